@@ -1,0 +1,73 @@
+# Two commands do all the set-up on a machine that has Python >= 3.11, its venv module and make:
+#   make demo    the A100-over-V100 experiment: a table and a plot
+#   make test    the test suite
+# A Python that is not called python3: make demo PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n auto
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow check format bench readme wheel constraints clean
+
+help:
+	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and where the plots lie"
+	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones)"
+	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
+	@echo "make bench        how fast the predictions are"
+	@echo "make readme       write the accuracy table and the picture into the README again"
+	@echo "make wheel        build the wheel into dist/"
+	@echo "make constraints  pin the newest versions of all dependencies"
+
+demo: $(VENV)/.runtime
+	$(BIN)/gpusim run a100_vs_v100_gemm
+
+test: $(VENV)/.dev
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/.dev
+	$(PYTEST) -m slow
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.runtime
+	$(BIN)/python benchmarks/speed.py
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "gpusim needs Python >= 3.11; $(PYTHON) is older: make ... PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/.python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $(VENV)/.runtime $@
+
+constraints: $(VENV)/.python
+	rm -rf $(VENV).pins
+	$(PYTHON) -m venv $(VENV).pins
+	$(VENV).pins/bin/python -m pip install --quiet ".[dev]"
+	{ echo "# Versions that 'make demo' and 'make test' install; written by 'make constraints'."; \
+	  $(VENV).pins/bin/python -m pip freeze --exclude gpusim; } > constraints.txt
+	rm -rf $(VENV).pins
+
+clean:
+	rm -rf $(VENV) dist results

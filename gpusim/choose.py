@@ -1,0 +1,108 @@
+"""Which kernel a library would launch: every candidate estimated in closed form, cheapest first.
+
+The estimate knows waves, occupancy and the busiest resource of a step, and nothing of events; the simulator
+times the winner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpusim.arch import GpuArch
+from gpusim.kernels import Kernel
+from gpusim.occupancy import DoesNotFitError
+from gpusim.plan import Launch, Plan, library_shape, plan
+from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
+from gpusim.workload import Gemm
+
+MAX_SPLIT_K = 64
+MIN_STEPS_PER_SPLIT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan and its estimated kernel time [us]."""
+
+    plan: Plan
+    estimate_us: float
+
+
+def candidates(
+    arch: GpuArch, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
+) -> list[Candidate]:
+    """All plans of a workload, best estimate first; kernels that do not fit the SM are left out."""
+    found: list[Candidate] = []
+    for kernel in kernels:
+        for split, mode in _splits(arch, gemm, kernel):
+            try:
+                planned = plan(arch, gemm, kernel, split, mode, warm)
+            except DoesNotFitError:
+                break
+            found.append(Candidate(planned, estimate_us(arch, planned, clock_mhz)))
+    found.sort(key=lambda candidate: candidate.estimate_us)
+    return found
+
+
+def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
+    """Split factors worth a look: those that help to fill the GPU once."""
+    shape = library_shape(gemm)
+    tiles = ceil_div(shape.m, kernel.tile_m) * ceil_div(shape.n, kernel.tile_n) * shape.batch
+    steps = ceil_div(shape.k, kernel.tile_k)
+    most = min(MAX_SPLIT_K, steps // MIN_STEPS_PER_SPLIT, 4 * arch.sm.count // tiles)
+    splits: list[tuple[int, str]] = [(1, "in_kernel")]
+    if kernel.family.split_k and shape.batch == 1:
+        factors = [factor for factor in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64) if factor <= most]
+        splits += [(factor, mode) for factor in factors for mode in kernel.family.split_k]
+    return splits
+
+
+def estimate_us(arch: GpuArch, planned: Plan, clock_mhz: float) -> float:
+    """Closed-form time of a plan's launches [us]."""
+    cycles = sum(_launch_cycles(arch, launch, clock_mhz) for launch in planned.launches)
+    gaps = arch.launch.graph_gap_us * (len(planned.launches) - 1)
+    fixed = arch.launch.kernel_latency_us * len(planned.launches)
+    return us_of_cycles(cycles, clock_mhz) + gaps + fixed
+
+
+def _launch_cycles(arch: GpuArch, launch: Launch, clock_mhz: float) -> float:
+    """Full rounds of the busiest SM's slots, then what is left over."""
+    busiest = launch.ctas_on_busiest_sm(arch)
+    slots = launch.occupancy.ctas
+    rounds, rest = divmod(busiest, slots)
+    last = launch.ctas - (busiest - 1) * arch.sm.count
+    total = 0.0
+    if rounds:
+        crowd = last + (slots - 1) * arch.sm.count if rest == 0 and rounds == 1 else slots * arch.sm.count
+        total += rounds * _round_cycles(arch, launch, clock_mhz, slots, crowd)
+    if rest:
+        total += _round_cycles(arch, launch, clock_mhz, rest, last + (rest - 1) * arch.sm.count)
+    return total
+
+
+def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, active: int) -> float:
+    """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU."""
+    l2_rate = min(arch.load_store.l2_port_bytes_per_cycle, arch.l2.bandwidth_bytes_per_cycle * ctas / active)
+    dram_rate = arch.dram_bytes_per_cycle(clock_mhz) * ctas / active
+    latency = max(arch.l2.latency_cycles, cycles_of_ns(arch.dram.latency_ns, clock_mhz))
+    if launch.traffic.miss_fraction == 0:
+        latency = arch.l2.latency_cycles
+    warps = launch.warps * ctas
+    parts = min(arch.sm.sub_partitions, warps)
+    instruction = launch.instruction
+    interval = instruction.issue_interval_cycles / instruction.sustained_fraction
+    load = launch.load_bytes_per_step * ctas
+    shared = (launch.operand_bytes_per_step * launch.warps + launch.shared_write_bytes_per_step) * ctas
+    step = max(
+        warps / parts * launch.multiply_per_step * interval,
+        launch.slices * instruction.latency_cycles,
+        warps / parts * launch.issue_per_step / arch.sm.issue_per_cycle,
+        shared / arch.shared_memory.bandwidth_bytes_per_cycle,
+        load / l2_rate,
+        load * launch.traffic.miss_fraction / dram_rate,
+        latency / launch.stages_ahead,
+    )
+    write = launch.store_bytes * ctas / l2_rate
+    exchange = launch.exchange_times * (
+        2 * arch.l2.latency_cycles + 2 * launch.exchange_bytes_per_cta * ctas / l2_rate
+    )
+    return arch.sm.cta_launch_cycles + 2 * latency + launch.steps * step + write + exchange

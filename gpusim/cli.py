@@ -1,0 +1,385 @@
+"""The command line: reads arguments, calls one function, prints what it says.
+
+Exit status 0 is fine, 1 a result outside what was asked, 2 wrong input. Wrong input is one line on
+standard error and no traceback. Data goes to standard output, talk to standard error. Heavy imports
+stand inside the commands that need them, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+import gpusim
+
+if TYPE_CHECKING:
+    from gpusim.experiment import Experiment
+    from gpusim.run import Finished
+    from gpusim.specfile import Spec
+    from gpusim.tables import TextTable
+    from gpusim.workload import Dtype
+
+PROGRESS_AFTER_S = 2.0
+"""A bar appears only when there is something to wait for."""
+BROKEN_PIPE_STATUS = 141
+"""What a shell reports for a program that ended because its reader left (128 + SIGPIPE)."""
+
+app = typer.Typer(
+    name="gpusim",
+    help="Predicts how long a tiled matrix multiplication takes on a GPU that you do not have, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+archs_app = typer.Typer(help="The GPUs that can be asked for.", no_args_is_help=True)
+app.add_typer(archs_app, name="archs")
+
+Format = Literal["table", "json"]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output for a person or for a program.")]
+ArchPathOption = Annotated[
+    list[Path] | None,
+    typer.Option("--arch-path", help="Folder of your own specs, searched first; may be repeated.", metavar="DIR"),
+]
+JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores if not given.")]
+DetailOption = Annotated[Literal["bound", "sampled", "full"], typer.Option(help="How much is simulated.")]
+
+
+def run_cli(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit status."""
+    try:
+        status = app(args=list(arguments), prog_name="gpusim", standalone_mode=False)
+    except typer.TyperException as error:
+        return _wrong_input(error.format_message())
+    except typer.Abort:
+        return 130
+    except ValueError as error:
+        if isinstance(error, _input_errors()):
+            return _wrong_input(str(error))
+        raise
+    return status if isinstance(status, int) else 0
+
+
+def _input_errors() -> tuple[type[ValueError], ...]:
+    """What the user can put right; any other ValueError is ours and keeps its traceback."""
+    from gpusim.measured import MeasuredError  # noqa: PLC0415
+    from gpusim.predict import UnsupportedError  # noqa: PLC0415
+    from gpusim.specfile import SpecError  # noqa: PLC0415
+
+    return MeasuredError, SpecError, UnsupportedError
+
+
+def _wrong_input(message: str) -> int:
+    """Say what is wrong in one line."""
+    print("gpusim: " + " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
+def _refuse(message: str) -> NoReturn:
+    """Wrong input found by a command itself."""
+    raise typer.BadParameter(message)
+
+
+def _emit(write: Callable[[], object]) -> None:
+    """Print data; a reader that has left ends the program quietly."""
+    try:
+        write()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(BROKEN_PIPE_STATUS) from None
+
+
+def _emit_json(value: object) -> None:
+    _emit(lambda: print(json.dumps(value, indent=2, allow_nan=False)))
+
+
+def _emit_tables(tables: Sequence[TextTable]) -> None:
+    """Tables with an empty line between them."""
+    for index, table in enumerate(tables):
+        if index:
+            _emit(print)
+        _emit(table.show)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, on a terminal, for work of more than two seconds."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what)
+    began = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        if time.monotonic() - began > PROGRESS_AFTER_S:
+            bar.start()
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        bar.stop()
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"gpusim {gpusim.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Name the version.")] = False,
+) -> None:
+    """Options of the program itself."""
+
+
+# archs ------------------------------------------------------------------------------------------
+
+
+@archs_app.command("list")
+def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table") -> None:
+    """List the GPUs, with what they can do at boost clock."""
+    from gpusim import specfile, tables  # noqa: PLC0415
+
+    specs = [specfile.load_arch(entry.path, arch_path or ()) for entry in specfile.list_archs(arch_path or ())]
+    summaries = [tables.arch_summary(spec) for spec in specs]
+    if output == "json":
+        _emit_json({"archs": summaries})
+    else:
+        _emit_tables([tables.archs_table(summaries)])
+
+
+@archs_app.command("show")
+def archs_show(
+    name: Annotated[str, typer.Argument(help="GPU, alias, nvidia-smi name or spec file.")],
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Show one GPU: derived peaks, and where every value comes from."""
+    from gpusim import specfile, tables  # noqa: PLC0415
+
+    spec = specfile.load_arch(name, arch_path or ())
+    if output == "json":
+        _emit_json(tables.arch_object(spec))
+    else:
+        _emit_tables(tables.arch_tables(spec))
+
+
+@archs_app.command("check")
+def archs_check(
+    files: Annotated[list[str], typer.Argument(help="Spec files.", metavar="FILE...")], arch_path: ArchPathOption = None
+) -> None:
+    """Check spec files: sources, units, ranges, contradictions."""
+    from gpusim import specfile  # noqa: PLC0415
+
+    wrong = 0
+    for file in files:
+        try:
+            if not file.endswith((".yaml", ".yml")):
+                raise specfile.SpecError(f"{file}: not a .yaml file; give the path of a spec")
+            spec = specfile.load_arch(file, arch_path or ())
+        except specfile.SpecError as error:
+            wrong = _wrong_input(str(error))
+        else:
+            _emit(lambda: print(f"{file}: fine: {spec.arch.name}, {len(spec.provenance)} values with a source"))  # noqa: B023
+    if wrong:
+        raise typer.Exit(wrong)
+
+
+@archs_app.command("schema")
+def archs_schema() -> None:
+    """Print the JSON Schema of a spec file, for editors."""
+    from gpusim.specfile import spec_json_schema  # noqa: PLC0415
+
+    _emit_json(spec_json_schema())
+
+
+# gemm -------------------------------------------------------------------------------------------
+
+
+@app.command()
+def gemm(  # noqa: PLR0917
+    arch: Annotated[str, typer.Option("--arch", help="GPU, alias, nvidia-smi name or spec file.")],
+    m: Annotated[int, typer.Option("-m", help="Rows of C.")],
+    n: Annotated[int, typer.Option("-n", help="Columns of C.")],
+    k: Annotated[int, typer.Option("-k", help="Length of the sums.")],
+    dtype: Annotated[str, typer.Option(help="Data type of A and B.")] = "fp16",
+    batch: Annotated[int, typer.Option(help="Products of this shape.")] = 1,
+    sparsity: Annotated[Literal["dense", "2:4"], typer.Option(help="Structure of A.")] = "dense",
+    layout: Annotated[Literal["nn", "nt", "tn", "tt"], typer.Option(help="BLAS, column-major.")] = "tn",
+    accumulate: Annotated[str, typer.Option(help="Accumulator type; the data type's usual one if empty.")] = "",
+    kernel: Annotated[str | None, typer.Option(help="Pin a kernel by its printed name.")] = None,
+    detail: DetailOption = "sampled",
+    l2: Annotated[Literal["cold", "warm"], typer.Option(help="L2 at the start.")] = "cold",
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Replace a value of the spec.", metavar="KEY.PATH=VALUE")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="List the kernels that were ranked.")] = False,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Predict C[m,n] = A[m,k] B[k,n]: time, what binds it, and where the warps' cycles went."""
+    from gpusim import tables  # noqa: PLC0415
+    from gpusim.predict import Options, predict  # noqa: PLC0415
+    from gpusim.workload import Gemm  # noqa: PLC0415
+
+    try:
+        workload = Gemm(m, n, k, _dtype(dtype), batch, layout, sparsity, accumulate)
+    except ValueError as error:
+        _refuse(str(error))
+    spec = _spec(arch, arch_path or (), overrides or ())
+    result = predict(spec.arch, workload, Options(detail=detail, l2=l2, kernel=kernel))
+    if output == "json":
+        _emit_json(result.as_dict())
+        return
+    shown = [tables.result_table(result)]
+    if result.warp_cycles:
+        shown.append(tables.ledger_table(result.stall_cycles, result.warp_cycles))
+    if explain:
+        shown.append(tables.alternatives_table(result))
+    _emit_tables(shown)
+
+
+def _dtype(text: str) -> Dtype:
+    """A data type by name; the nearest ones are offered for another."""
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    from gpusim.workload import Dtype  # noqa: PLC0415
+
+    known = [dtype.value for dtype in Dtype]
+    if text.lower() in known:
+        return Dtype(text.lower())
+    close = get_close_matches(text.lower(), known, n=3, cutoff=0.5)
+    _refuse(f"unknown data type '{text}'; " + (f"nearest: {', '.join(close)}" if close else f"known: {', '.join(known)}"))
+
+
+def _spec(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> Spec:
+    """A GPU with the values of ``--set`` in place."""
+    from gpusim.specfile import load_arch, with_overrides  # noqa: PLC0415
+
+    spec = load_arch(name, arch_path)
+    values: dict[str, Any] = {}
+    for override in overrides:
+        key_path, equals, text = override.partition("=")
+        if not equals or not key_path:
+            _refuse(f"--set {override}: expected KEY.PATH=VALUE")
+        try:
+            values[key_path] = json.loads(text)
+        except ValueError:
+            values[key_path] = text
+    return with_overrides(spec, values) if values else spec
+
+
+# run --------------------------------------------------------------------------------------------
+
+
+@app.command()
+def run(
+    arguments: Annotated[
+        list[str], typer.Argument(help="Experiments by name or file, and values to replace.", metavar="EXPERIMENT... [KEY.PATH=VALUE]...")
+    ],
+    out: Annotated[Path | None, typer.Option("-o", help="Output folder; results/NAME if not given.", metavar="DIR")] = None,
+    jobs: JobsOption = None,
+    arch_path: ArchPathOption = None,
+) -> None:
+    """Run experiments: a CSV of results, a manifest and plots each."""
+    from gpusim.experiment import load_experiment  # noqa: PLC0415
+
+    overrides = [text for text in arguments if "=" in text and not text.endswith((".yaml", ".yml"))]
+    names = [text for text in arguments if text not in overrides]
+    if not names:
+        _refuse("name an experiment or give its .yaml file")
+    experiments = [load_experiment(name, overrides, arch_path or ()) for name in names]
+    taken = [experiment.name for experiment in experiments]
+    if out is not None and len(set(taken)) < len(taken):
+        _refuse("two experiments have the same name; give each its own run")
+    for experiment in experiments:
+        folder = Path("results") / experiment.name if out is None else out
+        if out is not None and len(experiments) > 1:
+            folder = out / experiment.name
+        _run_one(experiment, folder, jobs, ["gpusim", "run", *arguments])
+
+
+def _run_one(experiment: Experiment, folder: Path, jobs: int | None, command: Sequence[str]) -> None:
+    """Run one experiment, print its tables and where its files lie."""
+    from gpusim.run import run_experiment  # noqa: PLC0415
+    from gpusim.sweep import available_cores  # noqa: PLC0415
+
+    if folder.exists() and not folder.is_dir():
+        _refuse(f"{folder}: is a file; give a folder with -o")
+    try:
+        with _progress(experiment.name) as progress:
+            done = run_experiment(
+                experiment, folder, jobs=jobs or available_cores(), command=command, progress=progress
+            )
+    except OSError as error:
+        _refuse(f"{error.filename or folder}: {error.strerror or error}; choose another folder with -o")
+    if done.resumed:
+        print(f"gpusim: {done.resumed} predictions taken from an interrupted run", file=sys.stderr)
+    _emit_tables(_experiment_tables(experiment, done))
+    _emit(lambda: print("\n" + "\n".join(f"wrote {path}" for path in done.files)))
+
+
+def _experiment_tables(experiment: Experiment, done: Finished) -> list[TextTable]:
+    """The tables that an experiment asks for."""
+    from gpusim import report, tables  # noqa: PLC0415
+
+    shown = []
+    for kind in experiment.content.tables:
+        if kind == "results":
+            shown.append(tables.experiment_table(experiment.content.title, done.rows))
+        elif kind == "speedup":
+            baseline = next(plot.baseline for plot in experiment.content.plots if plot.kind == "speedup")
+            measured = report.measured_speedups(done.points, baseline)
+            shown.append(tables.speedup_table(experiment.content.title, done.rows, baseline, measured))
+        else:
+            shown += [
+                tables.ledger_table(
+                    row["stall_cycles"],
+                    row["warp_cycles"],
+                    f"{row['label'] or tables.shape_text(row)} on {row['gpu']}: {row['cycles']} cycles, warp cycles by cause",
+                )
+                for row in done.rows
+            ]
+    return shown
+
+
+# validate ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def validate(
+    files: Annotated[list[Path], typer.Argument(help="Measured runs in the documented schema.", metavar="MEASURED.csv...")],
+    detail: DetailOption = "sampled",
+    jobs: JobsOption = None,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Predict measured runs and print how far off the predictions are."""
+    from gpusim import tables, validation  # noqa: PLC0415
+    from gpusim.sweep import available_cores  # noqa: PLC0415
+
+    with _progress("validate") as progress:
+        report = validation.validate(
+            files, detail=detail, jobs=jobs or available_cores(), arch_path=arch_path or (), progress=progress
+        )
+    if output == "json":
+        _emit_json(report.as_dict())
+    else:
+        _emit_tables(tables.validation_tables(report.as_dict()))
+    if not report.complete:
+        raise typer.Exit(1)

@@ -1,0 +1,420 @@
+"""One question in a YAML file: GPUs x matrix multiplications x data types, and what to plot of them.
+
+A file is checked like a spec: unknown keys are refused, every problem is one line with file, line and
+key. Sizes are numbers, lists, or ``start:end:step`` ranges that include their end, as in the CUTLASS
+profiler. ``key.path=value`` on the command line replaces or adds a value before the check.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from gpusim.measured import MeasuredRow, read_measured
+from gpusim.predict import Options
+from gpusim.specfile import Spec, SpecError, YamlFile, load_arch, load_yaml_with_lines, with_overrides
+from gpusim.sweep import Case
+from gpusim.workload import Dtype, Gemm
+
+MAX_SIZES = 100_000
+"""Longest range: a typing error in a step must not ask for millions of predictions."""
+
+PlotKind = Literal["time", "tflops_roofline", "speedup", "stalls"]
+TableKind = Literal["results", "speedup", "ledger"]
+
+
+def parse_sizes(value: object) -> tuple[int, ...]:
+    """Sizes from a number, a ``start:end:step`` text, or a list of both.
+
+    >>> parse_sizes(["256:1024:256", 4096])
+    (256, 512, 768, 1024, 4096)
+    """
+    match value:
+        case bool():
+            pass
+        case int():
+            if value < 1:
+                raise ValueError(f"expected a positive size, got {value}")
+            return (value,)
+        case str():
+            return _range(value)
+        case list() | tuple():
+            return tuple(size for item in value for size in parse_sizes(item))
+    raise ValueError(f"expected a size, a 'start:end:step' range or a list of them, got {value!r}")
+
+
+def _range(text: str) -> tuple[int, ...]:
+    """The sizes of ``start:end`` or ``start:end:step``, the end included where a step meets it."""
+    try:
+        parts = [int(part) for part in text.split(":")]
+    except ValueError:
+        parts = []
+    if len(parts) == 1:
+        return parse_sizes(parts[0])
+    if len(parts) not in (2, 3):
+        raise ValueError(f"expected a size or a 'start:end:step' range, got '{text}'")
+    start, end, step = (*parts, 1)[:3]
+    if start < 1 or end < start or step < 1:
+        raise ValueError(f"a range needs 1 <= start <= end and a step >= 1, got '{text}'")
+    if (end - start) // step >= MAX_SIZES:
+        raise ValueError(f"'{text}' has more than {MAX_SIZES} sizes; enlarge the step")
+    return tuple(range(start, end + 1, step))
+
+
+def parse_ratio(value: object) -> object:
+    """A number, or a quotient written out: ``1555/900`` keeps where a ratio comes from.
+
+    >>> parse_ratio("3/2")
+    1.5
+    """
+    if isinstance(value, str) and "/" in value:
+        above, _, below = value.partition("/")
+        try:
+            return float(above) / float(below)
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"expected a number or a quotient such as 1555/900, got '{value}'") from None
+    return value
+
+
+def _as_list(value: object) -> object:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), Field(min_length=1)]
+Dtypes = Annotated[tuple[Dtype, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Layouts = Annotated[tuple[Literal["nn", "nt", "tn", "tt"], ...], BeforeValidator(_as_list), Field(min_length=1)]
+Sparsities = Annotated[tuple[Literal["dense", "2:4"], ...], BeforeValidator(_as_list), Field(min_length=1)]
+Details = Annotated[tuple[Literal["bound", "sampled", "full"], ...], BeforeValidator(_as_list), Field(min_length=1)]
+L2States = Annotated[tuple[Literal["cold", "warm"], ...], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+class _Part(BaseModel):
+    """A frozen part of an experiment; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GpuEntry(_Part):
+    """One GPU of the comparison, as it ships or with some values replaced."""
+
+    gpu: str
+    label: str = ""
+    overrides: dict[str, int | float | str | bool | list[int | float]] = Field(default_factory=dict)
+
+
+class GemmEntry(_Part):
+    """Matrix multiplications: every combination of the sizes given, or ``square`` for m = n = k."""
+
+    square: Sizes | None = None
+    m: Sizes | None = None
+    n: Sizes | None = None
+    k: Sizes | None = None
+    batch: Sizes = (1,)
+    group: str = Field(default="", description="rows of one group share a panel of a plot")
+    label: str = Field(default="", description="what a reader calls this shape")
+    dtypes: Dtypes | None = Field(default=None, description="instead of the experiment's")
+    kernel: str | None = Field(default=None, description="pin a kernel by its printed name")
+
+    @model_validator(mode="after")
+    def _either_square_or_all_three(self) -> GemmEntry:
+        given = [name for name in ("m", "n", "k") if getattr(self, name) is not None]
+        if (self.square is None) == (not given) or (given and len(given) < 3):
+            raise ValueError("give either 'square' or all of 'm', 'n' and 'k'")
+        return self
+
+    def shapes(self) -> Iterator[tuple[int, int, int, int]]:
+        """Each (batch, m, n, k)."""
+        if self.square is not None:
+            yield from ((batch, size, size, size) for batch in self.batch for size in self.square)
+        else:
+            yield from product(self.batch, self.m or (), self.n or (), self.k or ())
+
+
+class ReferenceLine(_Part):
+    """A horizontal line of a speedup plot."""
+
+    label: str
+    value: Annotated[float, BeforeValidator(parse_ratio), Field(gt=0)]
+
+
+class PlotEntry(_Part):
+    """One picture."""
+
+    kind: PlotKind
+    file: str = Field(default="", description="name of the PNG, the kind if empty", pattern=r"^[\w.-]*$")
+    title: str = ""
+    baseline: str = Field(default="", description="label of the GPU that a speedup is over")
+    lines: tuple[ReferenceLine, ...] = ()
+
+    @property
+    def file_name(self) -> str:
+        return f"{(self.file or self.kind).removesuffix('.png')}.png"
+
+
+class Overlay(_Part):
+    """Measured runs to lay over the predictions."""
+
+    file: str = Field(description="CSV in the measured schema, relative to the experiment's file")
+    stand_in: dict[str, str] = Field(
+        default_factory=dict, description="measured board -> label of the GPU it is drawn with"
+    )
+
+
+class ExperimentFile(_Part):
+    """What an experiment's YAML may say."""
+
+    title: str
+    question: str = ""
+    gpus: Annotated[tuple[GpuEntry, ...], Field(min_length=1)]
+    gemms: Annotated[tuple[GemmEntry, ...], Field(min_length=1)]
+    dtypes: Dtypes
+    accumulate: str = ""
+    layout: Layouts = ("tn",)
+    sparsity: Sparsities = ("dense",)
+    detail: Details = ("sampled",)
+    l2: L2States = ("cold",)
+    measured: tuple[Overlay, ...] = ()
+    plots: tuple[PlotEntry, ...] = ()
+    tables: Annotated[tuple[TableKind, ...], BeforeValidator(_as_list)] = ("results",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, data: Any) -> Any:
+        """A GPU may be its bare name, a plot its bare kind, an overlay its bare file."""
+        if not isinstance(data, dict):
+            return data
+        expanded = dict(data)
+        for key, name in (("gpus", "gpu"), ("plots", "kind"), ("measured", "file")):
+            if isinstance(expanded.get(key), list):
+                expanded[key] = [{name: item} if isinstance(item, str) else item for item in expanded[key]]
+        return expanded
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentCase:
+    """One prediction of an experiment, and where it belongs in tables and plots."""
+
+    entry: int
+    """Index of its ``gemms`` entry."""
+    group: str
+    label: str
+    gpu: str
+    """Label of the GPU."""
+    case: Case
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPoint:
+    """A measured run that is drawn with one of the experiment's GPUs."""
+
+    gpu: str
+    """Label of the GPU it is drawn with."""
+    board: str
+    """The board that was measured."""
+    row: MeasuredRow
+
+    @property
+    def tflops(self) -> float:
+        """Rate of the measured run [TFLOP/s]."""
+        gemm = self.row.gemm()
+        return gemm.flops / self.row.time_us / 1e6 if gemm else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A loaded experiment: what it says, and the boards it names."""
+
+    name: str
+    file: YamlFile
+    overrides: tuple[str, ...]
+    content: ExperimentFile
+    specs: Mapping[str, Spec]
+    """By label, in the order of the file."""
+
+    def cases(self) -> tuple[ExperimentCase, ...]:
+        """Every prediction, in the order of the file."""
+        return tuple(case for index, entry in enumerate(self.content.gemms) for case in self._of_entry(index, entry))
+
+    def _of_entry(self, index: int, entry: GemmEntry) -> Iterator[ExperimentCase]:
+        content = self.content
+        axes = product(
+            entry.shapes(),
+            entry.dtypes or content.dtypes,
+            content.sparsity,
+            content.layout,
+            content.detail,
+            content.l2,
+            self.specs.items(),
+        )
+        for (batch, m, n, k), dtype, sparsity, layout, detail, l2, (gpu, spec) in axes:
+            gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, content.accumulate)
+            group = entry.group or ("square" if entry.square else "")
+            case = Case(spec.arch, gemm, Options(detail=detail, l2=l2, kernel=entry.kernel))
+            yield ExperimentCase(index, group, entry.label, gpu, case)
+
+    def measured_points(self) -> tuple[MeasuredPoint, ...]:
+        """Measured matrix multiplications of the boards and data types compared, in file order."""
+        return tuple(point for overlay in self.content.measured for point in self._points(overlay))
+
+    def _points(self, overlay: Overlay) -> Iterator[MeasuredPoint]:
+        by_board = {spec.arch.name.lower(): label for label, spec in self.specs.items()}
+        for spec in self.specs.values():
+            by_board |= {alias.lower(): by_board[spec.arch.name.lower()] for alias in spec.arch.aliases}
+        by_board |= {board.lower(): label for board, label in overlay.stand_in.items()}
+        for row in read_measured(self.file.path.parent / overlay.file):
+            label = by_board.get(row.gpu.lower())
+            if label and row.gemm() and row.dtype in self.content.dtypes:
+                yield MeasuredPoint(label, row.gpu, row)
+
+
+def load_experiment(
+    name_or_path: str, overrides: Sequence[str] = (), arch_path: Sequence[Path | str] = ()
+) -> Experiment:
+    """Load an experiment by the name of a shipped one or from a YAML file.
+
+    Raises:
+        SpecError: no such experiment, or one that does not say what it must.
+    """
+    file = load_yaml_with_lines(_find(name_or_path))
+    if not isinstance(file.data, dict):
+        raise file.error("", "expected a mapping; start with 'title: ...'")
+    data = deepcopy(file.data)
+    for override in overrides:
+        _apply(data, override)
+    try:
+        content = ExperimentFile.model_validate(data)
+    except ValidationError as error:
+        raise _one_line(file, overrides, error) from None
+    specs = _specs(file, content, arch_path)
+    _check_labels(file, content, specs)
+    return Experiment(file.path.stem, file, tuple(overrides), content, specs)
+
+
+def shipped_experiments() -> dict[str, Path]:
+    """Experiments that can be run by name."""
+    return {path.stem: path for path in sorted(shipped_folder("experiments").glob("*.yaml"))}
+
+
+def shipped_folder(name: str) -> Path:
+    """A data folder inside an installed package, else beside the package in a checkout."""
+    package = Path(str(resources.files("gpusim")))
+    inside = package / name
+    return inside if inside.is_dir() else package.parent / name
+
+
+def _find(name_or_path: str) -> Path:
+    if name_or_path.endswith((".yaml", ".yml")):
+        return Path(name_or_path)
+    shipped = shipped_experiments()
+    if name_or_path in shipped:
+        return shipped[name_or_path]
+    close = difflib.get_close_matches(name_or_path, shipped, n=3, cutoff=0.4)
+    remedy = f"did you mean {', '.join(close)}?" if close else f"known are {', '.join(shipped)}, or give a .yaml file"
+    raise SpecError(f"{name_or_path}: unknown experiment; {remedy}")
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    """Set one ``key.path=value`` in the document; list items by their index."""
+    key_path, equals, text = override.partition("=")
+    if not equals or not key_path:
+        raise SpecError(f"override '{override}': expected key.path=value")
+    *parents, last = key_path.split(".")
+    node: Any = data
+    try:
+        for key in parents:
+            node = node[int(key)] if isinstance(node, list) else node.setdefault(key, {})
+        if isinstance(node, list):
+            node[int(last)] = _value(text)
+        else:
+            node[last] = _value(text)
+    except (ValueError, IndexError, TypeError, AttributeError):
+        raise SpecError(f"override '{override}': {key_path}: no such place in the experiment") from None
+
+
+def _value(text: str) -> Any:
+    """A value as YAML would read it; a range stays text, where YAML 1.1 sees base-60 numbers."""
+    if ":" in text and not text.startswith(("[", "{")):
+        return text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _one_line(file: YamlFile, overrides: Sequence[str], error: ValidationError) -> SpecError:
+    """The first problem of a document, at its line, or at the override that brought it in."""
+    first = error.errors(include_url=False)[0]
+    location = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
+    key_path = ".".join(location)
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(location)
+        close = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.4)
+        message = "unknown key; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}")
+    elif first["type"] == "missing":
+        message = "missing; add it"
+    elif not message.endswith(("'", "?")) and not isinstance(first["input"], dict | list):
+        message = f"{message}, got {first['input']!r}"
+    for override in overrides:
+        if override.partition("=")[0] in (key_path, key_path.rpartition(".")[0]):
+            return SpecError(f"override '{override}': {message}")
+    return file.error(key_path, message)
+
+
+def _known_keys(location: Sequence[str]) -> list[str]:
+    """Keys that may stand where an unknown one does."""
+    parts: dict[str, type[BaseModel]] = {
+        "gpus": GpuEntry,
+        "gemms": GemmEntry,
+        "plots": PlotEntry,
+        "measured": Overlay,
+        "lines": ReferenceLine,
+    }
+    above = [part for part in location[:-1] if part in parts]
+    return list((parts[above[-1]] if above else ExperimentFile).model_fields)
+
+
+def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | str]) -> dict[str, Spec]:
+    """The boards by label; a problem with one stands at its line of the experiment."""
+    specs: dict[str, Spec] = {}
+    for index, entry in enumerate(content.gpus):
+        try:
+            spec = load_arch(entry.gpu, arch_path)
+            spec = with_overrides(spec, entry.overrides) if entry.overrides else spec
+        except SpecError as error:
+            raise file.error(f"gpus.{index}", str(error)) from None
+        label = entry.label or spec.arch.name
+        if label in specs:
+            raise file.error(f"gpus.{index}", f"'{label}' stands twice; give one of them a label")
+        specs[label] = spec
+    return specs
+
+
+def _check_labels(file: YamlFile, content: ExperimentFile, specs: Mapping[str, Spec]) -> None:
+    """Names that point at GPUs of the experiment do."""
+    for index, plot in enumerate(content.plots):
+        if plot.kind == "speedup" and plot.baseline not in specs:
+            problem = f"'{plot.baseline}' is none of the GPUs; use {' or '.join(specs)}"
+            raise file.error(f"plots.{index}.baseline", problem)
+    if "speedup" in content.tables and not any(plot.kind == "speedup" for plot in content.plots):
+        raise file.error("tables", "a speedup table needs a speedup plot with its baseline; add one")
+    for index, overlay in enumerate(content.measured):
+        for board, label in overlay.stand_in.items():
+            if label not in specs:
+                problem = f"'{label}' is none of the GPUs; use {' or '.join(specs)}"
+                raise file.error(f"measured.{index}.stand_in.{board}", problem)
+    twice = [plot.file_name for plot in content.plots]
+    for index, name in enumerate(twice):
+        if name in twice[:index]:
+            raise file.error(f"plots.{index}", f"{name} is drawn twice; give one of them a 'file'")
+
+

@@ -1,0 +1,105 @@
+"""Which tile loads hit L2: reuse between the CTAs of a wave, and from one wave to the next.
+
+The CTAs of a wave march over k roughly in step, so an operand panel that several of them use is read
+from DRAM once a wave. A panel that the next wave needs again hits if it survived the traffic in between.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gpusim.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes a whole grid moves [B]."""
+
+    l2_read_bytes: float
+    dram_read_bytes: float
+    dram_write_bytes: float
+
+    @property
+    def miss_fraction(self) -> float:
+        """Share of the bytes read from L2 that L2 had to fetch from DRAM."""
+        return min(1.0, self.dram_read_bytes / self.l2_read_bytes) if self.l2_read_bytes else 0.0
+
+
+def survival_fraction(reuse_bytes: float, capacity_bytes: float) -> float:
+    """Chance that a cached line outlives ``reuse_bytes`` of cyclic traffic, random replacement.
+
+    A line of a cyclically read footprint F survives the misses between two uses of it with
+    h = exp(-(1 - h) F / C); the fixed point below one where F > C.
+
+    >>> survival_fraction(1.0, 2.0)
+    1.0
+    >>> round(survival_fraction(2.0, 1.0), 2)
+    0.2
+    """
+    ratio = reuse_bytes / capacity_bytes
+    if ratio <= 1.0:
+        return 1.0
+    hit = 0.0
+    for _ in range(60):
+        hit = math.exp(-(1.0 - hit) * ratio)
+    return hit
+
+
+def traffic(
+    *,
+    panels_x: int,
+    panels_y: int,
+    batch: int,
+    splits: int,
+    panel_x_bytes: float,
+    panel_y_bytes: float,
+    result_bytes: float,
+    concurrent_ctas: int,
+    raster_width: int,
+    l2_capacity_bytes: float,
+    warm: bool,
+) -> Traffic:
+    """Bytes between L2, DRAM and the CTAs of a tiled product.
+
+    Args:
+        panels_x: tiles along the grid's fastest dimension; each reads an x panel over all k.
+        panels_y: tiles along the other dimension.
+        batch: independent products, outermost.
+        splits: CTAs that share a tile's k range (their panels are disjoint in k).
+        panel_x_bytes: one x panel over all k [B].
+        panel_y_bytes: one y panel over all k [B].
+        result_bytes: all of C, every product [B].
+        concurrent_ctas: CTAs resident on the GPU at once.
+        raster_width: x tiles a raster stripe is wide; ``panels_x`` for plain order.
+        l2_capacity_bytes: capacity that one copy of shared data sees [B].
+        warm: operands were used just before.
+    """
+    tiles = panels_x * panels_y
+    l2_read = batch * tiles * (panel_x_bytes + panel_y_bytes)
+    compulsory = batch * (panels_x * panel_x_bytes + panels_y * panel_y_bytes)
+    # A wave, in tiles of one product: splits of one tile run side by side and read different k ranges.
+    wave_tiles = max(1, min(tiles, concurrent_ctas // splits))
+    width = min(raster_width, panels_x)
+    wave_x = min(width, wave_tiles)
+    wave_y = min(panels_y, ceil_div(wave_tiles, width))
+    stripes = ceil_div(panels_x, width)
+    waves_per_stripe = max(1.0, panels_y / wave_y)
+    wave_bytes = wave_x * panel_x_bytes + wave_y * panel_y_bytes + result_bytes / max(
+        1.0, batch * tiles / wave_tiles
+    )
+    # Along a stripe each y panel is read once and the stripe's x panels once a wave, unless they survive.
+    x_survives = survival_fraction(wave_bytes, l2_capacity_bytes)
+    x_reads = panels_x * panel_x_bytes * (1.0 + (waves_per_stripe - 1.0) * (1.0 - x_survives))
+    # The next stripe needs all y panels again.
+    stripe_bytes = width * panel_x_bytes + panels_y * panel_y_bytes
+    y_survives = survival_fraction(stripe_bytes, l2_capacity_bytes)
+    y_reads = panels_y * panel_y_bytes * (1.0 + (stripes - 1) * (1.0 - y_survives))
+    dram_read = min(l2_read, max(compulsory, batch * (x_reads + y_reads)))
+    dram_write = result_bytes
+    if warm:
+        footprint = compulsory + result_bytes
+        resident = survival_fraction(footprint, l2_capacity_bytes)
+        dram_read -= resident * min(dram_read, compulsory)
+        dram_write *= 1.0 - resident
+    return Traffic(l2_read, dram_read, dram_write)

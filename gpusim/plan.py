@@ -1,0 +1,396 @@
+"""Lowers a workload to kernel launches: grid, resources of a CTA, and the program of its warps.
+
+Libraries see column-major matrices, so a row-major product C = A B runs as C' = B' A': its n becomes the
+library's m. Tiles, names and grids here are the library's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gpusim.arch import GpuArch, Instruction
+from gpusim.kernels import Kernel
+from gpusim.locality import Traffic, survival_fraction, traffic
+from gpusim.occupancy import Occupancy, occupancy
+from gpusim.program import (
+    Barrier,
+    Compute,
+    Drain,
+    EndStep,
+    Exchange,
+    Load,
+    LoadShared,
+    Multiply,
+    Op,
+    Program,
+    Repeat,
+    Store,
+    StoreShared,
+    WaitLoad,
+)
+from gpusim.units import ceil_div
+from gpusim.workload import Gemm
+
+ACCUMULATOR_BYTES = 4
+WIDE_SHARED_BYTES = 512
+"""A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
+REDUCE_THREADS = 256
+REDUCE_ELEMENTS_PER_THREAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Which operand panels a CTA reads, for the explicit cache of ``full`` detail."""
+
+    panels_x: int
+    panels_y: int
+    splits: int
+    raster_width: int
+    x_bytes_per_step: float
+    y_bytes_per_step: float
+
+    def panels(self, cta: int) -> tuple[int, int, int, int]:
+        """(product, split, x panel, y panel) of a CTA in launch order.
+
+        Splits of a tile are launched a whole grid apart (grid z), as are the products of a batch; the
+        raster walks stripes ``raster_width`` panels wide.
+        """
+        tiles = self.panels_x * self.panels_y
+        outer, tile = divmod(cta, tiles)
+        product, split = divmod(outer, self.splits)
+        stripe, within = divmod(tile, self.raster_width * self.panels_y)
+        width = min(self.raster_width, self.panels_x - stripe * self.raster_width)
+        y, x = divmod(within, width)
+        return product, split, stripe * self.raster_width + x, y
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch as the simulator sees it."""
+
+    name: str
+    ctas: int
+    grid: tuple[int, int, int]
+    warps: int
+    occupancy: Occupancy
+    instruction: Instruction
+    program: Program
+    steps: int
+    """Turns of a CTA's main loop."""
+    load_bytes_per_step: float
+    """Global data a CTA asks for each step, edges averaged in [B]."""
+    load_port_bytes_per_step: float
+    """Load/store path time it takes, in bytes of port width (narrow accesses waste the rest) [B]."""
+    store_bytes: float
+    """Results a CTA writes [B]."""
+    stages_ahead: int
+    multiply_per_step: float
+    """Multiply instructions a warp issues each step."""
+    slices: int
+    operand_bytes_per_step: float
+    """Shared memory a warp reads each step [B]."""
+    shared_write_bytes_per_step: float
+    """Shared memory a CTA fills each step [B]."""
+    issue_per_step: float
+    """Issue slots of a warp each step, multiplies included."""
+    exchange_times: int
+    traffic: Traffic
+    tiling: Tiling | None
+
+    def ctas_on_busiest_sm(self, arch: GpuArch) -> int:
+        return ceil_div(self.ctas, arch.sm.count)
+
+    def waves(self, arch: GpuArch) -> float:
+        return self.ctas / (arch.sm.count * self.occupancy.ctas)
+
+    @property
+    def fma(self) -> float:
+        """Multiply-adds the pipes execute, padding included."""
+        return self.ctas * self.warps * self.steps * self.multiply_per_step * self.instruction.fma
+
+    @property
+    def shared_bytes(self) -> float:
+        """Shared-memory bytes read and written in the main loops [B]."""
+        reads = self.warps * self.operand_bytes_per_step
+        return self.ctas * self.steps * (reads + self.shared_write_bytes_per_step)
+
+    @property
+    def l2_bytes(self) -> float:
+        """Bytes between the SMs and L2, both ways [B]."""
+        # Of n CTAs that share a tile all but one pass partial sums on, and all but one read some.
+        exchanged = 2 * self.exchange_times / (self.exchange_times + 1) * self.exchange_bytes_per_cta
+        return self.ctas * (self.steps * self.load_bytes_per_step + self.store_bytes + exchanged)
+
+    @property
+    def exchange_bytes_per_cta(self) -> float:
+        return sum(op.size_bytes for op in self.program if isinstance(op, Exchange)) * self.warps
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A workload on one kernel: its launches in order (a split-K reduction follows the product)."""
+
+    kernel: Kernel
+    name: str
+    split_k: int
+    launches: tuple[Launch, ...]
+
+    @property
+    def main(self) -> Launch:
+        return self.launches[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The product as the library sees it: column-major m x n x k with contiguity by layout."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    element_bits: int
+    output_bits: int
+    a_contiguous: int
+    """Elements along A's contiguous dimension, which bound the width of its loads."""
+    b_contiguous: int
+
+
+def library_shape(gemm: Gemm) -> Shape:
+    """Column-major view of a workload; a row-major C swaps m and n."""
+    m, n = (gemm.n, gemm.m) if gemm.order == "row" else (gemm.m, gemm.n)
+    return Shape(
+        m=m,
+        n=n,
+        k=gemm.k,
+        batch=gemm.batch,
+        element_bits=gemm.dtype.bits,
+        output_bits=gemm.dtype.output_bits,
+        a_contiguous=gemm.k if gemm.layout[0] == "t" else m,
+        b_contiguous=gemm.k if gemm.layout[1] == "n" else n,
+    )
+
+
+def _access_bytes(contiguous: int, element_bits: int, widest: int) -> int:
+    """Widest aligned access along a dimension of ``contiguous`` elements [B], at least one byte."""
+    row_bytes = contiguous * element_bits // 8 or 1
+    return min(widest, row_bytes & -row_bytes)
+
+
+def _effective_l2_bytes(arch: GpuArch) -> float:
+    """Capacity that data read from every SM sees: each L2 partition keeps its own copy [B]."""
+    return arch.l2.capacity_bytes / arch.l2.partitions
+
+
+def plan(arch: GpuArch, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in_kernel", warm: bool = False) -> Plan:
+    """Lower a workload onto one kernel.
+
+    Args:
+        split_k: CTAs that share the k range of a tile.
+        mode: ``in_kernel`` exchanges partial sums through L2, ``reduce`` launches a second kernel.
+        warm: operands are in L2 as far as they fit.
+
+    Raises:
+        DoesNotFitError: a CTA needs more than an SM has.
+    """
+    shape = library_shape(gemm)
+    family = kernel.family
+    instruction = arch.instructions[family.instruction]
+    resident = occupancy(arch, kernel.threads, kernel.registers, kernel.shared_bytes(shape.element_bits))
+    tiles_m, tiles_n = ceil_div(shape.m, kernel.tile_m), ceil_div(shape.n, kernel.tile_n)
+    steps_all = ceil_div(shape.k, kernel.tile_k)
+    steps = ceil_div(steps_all, split_k)
+    ctas = tiles_m * tiles_n * shape.batch * split_k
+    element_bytes = shape.element_bits / 8
+    # Edge tiles load and store only what exists; the average tile stands for all.
+    rows_a, rows_b = shape.m / tiles_m, shape.n / tiles_n
+    k_per_step = shape.k / (steps * split_k)
+    a_bytes, b_bytes = rows_a * k_per_step * element_bytes, rows_b * k_per_step * element_bytes
+    width_a = _access_bytes(shape.a_contiguous, shape.element_bits, family.load_bytes)
+    width_b = _access_bytes(shape.b_contiguous, shape.element_bits, family.load_bytes)
+    lanes = arch.sm.warp_size
+    loads = (a_bytes / width_a + b_bytes / width_b) / lanes
+    # A shared-memory or L1 access moves whole 4-byte banks.
+    port_bytes = a_bytes * max(1.0, 4 / width_a) + b_bytes * max(1.0, 4 / width_b)
+    warp_m, warp_n = kernel.tile_m / kernel.warps_m, kernel.tile_n / kernel.warps_n
+    warp_k = kernel.tile_k / kernel.warps_k
+    multiplies, slices = _multiplies(instruction, warp_m, warp_n, warp_k)
+    direct = family.staging == "direct"
+    asynchronous = family.staging == "async" and arch.load_store.async_copy and min(width_a, width_b) >= 4
+    operand = 0.0 if direct else _operand_bytes(instruction, warp_m, warp_n, warp_k, element_bytes)
+    ahead = kernel.stages if direct else kernel.stages - 1 if asynchronous else 1
+    warp_loads = loads / kernel.warps
+    stores_shared = 0.0 if direct or asynchronous else port_bytes
+    other = family.step_instructions + operand / WIDE_SHARED_BYTES + warp_loads * (1 if direct or asynchronous else 2)
+    multiply = Multiply(multiplies, slices, operand, other, family.pipelined)
+    partial = split_k > 1 and mode == "reduce"
+    result_bytes = ACCUMULATOR_BYTES if partial else shape.output_bits / 8
+    store_bytes = rows_a * rows_b * result_bytes if family.stores_result else 0.0
+    exchange_times = split_k - 1 if mode == "in_kernel" else 0
+    program = _program(
+        kernel, multiply, warp_loads, ahead, asynchronous, stores_shared / kernel.warps,
+        setup_cycles=family.setup_instructions * arch.instructions["ffma"].latency_cycles,
+        store_bytes=store_bytes / kernel.warps,
+        exchange_bytes=rows_a * rows_b * ACCUMULATOR_BYTES / kernel.warps,
+        exchange_times=exchange_times,
+    )  # fmt: skip
+    raster_width = min(family.raster_width or tiles_m, tiles_m)
+    moved = traffic(
+        panels_x=tiles_m,
+        panels_y=tiles_n,
+        batch=shape.batch,
+        splits=split_k,
+        panel_x_bytes=rows_a * shape.k * element_bytes,
+        panel_y_bytes=rows_b * shape.k * element_bytes,
+        result_bytes=ctas * store_bytes / (1 if partial else split_k),
+        concurrent_ctas=arch.sm.count * resident.ctas,
+        raster_width=raster_width,
+        l2_capacity_bytes=_effective_l2_bytes(arch),
+        warm=warm,
+    )
+    name = kernel.printed_name(gemm.layout, gemm.dtype)
+    grid = (tiles_m, tiles_n, shape.batch * split_k)
+    main = Launch(
+        name=name,
+        ctas=ctas,
+        grid=grid,
+        warps=kernel.warps,
+        occupancy=resident,
+        instruction=instruction,
+        program=program,
+        steps=steps,
+        load_bytes_per_step=a_bytes + b_bytes,
+        load_port_bytes_per_step=port_bytes,
+        store_bytes=store_bytes / (1 if partial or split_k == 1 else split_k),
+        stages_ahead=ahead,
+        multiply_per_step=multiplies,
+        slices=slices,
+        operand_bytes_per_step=operand,
+        shared_write_bytes_per_step=0.0 if direct else port_bytes,
+        issue_per_step=multiplies + other,
+        exchange_times=exchange_times,
+        traffic=moved,
+        tiling=Tiling(tiles_m, tiles_n, split_k, raster_width, a_bytes, b_bytes),
+    )
+    if not partial:
+        return Plan(kernel, name, split_k, (main,))
+    return Plan(kernel, name, split_k, (main, _reduction(arch, shape, split_k)))
+
+
+def _multiplies(instruction: Instruction, warp_m: float, warp_n: float, warp_k: float) -> tuple[float, int]:
+    """Multiply instructions of one warp and step, and how many dependent slices they form."""
+    m, n, k = instruction.shape
+    if instruction.unit == "cuda":
+        count = math.ceil(warp_m * warp_n * warp_k / instruction.fma)
+    else:
+        count = math.ceil(warp_m / m) * math.ceil(warp_n / n) * math.ceil(warp_k / k)
+    return count, max(1, min(math.ceil(warp_k / k), count))
+
+
+def _operand_bytes(
+    instruction: Instruction, warp_m: float, warp_n: float, warp_k: float, element_bytes: float
+) -> float:
+    """Shared-memory port time of a warp's operands for one step [B].
+
+    Tensor Core fragments are read once a warp. On CUDA cores each thread of a warp holds a square of
+    results and reads its own rows and columns; 128-bit reads of a half warp that agree are served
+    together, so half of what is delivered passes the port.
+    """
+    if instruction.unit == "tensor":
+        return (warp_m + warp_n) * warp_k * element_bytes
+    side = math.sqrt(warp_m * warp_n / 32)
+    return 2 * side * 32 * warp_k * element_bytes / 2
+
+
+def _program(
+    kernel: Kernel,
+    multiply: Multiply,
+    warp_loads: float,
+    ahead: int,
+    asynchronous: bool,
+    stored_bytes: float,
+    *,
+    setup_cycles: float,
+    store_bytes: float,
+    exchange_bytes: float,
+    exchange_times: int,
+) -> Program:
+    """The warp program of a tiled product: fill the ring, multiply and refill, write C."""
+    family = kernel.family
+    ops: list[Op] = [Compute(setup_cycles)] if setup_cycles else []
+    if family.staging == "direct":
+        ops += [Load(step, warp_loads, fill_shared=False) for step in range(ahead)]
+        ops.append(Repeat((WaitLoad(0), Load(ahead, warp_loads, fill_shared=False), multiply, EndStep())))
+    else:
+        ops += [Load(step, warp_loads, fill_shared=asynchronous) for step in range(ahead)]
+        ops.append(WaitLoad(0))
+        if not asynchronous:
+            ops.append(StoreShared(stored_bytes, warp_loads))
+        if family.pipelined:
+            ops.append(Barrier())
+        body: list[Op] = [Load(ahead, warp_loads, fill_shared=asynchronous), multiply, WaitLoad(1)]
+        if not asynchronous:
+            body.append(StoreShared(stored_bytes, warp_loads))
+        body.append(Barrier(ends_step=True) if family.pipelined else EndStep())
+        ops.append(Repeat(tuple(body)))
+    ops.append(Drain())
+    accumulators = kernel.tile_m * kernel.tile_n * ACCUMULATOR_BYTES / kernel.warps
+    if kernel.warps_k > 1:
+        ops += [
+            StoreShared(accumulators * (kernel.warps_k - 1), accumulators / WIDE_SHARED_BYTES),
+            Barrier(),
+            LoadShared(accumulators * (kernel.warps_k - 1), accumulators / WIDE_SHARED_BYTES),
+        ]
+    if exchange_times:
+        ops.append(Exchange(exchange_bytes, exchange_times))
+    if family.stores_result:
+        if family.staging != "direct":
+            # C is rearranged through shared memory so that its rows leave in full lines.
+            count = accumulators / WIDE_SHARED_BYTES
+            ops += [StoreShared(accumulators, count), LoadShared(accumulators, count)]
+        ops.append(Store(store_bytes, max(1.0, store_bytes / WIDE_SHARED_BYTES)))
+    return tuple(ops)
+
+
+def _reduction(arch: GpuArch, shape: Shape, splits: int) -> Launch:
+    """The kernel that adds split-K partial sums: each thread reads its elements of every slice."""
+    elements = shape.m * shape.n * shape.batch
+    per_cta = REDUCE_THREADS * REDUCE_ELEMENTS_PER_THREAD
+    ctas = ceil_div(elements, per_cta)
+    warps = REDUCE_THREADS // arch.sm.warp_size
+    step_bytes = elements / ctas * ACCUMULATOR_BYTES
+    store_bytes = elements / ctas * shape.output_bits / 8
+    ahead = min(splits, 4)
+    instruction = arch.instructions["ffma"]
+    add = Multiply(REDUCE_ELEMENTS_PER_THREAD * arch.sm.warp_size / instruction.fma, 1, 0.0, 4.0, True)
+    program: Program = (
+        Compute(20 * instruction.latency_cycles),
+        *(Load(step, 1.0, fill_shared=False) for step in range(ahead)),
+        Repeat((WaitLoad(0), Load(ahead, 1.0, fill_shared=False), add, EndStep())),
+        Drain(),
+        Store(store_bytes / warps, 1.0),
+    )
+    read = ctas * splits * step_bytes
+    survives = survival_fraction(read, _effective_l2_bytes(arch))
+    return Launch(
+        name="splitKreduce_kernel",
+        ctas=ctas,
+        grid=(ctas, 1, 1),
+        warps=warps,
+        occupancy=occupancy(arch, REDUCE_THREADS, 32, 0),
+        instruction=instruction,
+        program=program,
+        steps=splits,
+        load_bytes_per_step=step_bytes,
+        load_port_bytes_per_step=step_bytes,
+        store_bytes=store_bytes,
+        stages_ahead=ahead,
+        multiply_per_step=add.instructions,
+        slices=1,
+        operand_bytes_per_step=0.0,
+        shared_write_bytes_per_step=0.0,
+        issue_per_step=add.instructions + add.other_instructions,
+        exchange_times=0,
+        traffic=Traffic(read, read * (1 - survives), elements * shape.output_bits / 8),
+        tiling=None,
+    )

@@ -1,0 +1,198 @@
+"""The one flow: workload, kernel choice, plan, simulation, sustained clock, result."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from gpusim.arch import GpuArch
+from gpusim.choose import Candidate, candidates
+from gpusim.kernels import Kernel, load_kernels
+from gpusim.plan import Plan
+from gpusim.power import Sustained, energy, power_w, sustained_clock
+from gpusim.results import Alternative, Cause, Result
+from gpusim.roofline import TileFacts, bounds_us
+from gpusim.sim.gpu import Outcome, simulate
+from gpusim.sim.trace import Recorder
+from gpusim.units import us_of_cycles
+from gpusim.workload import Gemm
+
+SHOWN_ALTERNATIVES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to predict."""
+
+    detail: str = "sampled"
+    l2: str = "cold"
+    kernel: str | None = None
+    """Pin a kernel by its printed name; None lets the ranking choose."""
+
+
+class UnsupportedError(ValueError):
+    """The GPU cannot run this workload (data type, sparsity, pinned kernel); the text names what it can."""
+
+
+def predict(
+    arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: Recorder | None = None
+) -> Result:
+    """Predict one workload on one GPU.
+
+    Raises:
+        UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
+    """
+    warm = options.l2 == "warm"
+    ranked = candidates(
+        arch, gemm, _pinned(arch, gemm, options.kernel), warm=warm, clock_mhz=arch.clock.boost_mhz
+    )
+    if not ranked:
+        raise UnsupportedError(f"no kernel for {gemm.dtype.value} fits an SM of {arch.name}")
+    chosen = ranked[0].plan
+    runs: dict[float, list[Outcome]] = {}
+
+    def time_at(clock_mhz: float) -> float:
+        if options.detail == "bound":
+            return max(_bounds(arch, gemm, chosen, clock_mhz, warm).values())
+        if clock_mhz not in runs:
+            runs[clock_mhz] = [
+                simulate(arch, launch, clock_mhz, options.detail, warm=warm) for launch in chosen.launches
+            ]
+        return _kernel_time_us(arch, runs[clock_mhz], clock_mhz)
+
+    used = energy(arch, chosen)
+    sustained = sustained_clock(arch, used, time_at)
+    if recorder is not None:
+        _ = simulate(arch, chosen.main, sustained.clock_mhz, options.detail, warm=warm, recorder=recorder)
+    return _result(arch, gemm, options, ranked, sustained, time_at(sustained.clock_mhz), runs)
+
+
+def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) -> float:
+    gaps = arch.launch.graph_gap_us * (len(outcomes) - 1)
+    fixed = arch.launch.kernel_latency_us * len(outcomes)
+    return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
+
+
+def _pinned(arch: GpuArch, gemm: Gemm, name: str | None) -> tuple[Kernel, ...]:
+    """Kernels that can run the workload: all of the right type, or the one asked for."""
+    fitting = []
+    for kernel in load_kernels(arch.kernel_catalogues):
+        instruction = arch.instructions.get(kernel.family.instruction)
+        if instruction is None or gemm.dtype not in kernel.family.inputs:
+            continue
+        if instruction.sparsity != gemm.sparsity or instruction.accumulate != gemm.accumulate:
+            continue
+        columns = gemm.m if gemm.order == "row" else gemm.n
+        if kernel.family.max_n is not None and columns > kernel.family.max_n and name is None:
+            continue
+        fitting.append(kernel)
+    if not fitting:
+        raise UnsupportedError(_unsupported(arch, gemm))
+    if name is None:
+        return tuple(fitting)
+    printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in fitting}
+    if name not in printed:
+        near = difflib.get_close_matches(name, printed, n=3, cutoff=0.0)
+        raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {arch.name}; nearest: {', '.join(near)}")
+    return (printed[name],)
+
+
+def _unsupported(arch: GpuArch, gemm: Gemm) -> str:
+    paths = sorted(
+        {
+            f"{dtype.value}{' 2:4' if arch.instructions[kernel.family.instruction].sparsity != 'dense' else ''}"
+            for kernel in load_kernels(arch.kernel_catalogues)
+            for dtype in kernel.family.inputs
+            if kernel.family.instruction in arch.instructions
+        }
+    )
+    wanted = gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
+    return (
+        f"{arch.name} (compute capability {arch.compute_capability}) has no {wanted} multiplication with "
+        f"{gemm.accumulate} accumulation; it has {', '.join(paths)}"
+    )
+
+
+def _bounds(arch: GpuArch, gemm: Gemm, chosen: Plan, clock_mhz: float, warm: bool) -> dict[str, float]:
+    tile = TileFacts(chosen.kernel.tile_m, chosen.kernel.tile_n)
+    return bounds_us(arch, gemm, chosen.main.instruction, clock_mhz, warm=warm, tile=tile)
+
+
+def _result(
+    arch: GpuArch,
+    gemm: Gemm,
+    options: Options,
+    ranked: list[Candidate],
+    sustained: Sustained,
+    kernel_time_us: float,
+    runs: dict[float, list[Outcome]],
+) -> Result:
+    chosen = ranked[0].plan
+    main = chosen.main
+    clock = sustained.clock_mhz
+    outcomes = runs.get(clock, [])
+    bounds = _bounds(arch, gemm, chosen, clock, options.l2 == "warm")
+    stalls = {cause.value: 0 for cause in Cause}
+    for outcome in outcomes:
+        for cause, cycles in outcome.stall_cycles.items():
+            stalls[cause.value] += cycles
+    cycles = sum(outcome.cycles for outcome in outcomes) or round(kernel_time_us * clock)
+    l2_read = sum(launch.ctas * launch.steps * launch.load_bytes_per_step for launch in chosen.launches)
+    dram_read = sum(outcome.dram_read_bytes for outcome in outcomes)
+    if not outcomes:
+        dram_read = sum(launch.traffic.dram_read_bytes for launch in chosen.launches)
+    dram_write = sum(launch.traffic.dram_write_bytes for launch in chosen.launches)
+    used = energy(arch, chosen)
+    power = power_w(arch, used, kernel_time_us, clock)
+    tflops = gemm.flops / kernel_time_us / 1e6
+    busy = outcomes[0].math_busy_cycles / outcomes[0].cycles if outcomes else 0.0
+    gap = arch.launch.graph_gap_us
+    return Result(
+        arch=arch.name,
+        detail=options.detail,
+        batch=gemm.batch,
+        m=gemm.m,
+        n=gemm.n,
+        k=gemm.k,
+        dtype=gemm.dtype.value,
+        sparsity=gemm.sparsity,
+        layout=gemm.layout,
+        l2=options.l2,
+        time_us=kernel_time_us + gap,
+        kernel_time_us=kernel_time_us,
+        launch_overhead_us=gap,
+        cycles=cycles,
+        clock_mhz=clock,
+        tflops=tflops,
+        pct_of_peak=100 * tflops / arch.peak_tflops(main.instruction),
+        bound_us=max(bounds.values()),
+        bottleneck=_bottleneck(bounds, stalls) if outcomes else max(bounds, key=lambda name: bounds[name]),
+        kernel=chosen.name,
+        split_k=chosen.split_k,
+        grid=main.grid,
+        threads=chosen.kernel.threads,
+        waves=main.waves(arch),
+        occupancy=main.occupancy.ctas,
+        occupancy_limiter=main.occupancy.limiter,
+        dram_bytes=round(dram_read + dram_write),
+        dram_read_bytes=round(dram_read),
+        dram_write_bytes=round(dram_write),
+        l2_bytes=round(sum(launch.l2_bytes for launch in chosen.launches)),
+        shared_bytes=round(sum(launch.shared_bytes for launch in chosen.launches)),
+        l2_hit_fraction=1.0 - min(1.0, dram_read / l2_read),
+        tensor_active_fraction=busy if main.instruction.unit == "tensor" else 0.0,
+        power_w=power,
+        energy_mj=power * kernel_time_us * 1e-3,
+        stall_cycles=stalls,
+        warp_cycles=sum(stalls.values()),
+        bounds_us=bounds,
+        alternatives=tuple(
+            Alternative(c.plan.name, c.plan.split_k, c.plan.main.grid, c.estimate_us)
+            for c in ranked[:SHOWN_ALTERNATIVES]
+        ),
+    )
+
+
+def _bottleneck(bounds: dict[str, float], stalls: dict[str, int]) -> str:
+    """The resource whose bound is nearest to the time, unless latency keeps all of them idle."""
+    return max(bounds, key=lambda name: bounds[name])

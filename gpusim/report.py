@@ -1,0 +1,399 @@
+"""Result rows to pictures; the only module that draws.
+
+A figure reads result rows and measured points and nothing else. Simulated is a filled marker on a line
+or a filled bar, measured is a hollow marker without a line, each GPU has its own marker and hatch: the
+pictures can be read without colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, assert_never
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from gpusim.experiment import MeasuredPoint, PlotEntry
+from gpusim.results import Cause
+from gpusim.tables import Row, shape_key, shape_text
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+"""Okabe and Ito's palette, told apart with every common kind of colour vision."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "**")
+DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+MAX_BARS = 40
+"""More bars than this in one panel cannot be read; the first are drawn and the rest is said to be left out."""
+MAX_TICKS = 8
+
+STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
+    "figure.dpi": 130,
+}
+
+
+def draw(plot: PlotEntry, title: str, rows: Sequence[Row], points: Sequence[MeasuredPoint], path: Path) -> None:
+    """Draw one plot of an experiment into a PNG; the same rows give the same bytes."""
+    measured = [_measured_row(point) for point in points]
+    with mpl.rc_context(STYLE):
+        match plot.kind:
+            case "time":
+                figure = _panels(rows, measured, "time_us", "time [µs]", ())
+            case "speedup":
+                ratios = speedups(rows, plot.baseline)
+                label = f"speedup over {plot.baseline}"
+                lines = [(line.label, line.value) for line in plot.lines]
+                figure = _panels(ratios, speedups(measured, plot.baseline), "speedup", label, lines)
+            case "tflops_roofline":
+                figure = _roofline(rows, measured)
+            case "stalls":
+                figure = _stalls(rows)
+            case _:
+                assert_never(plot.kind)
+        _annotate(figure, plot.title or title, points if plot.kind != "stalls" else ())
+        figure.savefig(path, metadata={"Software": None})
+
+
+def speedups(rows: Sequence[Row], baseline: str) -> list[Row]:
+    """Rows of the other GPUs that the baseline ran too, with their ``speedup``; the fastest run counts."""
+    base: dict[tuple[Any, ...], float] = {}
+    for row in rows:
+        if row["gpu"] == baseline:
+            base[shape_key(row)] = min(row["time_us"], base.get(shape_key(row), row["time_us"]))
+    return [
+        {**row, "speedup": base[shape_key(row)] / row["time_us"]}
+        for row in rows
+        if row["gpu"] != baseline and shape_key(row) in base
+    ]
+
+
+def _measured_row(point: MeasuredPoint) -> Row:
+    """A measured run under the names of a result row."""
+    row = point.row
+    return {
+        "gpu": point.gpu,
+        "dtype": row.dtype.value,
+        "sparsity": row.sparsity,
+        "batch": row.batch,
+        "m": row.m,
+        "n": row.n,
+        "k": row.k,
+        "time_us": row.time_us,
+        "tflops": point.tflops,
+        "element_bits": row.dtype.bits,
+        "output_bits": row.dtype.output_bits,
+    }
+
+
+def _annotate(figure: Figure, title: str, points: Iterable[MeasuredPoint]) -> None:
+    """The title, and below which measured boards stand in for a simulated one."""
+    figure.suptitle(title, fontsize=12, fontweight="bold")
+    others = {point.board: point.gpu for point in points if point.board.lower() != point.gpu.lower()}
+    if others:
+        said = ", ".join(f"{board} (drawn with {gpu})" for board, gpu in others.items())
+        figure.supxlabel(f"Measured on: {said}", fontsize=7, color="0.35", x=0.01, ha="left")
+
+
+# Panels: a row per group of shapes, a column per data type --------------------------------------
+
+
+class _Group:
+    """Rows of one group and data type: a sweep over one size, or a list of named shapes."""
+
+    def __init__(self, name: str, rows: Sequence[Row]) -> None:
+        self.name = name
+        self.rows = rows
+        self.shapes = list(dict.fromkeys(_shape(row) for row in rows))
+        self.axis = self._swept_axis()
+
+    def _swept_axis(self) -> str:
+        """The size that varies alone: ``m = n = k``, one of the four, or empty."""
+        if len(self.shapes) < 3:
+            return ""
+        if all(m == n == k for _, m, n, k in self.shapes) and len({shape[0] for shape in self.shapes}) == 1:
+            return "m = n = k"
+        varying = [axis for axis, sizes in zip(_AXES, zip(*self.shapes, strict=True), strict=True) if len(set(sizes)) > 1]
+        return varying[0] if len(varying) == 1 else ""
+
+    def size(self, row: Row) -> int:
+        """Where a row stands on the axis of a sweep."""
+        return int(row["m" if self.axis == "m = n = k" else self.axis])
+
+    def holds(self, row: Row) -> bool:
+        """A measured row belongs here: the data type, and a shape of the list or on the sweep's line."""
+        if not self.rows or row["dtype"] != self.rows[0]["dtype"]:
+            return False
+        if not self.axis:
+            return _shape(row) in self.shapes
+        if self.axis == "m = n = k":
+            same = row["m"] == row["n"] == row["k"] and row["batch"] == self.rows[0]["batch"]
+        else:
+            same = all(row[axis] == self.rows[0][axis] for axis in _AXES if axis != self.axis)
+        sizes = [self.size(one) for one in self.rows]
+        return same and min(sizes) <= self.size(row) <= max(sizes)
+
+    def names(self) -> list[str]:
+        """What to call each shape."""
+        rows = {_shape(row): row for row in self.rows}
+        sizes = {shape: shape_text(row).replace("x", "×") for shape, row in rows.items()}
+        return [f"{row['label']}  {sizes[shape]}" if row["label"] else sizes[shape] for shape, row in rows.items()]
+
+
+_AXES = ("batch", "m", "n", "k")
+
+
+def _shape(row: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(row[axis] for axis in _AXES)
+
+
+def _groups(rows: Sequence[Row]) -> list[list[_Group]]:
+    """A line of groups per group name, one for each data type."""
+    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
+    return [
+        [
+            _Group(f"{dtype}, {name}" if name else dtype, [row for row in rows if (row["group"], row["dtype"]) == (name, dtype)])
+            for dtype in dtypes
+        ]
+        for name in dict.fromkeys(row["group"] for row in rows)
+    ]
+
+
+def _panels(
+    rows: Sequence[Row], measured: Sequence[Row], value: str, label: str, lines: Sequence[tuple[str, float]]
+) -> Figure:
+    """One value of every row: curves for sweeps, bars for lists of shapes."""
+    grid = _groups(rows)
+    gpus = list(dict.fromkeys(row["gpu"] for row in (*rows, *measured)))
+    heights = [3.2 if any(group.axis for group in line) else 1.0 + 0.17 * _bars(line, len(gpus)) for line in grid]
+    figure = Figure(figsize=(5.6 * len(grid[0]), sum(heights) + 1.3), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(grid), len(grid[0]), squeeze=False, height_ratios=heights)
+    for line, axes_line in zip(grid, axes, strict=True):
+        for group, ax in zip(line, axes_line, strict=True):
+            if not group.rows:
+                ax.set_axis_off()
+                continue
+            seen = [row for row in measured if group.holds(row)]
+            ax.set_title(group.name, loc="left")
+            if group.axis:
+                _curves(ax, group, seen, gpus, value, label)
+            else:
+                _bar_rows(ax, group, seen, gpus, value, label)
+            _reference_lines(ax, lines, upright=not group.axis)
+    _legend(figure, [gpu for gpu in gpus if any(row["gpu"] == gpu for row in rows)], gpus, bool(measured), lines)
+    return figure
+
+
+def _bars(line: Sequence[_Group], gpus: int) -> int:
+    return max(min(len(group.shapes), MAX_BARS) * (gpus + 1) for group in line)
+
+
+def _curves(ax: Axes, group: _Group, seen: Sequence[Row], gpus: Sequence[str], value: str, label: str) -> None:
+    """A sweep: one curve per GPU, measured runs as hollow markers."""
+    for index, gpu in enumerate(gpus):
+        style = {"color": COLOURS[index % 8], "marker": MARKERS[index % 8]}
+        own = sorted((group.size(row), row[value]) for row in group.rows if row["gpu"] == gpu)
+        if own:
+            ax.plot(*zip(*own, strict=True), **style, markersize=4, linewidth=1.3, linestyle=DASHES[index % 8])
+        points = [(group.size(row), row[value]) for row in seen if row["gpu"] == gpu]
+        if points:
+            ax.plot(*zip(*points, strict=True), **style, **_HOLLOW)
+    ax.set_xscale("log", base=2)
+    sizes = sorted({group.size(row) for row in group.rows})
+    ax.set_xticks(_spread(sizes), [str(size) for size in _spread(sizes)])
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.tick_params(axis="x", which="minor", length=0)
+    ax.set_xlabel(group.axis)
+    ax.set_ylabel(label)
+    if value == "time_us":
+        ax.set_yscale("log")
+    else:
+        ax.set_ylim(bottom=0)
+
+
+_HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 8, "markeredgewidth": 1.3}
+
+
+def _spread(sizes: Sequence[int]) -> list[int]:
+    """At most ``MAX_TICKS`` of the sizes that lie apart on a logarithmic axis, first and last among them."""
+    if len(sizes) <= MAX_TICKS:
+        wanted = np.array(sizes, dtype=float)
+    else:
+        wanted = np.geomspace(sizes[0], sizes[-1], MAX_TICKS)
+    nearest = [min(sizes, key=lambda size: abs(np.log(size / one))) for one in wanted]
+    apart = np.log(sizes[-1] / sizes[0]) / (1.6 * MAX_TICKS) if len(sizes) > 1 else 0.0
+    kept: list[int] = []
+    for size in dict.fromkeys(nearest):
+        if not kept or np.log(size / kept[-1]) >= apart:
+            kept.append(size)
+    return kept
+
+
+def _bar_rows(ax: Axes, group: _Group, seen: Sequence[Row], gpus: Sequence[str], value: str, label: str) -> None:
+    """A list of shapes: a horizontal bar per GPU, measured runs as hollow markers on the bars."""
+    shapes, names = group.shapes[:MAX_BARS], group.names()[:MAX_BARS]
+    present = [gpu for gpu in gpus if any(row["gpu"] == gpu for row in group.rows)]
+    thickness = 0.8 / max(1, len(present))
+    for lane, gpu in enumerate(present):
+        index = gpus.index(gpu)
+        offset = (lane - (len(present) - 1) / 2) * thickness
+        own = {_shape(row): row[value] for row in group.rows if row["gpu"] == gpu}
+        places = [place + offset for place, shape in enumerate(shapes) if shape in own]
+        lengths = [own[shape] for shape in shapes if shape in own]
+        ax.barh(
+            places,
+            lengths,
+            height=0.92 * thickness,
+            color=COLOURS[index % 8],
+            hatch=HATCHES[index % 8],
+            edgecolor="white",
+            linewidth=0,
+        )
+        points = [(row[value], shapes.index(_shape(row)) + offset) for row in seen if row["gpu"] == gpu]
+        if points:
+            ax.plot(*zip(*points, strict=True), color="black", marker=MARKERS[index % 8], **_HOLLOW)
+    ax.set_yticks(range(len(shapes)), names)
+    ax.tick_params(axis="y", length=0, labelsize=7.5)
+    ax.grid(visible=False, axis="y")
+    ax.set_ylim(len(shapes) - 0.5, -0.5)
+    ax.set_xlabel(label + _left_out(group))
+    if value == "time_us":
+        ax.set_xscale("log")
+
+
+def _left_out(group: _Group) -> str:
+    rest = len(group.shapes) - MAX_BARS
+    return f"   ({rest} more shapes in results.csv)" if rest > 0 else ""
+
+
+def _reference_lines(ax: Axes, lines: Sequence[tuple[str, float]], *, upright: bool) -> None:
+    """Values to compare with, each with its own dashes."""
+    for index, (_, value) in enumerate(lines):
+        draw_line = ax.axvline if upright else ax.axhline
+        draw_line(value, color="0.25", linestyle=DASHES[1 + index % 7], linewidth=1.1, zorder=0.9)
+
+
+def _legend(
+    figure: Figure, drawn: Sequence[str], gpus: Sequence[str], measured: bool, lines: Sequence[tuple[str, float]]
+) -> None:
+    """What markers, bars and lines stand for, above the panels."""
+    handles: list[Line2D | Patch] = []
+    for gpu in drawn:
+        index = gpus.index(gpu)
+        style = {"color": COLOURS[index % 8], "marker": MARKERS[index % 8]}
+        handles.append(Line2D([], [], **style, markersize=5, linestyle=DASHES[index % 8], label=f"{gpu}, simulated"))
+        if measured:
+            handles.append(Line2D([], [], **style, **_HOLLOW, label=f"{gpu}, measured"))
+    for index, (label, value) in enumerate(lines):
+        handles.append(Line2D([], [], color="0.25", linestyle=DASHES[1 + index % 7], label=f"{label} = {value:.2f}"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
+
+
+# Roofline ---------------------------------------------------------------------------------------
+
+
+def _intensity(row: Row) -> float:
+    """Operations per byte when every operand moves once [FLOP/B]."""
+    m, n, k = row["m"], row["n"], row["k"]
+    moved_bits = (m * k + k * n) * row["element_bits"] + m * n * row["output_bits"]
+    return 2 * m * n * k / (moved_bits / 8)
+
+
+def _roofline(rows: Sequence[Row], measured: Sequence[Row]) -> Figure:
+    """Rate against arithmetic intensity, under each GPU's roof; a panel per data type."""
+    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
+    gpus = list(dict.fromkeys(row["gpu"] for row in rows))
+    figure = Figure(figsize=(5.6 * len(dtypes), 5.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    for ax, dtype in zip(figure.subplots(1, len(dtypes), squeeze=False)[0], dtypes, strict=True):
+        own = [row for row in rows if row["dtype"] == dtype]
+        seen = [row for row in measured if row["dtype"] == dtype and row["gpu"] in gpus]
+        intensities = [_intensity(row) for row in (*own, *seen)]
+        span = np.geomspace(min(intensities) / 2, max(intensities) * 2, 200)
+        for index, gpu in enumerate(gpus):
+            style = {"color": COLOURS[index % 8], "marker": MARKERS[index % 8]}
+            of_gpu = [row for row in own if row["gpu"] == gpu]
+            if not of_gpu:
+                continue
+            peak, bandwidth = max(row["peak_tflops"] for row in of_gpu), of_gpu[0]["dram_peak_gb_per_s"]
+            roof = np.minimum(span * bandwidth / 1e3, peak)
+            ax.plot(span, roof, color=COLOURS[index % 8], linestyle=DASHES[index % 8], linewidth=1.6)
+            ax.annotate(
+                f"{peak:.3g} TFLOP/s",
+                (span[-1], peak),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="right",
+                fontsize=7.5,
+                color=COLOURS[index % 8],
+            )
+            for some, look in ((of_gpu, {"linestyle": "none", "markersize": 4.5}), ([r for r in seen if r["gpu"] == gpu], _HOLLOW)):
+                ax.plot([_intensity(row) for row in some], [row["tflops"] for row in some], **style, **look)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.set_title(dtype, loc="left")
+        ax.set_xlabel("arithmetic intensity, every operand moved once [FLOP/B]")
+        ax.set_ylabel("rate [TFLOP/s]")
+    handles = []
+    for index, gpu in enumerate(gpus):
+        style = {"color": COLOURS[index % 8], "marker": MARKERS[index % 8]}
+        roof_line = {"color": COLOURS[index % 8], "linestyle": DASHES[index % 8], "linewidth": 1.6}
+        handles.append(Line2D([], [], **roof_line, label=f"{gpu}, roofline"))
+        handles.append(Line2D([], [], **style, linestyle="none", markersize=5, label=f"{gpu}, simulated"))
+        if measured:
+            handles.append(Line2D([], [], **style, **_HOLLOW, label=f"{gpu}, measured"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=3 if measured else 4)
+    return figure
+
+
+# Stall ledger -----------------------------------------------------------------------------------
+
+
+def _stalls(rows: Sequence[Row]) -> Figure:
+    """Where the warps' cycles went, as shares of their lifetime; a bar per prediction."""
+    shown = rows[:MAX_BARS]
+    causes = [cause.value for cause in Cause if any(row["stall_cycles"].get(cause.value) for row in shown)]
+    figure = Figure(figsize=(10.0, 1.9 + 0.27 * len(shown)), layout="constrained")
+    FigureCanvasAgg(figure)
+    ax = figure.subplots()
+    left = np.zeros(len(shown))
+    for index, cause in enumerate(causes):
+        share = np.array([100 * row["stall_cycles"].get(cause, 0) / (row["warp_cycles"] or 1) for row in shown])
+        ax.barh(
+            range(len(shown)),
+            share,
+            left=left,
+            color=COLOURS[index % 8],
+            hatch=HATCHES[(index + index // 8) % 8],
+            edgecolor="white",
+            linewidth=0.4,
+            label=cause,
+        )
+        left += share
+    names = [f"{row['gpu']}  {row['dtype']}  {row['label'] or shape_text(row).replace('x', '×')}" for row in shown]
+    ax.set_yticks(range(len(shown)), names)
+    ax.tick_params(axis="y", length=0, labelsize=7.5)
+    ax.set_ylim(len(shown) - 0.5, -0.5)
+    ax.set_xlim(0, 100)
+    ax.grid(visible=False, axis="y")
+    rest = len(rows) - len(shown)
+    ax.set_xlabel("share of the warps' cycles [%]" + (f"   ({rest} more predictions in results.csv)" if rest else ""))
+    figure.legend(loc="outside upper center", ncols=min(6, len(causes)))
+    return figure

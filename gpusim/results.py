@@ -1,0 +1,139 @@
+"""What a prediction says: plain records, units in names. Every analysis reads these and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+
+class Cause(Enum):
+    """Why a warp spent a cycle. Every cycle a warp lives is booked to exactly one of these.
+
+    The values follow Nsight Compute's warp states where one exists.
+    """
+
+    LAUNCH = "launch"
+    """CTA launch: the slot is taken, the first instruction has not issued yet."""
+    ISSUE = "issue"
+    """Issuing its own loads, stores and address arithmetic."""
+    NOT_SELECTED = "not_selected"
+    """Ready, but the scheduler's issue slots serve other warps of the sub-partition."""
+    MATH = "math"
+    """Feeding its own multiply-accumulate instructions to the pipe."""
+    MATH_PIPE_THROTTLE = "math_pipe_throttle"
+    """The Tensor Core or FMA pipe is busy with other warps."""
+    WAIT = "wait"
+    """Waiting for the result of its own arithmetic (fixed latency)."""
+    SHORT_SCOREBOARD = "short_scoreboard"
+    """Waiting for operands from shared memory."""
+    MIO_THROTTLE = "mio_throttle"
+    """The shared-memory port is busy."""
+    LONG_SCOREBOARD = "long_scoreboard"
+    """Waiting for data from L2 or DRAM."""
+    LG_THROTTLE = "lg_throttle"
+    """Waiting to hand stores or loads to the memory system."""
+    BARRIER = "barrier"
+    """Waiting for other warps of its CTA."""
+
+
+DETAILS = ("bound", "sampled", "full")
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One candidate of the kernel choice, with the ranking's cheap estimate [us]."""
+
+    kernel: str
+    split_k: int
+    grid: tuple[int, int, int]
+    estimate_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The prediction for one workload on one GPU."""
+
+    arch: str
+    detail: str
+    batch: int
+    m: int
+    n: int
+    k: int
+    dtype: str
+    sparsity: str
+    layout: str
+    l2: str
+    """``cold`` or ``warm`` at the start."""
+    time_us: float
+    """Kernel time plus launch overhead: the interval between back-to-back launches from a CUDA graph."""
+    kernel_time_us: float
+    """What a profiler calls the duration; several kernels (split-K and its reduction) include the gap."""
+    launch_overhead_us: float
+    cycles: int
+    clock_mhz: float
+    """Sustained SM clock, from the power governor."""
+    tflops: float
+    pct_of_peak: float
+    bound_us: float
+    """Closed-form lower bound on ``kernel_time_us`` at the same clock."""
+    bottleneck: str
+    kernel: str
+    split_k: int
+    grid: tuple[int, int, int]
+    threads: int
+    waves: float
+    occupancy: int
+    """Resident CTAs per SM."""
+    occupancy_limiter: str
+    dram_bytes: int
+    dram_read_bytes: int
+    dram_write_bytes: int
+    l2_bytes: int
+    shared_bytes: int
+    l2_hit_fraction: float
+    tensor_active_fraction: float
+    """Share of cycles in which the math pipe in use is busy, averaged over SMs."""
+    power_w: float
+    energy_mj: float
+    stall_cycles: dict[str, int] = field(default_factory=dict)
+    """Warp-cycles by cause; they add up to ``warp_cycles``."""
+    warp_cycles: int = 0
+    bounds_us: dict[str, float] = field(default_factory=dict)
+    """Each closed-form bound by the resource it counts."""
+    alternatives: tuple[Alternative, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def nsight_metrics(self) -> dict[str, float]:
+        """The same figures under their Nsight Compute names, to lay beside ``ncu --csv``."""
+        return {
+            "gpu__time_duration.sum": self.kernel_time_us * 1e3,
+            "sm__cycles_elapsed.max": float(self.cycles),
+            "dram__bytes_read.sum": float(self.dram_read_bytes),
+            "dram__bytes_write.sum": float(self.dram_write_bytes),
+            "lts__t_bytes.sum": float(self.l2_bytes),
+            "lts__t_sector_hit_rate.pct": 100 * self.l2_hit_fraction,
+            "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": 100 * self.tensor_active_fraction,
+            "launch__waves_per_multiprocessor": self.waves,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready object: fields in the order above, then ``nsight``; floats to 12 significant digits."""
+        record = {item.name: getattr(self, item.name) for item in fields(self)}
+        named = [cause.value for cause in Cause if cause.value in self.stall_cycles]
+        record["stall_cycles"] = {name: self.stall_cycles[name] for name in named}
+        record["alternatives"] = [asdict(alternative) for alternative in self.alternatives]
+        record["nsight"] = self.nsight_metrics()
+        return {key: _json_ready(value) for key, value in record.items()}
+
+
+def _json_ready(value: Any) -> Any:
+    """Tuples to lists, floats to 12 significant digits: the last bits differ between machines."""
+    match value:
+        case float():
+            return float(f"{value:.12g}")
+        case dict():
+            return {key: _json_ready(item) for key, item in value.items()}
+        case tuple() | list():
+            return [_json_ready(item) for item in value]
+    return value

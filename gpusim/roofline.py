@@ -1,0 +1,51 @@
+"""Closed-form lower bounds on kernel time: the oracle the simulator is checked against.
+
+Each bound counts one resource and assumes everything else is free. The oracle knows the board, the
+workload and the tile, and shares no code with the planner or the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpusim.arch import GpuArch, Instruction
+from gpusim.workload import Gemm
+
+
+@dataclass(frozen=True, slots=True)
+class TileFacts:
+    """The tile a kernel computes, enough to bound L2 traffic; m runs along C's contiguous dimension."""
+
+    tile_m: int
+    tile_n: int
+
+
+def bounds_us(
+    arch: GpuArch, gemm: Gemm, instruction: Instruction, clock_mhz: float, *, warm: bool, tile: TileFacts
+) -> dict[str, float]:
+    """Lower bounds by resource [us].
+
+    ``arithmetic``: all multiply-adds at the instruction's issue rate on all SMs.
+    ``dram``: every operand once and C once at peak bandwidth; what L2 may still hold counts as free.
+    ``l2``: operands once for each tile that needs them, C once, at the SMs' port rate.
+    ``issue``: one issue slot per multiply instruction.
+    """
+    element, output = gemm.dtype.bits / 8, gemm.dtype.output_bits / 8
+    macs = gemm.batch * gemm.m * gemm.n * gemm.k
+    sms, parts = arch.sm.count, arch.sm.sub_partitions
+    arithmetic_cycles = macs * instruction.issue_interval_cycles / (instruction.fma * sms * parts)
+    issue_cycles = macs / (instruction.fma * sms * parts * arch.sm.issue_per_cycle)
+    operands = gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n) * element
+    result = gemm.batch * gemm.m * gemm.n * output
+    held = arch.l2.capacity_bytes if warm else 0
+    dram_bytes = max(0.0, operands - held)
+    m, n = (gemm.n, gemm.m) if gemm.order == "row" else (gemm.m, gemm.n)
+    tiles_m, tiles_n = -(-m // tile.tile_m), -(-n // tile.tile_n)
+    l2_bytes = gemm.batch * (tiles_n * m + tiles_m * n) * gemm.k * element + result
+    l2_rate = min(arch.l2.bandwidth_bytes_per_cycle, sms * arch.load_store.l2_port_bytes_per_cycle)
+    return {
+        "arithmetic": arithmetic_cycles / clock_mhz,
+        "dram": dram_bytes / (arch.dram.peak_bandwidth_gb_per_s * 1e3),
+        "l2": l2_bytes / l2_rate / clock_mhz,
+        "issue": issue_cycles / clock_mhz,
+    }

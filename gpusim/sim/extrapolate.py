@@ -1,0 +1,157 @@
+"""Jumps over what repeats: periods of the main loop, and generations of CTAs on one SM.
+
+All CTAs resident on the simulated SM are alike. Once their steps complete at a steady pace, one period is
+measured to the cycle (time, ledgers, link traffic) and the periods that would follow are counted instead
+of played: every resident CTA loses that many turns of its loop, and the same amounts are added to the
+totals. The machine's state is the same before and after, so the epilogue and the hand-over that follow are
+played as they would be. Generations of CTAs are jumped in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpusim.sim.ledger import CAUSES
+from gpusim.sim.link import Link
+from gpusim.sim.sm import Cta, Sm
+
+PERIOD_STEPS = 4
+"""Steps in a period: long enough to hold the rounding pattern of fractional link times."""
+PACE_TOLERANCE = 0.01
+"""Largest relative difference between two periods that count as steady."""
+SETTLING_STEPS = 4
+"""Steps left to play after a jump, besides those in flight."""
+PATIENCE = 8
+"""Periods (or generations) after which an unsteady pace is averaged as it is."""
+
+
+@dataclass(slots=True)
+class Skipped:
+    """What the jumps stand for, to be added to what was played."""
+
+    cycles: int = 0
+    ledger: list[int] = field(default_factory=lambda: [0] * len(CAUSES))
+    links: list[tuple[float, float]] = field(default_factory=list)
+    """(busy cycles, units served) of each watched link."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """Totals of the SM at one instant."""
+
+    cycles: int
+    ledger: list[int]
+    links: list[tuple[float, float]]
+
+
+class Extrapolator:
+    """Watches one SM and jumps when it may."""
+
+    def __init__(self, sm: Sm, links: tuple[Link, ...], ctas_left: list[int]) -> None:
+        self.sm = sm
+        self.links = links
+        self.ctas_left = ctas_left
+        """CTAs not yet started on this SM: one number, shared with its dispatcher."""
+        self.skipped = Skipped()
+        self._times: dict[Cta, list[int]] = {}
+        self._start: tuple[Cta, dict[Cta, int], _Snapshot] | None = None
+        self._jumped: set[Cta] = set()
+        self._generations: list[_Snapshot] = []
+        sm.on_step = self._on_step
+        sm.on_finish = self._on_finish
+
+    def _look(self) -> _Snapshot:
+        """The SM's totals up to now, jumps included."""
+        sm, skipped = self.sm, self.skipped
+        now = int(sm.env.now)
+        ledger = [a + b for a, b in zip(skipped.ledger, sm.finished_ledger, strict=True)]
+        for cta in sm.resident:
+            for warp in cta.warps:
+                if not warp.exited:
+                    warp.ledger.settle(now)
+                for index, cycles in enumerate(warp.ledger.booked):
+                    ledger[index] += cycles
+        links = [(link.busy, link.served) for link in self.links]
+        for index, (busy, served) in enumerate(skipped.links):
+            links[index] = (links[index][0] + busy, links[index][1] + served)
+        return _Snapshot(now + skipped.cycles, ledger, links)
+
+    def _count(self, before: _Snapshot, after: _Snapshot, times: int) -> None:
+        skipped = self.skipped
+        skipped.cycles += times * (after.cycles - before.cycles)
+        for index, cycles in enumerate(after.ledger):
+            skipped.ledger[index] += times * (cycles - before.ledger[index])
+        links = skipped.links or [(0.0, 0.0)] * len(self.links)
+        skipped.links = [
+            (busy + times * (last[0] - first[0]), served + times * (last[1] - first[1]))
+            for (busy, served), first, last in zip(links, before.links, after.links, strict=True)
+        ]
+
+    # Periods of the main loop
+
+    def _on_step(self, sm: Sm, cta: Cta) -> None:
+        times = self._times.setdefault(cta, [])
+        times.append(int(sm.env.now))
+        if cta in self._jumped or cta.steps - cta.steps_done < 2 * PERIOD_STEPS + self._margin:
+            return
+        if self._start is None:
+            if self._steady():
+                self._start = (cta, {other: other.steps_done for other in sm.resident}, self._look())
+            return
+        leader, steps_done, before = self._start
+        if leader is cta and cta.steps_done - steps_done[cta] >= PERIOD_STEPS:
+            self._start = None
+            self._jump_periods(steps_done, before)
+
+    @property
+    def _margin(self) -> int:
+        return self.sm.launch.stages_ahead + SETTLING_STEPS
+
+    def _steady(self) -> bool:
+        """Whether every resident CTA is in its main loop at a pace that repeats."""
+        for cta in self.sm.resident:
+            times = self._times.get(cta, [])
+            if len(times) < 2 * PERIOD_STEPS + 1:
+                return False
+            last = times[-1] - times[-1 - PERIOD_STEPS]
+            before = times[-1 - PERIOD_STEPS] - times[-1 - 2 * PERIOD_STEPS]
+            patient = len(times) < PATIENCE * PERIOD_STEPS
+            if patient and abs(last - before) > max(PERIOD_STEPS, PACE_TOLERANCE * before):
+                return False
+        return True
+
+    def _jump_periods(self, steps_done: dict[Cta, int], before: _Snapshot) -> None:
+        resident = self.sm.resident
+        if set(resident) != set(steps_done):
+            return
+        if any(cta.steps_done - steps_done[cta] != PERIOD_STEPS for cta in resident):
+            return
+        shortest = min(cta.steps - cta.steps_done for cta in resident)
+        periods = (shortest - self._margin) // PERIOD_STEPS
+        if periods < 1:
+            return
+        for cta in resident:
+            cta.steps -= periods * PERIOD_STEPS
+            self._jumped.add(cta)
+        self._count(before, self._look(), periods)
+
+    # Generations of CTAs
+
+    def _on_finish(self, sm: Sm, cta: Cta) -> None:
+        _ = self._times.pop(cta, None)
+        self._jumped.discard(cta)
+        if self._start is not None and cta in self._start[1]:
+            self._start = None
+        slots = sm.launch.occupancy.ctas
+        seen = self._generations
+        seen.append(self._look())
+        if len(seen) < 2 * slots + 1 or self.ctas_left[0] < 2 * slots:
+            return
+        last = seen[-1].cycles - seen[-1 - slots].cycles
+        before = seen[-1 - slots].cycles - seen[-1 - 2 * slots].cycles
+        if len(seen) < PATIENCE * slots and abs(last - before) > PACE_TOLERANCE * before:
+            return
+        generations = self.ctas_left[0] // slots - 1
+        self.ctas_left[0] -= generations * slots
+        self._count(seen[-1 - slots], seen[-1], generations)
+        seen.clear()

@@ -1,0 +1,137 @@
+"""Runs one kernel launch on the machine: one representative SM (``sampled``) or all of them (``full``)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import simpy
+
+from gpusim.arch import GpuArch
+from gpusim.plan import Launch
+from gpusim.results import Cause
+from gpusim.sim.extrapolate import Extrapolator
+from gpusim.sim.ledger import CAUSES
+from gpusim.sim.memory import FullMemory, Memory, SampledMemory, TileCache
+from gpusim.sim.sm import Sm
+from gpusim.sim.trace import Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one launch took, in SM cycles."""
+
+    cycles: int
+    stall_cycles: dict[Cause, int]
+    """Warp-cycles by cause, on the SM with the most CTAs."""
+    math_busy_cycles: float
+    """Cycles the pipes of that SM worked, averaged over its sub-partitions."""
+    l2_read_bytes: float
+    dram_read_bytes: float
+
+
+def simulate(
+    arch: GpuArch,
+    launch: Launch,
+    clock_mhz: float,
+    detail: str,
+    *,
+    warm: bool = False,
+    recorder: Recorder | None = None,
+) -> Outcome:
+    """Play a launch at an SM clock.
+
+    Args:
+        detail: ``sampled`` or ``full``.
+        warm: operands are in L2 at the start as far as they fit (``full``; a sampled launch carries its
+            hit fraction in ``launch.traffic``).
+        recorder: listens to the first SM.
+    """
+    if detail == "full":
+        return _simulate_full(arch, launch, clock_mhz, warm, recorder)
+    return _simulate_sampled(arch, launch, clock_mhz, recorder)
+
+
+def _simulate_sampled(
+    arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None
+) -> Outcome:
+    env = simpy.Environment()
+    memory = SampledMemory(arch, launch, clock_mhz)
+    busiest = launch.ctas_on_busiest_sm(arch)
+    last_round = launch.ctas - (busiest - 1) * arch.sm.count
+    left = [busiest]
+    last: list[int] = []
+    """Number of the SM's last CTA, once it has started."""
+
+    def next_cta() -> int | None:
+        if left[0] == 0:
+            return None
+        left[0] -= 1
+        if left[0] == 0:
+            last.append(busiest - 1)
+            return busiest - 1
+        return busiest - 1 - left[0]
+
+    def crowd(sm: Sm) -> None:
+        # Every SM runs a CTA like each of ours, except that only some have one more at the end.
+        active = sum(last_round if cta.index in last else arch.sm.count for cta in sm.resident)
+        memory.crowd(len(sm.resident), active)
+
+    sm = Sm(env, arch, launch, memory, next_cta)
+    sm.on_crowd = crowd
+    links = (*(part.pipe for part in sm.parts), sm.shared, *memory.links)
+    extrapolator = Extrapolator(sm, links, left) if recorder is None else None
+    if recorder is not None:
+        recorder.attach(sm, memory)
+    sm.start()
+    env.run()
+    skipped = extrapolator.skipped if extrapolator is not None else None
+    ended = max(int(env.now), math.ceil(memory.drained_at))
+    booked = list(sm.finished_ledger)
+    busy = sum(part.pipe.busy for part in sm.parts)
+    if skipped is not None:
+        ended += skipped.cycles
+        booked = [a + b for a, b in zip(booked, skipped.ledger, strict=True)]
+        busy += sum(cycles for cycles, _ in skipped.links[: len(sm.parts)])
+    read = launch.ctas * launch.steps * launch.load_bytes_per_step
+    return Outcome(
+        cycles=ended,
+        stall_cycles=dict(zip(CAUSES, booked, strict=True)),
+        math_busy_cycles=busy / len(sm.parts),
+        l2_read_bytes=read,
+        dram_read_bytes=read * launch.traffic.miss_fraction,
+    )
+
+
+def _simulate_full(
+    arch: GpuArch, launch: Launch, clock_mhz: float, warm: bool, recorder: Recorder | None
+) -> Outcome:
+    env = simpy.Environment()
+    cache = TileCache(arch, launch, clock_mhz, warm)
+    waiting = iter(range(launch.ctas))
+
+    def next_cta() -> int | None:
+        return next(waiting, None)
+
+    memories: list[Memory] = []
+    sms: list[Sm] = []
+    for _ in range(min(arch.sm.count, launch.ctas)):
+        memory = FullMemory(arch, launch, cache)
+        memories.append(memory)
+        sms.append(Sm(env, arch, launch, memory, next_cta))
+    if recorder is not None:
+        recorder.attach(sms[0], memories[0])
+    # Slots open round by round, as CTAs are dealt to SMs in turn.
+    for slot in range(launch.occupancy.ctas):
+        for sm in sms:
+            sm.open_slot(slot)
+    env.run()
+    ended = max(int(env.now), *(math.ceil(memory.drained_at) for memory in memories))
+    busiest = max(sms, key=lambda sm: sum(sm.finished_ledger))
+    return Outcome(
+        cycles=ended,
+        stall_cycles=dict(zip(CAUSES, busiest.finished_ledger, strict=True)),
+        math_busy_cycles=sum(part.pipe.busy for part in busiest.parts) / len(busiest.parts),
+        l2_read_bytes=cache.read_bytes,
+        dram_read_bytes=cache.missed_bytes,
+    )

@@ -1,0 +1,60 @@
+"""Books every cycle of a warp's life to exactly one cause.
+
+A warp that starts to wait says which causes fill the time until when; the ledger turns that into integer
+cycles as time passes. It can be read in the middle of a wait, so that a period of the main loop can be
+weighed exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from gpusim.results import Cause
+
+CAUSES: tuple[Cause, ...] = tuple(Cause)
+_INDEX = {cause: index for index, cause in enumerate(CAUSES)}
+
+
+class Ledger:
+    """Cycles by cause of one warp, complete up to ``since``."""
+
+    __slots__ = ("booked", "listener", "pending", "since")
+
+    def __init__(self, since: int) -> None:
+        self.since = since
+        self.booked = [0] * len(CAUSES)
+        self.listener: Callable[[Cause, int, int], None] | None = None
+        """Called with (cause, start, end) of each stretch when a trace is on."""
+        self.pending: list[tuple[int, float]] = []
+        """Causes of the time ahead as (index, end), in order; the last end may be infinite."""
+
+    def expect(self, cause: Cause, until: float) -> None:
+        """The time up to ``until`` goes to ``cause``, after what was announced before."""
+        self.pending.append((_INDEX[cause], until))
+
+    def settle(self, now: int) -> None:
+        """Book everything up to ``now``."""
+        since = self.since
+        booked = self.booked
+        remaining: list[tuple[int, float]] = []
+        for index, until in self.pending:
+            if since >= now:
+                remaining.append((index, until))
+                continue
+            end = now if until >= now else math.ceil(until)
+            if end > since:
+                booked[index] += end - since
+                if self.listener is not None:
+                    self.listener(CAUSES[index], since, end)
+                since = end
+            if until > now:
+                remaining.append((index, until))
+        if since < now:
+            raise AssertionError(f"{now - since} cycles without a cause")
+        self.since = since
+        self.pending = remaining
+
+    @property
+    def total(self) -> int:
+        return sum(self.booked)

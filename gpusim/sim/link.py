@@ -1,0 +1,45 @@
+"""A pipe with a rate: the one queueing model of the machine.
+
+Ports, pipes, L2 and DRAM are all links. A transfer is booked, not queued: a link knows when it falls idle,
+and a booking starts then or now, whichever is later. That is FIFO order at the cost of two additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Link:
+    """Serves bookings one after the other at ``rate`` units per cycle."""
+
+    __slots__ = ("busy", "free_at", "listener", "name", "rate", "served")
+
+    def __init__(self, name: str, rate: float) -> None:
+        if rate <= 0:
+            raise ValueError(f"{name}: rate must be > 0, got {rate}")
+        self.name = name
+        self.rate = rate
+        self.free_at = 0.0
+        self.busy = 0.0
+        """Cycles of service so far."""
+        self.served = 0.0
+        """Units served so far."""
+        self.listener: Callable[[str, float, float, float], None] | None = None
+        """Called with (name, start, end, amount) of each booking when a trace is on."""
+
+    def book(self, now: float, amount: float) -> float:
+        """Serve ``amount`` units from ``now`` on, in turn; the time the last one has passed [cycles].
+
+        >>> port = Link("port", 128.0)
+        >>> port.book(0, 256), port.book(0, 128), port.book(10, 128)
+        (2.0, 3.0, 11.0)
+        """
+        start = self.free_at if self.free_at > now else now
+        duration = amount / self.rate
+        end = start + duration
+        self.free_at = end
+        self.busy += duration
+        self.served += amount
+        if self.listener is not None and amount > 0:
+            self.listener(self.name, start, end, amount)
+        return end

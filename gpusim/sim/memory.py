@@ -1,0 +1,206 @@
+"""What lies beyond an SM: its port to L2, the L2, and DRAM.
+
+An SM asks for a step's data and is told when it will be there; it does not know who answered. ``sampled``
+detail gives one SM its fair share of the common links and a hit fraction; ``full`` detail shares real links
+among all SMs and keeps the tiles in an explicit cache.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from gpusim.arch import GpuArch
+from gpusim.plan import Launch, Tiling
+from gpusim.sim.link import Link
+from gpusim.units import cycles_of_ns
+
+
+_Tile = tuple[int, int, int, int]
+"""Operand, product of the batch, panel, step."""
+
+
+class Memory(Protocol):
+    """The global-memory path of one SM."""
+
+    def load(self, cta: int, step: int, share: float, now: float) -> float:
+        """Ask for ``share`` of the data of a CTA's step; when the last byte is in the SM [cycles]."""
+
+    def store(self, size_bytes: float, now: float) -> float:
+        """Write results; when the memory system has accepted them [cycles]."""
+
+    def exchange(self, size_bytes: float, now: float) -> float:
+        """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
+
+    def crowd(self, resident_ctas: int, active_ctas: int) -> None:
+        """Told whenever the SM's CTAs change: how many it holds, and how many the GPU holds then."""
+
+    @property
+    def drained_at(self) -> float:
+        """When the last store has reached L2 [cycles]."""
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """All links, for traces."""
+
+
+class Latencies:
+    """Latencies of the path at one SM clock [cycles]."""
+
+    __slots__ = ("dram", "l2")
+
+    def __init__(self, arch: GpuArch, clock_mhz: float) -> None:
+        # A line is as likely in the far partition as in the near one.
+        far_share = (arch.l2.partitions - 1) / arch.l2.partitions
+        self.l2 = arch.l2.latency_cycles + far_share * (arch.l2.far_latency_cycles - arch.l2.latency_cycles)
+        self.dram = max(self.l2, cycles_of_ns(arch.dram.latency_ns, clock_mhz))
+
+
+class SampledMemory:
+    """One SM's share of L2 and DRAM while its siblings do the same as it does."""
+
+    def __init__(self, arch: GpuArch, launch: Launch, clock_mhz: float) -> None:
+        self._latency = Latencies(arch, clock_mhz)
+        self._l2_rate = arch.l2.bandwidth_bytes_per_cycle
+        self._dram_rate = arch.dram_bytes_per_cycle(clock_mhz)
+        self._bytes = launch.load_bytes_per_step
+        self._miss = launch.traffic.miss_fraction
+        written = launch.ctas * launch.store_bytes
+        self._write_through = launch.traffic.dram_write_bytes / written if written else 0.0
+        self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
+        self.l2 = Link("L2", self._l2_rate / arch.sm.count)
+        self.dram = Link("DRAM", self._dram_rate / arch.sm.count)
+        self.drained_at = 0.0
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        return (self.port, self.l2, self.dram)
+
+    def crowd(self, resident_ctas: int, active_ctas: int) -> None:
+        share = resident_ctas / active_ctas
+        self.l2.rate = self._l2_rate * share
+        self.dram.rate = self._dram_rate * share
+
+    def load(self, cta: int, step: int, share: float, now: float) -> float:
+        size = self._bytes * share
+        ready = max(self.port.book(now, size), self.l2.book(now, size)) + self._latency.l2
+        if self._miss > 0.0:
+            ready = max(ready, self.dram.book(now, size * self._miss) + self._latency.dram)
+        return ready
+
+    def store(self, size_bytes: float, now: float) -> float:
+        accepted = max(self.port.book(now, size_bytes), self.l2.book(now, size_bytes))
+        if self._write_through:
+            self.dram.book(now, size_bytes * self._write_through)
+        self.drained_at = max(self.drained_at, accepted + self._latency.l2)
+        return accepted
+
+    def exchange(self, size_bytes: float, now: float) -> float:
+        passed = max(self.port.book(now, 2 * size_bytes), self.l2.book(now, 2 * size_bytes))
+        return passed + 2 * self._latency.l2
+
+
+class TileCache:
+    """L2 and DRAM of the whole GPU with the tiles L2 holds; a full L2 replaces tiles at random.
+
+    NVIDIA does not publish the policy. Random replacement is what :func:`gpusim.locality.survival_fraction`
+    assumes too; the draw is seeded, so that the same input gives the same output.
+    """
+
+    def __init__(self, arch: GpuArch, launch: Launch, clock_mhz: float, warm: bool) -> None:
+        self.latency = Latencies(arch, clock_mhz)
+        self.l2 = Link("L2", arch.l2.bandwidth_bytes_per_cycle)
+        self.dram = Link("DRAM", arch.dram_bytes_per_cycle(clock_mhz))
+        self.read_bytes = 0.0
+        self.missed_bytes = 0.0
+        self.launch = launch
+        written = launch.ctas * launch.store_bytes
+        self.write_through = launch.traffic.dram_write_bytes / written if written else 0.0
+        self._capacity = arch.l2.capacity_bytes / arch.l2.partitions
+        self._held = 0.0
+        self._arrival: dict[_Tile, float] = {}
+        self._slots: list[tuple[_Tile, float]] = []
+        self._random = random.Random(0)
+        if warm and launch.tiling is not None:
+            self._preload(launch.tiling)
+
+    def _preload(self, tiling: Tiling) -> None:
+        products = self.launch.ctas // (tiling.panels_x * tiling.panels_y * tiling.splits)
+        for product in range(products):
+            for step in range(self.launch.steps * tiling.splits):
+                for x in range(tiling.panels_x):
+                    self._hold((0, product, x, step), tiling.x_bytes_per_step, 0.0)
+                for y in range(tiling.panels_y):
+                    self._hold((1, product, y, step), tiling.y_bytes_per_step, 0.0)
+
+    def _hold(self, tile: _Tile, size_bytes: float, arrival: float) -> None:
+        while self._held + size_bytes > self._capacity and self._slots:
+            victim = self._random.randrange(len(self._slots))
+            self._slots[victim], self._slots[-1] = self._slots[-1], self._slots[victim]
+            evicted, evicted_bytes = self._slots.pop()
+            del self._arrival[evicted]
+            self._held -= evicted_bytes
+        self._arrival[tile] = arrival
+        self._slots.append((tile, size_bytes))
+        self._held += size_bytes
+
+    def _fetch(self, tile: _Tile, size_bytes: float, now: float) -> float:
+        """When a tile is in L2: now, when an earlier miss brings it, or after a miss of its own [cycles]."""
+        arrival = self._arrival.get(tile)
+        if arrival is None:
+            arrival = self.dram.book(now, size_bytes) + self.latency.dram - self.latency.l2
+            self.missed_bytes += size_bytes
+            self._hold(tile, size_bytes, arrival)
+        return arrival
+
+    def fetch(self, cta: int, step: int, now: float) -> float:
+        """When all that a CTA's step needs is in L2 [cycles]."""
+        tiling = self.launch.tiling
+        if tiling is None:
+            missed = self.launch.traffic.miss_fraction
+            return self._fetch((2, 0, cta, step), self.launch.load_bytes_per_step * missed, now) if missed else now
+        product, split, x, y = tiling.panels(cta)
+        at = split * self.launch.steps + step
+        return max(
+            self._fetch((0, product, x, at), tiling.x_bytes_per_step, now),
+            self._fetch((1, product, y, at), tiling.y_bytes_per_step, now),
+        )
+
+    def write(self, size_bytes: float, now: float) -> float:
+        """Accept written bytes; when the last is in L2 [cycles]."""
+        if self.write_through:
+            self.dram.book(now, size_bytes * self.write_through)
+        return self.l2.book(now, size_bytes)
+
+
+class FullMemory:
+    """One SM's port into the shared :class:`TileCache`."""
+
+    def __init__(self, arch: GpuArch, launch: Launch, cache: TileCache) -> None:
+        self._cache = cache
+        self._bytes = launch.load_bytes_per_step
+        self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
+        self.drained_at = 0.0
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        return (self.port, self._cache.l2, self._cache.dram)
+
+    def crowd(self, resident_ctas: int, active_ctas: int) -> None:
+        """Nothing to do: the links are shared for real."""
+
+    def load(self, cta: int, step: int, share: float, now: float) -> float:
+        cache = self._cache
+        size = self._bytes * share
+        cache.read_bytes += size
+        in_l2 = cache.fetch(cta, step, now)
+        return max(self.port.book(now, size), cache.l2.book(now, size), in_l2) + cache.latency.l2
+
+    def store(self, size_bytes: float, now: float) -> float:
+        accepted = max(self.port.book(now, size_bytes), self._cache.write(size_bytes, now))
+        self.drained_at = max(self.drained_at, accepted + self._cache.latency.l2)
+        return accepted
+
+    def exchange(self, size_bytes: float, now: float) -> float:
+        passed = max(self.port.book(now, 2 * size_bytes), self._cache.l2.book(now, 2 * size_bytes))
+        return passed + 2 * self._cache.latency.l2

@@ -1,0 +1,680 @@
+"""YAML spec files to validated :class:`~gpusim.arch.GpuArch` numbers, with their provenance.
+
+A board file extends a base (``extends: volta``); mappings merge key by key, the board wins. Every
+hardware number is ``{value: X, kind: datasheet|measured|fitted|assumed, source: "..."}`` with its unit
+in the key. Rule: a number without a source does not load, and every problem is one line that names
+file, line, key and remedy. Nothing downstream of this module sees YAML.
+
+Specs are looked for in the folders of the caller, those of ``GPUSIM_ARCH_PATH``, and then among the
+specs shipped with the package; a folder earlier in that order wins on equal names. A file without
+``name`` is a base, not a board.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import re
+import types
+import typing
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Never, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from gpusim.arch import GpuArch
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+Kind = Literal["datasheet", "measured", "fitted", "assumed"]
+
+KINDS: tuple[str, ...] = get_args(Kind)
+ARCH_PATH_VARIABLE = "GPUSIM_ARCH_PATH"
+STATED_PEAK_TOLERANCE = 0.01
+"""Vendors round to two or three digits: 14 TFLOP/s for 14.13 is 0.9 % off."""
+
+_Document = Any  # what YAML holds: mappings, lists, text, numbers, None
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LEAF_KEYS = ("value", "kind", "source")
+_LEAF_FORM = "{value: ..., kind: " + "|".join(KINDS) + ', source: "..."}'
+_BRAND_WORDS = ("nvidia", "tesla", "geforce")
+
+
+class SpecError(ValueError):
+    """A spec that cannot be used: one line with file, line, key path, problem and remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where one value came from. An override has no file and line 0."""
+
+    value: object
+    kind: Kind
+    source: str
+    file: Path | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One loaded board: the numbers, where each came from, and a hash of the files read."""
+
+    arch: GpuArch
+    provenance: Mapping[str, Provenance]
+    files: tuple[Path, ...]
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchEntry:
+    """One board that can be loaded: what ``archs list`` shows without validating it."""
+
+    name: str
+    aliases: tuple[str, ...]
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """A YAML document and the line of each key path (``a.b.0.c``; ``""`` is the document)."""
+
+    path: Path
+    data: Any
+    lines: Mapping[str, int]
+    sha256: str
+
+    def line(self, key_path: str) -> int:
+        """Line of a key path, or of its nearest parent that is in the file."""
+        while key_path and key_path not in self.lines:
+            key_path = key_path.rpartition(".")[0]
+        return self.lines.get(key_path, 1)
+
+    def error(self, key_path: str, problem: str) -> SpecError:
+        """The error to raise for a key of this file."""
+        return _error(self.path, self.line(key_path), key_path, problem)
+
+
+def load_yaml_with_lines(path: Path) -> YamlFile:
+    """Read any YAML file, remembering lines; malformed YAML and repeated keys are a SpecError."""
+    return _read_yaml(path, _signature(path))
+
+
+def list_archs(arch_path: Iterable[str | os.PathLike[str]] = ()) -> tuple[ArchEntry, ...]:
+    """Boards that :func:`load_arch` finds, by name. Reads names only; nothing is validated."""
+    entries: dict[str, ArchEntry] = {}
+    for folder in _search_folders(arch_path):
+        of_folder: dict[str, ArchEntry] = {}
+        for entry in _folder_entries(folder):
+            twin = of_folder.setdefault(_normalised(entry.name), entry)
+            if twin is not entry:
+                raise _error(entry.path, 1, "name", f"{entry.name} is also the name of {twin.path.name}; rename one")
+        for key, entry in of_folder.items():
+            entries.setdefault(key, entry)
+    return tuple(sorted(entries.values(), key=lambda entry: entry.name.lower()))
+
+
+def load_arch(name_or_path: str | os.PathLike[str], arch_path: Iterable[str | os.PathLike[str]] = ()) -> Spec:
+    """Load a board by spec name, file stem, alias or nvidia-smi string, or from a YAML file.
+
+    Names match without regard to case, spaces, hyphens, underscores and the brand words
+    ``NVIDIA``, ``Tesla`` and ``GeForce``. Raises :class:`SpecError`.
+    """
+    folders = _search_folders(arch_path)
+    text = os.fspath(name_or_path)
+    if text.endswith((".yaml", ".yml")):
+        return _load(Path(text), folders)
+    return _load(_resolve(text, folders), folders)
+
+
+def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
+    """The same board with some values replaced: ``{"dram.peak_bandwidth_gb_per_s": 3000.0}``.
+
+    Replaced values are of kind ``assumed``, source ``override``. The vendor's stated peaks are not
+    compared: an overridden board is a question, not a product.
+    """
+    numbers = spec.arch.model_dump()
+    provenance = dict(spec.provenance)
+    known = list(_leaf_paths(numbers))
+    for key_path, value in overrides.items():
+        if key_path not in known:
+            raise SpecError(f"override: {key_path}: no such value{_did_you_mean(key_path, known)}")
+        *parents, last = key_path.split(".")
+        part = numbers
+        for parent in parents:
+            part = part[parent]
+        part[last] = value
+        provenance[key_path] = Provenance(value, "assumed", "override", None, 0)
+
+    def fail(key_path: str, problem: str) -> Never:
+        raise SpecError(f"override: {key_path}: {problem}")
+
+    digest = hashlib.sha256(spec.sha256.encode())
+    digest.update(json.dumps(dict(sorted(overrides.items())), default=str).encode())
+    arch = _validated(numbers, fail)
+    _cross_check(arch, fail)
+    return Spec(arch, types.MappingProxyType(provenance), spec.files, digest.hexdigest())
+
+
+def spec_folders() -> tuple[Path, ...]:
+    """Folders that hold specs and kernel catalogues: the user's, then the shipped one."""
+    return _search_folders(())
+
+
+def spec_json_schema() -> dict[str, Any]:
+    """JSON Schema of a spec file, for editors. Nothing is required: a board may inherit it all."""
+    schema = GpuArch.model_json_schema()
+    definitions = schema["$defs"]
+    models: list[type[BaseModel]] = [GpuArch, *_part_models(GpuArch)]
+    for model in models:
+        own = schema if model is GpuArch else definitions[model.__name__]
+        own.pop("required", None)
+        for key, info in model.model_fields.items():
+            if _is_sourced(key, info):
+                own["properties"][key] = _leaf_schema(own["properties"][key])
+            elif _value_model(info) is None and get_origin(info.annotation) is dict:
+                values = own["properties"][key]
+                values["additionalProperties"] = _leaf_schema(values["additionalProperties"])
+    schema["properties"]["extends"] = {"type": "string", "description": "base spec, without .yaml"}
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "gpusim architecture spec"
+    return schema
+
+
+# Finding a spec ---------------------------------------------------------------------------------
+
+
+def _search_folders(arch_path: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
+    """Folders in order of precedence: argument, environment, shipped."""
+    named = [Path(folder) for folder in arch_path]
+    for folder in named:
+        if not folder.is_dir():
+            raise SpecError(f"{folder}: no such folder of architecture specs; correct the path")
+    variable = os.environ.get(ARCH_PATH_VARIABLE, "")
+    for folder in (Path(part) for part in variable.split(os.pathsep) if part):
+        if not folder.is_dir():
+            raise SpecError(f"{folder}: no such folder; correct {ARCH_PATH_VARIABLE}")
+        named.append(folder)
+    return (*named, _shipped_folder())
+
+
+@cache
+def _shipped_folder() -> Path:
+    """``arch_specs`` inside an installed package, else beside the package in a checkout."""
+    package = Path(str(resources.files("gpusim")))
+    for folder in (package / "arch_specs", package.parent / "arch_specs"):
+        if folder.is_dir():
+            return folder
+    raise SpecError(f"{package}: the package has no arch_specs folder; reinstall gpusim")
+
+
+def _folder_entries(folder: Path) -> list[ArchEntry]:
+    """Boards of a folder: its YAML files that have a name."""
+    entries = (_entry(path, _signature(path)) for path in sorted(folder.glob("*.yaml")))
+    return [entry for entry in entries if entry is not None]
+
+
+@cache
+def _entry(path: Path, signature: tuple[int, int]) -> ArchEntry | None:
+    """Name and aliases of a file, or None for a base."""
+    if not re.search(r"^name\s*:", _read_text(path), re.MULTILINE):
+        return None
+    head = _read_yaml(path, signature)
+    if not isinstance(head.data, dict):
+        raise head.error("", "expected a mapping; start with 'name: ...'")
+    name, aliases = head.data.get("name"), head.data.get("aliases", ())
+    if not isinstance(name, str) or not name:
+        raise head.error("name", f"expected text, got {name!r}; quote it")
+    if not isinstance(aliases, (list, tuple)) or not all(isinstance(one, str) for one in aliases):
+        raise head.error("aliases", "expected a list of texts; write [A, B]")
+    return ArchEntry(name, tuple(aliases), path)
+
+
+def _resolve(name: str, folders: Sequence[Path]) -> Path:
+    """File of a board. A name beats a stem beats an alias; an earlier folder beats a later one."""
+    wanted = _normalised(name)
+    names: list[str] = []
+    for folder in folders:
+        entries = _folder_entries(folder)
+        for answers_to in (_by_name, _by_stem, _by_alias):
+            found = [entry for entry in entries if wanted in answers_to(entry)]
+            if len(found) > 1:
+                rivals = ", ".join(entry.name for entry in found)
+                raise SpecError(f"{name}: names several GPUs in {folder.name}: {rivals}; say which")
+            if found:
+                return found[0].path
+        for entry in entries:
+            names += [entry.name, *entry.aliases]
+        base = folder / f"{name}.yaml"
+        if base.is_file():
+            raise SpecError(
+                f"{base}: {name} is a base that boards extend, not a board; add 'name:' or ask for"
+                f" one of {', '.join(sorted({entry.name for entry in entries}))}"
+            )
+    raise SpecError(_unknown_gpu(name, wanted, names))
+
+
+def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:
+    by_key = {_normalised(one): one for one in reversed(names)}
+    close = difflib.get_close_matches(wanted, by_key, n=3, cutoff=0.5)
+    remedy = f"did you mean {', '.join(by_key[key] for key in close)}?" if close else "see 'archs list'"
+    return f"{name}: unknown GPU; {remedy}"
+
+
+def _by_name(entry: ArchEntry) -> set[str]:
+    return {_normalised(entry.name)}
+
+
+def _by_stem(entry: ArchEntry) -> set[str]:
+    return {_normalised(entry.path.stem)}
+
+
+def _by_alias(entry: ArchEntry) -> set[str]:
+    return {_normalised(alias) for alias in entry.aliases}
+
+
+@cache
+def _normalised(name: str) -> str:
+    """A name without case, punctuation and brand: what two spellings of one GPU have in common.
+
+    >>> _normalised("NVIDIA Tesla V100-SXM2-16GB") == _normalised("v100_sxm2 16gb")
+    True
+    """
+    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+    while len(words) > 1 and words[0] in _BRAND_WORDS:
+        words = words[1:]
+    return "".join(words)
+
+
+# YAML with lines --------------------------------------------------------------------------------
+
+
+def _signature(path: Path) -> tuple[int, int]:
+    """Changes whenever the file does; keys the caches."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}; check the path") from None
+    return status.st_mtime_ns, status.st_size
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}; check the path") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path}: not UTF-8 text; save it as UTF-8") from None
+
+
+@cache
+def _read_yaml(path: Path, signature: tuple[int, int]) -> YamlFile:
+    del signature  # only keys the cache
+    text = _read_text(path)
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise _error(path, mark.line + 1 if mark else 1, "", f"not YAML: {problem}; mend it") from None
+    lines = {"": 1}
+    data = None if root is None else _build(loader, root, path, "", lines)
+    return YamlFile(path, data, lines, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, key_path: str, lines: dict[str, int]) -> _Document:
+    """Plain data of a node; books the line of every key path below it."""
+    lines.setdefault(key_path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        data: dict[Hashable, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = _build(loader, key_node, path, key_path, lines)
+            below = _join(key_path, str(key))
+            if not isinstance(key, Hashable):
+                raise _error(path, line, key_path, "a key must be one word; quote it")
+            if key in data:
+                raise _error(path, line, below, f"also set in line {lines[below]}; remove one")
+            lines[below] = line
+            data[key] = _build(loader, value_node, path, below, lines)
+        return data
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(loader, item, path, _join(key_path, str(index)), lines) for index, item in enumerate(node.value)]
+    try:
+        return loader.construct_object(node)
+    except (yaml.YAMLError, ValueError):
+        line = node.start_mark.line + 1
+        raise _error(path, line, key_path, f"cannot read {node.value!r}; quote it") from None
+
+
+# From files to numbers --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """One value of a spec, with its place. ``kind`` is None for plain text."""
+
+    value: Any
+    kind: Kind | None
+    source: str
+    file: YamlFile
+    line: int
+
+
+_Tree = dict[str, Any]
+"""Nested mappings whose leaves are :class:`_Leaf`."""
+
+
+def _load(path: Path, folders: Sequence[Path]) -> Spec:
+    files = _chain(path, folders)
+    tree: _Tree = {}
+    for file in reversed(files):
+        tree = _merged(tree, _tree(file, file.data, GpuArch, ""))
+    _require_all(files, tree, GpuArch, "")
+
+    def fail(key_path: str, problem: str) -> Never:
+        leaf = _nearest_leaf(tree, key_path)
+        if leaf is None:
+            raise files[0].error(key_path, problem)
+        raise _error(leaf.file.path, leaf.line, key_path, problem)
+
+    arch = _validated(_values(tree), fail)
+    _cross_check(arch, fail)
+    _check_stated_peaks(arch, fail)
+    digest = hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest()
+    provenance = types.MappingProxyType(dict(_provenance(tree)))
+    return Spec(arch, provenance, tuple(file.path for file in files), digest)
+
+
+def _chain(path: Path, folders: Sequence[Path]) -> list[YamlFile]:
+    """The board's file and every base it extends, nearest first."""
+    files: list[YamlFile] = []
+    while True:
+        file = load_yaml_with_lines(path)
+        if not isinstance(file.data, dict):
+            raise file.error("", "expected a mapping; start with 'name: ...' or 'extends: ...'")
+        files.append(file)
+        if "extends" not in file.data:
+            return files
+        base = file.data["extends"]
+        if not isinstance(base, str):
+            raise file.error("extends", f"expected the name of a base, got {base!r}; write one")
+        path = _base_file(file, base, folders)
+        if any(path.resolve() == seen.path.resolve() for seen in files):
+            circle = " -> ".join([*(seen.path.name for seen in files), path.name])
+            raise file.error("extends", f"goes in a circle: {circle}; remove one 'extends'")
+
+
+def _base_file(file: YamlFile, base: str, folders: Sequence[Path]) -> Path:
+    """A base lies beside the file that extends it, or in a spec folder."""
+    places = (file.path.parent, *folders)
+    for folder in places:
+        if (folder / f"{base}.yaml").is_file():
+            return folder / f"{base}.yaml"
+    stems = sorted({path.stem for folder in places for path in folder.glob("*.yaml")})
+    raise file.error("extends", f"no spec {base}.yaml{_did_you_mean(base, stems)}")
+
+
+def _tree(file: YamlFile, data: Mapping[str, Any], model: type[BaseModel], key_path: str) -> _Tree:
+    """A file's values, checked against the model's keys; values themselves are not judged yet."""
+    tree: _Tree = {}
+    for key, value in data.items():
+        below = _join(key_path, str(key))
+        if not key_path and key == "extends":
+            continue
+        info = model.model_fields.get(key)
+        if info is None:
+            raise file.error(below, f"unknown key{_did_you_mean(str(key), model.model_fields)}")
+        tree[key] = _branch(file, value, key, info, below)
+    return tree
+
+
+def _branch(file: YamlFile, value: _Document, key: str, info: FieldInfo, key_path: str) -> _Tree | _Leaf:
+    """What one key of a model holds: a part, a table of parts or numbers, or a leaf."""
+    part = _value_model(info)
+    is_table = get_origin(info.annotation) is dict
+    if part is None and not is_table:
+        return _leaf(file, value, key_path, sourced=_is_sourced(key, info))
+    if not isinstance(value, dict):
+        raise file.error(key_path, f"expected a mapping, got {value!r}; indent its keys below it")
+    if part is None:
+        return {one: _leaf(file, number, _join(key_path, str(one)), sourced=True) for one, number in value.items()}
+    if not is_table:
+        return _tree(file, value, part, key_path)
+    rows: _Tree = {}
+    for row, content in value.items():
+        below = _join(key_path, str(row))
+        if not isinstance(content, dict):
+            raise file.error(below, f"expected a mapping, got {content!r}; indent its keys below it")
+        rows[row] = _tree(file, content, part, below)
+    return rows
+
+
+def _leaf(file: YamlFile, value: _Document, key_path: str, *, sourced: bool) -> _Leaf:
+    if sourced:
+        return _sourced_leaf(file, value, key_path)
+    if isinstance(value, dict):
+        raise file.error(key_path, "carries no source, being text or a shape; write it bare")
+    return _Leaf(value, None, "", file, file.line(key_path))
+
+
+def _sourced_leaf(file: YamlFile, leaf: _Document, key_path: str) -> _Leaf:
+    if not isinstance(leaf, dict):
+        raise file.error(key_path, f"bare value {leaf!r}; write {_LEAF_FORM}")
+    for key in leaf:
+        if key not in _LEAF_KEYS:
+            raise file.error(_join(key_path, str(key)), f"unknown key{_did_you_mean(str(key), _LEAF_KEYS)}")
+    for key in _LEAF_KEYS:
+        if key not in leaf:
+            raise file.error(key_path, f"has no {key}; write {_LEAF_FORM}")
+    value, kind, source = leaf["value"], leaf["kind"], leaf["source"]
+    if kind not in KINDS:
+        raise file.error(f"{key_path}.kind", f"{kind!r} is no kind; use one of {', '.join(KINDS)}")
+    if not isinstance(source, str) or not source.strip():
+        raise file.error(f"{key_path}.source", "says nothing; name where the value comes from")
+    for number in value if isinstance(value, list) else [value]:
+        if not isinstance(number, (int, float)):
+            raise file.error(f"{key_path}.value", f"{number!r} is no number; write one, with a point in 1.0e+6")
+    return _Leaf(value, kind, source.strip(), file, file.line(f"{key_path}.value"))
+
+
+def _merged(base: _Tree, top: _Tree) -> _Tree:
+    """``base`` with the leaves of ``top`` laid over it."""
+    result = dict(base)
+    for key, value in top.items():
+        below = result.get(key)
+        both = isinstance(value, dict) and isinstance(below, dict)
+        result[key] = _merged(below, value) if both and below is not None else value
+    return result
+
+
+def _require_all(files: Sequence[YamlFile], tree: _Tree, model: type[BaseModel], key_path: str) -> None:
+    """Every key of the model is there; the missing one is named with the file it belongs in."""
+    for key, info in model.model_fields.items():
+        below = _join(key_path, key)
+        part = _value_model(info)
+        if key not in tree:
+            form = f" as {_LEAF_FORM}" if _is_sourced(key, info) else ""
+            home = next((file for file in files if key_path in file.lines), files[0])
+            bases = "".join(f" or its base {file.path.name}" for file in files[1:])
+            raise home.error(below, f"missing; add it to {files[0].path.name}{bases}{form}")
+        if part is not None and get_origin(info.annotation) is dict:
+            for row, content in tree[key].items():
+                _require_all(files, content, part, _join(below, row))
+        elif part is not None:
+            _require_all(files, tree[key], part, below)
+
+
+def _values(tree: _Tree) -> dict[str, Any]:
+    return {key: node.value if isinstance(node, _Leaf) else _values(node) for key, node in tree.items()}
+
+
+def _provenance(tree: _Tree, key_path: str = "") -> Iterator[tuple[str, Provenance]]:
+    for key, node in tree.items():
+        below = _join(key_path, key)
+        if not isinstance(node, _Leaf):
+            yield from _provenance(node, below)
+        elif node.kind is not None:
+            yield below, Provenance(node.value, node.kind, node.source, node.file.path, node.line)
+
+
+def _nearest_leaf(tree: _Tree, key_path: str) -> _Leaf | None:
+    """The leaf at a key path, or the one that contains it (``carveouts_kib.2``)."""
+    node: Any = tree
+    for key in key_path.split("."):
+        if isinstance(node, _Leaf) or not isinstance(node, dict) or key not in node:
+            break
+        node = node[key]
+    return node if isinstance(node, _Leaf) else None
+
+
+# Checks -----------------------------------------------------------------------------------------
+
+
+class _Fail(typing.Protocol):
+    """Raises the SpecError for a key path."""
+
+    def __call__(self, key_path: str, problem: str) -> Never: ...
+
+
+def _validated(numbers: Mapping[str, Any], fail: _Fail) -> GpuArch:
+    try:
+        return GpuArch.model_validate(numbers)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        fail(".".join(str(key) for key in first["loc"]), f"{message}, got {first['input']!r}; correct it")
+
+
+def _cross_check(arch: GpuArch, fail: _Fail) -> None:
+    """Values that contradict each other; the first is reported."""
+    clock, sm, shared, l2, power = arch.clock, arch.sm, arch.shared_memory, arch.l2, arch.power
+    if not clock.min_mhz <= clock.base_mhz <= clock.boost_mhz <= clock.max_mhz:
+        fail(
+            "clock.boost_mhz",
+            f"min {clock.min_mhz:g} <= base {clock.base_mhz:g} <= boost {clock.boost_mhz:g}"
+            f" <= max {clock.max_mhz:g} does not hold; correct the clock that is out of order",
+        )
+    if sm.registers % sm.register_allocation_unit:
+        fail(
+            "sm.registers",
+            f"{sm.registers} is no multiple of the allocation unit {sm.register_allocation_unit}; correct one",
+        )
+    warps = -(-sm.max_threads_per_cta // sm.warp_size)
+    if warps > sm.max_warps:
+        fail(
+            "sm.max_threads_per_cta",
+            f"{warps} warps do not fit the {sm.max_warps} warps of an SM; correct one",
+        )
+    if warps * sm.register_allocation_unit > sm.registers:
+        fail("sm.registers", f"{sm.registers} cannot hold a CTA of {warps} warps; correct one")
+    largest = max(shared.carveouts_kib, default=0.0)
+    if largest > shared.unified_l1_kib:
+        fail(
+            "shared_memory.carveouts_kib",
+            f"{largest:g} KiB exceeds the unified L1 of {shared.unified_l1_kib:g} KiB; correct one",
+        )
+    per_cta_kib = shared.max_kib_per_cta + shared.reserved_bytes_per_cta / 1024
+    if per_cta_kib > largest:
+        fail(
+            "shared_memory.max_kib_per_cta",
+            f"{per_cta_kib:g} KiB with its reserve exceeds the largest carve-out {largest:g} KiB; correct one",
+        )
+    if l2.far_latency_cycles < l2.latency_cycles:
+        fail(
+            "l2.far_latency_cycles",
+            f"{l2.far_latency_cycles} is below the near latency {l2.latency_cycles}; swap them",
+        )
+    if power.min_voltage_v > power.max_voltage_v:
+        fail(
+            "power.min_voltage_v",
+            f"{power.min_voltage_v:g} V exceeds the maximum {power.max_voltage_v:g} V; swap them",
+        )
+
+
+def _check_stated_peaks(arch: GpuArch, fail: _Fail) -> None:
+    """SMs x shape / interval x boost clock gives what the vendor states, within 1 %."""
+    for key, stated in arch.stated_peaks.items():
+        below = f"stated_peaks.{key}"
+        if key not in arch.instructions:
+            fail(below, f"no such instruction{_did_you_mean(key, arch.instructions)}")
+        derived = arch.peak_tflops(arch.instructions[key])
+        if abs(derived / stated - 1) > STATED_PEAK_TOLERANCE:
+            fail(
+                below,
+                f"stated {stated:g} TFLOP/s, but the spec gives {derived:.4g}; correct this, the"
+                f" clock, sm.count or instructions.{key}",
+            )
+
+
+# What the model says about keys -----------------------------------------------------------------
+
+
+def _value_model(info: FieldInfo) -> type[BaseModel] | None:
+    """The part a key holds, directly or as the rows of a table."""
+    annotation = info.annotation
+    if get_origin(annotation) is dict:
+        annotation = get_args(annotation)[1]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return None
+
+
+def _is_sourced(key: str, info: FieldInfo) -> bool:
+    """Numbers and capabilities carry a source; names, data types and an instruction's shape do not."""
+    annotation = info.annotation
+    if key == "shape" or annotation is str or get_origin(annotation) in (dict, Literal):
+        return False
+    if get_origin(annotation) is tuple:
+        return get_args(annotation)[0] is not str
+    return _value_model(info) is None
+
+
+def _part_models(model: type[BaseModel]) -> list[type[BaseModel]]:
+    parts = (_value_model(info) for info in model.model_fields.values())
+    return [part for part in parts if part is not None]
+
+
+def _leaf_schema(value: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": value.get("description", ""),
+        "properties": {
+            "value": value,
+            "kind": {"enum": list(KINDS)},
+            "source": {"type": "string", "minLength": 1},
+        },
+        "required": list(_LEAF_KEYS),
+        "additionalProperties": False,
+    }
+
+
+def _leaf_paths(numbers: Mapping[str, Any], key_path: str = "") -> Iterator[str]:
+    for key, value in numbers.items():
+        below = _join(key_path, key)
+        if isinstance(value, dict):
+            yield from _leaf_paths(value, below)
+        else:
+            yield below
+
+
+def _join(key_path: str, key: str) -> str:
+    return f"{key_path}.{key}" if key_path else key
+
+
+def _did_you_mean(key: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.4)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+
+
+def _error(path: Path, line: int, key_path: str, problem: str) -> SpecError:
+    where = f"{path}:{line}: {key_path}: " if key_path else f"{path}:{line}: "
+    return SpecError(" ".join((where + problem).split()))

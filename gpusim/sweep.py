@@ -1,0 +1,80 @@
+"""Many independent predictions, on one process or several, in the order they were asked for.
+
+A prediction that the GPU cannot serve is an outcome with a reason, not the end of the sweep.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from gpusim.arch import GpuArch
+from gpusim.predict import Options, UnsupportedError, predict
+from gpusim.results import Result
+from gpusim.workload import Gemm
+
+CHUNK = 8
+"""Cases that travel to a worker together: few enough to keep progress smooth and an interrupt short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One prediction to make."""
+
+    arch: GpuArch
+    gemm: Gemm
+    options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A prediction, or why there is none."""
+
+    result: Result | None
+    reason: str
+    """Empty where there is a result."""
+    seconds: float
+    """Wall time of this prediction."""
+
+
+def sweep(cases: Sequence[Case], jobs: int = 1) -> Iterator[Outcome]:
+    """One outcome per case, in order, each as soon as it and all before it are known.
+
+    ``jobs`` processes share the work; the outcomes do not depend on how many.
+    """
+    if jobs <= 1 or len(cases) <= 2 * CHUNK:
+        yield from map(run_case, cases)
+        return
+    spawn = multiprocessing.get_context("spawn")  # a fork would copy the threads of a progress bar
+    with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=spawn, initializer=_ignore_interrupt) as pool:
+        try:
+            yield from pool.map(run_case, cases, chunksize=CHUNK)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def run_case(case: Case) -> Outcome:
+    """Predict one case."""
+    start = time.perf_counter()
+    try:
+        result = predict(case.arch, case.gemm, case.options)
+    except UnsupportedError as error:
+        return Outcome(None, str(error), time.perf_counter() - start)
+    return Outcome(result, "", time.perf_counter() - start)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C to the parent process, which stops the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,286 @@
+"""Tables for a person: drawn by rich on a terminal, plain columns in a pipe.
+
+A table is a title, headings and rows of text; what it says does not depend on where it is shown.
+Human units and fixed digits here; full precision is in JSON and CSV.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from gpusim.results import Result
+
+Row = dict[str, Any]
+"""One result of an experiment: the fields of a result beside its place in the experiment."""
+
+PIPE_GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """Headings and rows of text; a heading that starts with ``>`` sets its column to the right."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def show(self, stream: TextIO | None = None) -> None:
+        """Print to a stream, standard output if None."""
+        stream = stream or sys.stdout
+        if stream.isatty():
+            self._show_rich(stream)
+        else:
+            stream.write(self.plain() + "\n")
+
+    def plain(self) -> str:
+        """Title, headings and rows in aligned columns.
+
+        >>> print(TextTable("GPUs", ("name", ">SMs"), (("T4", "40"), ("A100", "108"))).plain())
+        GPUs
+        name  SMs
+        T4     40
+        A100  108
+        """
+        titles = tuple(heading.removeprefix(">") for heading in self.headings)
+        columns = list(zip(titles, *self.rows, strict=True))
+        widths = [max(len(text) for text in column) for column in columns]
+        lines = [self.title] if self.title else []
+        for row in (titles, *self.rows):
+            cells = [
+                text.rjust(width) if heading.startswith(">") else text.ljust(width)
+                for text, width, heading in zip(row, widths, self.headings, strict=True)
+            ]
+            lines.append(PIPE_GAP.join(cells).rstrip())
+        return "\n".join(lines)
+
+    def _show_rich(self, stream: TextIO) -> None:
+        from rich.console import Console  # noqa: PLC0415  only where there is a terminal
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        table = Table(title=self.title or None, title_justify="left", header_style="bold")
+        for heading in self.headings:
+            table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        Console(file=stream).print(table)
+
+
+def time_text(time_us: float) -> str:
+    """A duration with four digits in the unit that suits it.
+
+    >>> time_text(12.3456), time_text(1234.5), time_text(2_500_000.0)
+    ('12.35 us', '1.234 ms', '2.500 s')
+    """
+    if time_us < 1e3:
+        return f"{_four_digits(time_us)} us"
+    if time_us < 1e6:
+        return f"{_four_digits(time_us / 1e3)} ms"
+    return f"{_four_digits(time_us / 1e6)} s"
+
+
+def bytes_text(size_bytes: float) -> str:
+    """A size in binary units.
+
+    >>> bytes_text(0), bytes_text(3 * 2**20)
+    ('0 B', '3.000 MiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} B" if unit == "B" else f"{_four_digits(size_bytes)} {unit}"
+        size_bytes /= 1024
+    return f"{_four_digits(size_bytes)} TiB"
+
+
+def shape_text(row: Mapping[str, Any]) -> str:
+    """``m x n x k``, with the batch in front where there is one.
+
+    >>> shape_text({"batch": 8, "m": 1, "n": 2, "k": 3})
+    '8 x 1x2x3'
+    """
+    size = f"{row['m']}x{row['n']}x{row['k']}"
+    return size if row["batch"] == 1 else f"{row['batch']} x {size}"
+
+
+def _four_digits(value: float) -> str:
+    decimals = 3 if value < 10 else 2 if value < 100 else 1
+    return f"{value:.{decimals}f}"
+
+
+def result_table(result: Result) -> TextTable:
+    """One prediction, a line per figure."""
+    shared_l2_dram = (result.shared_bytes, result.l2_bytes, result.dram_bytes)
+    rows = [
+        ("time", f"{time_text(result.time_us)}, of it {time_text(result.launch_overhead_us)} launch overhead"),
+        ("kernel time", f"{time_text(result.kernel_time_us)}, {result.cycles} cycles at {result.clock_mhz:.0f} MHz"),
+        ("rate", f"{result.tflops:.2f} TFLOP/s, {result.pct_of_peak:.1f} % of peak"),
+        ("bottleneck", result.bottleneck),
+        ("lower bound", f"{time_text(result.bound_us)} (kernel time, closed form)"),
+        ("kernel", result.kernel),
+        ("grid", f"{_grid(result.grid)} CTAs of {result.threads} threads, split-K {result.split_k}"),
+        ("occupancy", f"{result.occupancy} CTAs an SM, limited by {result.occupancy_limiter}"),
+        ("waves", f"{result.waves:.2f}"),
+        ("traffic", "shared {}, L2 {}, DRAM {}".format(*map(bytes_text, shared_l2_dram))),
+        ("L2 hits", f"{100 * result.l2_hit_fraction:.1f} %"),
+        ("math pipe busy", f"{100 * result.tensor_active_fraction:.1f} %"),
+        ("power", f"{result.power_w:.0f} W, {result.energy_mj:.3g} mJ"),
+        *(("note", note) for note in result.notes),
+    ]
+    shape = shape_text({"batch": result.batch, "m": result.m, "n": result.n, "k": result.k})
+    sparsity = "" if result.sparsity == "dense" else f" {result.sparsity}"
+    title = f"{shape} {result.dtype}{sparsity} {result.layout} on {result.arch} ({result.detail}, L2 {result.l2})"
+    return TextTable(title, ("figure", "value"), tuple(rows))
+
+
+def ledger_table(stall_cycles: Mapping[str, int], warp_cycles: int, title: str = "") -> TextTable:
+    """Where the warps' cycles went, the greatest share first; the last line is their sum."""
+    spent = sorted(((cause, cycles) for cause, cycles in stall_cycles.items() if cycles), key=lambda item: -item[1])
+    rows = [(cause, str(cycles), f"{100 * cycles / warp_cycles:.1f}") for cause, cycles in spent]
+    total = sum(stall_cycles.values())
+    share = f"{100 * total / warp_cycles:.1f}" if warp_cycles else "-"
+    return TextTable(title or "Warp cycles by cause", ("cause", ">warp cycles", ">%"), (*rows, ("all", str(total), share)))
+
+
+def alternatives_table(result: Result) -> TextTable:
+    """The ranking of the kernel choice, best first."""
+    rows = [
+        (str(rank), item.kernel, str(item.split_k), _grid(item.grid), time_text(item.estimate_us))
+        for rank, item in enumerate(result.alternatives, 1)
+    ]
+    return TextTable(
+        "Kernels by the ranking's estimate", (">rank", "kernel", ">split-K", "grid", ">estimate"), tuple(rows)
+    )
+
+
+def experiment_table(title: str, rows: Sequence[Row]) -> TextTable:
+    """Every prediction of an experiment."""
+    body = [
+        (
+            row["gpu"],
+            row["dtype"],
+            row["label"] or row["group"],
+            shape_text(row),
+            time_text(row["time_us"]),
+            f"{row['cycles']}",
+            f"{row['tflops']:.2f}",
+            f"{row['pct_of_peak']:.1f}",
+            row["bottleneck"],
+            row["kernel"],
+        )
+        for row in rows
+    ]
+    headings = ("GPU", "type", "what", ">m x n x k", ">time", ">cycles", ">TFLOP/s", ">% peak", "bottleneck", "kernel")
+    return TextTable(title, headings, tuple(body))
+
+
+def speedup_table(title: str, rows: Sequence[Row], baseline: str, measured: Mapping[tuple[Any, ...], float]) -> TextTable:
+    """Each shape on each GPU, and how many times faster than the baseline.
+
+    ``measured`` has measured speedups by :func:`shape_key` and GPU.
+    """
+    gpus = list(dict.fromkeys(row["gpu"] for row in rows))
+    others = [gpu for gpu in gpus if gpu != baseline]
+    by_run: dict[tuple[Any, ...], dict[str, Row]] = {}
+    for row in rows:
+        by_run.setdefault((shape_key(row), row["layout"], row["detail"], row["l2"]), {})[row["gpu"]] = row
+    body = []
+    for (key, *_), on in by_run.items():
+        first = on[baseline]
+        cells = [first["dtype"], first["label"] or first["group"], shape_text(first)]
+        for gpu in (baseline, *others):
+            cells += [time_text(on[gpu]["time_us"]), f"{on[gpu]['tflops']:.1f}", on[gpu]["bottleneck"]]
+        for gpu in others:
+            seen = measured.get((*key, gpu))
+            cells += [f"{first['time_us'] / on[gpu]['time_us']:.2f}", f"{seen:.2f}" if seen else ""]
+        body.append(tuple(cells))
+    headings = ["type", "what", ">m x n x k"]
+    for gpu in (baseline, *others):
+        headings += [f">{gpu}", ">TFLOP/s", "bottleneck"]
+    for gpu in others:
+        headings += [">speedup" if len(others) == 1 else f">speedup {gpu}", ">measured"]
+    return TextTable(title, tuple(headings), tuple(body))
+
+
+def shape_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What two runs share when they did the same work in the same way."""
+    return tuple(row[name] for name in ("dtype", "sparsity", "batch", "m", "n", "k"))
+
+
+def validation_tables(report: Mapping[str, Any]) -> list[TextTable]:
+    """The tables of ``gpusim validate`` from its JSON object."""
+    headings = ("table", "GPU", "type", "op", ">rows", ">skipped", ">MAPE %", ">median %", ">p90 %", ">bias %")
+    headings += (">Spearman", ">bound's MAPE %", ">s")
+    body = []
+    for table in (*report["tables"], {"file": "all", "gpu": "", "dtype": "", "sparsity": "dense", "op": "", **report["overall"]}):
+        kind = table["dtype"] if table["sparsity"] == "dense" else f"{table['dtype']} {table['sparsity']}"
+        figures = [_percent(table[name]) for name in ("mape", "median_ape", "p90_ape", "bias")]
+        rank = "-" if table["spearman"] is None else f"{table['spearman']:.3f}"
+        body.append(
+            (table["file"], table["gpu"], kind, table["op"], str(table["rows"]), str(table["skipped"]), *figures)
+            + (rank, _percent(table["bound_mape"]), f"{table['seconds']:.1f}")
+        )
+    tables = [TextTable(f"Predicted against measured ({report['detail']})", headings, tuple(body))]
+    tables += _choice_table(report)
+    tables += [_worst_table(table) for table in report["tables"] if table["worst"]]
+    reasons = [
+        (table["file"], table["gpu"], str(count), reason)
+        for table in report["tables"]
+        for reason, count in table["skip_reasons"].items()
+    ]
+    if reasons:
+        tables.append(TextTable("Skipped rows", ("table", "GPU", ">rows", "reason"), tuple(reasons)))
+    return tables
+
+
+def _choice_table(report: Mapping[str, Any]) -> list[TextTable]:
+    """How the kernel choice compares with recorded kernels, where there are any."""
+    rows = []
+    for table in (*report["tables"], {"file": "all", "gpu": "", **report["overall"]}):
+        choice = table["kernel_choice"]
+        if choice:
+            rows.append(
+                (
+                    table["file"],
+                    table["gpu"],
+                    str(choice["recorded"]),
+                    _percent(choice["same_tile_pct"]),
+                    str(choice["pinned"]),
+                    _percent(choice["time_pct"]),
+                    _percent(choice["chosen_mape"]),
+                    _percent(choice["pinned_mape"]),
+                )
+            )
+    headings = ("table", "GPU", ">recorded", ">same tile %", ">in catalogue", ">time lost (+) or won (-) %")
+    headings += (">MAPE % as chosen", ">MAPE % as recorded")
+    return [TextTable("Kernel choice against recorded kernels", headings, tuple(rows))] if rows else []
+
+
+def _worst_table(table: Mapping[str, Any]) -> TextTable:
+    """The rows of one table that are furthest off."""
+    body = [
+        (
+            str(row["line"]),
+            shape_text(row),
+            row["layout"],
+            time_text(row["measured_us"]),
+            time_text(row["predicted_us"]),
+            f"{row['error_pct']:+.1f}",
+            row["bottleneck"],
+            row["dominant_stall"],
+            row["kernel"],
+        )
+        for row in table["worst"]
+    ]
+    headings = (">line", ">m x n x k", "layout", ">measured", ">predicted", ">error %", "bottleneck", "stall", "kernel")
+    return TextTable(f"Furthest off in {table['file']}, {table['gpu']} {table['dtype']}", headings, tuple(body))
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _grid(grid: Sequence[int]) -> str:
+    return "x".join(map(str, grid))

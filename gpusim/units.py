@@ -1,0 +1,43 @@
+"""Conversions between human units and SM cycles. The only module with a power of ten or two."""
+
+from __future__ import annotations
+
+MEGA = 1e6
+GIGA = 1e9
+TERA = 1e12
+
+
+def ceil_div(numerator: int, denominator: int) -> int:
+    """Quotient rounded up: the smallest ``q`` with ``q * denominator >= numerator``.
+
+    >>> ceil_div(129, 128)
+    2
+    """
+    return -(-numerator // denominator)
+
+
+def bytes_per_cycle(bandwidth_gb_per_s: float, clock_mhz: float) -> float:
+    """Bytes that arrive in one SM cycle [B/cycle].
+
+    >>> bytes_per_cycle(1410.0, 1410.0)
+    1000.0
+    """
+    return bandwidth_gb_per_s * GIGA / (clock_mhz * MEGA)
+
+
+def cycles_of_ns(duration_ns: float, clock_mhz: float) -> float:
+    """SM cycles in a duration [cycles].
+
+    >>> cycles_of_ns(1000.0, 1410.0)
+    1410.0
+    """
+    return duration_ns * clock_mhz / 1e3
+
+
+def us_of_cycles(cycles: float, clock_mhz: float) -> float:
+    """Duration of SM cycles [us].
+
+    >>> us_of_cycles(1410.0, 1410.0)
+    1.0
+    """
+    return cycles / clock_mhz

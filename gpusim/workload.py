@@ -1,0 +1,86 @@
+"""What is to be computed: shapes, data types, and the bytes and FLOPs they imply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Dtype(Enum):
+    """A data type of A and B, as named in the measured CSV schema."""
+
+    FP64 = "fp64"
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+    INT4 = "int4"
+    FP8 = "fp8"
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element in memory (TF32 tensors are stored as FP32)."""
+        return _BITS[self]
+
+    @property
+    def default_accumulate(self) -> str:
+        """Accumulator type when none is asked for."""
+        return {Dtype.FP64: "fp64", Dtype.INT8: "int32", Dtype.INT4: "int32"}.get(self, "fp32")
+
+    @property
+    def output_bits(self) -> int:
+        """Bits of an element of C as libraries write it by default: INT8/INT4 give INT32, FP8 gives BF16."""
+        return {Dtype.INT8: 32, Dtype.INT4: 32, Dtype.FP8: 16}.get(self, self.bits)
+
+
+_BITS = {
+    Dtype.FP64: 64,
+    Dtype.FP32: 32,
+    Dtype.TF32: 32,
+    Dtype.FP16: 16,
+    Dtype.BF16: 16,
+    Dtype.INT8: 8,
+    Dtype.INT4: 4,
+    Dtype.FP8: 8,
+}
+
+LAYOUTS = ("nn", "nt", "tn", "tt")
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """C[m, n] = A[m, k] B[k, n], ``batch`` times.
+
+    ``layout`` is in BLAS column-major terms; its first letter says whether A is transposed. ``order`` says
+    which way C lies in memory: frameworks write rows (``row``), BLAS columns (``column``).
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: Dtype
+    batch: int = 1
+    layout: str = "tn"
+    sparsity: str = "dense"
+    accumulate: str = ""
+    order: str = "row"
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "m", "n", "k"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ValueError(f"{name}: expected a positive integer, got {value}")
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"layout: expected one of {', '.join(LAYOUTS)}, got '{self.layout}'")
+        if self.sparsity not in ("dense", "2:4"):
+            raise ValueError(f"sparsity: expected 'dense' or '2:4', got '{self.sparsity}'")
+        if self.order not in ("row", "column"):
+            raise ValueError(f"order: expected 'row' or 'column', got '{self.order}'")
+        if not self.accumulate:
+            object.__setattr__(self, "accumulate", self.dtype.default_accumulate)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point (or integer) operations, two per multiply-add, dense-equivalent."""
+        return 2 * self.batch * self.m * self.n * self.k
