@@ -83,26 +83,31 @@ def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, ac
     """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU."""
     l2_rate = min(arch.load_store.l2_port_bytes_per_cycle, arch.l2.bandwidth_bytes_per_cycle * ctas / active)
     dram_rate = arch.dram_bytes_per_cycle(clock_mhz) * ctas / active
-    latency = max(arch.l2.latency_cycles, cycles_of_ns(arch.dram.latency_ns, clock_mhz))
-    if launch.traffic.miss_fraction == 0:
-        latency = arch.l2.latency_cycles
+    moved = launch.traffic
+    missed = moved.miss_fraction * (1 + moved.dirty_fraction)
+    latency = cycles_of_ns(arch.dram.latency_ns, clock_mhz) if missed else arch.l2.latency_cycles
     warps = launch.warps * ctas
     parts = min(arch.sm.sub_partitions, warps)
     instruction = launch.instruction
     interval = instruction.issue_interval_cycles / instruction.sustained_fraction
     load = launch.load_bytes_per_step * ctas
+    shared_rate = arch.shared_memory.bandwidth_bytes_per_cycle
     shared = (launch.operand_bytes_per_step * launch.warps + launch.shared_write_bytes_per_step) * ctas
+    transfer = max(load / l2_rate, load * missed / dram_rate)
+    arrive = latency + transfer / ctas + launch.shared_write_bytes_per_step / shared_rate
     step = max(
         warps / parts * launch.multiply_per_step * interval,
         launch.slices * instruction.latency_cycles,
         warps / parts * launch.issue_per_step / arch.sm.issue_per_cycle,
-        shared / arch.shared_memory.bandwidth_bytes_per_cycle,
-        load / l2_rate,
-        load * launch.traffic.miss_fraction / dram_rate,
-        latency / launch.stages_ahead,
+        shared / shared_rate,
+        transfer,
+        arrive / launch.stages_ahead,
     )
-    write = launch.store_bytes * ctas / l2_rate
+    store = launch.store_bytes * ctas
+    write = max(store / l2_rate, store * moved.dirty_fraction / dram_rate)
+    rearrange = 2 * launch.results_bytes * ctas / shared_rate
     exchange = launch.exchange_times * (
         2 * arch.l2.latency_cycles + 2 * launch.exchange_bytes_per_cta * ctas / l2_rate
     )
-    return arch.sm.cta_launch_cycles + 2 * latency + launch.steps * step + write + exchange
+    setup = arch.sm.cta_launch_cycles + launch.setup_cycles
+    return setup + latency + transfer + launch.steps * step + rearrange + write + exchange

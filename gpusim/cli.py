@@ -221,6 +221,7 @@ def gemm(  # noqa: PLR0917
     batch: Annotated[int, typer.Option(help="Products of this shape.")] = 1,
     sparsity: Annotated[Literal["dense", "2:4"], typer.Option(help="Structure of A.")] = "dense",
     layout: Annotated[Literal["nn", "nt", "tn", "tt"], typer.Option(help="BLAS, column-major.")] = "tn",
+    order: Annotated[Literal["row", "column"], typer.Option(help="Which way C lies in memory.")] = "row",
     accumulate: Annotated[str, typer.Option(help="Accumulator type; the data type's usual one if empty.")] = "",
     kernel: Annotated[str | None, typer.Option(help="Pin a kernel by its printed name.")] = None,
     detail: DetailOption = "sampled",
@@ -232,13 +233,13 @@ def gemm(  # noqa: PLR0917
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Predict C[m,n] = A[m,k] B[k,n]: time, what binds it, and where the warps' cycles went."""
+    """Predict an m x n x k matrix multiplication: its time, what binds it, where the warps' cycles went."""
     from gpusim import tables  # noqa: PLC0415
     from gpusim.predict import Options, predict  # noqa: PLC0415
     from gpusim.workload import Gemm  # noqa: PLC0415
 
     try:
-        workload = Gemm(m, n, k, _dtype(dtype), batch, layout, sparsity, accumulate)
+        workload = Gemm(m, n, k, _dtype(dtype), batch, layout, sparsity, accumulate, order)
     except ValueError as error:
         _refuse(str(error))
     spec = _spec(arch, arch_path or (), overrides or ())

@@ -144,6 +144,7 @@ class ReferenceLine(_Part):
 
     label: str
     value: Annotated[float, BeforeValidator(parse_ratio), Field(gt=0)]
+    dtypes: Dtypes | None = Field(default=None, description="only in the panels of these data types")
 
 
 class PlotEntry(_Part):
@@ -179,6 +180,7 @@ class ExperimentFile(_Part):
     dtypes: Dtypes
     accumulate: str = ""
     layout: Layouts = ("tn",)
+    order: Literal["row", "column"] = "row"
     sparsity: Sparsities = ("dense",)
     detail: Details = ("sampled",)
     l2: L2States = ("cold",)
@@ -256,7 +258,7 @@ class Experiment:
             self.specs.items(),
         )
         for (batch, m, n, k), dtype, sparsity, layout, detail, l2, (gpu, spec) in axes:
-            gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, content.accumulate)
+            gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, content.accumulate, content.order)
             group = entry.group or ("square" if entry.square else "")
             case = Case(spec.arch, gemm, Options(detail=detail, l2=l2, kernel=entry.kernel))
             yield ExperimentCase(index, group, entry.label, gpu, case)

@@ -25,6 +25,16 @@ class Traffic:
         """Share of the bytes read from L2 that L2 had to fetch from DRAM."""
         return min(1.0, self.dram_read_bytes / self.l2_read_bytes) if self.l2_read_bytes else 0.0
 
+    @property
+    def dirty_fraction(self) -> float:
+        """Share of the lines leaving L2 that must be written back.
+
+        L2 writes back on eviction. Run after run, each byte that enters (read on a miss, or written)
+        pushes one out, and what is pushed out holds results in the proportion in which they entered.
+        """
+        entered = self.dram_read_bytes + self.dram_write_bytes
+        return self.dram_write_bytes / entered if entered else 0.0
+
 
 def survival_fraction(reuse_bytes: float, capacity_bytes: float) -> float:
     """Chance that a cached line outlives ``reuse_bytes`` of cyclic traffic, random replacement.

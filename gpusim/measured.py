@@ -92,7 +92,10 @@ class MeasuredRow:
     """Columns outside the schema, as text."""
 
     def gemm(self) -> Gemm | None:
-        """The matrix multiplication of this row; None where the operator is another."""
+        """The matrix multiplication of this row; None where the operator is another.
+
+        A ``gemm`` is a BLAS call and writes columns, the operators of frameworks write rows.
+        """
         if self.op not in MATRIX_OPS or self.k is None:
             return None
         gemm = Gemm(
@@ -103,6 +106,7 @@ class MeasuredRow:
             batch=self.batch,
             sparsity=self.sparsity,
             accumulate=self.accumulate,
+            order="column" if self.op == "gemm" else "row",
         )
         return replace(gemm, layout=self.layout) if self.layout else gemm
 

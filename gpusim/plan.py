@@ -123,6 +123,16 @@ class Launch:
         return self.ctas * (self.steps * self.load_bytes_per_step + self.store_bytes + exchanged)
 
     @property
+    def setup_cycles(self) -> float:
+        """Arithmetic of a warp before its first load [cycles]."""
+        return sum(op.cycles for op in self.program if isinstance(op, Compute))
+
+    @property
+    def results_bytes(self) -> float:
+        """Accumulators a CTA rearranges through shared memory at its end [B]."""
+        return sum(op.size_bytes for op in self.program if isinstance(op, LoadShared)) * self.warps
+
+    @property
     def exchange_bytes_per_cta(self) -> float:
         return sum(op.size_bytes for op in self.program if isinstance(op, Exchange)) * self.warps
 

@@ -13,14 +13,14 @@ from typing import Any, assert_never
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from gpusim.experiment import MeasuredPoint, PlotEntry
+from gpusim.experiment import MeasuredPoint, PlotEntry, ReferenceLine
 from gpusim.results import Cause
 from gpusim.tables import Row, shape_key, shape_text
 
@@ -32,6 +32,9 @@ DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)),
 MAX_BARS = 40
 """More bars than this in one panel cannot be read; the first are drawn and the rest is said to be left out."""
 MAX_TICKS = 8
+
+Drawn = tuple[Figure, list[Artist]]
+"""A figure and the entries of its legend."""
 
 STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -53,19 +56,19 @@ def draw(plot: PlotEntry, title: str, rows: Sequence[Row], points: Sequence[Meas
     with mpl.rc_context(STYLE):
         match plot.kind:
             case "time":
-                figure = _panels(rows, measured, "time_us", "time [µs]", ())
+                figure, handles = _panels(rows, measured, "time_us", "time [µs]", ())
             case "speedup":
                 ratios = speedups(rows, plot.baseline)
                 label = f"speedup over {plot.baseline}"
-                lines = [(line.label, line.value) for line in plot.lines]
-                figure = _panels(ratios, speedups(measured, plot.baseline), "speedup", label, lines)
+                figure, handles = _panels(ratios, speedups(measured, plot.baseline), "speedup", label, plot.lines)
             case "tflops_roofline":
-                figure = _roofline(rows, measured)
+                figure, handles = _roofline(rows, measured)
             case "stalls":
-                figure = _stalls(rows)
+                figure, handles = _stalls(rows)
             case _:
                 assert_never(plot.kind)
-        _annotate(figure, plot.title or title, points if plot.kind != "stalls" else ())
+        figure.suptitle(plot.title or title, fontsize=12, fontweight="bold")
+        _legend(figure, handles, points if plot.kind != "stalls" else ())
         figure.savefig(path, metadata={"Software": None})
 
 
@@ -80,6 +83,15 @@ def speedups(rows: Sequence[Row], baseline: str) -> list[Row]:
         for row in rows
         if row["gpu"] != baseline and shape_key(row) in base
     ]
+
+
+def measured_speedups(points: Sequence[MeasuredPoint], baseline: str) -> dict[tuple[Any, ...], float]:
+    """Measured speedups by :func:`~gpusim.tables.shape_key` and GPU; the fastest run counts."""
+    best: dict[tuple[Any, ...], float] = {}
+    for row in speedups([_measured_row(point) for point in points], baseline):
+        key = (*shape_key(row), row["gpu"])
+        best[key] = max(row["speedup"], best.get(key, 0.0))
+    return best
 
 
 def _measured_row(point: MeasuredPoint) -> Row:
@@ -100,13 +112,20 @@ def _measured_row(point: MeasuredPoint) -> Row:
     }
 
 
-def _annotate(figure: Figure, title: str, points: Iterable[MeasuredPoint]) -> None:
-    """The title, and below which measured boards stand in for a simulated one."""
-    figure.suptitle(title, fontsize=12, fontweight="bold")
-    others = {point.board: point.gpu for point in points if point.board.lower() != point.gpu.lower()}
-    if others:
-        said = ", ".join(f"{board} (drawn with {gpu})" for board, gpu in others.items())
-        figure.supxlabel(f"Measured on: {said}", fontsize=7, color="0.35", x=0.01, ha="left")
+def _legend(figure: Figure, handles: Sequence[Artist], points: Iterable[MeasuredPoint]) -> None:
+    """What markers, bars and lines stand for, and which measured boards stand in for a simulated one."""
+    boards = {point.board: point.gpu for point in points if point.board.lower() != point.gpu.lower()}
+    drawn: dict[str, list[str]] = {}
+    for board, gpu in boards.items():
+        drawn.setdefault(gpu, []).append(board)
+    said = [f"drawn with {gpu}: measured on {', '.join(names)}" for gpu, names in drawn.items()]
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(4, len(handles)),
+        title="; ".join(said),
+        title_fontsize=7.5,
+    )
 
 
 # Panels: a row per group of shapes, a column per data type --------------------------------------
@@ -174,11 +193,11 @@ def _groups(rows: Sequence[Row]) -> list[list[_Group]]:
 
 
 def _panels(
-    rows: Sequence[Row], measured: Sequence[Row], value: str, label: str, lines: Sequence[tuple[str, float]]
-) -> Figure:
+    rows: Sequence[Row], measured: Sequence[Row], value: str, label: str, lines: Sequence[ReferenceLine]
+) -> Drawn:
     """One value of every row: curves for sweeps, bars for lists of shapes."""
     grid = _groups(rows)
-    gpus = list(dict.fromkeys(row["gpu"] for row in (*rows, *measured)))
+    gpus = list(dict.fromkeys(row["gpu"] for row in rows))
     heights = [3.2 if any(group.axis for group in line) else 1.0 + 0.17 * _bars(line, len(gpus)) for line in grid]
     figure = Figure(figsize=(5.6 * len(grid[0]), sum(heights) + 1.3), layout="constrained")
     FigureCanvasAgg(figure)
@@ -194,9 +213,8 @@ def _panels(
                 _curves(ax, group, seen, gpus, value, label)
             else:
                 _bar_rows(ax, group, seen, gpus, value, label)
-            _reference_lines(ax, lines, upright=not group.axis)
-    _legend(figure, [gpu for gpu in gpus if any(row["gpu"] == gpu for row in rows)], gpus, bool(measured), lines)
-    return figure
+            _reference_lines(ax, lines, group.rows[0]["dtype"], upright=not group.axis)
+    return figure, _panel_handles(gpus, bool(measured), lines)
 
 
 def _bars(line: Sequence[_Group], gpus: int) -> int:
@@ -281,27 +299,26 @@ def _left_out(group: _Group) -> str:
     return f"   ({rest} more shapes in results.csv)" if rest > 0 else ""
 
 
-def _reference_lines(ax: Axes, lines: Sequence[tuple[str, float]], *, upright: bool) -> None:
+def _reference_lines(ax: Axes, lines: Sequence[ReferenceLine], dtype: str, *, upright: bool) -> None:
     """Values to compare with, each with its own dashes."""
-    for index, (_, value) in enumerate(lines):
-        draw_line = ax.axvline if upright else ax.axhline
-        draw_line(value, color="0.25", linestyle=DASHES[1 + index % 7], linewidth=1.1, zorder=0.9)
+    for index, line in enumerate(lines):
+        if line.dtypes is None or dtype in [one.value for one in line.dtypes]:
+            draw_line = ax.axvline if upright else ax.axhline
+            draw_line(line.value, color="0.25", linestyle=DASHES[1 + index % 7], linewidth=1.1, zorder=0.9)
 
 
-def _legend(
-    figure: Figure, drawn: Sequence[str], gpus: Sequence[str], measured: bool, lines: Sequence[tuple[str, float]]
-) -> None:
-    """What markers, bars and lines stand for, above the panels."""
-    handles: list[Line2D | Patch] = []
-    for gpu in drawn:
-        index = gpus.index(gpu)
+def _panel_handles(gpus: Sequence[str], measured: bool, lines: Sequence[ReferenceLine]) -> list[Artist]:
+    """Legend entries of the panels."""
+    handles: list[Artist] = []
+    for index, gpu in enumerate(gpus):
         style = {"color": COLOURS[index % 8], "marker": MARKERS[index % 8]}
         handles.append(Line2D([], [], **style, markersize=5, linestyle=DASHES[index % 8], label=f"{gpu}, simulated"))
         if measured:
             handles.append(Line2D([], [], **style, **_HOLLOW, label=f"{gpu}, measured"))
-    for index, (label, value) in enumerate(lines):
-        handles.append(Line2D([], [], color="0.25", linestyle=DASHES[1 + index % 7], label=f"{label} = {value:.2f}"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
+    for index, line in enumerate(lines):
+        said = f"{line.label} = {line.value:.2f}"
+        handles.append(Line2D([], [], color="0.25", linestyle=DASHES[1 + index % 7], label=said))
+    return handles
 
 
 # Roofline ---------------------------------------------------------------------------------------
@@ -314,7 +331,7 @@ def _intensity(row: Row) -> float:
     return 2 * m * n * k / (moved_bits / 8)
 
 
-def _roofline(rows: Sequence[Row], measured: Sequence[Row]) -> Figure:
+def _roofline(rows: Sequence[Row], measured: Sequence[Row]) -> Drawn:
     """Rate against arithmetic intensity, under each GPU's roof; a panel per data type."""
     dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
     gpus = list(dict.fromkeys(row["gpu"] for row in rows))
@@ -351,7 +368,7 @@ def _roofline(rows: Sequence[Row], measured: Sequence[Row]) -> Figure:
         ax.set_title(dtype, loc="left")
         ax.set_xlabel("arithmetic intensity, every operand moved once [FLOP/B]")
         ax.set_ylabel("rate [TFLOP/s]")
-    handles = []
+    handles: list[Artist] = []
     for index, gpu in enumerate(gpus):
         style = {"color": COLOURS[index % 8], "marker": MARKERS[index % 8]}
         roof_line = {"color": COLOURS[index % 8], "linestyle": DASHES[index % 8], "linewidth": 1.6}
@@ -359,14 +376,13 @@ def _roofline(rows: Sequence[Row], measured: Sequence[Row]) -> Figure:
         handles.append(Line2D([], [], **style, linestyle="none", markersize=5, label=f"{gpu}, simulated"))
         if measured:
             handles.append(Line2D([], [], **style, **_HOLLOW, label=f"{gpu}, measured"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=3 if measured else 4)
-    return figure
+    return figure, handles
 
 
 # Stall ledger -----------------------------------------------------------------------------------
 
 
-def _stalls(rows: Sequence[Row]) -> Figure:
+def _stalls(rows: Sequence[Row]) -> Drawn:
     """Where the warps' cycles went, as shares of their lifetime; a bar per prediction."""
     shown = rows[:MAX_BARS]
     causes = [cause.value for cause in Cause if any(row["stall_cycles"].get(cause.value) for row in shown)]
@@ -395,5 +411,4 @@ def _stalls(rows: Sequence[Row]) -> Figure:
     ax.grid(visible=False, axis="y")
     rest = len(rows) - len(shown)
     ax.set_xlabel("share of the warps' cycles [%]" + (f"   ({rest} more predictions in results.csv)" if rest else ""))
-    figure.legend(loc="outside upper center", ncols=min(6, len(causes)))
-    return figure
+    return figure, list(ax.get_legend_handles_labels()[0])

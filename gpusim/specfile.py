@@ -263,7 +263,8 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
 
 def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:
     by_key = {_normalised(one): one for one in reversed(names)}
-    close = difflib.get_close_matches(wanted, by_key, n=3, cutoff=0.5)
+    longer = [key for key in by_key if wanted and key.startswith(wanted)]
+    close = longer or difflib.get_close_matches(wanted, by_key, n=3, cutoff=0.5)
     remedy = f"did you mean {', '.join(by_key[key] for key in close)}?" if close else "see 'archs list'"
     return f"{name}: unknown GPU; {remedy}"
 

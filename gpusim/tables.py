@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from gpusim.arch import GpuArch
 from gpusim.results import Result
+from gpusim.specfile import Provenance, Spec
 
 Row = dict[str, Any]
 """One result of an experiment: the fields of a result beside its place in the experiment."""
@@ -276,6 +278,119 @@ def _worst_table(table: Mapping[str, Any]) -> TextTable:
     ]
     headings = (">line", ">m x n x k", "layout", ">measured", ">predicted", ">error %", "bottleneck", "stall", "kernel")
     return TextTable(f"Furthest off in {table['file']}, {table['gpu']} {table['dtype']}", headings, tuple(body))
+
+
+def arch_summary(spec: Spec) -> dict[str, Any]:
+    """One board in a line: what it is and its peaks at boost clock."""
+    arch = spec.arch
+    return {
+        "name": arch.name,
+        "aliases": list(arch.aliases),
+        "architecture": arch.architecture,
+        "compute_capability": arch.compute_capability,
+        "sm_count": arch.sm.count,
+        "boost_mhz": arch.clock.boost_mhz,
+        "dram_gb_per_s": arch.dram.peak_bandwidth_gb_per_s,
+        "dram_gb": arch.dram.capacity_gb,
+        "l2_mib": arch.l2.capacity_mib,
+        "peak_tflops": _peaks(arch),
+    }
+
+
+def _peaks(arch: GpuArch) -> dict[str, float]:
+    """The fastest instruction's rate at boost clock by data type, unit and sparsity [TFLOP/s, TOP/s]."""
+    peaks: dict[str, float] = {}
+    for instruction in arch.instructions.values():
+        for dtype in instruction.inputs:
+            sparse = "" if instruction.sparsity == "dense" else f" {instruction.sparsity}"
+            key = f"{dtype} {instruction.unit}{sparse}"
+            peaks[key] = max(peaks.get(key, 0.0), round(arch.peak_tflops(instruction), 6))
+    return peaks
+
+
+def archs_table(summaries: Sequence[Mapping[str, Any]]) -> TextTable:
+    """The boards, one a line; dense peaks of the Tensor Cores and of the CUDA cores."""
+    body = []
+    for row in summaries:
+        peaks = row["peak_tflops"]
+        figures = (f"{peaks[key]:.1f}" if key in peaks else "-" for key in ("fp32 cuda", "fp16 tensor"))
+        body.append(
+            (
+                row["name"],
+                row["architecture"],
+                row["compute_capability"],
+                str(row["sm_count"]),
+                f"{row['boost_mhz']:.0f}",
+                f"{row['dram_gb']:g}",
+                f"{row['dram_gb_per_s']:.0f}",
+                f"{row['l2_mib']:g}",
+                *figures,
+            )
+        )
+    headings = ("name", "architecture", "cc", ">SMs", ">boost MHz", ">GB", ">GB/s", ">L2 MiB")
+    return TextTable("", (*headings, ">FP32 TFLOP/s", ">FP16 Tensor TFLOP/s"), tuple(body))
+
+
+def arch_object(spec: Spec) -> dict[str, Any]:
+    """One board in full: peaks, values and where each comes from."""
+    return {
+        **arch_summary(spec),
+        "sha256": spec.sha256,
+        "files": [path.name for path in spec.files],
+        "peaks_by_instruction": {
+            name: round(spec.arch.peak_tflops(instruction), 6) for name, instruction in spec.arch.instructions.items()
+        },
+        "stated_peaks": dict(spec.arch.stated_peaks),
+        "values": {
+            key_path: {
+                "value": origin.value,
+                "kind": origin.kind,
+                "source": origin.source,
+                "file": origin.file.name if origin.file else "",
+                "line": origin.line,
+            }
+            for key_path, origin in spec.provenance.items()
+        },
+    }
+
+
+def arch_tables(spec: Spec) -> list[TextTable]:
+    """One board for a person: facts, peaks, provenance."""
+    arch, summary = spec.arch, arch_summary(spec)
+    facts = (
+        ("compute capability", f"{arch.compute_capability} ({arch.architecture})"),
+        ("also called", ", ".join(arch.aliases)),
+        ("SMs", f"{arch.sm.count} of {arch.sm.sub_partitions} sub-partitions"),
+        ("clock", f"{arch.clock.base_mhz:.0f} MHz base, {arch.clock.boost_mhz:.0f} boost, {arch.clock.max_mhz:.0f} max"),
+        ("shared memory", f"{arch.shared_memory.capacity_bytes // 1024} KiB an SM"),
+        ("L2", f"{arch.l2.capacity_mib:g} MiB in {arch.l2.partitions} partition(s)"),
+        ("DRAM", f"{arch.dram.capacity_gb:g} GB {arch.dram.technology}, {summary['dram_gb_per_s']:.0f} GB/s"),
+        ("power", f"{arch.power.board_limit_w:.0f} W"),
+    )
+    peaks = []
+    for name, instruction in arch.instructions.items():
+        stated = arch.stated_peaks.get(name)
+        peak = f"{arch.peak_tflops(instruction):.4g}"
+        kinds = ", ".join(instruction.inputs)
+        peaks.append((name, kinds, instruction.accumulate, instruction.sparsity, peak, f"{stated:g}" if stated else "-"))
+    headings = ("instruction", "inputs", "accumulate", "sparsity", ">peak TFLOP/s", ">vendor says")
+    origins = tuple(
+        (key_path, _value_text(origin.value), origin.kind, _place(origin), origin.source)
+        for key_path, origin in spec.provenance.items()
+    )
+    return [
+        TextTable(arch.name, ("fact", "value"), facts),
+        TextTable("Peaks at boost clock, multiply and add counted as two", headings, tuple(peaks)),
+        TextTable("Where each value comes from", ("key", ">value", "kind", "file", "source"), origins),
+    ]
+
+
+def _value_text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _place(origin: Provenance) -> str:
+    return f"{origin.file.name}:{origin.line}" if origin.file else "--set"
 
 
 def _percent(value: float | None) -> str:

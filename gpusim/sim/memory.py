@@ -64,9 +64,9 @@ class SampledMemory:
         self._l2_rate = arch.l2.bandwidth_bytes_per_cycle
         self._dram_rate = arch.dram_bytes_per_cycle(clock_mhz)
         self._bytes = launch.load_bytes_per_step
-        self._miss = launch.traffic.miss_fraction
-        written = launch.ctas * launch.store_bytes
-        self._write_through = launch.traffic.dram_write_bytes / written if written else 0.0
+        # What enters L2 pushes something out, some of it dirty.
+        self._dirty = launch.traffic.dirty_fraction
+        self._miss = launch.traffic.miss_fraction * (1 + self._dirty)
         self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
         self.l2 = Link("L2", self._l2_rate / arch.sm.count)
         self.dram = Link("DRAM", self._dram_rate / arch.sm.count)
@@ -90,8 +90,8 @@ class SampledMemory:
 
     def store(self, size_bytes: float, now: float) -> float:
         accepted = max(self.port.book(now, size_bytes), self.l2.book(now, size_bytes))
-        if self._write_through:
-            self.dram.book(now, size_bytes * self._write_through)
+        if self._dirty > 0.0:
+            accepted = max(accepted, self.dram.book(now, size_bytes * self._dirty))
         self.drained_at = max(self.drained_at, accepted + self._latency.l2)
         return accepted
 
@@ -114,8 +114,7 @@ class TileCache:
         self.read_bytes = 0.0
         self.missed_bytes = 0.0
         self.launch = launch
-        written = launch.ctas * launch.store_bytes
-        self.write_through = launch.traffic.dram_write_bytes / written if written else 0.0
+        self.dirty = launch.traffic.dirty_fraction
         self._capacity = arch.l2.capacity_bytes / arch.l2.partitions
         self._held = 0.0
         self._arrival: dict[_Tile, float] = {}
@@ -148,7 +147,8 @@ class TileCache:
         """When a tile is in L2: now, when an earlier miss brings it, or after a miss of its own [cycles]."""
         arrival = self._arrival.get(tile)
         if arrival is None:
-            arrival = self.dram.book(now, size_bytes) + self.latency.dram - self.latency.l2
+            # What enters L2 pushes something out, some of it dirty.
+            arrival = self.dram.book(now, size_bytes * (1 + self.dirty)) + self.latency.dram - self.latency.l2
             self.missed_bytes += size_bytes
             self._hold(tile, size_bytes, arrival)
         return arrival
@@ -167,10 +167,11 @@ class TileCache:
         )
 
     def write(self, size_bytes: float, now: float) -> float:
-        """Accept written bytes; when the last is in L2 [cycles]."""
-        if self.write_through:
-            self.dram.book(now, size_bytes * self.write_through)
-        return self.l2.book(now, size_bytes)
+        """Take written bytes; when L2 has found room for the last [cycles]."""
+        accepted = self.l2.book(now, size_bytes)
+        if self.dirty > 0.0:
+            accepted = max(accepted, self.dram.book(now, size_bytes * self.dirty))
+        return accepted
 
 
 class FullMemory:
