@@ -139,6 +139,7 @@ class Power(_Part):
     max_voltage_v: PositiveFloat
     min_voltage_v: PositiveFloat
     min_voltage_mhz: PositiveFloat = Field(description="highest clock that min voltage sustains")
+    instruction_pj_per_lane: float = Field(ge=0, description="to fetch, decode and feed one instruction of a thread")
     shared_pj_per_byte: float = Field(ge=0)
     l2_pj_per_byte: float = Field(ge=0)
     dram_pj_per_byte: float = Field(ge=0, description="does not scale with core voltage")

@@ -15,6 +15,8 @@ from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 from gpusim.workload import Gemm
 
+TIE_FRACTION = 0.05
+"""Estimates this close to the best are taken as equal; libraries then prefer the larger tile."""
 MAX_SPLIT_K = 64
 MIN_STEPS_PER_SPLIT = 2
 
@@ -40,6 +42,10 @@ def candidates(
                 break
             found.append(Candidate(planned, estimate_us(arch, planned, clock_mhz)))
     found.sort(key=lambda candidate: candidate.estimate_us)
+    if found:
+        tied = [one for one in found if one.estimate_us <= (1 + TIE_FRACTION) * found[0].estimate_us]
+        tied.sort(key=lambda one: (one.plan.split_k, -one.plan.kernel.tile_m * one.plan.kernel.tile_n))
+        found = tied + found[len(tied) :]
     return found
 
 

@@ -69,9 +69,9 @@ def run_cli(arguments: Sequence[str]) -> int:
 
 def _input_errors() -> tuple[type[ValueError], ...]:
     """What the user can put right; any other ValueError is ours and keeps its traceback."""
-    from gpusim.measured import MeasuredError  # noqa: PLC0415
-    from gpusim.predict import UnsupportedError  # noqa: PLC0415
-    from gpusim.specfile import SpecError  # noqa: PLC0415
+    from gpusim.measured import MeasuredError
+    from gpusim.predict import UnsupportedError
+    from gpusim.specfile import SpecError
 
     return MeasuredError, SpecError, UnsupportedError
 
@@ -113,10 +113,10 @@ def _emit_tables(tables: Sequence[TextTable]) -> None:
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, on a terminal, for work of more than two seconds."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield lambda _done, _total: None
         return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -142,7 +142,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Name the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Name the version.")
+    ] = False,
 ) -> None:
     """Options of the program itself."""
 
@@ -153,7 +155,7 @@ def _main(
 @archs_app.command("list")
 def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table") -> None:
     """List the GPUs, with what they can do at boost clock."""
-    from gpusim import specfile, tables  # noqa: PLC0415
+    from gpusim import specfile, tables
 
     specs = [specfile.load_arch(entry.path, arch_path or ()) for entry in specfile.list_archs(arch_path or ())]
     summaries = [tables.arch_summary(spec) for spec in specs]
@@ -170,7 +172,7 @@ def archs_show(
     output: FormatOption = "table",
 ) -> None:
     """Show one GPU: derived peaks, and where every value comes from."""
-    from gpusim import specfile, tables  # noqa: PLC0415
+    from gpusim import specfile, tables
 
     spec = specfile.load_arch(name, arch_path or ())
     if output == "json":
@@ -184,13 +186,14 @@ def archs_check(
     files: Annotated[list[str], typer.Argument(help="Spec files.", metavar="FILE...")], arch_path: ArchPathOption = None
 ) -> None:
     """Check spec files: sources, units, ranges, contradictions."""
-    from gpusim import specfile  # noqa: PLC0415
+    from gpusim import specfile
 
     wrong = 0
     for file in files:
+        if not file.endswith((".yaml", ".yml")):
+            wrong = _wrong_input(f"{file}: not a .yaml file; give the path of a spec")
+            continue
         try:
-            if not file.endswith((".yaml", ".yml")):
-                raise specfile.SpecError(f"{file}: not a .yaml file; give the path of a spec")
             spec = specfile.load_arch(file, arch_path or ())
         except specfile.SpecError as error:
             wrong = _wrong_input(str(error))
@@ -203,7 +206,7 @@ def archs_check(
 @archs_app.command("schema")
 def archs_schema() -> None:
     """Print the JSON Schema of a spec file, for editors."""
-    from gpusim.specfile import spec_json_schema  # noqa: PLC0415
+    from gpusim.specfile import spec_json_schema
 
     _emit_json(spec_json_schema())
 
@@ -212,7 +215,7 @@ def archs_schema() -> None:
 
 
 @app.command()
-def gemm(  # noqa: PLR0917
+def gemm(
     arch: Annotated[str, typer.Option("--arch", help="GPU, alias, nvidia-smi name or spec file.")],
     m: Annotated[int, typer.Option("-m", help="Rows of C.")],
     n: Annotated[int, typer.Option("-n", help="Columns of C.")],
@@ -234,9 +237,9 @@ def gemm(  # noqa: PLR0917
     output: FormatOption = "table",
 ) -> None:
     """Predict an m x n x k matrix multiplication: its time, what binds it, where the warps' cycles went."""
-    from gpusim import tables  # noqa: PLC0415
-    from gpusim.predict import Options, predict  # noqa: PLC0415
-    from gpusim.workload import Gemm  # noqa: PLC0415
+    from gpusim import tables
+    from gpusim.predict import Options, predict
+    from gpusim.workload import Gemm
 
     try:
         workload = Gemm(m, n, k, _dtype(dtype), batch, layout, sparsity, accumulate, order)
@@ -257,20 +260,22 @@ def gemm(  # noqa: PLR0917
 
 def _dtype(text: str) -> Dtype:
     """A data type by name; the nearest ones are offered for another."""
-    from difflib import get_close_matches  # noqa: PLC0415
+    from difflib import get_close_matches
 
-    from gpusim.workload import Dtype  # noqa: PLC0415
+    from gpusim.workload import Dtype
 
     known = [dtype.value for dtype in Dtype]
     if text.lower() in known:
         return Dtype(text.lower())
     close = get_close_matches(text.lower(), known, n=3, cutoff=0.5)
-    _refuse(f"unknown data type '{text}'; " + (f"nearest: {', '.join(close)}" if close else f"known: {', '.join(known)}"))
+    _refuse(
+        f"unknown data type '{text}'; " + (f"nearest: {', '.join(close)}" if close else f"known: {', '.join(known)}")
+    )
 
 
 def _spec(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> Spec:
     """A GPU with the values of ``--set`` in place."""
-    from gpusim.specfile import load_arch, with_overrides  # noqa: PLC0415
+    from gpusim.specfile import load_arch, with_overrides
 
     spec = load_arch(name, arch_path)
     values: dict[str, Any] = {}
@@ -291,14 +296,19 @@ def _spec(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> Spe
 @app.command()
 def run(
     arguments: Annotated[
-        list[str], typer.Argument(help="Experiments by name or file, and values to replace.", metavar="EXPERIMENT... [KEY.PATH=VALUE]...")
+        list[str],
+        typer.Argument(
+            help="Experiments by name or file, and values to replace.", metavar="EXPERIMENT... [KEY.PATH=VALUE]..."
+        ),
     ],
-    out: Annotated[Path | None, typer.Option("-o", help="Output folder; results/NAME if not given.", metavar="DIR")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", help="Output folder; results/NAME if not given.", metavar="DIR")
+    ] = None,
     jobs: JobsOption = None,
     arch_path: ArchPathOption = None,
 ) -> None:
     """Run experiments: a CSV of results, a manifest and plots each."""
-    from gpusim.experiment import load_experiment  # noqa: PLC0415
+    from gpusim.experiment import load_experiment
 
     overrides = [text for text in arguments if "=" in text and not text.endswith((".yaml", ".yml"))]
     names = [text for text in arguments if text not in overrides]
@@ -317,8 +327,8 @@ def run(
 
 def _run_one(experiment: Experiment, folder: Path, jobs: int | None, command: Sequence[str]) -> None:
     """Run one experiment, print its tables and where its files lie."""
-    from gpusim.run import run_experiment  # noqa: PLC0415
-    from gpusim.sweep import available_cores  # noqa: PLC0415
+    from gpusim.run import run_experiment
+    from gpusim.sweep import available_cores
 
     if folder.exists() and not folder.is_dir():
         _refuse(f"{folder}: is a file; give a folder with -o")
@@ -337,7 +347,7 @@ def _run_one(experiment: Experiment, folder: Path, jobs: int | None, command: Se
 
 def _experiment_tables(experiment: Experiment, done: Finished) -> list[TextTable]:
     """The tables that an experiment asks for."""
-    from gpusim import report, tables  # noqa: PLC0415
+    from gpusim import report, tables
 
     shown = []
     for kind in experiment.content.tables:
@@ -352,7 +362,7 @@ def _experiment_tables(experiment: Experiment, done: Finished) -> list[TextTable
                 tables.ledger_table(
                     row["stall_cycles"],
                     row["warp_cycles"],
-                    f"{row['label'] or tables.shape_text(row)} on {row['gpu']}: {row['cycles']} cycles, warp cycles by cause",
+                    f"{row['label'] or tables.shape_text(row)} on {row['gpu']}: {row['cycles']} cycles, by cause",
                 )
                 for row in done.rows
             ]
@@ -364,15 +374,18 @@ def _experiment_tables(experiment: Experiment, done: Finished) -> list[TextTable
 
 @app.command()
 def validate(
-    files: Annotated[list[Path], typer.Argument(help="Measured runs in the documented schema.", metavar="MEASURED.csv...")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Measured runs in the documented schema.", metavar="MEASURED.csv...")
+    ],
     detail: DetailOption = "sampled",
+    more: Annotated[bool, typer.Option("--more", help="More figures, and the rows furthest off.")] = False,
     jobs: JobsOption = None,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
     """Predict measured runs and print how far off the predictions are."""
-    from gpusim import tables, validation  # noqa: PLC0415
-    from gpusim.sweep import available_cores  # noqa: PLC0415
+    from gpusim import tables, validation
+    from gpusim.sweep import available_cores
 
     with _progress("validate") as progress:
         report = validation.validate(
@@ -381,6 +394,6 @@ def validate(
     if output == "json":
         _emit_json(report.as_dict())
     else:
-        _emit_tables(tables.validation_tables(report.as_dict()))
+        _emit_tables(tables.validation_tables(report.as_dict(), more=more))
     if not report.complete:
         raise typer.Exit(1)

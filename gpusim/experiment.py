@@ -418,5 +418,3 @@ def _check_labels(file: YamlFile, content: ExperimentFile, specs: Mapping[str, S
     for index, name in enumerate(twice):
         if name in twice[:index]:
             raise file.error(f"plots.{index}", f"{name} is drawn twice; give one of them a 'file'")
-
-

@@ -164,7 +164,11 @@ def _rows(name: str, text: str) -> list[MeasuredRow]:
             if len(values) != len(header):
                 raise MeasuredError(
                     f"{where}: {len(values)} columns, the header names {len(header)}; "
-                    + ("complete the line" if lines.line_num != cut_line else "the file ends inside this line, copy it again")
+                    + (
+                        "complete the line"
+                        if lines.line_num != cut_line
+                        else "the file ends inside this line, copy it again"
+                    )
                 )
             rows.append(_Fields(where, dict(zip(header, values, strict=True))).row(name, int(where.rpartition(":")[2])))
     except csv.Error as error:

@@ -110,6 +110,11 @@ class Launch:
         return self.ctas * self.warps * self.steps * self.multiply_per_step * self.instruction.fma
 
     @property
+    def other_instructions(self) -> float:
+        """Warp instructions of the main loops besides the multiplies."""
+        return self.ctas * self.warps * self.steps * (self.issue_per_step - self.multiply_per_step)
+
+    @property
     def shared_bytes(self) -> float:
         """Shared-memory bytes read and written in the main loops [B]."""
         reads = self.warps * self.operand_bytes_per_step

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gpusim.arch import GpuArch
 from gpusim.plan import Plan
+from gpusim.workload import Gemm
 
 TOLERANCE_MHZ = 5.0
 MAX_ROUNDS = 6
@@ -24,11 +25,12 @@ class Energy:
     dram_j: float
 
 
-def energy(arch: GpuArch, planned: Plan) -> Energy:
-    """Energy of a plan's operations and bytes [J]."""
-    core = dram = 0.0
+def energy(arch: GpuArch, gemm: Gemm, planned: Plan) -> Energy:
+    """Energy of a plan's operations and bytes [J]; zeros that pad a tile switch next to nothing."""
+    core = gemm.flops / 2 * planned.main.instruction.energy_pj_per_fma
+    dram = 0.0
     for launch in planned.launches:
-        core += launch.fma * launch.instruction.energy_pj_per_fma
+        core += launch.other_instructions * arch.sm.warp_size * arch.power.instruction_pj_per_lane
         core += launch.shared_bytes * arch.power.shared_pj_per_byte
         core += launch.l2_bytes * arch.power.l2_pj_per_byte
         moved = launch.traffic.dram_read_bytes + launch.traffic.dram_write_bytes
@@ -70,7 +72,7 @@ def sustained_clock(arch: GpuArch, used: Energy, time_at: Callable[[float], floa
     core_cycles, fixed_us = time_high * high, 0.0
     for _ in range(MAX_ROUNDS):
         solved = _solve(arch, used, low, high, core_cycles, fixed_us)
-        if abs(solved - clock) < TOLERANCE_MHZ:
+        if abs(solved - clock) < TOLERANCE_MHZ or solved == high:
             break
         clock = solved
         time_here = time_at(clock)

@@ -28,6 +28,9 @@ class Options:
     l2: str = "cold"
     kernel: str | None = None
     """Pin a kernel by its printed name; None lets the ranking choose."""
+    load: str = "sustained"
+    """``sustained``: repeated until the power limit has had its say. ``burst``: a few launches, over before
+    it acts (boards average power over 25 to 100 ms: Yang et al., arXiv:2312.02741), at maximum clock."""
 
 
 class UnsupportedError(ValueError):
@@ -60,8 +63,12 @@ def predict(
             ]
         return _kernel_time_us(arch, runs[clock_mhz], clock_mhz)
 
-    used = energy(arch, chosen)
-    sustained = sustained_clock(arch, used, time_at)
+    used = energy(arch, gemm, chosen)
+    if options.load == "burst":
+        clock_mhz = arch.clock.max_mhz
+        sustained = Sustained(clock_mhz, power_w(arch, used, time_at(clock_mhz), clock_mhz))
+    else:
+        sustained = sustained_clock(arch, used, time_at)
     if recorder is not None:
         _ = simulate(arch, chosen.main, sustained.clock_mhz, options.detail, warm=warm, recorder=recorder)
     return _result(arch, gemm, options, ranked, sustained, time_at(sustained.clock_mhz), runs)
@@ -142,8 +149,7 @@ def _result(
     if not outcomes:
         dram_read = sum(launch.traffic.dram_read_bytes for launch in chosen.launches)
     dram_write = sum(launch.traffic.dram_write_bytes for launch in chosen.launches)
-    used = energy(arch, chosen)
-    power = power_w(arch, used, kernel_time_us, clock)
+    power = sustained.power_w
     tflops = gemm.flops / kernel_time_us / 1e6
     busy = outcomes[0].math_busy_cycles / outcomes[0].cycles if outcomes else 0.0
     gap = arch.launch.graph_gap_us

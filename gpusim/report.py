@@ -7,6 +7,7 @@ pictures can be read without colour.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, assert_never
@@ -18,11 +19,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gpusim.experiment import MeasuredPoint, PlotEntry, ReferenceLine
 from gpusim.results import Cause
 from gpusim.tables import Row, shape_key, shape_text
+from gpusim.workload import Dtype
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 """Okabe and Ito's palette, told apart with every common kind of colour vision."""
@@ -31,12 +33,13 @@ HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "**")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 MAX_BARS = 40
 """More bars than this in one panel cannot be read; the first are drawn and the rest is said to be left out."""
-MAX_TICKS = 8
+MAX_TICKS = 7
+"""Labelled sizes on the axis of a sweep."""
 
 Drawn = tuple[Figure, list[Artist]]
 """A figure and the entries of its legend."""
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.grid": True,
@@ -118,12 +121,13 @@ def _legend(figure: Figure, handles: Sequence[Artist], points: Iterable[Measured
     drawn: dict[str, list[str]] = {}
     for board, gpu in boards.items():
         drawn.setdefault(gpu, []).append(board)
-    said = [f"drawn with {gpu}: measured on {', '.join(names)}" for gpu, names in drawn.items()]
+    said = "; ".join(f"{', '.join(names)} with {gpu}" for gpu, names in drawn.items())
+    kinds = 3 if len(handles) % 3 == 0 else 4
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=min(4, len(handles)),
-        title="; ".join(said),
+        ncols=min(kinds, len(handles)),
+        title=f"some points were measured on sister boards: {said}" if said else "",
         title_fontsize=7.5,
     )
 
@@ -137,6 +141,7 @@ class _Group:
     def __init__(self, name: str, rows: Sequence[Row]) -> None:
         self.name = name
         self.rows = rows
+        self.dtype = Dtype(rows[0]["dtype"]) if rows else None
         self.shapes = list(dict.fromkeys(_shape(row) for row in rows))
         self.axis = self._swept_axis()
 
@@ -146,7 +151,9 @@ class _Group:
             return ""
         if all(m == n == k for _, m, n, k in self.shapes) and len({shape[0] for shape in self.shapes}) == 1:
             return "m = n = k"
-        varying = [axis for axis, sizes in zip(_AXES, zip(*self.shapes, strict=True), strict=True) if len(set(sizes)) > 1]
+        varying = [
+            axis for axis, sizes in zip(_AXES, zip(*self.shapes, strict=True), strict=True) if len(set(sizes)) > 1
+        ]
         return varying[0] if len(varying) == 1 else ""
 
     def size(self, row: Row) -> int:
@@ -155,7 +162,7 @@ class _Group:
 
     def holds(self, row: Row) -> bool:
         """A measured row belongs here: the data type, and a shape of the list or on the sweep's line."""
-        if not self.rows or row["dtype"] != self.rows[0]["dtype"]:
+        if self.dtype is None or row["dtype"] != self.dtype.value:
             return False
         if not self.axis:
             return _shape(row) in self.shapes
@@ -185,7 +192,10 @@ def _groups(rows: Sequence[Row]) -> list[list[_Group]]:
     dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
     return [
         [
-            _Group(f"{dtype}, {name}" if name else dtype, [row for row in rows if (row["group"], row["dtype"]) == (name, dtype)])
+            _Group(
+                f"{dtype}, {name}" if name else dtype,
+                [row for row in rows if (row["group"], row["dtype"]) == (name, dtype)],
+            )
             for dtype in dtypes
         ]
         for name in dict.fromkeys(row["group"] for row in rows)
@@ -195,129 +205,126 @@ def _groups(rows: Sequence[Row]) -> list[list[_Group]]:
 def _panels(
     rows: Sequence[Row], measured: Sequence[Row], value: str, label: str, lines: Sequence[ReferenceLine]
 ) -> Drawn:
-    """One value of every row: curves for sweeps, bars for lists of shapes."""
+    """One value of every row: curves for sweeps, bars or dots for lists of shapes."""
     grid = _groups(rows)
     gpus = list(dict.fromkeys(row["gpu"] for row in rows))
-    heights = [3.2 if any(group.axis for group in line) else 1.0 + 0.17 * _bars(line, len(gpus)) for line in grid]
-    figure = Figure(figsize=(5.6 * len(grid[0]), sum(heights) + 1.3), layout="constrained")
+    heights = [3.3 if any(group.axis for group in line) else 1.1 + 0.17 * _lanes(line, len(gpus)) for line in grid]
+    figure = Figure(figsize=(5.4 * len(grid[0]) + 0.6, sum(heights) + 1.3), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(grid), len(grid[0]), squeeze=False, height_ratios=heights)
-    for line, axes_line in zip(grid, axes, strict=True):
-        for group, ax in zip(line, axes_line, strict=True):
-            if not group.rows:
-                ax.set_axis_off()
-                continue
-            seen = [row for row in measured if group.holds(row)]
+    bands = figure.subfigures(len(grid), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for groups, band in zip(grid, bands, strict=True):
+        drawn = [group for group in groups if group.rows]
+        alike = not any(group.axis for group in drawn) and len({tuple(group.shapes) for group in drawn}) == 1
+        for index, (group, ax) in enumerate(zip(drawn, band.subplots(1, len(drawn), squeeze=False)[0], strict=True)):
+            seen = [row for row in measured if group.holds(row) and row["gpu"] in gpus]
             ax.set_title(group.name, loc="left")
+            shown = [line for line in lines if line.dtypes is None or group.dtype in line.dtypes]
             if group.axis:
                 _curves(ax, group, seen, gpus, value, label)
             else:
-                _bar_rows(ax, group, seen, gpus, value, label)
-            _reference_lines(ax, lines, group.rows[0]["dtype"], upright=not group.axis)
+                _lists(ax, group, seen, gpus, value, label)
+                ax.tick_params(axis="y", labelleft=index == 0 or not alike)
+            for line in shown:
+                draw_line = ax.axhline if group.axis else ax.axvline
+                draw_line(line.value, color="0.25", linestyle=_line_dash(lines, line), linewidth=1.1)
+            if value != "time_us":
+                top = 1.1 * max(*(row[value] for row in (*group.rows, *seen)), *(line.value for line in shown), 0.0)
+                (ax.set_ylim if group.axis else ax.set_xlim)(0, top)
     return figure, _panel_handles(gpus, bool(measured), lines)
 
 
-def _bars(line: Sequence[_Group], gpus: int) -> int:
-    return max(min(len(group.shapes), MAX_BARS) * (gpus + 1) for group in line)
+def _lanes(groups: Sequence[_Group], gpus: int) -> int:
+    return max(min(len(group.shapes), MAX_BARS) * (gpus + 1) for group in groups)
+
+
+def _line_dash(lines: Sequence[ReferenceLine], line: ReferenceLine) -> Any:
+    return DASHES[1 + lines.index(line) % 7]
+
+
+def _look(gpus: Sequence[str], gpu: str) -> dict[str, Any]:
+    """Colour and marker of a GPU."""
+    index = gpus.index(gpu) % len(COLOURS)
+    return {"color": COLOURS[index], "marker": MARKERS[index]}
+
+
+def _dash(gpus: Sequence[str], gpu: str) -> Any:
+    return DASHES[gpus.index(gpu) % len(DASHES)]
+
+
+_HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 8, "markeredgewidth": 1.3}
 
 
 def _curves(ax: Axes, group: _Group, seen: Sequence[Row], gpus: Sequence[str], value: str, label: str) -> None:
     """A sweep: one curve per GPU, measured runs as hollow markers."""
-    for index, gpu in enumerate(gpus):
-        style = {"color": COLOURS[index % 8], "marker": MARKERS[index % 8]}
+    for gpu in gpus:
         own = sorted((group.size(row), row[value]) for row in group.rows if row["gpu"] == gpu)
         if own:
-            ax.plot(*zip(*own, strict=True), **style, markersize=4, linewidth=1.3, linestyle=DASHES[index % 8])
+            ax.plot(
+                *zip(*own, strict=True), **_look(gpus, gpu), markersize=4, linewidth=1.3, linestyle=_dash(gpus, gpu)
+            )
         points = [(group.size(row), row[value]) for row in seen if row["gpu"] == gpu]
         if points:
-            ax.plot(*zip(*points, strict=True), **style, **_HOLLOW)
+            ax.plot(*zip(*points, strict=True), **_look(gpus, gpu), **_HOLLOW)
     ax.set_xscale("log", base=2)
-    sizes = sorted({group.size(row) for row in group.rows})
-    ax.set_xticks(_spread(sizes), [str(size) for size in _spread(sizes)])
+    ticks = _spread(sorted({group.size(row) for row in group.rows}))
+    ax.set_xticks(ticks, [str(size) for size in ticks])
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.tick_params(axis="x", which="minor", length=0)
     ax.set_xlabel(group.axis)
     ax.set_ylabel(label)
     if value == "time_us":
         ax.set_yscale("log")
-    else:
-        ax.set_ylim(bottom=0)
-
-
-_HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 8, "markeredgewidth": 1.3}
 
 
 def _spread(sizes: Sequence[int]) -> list[int]:
-    """At most ``MAX_TICKS`` of the sizes that lie apart on a logarithmic axis, first and last among them."""
-    if len(sizes) <= MAX_TICKS:
-        wanted = np.array(sizes, dtype=float)
-    else:
-        wanted = np.geomspace(sizes[0], sizes[-1], MAX_TICKS)
-    nearest = [min(sizes, key=lambda size: abs(np.log(size / one))) for one in wanted]
-    apart = np.log(sizes[-1] / sizes[0]) / (1.6 * MAX_TICKS) if len(sizes) > 1 else 0.0
+    """The first size and those after it that lie far enough apart to be labelled on a logarithmic axis."""
+    apart = math.log(sizes[-1] / sizes[0]) / MAX_TICKS
     kept: list[int] = []
-    for size in dict.fromkeys(nearest):
-        if not kept or np.log(size / kept[-1]) >= apart:
+    for size in sizes:
+        if not kept or math.log(size / kept[-1]) >= apart:
             kept.append(size)
     return kept
 
 
-def _bar_rows(ax: Axes, group: _Group, seen: Sequence[Row], gpus: Sequence[str], value: str, label: str) -> None:
-    """A list of shapes: a horizontal bar per GPU, measured runs as hollow markers on the bars."""
+def _lists(ax: Axes, group: _Group, seen: Sequence[Row], gpus: Sequence[str], value: str, label: str) -> None:
+    """A list of shapes, a lane per GPU: bars from zero, or dots where the axis has no zero."""
     shapes, names = group.shapes[:MAX_BARS], group.names()[:MAX_BARS]
-    present = [gpu for gpu in gpus if any(row["gpu"] == gpu for row in group.rows)]
-    thickness = 0.8 / max(1, len(present))
-    for lane, gpu in enumerate(present):
-        index = gpus.index(gpu)
-        offset = (lane - (len(present) - 1) / 2) * thickness
+    lane_height = 0.8 / len(gpus)
+    for lane, gpu in enumerate(gpus):
+        offset = (lane - (len(gpus) - 1) / 2) * lane_height
         own = {_shape(row): row[value] for row in group.rows if row["gpu"] == gpu}
         places = [place + offset for place, shape in enumerate(shapes) if shape in own]
-        lengths = [own[shape] for shape in shapes if shape in own]
-        ax.barh(
-            places,
-            lengths,
-            height=0.92 * thickness,
-            color=COLOURS[index % 8],
-            hatch=HATCHES[index % 8],
-            edgecolor="white",
-            linewidth=0,
-        )
+        values = [own[shape] for shape in shapes if shape in own]
+        if value == "time_us":
+            ax.plot(values, places, **_look(gpus, gpu), linestyle="none", markersize=5)
+        else:
+            style = {"color": _look(gpus, gpu)["color"], "hatch": HATCHES[lane % len(HATCHES)]}
+            ax.barh(places, values, height=0.9 * lane_height, edgecolor="white", linewidth=0, **style)
         points = [(row[value], shapes.index(_shape(row)) + offset) for row in seen if row["gpu"] == gpu]
         if points:
-            ax.plot(*zip(*points, strict=True), color="black", marker=MARKERS[index % 8], **_HOLLOW)
+            ax.plot(*zip(*points, strict=True), **{**_look(gpus, gpu), "color": "black"}, **_HOLLOW)
     ax.set_yticks(range(len(shapes)), names)
-    ax.tick_params(axis="y", length=0, labelsize=7.5)
-    ax.grid(visible=False, axis="y")
+    ax.tick_params(axis="y", length=0, labelsize=8)
     ax.set_ylim(len(shapes) - 0.5, -0.5)
-    ax.set_xlabel(label + _left_out(group))
+    rest = len(group.shapes) - len(shapes)
+    ax.set_xlabel(label + (f"   ({rest} more shapes in results.csv)" if rest else ""))
     if value == "time_us":
         ax.set_xscale("log")
-
-
-def _left_out(group: _Group) -> str:
-    rest = len(group.shapes) - MAX_BARS
-    return f"   ({rest} more shapes in results.csv)" if rest > 0 else ""
-
-
-def _reference_lines(ax: Axes, lines: Sequence[ReferenceLine], dtype: str, *, upright: bool) -> None:
-    """Values to compare with, each with its own dashes."""
-    for index, line in enumerate(lines):
-        if line.dtypes is None or dtype in [one.value for one in line.dtypes]:
-            draw_line = ax.axvline if upright else ax.axhline
-            draw_line(line.value, color="0.25", linestyle=DASHES[1 + index % 7], linewidth=1.1, zorder=0.9)
+    else:
+        ax.grid(visible=False, axis="y")
 
 
 def _panel_handles(gpus: Sequence[str], measured: bool, lines: Sequence[ReferenceLine]) -> list[Artist]:
     """Legend entries of the panels."""
     handles: list[Artist] = []
-    for index, gpu in enumerate(gpus):
-        style = {"color": COLOURS[index % 8], "marker": MARKERS[index % 8]}
-        handles.append(Line2D([], [], **style, markersize=5, linestyle=DASHES[index % 8], label=f"{gpu}, simulated"))
+    for gpu in gpus:
+        look = _look(gpus, gpu)
+        handles.append(Line2D([], [], **look, markersize=5, linestyle=_dash(gpus, gpu), label=f"{gpu}, simulated"))
         if measured:
-            handles.append(Line2D([], [], **style, **_HOLLOW, label=f"{gpu}, measured"))
-    for index, line in enumerate(lines):
+            handles.append(Line2D([], [], **look, **_HOLLOW, label=f"{gpu}, measured"))
+    for line in lines:
         said = f"{line.label} = {line.value:.2f}"
-        handles.append(Line2D([], [], color="0.25", linestyle=DASHES[1 + index % 7], label=said))
+        handles.append(Line2D([], [], color="0.25", linestyle=_line_dash(lines, line), label=said))
     return handles
 
 
@@ -328,55 +335,66 @@ def _intensity(row: Row) -> float:
     """Operations per byte when every operand moves once [FLOP/B]."""
     m, n, k = row["m"], row["n"], row["k"]
     moved_bits = (m * k + k * n) * row["element_bits"] + m * n * row["output_bits"]
-    return 2 * m * n * k / (moved_bits / 8)
+    return float(2 * m * n * k / (moved_bits / 8))
 
 
 def _roofline(rows: Sequence[Row], measured: Sequence[Row]) -> Drawn:
     """Rate against arithmetic intensity, under each GPU's roof; a panel per data type."""
     dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
     gpus = list(dict.fromkeys(row["gpu"] for row in rows))
-    figure = Figure(figsize=(5.6 * len(dtypes), 5.0), layout="constrained")
+    figure = Figure(figsize=(5.4 * len(dtypes) + 0.6, 5.2), layout="constrained")
     FigureCanvasAgg(figure)
     for ax, dtype in zip(figure.subplots(1, len(dtypes), squeeze=False)[0], dtypes, strict=True):
-        own = [row for row in rows if row["dtype"] == dtype]
         seen = [row for row in measured if row["dtype"] == dtype and row["gpu"] in gpus]
-        intensities = [_intensity(row) for row in (*own, *seen)]
-        span = np.geomspace(min(intensities) / 2, max(intensities) * 2, 200)
-        for index, gpu in enumerate(gpus):
-            style = {"color": COLOURS[index % 8], "marker": MARKERS[index % 8]}
-            of_gpu = [row for row in own if row["gpu"] == gpu]
-            if not of_gpu:
-                continue
-            peak, bandwidth = max(row["peak_tflops"] for row in of_gpu), of_gpu[0]["dram_peak_gb_per_s"]
-            roof = np.minimum(span * bandwidth / 1e3, peak)
-            ax.plot(span, roof, color=COLOURS[index % 8], linestyle=DASHES[index % 8], linewidth=1.6)
-            ax.annotate(
-                f"{peak:.3g} TFLOP/s",
-                (span[-1], peak),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha="right",
-                fontsize=7.5,
-                color=COLOURS[index % 8],
-            )
-            for some, look in ((of_gpu, {"linestyle": "none", "markersize": 4.5}), ([r for r in seen if r["gpu"] == gpu], _HOLLOW)):
-                ax.plot([_intensity(row) for row in some], [row["tflops"] for row in some], **style, **look)
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        _roofline_panel(ax, [row for row in rows if row["dtype"] == dtype], seen, gpus)
         ax.set_title(dtype, loc="left")
-        ax.set_xlabel("arithmetic intensity, every operand moved once [FLOP/B]")
-        ax.set_ylabel("rate [TFLOP/s]")
-    handles: list[Artist] = []
-    for index, gpu in enumerate(gpus):
-        style = {"color": COLOURS[index % 8], "marker": MARKERS[index % 8]}
-        roof_line = {"color": COLOURS[index % 8], "linestyle": DASHES[index % 8], "linewidth": 1.6}
-        handles.append(Line2D([], [], **roof_line, label=f"{gpu}, roofline"))
-        handles.append(Line2D([], [], **style, linestyle="none", markersize=5, label=f"{gpu}, simulated"))
-        if measured:
-            handles.append(Line2D([], [], **style, **_HOLLOW, label=f"{gpu}, measured"))
+    looks = [(gpu, _look(gpus, gpu)) for gpu in gpus]
+    handles: list[Artist] = [
+        Line2D([], [], color=look["color"], linestyle=_dash(gpus, gpu), linewidth=1.6, label=f"{gpu}, roofline")
+        for gpu, look in looks
+    ]
+    handles += [
+        Line2D([], [], **look, linestyle="none", markersize=5, label=f"{gpu}, simulated") for gpu, look in looks
+    ]
+    if measured:
+        handles += [Line2D([], [], **look, **_HOLLOW, label=f"{gpu}, measured") for gpu, look in looks]
     return figure, handles
+
+
+def _roofline_panel(ax: Axes, rows: Sequence[Row], seen: Sequence[Row], gpus: Sequence[str]) -> None:
+    """The roofs and points of one data type."""
+    intensities = [_intensity(row) for row in (*rows, *seen)]
+    span = np.geomspace(min(intensities) / 2, max(intensities) * 2, 200)
+    for gpu in gpus:
+        own = [row for row in rows if row["gpu"] == gpu]
+        if not own:
+            continue
+        look = _look(gpus, gpu)
+        peak, bandwidth_gb_per_s = max(row["peak_tflops"] for row in own), own[0]["dram_peak_gb_per_s"]
+        roof = np.minimum(span * bandwidth_gb_per_s / 1e3, peak)
+        ax.plot(span, roof, color=look["color"], linestyle=_dash(gpus, gpu), linewidth=1.6)
+        ax.annotate(
+            f"{peak:.3g} TFLOP/s",
+            (span[-1], peak),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="right",
+            fontsize=7.5,
+            color=look["color"],
+        )
+        ax.plot(
+            [_intensity(row) for row in own], [row["tflops"] for row in own], **look, linestyle="none", markersize=4.5
+        )
+        runs = [row for row in seen if row["gpu"] == gpu]
+        ax.plot([_intensity(row) for row in runs], [row["tflops"] for row in runs], **look, **_HOLLOW)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    ax.set_xlabel("arithmetic intensity, every operand moved once [FLOP/B]")
+    ax.set_ylabel("rate [TFLOP/s]")
 
 
 # Stall ledger -----------------------------------------------------------------------------------

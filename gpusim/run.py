@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 import platform
 import shutil
 import tempfile
@@ -52,7 +51,7 @@ def run_experiment(
     *,
     jobs: int = 1,
     command: Sequence[str] = (),
-    progress: Progress = lambda done, total: None,
+    progress: Progress = lambda _done, _total: None,
 ) -> Finished:
     """Predict every case and write ``results.csv``, ``manifest.json`` and the plots into ``out``.
 
@@ -162,7 +161,7 @@ def _staging(out: Path) -> Iterator[Path]:
     try:
         yield folder
         for path in sorted(folder.iterdir()):
-            os.replace(path, out / path.name)
+            path.replace(out / path.name)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, TextIO
 
 from gpusim.arch import GpuArch
@@ -59,9 +60,9 @@ class TextTable:
         return "\n".join(lines)
 
     def _show_rich(self, stream: TextIO) -> None:
-        from rich.console import Console  # noqa: PLC0415  only where there is a terminal
-        from rich.table import Table  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
 
         table = Table(title=self.title or None, title_justify="left", header_style="bold")
         for heading in self.headings:
@@ -143,7 +144,9 @@ def ledger_table(stall_cycles: Mapping[str, int], warp_cycles: int, title: str =
     rows = [(cause, str(cycles), f"{100 * cycles / warp_cycles:.1f}") for cause, cycles in spent]
     total = sum(stall_cycles.values())
     share = f"{100 * total / warp_cycles:.1f}" if warp_cycles else "-"
-    return TextTable(title or "Warp cycles by cause", ("cause", ">warp cycles", ">%"), (*rows, ("all", str(total), share)))
+    return TextTable(
+        title or "Warp cycles by cause", ("cause", ">warp cycles", ">%"), (*rows, ("all", str(total), share))
+    )
 
 
 def alternatives_table(result: Result) -> TextTable:
@@ -178,7 +181,9 @@ def experiment_table(title: str, rows: Sequence[Row]) -> TextTable:
     return TextTable(title, headings, tuple(body))
 
 
-def speedup_table(title: str, rows: Sequence[Row], baseline: str, measured: Mapping[tuple[Any, ...], float]) -> TextTable:
+def speedup_table(
+    title: str, rows: Sequence[Row], baseline: str, measured: Mapping[tuple[Any, ...], float]
+) -> TextTable:
     """Each shape on each GPU, and how many times faster than the baseline.
 
     ``measured`` has measured speedups by :func:`shape_key` and GPU.
@@ -186,7 +191,8 @@ def speedup_table(title: str, rows: Sequence[Row], baseline: str, measured: Mapp
     gpus = list(dict.fromkeys(row["gpu"] for row in rows))
     others = [gpu for gpu in gpus if gpu != baseline]
     by_run: dict[tuple[Any, ...], dict[str, Row]] = {}
-    for row in rows:
+    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
+    for row in sorted(rows, key=lambda row: dtypes.index(row["dtype"])):
         by_run.setdefault((shape_key(row), row["layout"], row["detail"], row["l2"]), {})[row["gpu"]] = row
     body = []
     for (key, *_), on in by_run.items():
@@ -211,30 +217,50 @@ def shape_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("dtype", "sparsity", "batch", "m", "n", "k"))
 
 
-def validation_tables(report: Mapping[str, Any]) -> list[TextTable]:
-    """The tables of ``gpusim validate`` from its JSON object."""
-    headings = ("table", "GPU", "type", "op", ">rows", ">skipped", ">MAPE %", ">median %", ">p90 %", ">bias %")
-    headings += (">Spearman", ">bound's MAPE %", ">s")
-    body = []
-    for table in (*report["tables"], {"file": "all", "gpu": "", "dtype": "", "sparsity": "dense", "op": "", **report["overall"]}):
-        kind = table["dtype"] if table["sparsity"] == "dense" else f"{table['dtype']} {table['sparsity']}"
-        figures = [_percent(table[name]) for name in ("mape", "median_ape", "p90_ape", "bias")]
-        rank = "-" if table["spearman"] is None else f"{table['spearman']:.3f}"
-        body.append(
-            (table["file"], table["gpu"], kind, table["op"], str(table["rows"]), str(table["skipped"]), *figures)
-            + (rank, _percent(table["bound_mape"]), f"{table['seconds']:.1f}")
-        )
-    tables = [TextTable(f"Predicted against measured ({report['detail']})", headings, tuple(body))]
-    tables += _choice_table(report)
-    tables += [_worst_table(table) for table in report["tables"] if table["worst"]]
+def validation_tables(report: Mapping[str, Any], *, more: bool) -> list[TextTable]:
+    """The tables of ``gpusim validate`` from its JSON object; ``more`` adds figures and the worst rows."""
+    tables = [_error_table(report, more=more), *_choice_table(report)]
+    if more:
+        tables += [_worst_table(table) for table in report["tables"] if table["worst"]]
     reasons = [
-        (table["file"], table["gpu"], str(count), reason)
+        (_stem(table), table["gpu"], str(count), reason)
         for table in report["tables"]
         for reason, count in table["skip_reasons"].items()
     ]
     if reasons:
         tables.append(TextTable("Skipped rows", ("table", "GPU", ">rows", "reason"), tuple(reasons)))
     return tables
+
+
+def _error_table(report: Mapping[str, Any], *, more: bool) -> TextTable:
+    """A line of errors per table, and one for all."""
+    figures = {">MAPE %": "mape", ">median %": "median_ape", ">p90 %": "p90_ape", ">bias %": "bias"}
+    if more:
+        figures[">median bias %"] = "median_bias"
+    ratios = {">Spearman": "spearman", **({">geomean ratio": "geomean_ratio"} if more else {})}
+    everything = {"file": "all", "gpu": "", "dtype": "", "sparsity": "dense", "op": "", **report["overall"]}
+    body = tuple(
+        (
+            _stem(table),
+            table["gpu"],
+            table["dtype"] if table["sparsity"] == "dense" else f"{table['dtype']} {table['sparsity']}",
+            table["op"],
+            str(table["rows"]),
+            str(table["skipped"]),
+            *(_percent(table[name]) for name in figures.values()),
+            *("-" if table[name] is None else f"{table[name]:.3f}" for name in ratios.values()),
+            _percent(table["bound_mape"]),
+            f"{table['seconds']:.1f}",
+        )
+        for table in (*report["tables"], everything)
+    )
+    headings = ("table", "GPU", "type", "op", ">rows", ">skipped", *figures, *ratios, ">bound's MAPE %", ">s")
+    return TextTable(f"Predicted against measured ({report['detail']})", headings, body)
+
+
+def _stem(table: Mapping[str, Any]) -> str:
+    """A measured file without its folder."""
+    return PurePath(table["file"]).stem
 
 
 def _choice_table(report: Mapping[str, Any]) -> list[TextTable]:
@@ -245,7 +271,7 @@ def _choice_table(report: Mapping[str, Any]) -> list[TextTable]:
         if choice:
             rows.append(
                 (
-                    table["file"],
+                    _stem(table),
                     table["gpu"],
                     str(choice["recorded"]),
                     _percent(choice["same_tile_pct"]),
@@ -255,8 +281,8 @@ def _choice_table(report: Mapping[str, Any]) -> list[TextTable]:
                     _percent(choice["pinned_mape"]),
                 )
             )
-    headings = ("table", "GPU", ">recorded", ">same tile %", ">in catalogue", ">time lost (+) or won (-) %")
-    headings += (">MAPE % as chosen", ">MAPE % as recorded")
+    time_headings = (">time lost (+) or won (-) %", ">MAPE % as chosen", ">MAPE % as recorded")
+    headings = ("table", "GPU", ">recorded", ">same tile %", ">in catalogue", *time_headings)
     return [TextTable("Kernel choice against recorded kernels", headings, tuple(rows))] if rows else []
 
 
@@ -277,7 +303,7 @@ def _worst_table(table: Mapping[str, Any]) -> TextTable:
         for row in table["worst"]
     ]
     headings = (">line", ">m x n x k", "layout", ">measured", ">predicted", ">error %", "bottleneck", "stall", "kernel")
-    return TextTable(f"Furthest off in {table['file']}, {table['gpu']} {table['dtype']}", headings, tuple(body))
+    return TextTable(f"Furthest off in {_stem(table)}, {table['gpu']} {table['dtype']}", headings, tuple(body))
 
 
 def arch_summary(spec: Spec) -> dict[str, Any]:
@@ -361,7 +387,10 @@ def arch_tables(spec: Spec) -> list[TextTable]:
         ("compute capability", f"{arch.compute_capability} ({arch.architecture})"),
         ("also called", ", ".join(arch.aliases)),
         ("SMs", f"{arch.sm.count} of {arch.sm.sub_partitions} sub-partitions"),
-        ("clock", f"{arch.clock.base_mhz:.0f} MHz base, {arch.clock.boost_mhz:.0f} boost, {arch.clock.max_mhz:.0f} max"),
+        (
+            "clock",
+            f"{arch.clock.base_mhz:.0f} MHz base, {arch.clock.boost_mhz:.0f} boost, {arch.clock.max_mhz:.0f} max",
+        ),
         ("shared memory", f"{arch.shared_memory.capacity_bytes // 1024} KiB an SM"),
         ("L2", f"{arch.l2.capacity_mib:g} MiB in {arch.l2.partitions} partition(s)"),
         ("DRAM", f"{arch.dram.capacity_gb:g} GB {arch.dram.technology}, {summary['dram_gb_per_s']:.0f} GB/s"),
@@ -372,7 +401,9 @@ def arch_tables(spec: Spec) -> list[TextTable]:
         stated = arch.stated_peaks.get(name)
         peak = f"{arch.peak_tflops(instruction):.4g}"
         kinds = ", ".join(instruction.inputs)
-        peaks.append((name, kinds, instruction.accumulate, instruction.sparsity, peak, f"{stated:g}" if stated else "-"))
+        peaks.append(
+            (name, kinds, instruction.accumulate, instruction.sparsity, peak, f"{stated:g}" if stated else "-")
+        )
     headings = ("instruction", "inputs", "accumulate", "sparsity", ">peak TFLOP/s", ">vendor says")
     origins = tuple(
         (key_path, _value_text(origin.value), origin.kind, _place(origin), origin.source)

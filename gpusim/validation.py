@@ -114,7 +114,7 @@ def validate(
     detail: str = "sampled",
     jobs: int = 1,
     arch_path: Sequence[Path] = (),
-    progress: Progress = lambda done, total: None,
+    progress: Progress = lambda _done, _total: None,
 ) -> Report:
     """Predict every row of measured CSVs and score the predictions.
 
