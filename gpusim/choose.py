@@ -50,13 +50,17 @@ def candidates(
 
 
 def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
-    """Split factors worth a look: those that help to fill the GPU once."""
+    """Split factors worth a look.
+
+    Libraries split products whose k dominates ("small m and n, large k" in CUTLASS's documentation of
+    split-K), and only as far as it takes to fill the GPU a few times.
+    """
     shape = library_shape(gemm)
     tiles = ceil_div(shape.m, kernel.tile_m) * ceil_div(shape.n, kernel.tile_n) * shape.batch
     steps = ceil_div(shape.k, kernel.tile_k)
     most = min(MAX_SPLIT_K, steps // MIN_STEPS_PER_SPLIT, 4 * arch.sm.count // tiles)
     splits: list[tuple[int, str]] = [(1, "in_kernel")]
-    if kernel.family.split_k and shape.batch == 1:
+    if kernel.family.split_k and shape.batch == 1 and shape.k > max(shape.m, shape.n):
         factors = [factor for factor in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64) if factor <= most]
         splits += [(factor, mode) for factor in factors for mode in kernel.family.split_k]
     return splits

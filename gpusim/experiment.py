@@ -289,6 +289,7 @@ def load_experiment(
     file = load_yaml_with_lines(_find(name_or_path))
     if not isinstance(file.data, dict):
         raise file.error("", "expected a mapping; start with 'title: ...'")
+    _refuse_base_60(file)
     data = deepcopy(file.data)
     for override in overrides:
         _apply(data, override)
@@ -324,6 +325,20 @@ def _find(name_or_path: str) -> Path:
     raise SpecError(f"{name_or_path}: unknown experiment; {remedy}")
 
 
+def _refuse_base_60(file: YamlFile) -> None:
+    """YAML 1.1 reads a bare ``8:56:8`` as a number to the base 60: refused, rather than run at another size."""
+    nodes = [yaml.compose(file.path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)]
+    while nodes:
+        match nodes.pop():
+            case yaml.MappingNode(value=pairs):
+                nodes += [node for pair in pairs for node in pair]
+            case yaml.SequenceNode(value=items):
+                nodes += items
+            case yaml.ScalarNode(value=text, tag=tag) as node if ":" in text and tag.endswith((":int", ":float")):
+                where = f"{file.path}:{node.start_mark.line + 1}"
+                raise SpecError(f"{where}: YAML takes {text} for a number to the base 60; quote it: '{text}'")
+
+
 def _apply(data: dict[str, Any], override: str) -> None:
     """Set one ``key.path=value`` in the document; list items by their index."""
     key_path, equals, text = override.partition("=")
@@ -354,7 +369,8 @@ def _value(text: str) -> Any:
 
 def _one_line(file: YamlFile, overrides: Sequence[str], error: ValidationError) -> SpecError:
     """The first problem of a document, at its line, or at the override that brought it in."""
-    first = error.errors(include_url=False)[0]
+    problems = error.errors(include_url=False)
+    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
     location = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
     key_path = ".".join(location)
     message = first["msg"].removeprefix("Value error, ")

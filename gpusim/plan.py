@@ -35,6 +35,8 @@ from gpusim.workload import Gemm
 ACCUMULATOR_BYTES = 4
 WIDE_SHARED_BYTES = 512
 """A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
+LOAD_OVERHEAD_INSTRUCTIONS = 2
+"""Address and predicate arithmetic that goes with each global load of a tile; an assumption."""
 REDUCE_THREADS = 256
 REDUCE_ELEMENTS_PER_THREAD = 4
 
@@ -236,7 +238,8 @@ def plan(arch: GpuArch, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str 
     ahead = kernel.stages if direct else kernel.stages - 1 if asynchronous else 1
     warp_loads = loads / kernel.warps
     stores_shared = 0.0 if direct or asynchronous else port_bytes
-    other = family.step_instructions + operand / WIDE_SHARED_BYTES + warp_loads * (1 if direct or asynchronous else 2)
+    per_load = LOAD_OVERHEAD_INSTRUCTIONS + (1 if direct or asynchronous else 2)
+    other = family.step_instructions + operand / WIDE_SHARED_BYTES + warp_loads * per_load
     multiply = Multiply(multiplies, slices, operand, other, family.pipelined)
     partial = split_k > 1 and mode == "reduce"
     result_bytes = ACCUMULATOR_BYTES if partial else shape.output_bits / 8
@@ -308,13 +311,13 @@ def _operand_bytes(
     """Shared-memory port time of a warp's operands for one step [B].
 
     Tensor Core fragments are read once a warp. On CUDA cores each thread of a warp holds a square of
-    results and reads its own rows and columns; 128-bit reads of a half warp that agree are served
-    together, so half of what is delivered passes the port.
+    results and reads its own rows and columns: 128-bit reads pass the port a quarter warp at a time, so all
+    that is delivered counts, shared or not.
     """
     if instruction.unit == "tensor":
         return (warp_m + warp_n) * warp_k * element_bytes
     side = math.sqrt(warp_m * warp_n / 32)
-    return 2 * side * 32 * warp_k * element_bytes / 2
+    return 2 * side * 32 * warp_k * element_bytes
 
 
 def _program(

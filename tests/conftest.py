@@ -1,0 +1,56 @@
+"""What several test files start from: the program as a process, and measured tables where there are any."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+MEASURED_VARIABLE = "GPUSIM_MEASURED"
+
+MEASURED_HEADER = (
+    "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,"
+    "kernel,threads,tile_m,tile_n,grid_x,grid_y,grid_z,source"
+)
+
+RunGpusim = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def environment() -> dict[str, str]:
+    """The environment of a started process: this checkout, whatever is installed."""
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def gpusim(tmp_path: Path) -> RunGpusim:
+    """Run ``python -m gpusim`` in an empty folder."""
+
+    def run(*arguments: str | Path, folder: Path = tmp_path) -> subprocess.CompletedProcess[str]:
+        command: Sequence[str] = [sys.executable, "-m", "gpusim", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(), check=False)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def measured_folder() -> Path:
+    """The folder of measured tables (``validate/``, ``calibrate/``)."""
+    folder = Path(os.environ.get(MEASURED_VARIABLE, REPOSITORY.parent / "shared" / "measured"))
+    if not folder.is_dir():
+        pytest.skip(f"no measured tables: {MEASURED_VARIABLE} names no folder and none lies beside the checkout")
+    return folder
+
+
+def refused(process: subprocess.CompletedProcess[str]) -> str:
+    """The one line with which the program refused wrong input."""
+    assert process.returncode == 2, (process.stdout, process.stderr)
+    assert process.stdout == ""
+    assert "Traceback" not in process.stderr
+    lines = process.stderr.splitlines()
+    assert len(lines) == 1, process.stderr
+    return lines[0]

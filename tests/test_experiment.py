@@ -1,0 +1,348 @@
+"""Experiments: what a file may say, the cases it makes, and runs that leave all of their files or none."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, refused
+
+from gpusim.experiment import Experiment, load_experiment, parse_sizes, shipped_experiments
+from gpusim.run import JOURNAL, run_experiment
+from gpusim.specfile import SpecError
+
+SMALL = """\
+title: Small
+gpus: [T4, A100-SXM4-40GB]
+dtypes: [fp16, fp32]
+gemms:
+  - square: 128:384:128
+  - {label: flat, m: 16, n: [256, 512], k: 128}
+plots: [time]
+"""
+CONTRACT = (
+    "time_us",
+    "kernel_time_us",
+    "cycles",
+    "clock_mhz",
+    "tflops",
+    "pct_of_peak",
+    "bound_us",
+    "bottleneck",
+    "kernel",
+    "grid",
+    "waves",
+    "occupancy",
+    "dram_bytes",
+    "l2_bytes",
+    "l2_hit_fraction",
+    "stall_cycles",
+    "detail",
+    "arch",
+    "batch",
+    "m",
+    "n",
+    "k",
+    "dtype",
+    "sparsity",
+    "layout",
+)
+
+WriteExperiment = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteExperiment:
+    def write_text(text: str) -> str:
+        path = tmp_path / "small.yaml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write_text
+
+
+# Sizes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        (4096, (4096,)),
+        ("4096", (4096,)),
+        ([1, 2, 4], (1, 2, 4)),
+        ("256:1024:256", (256, 512, 768, 1024)),
+        ("256:1000:256", (256, 512, 768)),
+        ("3:5", (3, 4, 5)),
+        (["1:3:2", 8], (1, 3, 8)),
+    ],
+)
+def test_a_range_includes_its_end_where_a_step_meets_it(given: object, sizes: tuple[int, ...]) -> None:
+    assert parse_sizes(given) == sizes
+
+
+@pytest.mark.parametrize(
+    "given", [0, -1, "0:8:1", "8:4:1", "1:8:0", "1:2:3:4", "a:b", "", True, 1.5, None, "1:9999999:1"]
+)
+def test_sizes_that_make_no_sense_are_refused(given: object) -> None:
+    with pytest.raises(ValueError, match=r"size|range|step"):
+        parse_sizes(given)
+
+
+# Reading ----------------------------------------------------------------------------------------
+
+
+def test_cases_are_every_combination_in_the_order_of_the_file(write: WriteExperiment) -> None:
+    cases = load_experiment(write(SMALL)).cases()
+    assert len(cases) == (3 + 2) * 2 * 2
+    first = [(case.gpu, case.case.gemm.dtype.value, case.case.gemm.m, case.group) for case in cases[:5]]
+    assert first == [
+        ("T4", "fp16", 128, "square"),
+        ("A100-SXM4-40GB", "fp16", 128, "square"),
+        ("T4", "fp32", 128, "square"),
+        ("A100-SXM4-40GB", "fp32", 128, "square"),
+        ("T4", "fp16", 256, "square"),
+    ]
+    assert {(case.case.gemm.m, case.case.gemm.n, case.label) for case in cases[12:]} == {
+        (16, 256, "flat"),
+        (16, 512, "flat"),
+    }
+
+
+def test_an_entry_has_its_own_types_and_kernel(write: WriteExperiment) -> None:
+    text = SMALL.replace("label: flat,", "label: flat, dtypes: bf16, kernel: some_kernel,").replace("[T4, ", "[")
+    flat = [case for case in load_experiment(write(text)).cases() if case.label == "flat"]
+    assert {case.case.gemm.dtype.value for case in flat} == {"bf16"}
+    assert {case.case.options.kernel for case in flat} == {"some_kernel"}
+
+
+def test_a_gpu_may_be_compared_with_itself_after_a_change(write: WriteExperiment) -> None:
+    gpus = "[T4, {gpu: T4, label: T4 with twice the DRAM, overrides: {dram.peak_bandwidth_gb_per_s: 640}}]"
+    experiment = load_experiment(write(SMALL.replace("[T4, A100-SXM4-40GB]", gpus)))
+    plain, changed = experiment.specs.values()
+    assert list(experiment.specs) == ["T4", "T4 with twice the DRAM"]
+    assert (plain.arch.dram.peak_bandwidth_gb_per_s, changed.arch.dram.peak_bandwidth_gb_per_s) == (320.0, 640.0)
+    assert plain.sha256 != changed.sha256
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("title: Small\n", "", ":1: title: missing"),
+        ("gemms:", "gems:", "gems: unknown key; did you mean gemms?"),
+        ("label: flat", "labl: flat", ":6: gemms.1.labl: unknown key; did you mean label?"),
+        ("[fp16, fp32]", "[fp16, fp23]", ":3: dtypes.1: "),
+        ("[T4, ", "[T5, ", ":2: gpus.0: T5: unknown GPU; did you mean T4"),
+        ("128:384:128", "128:64:128", ":5: gemms.0.square: a range needs 1 <= start <= end"),
+        ("128:384:128", "8:56:8", ":5: YAML takes 8:56:8 for a number to the base 60; quote it"),
+        ("128:384:128", "-128", ":5: gemms.0.square: expected a positive size, got -128"),
+        ("k: 128}", "k: 0}", ":6: gemms.1.k: expected a positive size, got 0"),
+        (", k: 128}", "}", ":6: gemms.1: give either 'square' or all of 'm', 'n' and 'k'"),
+        ("[time]", "[tme]", ":7: plots.0.kind: "),
+        ("[time]", "[{kind: speedup, baseline: T5}]", ":7: plots.0.baseline: 'T5' is none of the GPUs; use T4 or A100"),
+        ("[time]", "[time, time]", ":7: plots.1: time.png is drawn twice"),
+        ("[T4, A100-SXM4-40GB]", "[T4, t4]", ":2: gpus.1: 'T4' stands twice"),
+        ("[T4, A100-SXM4-40GB]", "[]", ":2: gpus: "),
+        ("plots:", "measured: [none.csv]\nplots:", "none.csv: cannot be read"),
+        ("plots:", "tables: speedup\nplots:", ":7: tables: a speedup table needs a speedup plot"),
+        ("title: Small", "title: [Small", "not YAML"),
+        (SMALL, "- a list\n", ":1: expected a mapping"),
+        ("dtypes: [fp16", "title: twice\ndtypes: [fp16", "also set in line 1"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused_with_its_line(
+    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path, old: str, new: str, problem: str
+) -> None:
+    path = write(SMALL.replace(old, new))
+    line = refused(gpusim("run", path, "-o", tmp_path / "out"))
+    assert "small.yaml" in line or "none.csv" in line
+    assert problem in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("detail=coarse", "override 'detail=coarse': "),
+        ("gpus.7=T4", "override 'gpus.7=T4': gpus.7: no such place"),
+        ("gemms.0.square=8:4:1", "override 'gemms.0.square=8:4:1': a range needs"),
+        ("colour=blue", "override 'colour=blue': unknown key"),
+    ],
+)
+def test_an_override_that_cannot_be_is_named(
+    gpusim: RunGpusim, write: WriteExperiment, override: str, problem: str
+) -> None:
+    assert problem in refused(gpusim("run", write(SMALL), override))
+
+
+def test_overrides_reach_lists_ranges_and_new_keys(write: WriteExperiment) -> None:
+    overrides = ("gpus.0=V100-SXM2-16GB", "gemms.0.square=1:16:5", "detail=[bound, sampled]", "layout=nn")
+    experiment = load_experiment(write(SMALL), overrides)
+    assert list(experiment.specs) == ["V100-SXM2-16GB", "A100-SXM4-40GB"]
+    assert experiment.content.gemms[0].square == (1, 6, 11, 16)
+    assert (experiment.content.detail, experiment.content.layout) == (("bound", "sampled"), ("nn",))
+
+
+def test_a_shipped_experiment_is_found_by_name_and_a_misspelt_one_is_offered(gpusim: RunGpusim) -> None:
+    assert set(shipped_experiments()) >= {"a100_vs_v100_gemm", "worked_example"}
+    assert "did you mean a100_vs_v100_gemm?" in refused(gpusim("run", "a100_v100_gemm"))
+
+
+def test_every_shipped_experiment_loads() -> None:
+    for name in shipped_experiments():
+        experiment = load_experiment(name)
+        assert experiment.cases(), name
+        _ = experiment.measured_points()
+
+
+def test_measured_points_are_drawn_with_the_gpu_they_stand_in_for(write: WriteExperiment, tmp_path: Path) -> None:
+    runs = ["t4,gemm,1,128,128,128,fp16", "a100-pcie-40gb,gemm,1,128,128,128,fp32", "rtx-3090,gemm,1,128,128,128,fp16"]
+    runs += ["t4,gemm,1,128,128,128,bf16", "t4,add,1,128,128,,fp16"]
+    lines = [MEASURED_HEADER, *(f"{run},,,dense,10,event,warm,,,,,,,,page" for run in runs)]
+    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    overlay = "measured: [{file: runs.csv, stand_in: {a100-pcie-40gb: A100-SXM4-40GB}}]\nplots:"
+    points = load_experiment(write(SMALL.replace("plots:", overlay))).measured_points()
+    assert [(point.gpu, point.board) for point in points] == [("T4", "t4"), ("A100-SXM4-40GB", "a100-pcie-40gb")]
+    assert points[0].tflops == pytest.approx(2 * 128**3 / 10 / 1e6)
+
+
+# Running ----------------------------------------------------------------------------------------
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_leaves_its_rows_its_manifest_and_its_plots(
+    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path
+) -> None:
+    done = gpusim("run", write(SMALL), "-o", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "results.csv", "time.png"]
+    rows = rows_of(tmp_path / "out")
+    assert len(rows) == 20
+    assert set(rows[0]) >= set(CONTRACT)
+    assert sum(json.loads(rows[0]["stall_cycles"]).values()) == int(rows[0]["warp_cycles"])
+    assert float(rows[0]["gpu__time_duration.sum"]) == pytest.approx(1e3 * float(rows[0]["kernel_time_us"]))
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["specs"]["T4"]["sha256"]
+    assert manifest["rows"] == 20
+    assert f"wrote {tmp_path / 'out' / 'time.png'}" in done.stdout
+
+
+def test_the_row_of_a_run_is_what_gemm_prints(gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
+    _ = gpusim("run", write(SMALL), "-o", tmp_path / "out")
+    row = next(
+        row for row in rows_of(tmp_path / "out") if (row["gpu"], row["m"], row["dtype"]) == ("T4", "256", "fp16")
+    )
+    printed = json.loads(
+        gpusim("gemm", "--arch", "t4", *["-m", "256", "-n", "256", "-k", "256", "--format", "json"]).stdout
+    )
+    for name in CONTRACT:
+        value = printed[name]
+        assert row[name] == (json.dumps(value) if isinstance(value, list | dict) else str(value)), name
+
+
+def test_the_same_run_twice_gives_the_same_bytes_however_many_processes_work(
+    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path
+) -> None:
+    path = write(SMALL)
+    for name, jobs in (("one", 1), ("two", 2)):
+        assert gpusim("run", path, "-o", tmp_path / name, "--jobs", str(jobs)).returncode == 0
+    for file in ("results.csv", "manifest.json", "time.png"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+
+
+def test_a_case_that_a_gpu_cannot_run_leaves_nothing(gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
+    path = write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]"))
+    line = refused(gpusim("run", path, "-o", tmp_path / "out"))
+    assert "small.yaml:5: gemms.0: T4: T4 (compute capability 7.5) has no bf16 multiplication" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_run_leaves_the_files_of_the_one_before(
+    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    _ = gpusim("run", write(SMALL), "-o", out)
+    (out / "notes.txt").write_text("mine", encoding="utf-8")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    _ = refused(gpusim("run", write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]")), "-o", out))
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_several_experiments_go_to_folders_of_their_own(
+    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path
+) -> None:
+    first = Path(write(SMALL))
+    second = shutil.copy(first, tmp_path / "other.yaml")
+    assert gpusim("run", first, second, "-o", tmp_path / "out").returncode == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["other", "small"]
+    assert gpusim("run", first).returncode == 0
+    assert (tmp_path / "results" / "small" / "results.csv").is_file()
+
+
+def interrupted(experiment: Experiment, out: Path, after: int) -> None:
+    """Run until some predictions are done, then press Ctrl-C."""
+
+    def press(done: int, _total: int) -> None:
+        if done == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _ = run_experiment(experiment, out, progress=press)
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(write: WriteExperiment, tmp_path: Path) -> None:
+    experiment, out = load_experiment(write(SMALL)), tmp_path / "out"
+    interrupted(experiment, out, after=7)
+    assert [path.name for path in out.iterdir()] == [JOURNAL]
+    resumed = run_experiment(experiment, out)
+    fresh = run_experiment(experiment, tmp_path / "fresh")
+    assert (resumed.resumed, fresh.resumed) == (7, 0)
+    for file in ("results.csv", "manifest.json", "time.png"):
+        assert (out / file).read_bytes() == (tmp_path / "fresh" / file).read_bytes()
+    assert not (out / JOURNAL).exists()
+
+
+def test_a_journal_that_was_cut_off_loses_only_its_last_line(write: WriteExperiment, tmp_path: Path) -> None:
+    experiment, out = load_experiment(write(SMALL)), tmp_path / "out"
+    interrupted(experiment, out, after=5)
+    text = (out / JOURNAL).read_text(encoding="utf-8")
+    (out / JOURNAL).write_text(text[:-100], encoding="utf-8")
+    assert run_experiment(experiment, out).resumed == 4
+
+
+def test_a_changed_gpu_is_predicted_anew(write: WriteExperiment, tmp_path: Path) -> None:
+    experiment, out = load_experiment(write(SMALL)), tmp_path / "out"
+    interrupted(experiment, out, after=20)
+    gpus = "[T4, {gpu: A100-SXM4-40GB, overrides: {dram.peak_bandwidth_gb_per_s: 2000}}]"
+    changed = load_experiment(write(SMALL.replace("[T4, A100-SXM4-40GB]", gpus)))
+    assert run_experiment(changed, out).resumed == 10
+
+
+def test_an_error_is_told_from_an_interrupt(write: WriteExperiment, tmp_path: Path) -> None:
+    experiment = load_experiment(write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]")))
+    with pytest.raises(SpecError, match="has no bf16"):
+        _ = run_experiment(experiment, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_worked_example_counts_the_textbooks_cycles(gpusim: RunGpusim, tmp_path: Path) -> None:
+    done = gpusim("run", "worked_example", "-o", tmp_path / "out")
+    assert done.returncode == 0
+    # 200 + 8 * 20 + 8 * 4 without Tensor Cores, 200 + 20 + 1 with them.
+    assert [int(row["cycles"]) for row in rows_of(tmp_path / "out")] == [392, 221]
+    assert done.stdout.count("by cause") == 2
+
+
+def test_the_comparison_that_the_readme_shows_runs(tmp_path: Path) -> None:
+    experiment = load_experiment(str(REPOSITORY / "experiments" / "a100_vs_v100_gemm.yaml"))
+    done = run_experiment(experiment, tmp_path / "out")
+    assert {path.name for path in done.files} >= {"speedup.png", "time.png", "tflops_roofline.png"}
+    ratios = [line.value for plot in experiment.content.plots for line in plot.lines]
+    assert ratios == pytest.approx([1555 / 900, 312 / 125, 19.5 / 15.7])

@@ -1,0 +1,213 @@
+"""Measured CSVs: what is read, what is refused and how, and what each method of timing adds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import MEASURED_HEADER as HEADER
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusim.arch import GpuArch
+from gpusim.measured import METHODS, MeasuredError, observed_time_us, read_measured
+from gpusim.specfile import load_arch
+from gpusim.workload import Dtype
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+ROW = "a100-sxm4-80gb,linear,1,16,4096,1024,bf16,fp32,tn,dense,12.5,graph,cold,,,,,,,,made up"
+
+
+def write(folder: Path, *lines: str, end: str = "\n") -> Path:
+    path = folder / "runs.csv"
+    path.write_text("\n".join(lines) + end, encoding="utf-8")
+    return path
+
+
+def with_value(column: str, value: str) -> str:
+    """The sample row with one value replaced."""
+    values = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
+    return ",".join({**values, column: value}.values())
+
+
+@pytest.fixture(scope="module")
+def a100() -> GpuArch:
+    return load_arch("a100-sxm4-80gb").arch
+
+
+def test_a_row_is_read_as_it_stands(tmp_path: Path) -> None:
+    (row,) = read_measured(write(tmp_path, HEADER, ROW))
+    assert (row.line, row.gpu, row.op, row.batch, row.m, row.n, row.k) == (
+        2,
+        "a100-sxm4-80gb",
+        "linear",
+        1,
+        16,
+        4096,
+        1024,
+    )
+    assert (row.dtype, row.accumulate, row.layout, row.sparsity) == (Dtype.BF16, "fp32", "tn", "dense")
+    assert (row.time_us, row.method, row.l2, row.source) == (12.5, "graph", "cold", "made up")
+    assert (row.kernel, row.tile_m, row.grid) == ("", None, None)
+
+
+def test_extra_columns_are_allowed_in_any_place_and_kept(tmp_path: Path) -> None:
+    (row,) = read_measured(write(tmp_path, "driver," + HEADER + ",note", "450.1," + ROW + ",warm room"))
+    assert row.time_us == 12.5
+    assert row.extra == {"driver": "450.1", "note": "warm room"}
+
+
+def test_columns_that_only_some_sources_record_may_be_missing(tmp_path: Path) -> None:
+    (row,) = read_measured(
+        write(
+            tmp_path, "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2", "t4,gemm,1,8,8,8,fp16,dense,3,graph,warm"
+        )
+    )
+    assert (row.layout, row.accumulate, row.threads) == ("", "", None)
+
+
+def test_a_file_of_another_system_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + f"{HEADER}\r\n{ROW}\r\n\r\n".encode())
+    assert len(read_measured(path)) == 1
+
+
+def test_a_last_line_without_its_line_break_is_read_when_it_is_complete(tmp_path: Path) -> None:
+    assert len(read_measured(write(tmp_path, HEADER, ROW, end=""))) == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "line"),
+    [
+        ("time_us", "-3", "2: time_us: expected a positive time, got '-3'"),
+        ("time_us", "0", "2: time_us: expected a positive time, got '0'"),
+        ("time_us", "nan", "2: time_us: expected a positive time, got 'nan'"),
+        ("time_us", "inf", "2: time_us: expected a positive time, got 'inf'"),
+        ("time_us", "fast", "2: time_us: expected a time, got 'fast'"),
+        ("time_us", "", "2: time_us: expected a time, got ''"),
+        ("m", "-16", "2: m: expected a positive whole number, got '-16'"),
+        ("n", "4096.5", "2: n: expected a positive whole number, got '4096.5'"),
+        ("k", "", "2: k: expected a positive whole number, got ''"),
+        ("batch", "0", "2: batch: expected a positive whole number, got '0'"),
+        ("threads", "many", "2: threads: expected a positive whole number, got 'many'"),
+        ("dtype", "bf61", "2: dtype: unknown 'bf61'; nearest: bf16"),
+        ("op", "linaer", "2: op: unknown 'linaer'; nearest: linear"),
+        ("method", "grph", "2: method: unknown 'grph'; nearest: graph"),
+        ("method", "", "2: method: empty; expected one of graph, stream, profiler, event, host"),
+        ("l2", "lukewarm", "2: l2: unknown 'lukewarm'; nearest: warm"),
+        ("sparsity", "2:5", "2: sparsity: unknown '2:5'; nearest: 2:4"),
+        ("layout", "tx", "2: layout: unknown 'tx'; nearest: tt, tn"),
+        ("acc_dtype", "fp23", "2: acc_dtype: unknown 'fp23'; nearest: "),
+        ("gpu", "", "2: gpu: empty; name the board"),
+    ],
+)
+def test_a_value_outside_the_schema_is_refused_with_line_and_column(
+    tmp_path: Path, column: str, value: str, line: str
+) -> None:
+    path = write(tmp_path, HEADER, with_value(column, value))
+    with pytest.raises(MeasuredError) as error:
+        read_measured(path)
+    assert str(error.value).startswith(f"{path}:{line}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", ":1: empty file; expected a header"),
+        (HEADER + "\n", ":2: no rows below the header"),
+        (
+            HEADER.replace("time_us", "time_su") + "\n" + ROW + "\n",
+            ":1: time_us: no such column in the header; is it 'time_su'?",
+        ),
+        (HEADER + ",m\n" + ROW + ",1\n", ":1: m: column stands twice"),
+        (f"{HEADER}\n{ROW}\n{ROW[:40]}", ":3: 7 columns, the header names 21; the file ends inside this line"),
+        (f"{HEADER}\n{ROW[:40]}\n{ROW}\n", ":2: 7 columns, the header names 21; complete the line"),
+        (f'{HEADER}\n{ROW}\n"{ROW}', ":3: unexpected end of data"),
+        ("\0\0\0", ":1: "),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(MeasuredError) as error:
+        read_measured(path)
+    assert str(error.value).startswith(f"{path}{problem}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MeasuredError, match=r"none\.csv: cannot be read: No such file"):
+        read_measured(tmp_path / "none.csv")
+    with pytest.raises(MeasuredError, match="cannot be read: Is a directory"):
+        read_measured(tmp_path)
+    binary = tmp_path / "runs.csv"
+    binary.write_bytes(HEADER.encode() + b"\n\xff\xfe")
+    with pytest.raises(MeasuredError, match="is not UTF-8 text"):
+        read_measured(binary)
+
+
+@given(cut=st.integers(min_value=len(HEADER) + 1, max_value=len(HEADER) + len(ROW) - len(",,,,,,,made up")))
+def test_a_file_that_was_cut_off_in_its_last_line_is_never_read_as_complete(
+    cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "runs.csv"
+    path.write_text(f"{HEADER}\n{ROW}\n"[: cut + 1], encoding="utf-8")
+    with pytest.raises(MeasuredError):
+        read_measured(path)
+
+
+def test_matrix_operators_become_matrix_multiplications(tmp_path: Path) -> None:
+    bmm = with_value("op", "bmm").replace("bmm,1,", "bmm,8,")
+    blas = with_value("op", "gemm").replace(",tn,", ",,")
+    rows = read_measured(write(tmp_path, HEADER, ROW, bmm, blas))
+    linear, batched, plain = (row.gemm() for row in rows)
+    assert linear is not None
+    assert batched is not None
+    assert plain is not None
+    assert (linear.m, linear.n, linear.k, linear.layout, linear.order) == (16, 4096, 1024, "tn", "row")
+    assert (batched.batch, batched.order) == (8, "row")
+    assert (plain.layout, plain.order) == ("tn", "column")
+
+
+def test_vector_and_convolution_rows_are_read_and_are_no_matrix_multiplication(tmp_path: Path) -> None:
+    vector = with_value("op", "softmax").replace(",1024,bf16", ",,bf16")
+    convolution = with_value("op", "conv_fwd").replace(",tn,", ",nchw,")
+    rows = read_measured(write(tmp_path, HEADER, vector, convolution))
+    assert [row.gemm() for row in rows] == [None, None]
+    assert rows[0].k is None
+
+
+def test_each_method_reads_its_own_overhead(a100: GpuArch) -> None:
+    gap, interval = a100.launch.graph_gap_us, a100.launch.stream_interval_us
+    assert observed_time_us(100.0, "profiler", a100) == 100.0
+    assert observed_time_us(100.0, "graph", a100) == 100.0 + gap
+    assert observed_time_us(100.0, "stream", a100) == 100.0 + gap
+    assert observed_time_us(100.0, "event", a100) == 100.0 + gap + 47.5
+    assert observed_time_us(100.0, "host", a100) == 100.0 + gap + 25.0
+    assert observed_time_us(interval / 1000, "stream", a100) == interval
+
+
+@given(shorter=st.floats(min_value=0.1, max_value=1e6), longer=st.floats(min_value=0.0, max_value=1e6))
+def test_no_method_reads_less_than_the_kernel_or_turns_the_order_round(shorter: float, longer: float) -> None:
+    arch = load_arch("t4").arch
+    for method in METHODS:
+        first, second = (observed_time_us(time_us, method, arch) for time_us in (shorter, shorter + longer))
+        assert shorter <= first <= second
+
+
+def test_an_unknown_method_is_refused(a100: GpuArch) -> None:
+    with pytest.raises(MeasuredError, match="method: expected one of graph"):
+        observed_time_us(1.0, "guess", a100)
+
+
+def test_the_shipped_published_points_each_name_a_page() -> None:
+    rows = read_measured(REPOSITORY / "experiments" / "a100_vs_v100_published.csv")
+    assert {row.dtype for row in rows} == {Dtype.FP16, Dtype.FP32}
+    assert all(row.source.startswith("https://") for row in rows)
+
+
+def test_every_measured_table_is_read(measured_folder: Path) -> None:
+    for path in sorted(measured_folder.glob("*/*.csv")):
+        rows = read_measured(path)
+        assert len(rows) == len(path.read_text(encoding="utf-8").splitlines()) - 1, path
