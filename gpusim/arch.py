@@ -96,6 +96,7 @@ class Dram(_Part):
     peak_bandwidth_gb_per_s: PositiveFloat
     efficiency_fraction: float = Field(gt=0, le=1, description="streaming reads, of peak")
     latency_ns: PositiveFloat = Field(description="seen by a warp, L2 miss, TLB hit")
+    tlb_miss_ns: float = Field(ge=0, description="added while an SM first translates pages it has not used")
 
 
 class Instruction(_Part):

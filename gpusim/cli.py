@@ -57,7 +57,8 @@ def run_cli(arguments: Sequence[str]) -> int:
     try:
         status = app(args=list(arguments), prog_name="gpusim", standalone_mode=False)
     except typer.TyperException as error:
-        return _wrong_input(error.format_message())
+        message = error.format_message()
+        return _wrong_input(message) if message else 0  # without a command the help has been printed
     except typer.Abort:
         return 130
     except ValueError as error:

@@ -33,6 +33,8 @@ from gpusim.units import ceil_div
 from gpusim.workload import Gemm
 
 ACCUMULATOR_BYTES = 4
+SECTOR_BYTES = 32
+"""Smallest unit of L1, L2 and DRAM traffic."""
 WIDE_SHARED_BYTES = 512
 """A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
 LOAD_OVERHEAD_INSTRUCTIONS = 2
@@ -98,6 +100,8 @@ class Launch:
     """Issue slots of a warp each step, multiplies included."""
     exchange_times: int
     traffic: Traffic
+    cold: bool
+    """Operands were not used lately: the first loads of an SM also miss the TLB."""
     tiling: Tiling | None
 
     def ctas_on_busiest_sm(self, arch: GpuArch) -> int:
@@ -194,6 +198,16 @@ def _access_bytes(contiguous: int, element_bits: int, widest: int) -> int:
     return min(widest, row_bytes & -row_bytes)
 
 
+def _sector_overfetch(
+    k_contiguous: bool, tile_k: int, tile_rows: int, contiguous: int, element_bytes: float
+) -> float:
+    """Bytes fetched per byte wanted: a tile's runs that start inside a 32-byte sector touch one more."""
+    run_bytes = (tile_k if k_contiguous else tile_rows) * element_bytes
+    run_bytes = min(run_bytes, contiguous * element_bytes)
+    aligned = _access_bytes(contiguous, round(8 * element_bytes), SECTOR_BYTES)
+    return 1.0 + (SECTOR_BYTES - aligned) / max(run_bytes, SECTOR_BYTES)
+
+
 def _effective_l2_bytes(arch: GpuArch) -> float:
     """Capacity that data read from every SM sees: each L2 partition keeps its own copy [B]."""
     return arch.l2.capacity_bytes / arch.l2.partitions
@@ -223,6 +237,8 @@ def plan(arch: GpuArch, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str 
     rows_a, rows_b = shape.m / tiles_m, shape.n / tiles_n
     k_per_step = shape.k / (steps * split_k)
     a_bytes, b_bytes = rows_a * k_per_step * element_bytes, rows_b * k_per_step * element_bytes
+    a_bytes *= _sector_overfetch(gemm.layout[0] == "t", kernel.tile_k, kernel.tile_m, shape.a_contiguous, element_bytes)
+    b_bytes *= _sector_overfetch(gemm.layout[1] == "n", kernel.tile_k, kernel.tile_n, shape.b_contiguous, element_bytes)
     width_a = _access_bytes(shape.a_contiguous, shape.element_bits, family.load_bytes)
     width_b = _access_bytes(shape.b_contiguous, shape.element_bits, family.load_bytes)
     lanes = arch.sm.warp_size
@@ -288,6 +304,7 @@ def plan(arch: GpuArch, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str 
         issue_per_step=multiplies + other,
         exchange_times=exchange_times,
         traffic=moved,
+        cold=not warm,
         tiling=Tiling(tiles_m, tiles_n, split_k, raster_width, a_bytes, b_bytes),
     )
     if not partial:
@@ -410,5 +427,6 @@ def _reduction(arch: GpuArch, shape: Shape, splits: int) -> Launch:
         issue_per_step=add.instructions + add.other_instructions,
         exchange_times=0,
         traffic=Traffic(read, read * (1 - survives), elements * shape.output_bits / 8),
+        cold=False,
         tiling=None,
     )

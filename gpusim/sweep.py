@@ -50,12 +50,16 @@ def sweep(cases: Sequence[Case], jobs: int = 1) -> Iterator[Outcome]:
     if jobs <= 1 or len(cases) <= 2 * CHUNK:
         yield from map(run_case, cases)
         return
+    others = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")  # a fork would copy the threads of a progress bar
     with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=spawn, initializer=_ignore_interrupt) as pool:
         try:
-            yield from pool.map(run_case, cases, chunksize=CHUNK)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            chunks = [pool.submit(_run_chunk, cases[at : at + CHUNK]) for at in range(0, len(cases), CHUNK)]
+            for chunk in chunks:
+                yield from chunk.result()
+        except BaseException:  # an interrupt above all: what the workers are at is of no use any more
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
             raise
 
 
@@ -67,6 +71,10 @@ def run_case(case: Case) -> Outcome:
     except UnsupportedError as error:
         return Outcome(None, str(error), time.perf_counter() - start)
     return Outcome(result, "", time.perf_counter() - start)
+
+
+def _run_chunk(cases: Sequence[Case]) -> list[Outcome]:
+    return [run_case(case) for case in cases]
 
 
 def available_cores() -> int:

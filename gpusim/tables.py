@@ -386,7 +386,7 @@ def arch_tables(spec: Spec) -> list[TextTable]:
     facts = (
         ("compute capability", f"{arch.compute_capability} ({arch.architecture})"),
         ("also called", ", ".join(arch.aliases)),
-        ("SMs", f"{arch.sm.count} of {arch.sm.sub_partitions} sub-partitions"),
+        ("SMs", f"{arch.sm.count}, each of {arch.sm.sub_partitions} sub-partitions"),
         (
             "clock",
             f"{arch.clock.base_mhz:.0f} MHz base, {arch.clock.boost_mhz:.0f} boost, {arch.clock.max_mhz:.0f} max",

@@ -47,20 +47,21 @@ class Memory(Protocol):
 class Latencies:
     """Latencies of the path at one SM clock [cycles]."""
 
-    __slots__ = ("dram", "l2")
+    __slots__ = ("dram", "l2", "tlb")
 
-    def __init__(self, arch: GpuArch, clock_mhz: float) -> None:
+    def __init__(self, arch: GpuArch, launch: Launch, clock_mhz: float) -> None:
         # A line is as likely in the far partition as in the near one.
         far_share = (arch.l2.partitions - 1) / arch.l2.partitions
         self.l2 = arch.l2.latency_cycles + far_share * (arch.l2.far_latency_cycles - arch.l2.latency_cycles)
         self.dram = max(self.l2, cycles_of_ns(arch.dram.latency_ns, clock_mhz))
+        self.tlb = cycles_of_ns(arch.dram.tlb_miss_ns, clock_mhz) if launch.cold else 0.0
 
 
 class SampledMemory:
     """One SM's share of L2 and DRAM while its siblings do the same as it does."""
 
     def __init__(self, arch: GpuArch, launch: Launch, clock_mhz: float) -> None:
-        self._latency = Latencies(arch, clock_mhz)
+        self._latency = Latencies(arch, launch, clock_mhz)
         self._l2_rate = arch.l2.bandwidth_bytes_per_cycle
         self._dram_rate = arch.dram_bytes_per_cycle(clock_mhz)
         self._bytes = launch.load_bytes_per_step
@@ -71,6 +72,7 @@ class SampledMemory:
         self.l2 = Link("L2", self._l2_rate / arch.sm.count)
         self.dram = Link("DRAM", self._dram_rate / arch.sm.count)
         self.drained_at = 0.0
+        self._translated_at: float | None = None
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -85,7 +87,10 @@ class SampledMemory:
         size = self._bytes * share
         ready = max(self.port.book(now, size), self.l2.book(now, size)) + self._latency.l2
         if self._miss > 0.0:
-            ready = max(ready, self.dram.book(now, size * self._miss) + self._latency.dram)
+            if self._translated_at is None:
+                self._translated_at = now + self._latency.tlb
+            from_dram = max(self.dram.book(now, size * self._miss), self._translated_at)
+            ready = max(ready, from_dram + self._latency.dram)
         return ready
 
     def store(self, size_bytes: float, now: float) -> float:
@@ -108,7 +113,7 @@ class TileCache:
     """
 
     def __init__(self, arch: GpuArch, launch: Launch, clock_mhz: float, warm: bool) -> None:
-        self.latency = Latencies(arch, clock_mhz)
+        self.latency = Latencies(arch, launch, clock_mhz)
         self.l2 = Link("L2", arch.l2.bandwidth_bytes_per_cycle)
         self.dram = Link("DRAM", arch.dram_bytes_per_cycle(clock_mhz))
         self.read_bytes = 0.0
@@ -182,6 +187,7 @@ class FullMemory:
         self._bytes = launch.load_bytes_per_step
         self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
         self.drained_at = 0.0
+        self._translated_at: float | None = None
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -194,7 +200,9 @@ class FullMemory:
         cache = self._cache
         size = self._bytes * share
         cache.read_bytes += size
-        in_l2 = cache.fetch(cta, step, now)
+        if self._translated_at is None:
+            self._translated_at = now + cache.latency.tlb
+        in_l2 = cache.fetch(cta, step, max(now, self._translated_at))
         return max(self.port.book(now, size), cache.l2.book(now, size), in_l2) + cache.latency.l2
 
     def store(self, size_bytes: float, now: float) -> float:

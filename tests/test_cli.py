@@ -1,0 +1,284 @@
+"""The command line as a user meets it: real processes, their output, their exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REPOSITORY, RunGpusim, environment, refused
+
+import gpusim as package
+
+CONTRACT = {
+    "time_us",
+    "kernel_time_us",
+    "cycles",
+    "clock_mhz",
+    "tflops",
+    "pct_of_peak",
+    "bound_us",
+    "bottleneck",
+    "kernel",
+    "grid",
+    "waves",
+    "occupancy",
+    "dram_bytes",
+    "l2_bytes",
+    "l2_hit_fraction",
+    "stall_cycles",
+    "detail",
+    "arch",
+}
+SMALL = ("-m", "512", "-n", "512", "-k", "256")
+
+
+def object_of(process: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The one JSON object that a command printed."""
+    assert (process.returncode, process.stderr) == (0, "")
+    value = json.loads(process.stdout)
+    assert isinstance(value, dict)
+    return value
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints for some code."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(), check=True).stdout
+
+
+# The program itself -----------------------------------------------------------------------------
+
+
+def test_the_version_is_named(gpusim: RunGpusim) -> None:
+    done = gpusim("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"gpusim {package.__version__}\n", "")
+
+
+def test_help_names_every_command(gpusim: RunGpusim) -> None:
+    done = gpusim("--help")
+    assert done.returncode == 0
+    for command in ("archs", "gemm", "run", "validate"):
+        assert command in done.stdout
+
+
+def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
+    heavy = "{'numpy', 'simpy', 'matplotlib', 'yaml', 'gpusim.sim', 'gpusim.arch'}"
+    assert python(f"import sys, gpusim.cli; print(sorted({heavy} & set(sys.modules)))") == "[]\n"
+
+
+def test_a_prediction_does_not_import_the_plotting() -> None:
+    code = "import sys, gpusim.predict; print('matplotlib' in sys.modules)"
+    assert python(code) == "False\n"
+
+
+def test_a_usage_error_is_one_line(gpusim: RunGpusim) -> None:
+    assert "No such command 'predict'" in refused(gpusim("predict"))
+    assert "No such option" in refused(gpusim("gemm", "--colour", "blue"))
+    assert "Missing option" in refused(gpusim("gemm", "--arch", "t4", "-m", "8", "-n", "8"))
+    assert "Missing argument" in refused(gpusim("validate"))
+    assert "'-m'" in refused(gpusim("gemm", "--arch", "t4", "-m", "eight", "-n", "8", "-k", "8"))
+    assert "'--detail'" in refused(gpusim("gemm", "--arch", "t4", *SMALL, "--detail", "coarse"))
+    assert "'--format'" in refused(gpusim("gemm", "--arch", "t4", *SMALL, "--format", "yaml"))
+    assert "name an experiment" in refused(gpusim("run", "detail=full"))
+
+
+# gemm -------------------------------------------------------------------------------------------
+
+
+def test_a_prediction_is_one_object_with_the_contracts_keys(gpusim: RunGpusim) -> None:
+    result = object_of(gpusim("gemm", "--arch", "t4", *SMALL, "--dtype", "fp16", "--format", "json"))
+    assert set(result) >= CONTRACT
+    assert (result["arch"], result["detail"], result["m"], result["n"], result["k"]) == ("T4", "sampled", 512, 512, 256)
+    assert sum(result["stall_cycles"].values()) == result["warp_cycles"]
+    assert result["nsight"]["gpu__time_duration.sum"] == pytest.approx(1e3 * result["kernel_time_us"])
+
+
+@pytest.mark.parametrize("detail", ["bound", "sampled", "full"])
+def test_the_same_question_gets_the_same_bytes(gpusim: RunGpusim, detail: str) -> None:
+    question = ("gemm", "--arch", "a100-sxm4-40gb", *SMALL, "--detail", detail, "--format", "json")
+    first, second = gpusim(*question), gpusim(*question)
+    assert first.returncode == 0
+    assert first.stdout == second.stdout
+
+
+def test_options_reach_the_prediction(gpusim: RunGpusim) -> None:
+    options = ("--batch", "3", "--layout", "nn", "--l2", "warm", "--dtype", "bf16", "--detail", "bound")
+    result = object_of(gpusim("gemm", "--arch", "a100-sxm4-80gb", *SMALL, *options, "--format", "json"))
+    asked = {"batch": 3, "layout": "nn", "l2": "warm", "dtype": "bf16", "detail": "bound"}
+    assert {name: result[name] for name in asked} == asked
+
+
+def test_a_kernel_can_be_pinned_by_the_name_that_explain_prints(gpusim: RunGpusim) -> None:
+    question = ("gemm", "--arch", "v100-sxm2-16gb", *SMALL)
+    ranked = object_of(gpusim(*question, "--format", "json"))["alternatives"]
+    other = next(one["kernel"] for one in ranked if one["kernel"] != ranked[0]["kernel"])
+    assert other in gpusim(*question, "--explain").stdout
+    assert object_of(gpusim(*question, "--kernel", other, "--format", "json"))["kernel"] == other
+
+
+def test_a_value_of_the_spec_can_be_replaced(gpusim: RunGpusim) -> None:
+    question = ("gemm", "--arch", "t4", "-m", "16", "-n", "8192", "-k", "8192", "--format", "json")
+    plain = object_of(gpusim(*question))
+    faster = object_of(gpusim(*question, "--set", "dram.peak_bandwidth_gb_per_s=640"))
+    assert plain["bottleneck"] == "dram"
+    assert faster["time_us"] < plain["time_us"]
+
+
+def test_a_pipe_gets_plain_text(gpusim: RunGpusim) -> None:
+    done = gpusim("gemm", "--arch", "t4", *SMALL)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert "bottleneck" in done.stdout
+    assert "Warp cycles by cause" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (("-m", "0"), "m: expected a positive integer, got 0"),
+        (("-k", "-4"), "k: expected a positive integer, got -4"),
+        (("--batch", "0"), "batch: expected a positive integer, got 0"),
+        (("--arch", "a100-sxm5-40gb"), "a100-sxm5-40gb: unknown GPU; did you mean A100-SXM"),
+        (("--dtype", "bf61"), "unknown data type 'bf61'; nearest: bf16"),
+        (("--dtype", "bf16"), "T4 (compute capability 7.5) has no bf16 multiplication"),
+        (("--kernel", "turing_h1688gemm_128x129_tn"), "no kernel 'turing_h1688gemm_128x129_tn'"),
+        (("--set", "dram.peak_bandwith_gb_per_s=640"), "did you mean dram.peak_bandwidth_gb_per_s?"),
+        (("--set", "640"), "expected KEY.PATH=VALUE"),
+        (("--set", "sm.count=-1"), "override: sm.count: "),
+        (("--arch-path", "nowhere"), "nowhere: no such folder"),
+        (("--arch", "nowhere.yaml"), "nowhere.yaml: cannot be read"),
+    ],
+)
+def test_wrong_input_is_refused_in_one_line(gpusim: RunGpusim, change: tuple[str, str], problem: str) -> None:
+    question = {"--arch": "t4", "-m": "512", "-n": "512", "-k": "256", change[0]: change[1]}
+    assert problem in refused(gpusim("gemm", *(word for pair in question.items() for word in pair)))
+
+
+def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpusim import cli, predict
+
+    def broken(*_: object) -> None:
+        raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr(predict, "predict", broken)
+    with pytest.raises(ValueError, match="a mistake of ours"):
+        _ = cli.run_cli(["gemm", "--arch", "t4", *SMALL])
+
+
+# archs ------------------------------------------------------------------------------------------
+
+
+def test_every_board_is_listed_with_its_peaks(gpusim: RunGpusim) -> None:
+    archs = {arch["name"]: arch for arch in object_of(gpusim("archs", "list", "--format", "json"))["archs"]}
+    assert set(archs) >= {"V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090"}
+    assert archs["A100-SXM4-80GB"]["peak_tflops"]["fp16 tensor"] == pytest.approx(312, rel=0.01)
+    table = gpusim("archs", "list").stdout
+    assert all(name in table for name in archs)
+
+
+def test_a_board_is_shown_with_the_origin_of_its_values(gpusim: RunGpusim) -> None:
+    shown = object_of(gpusim("archs", "show", "NVIDIA Tesla T4", "--format", "json"))
+    origin = shown["values"]["dram.peak_bandwidth_gb_per_s"]
+    assert (origin["value"], origin["kind"]) == (320.0, "datasheet")
+    assert origin["source"]
+    assert origin["line"] > 0
+    done = gpusim("archs", "show", "t4")
+    assert done.returncode == 0
+    assert "Where each value comes from" in done.stdout
+
+
+def test_shipped_specs_are_fine_and_a_broken_one_is_named_with_its_line(gpusim: RunGpusim, tmp_path: Path) -> None:
+    good = REPOSITORY / "arch_specs" / "t4.yaml"
+    done = gpusim("archs", "check", good)
+    assert (done.returncode, done.stderr) == (0, "")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: Bad\nextends: turing\ncolour: green\n", encoding="utf-8")
+    assert f"{bad}:3: colour: unknown key" in refused(gpusim("archs", "check", bad))
+    both = gpusim("archs", "check", good, bad)
+    assert both.returncode == 2
+    assert "fine: T4" in both.stdout
+
+
+def test_a_users_folder_is_searched_by_option_and_by_variable(
+    gpusim: RunGpusim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (REPOSITORY / "arch_specs" / "t4.yaml").read_text(encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(text.replace("name: T4", "name: Mine"), encoding="utf-8")
+    question = ("gemm", "--arch", "mine", *SMALL, "--format", "json")
+    assert object_of(gpusim(*question, "--arch-path", tmp_path))["arch"] == "Mine"
+    monkeypatch.setenv("GPUSIM_ARCH_PATH", str(tmp_path))
+    assert object_of(gpusim(*question))["arch"] == "Mine"
+
+
+def test_the_schema_for_editors_is_a_json_schema(gpusim: RunGpusim) -> None:
+    schema = object_of(gpusim("archs", "schema"))
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert "dram" in schema["properties"]
+
+
+# Leaving ----------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_leaves_ends_the_program_quietly() -> None:
+    command = [sys.executable, "-m", "gpusim", "archs", "show", "t4"]
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment()}
+    with subprocess.Popen(command, **pipe) as process:  # type: ignore[call-overload]
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ctrl_c_ends_a_run_quietly_and_keeps_what_is_done(tmp_path: Path, jobs: str) -> None:
+    experiment = tmp_path / "long.yaml"
+    experiment.write_text(
+        "title: Long\ngpus: [A100-SXM4-40GB]\ndtypes: [fp16]\ndetail: full\ngemms: [{square: '512:8192:64'}]\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "gpusim", "run", str(experiment), "-o", str(tmp_path / "out"), "--jobs", jobs]
+    journal = tmp_path / "out" / "results.partial.jsonl"
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment(), "start_new_session": True}
+    with subprocess.Popen(command, **pipe) as process:  # type: ignore[call-overload]
+        deadline = time.monotonic() + 60
+        while not (journal.is_file() and journal.stat().st_size) and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (130, b"", b"")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [journal.name]
+
+
+# The wheel --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_finds_its_specs_and_experiments(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--quiet", "--no-input"]
+    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
+    wheels, site, empty = tmp_path / "wheels", tmp_path / "site", tmp_path / "empty"
+    empty.mkdir()
+    subprocess.run([*pip, "wheel", *offline, "--wheel-dir", wheels, str(REPOSITORY)], check=True, cwd=empty)
+    (wheel,) = wheels.glob("gpusim-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", site, str(wheel)], check=True, cwd=empty)
+    installed = {**environment(), "PYTHONPATH": str(site)}
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "gpusim", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=empty, env=installed).stdout
+
+    where = "import gpusim; print(gpusim.__file__)"
+    found = subprocess.run(
+        [sys.executable, "-c", where], capture_output=True, text=True, check=True, cwd=empty, env=installed
+    )
+    assert Path(found.stdout.strip()).is_relative_to(site)
+    assert "A100-SXM4-40GB" in run("archs", "list")
+    assert "speedup.png" in run("run", "a100_vs_v100_gemm")
+    assert (empty / "results" / "a100_vs_v100_gemm" / "speedup.png").is_file()
