@@ -7,6 +7,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n auto
+# Measured runs, where there are any: the folder that holds validate/ and calibrate/.
+MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
+TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4_fp32 \
+	aiconfigurator_a100_bf16 neusight_linear_fp32 llmservingsim_rtx3090_bf16
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
@@ -42,7 +46,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.runtime
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/speed.py $(wildcard $(MEASURED)/validate/aiconfigurator_a100_bf16.csv)
+
+readme: $(VENV)/.runtime
+	$(BIN)/python benchmarks/readme.py $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -254,6 +256,25 @@ def test_ctrl_c_ends_a_run_quietly_and_keeps_what_is_done(tmp_path: Path, jobs: 
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, output, errors) == (130, b"", b"")
     assert [path.name for path in (tmp_path / "out").iterdir()] == [journal.name]
+
+
+# The README -------------------------------------------------------------------------------------
+
+
+def commands_of_the_readme() -> list[str]:
+    """Every gpusim command line in a shell block of the README."""
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("gpusim ")]
+
+
+@pytest.mark.parametrize("command", commands_of_the_readme())
+def test_a_command_of_the_readme_works(gpusim: RunGpusim, tmp_path: Path, command: str) -> None:
+    (tmp_path / "arch_specs").symlink_to(REPOSITORY / "arch_specs")
+    done = gpusim(*shlex.split(command)[1:])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
 
 
 # The wheel --------------------------------------------------------------------------------------
