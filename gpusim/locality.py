@@ -19,6 +19,8 @@ class Traffic:
     l2_read_bytes: float
     dram_read_bytes: float
     dram_write_bytes: float
+    missing_steps_fraction: float = 1.0
+    """Share of a CTA's steps that need something from DRAM, if any do."""
 
     @property
     def miss_fraction(self) -> float:
@@ -107,9 +109,12 @@ def traffic(
     y_reads = panels_y * panel_y_bytes * (1.0 + (stripes - 1) * (1.0 - y_survives))
     dram_read = min(l2_read, max(compulsory, batch * (x_reads + y_reads)))
     dram_write = result_bytes
+    missing_steps = 1.0
     if warm:
         footprint = compulsory + result_bytes
         resident = survival_fraction(footprint, l2_capacity_bytes)
         dram_read -= resident * min(dram_read, compulsory)
         dram_write *= 1.0 - resident
-    return Traffic(l2_read, dram_read, dram_write)
+        # A step needs a tile of either operand.
+        missing_steps = 1.0 - resident**2
+    return Traffic(l2_read, dram_read, dram_write, missing_steps)

@@ -10,15 +10,20 @@ from collections.abc import Callable
 
 
 class Link:
-    """Serves bookings one after the other at ``rate`` units per cycle."""
+    """Serves bookings one after the other at ``rate`` units per cycle.
 
-    __slots__ = ("busy", "free_at", "listener", "name", "rate", "served")
+    A share of a bigger link has a ``burst_rate``: each transfer passes as fast as the whole link lets it,
+    but the next one waits until the share has paid for it.
+    """
 
-    def __init__(self, name: str, rate: float) -> None:
+    __slots__ = ("burst_rate", "busy", "free_at", "listener", "name", "rate", "served")
+
+    def __init__(self, name: str, rate: float, burst_rate: float | None = None) -> None:
         if rate <= 0:
             raise ValueError(f"{name}: rate must be > 0, got {rate}")
         self.name = name
         self.rate = rate
+        self.burst_rate = burst_rate
         self.free_at = 0.0
         self.busy = 0.0
         """Cycles of service so far."""
@@ -42,4 +47,6 @@ class Link:
         self.served += amount
         if self.listener is not None and amount > 0:
             self.listener(self.name, start, end, amount)
+        if self.burst_rate is not None:
+            return start + amount / self.burst_rate
         return end

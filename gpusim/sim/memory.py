@@ -16,6 +16,9 @@ from gpusim.sim.link import Link
 from gpusim.units import cycles_of_ns
 
 
+REMEMBERED_STEPS = 64
+"""How far apart two warps of a CTA can be in its main loop, at most; deeper than any ring."""
+
 _Tile = tuple[int, int, int, int]
 """Operand, product of the batch, panel, step."""
 
@@ -65,14 +68,18 @@ class SampledMemory:
         self._l2_rate = arch.l2.bandwidth_bytes_per_cycle
         self._dram_rate = arch.dram_bytes_per_cycle(clock_mhz)
         self._bytes = launch.load_bytes_per_step
+        self._ahead = launch.stages_ahead
         # What enters L2 pushes something out, some of it dirty.
         self._dirty = launch.traffic.dirty_fraction
-        self._miss = launch.traffic.miss_fraction * (1 + self._dirty)
+        self._missing_steps = launch.traffic.missing_steps_fraction if launch.traffic.miss_fraction else 0.0
+        if self._missing_steps:
+            self._miss = launch.traffic.miss_fraction * (1 + self._dirty) / self._missing_steps
         self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
-        self.l2 = Link("L2", self._l2_rate / arch.sm.count)
-        self.dram = Link("DRAM", self._dram_rate / arch.sm.count)
+        self.l2 = Link("L2", self._l2_rate / arch.sm.count, self._l2_rate)
+        self.dram = Link("DRAM", self._dram_rate / arch.sm.count, self._dram_rate)
         self.drained_at = 0.0
         self._translated_at: float | None = None
+        self._in_l2: dict[tuple[int, int], float] = {}
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -84,14 +91,27 @@ class SampledMemory:
         self.dram.rate = self._dram_rate * share
 
     def load(self, cta: int, step: int, share: float, now: float) -> float:
-        size = self._bytes * share
-        ready = max(self.port.book(now, size), self.l2.book(now, size)) + self._latency.l2
-        if self._miss > 0.0:
+        in_l2 = self._in_l2.get((cta, step))
+        if in_l2 is None:
+            # The first warp to ask speaks for its CTA: the whole step travels together.
+            in_l2 = self._in_l2[cta, step] = self._fetch(step, now)
+            _ = self._in_l2.pop((cta, step - REMEMBERED_STEPS), None)
+        return max(self.port.book(now, self._bytes * share), in_l2) + self._latency.l2
+
+    def _fetch(self, step: int, now: float) -> float:
+        """When a CTA's step has passed the shared part of the path [cycles]."""
+        passed = self.l2.book(now, self._bytes)
+        # Steps that need DRAM are spread evenly over the loop.
+        if int((step + 1) * self._missing_steps) > int(step * self._missing_steps):
             if self._translated_at is None:
                 self._translated_at = now + self._latency.tlb
-            from_dram = max(self.dram.book(now, size * self._miss), self._translated_at)
-            ready = max(ready, from_dram + self._latency.dram)
-        return ready
+            from_dram = self.dram.book(now, self._bytes * self._miss)
+            if step < self._ahead:
+                # All SMs fill their rings at once; this SM stands for the one served last.
+                from_dram = self.dram.free_at
+            in_l2 = max(from_dram, self._translated_at) + self._latency.dram - self._latency.l2
+            passed = max(passed, in_l2)
+        return passed
 
     def store(self, size_bytes: float, now: float) -> float:
         accepted = max(self.port.book(now, size_bytes), self.l2.book(now, size_bytes))

@@ -105,7 +105,10 @@ class Warp:
         now = sm.env.now
         match op:
             case Load():
-                self._load(op, now)
+                if self.step == 0 and op.ahead < sm.launch.stages_ahead:
+                    # Filling the ring; in the loop, issue slots are counted with the multiplies.
+                    yield from self._wait(Cause.ISSUE, self.part.issue.book(now, op.instructions))
+                self._load(op, sm.env.now)
             case WaitLoad():
                 ready = self.cta.ready.get(self.step + op.ahead, 0.0)
                 if ready > now:
@@ -159,8 +162,6 @@ class Warp:
             return
         sm = self.sm
         share = 1 / len(cta.warps)
-        if self.step == 0 and op.ahead < sm.launch.stages_ahead:
-            _ = self.part.issue.book(now, op.instructions)
         ready = sm.memory.load(cta.index, step, share, now)
         # What arrives passes the SM's load/store path; cp.async writes it to shared memory on the way.
         passed = sm.shared.book(now, sm.launch.load_port_bytes_per_step * share)
