@@ -19,6 +19,9 @@ from gpusim.units import cycles_of_ns
 REMEMBERED_STEPS = 64
 """How far apart two warps of a CTA can be in its main loop, at most; deeper than any ring."""
 
+WARMING_RUNS = 3
+"""Runs before a warm one; the share of tiles that survive hardly moves after that."""
+
 _Tile = tuple[int, int, int, int]
 """Operand, product of the batch, panel, step."""
 
@@ -149,13 +152,24 @@ class TileCache:
             self._preload(launch.tiling)
 
     def _preload(self, tiling: Tiling) -> None:
-        products = self.launch.ctas // (tiling.panels_x * tiling.panels_y * tiling.splits)
-        for product in range(products):
-            for step in range(self.launch.steps * tiling.splits):
-                for x in range(tiling.panels_x):
-                    self._hold((0, product, x, step), tiling.x_bytes_per_step, 0.0)
-                for y in range(tiling.panels_y):
-                    self._hold((1, product, y, step), tiling.y_bytes_per_step, 0.0)
+        """Leave behind what earlier runs did: their operands and results, as far as they fit."""
+        launch = self.launch
+        products = launch.ctas // (tiling.panels_x * tiling.panels_y * tiling.splits)
+        tiles = [
+            ((operand, product, panel, step), size_bytes)
+            for product in range(products)
+            for step in range(launch.steps * tiling.splits)
+            for operand, panels, size_bytes in (
+                (0, tiling.panels_x, tiling.x_bytes_per_step),
+                (1, tiling.panels_y, tiling.y_bytes_per_step),
+            )
+            for panel in range(panels)
+        ]
+        tiles += [((3, 0, cta, 0), launch.store_bytes) for cta in range(launch.ctas)]
+        for _ in range(WARMING_RUNS):
+            for tile, size_bytes in tiles:
+                if tile not in self._arrival:
+                    self._hold(tile, size_bytes, 0.0)
 
     def _hold(self, tile: _Tile, size_bytes: float, arrival: float) -> None:
         while self._held + size_bytes > self._capacity and self._slots:
