@@ -116,8 +116,6 @@ def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, ac
     store = launch.store_bytes * ctas
     write = max(store / l2_rate, store * moved.dirty_fraction / dram_rate)
     rearrange = 2 * launch.results_bytes * ctas / shared_rate
-    exchange = launch.exchange_times * (
-        2 * arch.l2.latency_cycles + 2 * launch.exchange_bytes_per_cta * ctas / l2_rate
-    )
+    exchange = launch.exchange_times * (2 * arch.l2.latency_cycles + 2 * launch.exchange_bytes_per_cta * ctas / l2_rate)
     setup = arch.sm.cta_launch_cycles + launch.setup_cycles
     return setup + latency + transfer + launch.steps * step + rearrange + write + exchange

@@ -97,9 +97,7 @@ def traffic(
     wave_y = min(panels_y, ceil_div(wave_tiles, width))
     stripes = ceil_div(panels_x, width)
     waves_per_stripe = max(1.0, panels_y / wave_y)
-    wave_bytes = wave_x * panel_x_bytes + wave_y * panel_y_bytes + result_bytes / max(
-        1.0, batch * tiles / wave_tiles
-    )
+    wave_bytes = wave_x * panel_x_bytes + wave_y * panel_y_bytes + result_bytes / max(1.0, batch * tiles / wave_tiles)
     # Along a stripe each y panel is read once and the stripe's x panels once a wave, unless they survive.
     x_survives = survival_fraction(wave_bytes, l2_capacity_bytes)
     x_reads = panels_x * panel_x_bytes * (1.0 + (waves_per_stripe - 1.0) * (1.0 - x_survives))

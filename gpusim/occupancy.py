@@ -42,8 +42,7 @@ def occupancy(arch: GpuArch, threads: int, registers_per_thread: int, shared_byt
         )
     if shared_bytes > shared.max_kib_per_cta * 1024:
         raise DoesNotFitError(
-            f"{shared_bytes} bytes of shared memory a CTA, "
-            f"{arch.name} allows {int(shared.max_kib_per_cta * 1024)}"
+            f"{shared_bytes} bytes of shared memory a CTA, {arch.name} allows {int(shared.max_kib_per_cta * 1024)}"
         )
     unit = sm.register_allocation_unit
     registers_per_warp = ceil_div(registers_per_thread * sm.warp_size, unit) * unit

@@ -198,9 +198,7 @@ def _access_bytes(contiguous: int, element_bits: int, widest: int) -> int:
     return min(widest, row_bytes & -row_bytes)
 
 
-def _sector_overfetch(
-    k_contiguous: bool, tile_k: int, tile_rows: int, contiguous: int, element_bytes: float
-) -> float:
+def _sector_overfetch(k_contiguous: bool, tile_k: int, tile_rows: int, contiguous: int, element_bytes: float) -> float:
     """Bytes fetched per byte wanted: a tile's runs that start inside a 32-byte sector touch one more."""
     run_bytes = (tile_k if k_contiguous else tile_rows) * element_bytes
     run_bytes = min(run_bytes, contiguous * element_bytes)
@@ -213,7 +211,9 @@ def _effective_l2_bytes(arch: GpuArch) -> float:
     return arch.l2.capacity_bytes / arch.l2.partitions
 
 
-def plan(arch: GpuArch, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in_kernel", warm: bool = False) -> Plan:
+def plan(
+    arch: GpuArch, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in_kernel", warm: bool = False
+) -> Plan:
     """Lower a workload onto one kernel.
 
     Args:

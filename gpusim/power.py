@@ -81,9 +81,7 @@ def sustained_clock(arch: GpuArch, used: Energy, time_at: Callable[[float], floa
     return Sustained(clock, power_w(arch, used, time_at(clock), clock))
 
 
-def _solve(
-    arch: GpuArch, used: Energy, low: float, high: float, core_cycles: float, fixed_us: float
-) -> float:
+def _solve(arch: GpuArch, used: Energy, low: float, high: float, core_cycles: float, fixed_us: float) -> float:
     """Highest clock whose power meets the limit if time = core_cycles / clock + fixed_us."""
     limit = arch.power.board_limit_w
     for _ in range(30):

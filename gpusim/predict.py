@@ -18,6 +18,8 @@ from gpusim.units import us_of_cycles
 from gpusim.workload import Gemm
 
 SHOWN_ALTERNATIVES = 8
+BUSY_FRACTION = 0.5
+"""A resource that idles more than it works binds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +39,14 @@ class UnsupportedError(ValueError):
     """The GPU cannot run this workload (data type, sparsity, pinned kernel); the text names what it can."""
 
 
-def predict(
-    arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: Recorder | None = None
-) -> Result:
+def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: Recorder | None = None) -> Result:
     """Predict one workload on one GPU.
 
     Raises:
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
     warm = options.l2 == "warm"
-    ranked = candidates(
-        arch, gemm, _pinned(arch, gemm, options.kernel), warm=warm, clock_mhz=arch.clock.boost_mhz
-    )
+    ranked = candidates(arch, gemm, _pinned(arch, gemm, options.kernel), warm=warm, clock_mhz=arch.clock.boost_mhz)
     if not ranked:
         raise UnsupportedError(f"no kernel for {gemm.dtype.value} fits an SM of {arch.name}")
     chosen = ranked[0].plan
@@ -64,7 +62,8 @@ def predict(
         return _kernel_time_us(arch, runs[clock_mhz], clock_mhz)
 
     used = energy(arch, gemm, chosen)
-    if options.load == "burst":
+    if options.load == "burst" or options.detail == "bound":
+        # A lower bound knows no power limit.
         clock_mhz = arch.clock.max_mhz
         sustained = Sustained(clock_mhz, power_w(arch, used, time_at(clock_mhz), clock_mhz))
     else:
@@ -138,7 +137,7 @@ def _result(
     main = chosen.main
     clock = sustained.clock_mhz
     outcomes = runs.get(clock, [])
-    bounds = _bounds(arch, gemm, chosen, clock, options.l2 == "warm")
+    bounds = _bounds(arch, gemm, chosen, arch.clock.max_mhz, options.l2 == "warm")
     stalls = {cause.value: 0 for cause in Cause}
     for outcome in outcomes:
         for cause, cycles in outcome.stall_cycles.items():
@@ -151,7 +150,10 @@ def _result(
     dram_write = sum(launch.traffic.dram_write_bytes for launch in chosen.launches)
     power = sustained.power_w
     tflops = gemm.flops / kernel_time_us / 1e6
-    busy = outcomes[0].math_busy_cycles / outcomes[0].cycles if outcomes else 0.0
+    busy = {
+        name: sum(outcome.busy_cycles[name] for outcome in outcomes) / cycles
+        for name in (outcomes[0].busy_cycles if outcomes else ())
+    }
     gap = arch.launch.graph_gap_us
     return Result(
         arch=arch.name,
@@ -172,7 +174,8 @@ def _result(
         tflops=tflops,
         pct_of_peak=100 * tflops / arch.peak_tflops(main.instruction),
         bound_us=max(bounds.values()),
-        bottleneck=_bottleneck(bounds, stalls) if outcomes else max(bounds, key=lambda name: bounds[name]),
+        bottleneck=_bottleneck(arch, busy, cycles / clock) if outcomes else max(bounds, key=lambda name: bounds[name]),
+        busy_fractions=busy,
         kernel=chosen.name,
         split_k=chosen.split_k,
         grid=main.grid,
@@ -186,7 +189,7 @@ def _result(
         l2_bytes=round(sum(launch.l2_bytes for launch in chosen.launches)),
         shared_bytes=round(sum(launch.shared_bytes for launch in chosen.launches)),
         l2_hit_fraction=1.0 - min(1.0, dram_read / l2_read),
-        tensor_active_fraction=busy if main.instruction.unit == "tensor" else 0.0,
+        tensor_active_fraction=busy.get("arithmetic", 0.0) if main.instruction.unit == "tensor" else 0.0,
         power_w=power,
         energy_mj=power * kernel_time_us * 1e-3,
         stall_cycles=stalls,
@@ -199,6 +202,9 @@ def _result(
     )
 
 
-def _bottleneck(bounds: dict[str, float], stalls: dict[str, int]) -> str:
-    """The resource whose bound is nearest to the time, unless latency keeps all of them idle."""
-    return max(bounds, key=lambda name: bounds[name])
+def _bottleneck(arch: GpuArch, busy: dict[str, float], work_us: float) -> str:
+    """The busiest resource, unless all of them wait for something else."""
+    if work_us < arch.launch.kernel_latency_us:
+        return "launch"
+    busiest = max(busy, key=lambda name: busy[name])
+    return busiest if busy[busiest] >= BUSY_FRACTION else "latency"

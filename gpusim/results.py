@@ -76,8 +76,12 @@ class Result:
     tflops: float
     pct_of_peak: float
     bound_us: float
-    """Closed-form lower bound on ``kernel_time_us`` at the same clock."""
+    """Closed-form lower bound on ``kernel_time_us``, at the board's highest clock."""
     bottleneck: str
+    """The busiest resource of the machine; ``latency`` if none works half of the time, ``launch`` if starting
+    and draining the kernel takes longer than its work. For ``bound``: the resource with the highest bound."""
+    busy_fractions: dict[str, float]
+    """Share of the kernel's cycles in which each resource works, on the SM with the most CTAs."""
     kernel: str
     split_k: int
     grid: tuple[int, int, int]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 MEGA = 1e6
 GIGA = 1e9
 TERA = 1e12
@@ -41,3 +43,14 @@ def us_of_cycles(cycles: float, clock_mhz: float) -> float:
     1.0
     """
     return cycles / clock_mhz
+
+
+def whole_cycles(time_cycles: float) -> int:
+    """The first whole cycle at or after a time [cycles].
+
+    Events happen in whole cycles, rounded up; a thousandth of a cycle is what sums of bookings may be off.
+
+    >>> whole_cycles(199.0002), whole_cycles(199.5), whole_cycles(200.0)
+    (199, 200, 200)
+    """
+    return math.ceil(time_cycles - 1e-3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import simpy
@@ -12,9 +11,11 @@ from gpusim.plan import Launch
 from gpusim.results import Cause
 from gpusim.sim.extrapolate import Extrapolator
 from gpusim.sim.ledger import CAUSES
+from gpusim.sim.link import Link
 from gpusim.sim.memory import FullMemory, Memory, SampledMemory, TileCache
 from gpusim.sim.sm import Sm
 from gpusim.sim.trace import Recorder
+from gpusim.units import whole_cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,8 @@ class Outcome:
     cycles: int
     stall_cycles: dict[Cause, int]
     """Warp-cycles by cause, on the SM with the most CTAs."""
-    math_busy_cycles: float
-    """Cycles the pipes of that SM worked, averaged over its sub-partitions."""
+    busy_cycles: dict[str, float]
+    """Cycles each resource of that SM, or its share of one, was at work; sub-partitions averaged."""
     l2_read_bytes: float
     dram_read_bytes: float
 
@@ -52,60 +53,52 @@ def simulate(
     return _simulate_sampled(arch, launch, clock_mhz, recorder)
 
 
-def _simulate_sampled(
-    arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None
-) -> Outcome:
+def _simulate_sampled(arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None) -> Outcome:
     env = simpy.Environment()
     memory = SampledMemory(arch, launch, clock_mhz)
     busiest = launch.ctas_on_busiest_sm(arch)
     last_round = launch.ctas - (busiest - 1) * arch.sm.count
     left = [busiest]
-    last: list[int] = []
-    """Number of the SM's last CTA, once it has started."""
 
     def next_cta() -> int | None:
         if left[0] == 0:
             return None
         left[0] -= 1
-        if left[0] == 0:
-            last.append(busiest - 1)
-            return busiest - 1
         return busiest - 1 - left[0]
 
     def crowd(sm: Sm) -> None:
         # Every SM runs a CTA like each of ours, except that only some have one more at the end.
-        active = sum(last_round if cta.index in last else arch.sm.count for cta in sm.resident)
+        active = sum(last_round if cta.index == busiest - 1 else arch.sm.count for cta in sm.resident)
         memory.crowd(len(sm.resident), active)
 
     sm = Sm(env, arch, launch, memory, next_cta)
     sm.on_crowd = crowd
-    links = (*(part.pipe for part in sm.parts), sm.shared, *memory.links)
+    links = _links(sm, memory)
     extrapolator = Extrapolator(sm, links, left) if recorder is None else None
     if recorder is not None:
         recorder.attach(sm, memory)
     sm.start()
     env.run()
     skipped = extrapolator.skipped if extrapolator is not None else None
-    ended = max(int(env.now), math.ceil(memory.drained_at))
+    ended = max(int(env.now), whole_cycles(memory.drained_at))
     booked = list(sm.finished_ledger)
-    busy = sum(part.pipe.busy for part in sm.parts)
+    busy = [link.busy for link in links]
     if skipped is not None:
         ended += skipped.cycles
         booked = [a + b for a, b in zip(booked, skipped.ledger, strict=True)]
-        busy += sum(cycles for cycles, _ in skipped.links[: len(sm.parts)])
+        if skipped.links:
+            busy = [cycles + more for cycles, (more, _) in zip(busy, skipped.links, strict=True)]
     read = launch.ctas * launch.steps * launch.load_bytes_per_step
     return Outcome(
         cycles=ended,
         stall_cycles=dict(zip(CAUSES, booked, strict=True)),
-        math_busy_cycles=busy / len(sm.parts),
+        busy_cycles=_busy_by_resource(busy, len(sm.parts)),
         l2_read_bytes=read,
         dram_read_bytes=read * launch.traffic.miss_fraction,
     )
 
 
-def _simulate_full(
-    arch: GpuArch, launch: Launch, clock_mhz: float, warm: bool, recorder: Recorder | None
-) -> Outcome:
+def _simulate_full(arch: GpuArch, launch: Launch, clock_mhz: float, warm: bool, recorder: Recorder | None) -> Outcome:
     env = simpy.Environment()
     cache = TileCache(arch, launch, clock_mhz, warm)
     waiting = iter(range(launch.ctas))
@@ -126,12 +119,34 @@ def _simulate_full(
         for sm in sms:
             sm.open_slot(slot)
     env.run()
-    ended = max(int(env.now), *(math.ceil(memory.drained_at) for memory in memories))
+    ended = max(int(env.now), *(whole_cycles(memory.drained_at) for memory in memories))
     busiest = max(sms, key=lambda sm: sum(sm.finished_ledger))
     return Outcome(
         cycles=ended,
         stall_cycles=dict(zip(CAUSES, busiest.finished_ledger, strict=True)),
-        math_busy_cycles=sum(part.pipe.busy for part in busiest.parts) / len(busiest.parts),
+        busy_cycles=_busy_by_resource([link.busy for link in _links(busiest, busiest.memory)], len(busiest.parts)),
         l2_read_bytes=cache.read_bytes,
         dram_read_bytes=cache.missed_bytes,
     )
+
+
+def _links(sm: Sm, memory: Memory) -> tuple[Link, ...]:
+    """Every link of an SM, in the order :func:`_busy_by_resource` reads them."""
+    return (
+        *(part.pipe for part in sm.parts),
+        *(part.issue for part in sm.parts),
+        sm.shared,
+        *memory.links,
+    )
+
+
+def _busy_by_resource(busy_cycles: list[float], parts: int) -> dict[str, float]:
+    pipes, issues = busy_cycles[:parts], busy_cycles[parts : 2 * parts]
+    shared, port, l2, dram = busy_cycles[2 * parts :]
+    return {
+        "arithmetic": sum(pipes) / parts,
+        "issue": sum(issues) / parts,
+        "shared_memory": shared,
+        "l2": max(port, l2),
+        "dram": dram,
+    }

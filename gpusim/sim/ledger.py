@@ -7,10 +7,10 @@ weighed exactly.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from gpusim.results import Cause
+from gpusim.units import whole_cycles
 
 CAUSES: tuple[Cause, ...] = tuple(Cause)
 _INDEX = {cause: index for index, cause in enumerate(CAUSES)}
@@ -42,7 +42,7 @@ class Ledger:
             if since >= now:
                 remaining.append((index, until))
                 continue
-            end = now if until >= now else math.ceil(until)
+            end = now if until >= now else whole_cycles(until)
             if end > since:
                 booked[index] += end - since
                 if self.listener is not None:

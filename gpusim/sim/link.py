@@ -39,7 +39,7 @@ class Link:
         >>> port.book(0, 256), port.book(0, 128), port.book(10, 128)
         (2.0, 3.0, 11.0)
         """
-        start = self.free_at if self.free_at > now else now
+        start = max(now, self.free_at)
         duration = amount / self.rate
         end = start + duration
         self.free_at = end

@@ -15,7 +15,6 @@ from gpusim.plan import Launch, Tiling
 from gpusim.sim.link import Link
 from gpusim.units import cycles_of_ns
 
-
 REMEMBERED_STEPS = 64
 """How far apart two warps of a CTA can be in its main loop, at most; deeper than any ring."""
 
@@ -31,23 +30,29 @@ class Memory(Protocol):
 
     def load(self, cta: int, step: int, share: float, now: float) -> float:
         """Ask for ``share`` of the data of a CTA's step; when the last byte is in the SM [cycles]."""
+        ...
 
     def store(self, size_bytes: float, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
+        ...
 
     def exchange(self, size_bytes: float, now: float) -> float:
         """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
+        ...
 
     def crowd(self, resident_ctas: int, active_ctas: int) -> None:
         """Told whenever the SM's CTAs change: how many it holds, and how many the GPU holds then."""
+        ...
 
     @property
     def drained_at(self) -> float:
         """When the last store has reached L2 [cycles]."""
+        ...
 
     @property
     def links(self) -> tuple[Link, ...]:
         """All links, for traces."""
+        ...
 
 
 class Latencies:
@@ -147,7 +152,7 @@ class TileCache:
         self._held = 0.0
         self._arrival: dict[_Tile, float] = {}
         self._slots: list[tuple[_Tile, float]] = []
-        self._random = random.Random(0)
+        self._random = random.Random(0)  # noqa: S311 - no secret, only repeatable
         if warm and launch.tiling is not None:
             self._preload(launch.tiling)
 

@@ -35,6 +35,7 @@ from gpusim.results import Cause
 from gpusim.sim.ledger import CAUSES, Ledger
 from gpusim.sim.link import Link
 from gpusim.sim.memory import Memory
+from gpusim.units import whole_cycles
 
 Process = Generator[simpy.Event, object, None]
 
@@ -48,9 +49,7 @@ class SubPartition:
         self.issue = Link(f"{name} issue", arch.sm.issue_per_cycle)
         instruction = launch.instruction
         unit = "Tensor Core" if instruction.unit == "tensor" else "FMA pipe"
-        self.pipe = Link(
-            f"{name} {unit}", instruction.sustained_fraction / instruction.issue_interval_cycles
-        )
+        self.pipe = Link(f"{name} {unit}", instruction.sustained_fraction / instruction.issue_interval_cycles)
         self.warps = 0
 
 
@@ -106,8 +105,10 @@ class Warp:
         match op:
             case Load():
                 if self.step == 0 and op.ahead < sm.launch.stages_ahead:
-                    # Filling the ring; in the loop, issue slots are counted with the multiplies.
-                    yield from self._wait(Cause.ISSUE, self.part.issue.book(now, op.instructions))
+                    # Filling the ring; in the loop, issue slots are counted with the multiplies. The load
+                    # leaves in the cycle that issues its last instruction.
+                    issued = self.part.issue.book(now, op.instructions) - 1 / self.part.issue.rate
+                    yield from self._wait(Cause.ISSUE, math.floor(issued))
                 self._load(op, sm.env.now)
             case WaitLoad():
                 ready = self.cta.ready.get(self.step + op.ahead, 0.0)
@@ -150,7 +151,7 @@ class Warp:
     def _wait(self, cause: Cause, until: float) -> Process:
         """Sleep until ``until``, booked to ``cause`` after whatever the ledger expects before it."""
         self.ledger.expect(cause, until)
-        delay = math.ceil(until) - int(self.sm.env.now)
+        delay = whole_cycles(until) - int(self.sm.env.now)
         if delay > 0:
             yield self.sm.env.timeout(delay)
         self.ledger.settle(int(self.sm.env.now))
@@ -199,7 +200,7 @@ class Warp:
             now = sm.env.now
             served = sm.shared.book(now, op.operand_bytes / op.slices)
             self.ledger.expect(Cause.MIO_THROTTLE, served - op.operand_bytes / op.slices / sm.shared.rate)
-            yield from self._wait(Cause.SHORT_SCOREBOARD, math.floor(served) + sm.shared_latency)
+            yield from self._wait(Cause.SHORT_SCOREBOARD, served + sm.shared_latency)
             now = sm.env.now
             count = op.instructions / op.slices
             _ = part.issue.book(now, count)
@@ -243,9 +244,7 @@ class Sm:
         self.next_cta = next_cta
         self.shared = Link("shared memory", arch.shared_memory.bandwidth_bytes_per_cycle)
         self.shared_latency = arch.shared_memory.latency_cycles
-        self.parts = [
-            SubPartition(arch, launch, f"sub-partition {index}") for index in range(arch.sm.sub_partitions)
-        ]
+        self.parts = [SubPartition(arch, launch, f"sub-partition {index}") for index in range(arch.sm.sub_partitions)]
         self.resident: list[Cta] = []
         self.finished_ledger = [0] * len(CAUSES)
         self.on_step: Callable[[Sm, Cta], None] | None = None
@@ -278,7 +277,7 @@ class Sm:
                 self.on_warp(warp)
         self.resident.append(cta)
         self._crowd_changed()
-        launch_cycles = math.ceil(self.arch.sm.cta_launch_cycles)
+        launch_cycles = whole_cycles(self.arch.sm.cta_launch_cycles)
         if launch_cycles:
             for warp in cta.warps:
                 warp.ledger.expect(Cause.LAUNCH, env.now + launch_cycles)
@@ -291,8 +290,8 @@ class Sm:
         for warp in cta.warps:
             warp.part.warps -= 1
         for warp in cta.warps:
-            for index, cycles in enumerate(warp.ledger.booked):
-                self.finished_ledger[index] += cycles
+            for cause, cycles in enumerate(warp.ledger.booked):
+                self.finished_ledger[cause] += cycles
         self._crowd_changed()
         if self.on_finish is not None:
             self.on_finish(self, cta)
