@@ -15,7 +15,7 @@ from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 from gpusim.workload import Gemm
 
-TIE_FRACTION = 0.25
+TIE_FRACTION = 0.2
 """Estimates this close to the best are taken as equal; libraries then prefer the larger tile."""
 MAX_SPLIT_K = 64
 MIN_STEPS_PER_SPLIT = 2
@@ -44,9 +44,17 @@ def candidates(
     found.sort(key=lambda candidate: candidate.estimate_us)
     if found:
         tied = [one for one in found if one.estimate_us <= (1 + TIE_FRACTION) * found[0].estimate_us]
-        tied.sort(key=lambda one: (one.plan.split_k, -one.plan.kernel.tile_m * one.plan.kernel.tile_n))
+        tied.sort(key=lambda one: _preference(one, gemm))
         found = tied + found[len(tied) :]
     return found
+
+
+def _preference(candidate: Candidate, gemm: Gemm) -> tuple[float, ...]:
+    """Among equals: no split, the most results a CTA, the least padding, then the better estimate."""
+    planned, shape = candidate.plan, library_shape(gemm)
+    kernel = planned.kernel
+    results = min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n)
+    return (planned.split_k, -results, kernel.tile_m * kernel.tile_n, candidate.estimate_us)
 
 
 def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
