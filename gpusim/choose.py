@@ -15,7 +15,7 @@ from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 from gpusim.workload import Gemm
 
-TIE_FRACTION = 0.2
+TIE_FRACTION = 0.15
 """Estimates this close to the best are taken as equal; libraries then prefer the larger tile."""
 MAX_SPLIT_K = 64
 MIN_STEPS_PER_SPLIT = 2
@@ -112,7 +112,12 @@ def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, ac
     shared_rate = arch.shared_memory.bandwidth_bytes_per_cycle
     shared = (launch.operand_bytes_per_step * launch.warps + launch.shared_write_bytes_per_step) * ctas
     transfer = max(load / l2_rate, load * missed / dram_rate)
-    arrive = latency + transfer / ctas + launch.shared_write_bytes_per_step / shared_rate
+    # One CTA's step on its way: at the port's rate, not at the SM's share of what all SMs contend for.
+    arrive = (
+        latency
+        + launch.load_bytes_per_step / arch.load_store.l2_port_bytes_per_cycle
+        + launch.shared_write_bytes_per_step / shared_rate
+    )
     step = max(
         warps / parts * launch.multiply_per_step * interval,
         launch.slices * instruction.latency_cycles,
