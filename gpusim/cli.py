@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from gpusim.run import Finished
     from gpusim.specfile import Spec
     from gpusim.tables import TextTable
-    from gpusim.workload import Dtype
+    from gpusim.workload import Dtype, Gemm
 
 PROGRESS_AFTER_S = 2.0
 """A bar appears only when there is something to wait for."""
 BROKEN_PIPE_STATUS = 141
 """What a shell reports for a program that ended because its reader left (128 + SIGPIPE)."""
+TRACE_EVENTS = 100_000
+"""At some 170 bytes each, the file stays below 20 MB."""
 
 app = typer.Typer(
     name="gpusim",
@@ -50,6 +52,21 @@ ArchPathOption = Annotated[
 ]
 JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores if not given.")]
 DetailOption = Annotated[Literal["bound", "sampled", "full"], typer.Option(help="How much is simulated.")]
+ArchOption = Annotated[str, typer.Option("--arch", help="GPU, alias, nvidia-smi name or spec file.")]
+MOption = Annotated[int, typer.Option("-m", help="Rows of C.")]
+NOption = Annotated[int, typer.Option("-n", help="Columns of C.")]
+KOption = Annotated[int, typer.Option("-k", help="Length of the sums.")]
+DtypeOption = Annotated[str, typer.Option(help="Data type of A and B.")]
+BatchOption = Annotated[int, typer.Option(help="Products of this shape.")]
+SparsityOption = Annotated[Literal["dense", "2:4"], typer.Option(help="Structure of A.")]
+LayoutOption = Annotated[Literal["nn", "nt", "tn", "tt"], typer.Option(help="BLAS, column-major.")]
+OrderOption = Annotated[Literal["row", "column"], typer.Option(help="Which way C lies in memory.")]
+AccumulateOption = Annotated[str, typer.Option(help="Accumulator type; the data type's usual one if empty.")]
+KernelOption = Annotated[str | None, typer.Option(help="Pin a kernel by its printed name.")]
+L2Option = Annotated[Literal["cold", "warm"], typer.Option(help="L2 at the start.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Replace a value of the spec.", metavar="KEY.PATH=VALUE")
+]
 
 
 def run_cli(arguments: Sequence[str]) -> int:
@@ -217,22 +234,20 @@ def archs_schema() -> None:
 
 @app.command()
 def gemm(
-    arch: Annotated[str, typer.Option("--arch", help="GPU, alias, nvidia-smi name or spec file.")],
-    m: Annotated[int, typer.Option("-m", help="Rows of C.")],
-    n: Annotated[int, typer.Option("-n", help="Columns of C.")],
-    k: Annotated[int, typer.Option("-k", help="Length of the sums.")],
-    dtype: Annotated[str, typer.Option(help="Data type of A and B.")] = "fp16",
-    batch: Annotated[int, typer.Option(help="Products of this shape.")] = 1,
-    sparsity: Annotated[Literal["dense", "2:4"], typer.Option(help="Structure of A.")] = "dense",
-    layout: Annotated[Literal["nn", "nt", "tn", "tt"], typer.Option(help="BLAS, column-major.")] = "tn",
-    order: Annotated[Literal["row", "column"], typer.Option(help="Which way C lies in memory.")] = "row",
-    accumulate: Annotated[str, typer.Option(help="Accumulator type; the data type's usual one if empty.")] = "",
-    kernel: Annotated[str | None, typer.Option(help="Pin a kernel by its printed name.")] = None,
+    arch: ArchOption,
+    m: MOption,
+    n: NOption,
+    k: KOption,
+    dtype: DtypeOption = "fp16",
+    batch: BatchOption = 1,
+    sparsity: SparsityOption = "dense",
+    layout: LayoutOption = "tn",
+    order: OrderOption = "row",
+    accumulate: AccumulateOption = "",
+    kernel: KernelOption = None,
     detail: DetailOption = "sampled",
-    l2: Annotated[Literal["cold", "warm"], typer.Option(help="L2 at the start.")] = "cold",
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Replace a value of the spec.", metavar="KEY.PATH=VALUE")
-    ] = None,
+    l2: L2Option = "cold",
+    overrides: SetOption = None,
     explain: Annotated[bool, typer.Option("--explain", help="List the kernels that were ranked.")] = False,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
@@ -240,12 +255,8 @@ def gemm(
     """Predict an m x n x k matrix multiplication: its time, what binds it, where the warps' cycles went."""
     from gpusim import tables
     from gpusim.predict import Options, predict
-    from gpusim.workload import Gemm
 
-    try:
-        workload = Gemm(m, n, k, _dtype(dtype), batch, layout, sparsity, accumulate, order)
-    except ValueError as error:
-        _refuse(str(error))
+    workload = _workload(m, n, k, dtype, batch, layout, sparsity, accumulate, order)
     spec = _spec(arch, arch_path or (), overrides or ())
     result = predict(spec.arch, workload, Options(detail=detail, l2=l2, kernel=kernel))
     if output == "json":
@@ -257,6 +268,18 @@ def gemm(
     if explain:
         shown.append(tables.alternatives_table(result))
     _emit_tables(shown)
+
+
+def _workload(
+    m: int, n: int, k: int, dtype: str, batch: int, layout: str, sparsity: str, accumulate: str, order: str
+) -> Gemm:
+    """The multiplication that was asked for."""
+    from gpusim.workload import Gemm
+
+    try:
+        return Gemm(m, n, k, _dtype(dtype), batch, layout, sparsity, accumulate, order)
+    except ValueError as error:
+        _refuse(str(error))
 
 
 def _dtype(text: str) -> Dtype:
@@ -289,6 +312,53 @@ def _spec(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> Spe
         except ValueError:
             values[key_path] = text
     return with_overrides(spec, values) if values else spec
+
+
+# trace ------------------------------------------------------------------------------------------
+
+
+@app.command()
+def trace(
+    arch: ArchOption,
+    m: MOption,
+    n: NOption,
+    k: KOption,
+    out: Annotated[Path, typer.Option("-o", help="File to write.", metavar="TRACE.json")],
+    dtype: DtypeOption = "fp16",
+    batch: BatchOption = 1,
+    sparsity: SparsityOption = "dense",
+    layout: LayoutOption = "tn",
+    order: OrderOption = "row",
+    accumulate: AccumulateOption = "",
+    kernel: KernelOption = None,
+    detail: Annotated[Literal["sampled", "full"], typer.Option(help="How much is simulated.")] = "sampled",
+    l2: L2Option = "cold",
+    overrides: SetOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Events in the file, at most.")] = TRACE_EVENTS,
+    arch_path: ArchPathOption = None,
+) -> None:
+    """Write a timeline of one SM (its warps, pipes, ports) for ui.perfetto.dev or chrome://tracing."""
+    from gpusim.predict import Options, predict
+    from gpusim.sim.trace import Recorder
+    from gpusim.timeline import write_timeline
+
+    workload = _workload(m, n, k, dtype, batch, layout, sparsity, accumulate, order)
+    spec = _spec(arch, arch_path or (), overrides or ())
+    if out.exists() and not out.is_file():
+        _refuse(f"-o {out}: is there and is no file")
+    if not out.parent.is_dir():
+        _refuse(f"-o {out}: no folder {out.parent}")
+    recorder = Recorder(limit)
+    result = predict(spec.arch, workload, Options(detail=detail, l2=l2, kernel=kernel), recorder)
+    try:
+        write_timeline(out, result, recorder)
+    except OSError as error:
+        _refuse(f"-o {out}: {error.strerror or error}")
+    print(f"{out}: {recorder.kept} events; open it at ui.perfetto.dev", file=sys.stderr)
+    if recorder.skipped_cycles:
+        print(f"not played: {recorder.skipped_cycles} of {result.cycles} cycles, which repeat others", file=sys.stderr)
+    if recorder.dropped:
+        print(f"dropped: {recorder.dropped} later events; --limit {limit} sets how many are kept", file=sys.stderr)
 
 
 # run --------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ scales with the square of its voltage; DRAM energy does not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ from gpusim.arch import GpuArch
 from gpusim.plan import Plan
 from gpusim.workload import Gemm
 
-TOLERANCE_MHZ = 5.0
-MAX_ROUNDS = 6
+TOLERANCE_FRACTION = 0.01
+"""How close to the board limit a sustained clock has to draw."""
+MAX_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,37 +59,32 @@ class Sustained:
 def sustained_clock(arch: GpuArch, used: Energy, time_at: Callable[[float], float]) -> Sustained:
     """Highest clock within the board limit.
 
+    Power rises with the clock about like a power law, so each next guess comes from the two ends of the
+    bracket on logarithmic scales; the bracket always holds the answer.
+
     Args:
         used: energy of one execution.
         time_at: duration at a clock [us]; called a few times, at most once per clock.
     """
-    low, high = arch.clock.min_mhz, arch.clock.max_mhz
     limit = arch.power.board_limit_w
-    drawn = power_w(arch, used, time_at(high), high)
-    if drawn <= limit:
-        return Sustained(high, drawn)
-    # Between two clocks the time is close to a/f + b: a secant on it needs few simulations.
-    clock = high
-    time_high = time_at(high)
-    core_cycles, fixed_us = time_high * high, 0.0
+    high = arch.clock.max_mhz
+    power_high = power_w(arch, used, time_at(high), high)
+    if power_high <= limit:
+        return Sustained(high, power_high)
+    low = arch.clock.min_mhz
+    power_low = power_w(arch, used, time_at(low), low)
+    if power_low >= limit:
+        return Sustained(low, power_low)
     for _ in range(MAX_ROUNDS):
-        solved = _solve(arch, used, low, high, core_cycles, fixed_us)
-        if abs(solved - clock) < TOLERANCE_MHZ or solved == high:
-            break
-        clock = solved
-        time_here = time_at(clock)
-        core_cycles = max(0.0, (time_here - time_high) / (1 / clock - 1 / high))
-        fixed_us = max(0.0, time_high - core_cycles / high)
-    return Sustained(clock, power_w(arch, used, time_at(clock), clock))
-
-
-def _solve(arch: GpuArch, used: Energy, low: float, high: float, core_cycles: float, fixed_us: float) -> float:
-    """Highest clock whose power meets the limit if time = core_cycles / clock + fixed_us."""
-    limit = arch.power.board_limit_w
-    for _ in range(30):
-        middle = (low + high) / 2
-        if power_w(arch, used, core_cycles / middle + fixed_us, middle) > limit:
-            high = middle
+        steepness = math.log(power_high / power_low) / math.log(high / low)
+        clock = float(round(low * (limit / power_low) ** (1 / steepness)))
+        # Far from the ends the power law is off; stay inside the bracket.
+        clock = min(max(clock, low + 1), high - 1)
+        drawn = power_w(arch, used, time_at(clock), clock)
+        if drawn > limit:
+            high, power_high = clock, drawn
         else:
-            low = middle
-    return float(round(low))
+            low, power_low = clock, drawn
+        if high - low <= 1 or abs(drawn - limit) <= TOLERANCE_FRACTION * limit:
+            return Sustained(clock, drawn)
+    return Sustained(low, power_low)

@@ -42,6 +42,9 @@ class UnsupportedError(ValueError):
 def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: Recorder | None = None) -> Result:
     """Predict one workload on one GPU.
 
+    Args:
+        recorder: hears the launches at the sustained clock once more; the result is the same without it.
+
     Raises:
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
@@ -69,7 +72,8 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
     else:
         sustained = sustained_clock(arch, used, time_at)
     if recorder is not None:
-        _ = simulate(arch, chosen.main, sustained.clock_mhz, options.detail, warm=warm, recorder=recorder)
+        for launch in chosen.launches:
+            _ = simulate(arch, launch, sustained.clock_mhz, options.detail, warm=warm, recorder=recorder)
     return _result(arch, gemm, options, ranked, sustained, time_at(sustained.clock_mhz), runs)
 
 

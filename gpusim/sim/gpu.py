@@ -46,7 +46,7 @@ def simulate(
         detail: ``sampled`` or ``full``.
         warm: operands are in L2 at the start as far as they fit (``full``; a sampled launch carries its
             hit fraction in ``launch.traffic``).
-        recorder: listens to the first SM.
+        recorder: listens to the first SM, and to what an extrapolation does play.
     """
     if detail == "full":
         return _simulate_full(arch, launch, clock_mhz, warm, recorder)
@@ -74,20 +74,18 @@ def _simulate_sampled(arch: GpuArch, launch: Launch, clock_mhz: float, recorder:
     sm = Sm(env, arch, launch, memory, next_cta)
     sm.on_crowd = crowd
     links = _links(sm, memory)
-    extrapolator = Extrapolator(sm, links, left) if recorder is None else None
-    if recorder is not None:
-        recorder.attach(sm, memory)
+    skipped = Extrapolator(sm, links, left).skipped
+    take = recorder.attach(sm, memory, common=False, skipped=skipped) if recorder is not None else None
     sm.start()
-    env.run()
-    skipped = extrapolator.skipped if extrapolator is not None else None
+    _ = env.run()
     ended = max(int(env.now), whole_cycles(memory.drained_at))
-    booked = list(sm.finished_ledger)
+    if take is not None:
+        take.finish(ended)
+    ended += skipped.cycles
+    booked = [a + b for a, b in zip(sm.finished_ledger, skipped.ledger, strict=True)]
     busy = [link.busy for link in links]
-    if skipped is not None:
-        ended += skipped.cycles
-        booked = [a + b for a, b in zip(booked, skipped.ledger, strict=True)]
-        if skipped.links:
-            busy = [cycles + more for cycles, (more, _) in zip(busy, skipped.links, strict=True)]
+    if skipped.links:
+        busy = [cycles + more for cycles, (more, _) in zip(busy, skipped.links, strict=True)]
     read = launch.ctas * launch.steps * launch.load_bytes_per_step
     return Outcome(
         cycles=ended,
@@ -112,14 +110,15 @@ def _simulate_full(arch: GpuArch, launch: Launch, clock_mhz: float, warm: bool, 
         memory = FullMemory(arch, launch, cache)
         memories.append(memory)
         sms.append(Sm(env, arch, launch, memory, next_cta))
-    if recorder is not None:
-        recorder.attach(sms[0], memories[0])
+    take = recorder.attach(sms[0], memories[0], common=True) if recorder is not None else None
     # Slots open round by round, as CTAs are dealt to SMs in turn.
     for slot in range(launch.occupancy.ctas):
         for sm in sms:
             sm.open_slot(slot)
-    env.run()
+    _ = env.run()
     ended = max(int(env.now), *(whole_cycles(memory.drained_at) for memory in memories))
+    if take is not None:
+        take.finish(ended)
     busiest = max(sms, key=lambda sm: sum(sm.finished_ledger))
     return Outcome(
         cycles=ended,

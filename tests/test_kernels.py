@@ -1,0 +1,196 @@
+"""The catalogue of library kernels: it loads, its kernels fit their SMs, and its names are the libraries'."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpusim.arch import GpuArch
+from gpusim.choose import candidates
+from gpusim.kernels import Kernel, load_kernels
+from gpusim.occupancy import DoesNotFitError, occupancy
+from gpusim.specfile import ARCH_PATH_VARIABLE, SpecError, list_archs, load_arch
+from gpusim.workload import Dtype, Gemm
+
+BOARDS = [entry.name for entry in list_archs()]
+CATALOGUES = sorted((Path(__file__).parent.parent / "arch_specs" / "kernels").glob("*.yaml"))
+
+
+def kernels_of(name: str) -> tuple[GpuArch, tuple[Kernel, ...]]:
+    arch = load_arch(name).arch
+    return arch, load_kernels(arch.kernel_catalogues)
+
+
+def refusal(arch: GpuArch, kernel: Kernel, dtype: Dtype) -> str:
+    """Why a kernel does not fit an SM; empty if it does."""
+    try:
+        occupancy(arch, kernel.threads, kernel.registers, kernel.shared_bytes(dtype.bits))
+    except DoesNotFitError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
+def test_every_catalogue_loads_and_names_the_source_of_each_family(path: Path) -> None:
+    kernels = load_kernels((path.stem,))
+    assert kernels
+    assert all(kernel.family.source for kernel in kernels)
+
+
+@pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
+def test_every_catalogue_is_used_by_a_board(path: Path) -> None:
+    assert any(path.stem in load_arch(name).arch.kernel_catalogues for name in BOARDS)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_family_multiplies_with_an_instruction_that_the_board_has(name: str) -> None:
+    arch, kernels = kernels_of(name)
+    assert {kernel.family.instruction for kernel in kernels} <= set(arch.instructions)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_kernel_fits_the_sm_or_is_left_out_for_a_stated_reason(name: str) -> None:
+    arch, kernels = kernels_of(name)
+    for kernel in kernels:
+        for dtype in kernel.family.inputs:
+            reason = refusal(arch, kernel, dtype)
+            gemm = Gemm(512, 1 if kernel.family.max_n else 512, 512, dtype)
+            offered = candidates(arch, gemm, (kernel,), warm=False, clock_mhz=arch.clock.boost_mhz)
+            assert bool(offered) == (not reason)
+            if reason:
+                assert re.search(r"\d+ .* a CTA, .* allows \d+$|one CTA needs more", reason)
+
+
+def test_only_the_deepest_rings_are_too_large_and_only_for_the_smaller_sm_of_ga10x() -> None:
+    too_large = {
+        (arch.compute_capability, kernel.tile_m, kernel.tile_n, kernel.tile_k, kernel.stages)
+        for arch, kernels in map(kernels_of, BOARDS)
+        for kernel in kernels
+        for dtype in kernel.family.inputs
+        if refusal(arch, kernel, dtype)
+    }
+    # 3 x (256 + 128) x 64 x 2 B = 144 KiB; a CTA on 8.6 may have 99
+    assert too_large == {("8.6", 256, 128, 64, 3), ("8.6", 128, 256, 64, 3)}
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_no_two_kernels_of_a_board_print_the_same_name(name: str) -> None:
+    _, kernels = kernels_of(name)
+    names = [kernel.printed_name("tn", dtype) for kernel in kernels for dtype in kernel.family.inputs]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_the_warps_of_a_kernel_share_its_tile_evenly(name: str) -> None:
+    for kernel in kernels_of(name)[1]:
+        for tile, warps in (
+            (kernel.tile_m, kernel.warps_m),
+            (kernel.tile_n, kernel.warps_n),
+            (kernel.tile_k, kernel.warps_k),
+        ):
+            assert tile % warps == 0, kernel
+        assert kernel.threads == 32 * kernel.warps_m * kernel.warps_n * kernel.warps_k
+
+
+# Names as nvprof and Nsight print them for cuBLAS and CUTLASS.
+PRINTED = [
+    ("V100-SXM2-16GB", Dtype.FP32, "tn", "volta_sgemm_128x64_tn"),
+    ("V100-SXM2-16GB", Dtype.FP32, "nn", "volta_sgemm_128x128_nn"),
+    ("T4", Dtype.FP32, "nt", "volta_sgemm_128x128_nt"),  # cuBLAS runs the Volta SIMT kernels on Turing
+    ("V100-SXM2-16GB", Dtype.FP16, "tn", "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_tn"),
+    ("V100-SXM2-16GB", Dtype.FP16, "nn", "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_nn"),
+    ("T4", Dtype.FP16, "tn", "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn"),
+    ("A100-SXM4-80GB", Dtype.FP32, "tn", "ampere_sgemm_128x64_tn"),
+    ("A100-SXM4-80GB", Dtype.FP16, "tn", "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"),
+    ("RTX-3090", Dtype.BF16, "nn", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_nn"),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "layout", "printed"), PRINTED)
+def test_kernels_print_the_names_that_profilers_do(name: str, dtype: Dtype, layout: str, printed: str) -> None:
+    _, kernels = kernels_of(name)
+    names = {kernel.printed_name(layout, dtype) for kernel in kernels if dtype in kernel.family.inputs}
+    assert printed in names
+
+
+def test_shared_memory_holds_all_stages_of_both_operand_tiles() -> None:
+    _, kernels = kernels_of("A100-SXM4-80GB")
+    printed = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"
+    kernel = next(kernel for kernel in kernels if kernel.printed_name("tn", Dtype.FP16) == printed)
+    assert kernel.shared_bytes(16) == 81920  # 5 x (128 + 128) x 32 x 2 B
+    vector = next(kernel for kernel in kernels if kernel.family.staging == "direct")
+    assert vector.shared_bytes(16) == 0  # operands go straight to registers
+
+
+FAMILY = """\
+families:
+  - name: "mine_{tile_m}x{tile_n}_{layout}"
+    source: "a test"
+    instruction: ffma
+    inputs: [fp32]
+    staging: async
+    load_bytes: 16
+    setup_instructions: 0
+    step_instructions: 0
+    pipelined: true
+    stores_result: true
+    split_k: []
+    raster_width: 0
+    kernels:
+      - {tile: [64, 64, 8], warps: [2, 2, 1], stages: 2, registers: 64}
+      - {tile: [32, 32, 8], warps: [1, 1, 1], stages: 2, registers: 64}
+"""
+
+
+def written(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> Path:
+    """A catalogue in a folder of the user's own."""
+    path = folder / "kernels" / f"{name}.yaml"
+    path.parent.mkdir()
+    path.write_text(text)
+    monkeypatch.setenv(ARCH_PATH_VARIABLE, str(folder))
+    return path
+
+
+def test_a_catalogue_of_ones_own_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, monkeypatch, "good_catalogue", FAMILY)
+    names = [kernel.printed_name("nt", Dtype.FP32) for kernel in load_kernels(("good_catalogue",))]
+    assert names == ["mine_64x64_nt", "mine_32x32_nt"]
+
+
+# A right text of FAMILY, a wrong one in its place, and what the one line says: line, key path, problem.
+MALFORMED = [
+    ("tile: [32, 32, 8]", "tile: [32, 0, 8]", "16: families.0.kernels.1.tile.1: Input should be greater than 0"),
+    ("warps: [1, 1, 1]", "warps: [1, 1]", "16: families.0.kernels.1.warps.2: Field required"),
+    (
+        "stages: 2, registers: 64}\n      -",
+        "registers: 64}\n      -",
+        "15: families.0.kernels.0.stages: Field required",
+    ),
+    ("inputs: [fp32]", "inputs: [fp33]", "5: families.0.inputs.0: Input should be 'fp64'"),
+    ("staging: async", "staging: psychic", "6: families.0.staging: Input should be 'registers', 'async' or 'direct'"),
+    ("load_bytes: 16", "load_bytes: many", "7: families.0.load_bytes: Input should be a valid integer"),
+    ("pipelined: true", "pipelined: true\n    colour: red", "11: families.0.colour: Extra inputs are not permitted"),
+    ("    load_bytes: 16\n", "    load_bytes: 16\n    load_bytes: 8\n", "8: families.0.load_bytes: also set in line 7"),
+    ("    split_k: []", "\tsplit_k: []", "12: not YAML: found character '\\t' that cannot start any token"),
+    (FAMILY, "", "1: Input should be a valid dictionary"),
+    # 64 rows over 3 warps: each would have 21.33
+    ("warps: [2, 2, 1]", "warps: [3, 2, 1]", "15: families.0.kernels.0.warps"),
+    ("{layout}", "{colour}", "2: families.0.name"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "complaint"), MALFORMED, ids=[row[2][:40] for row in MALFORMED])
+def test_a_malformed_catalogue_is_one_line_with_its_place(
+    right: str, wrong: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert right in FAMILY
+    path = written(tmp_path, monkeypatch, "malformed_catalogue", FAMILY.replace(right, wrong))
+    with pytest.raises(SpecError) as error:
+        load_kernels(("malformed_catalogue",))
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith(f"{path}:{complaint}")
+
+
+def test_a_catalogue_that_does_not_exist_is_named_with_the_file_it_would_be() -> None:
+    with pytest.raises(SpecError, match=r"no catalogue 'nowhere'; expected a file like .*nowhere\.yaml"):
+        load_kernels(("nowhere",))
