@@ -64,6 +64,9 @@ OrderOption = Annotated[Literal["row", "column"], typer.Option(help="Which way C
 AccumulateOption = Annotated[str, typer.Option(help="Accumulator type; the data type's usual one if empty.")]
 KernelOption = Annotated[str | None, typer.Option(help="Pin a kernel by its printed name.")]
 L2Option = Annotated[Literal["cold", "warm"], typer.Option(help="L2 at the start.")]
+LoadOption = Annotated[
+    Literal["sustained", "burst"], typer.Option(help="Repeated until the power limit acts, or over before.")
+]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Replace a value of the spec.", metavar="KEY.PATH=VALUE")
 ]
@@ -247,6 +250,7 @@ def gemm(
     kernel: KernelOption = None,
     detail: DetailOption = "sampled",
     l2: L2Option = "cold",
+    load: LoadOption = "sustained",
     overrides: SetOption = None,
     explain: Annotated[bool, typer.Option("--explain", help="List the kernels that were ranked.")] = False,
     arch_path: ArchPathOption = None,
@@ -258,7 +262,7 @@ def gemm(
 
     workload = _workload(m, n, k, dtype, batch, layout, sparsity, accumulate, order)
     spec = _spec(arch, arch_path or (), overrides or ())
-    result = predict(spec.arch, workload, Options(detail=detail, l2=l2, kernel=kernel))
+    result = predict(spec.arch, workload, Options(detail, l2, kernel, load))
     if output == "json":
         _emit_json(result.as_dict())
         return
@@ -333,6 +337,7 @@ def trace(
     kernel: KernelOption = None,
     detail: Annotated[Literal["sampled", "full"], typer.Option(help="How much is simulated.")] = "sampled",
     l2: L2Option = "cold",
+    load: LoadOption = "sustained",
     overrides: SetOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Events in the file, at most.")] = TRACE_EVENTS,
     arch_path: ArchPathOption = None,
@@ -349,16 +354,17 @@ def trace(
     if not out.parent.is_dir():
         _refuse(f"-o {out}: no folder {out.parent}")
     recorder = Recorder(limit)
-    result = predict(spec.arch, workload, Options(detail=detail, l2=l2, kernel=kernel), recorder)
+    result = predict(spec.arch, workload, Options(detail, l2, kernel, load), recorder)
     try:
         write_timeline(out, result, recorder)
     except OSError as error:
         _refuse(f"-o {out}: {error.strerror or error}")
-    print(f"{out}: {recorder.kept} events; open it at ui.perfetto.dev", file=sys.stderr)
-    if recorder.skipped_cycles:
-        print(f"not played: {recorder.skipped_cycles} of {result.cycles} cycles, which repeat others", file=sys.stderr)
     if recorder.dropped:
-        print(f"dropped: {recorder.dropped} later events; --limit {limit} sets how many are kept", file=sys.stderr)
+        print(f"gpusim: dropped {recorder.dropped} later events; --limit {limit} sets how many stay", file=sys.stderr)
+    told = [f"wrote {out}: {recorder.kept} events; open it at ui.perfetto.dev"]
+    if recorder.skipped_cycles:
+        told.append(f"{recorder.skipped_cycles} of {result.cycles} cycles repeat others and were not played")
+    _emit(lambda: print("\n".join(told)))
 
 
 # run --------------------------------------------------------------------------------------------

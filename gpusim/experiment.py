@@ -184,6 +184,7 @@ class ExperimentFile(_Part):
     sparsity: Sparsities = ("dense",)
     detail: Details = ("sampled",)
     l2: L2States = ("cold",)
+    load: Literal["sustained", "burst"] = "sustained"
     measured: tuple[Overlay, ...] = ()
     plots: tuple[PlotEntry, ...] = ()
     tables: Annotated[tuple[TableKind, ...], BeforeValidator(_as_list)] = ("results",)
@@ -260,7 +261,7 @@ class Experiment:
         for (batch, m, n, k), dtype, sparsity, layout, detail, l2, (gpu, spec) in axes:
             gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, content.accumulate, content.order)
             group = entry.group or ("square" if entry.square else "")
-            case = Case(spec.arch, gemm, Options(detail=detail, l2=l2, kernel=entry.kernel))
+            case = Case(spec.arch, gemm, Options(detail, l2, entry.kernel, content.load))
             yield ExperimentCase(index, group, entry.label, gpu, case)
 
     def measured_points(self) -> tuple[MeasuredPoint, ...]:

@@ -55,6 +55,12 @@ The GPU's own share (graph gap, launch rate) is part of its spec. Where a run's 
 better, time it with a profiler or a graph instead.
 """
 
+STREAM_LIBRARY_INTERVAL_US = 8.0
+"""Shortest interval between asynchronous calls of a library into a stream [us].
+
+Such runs show 2.5 to 8 us, from a bare launch (which a spec has) to a call that also chooses its kernel.
+"""
+
 
 class MeasuredError(ValueError):
     """A measured CSV breaks the schema; the text is one line ``file:line: column: problem; remedy``."""
@@ -91,6 +97,11 @@ class MeasuredRow:
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
 
+    @property
+    def load(self) -> str:
+        """Whether the run lasted long enough for the power limit: graphs are replayed a few times only."""
+        return "burst" if self.method == "graph" else "sustained"
+
     def gemm(self) -> Gemm | None:
         """The matrix multiplication of this row; None where the operator is another.
 
@@ -124,7 +135,7 @@ def observed_time_us(kernel_time_us: float, method: str, arch: GpuArch) -> float
         case "graph":
             return back_to_back_us
         case "stream":
-            return max(back_to_back_us, arch.launch.stream_interval_us)
+            return max(back_to_back_us, arch.launch.stream_interval_us, STREAM_LIBRARY_INTERVAL_US)
         case "event" | "host":
             return back_to_back_us + METHOD_OVERHEAD_US[method]
     raise MeasuredError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")

@@ -50,11 +50,12 @@ def occupancy(arch: GpuArch, threads: int, registers_per_thread: int, shared_byt
     allocated = shared.reserved_bytes_per_cta + (
         ceil_div(shared_bytes, shared.allocation_unit_bytes) * shared.allocation_unit_bytes
     )
+    # Where several run out together, the first here is named: no kernel can change the first two.
     limits = {
-        "registers": warps_by_registers // warps,
-        "shared_memory": shared.capacity_bytes // allocated if allocated else sm.max_ctas,
         "warps": sm.max_warps // warps,
         "cta_slots": sm.max_ctas,
+        "registers": warps_by_registers // warps,
+        "shared_memory": shared.capacity_bytes // allocated if allocated else sm.max_ctas,
     }
     limiter = min(limits, key=lambda name: limits[name])
     if limits[limiter] < 1:

@@ -243,8 +243,9 @@ def plan(
     width_b = _access_bytes(shape.b_contiguous, shape.element_bits, family.load_bytes)
     lanes = arch.sm.warp_size
     loads = (a_bytes / width_a + b_bytes / width_b) / lanes
-    # A shared-memory or L1 access moves whole 4-byte banks.
-    port_bytes = a_bytes * max(1.0, 4 / width_a) + b_bytes * max(1.0, 4 / width_b)
+    # A warp's access takes at least one cycle of the port, however narrow.
+    port_rate = arch.shared_memory.bandwidth_bytes_per_cycle
+    port_bytes = a_bytes * max(1.0, port_rate / (lanes * width_a)) + b_bytes * max(1.0, port_rate / (lanes * width_b))
     warp_m, warp_n = kernel.tile_m / kernel.warps_m, kernel.tile_n / kernel.warps_n
     warp_k = kernel.tile_k / kernel.warps_k
     multiplies, slices = _multiplies(instruction, warp_m, warp_n, warp_k)

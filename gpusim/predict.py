@@ -170,6 +170,7 @@ def _result(
         sparsity=gemm.sparsity,
         layout=gemm.layout,
         l2=options.l2,
+        load=options.load,
         time_us=kernel_time_us + gap,
         kernel_time_us=kernel_time_us,
         launch_overhead_us=gap,

@@ -65,6 +65,8 @@ class Result:
     layout: str
     l2: str
     """``cold`` or ``warm`` at the start."""
+    load: str
+    """``sustained``, where the power limit has its say, or ``burst``, over before it acts."""
     time_us: float
     """Kernel time plus launch overhead: the interval between back-to-back launches from a CUDA graph."""
     kernel_time_us: float

@@ -168,7 +168,7 @@ def _about(result: Result, recorder: Recorder, processes: list[_Process]) -> dic
         }
         for process in processes
     ]
-    asked = ("batch", "m", "n", "k", "dtype", "sparsity", "layout", "l2", "detail")
+    asked = ("batch", "m", "n", "k", "dtype", "sparsity", "layout", "l2", "load", "detail")
     return {
         "program": f"gpusim {gpusim.__version__}",
         "arch": result.arch,

@@ -195,7 +195,7 @@ def _cases(
         elif gemm is None:
             reasons[index] = f"operator '{row.op}' is not predicted"
         else:
-            cases[index] = Case(archs[row.gpu], gemm, Options(detail=detail, l2=row.l2))
+            cases[index] = Case(archs[row.gpu], gemm, Options(detail=detail, l2=row.l2, load=row.load))
     return cases, reasons
 
 

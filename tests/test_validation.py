@@ -47,7 +47,8 @@ def line(shape: tuple[int, int, int], time_us: float, **other: str) -> str:
 def predicted_us(shape: tuple[int, int, int], method: str = "graph", kernel: str | None = None) -> float:
     """What the program itself says that the T4 takes, as a method reads it."""
     arch = load_arch("t4").arch
-    result = predict(arch, Gemm(*shape, Dtype.FP16), Options(l2="warm", kernel=kernel))
+    load = "burst" if method == "graph" else "sustained"
+    result = predict(arch, Gemm(*shape, Dtype.FP16), Options(l2="warm", kernel=kernel, load=load))
     return observed_time_us(result.kernel_time_us, method, arch)
 
 

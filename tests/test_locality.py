@@ -1,0 +1,196 @@
+"""Which loads hit L2: limits, conservation, and a cache that is played instead of solved."""
+
+import math
+import random
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim.locality import Traffic, survival_fraction, traffic
+
+BYTES = st.floats(min_value=1.0, max_value=1e12)
+
+
+def test_a_footprint_up_to_the_capacity_survives_whole() -> None:
+    assert survival_fraction(0.0, 1.0) == 1.0
+    assert survival_fraction(1.0, 1.0) == 1.0
+    assert survival_fraction(math.nextafter(1.0, 2.0), 1.0) < 1.0
+
+
+def test_of_a_footprint_far_beyond_the_capacity_nothing_survives() -> None:
+    assert survival_fraction(1e3, 1.0) < 1e-300  # h = exp(-(1 - h) 1000), about exp(-1000)
+
+
+@pytest.mark.parametrize(
+    ("footprint", "survives"),
+    [
+        (2.0, 0.2032),  # exp(-0.7968 x 2) = 0.2032
+        (3.0, 0.0595),  # exp(-0.9405 x 3) = 0.0595
+        (5.0, 0.00698),  # exp(-0.99302 x 5) = 0.00698
+    ],
+)
+def test_the_share_that_survives_solves_its_equation(footprint: float, survives: float) -> None:
+    assert survival_fraction(footprint, 1.0) == pytest.approx(survives, rel=2e-3)  # three digits are written
+
+
+@settings(derandomize=True)
+@given(BYTES, BYTES, st.floats(min_value=1.0, max_value=10.0))
+def test_more_traffic_or_less_capacity_never_lets_more_survive(used: float, capacity: float, factor: float) -> None:
+    survives = survival_fraction(used, capacity)
+    assert 0.0 <= survives <= 1.0
+    assert survival_fraction(used * factor, capacity) <= survives
+    assert survival_fraction(used, capacity / factor) <= survives
+
+
+def played_hit_fraction(footprint: int, capacity: int) -> float:
+    """Hits of a cyclic read over a cache that replaces lines at random, after it has settled."""
+    rng = random.Random(1)
+    held: dict[int, int] = {}
+    slots: list[int] = []
+    hits = 0
+    settling, measured = 10, 20  # turns
+    for turn in range(settling + measured):
+        for line in range(footprint):
+            if line in held:
+                hits += turn >= settling
+                continue
+            if len(slots) < capacity:
+                held[line] = len(slots)
+                slots.append(line)
+                continue
+            slot = rng.randrange(capacity)
+            del held[slots[slot]]
+            held[line] = slot
+            slots[slot] = line
+    return hits / (measured * footprint)
+
+
+@pytest.mark.parametrize("ratio", [1.25, 1.5, 2.0, 3.0])
+def test_the_share_that_survives_is_that_of_a_played_random_cache(ratio: float) -> None:
+    # 20 turns of at least 625 lines: a fraction h is known to about sqrt(h / 12500) < 0.01
+    assert played_hit_fraction(round(500 * ratio), 500) == pytest.approx(survival_fraction(ratio, 1.0), abs=0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Arguments of :func:`traffic` that a test may draw."""
+
+    panels_x: int
+    panels_y: int
+    batch: int
+    splits: int
+    panel_x_bytes: float
+    panel_y_bytes: float
+    result_bytes: float
+    concurrent_ctas: int
+    raster_width: int
+
+    @property
+    def compulsory_bytes(self) -> float:
+        """Every operand once."""
+        return self.batch * (self.panels_x * self.panel_x_bytes + self.panels_y * self.panel_y_bytes)
+
+    @property
+    def asked_bytes(self) -> float:
+        """What all CTAs together load."""
+        return self.batch * self.panels_x * self.panels_y * (self.panel_x_bytes + self.panel_y_bytes)
+
+    def traffic(self, capacity_bytes: float, *, warm: bool) -> Traffic:
+        return traffic(
+            panels_x=self.panels_x,
+            panels_y=self.panels_y,
+            batch=self.batch,
+            splits=self.splits,
+            panel_x_bytes=self.panel_x_bytes,
+            panel_y_bytes=self.panel_y_bytes,
+            result_bytes=self.result_bytes,
+            concurrent_ctas=self.concurrent_ctas,
+            raster_width=self.raster_width,
+            l2_capacity_bytes=capacity_bytes,
+            warm=warm,
+        )
+
+
+PANEL_BYTES = st.floats(min_value=64.0, max_value=1e8)
+GRIDS = st.builds(
+    Grid,
+    panels_x=st.integers(min_value=1, max_value=300),
+    panels_y=st.integers(min_value=1, max_value=300),
+    batch=st.integers(min_value=1, max_value=64),
+    splits=st.integers(min_value=1, max_value=16),
+    panel_x_bytes=PANEL_BYTES,
+    panel_y_bytes=PANEL_BYTES,
+    result_bytes=st.floats(min_value=0.0, max_value=1e10),
+    concurrent_ctas=st.integers(min_value=1, max_value=3456),
+    raster_width=st.integers(min_value=1, max_value=300),
+)
+CAPACITY_BYTES = st.floats(min_value=1e5, max_value=1e8)
+ROUNDING = 1e-9  # relative; the sums are taken in another order
+
+
+@settings(derandomize=True)
+@given(GRIDS, CAPACITY_BYTES)
+def test_dram_reads_lie_between_every_operand_once_and_all_that_ctas_ask_for(grid: Grid, capacity: float) -> None:
+    moved = grid.traffic(capacity, warm=False)
+    assert moved.l2_read_bytes == pytest.approx(grid.asked_bytes, rel=ROUNDING)
+    assert grid.compulsory_bytes * (1 - ROUNDING) <= moved.dram_read_bytes <= moved.l2_read_bytes * (1 + ROUNDING)
+    assert moved.dram_write_bytes == grid.result_bytes
+    assert 0.0 < moved.miss_fraction <= 1.0
+    assert moved.missing_steps_fraction == 1.0  # cold: each operand's first reader misses
+
+
+@settings(derandomize=True)
+@given(GRIDS, CAPACITY_BYTES)
+def test_a_warm_l2_never_costs_traffic(grid: Grid, capacity: float) -> None:
+    cold, warm = grid.traffic(capacity, warm=False), grid.traffic(capacity, warm=True)
+    assert 0.0 <= warm.dram_read_bytes <= cold.dram_read_bytes
+    assert 0.0 <= warm.dram_write_bytes <= cold.dram_write_bytes
+    assert 0.0 <= warm.missing_steps_fraction <= 1.0
+
+
+@settings(derandomize=True)
+@given(GRIDS, CAPACITY_BYTES, st.floats(min_value=1.0, max_value=20.0), st.booleans())
+def test_a_larger_l2_never_reads_more_from_dram(grid: Grid, capacity: float, factor: float, warm: bool) -> None:
+    small, large = grid.traffic(capacity, warm=warm), grid.traffic(factor * capacity, warm=warm)
+    assert large.dram_read_bytes <= small.dram_read_bytes * (1 + ROUNDING)
+
+
+@settings(derandomize=True)
+@given(GRIDS)
+def test_a_problem_that_fits_l2_is_read_once_when_cold_and_not_at_all_when_warm(grid: Grid) -> None:
+    capacity = grid.compulsory_bytes + grid.result_bytes
+    cold, warm = grid.traffic(capacity, warm=False), grid.traffic(capacity, warm=True)
+    assert cold.dram_read_bytes == pytest.approx(grid.compulsory_bytes, rel=ROUNDING)
+    assert warm.dram_read_bytes == pytest.approx(0.0, abs=ROUNDING * grid.compulsory_bytes)
+    assert (warm.dram_write_bytes, warm.missing_steps_fraction) == (0.0, 0.0)
+
+
+def test_a_panel_is_read_again_by_every_wave_that_finds_it_evicted() -> None:
+    # 4 x 64 tiles, 16 at a time: a wave takes 4 x panels and 4 y panels. L2 holds next to nothing, so each of
+    # the 16 waves reads all 4 x panels: 16 x 4 x 100; each y panel serves one wave: 64 x 10.
+    grid = Grid(4, 64, 1, 1, 100.0, 10.0, 0.0, 16, 4)
+    assert grid.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(16 * 4 * 100 + 64 * 10)
+
+
+def test_a_stripe_reads_all_y_panels_that_the_last_one_evicted() -> None:
+    # 8 x 4 tiles in two stripes of 4 x panels, 16 CTAs: each stripe is one wave. 8 x panels once, and the 4 y
+    # panels for each of the two stripes.
+    grid = Grid(8, 4, 1, 1, 100.0, 10.0, 0.0, 16, 4)
+    assert grid.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(8 * 100 + 2 * 4 * 10)
+
+
+def test_splits_of_a_tile_take_slots_from_the_wave() -> None:
+    # 16 slots hold 16 tiles whole, or 4 tiles in 4 splits: then a wave is one row, and x panels are read 16 times
+    whole = Grid(4, 16, 1, 1, 100.0, 10.0, 0.0, 16, 4).traffic(1.0, warm=False)
+    split = Grid(4, 16, 1, 4, 100.0, 10.0, 0.0, 16, 4).traffic(1.0, warm=False)
+    assert whole.dram_read_bytes == pytest.approx(4 * 4 * 100 + 16 * 10)
+    assert split.dram_read_bytes == pytest.approx(16 * 4 * 100 + 16 * 10)
+
+
+def test_what_leaves_l2_is_dirty_in_the_share_in_which_it_was_written() -> None:
+    assert Traffic(400.0, 300.0, 100.0).dirty_fraction == 0.25  # 100 of 300 + 100
+    assert Traffic(400.0, 300.0, 100.0).miss_fraction == 0.75  # 300 of 400
+    assert Traffic(400.0, 0.0, 0.0).dirty_fraction == 0.0
+    assert Traffic(0.0, 0.0, 0.0).miss_fraction == 0.0

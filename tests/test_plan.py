@@ -1,0 +1,306 @@
+"""Plans: grids and steps by hand, and no byte, product or row of k lost on the way."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim.arch import GpuArch
+from gpusim.kernels import Kernel, load_kernels
+from gpusim.occupancy import DoesNotFitError
+from gpusim.plan import Plan, library_shape, plan
+from gpusim.predict import Options, predict
+from gpusim.program import Barrier, Exchange, Load, Op, Program, Repeat, Store
+from gpusim.specfile import load_arch
+from gpusim.workload import Dtype, Gemm
+
+V100 = load_arch("V100-SXM2-16GB").arch
+A100 = load_arch("A100-SXM4-80GB").arch
+VOLTA_SGEMM = "volta_sgemm_128x64_tn"
+VOLTA_HGEMM = "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_tn"
+AMPERE_HGEMM = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"
+ROUNDING = 1e-9  # relative; sums of averages
+
+
+def kernel(arch: GpuArch, name: str) -> Kernel:
+    dtypes = (Dtype.FP16, Dtype.FP32)
+    return next(
+        one
+        for one in load_kernels(arch.kernel_catalogues)
+        if name in [one.printed_name("tn", dtype) for dtype in dtypes if dtype in one.family.inputs]
+    )
+
+
+def flat(program: Program) -> list[Op]:
+    """Operations of a program, those of its loop once."""
+    ops: list[Op] = []
+    for op in program:
+        ops += flat(op.body) if isinstance(op, Repeat) else [op]
+    return ops
+
+
+# By hand
+
+
+def test_a_row_major_product_runs_as_its_transpose() -> None:
+    shape = library_shape(Gemm(300, 500, 100, Dtype.FP32, order="row"))
+    assert (shape.m, shape.n, shape.k) == (500, 300, 100)
+    shape = library_shape(Gemm(300, 500, 100, Dtype.FP32, order="column"))
+    assert (shape.m, shape.n, shape.k) == (300, 500, 100)
+
+
+def test_grid_and_steps_cover_the_product_with_whole_tiles() -> None:
+    # column-major m = 500, n = 300 on 128 x 64 tiles: 4 x 5; 100 of k in steps of 8: 13
+    planned = plan(V100, Gemm(300, 500, 100, Dtype.FP32), kernel(V100, VOLTA_SGEMM))
+    assert planned.main.grid == (4, 5, 1)
+    assert planned.main.ctas == 20
+    assert planned.main.steps == 13
+
+
+@pytest.mark.parametrize(
+    ("split_k", "steps"),
+    # 4096 / 32 = 128 steps in all
+    [(1, 128), (2, 64), (3, 43), (5, 26), (64, 2)],
+)
+def test_splits_share_the_steps_and_multiply_the_grid(split_k: int, steps: int) -> None:
+    planned = plan(V100, Gemm(256, 256, 4096, Dtype.FP16), kernel(V100, VOLTA_HGEMM), split_k, "reduce")
+    assert planned.main.grid == (2, 2, split_k)
+    assert planned.main.steps == steps
+
+
+def test_a_batch_is_a_third_dimension_of_the_grid() -> None:
+    planned = plan(V100, Gemm(256, 256, 64, Dtype.FP16, batch=7), kernel(V100, VOLTA_HGEMM))
+    assert planned.main.grid == (2, 2, 7)
+    assert planned.main.ctas == 28
+
+
+def test_a_step_of_one_cta_by_hand() -> None:
+    launch = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM)).main
+    assert launch.load_bytes_per_step == (128 + 128) * 32 * 2
+    # 4 warps of 64 x 64 x 32, instructions of 16 x 16 x 4: 4 x 4 x 8 in 8 slices of k
+    assert (launch.warps, launch.multiply_per_step, launch.slices) == (4, 128, 8)
+    assert launch.operand_bytes_per_step == (64 + 64) * 32 * 2  # a warp reads its rows and columns
+    assert launch.shared_write_bytes_per_step == (128 + 128) * 32 * 2
+    assert launch.store_bytes == 128 * 128 * 2
+    # 64 x 64 tiles of 128 x 128 on 80 SMs with 2 CTAs each (232 registers: 2 warps a sub-partition)
+    assert launch.occupancy.ctas == 2
+    assert launch.waves(V100) == 64 / 160
+    assert launch.ctas_on_busiest_sm(V100) == 1
+
+
+def test_a_thread_of_a_cuda_core_tile_reads_the_rows_and_columns_of_its_square() -> None:
+    # 128 x 64 by 2 x 2 warps: 64 x 32 a warp, 64 results a thread: 8 + 8 operands of 4 B for 32 lanes and 8 of k
+    launch = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP32), kernel(V100, VOLTA_SGEMM)).main
+    assert launch.operand_bytes_per_step == pytest.approx((8 + 8) * 4 * 32 * 8)
+    assert launch.multiply_per_step == 64 * 8
+
+
+def test_volta_stages_one_step_ahead_and_ampere_all_stages_but_one() -> None:
+    volta = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM)).main
+    ampere = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
+    assert (volta.stages_ahead, ampere.stages_ahead) == (1, 5 - 1)
+    assert not any(op.fill_shared for op in flat(volta.program) if isinstance(op, Load))
+    assert all(op.fill_shared for op in flat(ampere.program) if isinstance(op, Load))
+    # the ring is filled before the loop, and each turn asks for one step more
+    loads = [op.ahead for op in ampere.program if isinstance(op, Load)]
+    assert loads == [0, 1, 2, 3]
+
+
+def test_the_main_loop_turns_at_its_barrier() -> None:
+    program = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main.program
+    loop = next(op for op in program if isinstance(op, Repeat))
+    assert [op.ends_step for op in loop.body if isinstance(op, Barrier)] == [True]
+    assert isinstance(program[-1], Store)
+
+
+def test_the_reduction_reads_every_split_and_writes_the_result_once() -> None:
+    gemm = Gemm(256, 512, 4096, Dtype.FP16)
+    main, reduction = plan(V100, gemm, kernel(V100, VOLTA_HGEMM), 4, "reduce").launches
+    assert main.ctas * main.store_bytes == 4 * 256 * 512 * 4  # partial sums in FP32
+    assert reduction.steps == 4
+    assert reduction.ctas * reduction.steps * reduction.load_bytes_per_step == 4 * 256 * 512 * 4
+    assert reduction.ctas * reduction.store_bytes == 256 * 512 * 2
+    assert not any(isinstance(op, Exchange) for op in flat(main.program))
+
+
+def test_splitting_inside_the_kernel_passes_partial_sums_down_a_chain() -> None:
+    gemm = Gemm(256, 512, 4096, Dtype.FP32)
+    planned = plan(V100, gemm, kernel(V100, VOLTA_SGEMM), 4, "in_kernel")
+    assert len(planned.launches) == 1
+    launch = planned.main
+    assert [op.times for op in flat(launch.program) if isinstance(op, Exchange)] == [3]
+    assert launch.exchange_bytes_per_cta == 128 * 64 * 4
+    assert launch.ctas * launch.store_bytes == 256 * 512 * 4  # one of the four writes C
+
+
+@pytest.mark.parametrize(
+    ("k", "over"),
+    [
+        # FP16 rows of k: 2 B x k; the widest power of two that divides it is the rows' alignment. A tile's run of
+        # 32 of k (64 B) touches (32 - alignment) bytes more on average.
+        (1024, 0),  # 2048 B rows: whole sectors
+        (1008, 0),  # 2016 B = 63 x 32
+        (1000, 16 / 64),  # 2000 B = 125 x 16
+        (1004, 24 / 64),  # 2008 B = 251 x 8
+        (1002, 28 / 64),
+        (1001, 30 / 64),
+    ],
+)
+def test_rows_that_start_inside_a_sector_fetch_it_whole(k: int, over: float) -> None:
+    launch = plan(V100, Gemm(1024, 1024, k, Dtype.FP16), kernel(V100, VOLTA_HGEMM)).main
+    asked = (128 + 128) * k * 2
+    assert launch.steps * launch.load_bytes_per_step == pytest.approx(asked * (1 + over))
+    assert launch.traffic.l2_read_bytes == pytest.approx(64 * asked)
+
+
+@pytest.mark.parametrize(
+    ("layout", "m", "n", "k", "over_a", "over_b"),
+    [
+        # BLAS terms, column-major C: A runs along k when transposed, else along m; B along k when not, else along n.
+        ("tn", 1024, 1024, 1000, 16 / 64, 16 / 64),  # both along k: runs of 32 x 2 B
+        ("nn", 1024, 1024, 1000, 0, 16 / 64),
+        ("nt", 1024, 1000, 1024, 0, 16 / 256),  # B along n: runs of 128 x 2 B
+        ("nt", 1000, 1024, 1024, 16 / 256, 0),
+        ("tt", 1024, 1000, 1024, 0, 16 / 256),
+    ],
+)
+def test_the_layout_says_which_dimension_has_to_be_aligned(
+    layout: str, m: int, n: int, k: int, over_a: float, over_b: float
+) -> None:
+    gemm = Gemm(m, n, k, Dtype.FP16, layout=layout, order="column")
+    launch = plan(V100, gemm, kernel(V100, VOLTA_HGEMM)).main
+    asked_a, asked_b = 8 * m * k * 2, 8 * n * k * 2  # 8 tiles along the other dimension need each operand
+    fetched = launch.ctas * launch.steps * launch.load_bytes_per_step
+    assert fetched == pytest.approx(asked_a * (1 + over_a) + asked_b * (1 + over_b))
+
+
+def test_odd_rows_are_loaded_in_narrow_pieces_that_waste_the_port() -> None:
+    aligned = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
+    odd = plan(A100, Gemm(1024, 1024, 1023, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
+    assert aligned.load_port_bytes_per_step == aligned.load_bytes_per_step
+    assert odd.load_port_bytes_per_step == pytest.approx(2 * odd.load_bytes_per_step)  # 2 B in banks of 4
+    assert odd.stages_ahead == 1  # cp.async moves 4, 8 or 16 B (PTX ISA); narrower ones pass registers
+
+
+# Laws
+
+SIZES = st.integers(min_value=1, max_value=5000)
+NAMES = st.sampled_from(["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090"])
+DTYPES = st.sampled_from([Dtype.FP32, Dtype.FP16])
+LAYOUTS = st.sampled_from(["nn", "nt", "tn", "tt"])
+
+
+def drawn_plan(data: st.DataObject, name: str, gemm: Gemm) -> Plan | None:
+    """A plan of a workload on some kernel and split; None if that kernel does not fit."""
+    arch = load_arch(name).arch
+    fitting = [one for one in load_kernels(arch.kernel_catalogues) if gemm.dtype in one.family.inputs]
+    chosen = data.draw(st.sampled_from(fitting))
+    modes: list[tuple[int, str]] = [(1, "in_kernel")]
+    modes += [(split, mode) for split in (2, 3, 5, 8) for mode in chosen.family.split_k]
+    split_k, mode = data.draw(st.sampled_from(modes))
+    try:
+        return plan(arch, gemm, chosen, split_k, mode)
+    except DoesNotFitError:
+        return None
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.data(), NAMES, DTYPES, SIZES, SIZES, SIZES, st.integers(min_value=1, max_value=8))
+def test_ctas_cover_every_result_and_every_row_of_k(
+    data: st.DataObject, name: str, dtype: Dtype, m: int, n: int, k: int, batch: int
+) -> None:
+    gemm = Gemm(m, n, k, dtype, batch=batch)
+    planned = drawn_plan(data, name, gemm)
+    if planned is None:
+        return
+    launch, used, shape = planned.main, planned.kernel, library_shape(gemm)
+    tiles_m, tiles_n, depth = launch.grid
+    assert tiles_m * used.tile_m >= shape.m > (tiles_m - 1) * used.tile_m
+    assert tiles_n * used.tile_n >= shape.n > (tiles_n - 1) * used.tile_n
+    assert depth == batch * planned.split_k
+    assert launch.ctas == math.prod(launch.grid)
+    assert planned.split_k * launch.steps * used.tile_k >= shape.k
+    # no split has a step more than its share of them
+    assert (launch.steps - 1) * planned.split_k < -(-shape.k // used.tile_k)
+    assert launch.fma >= gemm.flops / 2
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.data(), NAMES, DTYPES, LAYOUTS, SIZES, SIZES, SIZES, st.integers(min_value=1, max_value=8))
+def test_loads_of_all_ctas_are_the_bytes_asked_from_l2_when_rows_fill_sectors(
+    data: st.DataObject, name: str, dtype: Dtype, layout: str, m: int, n: int, k: int, batch: int
+) -> None:
+    m, n, k = 16 * -(-m // 16), 16 * -(-n // 16), 16 * -(-k // 16)  # 16 elements of 2 B are a sector
+    planned = drawn_plan(data, name, Gemm(m, n, k, dtype, batch=batch, layout=layout))
+    if planned is None:
+        return
+    launch = planned.main
+    loaded = launch.ctas * launch.steps * launch.load_bytes_per_step
+    assert loaded == pytest.approx(launch.traffic.l2_read_bytes, rel=ROUNDING)
+    # each of the tiles along the other dimension loads an operand once
+    tiles_m, tiles_n, _ = launch.grid
+    library_m, library_n = n, m
+    by_hand = batch * (tiles_n * library_m + tiles_m * library_n) * k * dtype.bits / 8
+    assert loaded == pytest.approx(by_hand, rel=ROUNDING)
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.data(), NAMES, DTYPES, LAYOUTS, SIZES, SIZES, SIZES)
+def test_rows_that_do_not_fill_sectors_never_fetch_less_and_never_twice(
+    data: st.DataObject, name: str, dtype: Dtype, layout: str, m: int, n: int, k: int
+) -> None:
+    planned = drawn_plan(data, name, Gemm(m, n, k, dtype, layout=layout))
+    if planned is None:
+        return
+    launch = planned.main
+    loaded = launch.ctas * launch.steps * launch.load_bytes_per_step
+    # a run of at least a sector touches at most one sector more
+    assert launch.traffic.l2_read_bytes * (1 - ROUNDING) <= loaded < 2 * launch.traffic.l2_read_bytes
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.data(), NAMES, DTYPES, SIZES, SIZES, SIZES, st.integers(min_value=1, max_value=8))
+def test_the_result_is_written_once(
+    data: st.DataObject, name: str, dtype: Dtype, m: int, n: int, k: int, batch: int
+) -> None:
+    planned = drawn_plan(data, name, Gemm(m, n, k, dtype, batch=batch))
+    if planned is None or not planned.kernel.family.stores_result:
+        return
+    last = planned.launches[-1]
+    assert last.ctas * last.store_bytes == pytest.approx(batch * m * n * dtype.output_bits / 8, rel=ROUNDING)
+    assert last.traffic.dram_write_bytes == pytest.approx(batch * m * n * dtype.output_bits / 8, rel=ROUNDING)
+
+
+@settings(derandomize=True, max_examples=100)
+@given(st.data(), NAMES, DTYPES, SIZES, SIZES, SIZES)
+def test_the_tiling_sends_every_cta_to_a_tile_of_its_own(
+    data: st.DataObject, name: str, dtype: Dtype, m: int, n: int, k: int
+) -> None:
+    planned = drawn_plan(data, name, Gemm(m, n, k, dtype, batch=2))
+    if planned is None or planned.main.ctas > 20_000:
+        return
+    launch = planned.main
+    assert launch.tiling is not None
+    tiles_m, tiles_n, _ = launch.grid
+    places = {launch.tiling.panels(cta) for cta in range(launch.ctas)}
+    assert len(places) == launch.ctas
+    products, splits, across, down = (set(axis) for axis in zip(*places, strict=True))
+    assert (products, splits) == (set(range(2)), set(range(planned.split_k)))
+    assert (across, down) == (set(range(tiles_m)), set(range(tiles_n)))
+    moved = launch.tiling.x_bytes_per_step + launch.tiling.y_bytes_per_step
+    assert moved == pytest.approx(launch.load_bytes_per_step, rel=ROUNDING)
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(NAMES, DTYPES, LAYOUTS, SIZES, SIZES, SIZES, st.booleans())
+def test_a_row_major_product_takes_as_long_as_its_column_major_transpose(
+    name: str, dtype: Dtype, layout: str, m: int, n: int, k: int, warm: bool
+) -> None:
+    arch = load_arch(name).arch
+    options = Options(l2="warm" if warm else "cold", load="burst")
+    by_rows = predict(arch, Gemm(m, n, k, dtype, layout=layout, order="row"), options)
+    by_columns = predict(arch, Gemm(n, m, k, dtype, layout=layout, order="column"), options)
+    assert by_rows.time_us == by_columns.time_us
+    assert (by_rows.kernel, by_rows.grid) == (by_columns.kernel, by_columns.grid)
+    assert by_rows.dram_bytes == by_columns.dram_bytes

@@ -1,0 +1,139 @@
+"""The ledger: every cycle goes to one cause, to the cycle, whenever one looks."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim.results import Cause
+from gpusim.sim.ledger import CAUSES, Ledger
+
+
+def booked(ledger: Ledger) -> dict[Cause, int]:
+    return {cause: cycles for cause, cycles in zip(CAUSES, ledger.booked, strict=True) if cycles}
+
+
+def test_a_wait_goes_to_the_cause_that_was_announced() -> None:
+    ledger = Ledger(100)
+    ledger.expect(Cause.LONG_SCOREBOARD, 400)
+    ledger.settle(400)
+    assert booked(ledger) == {Cause.LONG_SCOREBOARD: 300}
+
+
+def test_causes_follow_each_other_in_the_order_of_their_announcement() -> None:
+    ledger = Ledger(0)
+    ledger.expect(Cause.MATH_PIPE_THROTTLE, 3)
+    ledger.expect(Cause.MATH, 11)
+    ledger.expect(Cause.WAIT, 15)
+    ledger.settle(15)
+    assert booked(ledger) == {Cause.MATH_PIPE_THROTTLE: 3, Cause.MATH: 8, Cause.WAIT: 4}
+
+
+def test_a_cause_that_ends_before_its_turn_gets_nothing() -> None:
+    ledger = Ledger(0)
+    ledger.expect(Cause.MATH, 10)
+    ledger.expect(Cause.ISSUE, 7)
+    ledger.expect(Cause.WAIT, 12)
+    ledger.settle(12)
+    assert booked(ledger) == {Cause.MATH: 10, Cause.WAIT: 2}
+
+
+def test_a_look_in_the_middle_of_a_wait_counts_what_has_passed_and_no_more() -> None:
+    ledger = Ledger(0)
+    ledger.expect(Cause.MIO_THROTTLE, 10)
+    ledger.expect(Cause.SHORT_SCOREBOARD, 30)
+    ledger.settle(4)
+    assert booked(ledger) == {Cause.MIO_THROTTLE: 4}
+    ledger.settle(4)  # looking again changes nothing
+    assert booked(ledger) == {Cause.MIO_THROTTLE: 4}
+    ledger.settle(10)
+    assert booked(ledger) == {Cause.MIO_THROTTLE: 10}
+    ledger.settle(11)
+    assert booked(ledger) == {Cause.MIO_THROTTLE: 10, Cause.SHORT_SCOREBOARD: 1}
+    ledger.settle(30)
+    assert booked(ledger) == {Cause.MIO_THROTTLE: 10, Cause.SHORT_SCOREBOARD: 20}
+    assert ledger.pending == []
+
+
+def test_a_wait_without_known_end_is_booked_as_far_as_it_went() -> None:
+    ledger = Ledger(0)
+    ledger.expect(Cause.BARRIER, math.inf)
+    ledger.settle(17)
+    assert booked(ledger) == {Cause.BARRIER: 17}
+
+
+def test_fractions_round_up_and_the_next_cause_starts_there() -> None:
+    ledger = Ledger(0)
+    ledger.expect(Cause.MATH, 2.25)
+    ledger.expect(Cause.WAIT, 5)
+    ledger.settle(5)
+    assert booked(ledger) == {Cause.MATH: 3, Cause.WAIT: 2}
+
+
+def test_a_cycle_without_a_cause_is_an_error_and_the_one_before_is_not() -> None:
+    ledger = Ledger(0)
+    ledger.expect(Cause.MATH, 9)
+    ledger.settle(9)
+    with pytest.raises(AssertionError, match="1 cycles without a cause"):
+        ledger.settle(10)
+
+
+def test_a_listener_hears_stretches_that_touch() -> None:
+    ledger = Ledger(5)
+    heard: list[tuple[Cause, int, int]] = []
+    ledger.listener = lambda cause, start, end: heard.append((cause, start, end))
+    ledger.expect(Cause.MATH, 8)
+    ledger.expect(Cause.WAIT, 12)
+    ledger.settle(6)
+    ledger.settle(12)
+    assert heard == [(Cause.MATH, 5, 6), (Cause.MATH, 6, 8), (Cause.WAIT, 8, 12)]
+
+
+WAITS = st.lists(
+    st.tuples(st.sampled_from(CAUSES), st.floats(min_value=0.0, max_value=50.0)), min_size=1, max_size=30
+)  # fmt: skip
+"""Causes, and how many cycles after the one before each ends."""
+
+
+def announced(start: int, waits: list[tuple[Cause, float]]) -> tuple[Ledger, int]:
+    """A ledger that expects all the waits, and the cycle at which they are over."""
+    ledger = Ledger(start)
+    end = float(start)
+    for cause, duration in waits:
+        end += duration
+        ledger.expect(cause, end)
+    return ledger, math.ceil(end)
+
+
+@settings(derandomize=True)
+@given(st.integers(min_value=0, max_value=10**6), WAITS, st.lists(st.integers(min_value=0, max_value=1500)))
+def test_looks_on_the_way_change_nothing_and_every_cycle_is_booked(
+    start: int, waits: list[tuple[Cause, float]], looks: list[int]
+) -> None:
+    at_once, end = announced(start, waits)
+    # `end` may lie a fraction of a cycle above the last announcement, which is not without a cause
+    at_once.expect(Cause.WAIT, end)
+    at_once.settle(end)
+    watched, _ = announced(start, waits)
+    watched.expect(Cause.WAIT, end)
+    for look in sorted(looks):
+        if start + look < end:
+            watched.settle(start + look)
+            assert watched.total == look
+    watched.settle(end)
+    assert at_once.booked == watched.booked
+    assert at_once.total == watched.total == end - start
+
+
+@settings(derandomize=True)
+@given(WAITS)
+def test_no_cause_gets_more_than_its_share_rounded_up(waits: list[tuple[Cause, float]]) -> None:
+    ledger, end = announced(0, waits)
+    ledger.expect(Cause.WAIT, end)
+    ledger.settle(end)
+    shares: dict[Cause, int] = {}
+    for cause, duration in [*waits, (Cause.WAIT, 0.0)]:
+        shares[cause] = shares.get(cause, 0) + math.ceil(duration) + 1
+    for cause, cycles in booked(ledger).items():
+        assert cycles <= shares[cause]
