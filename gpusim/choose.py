@@ -15,7 +15,7 @@ from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 from gpusim.workload import Gemm
 
-TIE_FRACTION = 0.15
+TIE_FRACTION = 0.25
 """Estimates this close to the best are taken as equal; libraries then prefer the larger tile."""
 MAX_SPLIT_K = 64
 MIN_STEPS_PER_SPLIT = 2
