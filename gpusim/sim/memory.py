@@ -108,23 +108,31 @@ class SampledMemory:
 
     def _fetch(self, step: int, now: float) -> float:
         """When a CTA's step has passed the shared part of the path [cycles]."""
-        passed = self.l2.book(now, self._bytes)
+        filling = step < self._ahead
+        passed = self._share_of(self.l2, now, self._bytes, at_once=filling)
         # Steps that need DRAM are spread evenly over the loop.
         if int((step + 1) * self._missing_steps) > int(step * self._missing_steps):
             if self._translated_at is None:
                 self._translated_at = now + self._latency.tlb
-            from_dram = self.dram.book(now, self._bytes * self._miss)
-            if step < self._ahead:
-                # All SMs fill their rings at once; this SM stands for the one served last.
-                from_dram = self.dram.free_at
+            from_dram = self._share_of(self.dram, now, self._bytes * self._miss, at_once=filling)
             in_l2 = max(from_dram, self._translated_at) + self._latency.dram - self._latency.l2
             passed = max(passed, in_l2)
         return passed
 
+    @staticmethod
+    def _share_of(link: Link, now: float, amount: float, *, at_once: bool) -> float:
+        """Book a share of a common link; when the last byte has passed [cycles].
+
+        Where all SMs ask at once (rings fill, results leave), this SM stands for the one served last: the
+        share has to pay first.
+        """
+        passed = link.book(now, amount)
+        return link.free_at if at_once else passed
+
     def store(self, size_bytes: float, now: float) -> float:
-        accepted = max(self.port.book(now, size_bytes), self.l2.book(now, size_bytes))
+        accepted = max(self.port.book(now, size_bytes), self._share_of(self.l2, now, size_bytes, at_once=True))
         if self._dirty > 0.0:
-            accepted = max(accepted, self.dram.book(now, size_bytes * self._dirty))
+            accepted = max(accepted, self._share_of(self.dram, now, size_bytes * self._dirty, at_once=True))
         self.drained_at = max(self.drained_at, accepted + self._latency.l2)
         return accepted
 

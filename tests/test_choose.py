@@ -1,0 +1,191 @@
+"""Kernel choice: the order of the candidates, who is one, and that a pinned kernel is obeyed."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim.arch import GpuArch
+from gpusim.choose import MAX_SPLIT_K, TIE_FRACTION, Candidate, candidates, estimate_us
+from gpusim.kernels import Kernel, load_kernels
+from gpusim.occupancy import DoesNotFitError
+from gpusim.plan import plan
+from gpusim.predict import Options, UnsupportedError, predict
+from gpusim.specfile import list_archs, load_arch
+from gpusim.workload import Dtype, Gemm
+
+BOARDS = [entry.name for entry in list_archs()]
+
+
+def of_type(arch: GpuArch, dtype: Dtype) -> tuple[Kernel, ...]:
+    return tuple(one for one in load_kernels(arch.kernel_catalogues) if dtype in one.family.inputs)
+
+
+def dtypes(arch: GpuArch) -> list[Dtype]:
+    return [dtype for dtype in Dtype if of_type(arch, dtype)]
+
+
+BOARDS_AND_TYPES = [(name, dtype) for name in BOARDS for dtype in dtypes(load_arch(name).arch)]
+
+
+def ranked(arch: GpuArch, gemm: Gemm) -> list[Candidate]:
+    kernels = of_type(arch, gemm.dtype)
+    return candidates(arch, gemm, kernels, warm=False, clock_mhz=arch.clock.boost_mhz)
+
+
+SIZES = st.integers(min_value=1, max_value=8192)
+GEMMS = st.builds(
+    Gemm,
+    m=SIZES,
+    n=SIZES,
+    k=SIZES,
+    dtype=st.sampled_from([Dtype.FP32, Dtype.FP16]),
+    batch=st.sampled_from([1, 1, 1, 3, 64]),
+    layout=st.sampled_from(["nn", "nt", "tn", "tt"]),
+    order=st.sampled_from(["row", "column"]),
+)
+NAMES = st.sampled_from(["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090"])
+
+
+@settings(derandomize=True, deadline=None)
+@given(NAMES, GEMMS)
+def test_candidates_are_ranked_best_first_but_for_ties(name: str, gemm: Gemm) -> None:
+    arch = load_arch(name).arch
+    found = ranked(arch, gemm)
+    estimates = [one.estimate_us for one in found]
+    tied = sum(estimate <= (1 + TIE_FRACTION) * min(estimates) for estimate in estimates)
+    assert all(estimate <= (1 + TIE_FRACTION) * min(estimates) for estimate in estimates[:tied])
+    assert estimates[tied:] == sorted(estimates[tied:])
+    splits = [one.plan.split_k for one in found[:tied]]
+    assert splits == sorted(splits)  # among equals libraries split no further than they must
+
+
+@settings(derandomize=True, deadline=None)
+@given(NAMES, GEMMS)
+def test_an_estimate_is_that_of_the_plan_beside_it(name: str, gemm: Gemm) -> None:
+    arch = load_arch(name).arch
+    for one in ranked(arch, gemm):
+        assert one.estimate_us == estimate_us(arch, one.plan, arch.clock.boost_mhz)
+        assert one.estimate_us > arch.launch.kernel_latency_us
+
+
+@settings(derandomize=True, deadline=None)
+@given(NAMES, GEMMS)
+def test_every_kernel_that_fits_is_a_candidate_once_for_each_split(name: str, gemm: Gemm) -> None:
+    arch = load_arch(name).arch
+    found = ranked(arch, gemm)
+    whole = {one.plan.kernel for one in found if one.plan.split_k == 1}
+    for kernel in of_type(arch, gemm.dtype):
+        try:
+            plan(arch, gemm, kernel)
+        except DoesNotFitError:
+            assert kernel not in whole
+        else:
+            assert kernel in whole
+    keys = [(one.plan.kernel, one.plan.split_k, len(one.plan.launches)) for one in found]
+    assert len(set(keys)) == len(keys)
+
+
+@settings(derandomize=True, deadline=None)
+@given(NAMES, GEMMS)
+def test_only_products_with_a_long_k_are_split(name: str, gemm: Gemm) -> None:
+    for one in ranked(load_arch(name).arch, gemm):
+        if one.plan.split_k > 1:
+            assert gemm.k > max(gemm.m, gemm.n)
+            assert gemm.batch == 1
+            assert one.plan.split_k <= MAX_SPLIT_K
+            assert one.plan.main.steps >= 2  # a split that only starts and ends is no gain
+
+
+@settings(derandomize=True, max_examples=30, deadline=None)
+@given(NAMES, GEMMS)
+def test_the_first_candidate_is_the_one_that_is_timed(name: str, gemm: Gemm) -> None:
+    result = predict(load_arch(name).arch, gemm, Options(load="burst"))
+    first = result.alternatives[0]
+    assert (result.kernel, result.split_k, result.grid) == (first.kernel, first.split_k, first.grid)
+
+
+TINY_AND_BATCHED = [
+    {"m": 1, "n": 1, "k": 1},
+    {"m": 1, "n": 4096, "k": 4096},
+    {"m": 4096, "n": 1, "k": 4096},
+    {"m": 4096, "n": 4096, "k": 1},
+    {"m": 7, "n": 13, "k": 3},
+    {"m": 1, "n": 1, "k": 100_000},
+    {"m": 64, "n": 64, "k": 64, "batch": 1000},
+    {"m": 1, "n": 128, "k": 64, "batch": 96},
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), BOARDS_AND_TYPES, ids=lambda value: getattr(value, "value", value))
+def test_every_board_has_a_kernel_for_tiny_and_batched_products_of_its_types(name: str, dtype: Dtype) -> None:
+    arch = load_arch(name).arch
+    for sizes in TINY_AND_BATCHED:
+        gemm = Gemm(sizes["m"], sizes["n"], sizes["k"], dtype, batch=sizes.get("batch", 1))
+        result = predict(arch, gemm, Options(load="burst"))
+        assert result.time_us > 0
+        assert result.kernel_time_us >= result.bound_us
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_kernels_for_vectors_are_offered_for_vectors_only(name: str) -> None:
+    arch = load_arch(name).arch
+    for dtype in dtypes(arch):
+        for_vectors = {one.printed_name("tn", dtype) for one in of_type(arch, dtype) if one.family.max_n is not None}
+        # a row-major product's m is the library's n
+        several = predict(arch, Gemm(2, 512, 512, dtype), Options(detail="bound"))
+        assert for_vectors.isdisjoint(one.kernel for one in several.alternatives)
+        by_columns = predict(arch, Gemm(512, 2, 512, dtype, order="column"), Options(detail="bound"))
+        assert for_vectors.isdisjoint(one.kernel for one in by_columns.alternatives)
+
+
+@pytest.mark.parametrize("name", sorted(set(BOARDS) - {"teaching"}))
+def test_a_large_vector_product_goes_to_a_kernel_for_vectors(name: str) -> None:
+    arch = load_arch(name).arch
+    for dtype in dtypes(arch):
+        assert predict(arch, Gemm(1, 8192, 8192, dtype), Options(detail="bound")).kernel.startswith("gemv")
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_pinned_kernel_is_the_one_that_runs(name: str) -> None:
+    arch = load_arch(name).arch
+    for dtype in dtypes(arch):
+        for kernel in of_type(arch, dtype):
+            printed = kernel.printed_name("nn", dtype)
+            gemm = Gemm(96, 96, 96, dtype, layout="nn")
+            try:
+                plan(arch, gemm, kernel)
+            except DoesNotFitError:
+                continue
+            result = predict(arch, gemm, Options(kernel=printed, load="burst"))
+            assert result.kernel == printed
+            assert {one.kernel for one in result.alternatives} == {printed}
+
+
+def test_a_pinned_kernel_nobody_knows_is_answered_with_the_nearest() -> None:
+    arch = load_arch("V100-SXM2-16GB").arch
+    with pytest.raises(UnsupportedError, match=r"no kernel 'volta_sgemm_128x46_tn' .* nearest: volta_sgemm_128x64_tn"):
+        predict(arch, Gemm(64, 64, 64, Dtype.FP32), Options(kernel="volta_sgemm_128x46_tn"))
+
+
+def test_a_pinned_kernel_that_does_not_fit_is_refused_with_the_resource() -> None:
+    # 3 x (256 + 128) x 64 x 2 B = 147456 B; a CTA on 8.6 may have 101376
+    arch = load_arch("A10").arch
+    name = "ampere_fp16_s16816gemm_fp16_256x128_ldg8_f2f_stages_64x3_tn"
+    with pytest.raises(UnsupportedError, match="147456 bytes of shared memory a CTA, A10 allows 101376"):
+        predict(arch, Gemm(512, 512, 512, Dtype.FP16), Options(kernel=name))
+
+
+@pytest.mark.parametrize(
+    ("name", "gemm", "text"),
+    [
+        ("V100-SXM2-16GB", Gemm(64, 64, 64, Dtype.BF16), "has no bf16 multiplication"),
+        ("T4", Gemm(64, 64, 64, Dtype.FP16, sparsity="2:4"), "has no fp16 2:4 multiplication"),
+        ("T4", Gemm(64, 64, 64, Dtype.FP32, accumulate="fp64"), "with fp64 accumulation"),
+    ],
+)
+def test_what_a_board_has_no_path_for_is_refused_with_what_it_has(name: str, gemm: Gemm, text: str) -> None:
+    with pytest.raises(UnsupportedError, match=text) as refusal:
+        predict(load_arch(name).arch, gemm)
+    assert "it has" in str(refusal.value)
+    assert "fp16" in str(refusal.value)
+    assert "fp32" in str(refusal.value)

@@ -1,0 +1,107 @@
+"""The bound, each resource by hand."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim.arch import GpuArch
+from gpusim.predict import Options, predict
+from gpusim.roofline import TileFacts, bounds_us
+from gpusim.specfile import load_arch
+from gpusim.workload import Dtype, Gemm
+
+V100 = load_arch("V100-SXM2-16GB").arch
+A100 = load_arch("A100-SXM4-80GB").arch
+TILE = TileFacts(128, 128)
+
+
+def bounds(
+    arch: GpuArch, gemm: Gemm, instruction: str, clock_mhz: float, tile: TileFacts = TILE, *, warm: bool = False
+) -> dict[str, float]:
+    return bounds_us(arch, gemm, arch.instructions[instruction], clock_mhz, warm=warm, tile=tile)
+
+
+def test_arithmetic_is_the_multiply_adds_at_the_peak_rate() -> None:
+    # V100: 640 Tensor Cores (80 SMs x 8) of 64 multiply-adds a cycle
+    found = bounds(V100, Gemm(4096, 4096, 4096, Dtype.FP16), "hmma_884_f32", 1530.0)
+    assert found["arithmetic"] == pytest.approx(4096**3 / (640 * 64) / 1530)
+    # A100: 108 SMs x 64 lanes of FP32
+    found = bounds(A100, Gemm(4096, 4096, 4096, Dtype.FP32), "ffma", 1410.0)
+    assert found["arithmetic"] == pytest.approx(4096**3 / (108 * 64) / 1410)
+
+
+def test_dram_is_each_operand_once_at_the_datasheets_bandwidth() -> None:
+    # V100: 4096 bit / 8 x 2 x 876.5 MHz = 897 GB/s; 2 B x (1000 x 3000 + 3000 x 2000)
+    gemm = Gemm(1000, 2000, 3000, Dtype.FP16)
+    assert bounds(V100, gemm, "hmma_884_f32", 1530.0)["dram"] == pytest.approx(2 * (3e6 + 6e6) / 897e3)
+    several = Gemm(1000, 2000, 3000, Dtype.FP16, batch=5)
+    assert bounds(V100, several, "hmma_884_f32", 1530.0)["dram"] == pytest.approx(5 * 2 * (3e6 + 6e6) / 897e3)
+
+
+def test_what_a_warm_l2_may_hold_is_free() -> None:
+    # 6 MiB on V100; FP32 operands of 4 B x (1024 x 1024 + 1024 x 1024) = 8 MiB
+    gemm = Gemm(1024, 1024, 1024, Dtype.FP32)
+    assert bounds(V100, gemm, "ffma", 1530.0, warm=True)["dram"] == pytest.approx(2 * 2**20 / 897e3)
+    fits = Gemm(512, 512, 512, Dtype.FP32)
+    assert bounds(V100, fits, "ffma", 1530.0, warm=True)["dram"] == 0.0
+
+
+def test_l2_is_each_operand_once_a_tile_and_the_result_once() -> None:
+    # 300 x 500 row-major: the library's m = 500, n = 300; on 128 x 64 tiles 4 x 5.
+    # A (500 x 100) for each of 5 columns of tiles, B (300 x 100) for each of 4 rows, C once, 4 B each;
+    # V100's L2 delivers 1775 B/cycle (its SMs could take 80 x 64)
+    gemm = Gemm(300, 500, 100, Dtype.FP32)
+    moved = 4 * (5 * 500 * 100 + 4 * 300 * 100 + 300 * 500)
+    assert bounds(V100, gemm, "ffma", 1530.0, TileFacts(128, 64))["l2"] == pytest.approx(moved / 1775 / 1530)
+    # as column-major 300 x 500: 3 x 8 tiles
+    gemm = Gemm(300, 500, 100, Dtype.FP32, order="column")
+    moved = 4 * (8 * 300 * 100 + 3 * 500 * 100 + 300 * 500)
+    assert bounds(V100, gemm, "ffma", 1530.0, TileFacts(128, 64))["l2"] == pytest.approx(moved / 1775 / 1530)
+
+
+def test_issue_is_a_slot_for_each_multiply_instruction() -> None:
+    # 32 multiply-adds a warp instruction, 80 x 4 schedulers; FP32 pipes take twice as long
+    found = bounds(V100, Gemm(1024, 1024, 1024, Dtype.FP32), "ffma", 1530.0)
+    assert found["issue"] == pytest.approx(1024**3 / 32 / 320 / 1530)
+    assert found["arithmetic"] == pytest.approx(2 * found["issue"])
+
+
+SIZES = st.integers(min_value=1, max_value=10_000)
+GEMMS = st.builds(
+    Gemm, m=SIZES, n=SIZES, k=SIZES, dtype=st.just(Dtype.FP16), batch=st.integers(min_value=1, max_value=64)
+)
+
+
+@settings(derandomize=True)
+@given(GEMMS, st.booleans(), st.floats(min_value=1.0, max_value=4.0))
+def test_a_slower_clock_stretches_all_bounds_but_dram(gemm: Gemm, warm: bool, factor: float) -> None:
+    fast = bounds(A100, gemm, "hmma_16816_f32", 1410.0, warm=warm)
+    slow = bounds(A100, gemm, "hmma_16816_f32", 1410.0 / factor, warm=warm)
+    assert slow.pop("dram") == fast.pop("dram")
+    assert slow == {name: pytest.approx(factor * bound) for name, bound in fast.items()}
+
+
+@settings(derandomize=True)
+@given(GEMMS, st.integers(min_value=1, max_value=9))
+def test_a_batch_takes_as_many_times_as_long(gemm: Gemm, batch: int) -> None:
+    one = Gemm(gemm.m, gemm.n, gemm.k, gemm.dtype)
+    several = Gemm(gemm.m, gemm.n, gemm.k, gemm.dtype, batch=batch)
+    expected = {
+        name: pytest.approx(batch * bound) for name, bound in bounds(A100, one, "hmma_16816_f32", 1410.0).items()
+    }
+    assert bounds(A100, several, "hmma_16816_f32", 1410.0) == expected
+
+
+@settings(derandomize=True)
+@given(GEMMS)
+def test_a_larger_tile_never_asks_more_of_l2(gemm: Gemm) -> None:
+    small, large = (bounds(A100, gemm, "hmma_16816_f32", 1410.0, TileFacts(*tile)) for tile in ((64, 64), (128, 256)))
+    assert large["l2"] <= small["l2"]
+
+
+@settings(derandomize=True, max_examples=30, deadline=None)
+@given(GEMMS)
+def test_the_detail_named_bound_is_the_largest_of_them(gemm: Gemm) -> None:
+    result = predict(A100, gemm, Options(detail="bound"))
+    assert result.kernel_time_us == result.bound_us == max(result.bounds_us.values())
+    assert result.bounds_us[result.bottleneck] == result.bound_us
