@@ -16,7 +16,10 @@ from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 from gpusim.workload import Gemm
 
 TIE_FRACTION = 0.25
-"""Estimates this close to the best are taken as equal; libraries then prefer the larger tile."""
+"""Estimates this close to the best are taken as equal; libraries then prefer the larger tile. Set by eye, with
+recorded kernels and timings of the calibration tables in view."""
+IDLE_TIE_FRACTION = 0.1
+"""The same for a grid that leaves SMs without a CTA."""
 MAX_SPLIT_K = 64
 MIN_STEPS_PER_SPLIT = 2
 
@@ -43,10 +46,17 @@ def candidates(
             found.append(Candidate(planned, estimate_us(arch, planned, clock_mhz)))
     found.sort(key=lambda candidate: candidate.estimate_us)
     if found:
-        tied = [one for one in found if one.estimate_us <= (1 + TIE_FRACTION) * found[0].estimate_us]
+        best_us = found[0].estimate_us
+        tied = [one for one in found if one.estimate_us <= (1 + _tie_fraction(arch, one)) * best_us]
         tied.sort(key=lambda one: _preference(one, gemm))
-        found = tied + found[len(tied) :]
+        found = tied + [one for one in found if one not in tied]
     return found
+
+
+def _tie_fraction(arch: GpuArch, candidate: Candidate) -> float:
+    """How far above the best estimate a candidate still counts as equal."""
+    gives_all_work = candidate.plan.main.ctas >= arch.sm.count
+    return TIE_FRACTION if gives_all_work else IDLE_TIE_FRACTION
 
 
 def _preference(candidate: Candidate, gemm: Gemm) -> tuple[float, ...]:

@@ -1,0 +1,365 @@
+"""Laws that hold for any product on any board: conservation, monotonicity, scale, and never below the bound.
+
+Monotonicity is asserted where it is a theorem of the machine: the kernel and its split are pinned, the launch
+is a burst (the governor trades clock for power), and rows keep their alignment. ``full`` plays that machine and
+keeps to it up to the rounding of its events. ``sampled`` plays one SM at its share of what is common; where a
+share rather than a rate changes, it is held to what it may differ from ``full`` (5 % for 95 of 100 products).
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import simpy
+from conftest import RunGpusim
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gpusim.arch import GpuArch
+from gpusim.choose import candidates
+from gpusim.kernels import load_kernels
+from gpusim.plan import Launch, Plan
+from gpusim.predict import Options, predict
+from gpusim.results import Cause, Result
+from gpusim.sim.gpu import simulate
+from gpusim.sim.memory import FullMemory, TileCache
+from gpusim.sim.sm import Cta, Sm, Warp
+from gpusim.specfile import Spec, load_arch, with_overrides
+from gpusim.workload import Dtype, Gemm
+
+EVENT_ROUNDING = 0.002  # events fall on whole cycles: of some 2000 cycles at least, a few
+SAMPLED_TOLERANCE = 0.05
+
+BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090")
+NAMES = st.sampled_from(BOARDS)
+DTYPES = st.sampled_from([Dtype.FP32, Dtype.FP16])
+L2 = st.sampled_from(["cold", "warm"])
+LAYOUTS = st.sampled_from(["nn", "nt", "tn", "tt"])
+SMALL = st.integers(min_value=1, max_value=400)
+"""Sizes that ``full`` plays in some hundredths of a second."""
+LARGE = st.integers(min_value=1, max_value=20_000)
+
+
+@cache
+def board(name: str) -> Spec:
+    """Drawn by its name, which is short enough to print."""
+    return load_arch(name)
+
+
+def gemms(sizes: st.SearchStrategy[int], batches: tuple[int, ...] = (1, 1, 3)) -> st.SearchStrategy[Gemm]:
+    return st.builds(
+        Gemm, m=sizes, n=sizes, k=sizes, dtype=DTYPES, batch=st.sampled_from(batches), layout=LAYOUTS
+    )  # fmt: skip
+
+
+def drawn(detail: str) -> st.SearchStrategy[Gemm]:
+    return gemms(SMALL if detail == "full" else LARGE)
+
+
+def chosen_plan(arch: GpuArch, gemm: Gemm, *, warm: bool = False) -> Plan:
+    kernels = tuple(one for one in load_kernels(arch.kernel_catalogues) if gemm.dtype in one.family.inputs)
+    return candidates(arch, gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
+
+
+# Never below the bound
+
+
+@pytest.mark.parametrize("load", ["burst", "sustained"])
+@pytest.mark.parametrize("detail", ["sampled", "full"])
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(data=st.data(), name=NAMES, l2=L2)
+def test_no_simulated_time_is_below_the_bound(data: st.DataObject, name: str, l2: str, detail: str, load: str) -> None:
+    spec = board(name)
+    gemm = data.draw(drawn(detail))
+    result = predict(spec.arch, gemm, Options(detail=detail, l2=l2, load=load))
+    assert result.kernel_time_us >= result.bound_us
+    assert result.time_us >= result.kernel_time_us
+    assert result.pct_of_peak <= 100 * spec.arch.clock.max_mhz / spec.arch.clock.boost_mhz
+    assert all(result.kernel_time_us >= bound for bound in result.bounds_us.values())
+
+
+# Every cycle has one cause
+
+
+@pytest.mark.parametrize("detail", ["sampled", "full"])
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(data=st.data(), name=NAMES, l2=L2)
+def test_causes_add_up_to_the_warp_cycles(data: st.DataObject, name: str, l2: str, detail: str) -> None:
+    spec = board(name)
+    result = predict(spec.arch, data.draw(drawn(detail)), Options(detail=detail, l2=l2, load="burst"))
+    assert set(result.stall_cycles) == {cause.value for cause in Cause}
+    assert all(isinstance(cycles, int) and cycles >= 0 for cycles in result.stall_cycles.values())
+    assert sum(result.stall_cycles.values()) == result.warp_cycles
+    assert result.warp_cycles > 0
+
+
+@dataclasses.dataclass(slots=True)
+class Life:
+    """A warp from its CTA's start to its end, as told by those who watched, not by its ledger's sums."""
+
+    warp: Warp
+    born: int
+    stretches: list[tuple[Cause, int, int]] = dataclasses.field(default_factory=list)
+    cta_ended: int = 0
+
+
+def lives(arch: GpuArch, launch: Launch, *, warm: bool) -> tuple[Sm, list[Life]]:
+    """Play a launch on a single SM and watch its warps."""
+    env = simpy.Environment()
+    cache = TileCache(arch, launch, arch.clock.max_mhz, warm)
+    waiting = iter(range(launch.ctas))
+    sm = Sm(env, arch, launch, FullMemory(arch, launch, cache), lambda: next(waiting, None))
+    watched: list[Life] = []
+
+    def on_warp(warp: Warp) -> None:
+        life = Life(warp, int(env.now))
+        warp.ledger.listener = lambda cause, start, end: life.stretches.append((cause, start, end))
+        watched.append(life)
+
+    def on_finish(sm: Sm, cta: Cta) -> None:
+        del sm
+        for life in watched:
+            if life.warp.cta is cta:
+                life.cta_ended = int(env.now)
+
+    sm.on_warp, sm.on_finish = on_warp, on_finish
+    sm.start()
+    env.run()
+    return sm, watched
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(name=NAMES, gemm=gemms(st.integers(min_value=1, max_value=200)), warm=st.booleans())
+def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(name: str, gemm: Gemm, warm: bool) -> None:
+    spec = board(name)
+    arch = with_overrides(spec, {"sm.count": 1}).arch
+    for launch in chosen_plan(arch, gemm, warm=warm).launches:
+        sm, watched = lives(arch, launch, warm=warm)
+        assert len(watched) == launch.ctas * launch.warps
+        total = 0
+        for life in watched:
+            starts = [start for _, start, _ in life.stretches]
+            ends = [end for _, _, end in life.stretches]
+            assert starts == [life.born, *ends[:-1]]
+            assert all(end > start for start, end in zip(starts, ends, strict=True))
+            assert ends[-1] <= life.cta_ended
+            assert life.warp.ledger.total == ends[-1] - life.born
+            total += ends[-1] - life.born
+        # a CTA lives as long as its last warp
+        for cta in {id(life.warp.cta): life.warp.cta for life in watched}.values():
+            of_cta = [life for life in watched if life.warp.cta is cta]
+            assert max(life.stretches[-1][2] for life in of_cta) == of_cta[0].cta_ended
+        assert sum(sm.finished_ledger) == total
+        played = simulate(arch, launch, arch.clock.max_mhz, "full", warm=warm)
+        assert list(played.stall_cycles.values()) == sm.finished_ledger
+
+
+# The same input gives the same output
+
+
+@pytest.mark.parametrize("detail", ["bound", "sampled", "full"])
+@settings(derandomize=True, max_examples=15, deadline=None)
+@given(data=st.data(), name=NAMES, l2=L2)
+def test_the_same_input_gives_the_same_bytes(data: st.DataObject, name: str, l2: str, detail: str) -> None:
+    spec = board(name)
+    gemm = data.draw(drawn(detail))
+    options = Options(detail=detail, l2=l2)
+    first, second = (json.dumps(predict(spec.arch, gemm, options).as_dict()) for _ in range(2))
+    assert first == second
+
+
+def test_two_processes_give_the_same_bytes(gpusim: RunGpusim, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = []
+    for seed in ("1", "2"):  # another order in every set of texts
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        arguments = "gemm --arch T4 -m 200 -n 300 -k 100 --dtype fp16 --detail full --format json"
+        process = gpusim(*arguments.split())
+        assert process.returncode == 0, process.stderr
+        printed.append(process.stdout)
+    assert printed[0] == printed[1]
+
+
+# Bytes in are bytes out
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(name=NAMES, gemm=gemms(SMALL), warm=st.booleans())
+def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(name: str, gemm: Gemm, warm: bool) -> None:
+    spec = board(name)
+    arch = spec.arch
+    for launch in chosen_plan(arch, gemm, warm=warm).launches:
+        asked = launch.ctas * launch.steps * launch.load_bytes_per_step
+        for detail in ("full", "sampled"):
+            outcome = simulate(arch, launch, arch.clock.max_mhz, detail, warm=warm)
+            assert outcome.l2_read_bytes == pytest.approx(asked, rel=1e-9)
+            assert 0.0 <= outcome.dram_read_bytes <= asked * (1 + 1e-9)
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(name=NAMES, gemm=gemms(SMALL))
+def test_a_cold_start_reads_every_operand_from_dram_once_at_least(name: str, gemm: Gemm) -> None:
+    spec = board(name)
+    arch = spec.arch
+    launch = chosen_plan(arch, gemm).main
+    operands = gemm.batch * gemm.k * (gemm.m + gemm.n) * gemm.dtype.bits / 8
+    outcome = simulate(arch, launch, arch.clock.max_mhz, "full")
+    assert outcome.dram_read_bytes >= operands * (1 - 1e-9)
+    assert predict(arch, gemm, Options(load="burst")).dram_read_bytes >= int(operands)
+
+
+@settings(derandomize=True, max_examples=20, deadline=None)
+@given(name=NAMES, gemm=gemms(st.integers(min_value=1, max_value=250)))
+def test_what_fits_a_warm_l2_is_not_read_from_dram(name: str, gemm: Gemm) -> None:
+    spec = board(name)
+    # 3 x 250 x 250 x 3 x 4 B = 2.3 MB; the smallest L2 here has 4 MiB
+    for detail in ("sampled", "full"):
+        result = predict(spec.arch, gemm, Options(detail=detail, l2="warm", load="burst"))
+        assert result.dram_read_bytes == 0
+        assert result.l2_hit_fraction == 1.0
+
+
+# More hardware is never slower
+
+
+Change = Callable[[GpuArch, float], dict[str, object]]
+
+RATES: dict[str, Change] = {
+    "DRAM bandwidth": lambda arch, by: {"dram.peak_bandwidth_gb_per_s": arch.dram.peak_bandwidth_gb_per_s * by},
+    "SM clock": lambda arch, by: {"clock.max_mhz": arch.clock.max_mhz * by},
+    "DRAM latency": lambda arch, by: {"dram.latency_ns": arch.dram.latency_ns / by},
+}
+SHARES: dict[str, Change] = {
+    "L2 bandwidth": lambda arch, by: {"l2.bandwidth_bytes_per_cycle": arch.l2.bandwidth_bytes_per_cycle * by},
+    "L2 port": lambda arch, by: {
+        "load_store.l2_port_bytes_per_cycle": arch.load_store.l2_port_bytes_per_cycle * by
+    },
+    "shared memory": lambda arch, by: {
+        "shared_memory.bandwidth_bytes_per_cycle": arch.shared_memory.bandwidth_bytes_per_cycle * by
+    },
+    "SMs": lambda arch, by: {"sm.count": round(arch.sm.count * by)},
+}  # fmt: skip
+
+
+def before_and_after(spec: Spec, gemm: Gemm, change: Change, by: float, options: Options) -> tuple[Result, Result]:
+    """A product on a board and on the same board with more of something; the same kernel, grid and split."""
+    slow = predict(spec.arch, gemm, options)
+    pinned = dataclasses.replace(options, kernel=slow.kernel)
+    fast = predict(with_overrides(spec, change(spec.arch, by)).arch, gemm, pinned)
+    assume((fast.split_k, fast.grid) == (slow.split_k, slow.grid))
+    return slow, fast
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(
+    name=NAMES,
+    gemm=gemms(SMALL),
+    l2=L2,
+    what=st.sampled_from(sorted(RATES | SHARES)),
+    by=st.sampled_from([1.05, 1.5, 2.0]),
+)
+def test_more_of_anything_is_never_slower_in_full(name: str, gemm: Gemm, l2: str, what: str, by: float) -> None:
+    spec = board(name)
+    options = Options(detail="full", l2=l2, load="burst")
+    slow, fast = before_and_after(spec, gemm, (RATES | SHARES)[what], by, options)
+    assert fast.kernel_time_us <= slow.kernel_time_us * (1 + EVENT_ROUNDING)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(
+    name=NAMES,
+    gemm=gemms(LARGE),
+    l2=L2,
+    what=st.sampled_from(sorted(RATES | SHARES)),
+    by=st.sampled_from([1.05, 1.5, 2.0]),
+)
+def test_more_of_anything_is_never_slower_in_sampled(name: str, gemm: Gemm, l2: str, what: str, by: float) -> None:
+    spec = board(name)
+    slow, fast = before_and_after(spec, gemm, (RATES | SHARES)[what], by, Options(l2=l2, load="burst"))
+    # rates: rounding, and the tolerance at which a pace counts as steady
+    tolerance = 0.005 if what in RATES else SAMPLED_TOLERANCE
+    assert fast.kernel_time_us <= slow.kernel_time_us * (1 + tolerance)
+
+
+# More work is never faster
+
+
+ALIGNED = st.integers(min_value=1, max_value=8).map(lambda count: 64 * count)
+"""Sizes of k whose rows are aligned like those of twice as much."""
+
+
+def pinned_pair(spec: Spec, less: Gemm, more: Gemm, options: Options) -> tuple[Result, Result]:
+    first = predict(spec.arch, less, options)
+    second = predict(spec.arch, more, dataclasses.replace(options, kernel=first.kernel))
+    assume(first.split_k == second.split_k)
+    return first, second
+
+
+@pytest.mark.parametrize("detail", ["sampled", "full"])
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(name=NAMES, m=SMALL, n=SMALL, k=ALIGNED, dtype=DTYPES, l2=L2)
+def test_twice_the_k_is_never_faster(name: str, m: int, n: int, k: int, dtype: Dtype, l2: str, detail: str) -> None:
+    spec = board(name)
+    options = Options(detail=detail, l2=l2, load="burst")
+    less, more = pinned_pair(spec, Gemm(m, n, k, dtype), Gemm(m, n, 2 * k, dtype), options)
+    assert more.kernel_time_us >= less.kernel_time_us
+    assert more.dram_read_bytes >= less.dram_read_bytes
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(name=NAMES, size=st.integers(min_value=16, max_value=128), dtype=DTYPES)
+def test_twice_the_k_of_a_large_product_takes_about_twice_as_long(name: str, size: int, dtype: Dtype) -> None:
+    spec = board(name)
+    # 2048 to 16384 in every direction: what does not grow with k is a few microseconds of hundreds
+    n = 128 * size
+    options = Options(load="burst")
+    less, more = pinned_pair(spec, Gemm(n, n, n, dtype), Gemm(n, n, 2 * n, dtype), options)
+    assert 1.8 <= more.kernel_time_us / less.kernel_time_us <= 2.1
+
+
+@pytest.mark.parametrize(("detail", "tolerance"), [("sampled", SAMPLED_TOLERANCE), ("full", EVENT_ROUNDING)])
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(name=NAMES, m=SMALL, n=SMALL, k=ALIGNED, dtype=DTYPES, l2=L2, twice=st.sampled_from(["m", "n", "batch"]))
+def test_twice_the_results_are_never_faster(
+    name: str, m: int, n: int, k: int, dtype: Dtype, l2: str, twice: str, detail: str, tolerance: float
+) -> None:
+    spec = board(name)
+    options = Options(detail=detail, l2=l2, load="burst")
+    gemm = Gemm(m, n, k, dtype)
+    larger = {"m": Gemm(2 * m, n, k, dtype), "n": Gemm(m, 2 * n, k, dtype), "batch": Gemm(m, n, k, dtype, batch=2)}
+    less, more = pinned_pair(spec, gemm, larger[twice], options)
+    assert more.kernel_time_us >= less.kernel_time_us * (1 - tolerance)
+
+
+# Units
+
+
+@pytest.mark.parametrize("detail", ["sampled", "full"])
+@settings(derandomize=True, max_examples=30, deadline=None)
+@given(data=st.data(), name=NAMES, l2=L2, by=st.sampled_from([0.5, 2.0, 4.0]))
+def test_a_board_that_is_faster_in_everything_takes_the_same_cycles(
+    data: st.DataObject, name: str, l2: str, by: float, detail: str
+) -> None:
+    spec = board(name)
+    arch = spec.arch
+    other = with_overrides(
+        spec,
+        {
+            **{
+                f"clock.{name}_mhz": getattr(arch.clock, f"{name}_mhz") * by for name in ("min", "base", "boost", "max")
+            },
+            "dram.peak_bandwidth_gb_per_s": arch.dram.peak_bandwidth_gb_per_s * by,
+            "dram.latency_ns": arch.dram.latency_ns / by,
+            "dram.tlb_miss_ns": arch.dram.tlb_miss_ns / by,
+            "launch.kernel_latency_us": arch.launch.kernel_latency_us / by,
+            "launch.graph_gap_us": arch.launch.graph_gap_us / by,
+        },
+    ).arch
+    gemm = data.draw(drawn(detail))
+    options = Options(detail=detail, l2=l2, load="burst")
+    here, there = predict(arch, gemm, options), predict(other, gemm, options)
+    assert here.cycles == there.cycles
+    assert here.stall_cycles == there.stall_cycles
+    assert there.time_us == pytest.approx(here.time_us / by)
+    assert there.tflops == pytest.approx(here.tflops * by)
