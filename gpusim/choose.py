@@ -60,11 +60,17 @@ def _tie_fraction(arch: GpuArch, candidate: Candidate) -> float:
 
 
 def _preference(candidate: Candidate, gemm: Gemm) -> tuple[float, ...]:
-    """Among equals: no split, the most results a CTA, the least padding, then the better estimate."""
+    """Among equals: made for vectors, no split, most results a CTA, least padding, better estimate."""
     planned, shape = candidate.plan, library_shape(gemm)
     kernel = planned.kernel
     results = min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n)
-    return (planned.split_k, -results, kernel.tile_m * kernel.tile_n, candidate.estimate_us)
+    return (
+        kernel.family.max_n is None,
+        planned.split_k,
+        -results,
+        kernel.tile_m * kernel.tile_n,
+        candidate.estimate_us,
+    )
 
 
 def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from string import Formatter
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from gpusim.specfile import SpecError, load_yaml_with_lines, spec_folders
 from gpusim.workload import Dtype
 
 Staging = Literal["registers", "async", "direct"]
 """How operands travel: through registers into shared memory, by cp.async, or straight to registers."""
+
+
+NAME_FIELDS = frozenset({"tile_m", "tile_n", "tile_k", "stages", "layout", "dtype", "suffix"})
+"""What a family's name may be formatted with."""
 
 
 class _Entry(BaseModel):
@@ -27,6 +42,14 @@ class KernelEntry(_Entry):
     stages: PositiveInt
     registers: PositiveInt = Field(description="per thread, as profilers report")
     suffix: str = ""
+
+    @field_validator("warps")
+    @classmethod
+    def _warps_share_the_tile(cls, warps: tuple[int, int, int], info: ValidationInfo) -> tuple[int, int, int]:
+        tile = info.data.get("tile", warps)
+        if any(extent % count for extent, count in zip(tile, warps, strict=True)):
+            raise ValueError(f"{list(warps)} do not divide the tile {list(tile)} evenly")
+        return warps
 
 
 class Family(_Entry):
@@ -46,6 +69,14 @@ class Family(_Entry):
     raster_width: NonNegativeInt = Field(description="x tiles of a raster stripe, 0: plain order")
     max_n: PositiveInt | None = Field(default=None, description="largest n (vectors) it serves")
     kernels: tuple[KernelEntry, ...]
+
+    @field_validator("name")
+    @classmethod
+    def _name_uses_known_fields(cls, name: str) -> str:
+        unknown = {field for _, field, _, _ in Formatter().parse(name) if field} - NAME_FIELDS
+        if unknown:
+            raise ValueError(f"unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(NAME_FIELDS))}")
+        return name
 
 
 class Catalogue(_Entry):
@@ -105,24 +136,35 @@ def kernels_of(catalogue: Catalogue) -> tuple[Kernel, ...]:
     )
 
 
-@lru_cache(maxsize=64)
 def load_kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
     """Kernels of the named catalogues, from ``kernels/`` beside the specs (the user's folders first).
 
     Raises:
         SpecError: a catalogue is missing or malformed; one line with file and line.
     """
-    return tuple(kernel for name in names for kernel in kernels_of(_load_catalogue(name)))
+    return tuple(kernel for name in names for kernel in _load_catalogue(_find(name)))
 
 
-def _load_catalogue(name: str) -> Catalogue:
+def _find(name: str) -> Path:
     paths = [folder / "kernels" / f"{name}.yaml" for folder in spec_folders()]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise SpecError(f"kernel_catalogues: no catalogue '{name}'; expected a file like {paths[-1]}")
+    return path
+
+
+def _load_catalogue(path: Path) -> tuple[Kernel, ...]:
+    file = load_yaml_with_lines(path)
+    return _kernels_of_file(path, file.sha256)
+
+
+@lru_cache(maxsize=64)
+def _kernels_of_file(path: Path, sha256: str) -> tuple[Kernel, ...]:
+    del sha256  # only keys the cache
     file = load_yaml_with_lines(path)
     try:
-        return Catalogue.model_validate(file.data)
+        return kernels_of(Catalogue.model_validate(file.data))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise file.error(".".join(str(key) for key in first["loc"]), f"{first['msg']}; correct it") from None
+        problem = first["msg"].removeprefix("Value error, ")
+        raise file.error(".".join(str(key) for key in first["loc"]), f"{problem}; correct it") from None

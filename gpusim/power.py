@@ -15,8 +15,9 @@ from gpusim.plan import Plan
 from gpusim.workload import Gemm
 
 TOLERANCE_FRACTION = 0.01
-"""How close to the board limit a sustained clock has to draw."""
-MAX_ROUNDS = 8
+"""How close to the board limit a sustained clock has to draw, of what the limit leaves above idle."""
+MAX_ROUNDS = 12
+BISECTED_TURN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,18 @@ def sustained_clock(arch: GpuArch, used: Energy, time_at: Callable[[float], floa
     power_low = power_w(arch, used, time_at(low), low)
     if power_low >= limit:
         return Sustained(low, power_low)
-    for _ in range(MAX_ROUNDS):
+    for turn in range(MAX_ROUNDS):
         steepness = math.log(power_high / power_low) / math.log(high / low)
-        clock = float(round(low * (limit / power_low) ** (1 / steepness)))
-        # Far from the ends the power law is off; stay inside the bracket.
-        clock = min(max(clock, low + 1), high - 1)
+        guess = low * (limit / power_low) ** (1 / steepness)
+        if turn % 3 == BISECTED_TURN:
+            # Where the power law is far off it creeps from one side; halving moves the other end too.
+            guess = math.sqrt(low * high)
+        clock = float(round(min(max(guess, low + 1), high - 1)))
         drawn = power_w(arch, used, time_at(clock), clock)
         if drawn > limit:
             high, power_high = clock, drawn
         else:
             low, power_low = clock, drawn
-        if high - low <= 1 or abs(drawn - limit) <= TOLERANCE_FRACTION * limit:
+        if high - low <= 1 or abs(drawn - limit) <= TOLERANCE_FRACTION * (limit - arch.power.idle_w):
             return Sustained(clock, drawn)
     return Sustained(low, power_low)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gpusim.arch import GpuArch
 from gpusim.choose import Candidate, candidates
 from gpusim.kernels import Kernel, load_kernels
-from gpusim.plan import Plan
+from gpusim.occupancy import DoesNotFitError
+from gpusim.plan import Plan, plan
 from gpusim.power import Sustained, energy, power_w, sustained_clock
 from gpusim.results import Alternative, Cause, Result
 from gpusim.roofline import TileFacts, bounds_us
@@ -49,9 +50,10 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
     warm = options.l2 == "warm"
-    ranked = candidates(arch, gemm, _pinned(arch, gemm, options.kernel), warm=warm, clock_mhz=arch.clock.boost_mhz)
+    kernels = _pinned(arch, gemm, options.kernel)
+    ranked = candidates(arch, gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
     if not ranked:
-        raise UnsupportedError(f"no kernel for {gemm.dtype.value} fits an SM of {arch.name}")
+        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
     chosen = ranked[0].plan
     runs: dict[float, list[Outcome]] = {}
 
@@ -121,6 +123,16 @@ def _unsupported(arch: GpuArch, gemm: Gemm) -> str:
         f"{arch.name} (compute capability {arch.compute_capability}) has no {wanted} multiplication with "
         f"{gemm.accumulate} accumulation; it has {', '.join(paths)}"
     )
+
+
+def _misfit(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> str:
+    """Why a kernel cannot run on an SM."""
+    name = kernel.printed_name(gemm.layout, gemm.dtype)
+    try:
+        plan(arch, gemm, kernel)
+    except DoesNotFitError as error:
+        return f"{name} does not fit: {error}"
+    raise AssertionError(f"{name} fits {arch.name}")
 
 
 def _bounds(arch: GpuArch, gemm: Gemm, chosen: Plan, clock_mhz: float, warm: bool) -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 Monotonicity is asserted where it is a theorem of the machine: the kernel and its split are pinned, the launch
 is a burst (the governor trades clock for power), and rows keep their alignment. ``full`` plays that machine and
-keeps to it up to the rounding of its events. ``sampled`` plays one SM at its share of what is common; where a
-share rather than a rate changes, it is held to what it may differ from ``full`` (5 % for 95 of 100 products).
+keeps to it up to the rounding of its events. ``sampled`` plays one SM at its share of what is common, and jumps;
+it is held to what it may differ from ``full`` (5 % for 95 of 100 products).
 """
 
 import dataclasses
@@ -225,12 +225,10 @@ def test_what_fits_a_warm_l2_is_not_read_from_dram(name: str, gemm: Gemm) -> Non
 
 Change = Callable[[GpuArch, float], dict[str, object]]
 
-RATES: dict[str, Change] = {
+MORE: dict[str, Change] = {
     "DRAM bandwidth": lambda arch, by: {"dram.peak_bandwidth_gb_per_s": arch.dram.peak_bandwidth_gb_per_s * by},
     "SM clock": lambda arch, by: {"clock.max_mhz": arch.clock.max_mhz * by},
     "DRAM latency": lambda arch, by: {"dram.latency_ns": arch.dram.latency_ns / by},
-}
-SHARES: dict[str, Change] = {
     "L2 bandwidth": lambda arch, by: {"l2.bandwidth_bytes_per_cycle": arch.l2.bandwidth_bytes_per_cycle * by},
     "L2 port": lambda arch, by: {
         "load_store.l2_port_bytes_per_cycle": arch.load_store.l2_port_bytes_per_cycle * by
@@ -256,13 +254,13 @@ def before_and_after(spec: Spec, gemm: Gemm, change: Change, by: float, options:
     name=NAMES,
     gemm=gemms(SMALL),
     l2=L2,
-    what=st.sampled_from(sorted(RATES | SHARES)),
+    what=st.sampled_from(sorted(MORE)),
     by=st.sampled_from([1.05, 1.5, 2.0]),
 )
 def test_more_of_anything_is_never_slower_in_full(name: str, gemm: Gemm, l2: str, what: str, by: float) -> None:
     spec = board(name)
     options = Options(detail="full", l2=l2, load="burst")
-    slow, fast = before_and_after(spec, gemm, (RATES | SHARES)[what], by, options)
+    slow, fast = before_and_after(spec, gemm, MORE[what], by, options)
     assert fast.kernel_time_us <= slow.kernel_time_us * (1 + EVENT_ROUNDING)
 
 
@@ -271,14 +269,14 @@ def test_more_of_anything_is_never_slower_in_full(name: str, gemm: Gemm, l2: str
     name=NAMES,
     gemm=gemms(LARGE),
     l2=L2,
-    what=st.sampled_from(sorted(RATES | SHARES)),
+    what=st.sampled_from(sorted(MORE)),
     by=st.sampled_from([1.05, 1.5, 2.0]),
 )
 def test_more_of_anything_is_never_slower_in_sampled(name: str, gemm: Gemm, l2: str, what: str, by: float) -> None:
     spec = board(name)
-    slow, fast = before_and_after(spec, gemm, (RATES | SHARES)[what], by, Options(l2=l2, load="burst"))
-    # rates: rounding, and the tolerance at which a pace counts as steady
-    tolerance = 0.005 if what in RATES else SAMPLED_TOLERANCE
+    slow, fast = before_and_after(spec, gemm, MORE[what], by, Options(l2=l2, load="burst"))
+    # another pace brings the CTAs of an SM into another order, and a jump averages over another period
+    tolerance = 0.005 if what == "DRAM bandwidth" else SAMPLED_TOLERANCE
     assert fast.kernel_time_us <= slow.kernel_time_us * (1 + tolerance)
 
 
@@ -303,7 +301,7 @@ def test_twice_the_k_is_never_faster(name: str, m: int, n: int, k: int, dtype: D
     spec = board(name)
     options = Options(detail=detail, l2=l2, load="burst")
     less, more = pinned_pair(spec, Gemm(m, n, k, dtype), Gemm(m, n, 2 * k, dtype), options)
-    assert more.kernel_time_us >= less.kernel_time_us
+    assert more.kernel_time_us >= less.kernel_time_us * (1 - EVENT_ROUNDING)
     assert more.dram_read_bytes >= less.dram_read_bytes
 
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.link import Link
 from gpusim.sim.sm import Cta, Sm
+from gpusim.units import ceil_div
 
-PERIOD_STEPS = 4
-"""Steps in a period: long enough to hold the rounding pattern of fractional link times."""
+MIN_PERIOD_STEPS = 4
+"""Steps in a period, at least: enough to hold the rounding pattern of fractional link times. A ring of loads
+that waits for memory turns once every ``stages_ahead`` steps, so a period is a multiple of that."""
 PACE_TOLERANCE = 0.01
 """Largest relative difference between two periods that count as steady."""
 SETTLING_STEPS = 4
@@ -53,6 +55,8 @@ class Extrapolator:
         self.ctas_left = ctas_left
         """CTAs not yet started on this SM: one number, shared with its dispatcher."""
         self.skipped = Skipped()
+        ahead = sm.launch.stages_ahead
+        self.period_steps = ahead * ceil_div(MIN_PERIOD_STEPS, ahead)
         self._times: dict[Cta, list[int]] = {}
         self._start: tuple[Cta, dict[Cta, int], _Snapshot] | None = None
         self._jumped: set[Cta] = set()
@@ -92,14 +96,14 @@ class Extrapolator:
     def _on_step(self, sm: Sm, cta: Cta) -> None:
         times = self._times.setdefault(cta, [])
         times.append(int(sm.env.now))
-        if cta in self._jumped or cta.steps - cta.steps_done < 2 * PERIOD_STEPS + self._margin:
+        if cta in self._jumped or cta.steps - cta.steps_done < 2 * self.period_steps + self._margin:
             return
         if self._start is None:
             if self._steady():
                 self._start = (cta, {other: other.steps_done for other in sm.resident}, self._look())
             return
         leader, steps_done, before = self._start
-        if leader is cta and cta.steps_done - steps_done[cta] >= PERIOD_STEPS:
+        if leader is cta and cta.steps_done - steps_done[cta] >= self.period_steps:
             self._start = None
             self._jump_periods(steps_done, before)
 
@@ -111,12 +115,12 @@ class Extrapolator:
         """Whether every resident CTA is in its main loop at a pace that repeats."""
         for cta in self.sm.resident:
             times = self._times.get(cta, [])
-            if len(times) < 2 * PERIOD_STEPS + 1:
+            if len(times) < 2 * self.period_steps + 1:
                 return False
-            last = times[-1] - times[-1 - PERIOD_STEPS]
-            before = times[-1 - PERIOD_STEPS] - times[-1 - 2 * PERIOD_STEPS]
-            patient = len(times) < PATIENCE * PERIOD_STEPS
-            if patient and abs(last - before) > max(PERIOD_STEPS, PACE_TOLERANCE * before):
+            last = times[-1] - times[-1 - self.period_steps]
+            before = times[-1 - self.period_steps] - times[-1 - 2 * self.period_steps]
+            patient = len(times) < PATIENCE * self.period_steps
+            if patient and abs(last - before) > max(self.period_steps, PACE_TOLERANCE * before):
                 return False
         return True
 
@@ -124,14 +128,14 @@ class Extrapolator:
         resident = self.sm.resident
         if set(resident) != set(steps_done):
             return
-        if any(cta.steps_done - steps_done[cta] != PERIOD_STEPS for cta in resident):
+        if any(cta.steps_done - steps_done[cta] != self.period_steps for cta in resident):
             return
         shortest = min(cta.steps - cta.steps_done for cta in resident)
-        periods = (shortest - self._margin) // PERIOD_STEPS
+        periods = (shortest - self._margin) // self.period_steps
         if periods < 1:
             return
         for cta in resident:
-            cta.steps -= periods * PERIOD_STEPS
+            cta.steps -= periods * self.period_steps
             self._jumped.add(cta)
         self._count(before, self._look(), periods)
 

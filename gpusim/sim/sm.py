@@ -75,7 +75,7 @@ class Cta:
 class Warp:
     """Interprets its program; every ``yield`` is one reason to wait."""
 
-    __slots__ = ("cta", "exited", "ledger", "math_done", "name", "part", "sm", "step")
+    __slots__ = ("accumulators_ready", "cta", "exited", "ledger", "math_done", "name", "part", "sm", "step")
 
     def __init__(self, sm: Sm, cta: Cta, part: SubPartition, name: str) -> None:
         self.sm = sm
@@ -84,6 +84,7 @@ class Warp:
         self.name = name
         self.step = 0
         self.math_done = 0.0
+        self.accumulators_ready = 0.0
         self.exited = False
         self.ledger = Ledger(int(sm.env.now))
 
@@ -180,9 +181,12 @@ class Warp:
         issued = part.issue.book(now, op.instructions + op.other_instructions)
         tail = (piped - started) / op.slices
         fed = sm.shared.book(now, op.operand_bytes) + sm.shared_latency + tail if op.operand_bytes else 0.0
-        chained = started + op.slices * sm.launch.instruction.latency_cycles
+        # Each slice accumulates onto the results of the one before, the last step's last slice included.
+        latency = sm.launch.instruction.latency_cycles
+        chained = max(started, self.accumulators_ready) + (op.slices - 1) * latency + tail
         done = max(piped, issued, fed, chained)
-        self.math_done = done + sm.launch.instruction.latency_cycles
+        self.accumulators_ready = done - tail + latency
+        self.math_done = done + latency
         # The last slice multiplies while the warp meets the barrier and starts on the next step.
         resume = max(now, done - (done - started) / op.slices)
         ledger = self.ledger
