@@ -16,7 +16,7 @@ from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.gpu import Outcome, simulate
 from gpusim.sim.trace import Recorder
 from gpusim.units import us_of_cycles
-from gpusim.workload import Gemm
+from gpusim.workload import SPARSITY_SINCE, TENSOR_CORES_SINCE, Gemm
 
 SHOWN_ALTERNATIVES = 8
 BUSY_FRACTION = 0.5
@@ -119,9 +119,16 @@ def _unsupported(arch: GpuArch, gemm: Gemm) -> str:
         }
     )
     wanted = gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
+    since, architecture = TENSOR_CORES_SINCE.get(gemm.dtype, ("0.0", ""))
+    if gemm.sparsity != "dense":
+        since, architecture = max((since, architecture), SPARSITY_SINCE)
+    if arch.compute_capability < since:
+        reason = f"Tensor Cores have it since compute capability {since} ({architecture})"
+    else:
+        reason = "the kernel catalogues of this GPU hold none"
     return (
         f"{arch.name} (compute capability {arch.compute_capability}) has no {wanted} multiplication with "
-        f"{gemm.accumulate} accumulation; it has {', '.join(paths)}"
+        f"{gemm.accumulate} accumulation: {reason}; it has {', '.join(paths)}"
     )
 
 

@@ -34,6 +34,19 @@ class Dtype(Enum):
         return {Dtype.INT8: 32, Dtype.INT4: 32, Dtype.FP8: 16}.get(self, self.bits)
 
 
+TENSOR_CORES_SINCE: dict[Dtype, tuple[str, str]] = {
+    Dtype.FP16: ("7.0", "Volta"),
+    Dtype.INT8: ("7.5", "Turing"),
+    Dtype.INT4: ("7.5", "Turing"),
+    Dtype.BF16: ("8.0", "Ampere"),
+    Dtype.TF32: ("8.0", "Ampere"),
+    Dtype.FP64: ("8.0", "Ampere"),
+    Dtype.FP8: ("8.9", "Ada and Hopper"),
+}
+"""Compute capability and architecture that first multiplied a type on Tensor Cores (CUDA C++ Programming Guide)."""
+SPARSITY_SINCE = ("8.0", "Ampere")
+"""The same for 2:4 structured sparsity."""
+
 _BITS = {
     Dtype.FP64: 64,
     Dtype.FP32: 32,
