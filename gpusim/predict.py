@@ -143,7 +143,8 @@ def _misfit(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> str:
 
 
 def _bounds(arch: GpuArch, gemm: Gemm, chosen: Plan, clock_mhz: float, warm: bool) -> dict[str, float]:
-    tile = TileFacts(chosen.kernel.tile_m, chosen.kernel.tile_n)
+    kernel = chosen.kernel
+    tile = TileFacts(kernel.tile_m, kernel.tile_n, staged=kernel.family.staging != "direct")
     return bounds_us(arch, gemm, chosen.main.instruction, clock_mhz, warm=warm, tile=tile)
 
 

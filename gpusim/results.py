@@ -108,7 +108,6 @@ class Result:
     bounds_us: dict[str, float] = field(default_factory=dict)
     """Each closed-form bound by the resource it counts."""
     alternatives: tuple[Alternative, ...] = ()
-    notes: tuple[str, ...] = ()
 
     def nsight_metrics(self) -> dict[str, float]:
         """The same figures under their Nsight Compute names, to lay beside ``ncu --csv``."""

@@ -14,10 +14,12 @@ from gpusim.workload import Gemm
 
 @dataclass(frozen=True, slots=True)
 class TileFacts:
-    """The tile a kernel computes, enough to bound L2 traffic; m runs along C's contiguous dimension."""
+    """The tile a kernel computes, enough to bound on-chip traffic; m runs along C's contiguous dimension."""
 
     tile_m: int
     tile_n: int
+    staged: bool
+    """Operands pass through shared memory."""
 
 
 def bounds_us(
@@ -28,6 +30,7 @@ def bounds_us(
     ``arithmetic``: all multiply-adds at the instruction's issue rate on all SMs.
     ``dram``: every operand once and C once at peak bandwidth; what L2 may still hold counts as free.
     ``l2``: operands once for each tile that needs them, C once, at the SMs' port rate.
+    ``shared_memory``: staged operands written once and read once for each tile that needs them.
     ``issue``: one issue slot per multiply instruction.
     """
     element, output = gemm.dtype.bits / 8, gemm.dtype.output_bits / 8
@@ -41,11 +44,13 @@ def bounds_us(
     dram_bytes = max(0.0, operands - held)
     m, n = (gemm.n, gemm.m) if gemm.order == "row" else (gemm.m, gemm.n)
     tiles_m, tiles_n = -(-m // tile.tile_m), -(-n // tile.tile_n)
-    l2_bytes = gemm.batch * (tiles_n * m + tiles_m * n) * gemm.k * element + result
+    tile_bytes = gemm.batch * (tiles_n * m + tiles_m * n) * gemm.k * element
+    shared_rate = sms * arch.shared_memory.bandwidth_bytes_per_cycle
     l2_rate = min(arch.l2.bandwidth_bytes_per_cycle, sms * arch.load_store.l2_port_bytes_per_cycle)
     return {
         "arithmetic": arithmetic_cycles / clock_mhz,
         "dram": dram_bytes / (arch.dram.peak_bandwidth_gb_per_s * 1e3),
-        "l2": l2_bytes / l2_rate / clock_mhz,
+        "l2": (tile_bytes + result) / l2_rate / clock_mhz,
+        "shared_memory": 2 * tile_bytes / shared_rate / clock_mhz if tile.staged else 0.0,
         "issue": issue_cycles / clock_mhz,
     }

@@ -130,7 +130,6 @@ def result_table(result: Result) -> TextTable:
         ("L2 hits", f"{100 * result.l2_hit_fraction:.1f} %"),
         ("math pipe busy", f"{100 * result.tensor_active_fraction:.1f} %"),
         ("power", f"{result.power_w:.0f} W, {result.energy_mj:.3g} mJ"),
-        *(("note", note) for note in result.notes),
     ]
     shape = shape_text({"batch": result.batch, "m": result.m, "n": result.n, "k": result.k})
     sparsity = "" if result.sparsity == "dense" else f" {result.sparsity}"

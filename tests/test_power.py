@@ -175,8 +175,8 @@ LARGE = (8192, 8192, 8192)
 
 
 def test_a_t4_sustains_an_fp32_product_near_its_throttled_clock_and_not_at_its_peak() -> None:
-    # 70 W T4 boards wander at 0.8 to 1.05 GHz under GEMM load; NVIDIA/mlperf inference_results_v0.5 issue 20
-    # reports about 900 MHz with 1590 MHz set
+    # A report in mlcommons/inference_results_v0.5: a T4 set to 1590 MHz runs BERT at about 900 MHz, wandering
+    # between 825 and 1545 MHz at 83 C
     result = predict(load_arch("T4").arch, Gemm(*LARGE, Dtype.FP32))
     assert 800 <= result.clock_mhz <= 1050
     assert result.tflops < 0.65 * 8.1  # at most 1050 / 1590 of the datasheet's figure
@@ -199,7 +199,8 @@ def test_an_a100_at_its_400_w_sustains_the_published_fp16_rate() -> None:
     assert sustained.clock_mhz < a100.clock.max_mhz
     burst = predict(a100, Gemm(*LARGE, Dtype.FP16), Options(load="burst"))
     assert burst.clock_mhz == a100.clock.max_mhz
-    assert burst.tflops > 1.1 * sustained.tflops  # the same article has 299 TFLOP/s with all-zero data
+    # All-zero data, which draws little power, runs at 295 TFLOP/s in the same article: the highest clock.
+    assert burst.tflops == pytest.approx(295, rel=0.04)
     assert burst.power_w > 400
 
 

@@ -12,7 +12,7 @@ from gpusim.workload import Dtype, Gemm
 
 V100 = load_arch("V100-SXM2-16GB").arch
 A100 = load_arch("A100-SXM4-80GB").arch
-TILE = TileFacts(128, 128)
+TILE = TileFacts(128, 128, staged=True)
 
 
 def bounds(
@@ -52,11 +52,15 @@ def test_l2_is_each_operand_once_a_tile_and_the_result_once() -> None:
     # V100's L2 delivers 1775 B/cycle (its SMs could take 80 x 64)
     gemm = Gemm(300, 500, 100, Dtype.FP32)
     moved = 4 * (5 * 500 * 100 + 4 * 300 * 100 + 300 * 500)
-    assert bounds(V100, gemm, "ffma", 1530.0, TileFacts(128, 64))["l2"] == pytest.approx(moved / 1775 / 1530)
+    assert bounds(V100, gemm, "ffma", 1530.0, TileFacts(128, 64, staged=True))["l2"] == pytest.approx(
+        moved / 1775 / 1530
+    )
     # as column-major 300 x 500: 3 x 8 tiles
     gemm = Gemm(300, 500, 100, Dtype.FP32, order="column")
     moved = 4 * (8 * 300 * 100 + 3 * 500 * 100 + 300 * 500)
-    assert bounds(V100, gemm, "ffma", 1530.0, TileFacts(128, 64))["l2"] == pytest.approx(moved / 1775 / 1530)
+    assert bounds(V100, gemm, "ffma", 1530.0, TileFacts(128, 64, staged=True))["l2"] == pytest.approx(
+        moved / 1775 / 1530
+    )
 
 
 def test_issue_is_a_slot_for_each_multiply_instruction() -> None:
@@ -95,7 +99,9 @@ def test_a_batch_takes_as_many_times_as_long(gemm: Gemm, batch: int) -> None:
 @settings(derandomize=True)
 @given(GEMMS)
 def test_a_larger_tile_never_asks_more_of_l2(gemm: Gemm) -> None:
-    small, large = (bounds(A100, gemm, "hmma_16816_f32", 1410.0, TileFacts(*tile)) for tile in ((64, 64), (128, 256)))
+    small, large = (
+        bounds(A100, gemm, "hmma_16816_f32", 1410.0, TileFacts(*tile, staged=True)) for tile in ((64, 64), (128, 256))
+    )
     assert large["l2"] <= small["l2"]
 
 
@@ -105,3 +111,13 @@ def test_the_detail_named_bound_is_the_largest_of_them(gemm: Gemm) -> None:
     result = predict(A100, gemm, Options(detail="bound"))
     assert result.kernel_time_us == result.bound_us == max(result.bounds_us.values())
     assert result.bounds_us[result.bottleneck] == result.bound_us
+
+
+def test_the_shared_memory_bound_writes_and_reads_each_staged_operand_once_a_tile() -> None:
+    gemm = Gemm(256, 256, 64, Dtype.FP32)
+    # 2 x 2 tiles of 128: A and B are each needed twice: 2 x (256 + 256) x 64 x 4 B = 262144 B, in and out again,
+    # at 80 SMs x 128 B/cycle
+    cycles = 2 * 262144 / (80 * 128)
+    assert bounds(V100, gemm, "ffma", 1530.0, TILE)["shared_memory"] == pytest.approx(cycles / 1530)
+    straight = TileFacts(128, 128, staged=False)
+    assert bounds(V100, gemm, "ffma", 1530.0, straight)["shared_memory"] == 0.0
