@@ -121,7 +121,8 @@ def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, ac
     missed = moved.miss_fraction * (1 + moved.dirty_fraction)
     latency = cycles_of_ns(arch.dram.latency_ns, clock_mhz) if missed else arch.l2.latency_cycles
     warps = launch.warps * ctas
-    parts = min(arch.sm.sub_partitions, warps)
+    # Warps stay on the sub-partition they start on: the fullest one decides.
+    warps_of_part = ceil_div(warps, arch.sm.sub_partitions)
     instruction = launch.instruction
     interval = instruction.issue_interval_cycles / instruction.sustained_fraction
     load = launch.load_bytes_per_step * ctas
@@ -135,9 +136,9 @@ def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, ac
         + launch.shared_write_bytes_per_step / shared_rate
     )
     step = max(
-        warps / parts * launch.multiply_per_step * interval,
+        warps_of_part * launch.multiply_per_step * interval,
         launch.slices * instruction.latency_cycles,
-        warps / parts * launch.issue_per_step / arch.sm.issue_per_cycle,
+        warps_of_part * launch.issue_per_step / arch.sm.issue_per_cycle,
         shared / shared_rate,
         transfer,
         arrive / launch.stages_ahead,
