@@ -146,6 +146,8 @@ def load_kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
 
 
 def _find(name: str) -> Path:
+    if name.endswith(".yaml"):
+        return Path(name)
     paths = [folder / "kernels" / f"{name}.yaml" for folder in spec_folders()]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:

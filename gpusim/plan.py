@@ -7,7 +7,7 @@ library's m. Tiles, names and grids here are the library's.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpusim.arch import GpuArch, Instruction
 from gpusim.kernels import Kernel
@@ -236,9 +236,14 @@ def plan(
     # Edge tiles load and store only what exists; the average tile stands for all.
     rows_a, rows_b = shape.m / tiles_m, shape.n / tiles_n
     k_per_step = shape.k / (steps * split_k)
-    a_bytes, b_bytes = rows_a * k_per_step * element_bytes, rows_b * k_per_step * element_bytes
-    a_bytes *= _sector_overfetch(gemm.layout[0] == "t", kernel.tile_k, kernel.tile_m, shape.a_contiguous, element_bytes)
-    b_bytes *= _sector_overfetch(gemm.layout[1] == "n", kernel.tile_k, kernel.tile_n, shape.b_contiguous, element_bytes)
+    # Panels lie in L2 without the rest of the sectors that their edges share.
+    a_panel, b_panel = rows_a * k_per_step * element_bytes, rows_b * k_per_step * element_bytes
+    a_bytes = a_panel * _sector_overfetch(
+        gemm.layout[0] == "t", kernel.tile_k, kernel.tile_m, shape.a_contiguous, element_bytes
+    )
+    b_bytes = b_panel * _sector_overfetch(
+        gemm.layout[1] == "n", kernel.tile_k, kernel.tile_n, shape.b_contiguous, element_bytes
+    )
     width_a = _access_bytes(shape.a_contiguous, shape.element_bits, family.load_bytes)
     width_b = _access_bytes(shape.b_contiguous, shape.element_bits, family.load_bytes)
     lanes = arch.sm.warp_size
@@ -283,6 +288,7 @@ def plan(
         l2_capacity_bytes=_effective_l2_bytes(arch),
         warm=warm,
     )
+    moved = replace(moved, l2_read_bytes=ctas * steps * (a_bytes + b_bytes))
     name = kernel.printed_name(gemm.layout, gemm.dtype)
     grid = (tiles_m, tiles_n, shape.batch * split_k)
     main = Launch(
@@ -306,7 +312,7 @@ def plan(
         exchange_times=exchange_times,
         traffic=moved,
         cold=not warm,
-        tiling=Tiling(tiles_m, tiles_n, split_k, raster_width, a_bytes, b_bytes),
+        tiling=Tiling(tiles_m, tiles_n, split_k, raster_width, a_panel, b_panel),
     )
     if not partial:
         return Plan(kernel, name, split_k, (main,))

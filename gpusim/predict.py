@@ -90,7 +90,13 @@ def _pinned(arch: GpuArch, gemm: Gemm, name: str | None) -> tuple[Kernel, ...]:
     fitting = []
     for kernel in load_kernels(arch.kernel_catalogues):
         instruction = arch.instructions.get(kernel.family.instruction)
-        if instruction is None or gemm.dtype not in kernel.family.inputs:
+        if instruction is None:
+            wanted = kernel.family.instruction
+            known = ", ".join(difflib.get_close_matches(wanted, arch.instructions, n=3, cutoff=0.0))
+            raise UnsupportedError(
+                f"{arch.name} has no instruction '{wanted}' for {kernel.family.name}; nearest: {known}"
+            )
+        if gemm.dtype not in kernel.family.inputs:
             continue
         if instruction.sparsity != gemm.sparsity or instruction.accumulate != gemm.accumulate:
             continue

@@ -28,7 +28,8 @@ def bounds_us(
     """Lower bounds by resource [us].
 
     ``arithmetic``: all multiply-adds at the instruction's issue rate on all SMs.
-    ``dram``: every operand once and C once at peak bandwidth; what L2 may still hold counts as free.
+    ``dram``: every operand once at peak bandwidth; what L2 may hold counts as free, and so does C, which may stay
+    there.
     ``l2``: operands once for each tile that needs them, C once, at the SMs' port rate.
     ``shared_memory``: staged operands written once and read once for each tile that needs them.
     ``issue``: one issue slot per multiply instruction.

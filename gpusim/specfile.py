@@ -20,7 +20,7 @@ import re
 import types
 import typing
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -127,11 +127,21 @@ def load_arch(name_or_path: str | os.PathLike[str], arch_path: Iterable[str | os
     Names match without regard to case, spaces, hyphens, underscores and the brand words
     ``NVIDIA``, ``Tesla`` and ``GeForce``. Raises :class:`SpecError`.
     """
-    folders = _search_folders(arch_path)
+    own = tuple(arch_path)
+    folders = _search_folders(own)
     text = os.fspath(name_or_path)
-    if text.endswith((".yaml", ".yml")):
-        return _load(Path(text), folders)
-    return _load(_resolve(text, folders), folders)
+    path = Path(text) if text.endswith((".yaml", ".yml")) else _resolve(text, folders)
+    return _with_own_catalogues(_load(path, folders), [Path(folder) for folder in own])
+
+
+def _with_own_catalogues(spec: Spec, folders: Sequence[Path]) -> Spec:
+    """The spec with those of its kernel catalogues that the caller's folders hold named by path."""
+    named = []
+    for name in spec.arch.kernel_catalogues:
+        paths = (folder / "kernels" / f"{name}.yaml" for folder in folders)
+        named.append(next((str(path) for path in paths if path.is_file()), name))
+    arch = spec.arch.model_copy(update={"kernel_catalogues": tuple(named)})
+    return replace(spec, arch=arch)
 
 
 def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:

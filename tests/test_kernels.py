@@ -194,3 +194,13 @@ def test_a_malformed_catalogue_is_one_line_with_its_place(
 def test_a_catalogue_that_does_not_exist_is_named_with_the_file_it_would_be() -> None:
     with pytest.raises(SpecError, match=r"no catalogue 'nowhere'; expected a file like .*nowhere\.yaml"):
         load_kernels(("nowhere",))
+
+
+def test_a_catalogue_beside_the_callers_specs_wins(tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    shipped = load_arch("t4").arch
+    own = tmp_path / "kernels" / f"{shipped.kernel_catalogues[0]}.yaml"
+    own.write_text(FAMILY, encoding="utf-8")
+    arch = load_arch("t4", (tmp_path,)).arch
+    assert arch.kernel_catalogues == (str(own), *shipped.kernel_catalogues[1:])
+    assert load_kernels(arch.kernel_catalogues[:1]) != load_kernels(shipped.kernel_catalogues[:1])

@@ -289,8 +289,10 @@ def test_the_tiling_sends_every_cta_to_a_tile_of_its_own(
     products, splits, across, down = (set(axis) for axis in zip(*places, strict=True))
     assert (products, splits) == (set(range(2)), set(range(planned.split_k)))
     assert (across, down) == (set(range(tiles_m)), set(range(tiles_n)))
-    moved = launch.tiling.x_bytes_per_step + launch.tiling.y_bytes_per_step
-    assert moved == pytest.approx(launch.load_bytes_per_step, rel=ROUNDING)
+    x_bytes, y_bytes = launch.tiling.x_bytes_per_step, launch.tiling.y_bytes_per_step
+    panels = (tiles_m * x_bytes + tiles_n * y_bytes) * launch.steps * planned.split_k
+    assert panels == pytest.approx((m + n) * k * dtype.bits / 8, rel=ROUNDING)  # both operands, once
+    assert x_bytes + y_bytes <= launch.load_bytes_per_step * (1 + ROUNDING)  # loads take whole sectors
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)

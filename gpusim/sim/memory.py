@@ -77,6 +77,9 @@ class SampledMemory:
         self._dram_rate = arch.dram_bytes_per_cycle(clock_mhz)
         self._bytes = launch.load_bytes_per_step
         self._ahead = launch.stages_ahead
+        self._slots = launch.occupancy.ctas
+        self._behind = 0.0
+        """How much later than the first SM this one was served [cycles]."""
         # What enters L2 pushes something out, some of it dirty.
         self._dirty = launch.traffic.dirty_fraction
         self._missing_steps = launch.traffic.missing_steps_fraction if launch.traffic.miss_fraction else 0.0
@@ -102,37 +105,45 @@ class SampledMemory:
         in_l2 = self._in_l2.get((cta, step))
         if in_l2 is None:
             # The first warp to ask speaks for its CTA: the whole step travels together.
-            in_l2 = self._in_l2[cta, step] = self._fetch(step, now)
+            in_l2 = self._in_l2[cta, step] = self._fetch(cta, step, now)
             _ = self._in_l2.pop((cta, step - REMEMBERED_STEPS), None)
         return max(self.port.book(now, self._bytes * share), in_l2) + self._latency.l2
 
-    def _fetch(self, step: int, now: float) -> float:
+    def _fetch(self, cta: int, step: int, now: float) -> float:
         """When a CTA's step has passed the shared part of the path [cycles]."""
-        filling = step < self._ahead
+        filling = step < self._ahead and cta < self._slots
         passed = self._share_of(self.l2, now, self._bytes, at_once=filling)
         # Steps that need DRAM are spread evenly over the loop.
         if int((step + 1) * self._missing_steps) > int(step * self._missing_steps):
             if self._translated_at is None:
                 self._translated_at = now + self._latency.tlb
-            from_dram = self._share_of(self.dram, now, self._bytes * self._miss, at_once=filling)
-            in_l2 = max(from_dram, self._translated_at) + self._latency.dram - self._latency.l2
+            asked = max(now, self._translated_at)
+            from_dram = self._share_of(self.dram, asked, self._bytes * self._miss, at_once=filling)
+            in_l2 = from_dram + self._latency.dram - self._latency.l2
             passed = max(passed, in_l2)
         return passed
 
-    @staticmethod
-    def _share_of(link: Link, now: float, amount: float, *, at_once: bool) -> float:
+    def _share_of(self, link: Link, now: float, amount: float, *, at_once: bool) -> float:
         """Book a share of a common link; when the last byte has passed [cycles].
 
-        Where all SMs ask at once (rings fill, results leave), this SM stands for the one served last: the
-        share has to pay first.
+        Where all SMs ask at once (their first rings fill), this SM stands for the one served last: the share
+        has to pay first. It stays that far behind the others.
         """
         passed = link.book(now, amount)
-        return link.free_at if at_once else passed
+        if not at_once:
+            return passed
+        self._behind = max(self._behind, link.free_at - passed)
+        return link.free_at
+
+    def _last_of(self, link: Link, now: float, amount: float) -> float:
+        """The same for results, which all SMs hand over as far apart as they started [cycles]."""
+        passed = link.book(now, amount)
+        return max(passed, link.free_at - self._behind)
 
     def store(self, size_bytes: float, now: float) -> float:
-        accepted = max(self.port.book(now, size_bytes), self._share_of(self.l2, now, size_bytes, at_once=True))
+        accepted = max(self.port.book(now, size_bytes), self._last_of(self.l2, now, size_bytes))
         if self._dirty > 0.0:
-            accepted = max(accepted, self._share_of(self.dram, now, size_bytes * self._dirty, at_once=True))
+            accepted = max(accepted, self._last_of(self.dram, now, size_bytes * self._dirty))
         self.drained_at = max(self.drained_at, accepted + self._latency.l2)
         return accepted
 
