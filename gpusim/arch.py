@@ -58,6 +58,7 @@ class SharedMemory(_Part):
     banks: PositiveInt
     bandwidth_bytes_per_cycle: PositiveFloat
     latency_cycles: PositiveInt
+    turned_fill_ways: float = Field(ge=1, description="bank conflict of writing an operand turned by 90 degrees")
 
     @property
     def capacity_bytes(self) -> int:
@@ -70,6 +71,9 @@ class LoadStore(_Part):
 
     l1_latency_cycles: PositiveInt
     l2_port_bytes_per_cycle: PositiveFloat = Field(description="L2 to one SM, per SM cycle")
+    fill_pipe_instructions: float = Field(
+        ge=0, description="FMA-pipe instructions (addresses, predicates) per warp-wide write into shared memory"
+    )
     async_copy: bool = Field(description="cp.async: global to shared without registers")
     matrix_load: bool = Field(description="ldmatrix")
 

@@ -137,7 +137,7 @@ def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, ac
         + launch.shared_write_bytes_per_step / shared_rate
     )
     step = max(
-        warps_of_part * launch.multiply_per_step * interval,
+        warps_of_part * launch.pipe_per_step * interval,
         launch.slices * instruction.latency_cycles,
         warps_of_part * launch.issue_per_step / arch.sm.issue_per_cycle,
         shared / shared_rate,

@@ -91,6 +91,8 @@ class Launch:
     stages_ahead: int
     multiply_per_step: float
     """Multiply instructions a warp issues each step."""
+    pipe_per_step: float
+    """Slots of the multiply pipe they take, with the address arithmetic that shares it."""
     slices: int
     operand_bytes_per_step: float
     """Shared memory a warp reads each step [B]."""
@@ -244,25 +246,37 @@ def plan(
     b_bytes = b_panel * _sector_overfetch(
         gemm.layout[1] == "n", kernel.tile_k, kernel.tile_n, shape.b_contiguous, element_bytes
     )
+    direct = family.staging == "direct"
+    simt = instruction.unit == "cuda" and not direct
+    # Threads multiply along m and n: an operand that lies along k is turned on its way into shared memory.
+    turned_a, turned_b = simt and gemm.layout[0] == "t", simt and gemm.layout[1] == "n"
     width_a = _access_bytes(shape.a_contiguous, shape.element_bits, family.load_bytes)
     width_b = _access_bytes(shape.b_contiguous, shape.element_bits, family.load_bytes)
+    asynchronous = family.staging == "async" and arch.load_store.async_copy and min(width_a, width_b) >= 4
+    fill_width_a = math.ceil(element_bytes) if turned_a else width_a
+    fill_width_b = math.ceil(element_bytes) if turned_b else width_b
+    if asynchronous:
+        width_a, width_b = fill_width_a, fill_width_b
     lanes = arch.sm.warp_size
     loads = (a_bytes / width_a + b_bytes / width_b) / lanes
     # A warp's access takes at least one cycle of the port, however narrow.
     port_rate = arch.shared_memory.bandwidth_bytes_per_cycle
     port_bytes = a_bytes * max(1.0, port_rate / (lanes * width_a)) + b_bytes * max(1.0, port_rate / (lanes * width_b))
+    ways = arch.shared_memory.turned_fill_ways
+    fill_bytes = a_panel * max(1.0, port_rate / (lanes * fill_width_a)) * (ways if turned_a else 1.0)
+    fill_bytes += b_panel * max(1.0, port_rate / (lanes * fill_width_b)) * (ways if turned_b else 1.0)
+    fills = (a_panel / fill_width_a + b_panel / fill_width_b) / lanes
     warp_m, warp_n = kernel.tile_m / kernel.warps_m, kernel.tile_n / kernel.warps_n
     warp_k = kernel.tile_k / kernel.warps_k
     multiplies, slices = _multiplies(instruction, warp_m, warp_n, warp_k)
-    direct = family.staging == "direct"
-    asynchronous = family.staging == "async" and arch.load_store.async_copy and min(width_a, width_b) >= 4
+    pipe = multiplies + (fills / kernel.warps * arch.load_store.fill_pipe_instructions if simt else 0.0)
     operand = 0.0 if direct else _operand_bytes(instruction, warp_m, warp_n, warp_k, element_bytes)
     ahead = kernel.stages if direct else kernel.stages - 1 if asynchronous else 1
     warp_loads = loads / kernel.warps
-    stores_shared = 0.0 if direct or asynchronous else port_bytes
+    stores_shared = 0.0 if direct or asynchronous else fill_bytes
     per_load = LOAD_OVERHEAD_INSTRUCTIONS + (1 if direct or asynchronous else 2)
     other = family.step_instructions + operand / WIDE_SHARED_BYTES + warp_loads * per_load
-    multiply = Multiply(multiplies, slices, operand, other, family.pipelined)
+    multiply = Multiply(pipe, slices, operand, other, family.pipelined)
     partial = split_k > 1 and mode == "reduce"
     result_bytes = ACCUMULATOR_BYTES if partial else shape.output_bits / 8
     store_bytes = rows_a * rows_b * result_bytes if family.stores_result else 0.0
@@ -301,14 +315,15 @@ def plan(
         program=program,
         steps=steps,
         load_bytes_per_step=a_bytes + b_bytes,
-        load_port_bytes_per_step=port_bytes,
+        load_port_bytes_per_step=fill_bytes if asynchronous else port_bytes,
         store_bytes=store_bytes / (1 if partial or split_k == 1 else split_k),
         stages_ahead=ahead,
         multiply_per_step=multiplies,
+        pipe_per_step=pipe,
         slices=slices,
         operand_bytes_per_step=operand,
-        shared_write_bytes_per_step=0.0 if direct else port_bytes,
-        issue_per_step=multiplies + other,
+        shared_write_bytes_per_step=0.0 if direct else fill_bytes,
+        issue_per_step=pipe + other,
         exchange_times=exchange_times,
         traffic=moved,
         cold=not warm,
@@ -428,6 +443,7 @@ def _reduction(arch: GpuArch, shape: Shape, splits: int) -> Launch:
         store_bytes=store_bytes,
         stages_ahead=ahead,
         multiply_per_step=add.instructions,
+        pipe_per_step=add.instructions,
         slices=1,
         operand_bytes_per_step=0.0,
         shared_write_bytes_per_step=0.0,

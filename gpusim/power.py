@@ -60,34 +60,56 @@ class Sustained:
 def sustained_clock(arch: GpuArch, used: Energy, time_at: Callable[[float], float]) -> Sustained:
     """Highest clock within the board limit.
 
-    Power rises with the clock about like a power law, so each next guess comes from the two ends of the
-    bracket on logarithmic scales; the bracket always holds the answer.
+    Between clocks that were tried, time follows a power law of the clock (inverse where the SMs bind, flat
+    where memory does); the clock at which that law meets the limit is tried next. What was tried brackets
+    the answer.
 
     Args:
         used: energy of one execution.
         time_at: duration at a clock [us]; called a few times, at most once per clock.
     """
     limit = arch.power.board_limit_w
-    high = arch.clock.max_mhz
-    power_high = power_w(arch, used, time_at(high), high)
-    if power_high <= limit:
-        return Sustained(high, power_high)
-    low = arch.clock.min_mhz
-    power_low = power_w(arch, used, time_at(low), low)
-    if power_low >= limit:
-        return Sustained(low, power_low)
+    low, high = arch.clock.min_mhz, arch.clock.max_mhz
+    time_us, exponent = time_at(high), 1.0
+    drawn = power_w(arch, used, time_us, high)
+    if drawn <= limit:
+        return Sustained(high, drawn)
+    sustained: Sustained | None = None
+    tried = high
     for turn in range(MAX_ROUNDS):
-        steepness = math.log(power_high / power_low) / math.log(high / low)
-        guess = low * (limit / power_low) ** (1 / steepness)
+
+        def expected_w(clock_mhz: float, at: tuple[float, float, float] = (time_us, tried, exponent)) -> float:
+            return power_w(arch, used, at[0] * (at[1] / clock_mhz) ** at[2], clock_mhz)
+
+        clock = float(round(min(max(_meeting(expected_w, limit, low, high), low), high - 1)))
         if turn % 3 == BISECTED_TURN:
-            # Where the power law is far off it creeps from one side; halving moves the other end too.
-            guess = math.sqrt(low * high)
-        clock = float(round(min(max(guess, low + 1), high - 1)))
-        drawn = power_w(arch, used, time_at(clock), clock)
+            # Where the law is far off it creeps from one side; halving moves the other end too.
+            clock = float(round(math.sqrt(low * high)))
+        if sustained is not None and clock <= sustained.clock_mhz:
+            clock = sustained.clock_mhz + 1
+        last_time_us, last_tried = time_us, tried
+        time_us, tried = time_at(clock), clock
+        exponent = min(1.0, max(0.0, math.log(time_us / last_time_us) / math.log(last_tried / tried)))
+        drawn = power_w(arch, used, time_us, clock)
         if drawn > limit:
-            high, power_high = clock, drawn
+            high = clock
+            if clock <= arch.clock.min_mhz or limit + TOLERANCE_FRACTION * (limit - arch.power.idle_w) >= drawn:
+                return Sustained(clock, drawn)
         else:
-            low, power_low = clock, drawn
-        if high - low <= 1 or abs(drawn - limit) <= TOLERANCE_FRACTION * (limit - arch.power.idle_w):
-            return Sustained(clock, drawn)
-    return Sustained(low, power_low)
+            low, sustained = clock, Sustained(clock, drawn)
+            if limit - drawn <= TOLERANCE_FRACTION * (limit - arch.power.idle_w):
+                return sustained
+        if high - low <= 1 and sustained is not None:
+            return sustained
+    return sustained or Sustained(low, power_w(arch, used, time_at(low), low))
+
+
+def _meeting(power_at: Callable[[float], float], limit_w: float, low_mhz: float, high_mhz: float) -> float:
+    """Clock at which a rising power meets a limit, by halving the interval [MHz]."""
+    while high_mhz - low_mhz > 1:
+        middle = (low_mhz + high_mhz) / 2
+        if power_at(middle) > limit_w:
+            high_mhz = middle
+        else:
+            low_mhz = middle
+    return low_mhz
