@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.measured import MeasuredRow, read_measured
 from gpusim.predict import Options
 from gpusim.specfile import Spec, SpecError, YamlFile, load_arch, load_yaml_with_lines, with_overrides
@@ -89,6 +90,13 @@ def _as_list(value: object) -> object:
     return value if isinstance(value, list | tuple) else [value]
 
 
+def _quoted(value: object) -> object:
+    """A version as it was written: a number has lost its last zeros."""
+    if isinstance(value, int | float):
+        raise ValueError(f"quote the version: '{value}'")  # noqa: TRY004 - pydantic reports a ValueError at its line
+    return value
+
+
 Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), Field(min_length=1)]
 Dtypes = Annotated[tuple[Dtype, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Layouts = Annotated[tuple[Literal["nn", "nt", "tn", "tt"], ...], BeforeValidator(_as_list), Field(min_length=1)]
@@ -111,6 +119,30 @@ class GpuEntry(_Part):
     overrides: dict[str, int | float | str | bool | list[int | float]] = Field(default_factory=dict)
 
 
+class MathModeEntry(_Part):
+    """A framework's multiplication, whose data type on each GPU follows from the math-mode rules."""
+
+    framework: str
+    version: Annotated[str, BeforeValidator(_quoted)] = Field(description="quoted: YAML reads 1.10 as 1.1")
+    op: str = "matmul"
+    dtype: str = "fp32"
+    set: dict[str, str | int | bool] = Field(default_factory=dict)
+    env: dict[str, str | int | bool] = Field(default_factory=dict)
+    label: str = Field(default="", description="what a reader calls it")
+
+    @property
+    def name(self) -> str:
+        """How tables and plots call it."""
+        return self.label or f"{self.dtype} in {self.framework} {self.version}"
+
+    def question(self) -> Question:
+        settings, environment = ({key: str(value) for key, value in one.items()} for one in (self.set, self.env))
+        return Question(self.framework, self.version, self.op, self.dtype, settings, environment)
+
+
+MathModes = Annotated[tuple[MathModeEntry, ...], BeforeValidator(_as_list), Field(min_length=1)]
+
+
 class GemmEntry(_Part):
     """Matrix multiplications: every combination of the sizes given, or ``square`` for m = n = k."""
 
@@ -122,6 +154,7 @@ class GemmEntry(_Part):
     group: str = Field(default="", description="rows of one group share a panel of a plot")
     label: str = Field(default="", description="what a reader calls this shape")
     dtypes: Dtypes | None = Field(default=None, description="instead of the experiment's")
+    mathmode: MathModes | None = Field(default=None, description="in place of dtypes: what a framework takes")
     kernel: str | None = Field(default=None, description="pin a kernel by its printed name")
 
     @model_validator(mode="after")
@@ -129,6 +162,8 @@ class GemmEntry(_Part):
         given = [name for name in ("m", "n", "k") if getattr(self, name) is not None]
         if (self.square is None) == (not given) or (given and len(given) < 3):
             raise ValueError("give either 'square' or all of 'm', 'n' and 'k'")
+        if self.dtypes and self.mathmode:
+            raise ValueError("give either 'dtypes' or 'mathmode'")
         return self
 
     def shapes(self) -> Iterator[tuple[int, int, int, int]]:
@@ -177,7 +212,8 @@ class ExperimentFile(_Part):
     question: str = ""
     gpus: Annotated[tuple[GpuEntry, ...], Field(min_length=1)]
     gemms: Annotated[tuple[GemmEntry, ...], Field(min_length=1)]
-    dtypes: Dtypes
+    dtypes: Dtypes | None = None
+    mathmode: MathModes | None = Field(default=None, description="in place of dtypes: what a framework takes")
     accumulate: str = ""
     layout: Layouts = ("tn",)
     order: Literal["row", "column"] = "row"
@@ -200,6 +236,14 @@ class ExperimentFile(_Part):
             if isinstance(expanded.get(key), list):
                 expanded[key] = [{name: item} if isinstance(item, str) else item for item in expanded[key]]
         return expanded
+
+    @model_validator(mode="after")
+    def _types_are_given_once(self) -> ExperimentFile:
+        if self.dtypes and self.mathmode:
+            raise ValueError("give either 'dtypes' or 'mathmode'")
+        if not self.dtypes and not self.mathmode and not all(one.dtypes or one.mathmode for one in self.gemms):
+            raise ValueError("give 'dtypes' or 'mathmode', here or in each of 'gemms'")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,9 +209,10 @@ def _manifest(
 
 
 def _code_sha256() -> str:
-    """Hash of the program: its modules and the kernel catalogue."""
+    """Hash of the program: its modules, the math-mode rules and the kernel catalogue."""
     package = Path(gpusim.__file__).parent
-    files = sorted(package.rglob("*.py")) + sorted((shipped_folder("arch_specs") / "kernels").glob("*.yaml"))
+    files = [*sorted(package.rglob("*.py")), *sorted((package / "mathmode").glob("*.yaml"))]
+    files += sorted((shipped_folder("arch_specs") / "kernels").glob("*.yaml"))
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any, TextIO
 
 from gpusim.arch import GpuArch
+from gpusim.mathmode.resolve import MathMode
 from gpusim.results import Result
 from gpusim.specfile import Provenance, Spec
 
@@ -214,6 +215,35 @@ def speedup_table(
 def shape_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What two runs share when they did the same work in the same way."""
     return tuple(row[name] for name in ("dtype", "sparsity", "batch", "m", "n", "k"))
+
+
+def mathmode_tables(answer: MathMode) -> list[TextTable]:
+    """The path, what the user set, what else is worth knowing, and what contradicts."""
+    title = f"{answer.op} of {answer.dtype} tensors in {answer.framework} {answer.version} on {answer.arch}"
+    undecided = "undecided"
+    facts = [
+        ("path", answer.path or undecided),
+        ("unit", answer.unit or undecided),
+        ("accumulate", answer.accumulate or ("none" if answer.path else undecided)),
+        ("rule", answer.rule),
+        ("", answer.says),
+        ("source", answer.source),
+        ("library", answer.library or "none"),
+    ]
+    shown = [TextTable(title, ("what", "value"), tuple(fact for fact in facts if fact[1]))]
+    if answer.conflicts:
+        rows = tuple((one.rule, one.says, one.source) for one in answer.conflicts)
+        shown.append(TextTable("Contradictions", ("rule", "what it says", "source"), rows))
+    if answer.considered:
+        rows = tuple((one.name, one.value, one.effect) for one in answer.considered)
+        shown.append(TextTable("Settings", ("name", "value", "effect"), rows))
+    if answer.overridden:
+        rows = tuple((one.what, one.rule, one.by) for one in answer.overridden)
+        shown.append(TextTable("Overridden", ("what", "rule", "by"), rows))
+    if answer.notes:
+        rows = tuple((one.says, one.source) for one in answer.notes)
+        shown.append(TextTable("Notes", ("what", "source"), rows))
+    return shown
 
 
 def validation_tables(report: Mapping[str, Any], *, more: bool) -> list[TextTable]:
