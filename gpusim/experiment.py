@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -246,6 +246,15 @@ class ExperimentFile(_Part):
         return self
 
 
+class _Type(NamedTuple):
+    """A data type to predict, and the rules that led to it."""
+
+    dtype: Dtype
+    accumulate: str = ""
+    mode: str = ""
+    mathmode: MathMode | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ExperimentCase:
     """One prediction of an experiment, and where it belongs in tables and plots."""
@@ -257,6 +266,10 @@ class ExperimentCase:
     gpu: str
     """Label of the GPU."""
     case: Case
+    mode: str = ""
+    """What the framework was asked, where the data type follows from that."""
+    mathmode: MathMode | None = None
+    """And what it came to on this GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,18 +308,43 @@ class Experiment:
         content = self.content
         axes = product(
             entry.shapes(),
-            entry.dtypes or content.dtypes,
+            self._types(index, entry),
             content.sparsity,
             content.layout,
             content.detail,
             content.l2,
             self.specs.items(),
         )
-        for (batch, m, n, k), dtype, sparsity, layout, detail, l2, (gpu, spec) in axes:
-            gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, content.accumulate, content.order)
+        for (batch, m, n, k), types, sparsity, layout, detail, l2, (gpu, spec) in axes:
+            dtype, accumulate, mode, mathmode = types[gpu]
+            gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, content.accumulate or accumulate, content.order)
             group = entry.group or ("square" if entry.square else "")
             case = Case(spec.arch, gemm, Options(detail, l2, entry.kernel, content.load))
-            yield ExperimentCase(index, group, entry.label, gpu, case)
+            yield ExperimentCase(index, group, entry.label, gpu, case, mode, mathmode)
+
+    def _types(self, index: int, entry: GemmEntry) -> list[dict[str, _Type]]:
+        """By GPU: each data type asked for, or what each framework's multiplication comes to there."""
+        content = self.content
+        own = entry.dtypes or entry.mathmode
+        if modes := (entry.mathmode if own else content.mathmode):
+            where = f"gemms.{index}.mathmode" if own else "mathmode"
+            return [
+                {gpu: self._resolved(f"{where}.{at}", mode, spec) for gpu, spec in self.specs.items()}
+                for at, mode in enumerate(modes)
+            ]
+        return [dict.fromkeys(self.specs, _Type(dtype)) for dtype in entry.dtypes or content.dtypes or ()]
+
+    def _resolved(self, where: str, mode: MathModeEntry, spec: Spec) -> _Type:
+        """The data type that a framework's multiplication takes on a GPU."""
+        try:
+            answer = resolve(mode.question(), spec.arch)
+        except MathModeError as error:
+            raise self.file.error(where, str(error)) from None
+        if answer.kind != "matmul":
+            raise self.file.error(f"{where}.op", f"{answer.op} is no matrix multiplication; name one")
+        if answer.conflicts or answer.path is None:
+            raise self.file.error(where, f"settings contradict each other: {answer.conflicts[0].says}")
+        return _Type(Dtype(answer.path), answer.accumulate or "", mode.name, answer)
 
     def measured_points(self) -> tuple[MeasuredPoint, ...]:
         """Measured matrix multiplications of the boards and data types compared, in file order."""
@@ -317,9 +355,10 @@ class Experiment:
         for spec in self.specs.values():
             by_board |= {alias.lower(): by_board[spec.arch.name.lower()] for alias in spec.arch.aliases}
         by_board |= {board.lower(): label for board, label in overlay.stand_in.items()}
+        dtypes = self.content.dtypes or {case.case.gemm.dtype for case in self.cases()}
         for row in read_measured(self.file.path.parent / overlay.file):
             label = by_board.get(row.gpu.lower())
-            if label and row.gemm() and row.dtype in self.content.dtypes:
+            if label and row.gemm() and row.dtype in dtypes:
                 yield MeasuredPoint(label, row.gpu, row)
 
 
@@ -438,6 +477,7 @@ def _known_keys(location: Sequence[str]) -> list[str]:
     parts: dict[str, type[BaseModel]] = {
         "gpus": GpuEntry,
         "gemms": GemmEntry,
+        "mathmode": MathModeEntry,
         "plots": PlotEntry,
         "measured": Overlay,
         "lines": ReferenceLine,

@@ -120,6 +120,11 @@ class _State:
     deciding: dict[str, Rule] = field(default_factory=dict)
     overridden: list[Overridden] = field(default_factory=list)
 
+    def added_to(self, facts: Facts) -> Facts:
+        """The facts with what is settled so far."""
+        now = self.values
+        return replace(facts, type=now["type"], path=now["path"], unit=now["unit"], accumulate=now["accumulate"])
+
     def settle(self, what: str, value: str, rule: Rule) -> None:
         before = self.deciding.get(what)
         if before is not None and self.values[what] != value:
@@ -203,7 +208,7 @@ def _apply(rules: Iterable[Rule], facts: Facts, arch: GpuArch) -> _State:
     """What is settled after the last rule."""
     state = _State({"type": facts.dtype, "path": facts.dtype, "unit": "", "accumulate": ""})
     for rule in rules:
-        if holds(rule.when, replace(facts, **state.values)):
+        if holds(rule.when, state.added_to(facts)):
             if rule.then.refuse:
                 raise MathModeError(_refusal(rule, arch, state.values["type"]))
             state.apply(rule)
@@ -271,7 +276,7 @@ def _dtype(text: str, hardware: Rulebook) -> str:
     by_name = {alias: name for name, aliases in hardware.types.items() for alias in (name, *aliases)}
     word = text.lower().rpartition(".")[2]
     if word == "tf32":
-        raise MathModeError("tf32 is no type of tensors but a way to multiply fp32; ask for fp32 and set what allows it")
+        raise MathModeError("tf32 is a way to multiply fp32, no type of tensors; ask for fp32 and set what allows it")
     if word not in by_name:
         raise MathModeError(f"unknown data type '{text}'; {_nearest(word, by_name)}")
     return by_name[word]
@@ -351,9 +356,7 @@ class _Library:
     text: str = ""
 
 
-def _library(
-    kind: str, book: Rulebook, hardware: Rulebook, version: Version, settings: Mapping[str, str]
-) -> _Library:
+def _library(kind: str, book: Rulebook, hardware: Rulebook, version: Version, settings: Mapping[str, str]) -> _Library:
     """The library of a kind of operation: its version as set, else as the framework's builds bring it."""
     name = hardware.library_of.get(kind, "")
     if not name:
