@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from functools import cache
+from itertools import product
 
 import pytest
 from conftest import RunGpusim, refused
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from gpusim.arch import GpuArch
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.mathmode.rulebook import HARDWARE, build_in, frameworks, load_rulebook, release_in
-from gpusim.specfile import load_arch
+from gpusim.specfile import list_archs, load_arch
 
 V100, T4, A100 = "V100-SXM2-16GB", "T4", "A100-SXM4-40GB"
 
@@ -261,10 +262,10 @@ DECIDED = [
         "jax-option-full",
     ),
     # TensorRT
-    ("tensorrt 7.0 conv fp32", A100, "fp32 cuda fp32", "fp32-on-cuda-cores"),
-    ("tensorrt 7.1 conv fp32", A100, "tf32 tensor fp32", "tensorrt-tf32-by-default"),
+    ("tensorrt 8.5 conv fp32", A100, "tf32 tensor fp32", "tensorrt-tf32-by-default"),
     ("tensorrt 8.5 conv fp32 BuilderFlag.TF32=true", A100, "tf32 tensor fp32", "tensorrt-tf32-allowed"),
     ("tensorrt 8.5 conv fp32 BuilderFlag.TF32=false", A100, "fp32 cuda fp32", "tensorrt-tf32-cleared"),
+    ("tensorrt 8.5 conv fp32 cudnn=7.6", A100, "fp32 cuda fp32", "tf32-needs-cudnn-8"),
     ("tensorrt 8.5 conv int8", T4, "int8 tensor int32", "int8-on-tensor-cores"),
     ("tensorrt 8.5 conv int8", A100, "int8 tensor int32", "int8-on-tensor-cores"),
     ("tensorrt 8.5 conv int8", V100, "int8 cuda int32", "int8-by-dp4a"),
@@ -512,9 +513,9 @@ def test_what_came_of_each_setting() -> None:
 
 
 def test_the_library_version_says_where_it_is_from() -> None:
-    assert ask("pytorch 2.1 mm fp32 cublas=11.4", A100).library == "cublas 11.4 (set)"
-    assert ask("pytorch 1.7.1+cu102 mm fp32", A100).library.startswith("cublas 10.2 unless set (the build tag")
-    assert ask("tf 1.15.2+nv20.06 conv2d fp32", A100).library.startswith("cudnn 8.0 unless set (NVIDIA's TensorFlow")
+    assert ask("pytorch 2.1 mm fp32 cublas=11.4", A100).library == "cublas 11.4, as set"
+    assert ask("pytorch 1.7.1+cu102 mm fp32", A100).library.startswith("cublas taken as 10.2: the build tag")
+    assert ask("tf 1.15.2+nv20.06 conv2d fp32", A100).library.startswith("cudnn taken as 8.0: NVIDIA's TensorFlow")
     assert not ask("pytorch 2.1 relu fp32", A100).library
 
 
@@ -532,6 +533,21 @@ def test_a_build_is_compared_by_its_tag_and_number() -> None:
     assert build_in(Version("1.15.2+nv20.6"), "nv>=20.06")
     assert not build_in(Version("1.15.2+nv20.05"), "nv>=20.06")
     assert not build_in(Version("1.15.2+cu110"), "nv>=20.06")
+
+
+@pytest.mark.parametrize("board", [entry.name for entry in list_archs()])
+def test_every_board_has_an_answer_or_a_refusal_for_every_type_and_kind(board: str) -> None:
+    types = load_rulebook(HARDWARE).types
+    refused_types = set()
+    for framework, kind, dtype in product(frameworks(), ("matmul", "conv", "rnn", "elementwise", "update"), types):
+        try:
+            answer = resolve(Question(framework, "2.4", kind, dtype), gpu(board))
+        except MathModeError:
+            refused_types.add(dtype)
+        else:
+            assert answer.unit in ("tensor", "cuda")
+            assert (answer.accumulate is None) == (kind in ("elementwise", "update"))
+    assert not refused_types & {"fp32", "fp16"}
 
 
 # Laws -------------------------------------------------------------------------------------------

@@ -362,10 +362,10 @@ def _library(kind: str, book: Rulebook, hardware: Rulebook, version: Version, se
     if not name:
         return _Library()
     if name in settings:
-        return _Library(name, settings[name], f"{name} {settings[name]} (set)")
+        return _Library(name, settings[name], f"{name} {settings[name]}, as set")
     build = next(one for one in book.libraries if release_in(version, one.version) and build_in(version, one.build))
     default = build.cublas if name == "cublas" else build.cudnn
-    return _Library(name, default, f"{name} {default} unless set ({build.says}; {book.url(build.source)})")
+    return _Library(name, default, f"{name} taken as {default}: {build.says} ({book.url(build.source)})")
 
 
 def _nearest(text: str, known: Iterable[str]) -> str:
