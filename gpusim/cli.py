@@ -90,11 +90,12 @@ def run_cli(arguments: Sequence[str]) -> int:
 
 def _input_errors() -> tuple[type[ValueError], ...]:
     """What the user can put right; any other ValueError is ours and keeps its traceback."""
+    from gpusim.mathmode.resolve import MathModeError
     from gpusim.measured import MeasuredError
     from gpusim.predict import UnsupportedError
     from gpusim.specfile import SpecError
 
-    return MeasuredError, SpecError, UnsupportedError
+    return MathModeError, MeasuredError, SpecError, UnsupportedError
 
 
 def _wrong_input(message: str) -> int:
@@ -474,3 +475,54 @@ def validate(
         _emit_tables(tables.validation_tables(report.as_dict(), more=more))
     if not report.complete:
         raise typer.Exit(1)
+
+
+# mathmode ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def mathmode(
+    framework: Annotated[str, typer.Option("--framework", help="pytorch, tensorflow, jax or tensorrt.")],
+    version: Annotated[str, typer.Option("--version", help="Of the framework, such as 1.13 or 1.15.2+nv20.06.")],
+    arch: ArchOption,
+    op: Annotated[str, typer.Option("--op", help="Operation of the framework, or a kind of them.")] = "matmul",
+    dtype: Annotated[str, typer.Option("--dtype", help="Data type of the tensors.")] = "fp32",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A flag of the framework, or the version of cublas or cudnn.", metavar="FLAG=VALUE"),
+    ] = None,
+    environment: Annotated[
+        list[str] | None, typer.Option("--env", help="An environment variable.", metavar="NAME=VALUE")
+    ] = None,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Say which arithmetic an operation of a framework takes on a GPU, and which rule decides.
+
+    Exit status 1: settings contradict each other; they are listed, and what they leave open is not guessed.
+    """
+    from gpusim import tables
+    from gpusim.mathmode.resolve import Question, resolve
+    from gpusim.specfile import load_arch
+
+    question = Question(framework, version, op, dtype, _pairs("--set", settings), _pairs("--env", environment))
+    answer = resolve(question, load_arch(arch, arch_path or ()).arch)
+    if output == "json":
+        _emit_json(answer.as_dict())
+    else:
+        _emit_tables(tables.mathmode_tables(answer))
+    if answer.conflicts:
+        raise typer.Exit(1)
+
+
+def _pairs(what: str, texts: Sequence[str] | None) -> dict[str, str]:
+    """``NAME=VALUE`` options by name."""
+    pairs: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            _refuse(f"{what} {text}: expected NAME=VALUE")
+        if name in pairs:
+            _refuse(f"{what} {name} is given twice; keep one")
+        pairs[name] = value
+    return pairs

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.measured import MeasuredRow, read_measured
 from gpusim.predict import Options
 from gpusim.specfile import Spec, SpecError, YamlFile, load_arch, load_yaml_with_lines, with_overrides
@@ -89,6 +90,13 @@ def _as_list(value: object) -> object:
     return value if isinstance(value, list | tuple) else [value]
 
 
+def _quoted(value: object) -> object:
+    """A version as it was written: a number has lost its last zeros."""
+    if isinstance(value, int | float):
+        raise ValueError(f"quote the version: '{value}'")  # noqa: TRY004 - pydantic reports a ValueError at its line
+    return value
+
+
 Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), Field(min_length=1)]
 Dtypes = Annotated[tuple[Dtype, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Layouts = Annotated[tuple[Literal["nn", "nt", "tn", "tt"], ...], BeforeValidator(_as_list), Field(min_length=1)]
@@ -111,6 +119,30 @@ class GpuEntry(_Part):
     overrides: dict[str, int | float | str | bool | list[int | float]] = Field(default_factory=dict)
 
 
+class MathModeEntry(_Part):
+    """A framework's multiplication, whose data type on each GPU follows from the math-mode rules."""
+
+    framework: str
+    version: Annotated[str, BeforeValidator(_quoted)] = Field(description="quoted: YAML reads 1.10 as 1.1")
+    op: str = "matmul"
+    dtype: str = "fp32"
+    set: dict[str, str | int | bool] = Field(default_factory=dict)
+    env: dict[str, str | int | bool] = Field(default_factory=dict)
+    label: str = Field(default="", description="what a reader calls it")
+
+    @property
+    def name(self) -> str:
+        """How tables and plots call it."""
+        return self.label or f"{self.dtype} in {self.framework} {self.version}"
+
+    def question(self) -> Question:
+        settings, environment = ({key: str(value) for key, value in one.items()} for one in (self.set, self.env))
+        return Question(self.framework, self.version, self.op, self.dtype, settings, environment)
+
+
+MathModes = Annotated[tuple[MathModeEntry, ...], BeforeValidator(_as_list), Field(min_length=1)]
+
+
 class GemmEntry(_Part):
     """Matrix multiplications: every combination of the sizes given, or ``square`` for m = n = k."""
 
@@ -122,6 +154,7 @@ class GemmEntry(_Part):
     group: str = Field(default="", description="rows of one group share a panel of a plot")
     label: str = Field(default="", description="what a reader calls this shape")
     dtypes: Dtypes | None = Field(default=None, description="instead of the experiment's")
+    mathmode: MathModes | None = Field(default=None, description="in place of dtypes: what a framework takes")
     kernel: str | None = Field(default=None, description="pin a kernel by its printed name")
 
     @model_validator(mode="after")
@@ -129,6 +162,8 @@ class GemmEntry(_Part):
         given = [name for name in ("m", "n", "k") if getattr(self, name) is not None]
         if (self.square is None) == (not given) or (given and len(given) < 3):
             raise ValueError("give either 'square' or all of 'm', 'n' and 'k'")
+        if self.dtypes and self.mathmode:
+            raise ValueError("give either 'dtypes' or 'mathmode'")
         return self
 
     def shapes(self) -> Iterator[tuple[int, int, int, int]]:
@@ -177,7 +212,8 @@ class ExperimentFile(_Part):
     question: str = ""
     gpus: Annotated[tuple[GpuEntry, ...], Field(min_length=1)]
     gemms: Annotated[tuple[GemmEntry, ...], Field(min_length=1)]
-    dtypes: Dtypes
+    dtypes: Dtypes | None = None
+    mathmode: MathModes | None = Field(default=None, description="in place of dtypes: what a framework takes")
     accumulate: str = ""
     layout: Layouts = ("tn",)
     order: Literal["row", "column"] = "row"
@@ -201,6 +237,23 @@ class ExperimentFile(_Part):
                 expanded[key] = [{name: item} if isinstance(item, str) else item for item in expanded[key]]
         return expanded
 
+    @model_validator(mode="after")
+    def _types_are_given_once(self) -> ExperimentFile:
+        if self.dtypes and self.mathmode:
+            raise ValueError("give either 'dtypes' or 'mathmode'")
+        if not self.dtypes and not self.mathmode and not all(one.dtypes or one.mathmode for one in self.gemms):
+            raise ValueError("give 'dtypes' or 'mathmode', here or in each of 'gemms'")
+        return self
+
+
+class _Type(NamedTuple):
+    """A data type to predict, and the rules that led to it."""
+
+    dtype: Dtype
+    accumulate: str = ""
+    mode: str = ""
+    mathmode: MathMode | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class ExperimentCase:
@@ -213,6 +266,10 @@ class ExperimentCase:
     gpu: str
     """Label of the GPU."""
     case: Case
+    mode: str = ""
+    """What the framework was asked, where the data type follows from that."""
+    mathmode: MathMode | None = None
+    """And what it came to on this GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,18 +308,43 @@ class Experiment:
         content = self.content
         axes = product(
             entry.shapes(),
-            entry.dtypes or content.dtypes,
+            self._types(index, entry),
             content.sparsity,
             content.layout,
             content.detail,
             content.l2,
             self.specs.items(),
         )
-        for (batch, m, n, k), dtype, sparsity, layout, detail, l2, (gpu, spec) in axes:
-            gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, content.accumulate, content.order)
+        for (batch, m, n, k), types, sparsity, layout, detail, l2, (gpu, spec) in axes:
+            dtype, accumulate, mode, mathmode = types[gpu]
+            gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, content.accumulate or accumulate, content.order)
             group = entry.group or ("square" if entry.square else "")
             case = Case(spec.arch, gemm, Options(detail, l2, entry.kernel, content.load))
-            yield ExperimentCase(index, group, entry.label, gpu, case)
+            yield ExperimentCase(index, group, entry.label, gpu, case, mode, mathmode)
+
+    def _types(self, index: int, entry: GemmEntry) -> list[dict[str, _Type]]:
+        """By GPU: each data type asked for, or what each framework's multiplication comes to there."""
+        content = self.content
+        own = entry.dtypes or entry.mathmode
+        if modes := (entry.mathmode if own else content.mathmode):
+            where = f"gemms.{index}.mathmode" if own else "mathmode"
+            return [
+                {gpu: self._resolved(f"{where}.{at}", mode, spec) for gpu, spec in self.specs.items()}
+                for at, mode in enumerate(modes)
+            ]
+        return [dict.fromkeys(self.specs, _Type(dtype)) for dtype in entry.dtypes or content.dtypes or ()]
+
+    def _resolved(self, where: str, mode: MathModeEntry, spec: Spec) -> _Type:
+        """The data type that a framework's multiplication takes on a GPU."""
+        try:
+            answer = resolve(mode.question(), spec.arch)
+        except MathModeError as error:
+            raise self.file.error(where, str(error)) from None
+        if answer.kind != "matmul":
+            raise self.file.error(f"{where}.op", f"{answer.op} is no matrix multiplication; name one")
+        if answer.conflicts or answer.path is None:
+            raise self.file.error(where, f"settings contradict each other: {answer.conflicts[0].says}")
+        return _Type(Dtype(answer.path), answer.accumulate or "", mode.name, answer)
 
     def measured_points(self) -> tuple[MeasuredPoint, ...]:
         """Measured matrix multiplications of the boards and data types compared, in file order."""
@@ -273,9 +355,10 @@ class Experiment:
         for spec in self.specs.values():
             by_board |= {alias.lower(): by_board[spec.arch.name.lower()] for alias in spec.arch.aliases}
         by_board |= {board.lower(): label for board, label in overlay.stand_in.items()}
+        dtypes = self.content.dtypes or {case.case.gemm.dtype for case in self.cases()}
         for row in read_measured(self.file.path.parent / overlay.file):
             label = by_board.get(row.gpu.lower())
-            if label and row.gemm() and row.dtype in self.content.dtypes:
+            if label and row.gemm() and row.dtype in dtypes:
                 yield MeasuredPoint(label, row.gpu, row)
 
 
@@ -394,6 +477,7 @@ def _known_keys(location: Sequence[str]) -> list[str]:
     parts: dict[str, type[BaseModel]] = {
         "gpus": GpuEntry,
         "gemms": GemmEntry,
+        "mathmode": MathModeEntry,
         "plots": PlotEntry,
         "measured": Overlay,
         "lines": ReferenceLine,

@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gpusim.experiment import MeasuredPoint, PlotEntry, ReferenceLine
 from gpusim.results import Cause
-from gpusim.tables import Row, shape_key, shape_text
+from gpusim.tables import Row, asked_type, shape_key, shape_text
 from gpusim.workload import Dtype
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -141,7 +141,7 @@ class _Group:
     def __init__(self, name: str, rows: Sequence[Row]) -> None:
         self.name = name
         self.rows = rows
-        self.dtype = Dtype(rows[0]["dtype"]) if rows else None
+        self.dtypes = {row["gpu"]: Dtype(row["dtype"]) for row in rows}
         self.shapes = list(dict.fromkeys(_shape(row) for row in rows))
         self.axis = self._swept_axis()
 
@@ -161,8 +161,9 @@ class _Group:
         return int(row["m" if self.axis == "m = n = k" else self.axis])
 
     def holds(self, row: Row) -> bool:
-        """A measured row belongs here: the data type, and a shape of the list or on the sweep's line."""
-        if self.dtype is None or row["dtype"] != self.dtype.value:
+        """A measured row belongs here: the GPU's data type, and a shape of the list or on the sweep's line."""
+        dtype = self.dtypes.get(row["gpu"])
+        if dtype is None or row["dtype"] != dtype.value:
             return False
         if not self.axis:
             return _shape(row) in self.shapes
@@ -189,14 +190,14 @@ def _shape(row: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _groups(rows: Sequence[Row]) -> list[list[_Group]]:
     """A line of groups per group name, one for each data type."""
-    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
+    types = list(dict.fromkeys(asked_type(row) for row in rows))
     return [
         [
             _Group(
-                f"{dtype}, {name}" if name else dtype,
-                [row for row in rows if (row["group"], row["dtype"]) == (name, dtype)],
+                f"{asked}, {name}" if name else asked,
+                [row for row in rows if (row["group"], asked_type(row)) == (name, asked)],
             )
-            for dtype in dtypes
+            for asked in types
         ]
         for name in dict.fromkeys(row["group"] for row in rows)
     ]
@@ -218,7 +219,7 @@ def _panels(
         for index, (group, ax) in enumerate(zip(drawn, band.subplots(1, len(drawn), squeeze=False)[0], strict=True)):
             seen = [row for row in measured if group.holds(row) and row["gpu"] in gpus]
             ax.set_title(group.name, loc="left")
-            shown = [line for line in lines if line.dtypes is None or group.dtype in line.dtypes]
+            shown = [line for line in lines if line.dtypes is None or set(line.dtypes) & set(group.dtypes.values())]
             if group.axis:
                 _curves(ax, group, seen, gpus, value, label)
             else:

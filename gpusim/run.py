@@ -71,7 +71,7 @@ def run_experiment(
             for plot in experiment.content.plots:
                 report.draw(plot, experiment.content.title, rows, points, folder / plot.file_name)
             names = sorted(path.name for path in folder.iterdir())
-            _write_json(folder / "manifest.json", _manifest(experiment, command, rows, names))
+            _write_json(folder / "manifest.json", _manifest(experiment, cases, command, rows, names))
     except Exception:
         journal.remove()
         if not existed:
@@ -146,6 +146,8 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
         "gpu": case.gpu,
         "group": case.group,
         "label": case.label,
+        "mathmode": case.mode,
+        "mathmode_rule": case.mathmode.rule if case.mathmode else "",
         **record,
         "peak_tflops": round(100 * record["tflops"] / share, 6) if share else 0.0,
         "dram_peak_gb_per_s": arch.dram.peak_bandwidth_gb_per_s,
@@ -180,7 +182,11 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def _manifest(
-    experiment: Experiment, command: Sequence[str], rows: Sequence[Row], names: Sequence[str]
+    experiment: Experiment,
+    cases: Sequence[ExperimentCase],
+    command: Sequence[str],
+    rows: Sequence[Row],
+    names: Sequence[str],
 ) -> dict[str, Any]:
     """What it takes to get the same files again."""
     folder = experiment.file.path.parent
@@ -203,15 +209,28 @@ def _manifest(
             overlay.file: hashlib.sha256((folder / overlay.file).read_bytes()).hexdigest()
             for overlay in experiment.content.measured
         },
+        "mathmode": _mathmodes(cases),
         "rows": len(rows),
         "files": list(names),
     }
 
 
+def _mathmodes(cases: Sequence[ExperimentCase]) -> list[dict[str, Any]]:
+    """What each framework's multiplication came to on each GPU, and why; none where data types were given."""
+    answers: list[dict[str, Any]] = []
+    for case in cases:
+        if case.mathmode:
+            answer = {"mathmode": case.mode, "gpu": case.gpu, **case.mathmode.as_dict()}
+            if answer not in answers:
+                answers.append(answer)
+    return answers
+
+
 def _code_sha256() -> str:
-    """Hash of the program: its modules and the kernel catalogue."""
+    """Hash of the program: its modules, the math-mode rules and the kernel catalogue."""
     package = Path(gpusim.__file__).parent
-    files = sorted(package.rglob("*.py")) + sorted((shipped_folder("arch_specs") / "kernels").glob("*.yaml"))
+    files = [*sorted(package.rglob("*.py")), *sorted((package / "mathmode").glob("*.yaml"))]
+    files += sorted((shipped_folder("arch_specs") / "kernels").glob("*.yaml"))
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

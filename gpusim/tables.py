@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any, TextIO
 
 from gpusim.arch import GpuArch
+from gpusim.mathmode.resolve import MathMode
 from gpusim.results import Result
 from gpusim.specfile import Provenance, Spec
 
@@ -190,13 +191,13 @@ def speedup_table(
     gpus = list(dict.fromkeys(row["gpu"] for row in rows))
     others = [gpu for gpu in gpus if gpu != baseline]
     by_run: dict[tuple[Any, ...], dict[str, Row]] = {}
-    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
-    for row in sorted(rows, key=lambda row: dtypes.index(row["dtype"])):
+    types = list(dict.fromkeys(asked_type(row) for row in rows))
+    for row in sorted(rows, key=lambda row: types.index(asked_type(row))):
         by_run.setdefault((shape_key(row), row["layout"], row["detail"], row["l2"]), {})[row["gpu"]] = row
     body = []
     for (key, *_), on in by_run.items():
         first = on[baseline]
-        cells = [first["dtype"], first["label"] or first["group"], shape_text(first)]
+        cells = [asked_type(first), first["label"] or first["group"], shape_text(first)]
         for gpu in (baseline, *others):
             cells += [time_text(on[gpu]["time_us"]), f"{on[gpu]['tflops']:.1f}", on[gpu]["bottleneck"]]
         for gpu in others:
@@ -212,8 +213,41 @@ def speedup_table(
 
 
 def shape_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What two runs share when they did the same work in the same way."""
-    return tuple(row[name] for name in ("dtype", "sparsity", "batch", "m", "n", "k"))
+    """What two runs share when they were asked for the same work in the same way."""
+    return (asked_type(row), *(row[name] for name in ("sparsity", "batch", "m", "n", "k")))
+
+
+def asked_type(row: Mapping[str, Any]) -> str:
+    """The data type of a run, or what its framework was asked, which may be another type on each GPU."""
+    return str(row.get("mathmode") or row["dtype"])
+
+
+def mathmode_tables(answer: MathMode) -> list[TextTable]:
+    """The path, what the user set, what else is worth knowing, and what contradicts."""
+    title = f"{answer.op} of {answer.dtype} tensors in {answer.framework} {answer.version} on {answer.arch}"
+    undecided = "undecided"
+    facts = [
+        ("path", answer.path or undecided),
+        ("unit", answer.unit or undecided),
+        ("accumulate", answer.accumulate or ("none" if answer.path else undecided)),
+        ("rule", answer.rule),
+        ("", answer.says),
+        ("source", answer.source),
+        ("library", answer.library or "none"),
+    ]
+    shown = [TextTable(title, ("what", "value"), tuple(fact for fact in facts if fact[1]))]
+    if answer.conflicts:
+        clashes = tuple((one.rule, one.says, one.source) for one in answer.conflicts)
+        shown.append(TextTable("Contradictions", ("rule", "what it says", "source"), clashes))
+    if answer.considered:
+        settings = tuple((one.name, one.value, one.effect) for one in answer.considered)
+        shown.append(TextTable("Settings", ("name", "value", "effect"), settings))
+    if answer.overridden:
+        overridden = tuple((one.what, one.rule, one.by) for one in answer.overridden)
+        shown.append(TextTable("Overridden", ("what", "rule", "by"), overridden))
+    if answer.notes:
+        shown.append(TextTable("Notes", ("what", "source"), tuple((one.says, one.source) for one in answer.notes)))
+    return shown
 
 
 def validation_tables(report: Mapping[str, Any], *, more: bool) -> list[TextTable]:

@@ -112,6 +112,82 @@ def test_cases_are_every_combination_in_the_order_of_the_file(write: WriteExperi
     }
 
 
+MATH_MODE = """\
+title: What PyTorch takes
+gpus: [V100-SXM2-16GB, A100-SXM4-40GB]
+mathmode:
+  - {framework: pytorch, version: "2.4", set: {autocast: bf16}, label: autocast BF16}
+  - {framework: pytorch, version: "1.12"}
+gemms:
+  - {square: [128, 256, 512]}
+  - {m: 16, n: 256, k: 128, mathmode: {framework: tf, version: "2.10", dtype: fp16}}
+plots: [{kind: speedup, baseline: V100-SXM2-16GB}]
+tables: speedup
+"""
+
+
+def test_a_math_mode_gives_each_gpu_the_type_that_its_rules_say(write: WriteExperiment) -> None:
+    cases = load_experiment(write(MATH_MODE)).cases()
+    found = {(case.mode, case.gpu, case.case.gemm.dtype.value, case.mathmode and case.mathmode.rule) for case in cases}
+    volta, ampere = "V100-SXM2-16GB", "A100-SXM4-40GB"
+    assert found == {
+        ("autocast BF16", volta, "fp32", "bf16-emulated"),
+        ("autocast BF16", ampere, "bf16", "pytorch-autocast-lower-precision-bf16"),
+        ("fp32 in pytorch 1.12", volta, "fp32", "tf32-needs-compute-capability-8.0"),
+        ("fp32 in pytorch 1.12", ampere, "fp32", "pytorch-1.12-matmul-fp32-by-default"),
+        ("fp16 in tf 2.10", volta, "fp16", "fp16-on-tensor-cores"),
+        ("fp16 in tf 2.10", ampere, "fp16", "fp16-on-tensor-cores"),
+    }
+
+
+def test_rows_and_manifest_of_a_math_mode_name_the_rule_and_the_speedup_pairs_what_was_asked(
+    write: WriteExperiment, gpusim: RunGpusim, tmp_path: Path
+) -> None:
+    process = gpusim("run", write(MATH_MODE), "-o", tmp_path / "out")
+    assert (process.returncode, process.stderr) == (0, "")
+    with (tmp_path / "out" / "results.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 2 * 2 + 2
+    assert {(row["gpu"], row["dtype"], row["mathmode_rule"]) for row in rows if row["mathmode"] == "autocast BF16"} == {
+        ("V100-SXM2-16GB", "fp32", "bf16-emulated"),
+        ("A100-SXM4-40GB", "bf16", "pytorch-autocast-lower-precision-bf16"),
+    }
+    answers = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["mathmode"]
+    assert len(answers) == 3 * 2
+    assert all(answer["source"].startswith("https://") and answer["says"] for answer in answers)
+    by_type = [line.split() for line in process.stdout.splitlines() if line.startswith("autocast BF16")]
+    assert len(by_type) == 3  # FP32 on the V100 stands beside BF16 on the A100
+    assert (tmp_path / "out" / "speedup.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "text"),
+    [
+        ('version: "1.12"', "version: 1.12", 5, "quote the version: '1.12'"),
+        ('version: "1.12"', 'version: "1.12", flags: {}', 5, "unknown key"),
+        ('"1.12"}', '"1.12", op: relu}', 5, "relu is no matrix multiplication"),
+        ('"1.12"}', '"1.12", op: matmull}', 5, "nearest: matmul"),
+        ('"1.12"}', '"2.9", set: {matmul.allow_tf32: true, matmul.fp32_precision: ieee}}', 5, "contradict"),
+        ("dtype: fp16}", "dtype: fp8}", 8, "has no instruction that multiplies this type"),
+        ("plots:", "dtypes: fp16\nplots:", 1, "either 'dtypes' or 'mathmode'"),
+        ("k: 128, mathmode", "k: 128, dtypes: fp16, mathmode", 8, "either 'dtypes' or 'mathmode'"),
+    ],
+)
+def test_a_math_mode_that_makes_no_sense_is_one_line_at_its_place(
+    write: WriteExperiment, gpusim: RunGpusim, tmp_path: Path, old: str, new: str, line: int, text: str
+) -> None:
+    assert old in MATH_MODE
+    said = refused(gpusim("run", write(MATH_MODE.replace(old, new, 1)), "-o", tmp_path / "out"))
+    assert f"small.yaml:{line}:" in said
+    assert text in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_types_or_a_math_mode_must_stand_somewhere(write: WriteExperiment) -> None:
+    with pytest.raises(SpecError, match="give 'dtypes' or 'mathmode'"):
+        load_experiment(write(SMALL.replace("dtypes: [fp16, fp32]\n", "")))
+
+
 def test_an_entry_has_its_own_types_and_kernel(write: WriteExperiment) -> None:
     text = SMALL.replace("label: flat,", "label: flat, dtypes: bf16, kernel: some_kernel,").replace("[T4, ", "[")
     flat = [case for case in load_experiment(write(text)).cases() if case.label == "flat"]

@@ -1,0 +1,375 @@
+"""From a framework's operation to the arithmetic a GPU does for it, with the rule that decided.
+
+Rules are applied from top to bottom, the framework's first, then those of the libraries and the GPU. A
+rule may settle the type in which the framework calls the operation, the path (the arithmetic), the unit
+and the accumulator; a later rule overrides an earlier one. Settings that contradict each other leave the
+path undecided (None), unless a stronger rule settles it all the same, as a GPU without TF32 does.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from gpusim.arch import GpuArch
+from gpusim.mathmode.rulebook import (
+    HARDWARE,
+    Facts,
+    Rule,
+    Rulebook,
+    Setting,
+    build_in,
+    frameworks,
+    holds,
+    load_rulebook,
+    release_in,
+)
+
+
+class MathModeError(ValueError):
+    """A question that cannot be asked: one line with what is unknown and the nearest that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An operation of a framework, and what its user has set."""
+
+    framework: str
+    version: str
+    op: str = "matmul"
+    dtype: str = "fp32"
+    """Type of the tensors."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Flags of the framework and versions of cublas and cudnn, by name."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a rule says, and where that is written."""
+
+    rule: str
+    says: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """Something the user set, and what came of it."""
+
+    name: str
+    value: str
+    effect: str
+    """``decides``, ``overridden``, ``agrees``, ``contradicts``, ``noted`` or ``none``."""
+    rules: tuple[str, ...]
+    """Rules that it brought in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overridden:
+    """A rule whose word another replaced."""
+
+    what: str
+    rule: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class MathMode:
+    """The answer. ``path``, ``unit`` and ``accumulate`` are None where contradicting settings leave them open."""
+
+    framework: str
+    version: str
+    op: str
+    kind: str
+    dtype: str
+    arch: str
+    compute_capability: str
+    library: str
+    """The library that carries the operation out, its version and where that is from; empty if none."""
+    path: str | None
+    unit: str | None
+    accumulate: str | None
+    """None for elementwise operations too."""
+    rule: str
+    """The rule that decided the path, or the unit where nothing but the tensors' type decides the path."""
+    says: str
+    source: str
+    decided: dict[str, Said]
+    """By ``type``, ``path``, ``unit`` and ``accumulate``: the rule that had the last word."""
+    notes: tuple[Said, ...]
+    considered: tuple[Considered, ...]
+    overridden: tuple[Overridden, ...]
+    conflicts: tuple[Said, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As ``--format json`` prints it."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _State:
+    """What the rules so far have settled, and who said so."""
+
+    values: dict[str, str]
+    fired: list[Rule] = field(default_factory=list)
+    deciding: dict[str, Rule] = field(default_factory=dict)
+    overridden: list[Overridden] = field(default_factory=list)
+
+    def added_to(self, facts: Facts) -> Facts:
+        """The facts with what is settled so far."""
+        now = self.values
+        return replace(facts, type=now["type"], path=now["path"], unit=now["unit"], accumulate=now["accumulate"])
+
+    def settle(self, what: str, value: str, rule: Rule) -> None:
+        before = self.deciding.get(what)
+        if before is not None and self.values[what] != value:
+            self.overridden.append(Overridden(what, before.id, rule.id))
+        self.values[what] = value
+        self.deciding[what] = rule
+
+    def apply(self, rule: Rule) -> None:
+        """Take a rule that holds into account."""
+        self.fired.append(rule)
+        then = rule.then
+        if then.conflict:
+            self.settle("path", "", rule)
+        if then.type:
+            self.settle("type", then.type, rule)
+            self.values["path"] = then.type
+            self.deciding.pop("path", None)
+        for what in ("path", "unit", "accumulate"):
+            if value := getattr(then, what):
+                self.settle(what, value, rule)
+
+
+def resolve(question: Question, arch: GpuArch) -> MathMode:
+    """Apply the rules of the framework, then those of the hardware.
+
+    Raises:
+        MathModeError: an unknown framework, version, operation, type, setting or value, or a type that the
+            GPU cannot multiply; the text names the nearest that is known.
+    """
+    book, hardware = load_rulebook(_framework(question.framework)), load_rulebook(HARDWARE)
+    version = _version("--version", question.version)
+    asked = _Names(book, hardware, version)
+    settings = asked.chosen("--set", question.settings, book.settings | hardware.settings)
+    environment = asked.chosen("--env", question.environment, book.environment | hardware.environment)
+    op = _operation(question.op, book)
+    kind = _kind(op, book)
+    library = _library(kind, book, hardware, version, settings)
+    facts = Facts(
+        version=version,
+        compute_capability=arch.compute_capability,
+        library=library.name,
+        library_version=library.version,
+        kind=kind,
+        listed=frozenset(name for name, operations in book.lists.items() if op in operations.ops),
+        dtype=_dtype(question.dtype, hardware),
+        settings=settings,
+        environment=environment,
+        on_tensor_cores=_multiplies(arch, "tensor"),
+        on_cuda_cores=_multiplies(arch, "cuda"),
+    )
+    state = _apply((*book.rules, *hardware.rules), facts, arch)
+    said = {rule.id: Said(rule.id, rule.says, one.url(rule.source)) for one in (book, hardware) for rule in one.rules}
+    decider = said[next(state.deciding[what].id for what in ("path", "type", "unit") if what in state.deciding)]
+    settled = {what: value or None for what, value in state.values.items()}
+    if settled["path"] is None:
+        settled = dict.fromkeys(settled)
+    return MathMode(
+        framework=book.framework,
+        version=question.version,
+        op=op,
+        kind=kind,
+        dtype=facts.dtype,
+        arch=arch.name,
+        compute_capability=arch.compute_capability,
+        library=library.text,
+        path=settled["path"],
+        unit=settled["unit"],
+        accumulate=settled["accumulate"],
+        rule=decider.rule,
+        says=decider.says,
+        source=decider.source,
+        decided={what: said[rule.id] for what, rule in state.deciding.items()},
+        notes=(*(said[rule.id] for rule in state.fired if rule.then.note), *_beyond(book, version)),
+        considered=tuple(_considered(name, value, state) for name, value in (settings | environment).items()),
+        overridden=tuple(state.overridden),
+        conflicts=tuple(said[rule.id] for rule in state.fired if rule.then.conflict),
+    )
+
+
+def _apply(rules: Iterable[Rule], facts: Facts, arch: GpuArch) -> _State:
+    """What is settled after the last rule."""
+    state = _State({"type": facts.dtype, "path": facts.dtype, "unit": "", "accumulate": ""})
+    for rule in rules:
+        if holds(rule.when, state.added_to(facts)):
+            if rule.then.refuse:
+                raise MathModeError(_refusal(rule, arch, state.values["type"]))
+            state.apply(rule)
+    return state
+
+
+def _considered(name: str, value: str, state: _State) -> Considered:
+    """What came of a setting: the strongest thing that a rule which mentions it did."""
+    rules = [rule for rule in state.fired if rule.when.mentions(name)]
+    deciding = {rule.id for rule in state.deciding.values()}
+    overridden = {one.rule for one in state.overridden}
+    effect = "none"
+    if any(rule.then.conflict for rule in rules):
+        effect = "contradicts"
+    elif any(rule.id in deciding for rule in rules):
+        effect = "decides"
+    elif any(rule.id in overridden for rule in rules):
+        effect = "overridden"
+    elif any(not rule.then.note for rule in rules):
+        effect = "agrees"
+    elif rules:
+        effect = "noted"
+    return Considered(name, value, effect, tuple(rule.id for rule in rules))
+
+
+def _beyond(book: Rulebook, version: Version) -> tuple[Said, ...]:
+    """A note where the version is newer than the documentation that the rules were taken from."""
+    if version.release[:2] <= Version(book.newest).release[:2]:
+        return ()
+    says = f"the rules were taken from the documentation of {book.framework} up to {book.newest}"
+    return (Said("newer-than-the-rules", says, ""),)
+
+
+def _multiplies(arch: GpuArch, unit: str) -> frozenset[str]:
+    """Types that the GPU's dense instructions of a unit multiply."""
+    dense = (one for one in arch.instructions.values() if one.unit == unit and one.sparsity == "dense")
+    return frozenset(name for one in dense for name in one.inputs)
+
+
+def _refusal(rule: Rule, arch: GpuArch, dtype: str) -> str:
+    known = sorted(_multiplies(arch, "tensor") | _multiplies(arch, "cuda"))
+    gpu = f"{arch.name} (compute capability {arch.compute_capability})"
+    return f"{gpu} and {dtype}: {rule.says}; it has {', '.join(known)}"
+
+
+# What the user said, by the names that the rules use ----------------------------------------------
+
+
+def _framework(name: str) -> str:
+    books = {known: load_rulebook(known) for known in frameworks()}
+    by_name = {alias: known for known, book in books.items() for alias in (known, *book.aliases)}
+    if name.lower() not in by_name:
+        raise MathModeError(f"unknown framework '{name}'; {_nearest(name, by_name)}")
+    return by_name[name.lower()]
+
+
+def _version(what: str, text: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise MathModeError(f"{what}: '{text}' is no version; write it like 1.13 or 1.15.2+nv20.06") from None
+
+
+def _dtype(text: str, hardware: Rulebook) -> str:
+    by_name = {alias: name for name, aliases in hardware.types.items() for alias in (name, *aliases)}
+    word = text.lower().rpartition(".")[2]
+    if word == "tf32":
+        raise MathModeError("tf32 is a way to multiply fp32, no type of tensors; ask for fp32 and set what allows it")
+    if word not in by_name:
+        raise MathModeError(f"unknown data type '{text}'; {_nearest(word, by_name)}")
+    return by_name[word]
+
+
+def _operation(text: str, book: Rulebook) -> str:
+    """An operation by its name without the module it lives in, or a kind of operations."""
+    known = {op for ops in book.kinds.values() for op in ops} | set(book.kinds)
+    known |= {op for operations in book.lists.values() for op in operations.ops}
+    word = text.lower()
+    for name in (word, word.rpartition(".")[2]):
+        if name in known:
+            return name
+    raise MathModeError(f"unknown operation '{text}' of {book.framework}; {_nearest(word, known)}")
+
+
+def _kind(op: str, book: Rulebook) -> str:
+    """What an operation is; one that stands under no kind is elementwise or a reduction."""
+    return next((kind for kind, ops in book.kinds.items() if op in ops or op == kind), "elementwise")
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What names and values mean in one version of a framework."""
+
+    book: Rulebook
+    hardware: Rulebook
+    version: Version
+
+    def chosen(self, what: str, given: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
+        """Settings under their full names, with values as the rules write them."""
+        chosen: dict[str, str] = {}
+        for text, value in given.items():
+            name = _setting_name(f"{what} {text}", text, known, self.book.framework)
+            if name in chosen:
+                raise MathModeError(f"{what} {text}: {name} is set twice; keep one")
+            versions = known[name].versions
+            if not release_in(self.version, versions):
+                has = f"{self.book.framework} {versions} has {name}, {self.version} does not"
+                raise MathModeError(f"{what} {text}: {has}; leave it out")
+            chosen[name] = _value(f"{what} {text}", value, known[name], self.hardware)
+        return chosen
+
+
+def _setting_name(what: str, text: str, known: Mapping[str, Setting], framework: str) -> str:
+    """A setting by its name, an alias, or the end of its name if that is enough."""
+    by_name = {alias: name for name, setting in known.items() for alias in (name, *setting.aliases)}
+    if text in by_name:
+        return by_name[text]
+    ends = [name for name in known if name.endswith(f".{text}")]
+    if len(ends) == 1:
+        return ends[0]
+    if ends:
+        raise MathModeError(f"{what}: names several settings: {', '.join(ends)}; say which")
+    raise MathModeError(f"{what}: unknown to {framework}; {_nearest(text, by_name)}")
+
+
+def _value(what: str, text: str, setting: Setting, hardware: Rulebook) -> str:
+    """A value as the rules write it: truth values as true and false, types by their short names."""
+    if setting.version:
+        return str(_version(what, text))
+    word = text.strip().lower()
+    types = {alias: name for name, aliases in hardware.types.items() for alias in aliases}
+    truth = {"1": "true", "0": "false", "on": "true", "off": "false", "true": "1", "false": "0"}
+    for candidate in (word, truth.get(word, ""), types.get(word.rpartition(".")[2], "")):
+        if candidate and candidate in setting.values:
+            return candidate
+    raise MathModeError(f"{what}={text}: expected {' or '.join(setting.values)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    """What carries an operation out; empty where it is no library."""
+
+    name: str = ""
+    version: str = ""
+    text: str = ""
+
+
+def _library(kind: str, book: Rulebook, hardware: Rulebook, version: Version, settings: Mapping[str, str]) -> _Library:
+    """The library of a kind of operation: its version as set, else as the framework's builds bring it."""
+    name = hardware.library_of.get(kind, "")
+    if not name:
+        return _Library()
+    if name in settings:
+        return _Library(name, settings[name], f"{name} {settings[name]}, as set")
+    build = next(one for one in book.libraries if release_in(version, one.version) and build_in(version, one.build))
+    default = build.cublas if name == "cublas" else build.cudnn
+    return _Library(name, default, f"{name} taken as {default}: {build.says} ({book.url(build.source)})")
+
+
+def _nearest(text: str, known: Iterable[str]) -> str:
+    """The nearest known names, or all of them where none is near."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
+    return f"nearest: {', '.join(close)}" if close else f"known: {', '.join(names)}"
