@@ -17,7 +17,7 @@ from typing import Any
 from gpusim.experiment import load_experiment
 from gpusim.run import run_experiment
 from gpusim.sweep import available_cores
-from gpusim.validation import validate
+from gpusim.validation.summary import validate
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "a100_vs_v100_speedup.png"

@@ -14,7 +14,8 @@ from conftest import RunGpusim, refused
 from gpusim.measured import observed_time_us
 from gpusim.predict import Options, predict
 from gpusim.specfile import load_arch
-from gpusim.validation import tile_of, validate
+from gpusim.validation.kernel_choice import tile_of
+from gpusim.validation.summary import validate
 from gpusim.workload import Dtype, Gemm
 
 SHAPES = ((64, 512, 512), (512, 512, 512), (1024, 1024, 256), (2048, 1024, 1024))
