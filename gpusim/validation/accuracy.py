@@ -15,27 +15,34 @@ STRATUM_EDGES = (16, 128, 1024)
 
 
 def figures(scored: Sequence[Scored], reasons: Sequence[str]) -> dict[str, Any]:
-    """The figures of some rows; None where no row was predicted.
-
-    ``noise_pct`` is the mean deviation of the readings themselves over the ``noise_rows`` for which it is known.
+    """How many rows there are, how far off they are predicted, and how long that took.
 
     Args:
         scored: rows with a prediction.
         reasons: why each of the others has none.
     """
-    measured = [item.row.time_us for item in scored]
-    bounds = [item.bound_us / item.row.time_us - 1 for item in scored]
-    noise = [item.noise_fraction for item in scored if item.noise_fraction is not None]
     return {
         "rows": len(scored) + len(reasons),
         "predicted": len(scored),
         "skipped": len(reasons),
         "skip_reasons": dict(Counter(reasons)),
+        **_accuracy(scored),
+        "seconds": rounded(sum(item.seconds for item in scored)),
+    }
+
+
+def _accuracy(scored: Sequence[Scored]) -> dict[str, Any]:
+    """The errors of predictions, and the yardsticks to hold them against: the closed-form bound and the noise.
+
+    ``noise_pct`` is the mean deviation of the readings themselves over the ``noise_rows`` for which it is known.
+    """
+    measured = [item.row.time_us for item in scored]
+    noise = [item.noise_fraction for item in scored if item.noise_fraction is not None]
+    return {
         **errors([item.predicted_us for item in scored], measured),
-        "bound_mape": mean_percent(np.abs(bounds)),
+        "bound_mape": mean_percent([abs(item.bound_us / item.row.time_us - 1) for item in scored]),
         "noise_pct": mean_percent(noise),
         "noise_rows": len(noise),
-        "seconds": rounded(sum(item.seconds for item in scored)),
     }
 
 
@@ -78,7 +85,7 @@ def strata(scored: Sequence[Scored]) -> list[dict[str, Any]]:
         for bound_by in ("memory", "compute"):
             own = [item for item in scored if (stratum_of(item.row.m), item.bound_by) == (stratum_of(m), bound_by)]
             if own:
-                found.append({"m": stratum_of(m), "bound_by": bound_by, **figures(own, ())})
+                found.append({"m": stratum_of(m), "bound_by": bound_by, "rows": len(own), **_accuracy(own)})
     return found
 
 

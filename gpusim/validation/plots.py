@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from gpusim.report import COLOURS, MARKERS, STYLE
-from gpusim.validation.accuracy import STRATUM_EDGES
+from gpusim.validation.accuracy import STRATUM_EDGES, errors
 from gpusim.validation.prediction import Scored
 from gpusim.validation.speedups import Speedups
 from gpusim.validation.summary import Report, Table
@@ -60,7 +60,7 @@ def draw_error_by_shape(report: Report, path: Path) -> None:
 def draw_speedups(speedups: Speedups, path: Path) -> None:
     """Predicted against measured speedup, a marker per operator and data type."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.6, 6.2), layout="constrained")
+        figure = Figure(figsize=(5.6, 6.7), layout="constrained")
         FigureCanvasAgg(figure)
         ax = figure.subplots()
         groups: dict[str, list[tuple[float, float]]] = {}
@@ -78,6 +78,13 @@ def draw_speedups(speedups: Speedups, path: Path) -> None:
         ax.set_aspect("equal")
         ax.set_xlabel(f"measured speedup of {speedups.gpu_b} over {speedups.gpu_a}")
         ax.set_ylabel("predicted speedup")
+        figures = speedups.as_dict()
+        ax.set_title(
+            f"{figures['pairs']} shapes, median error {figures['median_ape']:.1f} %; "
+            f"the faster GPU is named for {figures['faster_named_pct']:.0f} %",
+            loc="left",
+            fontsize=8.5,
+        )
         figure.suptitle("Predicted against measured speedup", fontsize=12, fontweight="bold")
         corner = Line2D([], [], color="0.9", linewidth=8, label="the wrong GPU named faster")
         _save(figure, [*ax.get_legend_handles_labels()[0], *_guides("a quarter off"), corner], path)
@@ -97,7 +104,7 @@ def _draw(report: Report, path: Path, panel: Panel, title: str, dashed: str, ext
         places = figure.subplots(lines, columns, squeeze=False).ravel()
         for ax, table in zip(places, tables, strict=False):
             panel(ax, table.scored)
-            ax.set_title(_title(table), loc="left", fontsize=8.5)
+            ax.set_title(_title(table), loc="left", fontsize=8)
         for ax in places[len(tables) :]:
             ax.set_visible(False)
         figure.suptitle(title, fontsize=12, fontweight="bold")
@@ -110,10 +117,10 @@ def _draw(report: Report, path: Path, panel: Panel, title: str, dashed: str, ext
 
 def _title(table: Table) -> str:
     """What a panel shows, and its mean error."""
-    figures = table.as_dict()
+    off = errors([item.predicted_us for item in table.scored], [item.row.time_us for item in table.scored])
     sparsity = "" if table.sparsity == "dense" else f" {table.sparsity}"
-    what = f"{table.gpu}, {table.dtype}{sparsity} {table.op}"
-    return f"{what}\n{figures['predicted']} runs, MAPE {figures['mape']:.1f} %, bias {figures['bias']:+.1f} %"
+    what = f"{Path(table.file).stem}: {table.gpu} {table.dtype}{sparsity} {table.op}"
+    return f"{what}\n{len(table.scored)} runs, MAPE {off['mape']:.1f} %, bias {off['bias']:+.1f} %"
 
 
 def _parity_panel(ax: Axes, scored: Sequence[Scored]) -> None:
@@ -124,11 +131,22 @@ def _parity_panel(ax: Axes, scored: Sequence[Scored]) -> None:
     _diagonals(ax, low, high)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 100 else (1.0, 2.0, 5.0)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: _short_time(value)))
         axis.set_minor_formatter(NullFormatter())
     ax.set_aspect("equal")
-    ax.set_xlabel("measured time [µs]")
-    ax.set_ylabel("predicted time [µs]")
+    ax.set_xlabel("measured time")
+    ax.set_ylabel("predicted time")
+
+
+def _short_time(time_us: float) -> str:
+    """A time in the unit that suits it, without digits to spare.
+
+    >>> _short_time(50.0), _short_time(1e4), _short_time(2e6)
+    ('50 µs', '10 ms', '2 s')
+    """
+    if time_us < 1e3:
+        return f"{time_us:g} µs"
+    return f"{time_us / 1e3:g} ms" if time_us < 1e6 else f"{time_us / 1e6:g} s"
 
 
 def _shape_panel(ax: Axes, scored: Sequence[Scored]) -> None:
@@ -201,5 +219,5 @@ def _guides(dashed: str) -> list[Artist]:
 
 def _save(figure: Figure, handles: Sequence[Artist], path: Path) -> None:
     """Legend below; the same rows give the same bytes."""
-    figure.legend(handles=list(handles), loc="outside lower center", ncols=2 if figure.get_figwidth() < 7 else 4)
+    figure.legend(handles=list(handles), loc="outside lower center", ncols=max(1, int(figure.get_figwidth() // 2.7)))
     figure.savefig(path, metadata={"Software": None})

@@ -9,7 +9,7 @@ from typing import Any
 from gpusim.tables import TextTable, shape_text, time_text
 
 ERRORS = {">MAPE %": "mape", ">median %": "median_ape", ">p90 %": "p90_ape", ">bias %": "bias"}
-YARDSTICKS = (">bound's MAPE %", ">noise %")
+YARDSTICKS = (">bound's MAPE %", ">noise % (rows)")
 
 
 def validation_tables(report: Mapping[str, Any], *, by_stratum: bool, more: bool) -> list[TextTable]:
@@ -97,9 +97,8 @@ def _strata_table(report: Mapping[str, Any]) -> TextTable:
 
 def _yardsticks(figures: Mapping[str, Any]) -> tuple[str, str]:
     """The error of the closed-form bound, and of the readings themselves with how many rows it is known for."""
-    noise = "-" if figures["noise_pct"] is None else f"{figures['noise_pct']:.2f}"
-    some = 0 < figures["noise_rows"] < figures["predicted"]
-    return _percent(figures["bound_mape"]), f"{noise} ({figures['noise_rows']} rows)" if some else noise
+    known = figures["noise_rows"]
+    return _percent(figures["bound_mape"]), f"{figures['noise_pct']:.2f} ({known})" if known else "-"
 
 
 def _choice_table(report: Mapping[str, Any]) -> TextTable:
