@@ -100,7 +100,7 @@ def sentences(report: dict[str, Any]) -> list[str]:
         medians = f"measured median {ratio['measured_median']:.2f}, predicted {ratio['predicted_median']:.2f}"
         slow = f"{ratio['slowdowns_found']} of {ratio['slowdowns']} slow-downs found"
         told.append(
-            f"Speedup of {ratio['gpu_b']} over {ratio['gpu_a']} on the {ratio['pairs']} shapes timed on both: {medians}; "
+            f"Speedup of {ratio['gpu_b']} over {ratio['gpu_a']} on {ratio['pairs']} shapes timed on both: {medians}; "
             f"median error {percent(ratio['median_ape'])}; faster GPU named for {percent(ratio['faster_named_pct'])}; "
             f"{slow}, {ratio['slowdowns_invented']} invented.\n"
         )

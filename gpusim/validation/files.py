@@ -7,9 +7,9 @@ from typing import Any
 
 from gpusim.measured import MeasuredRow
 from gpusim.outputs import staging, write_csv, write_json
+from gpusim.validation import plots
 from gpusim.validation.accuracy import percent, rounded, stratum_of
 from gpusim.validation.kernel_choice import recorded_split_k
-from gpusim.validation.plots import draw_error_by_shape, draw_parity, draw_speedups
 from gpusim.validation.prediction import Scored
 from gpusim.validation.summary import Report, explained
 
@@ -20,10 +20,10 @@ def write_files(report: Report, out: Path) -> tuple[Path, ...]:
         write_csv(folder / "rows.csv", _rows(report))
         write_json(folder / "validation.json", report.as_dict())
         if any(table.scored for table in report.tables):
-            draw_parity(report, folder / "parity.png")
-            draw_error_by_shape(report, folder / "error_by_shape.png")
+            plots.save(plots.parity(report), folder / "parity.png")
+            plots.save(plots.error_by_shape(report), folder / "error_by_shape.png")
         if report.speedups and report.speedups.pairs:
-            draw_speedups(report.speedups, folder / "speedup.png")
+            plots.save(plots.speedup(report.speedups), folder / "speedup.png")
         names = sorted(path.name for path in folder.iterdir())
     return tuple(out / name for name in names)
 

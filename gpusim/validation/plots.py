@@ -40,60 +40,45 @@ LOOKS: dict[str, Any] = {
         "markeredgewidth": 0.8,
     },
 }
+LEGEND_ENTRY_INCHES = 2.7
+"""Room for the longest entry of a legend."""
 OFF = 1.25
 """The dashed lines: a quarter too slow, and as much too fast."""
 RATIOS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 """Where the axis of a ratio may be labelled."""
 
 
-def draw_parity(report: Report, path: Path) -> None:
+def parity(report: Report) -> Figure:
     """Predicted against measured time, a panel per table."""
-    _draw(report, path, _parity_panel, "Predicted against measured time", "a quarter off")
+    return _panels(report, _parity_panel, "Predicted against measured time")
 
 
-def draw_error_by_shape(report: Report, path: Path) -> None:
+def error_by_shape(report: Report) -> Figure:
     """Predicted over measured time against m, a panel per table."""
-    handles = [Line2D([], [], color="black", linewidth=2.2, label="median of a range of m")]
-    _draw(report, path, _shape_panel, "Error by shape", "a quarter off", handles)
+    median = Line2D([], [], color="black", linewidth=2.2, label="median of a range of m")
+    return _panels(report, _shape_panel, "Error by shape", median)
 
 
-def draw_speedups(speedups: Speedups, path: Path) -> None:
+def speedup(speedups: Speedups) -> Figure:
     """Predicted against measured speedup, a marker per operator and data type."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(5.6, 6.7), layout="constrained")
         FigureCanvasAgg(figure)
         ax = figure.subplots()
-        groups: dict[str, list[tuple[float, float]]] = {}
-        for pair in speedups.pairs:
-            row = pair.first.row
-            groups.setdefault(f"{row.op} {row.dtype.value}", []).append((pair.measured, pair.predicted))
-        for place, (name, points) in enumerate(groups.items()):
-            look: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
-            ax.plot(*zip(*points, strict=True), **look, linestyle="none", markersize=4, alpha=0.7, label=name)
-        low, high = _limits([value for points in groups.values() for point in points for value in (*point, 1.0)])
-        _diagonals(ax, low, high)
-        _wrong_corners(ax, low, high)
-        for axis in (ax.xaxis, ax.yaxis):
-            _ratio_ticks(axis, low, high)
-        ax.set_aspect("equal")
-        ax.set_xlabel(f"measured speedup of {speedups.gpu_b} over {speedups.gpu_a}")
-        ax.set_ylabel("predicted speedup")
-        figures = speedups.as_dict()
-        ax.set_title(
-            f"{figures['pairs']} shapes, median error {figures['median_ape']:.1f} %; "
-            f"the faster GPU is named for {figures['faster_named_pct']:.0f} %",
-            loc="left",
-            fontsize=8.5,
-        )
+        _speedup_panel(ax, speedups)
         figure.suptitle("Predicted against measured speedup", fontsize=12, fontweight="bold")
         corner = Line2D([], [], color="0.9", linewidth=8, label="the wrong GPU named faster")
-        _save(figure, [*ax.get_legend_handles_labels()[0], *_guides("a quarter off"), corner], path)
+        _legend(figure, [*ax.get_legend_handles_labels()[0], *_guides(), corner])
+    return figure
 
 
-Panel = Callable[[Axes, Sequence[Scored]], None]
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG; the same figure gives the same bytes."""
+    with mpl.rc_context(STYLE):
+        figure.savefig(path, metadata={"Software": None})
 
 
-def _draw(report: Report, path: Path, panel: Panel, title: str, dashed: str, extra: Sequence[Artist] = ()) -> None:
+def _panels(report: Report, draw: Callable[[Axes, Sequence[Scored]], None], title: str, *handles: Artist) -> Figure:
     """One panel per table that has predictions."""
     tables = [table for table in report.tables if table.scored]
     columns = min(COLUMNS, len(tables))
@@ -103,16 +88,17 @@ def _draw(report: Report, path: Path, panel: Panel, title: str, dashed: str, ext
         FigureCanvasAgg(figure)
         places = figure.subplots(lines, columns, squeeze=False).ravel()
         for ax, table in zip(places, tables, strict=False):
-            panel(ax, table.scored)
+            draw(ax, table.scored)
             ax.set_title(_title(table), loc="left", fontsize=8)
         for ax in places[len(tables) :]:
-            ax.set_visible(False)
+            ax.remove()
         figure.suptitle(title, fontsize=12, fontweight="bold")
-        handles: list[Artist] = [
+        looks = [
             Line2D([], [], linestyle="none", **look, label=f"bound by {name} in closed form")
             for name, look in LOOKS.items()
         ]
-        _save(figure, [*handles, *extra, *_guides(dashed)], path)
+        _legend(figure, [*looks, *handles, *_guides()])
+    return figure
 
 
 def _title(table: Table) -> str:
@@ -177,6 +163,28 @@ def _shape_panel(ax: Axes, scored: Sequence[Scored]) -> None:
     ax.set_ylabel("predicted / measured time")
 
 
+def _speedup_panel(ax: Axes, speedups: Speedups) -> None:
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for pair in speedups.pairs:
+        row = pair.first.row
+        groups.setdefault(f"{row.op} {row.dtype.value}", []).append((pair.measured, pair.predicted))
+    for place, (name, points) in enumerate(groups.items()):
+        look: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+        ax.plot(*zip(*points, strict=True), **look, linestyle="none", markersize=4, alpha=0.7, label=name)
+    low, high = _limits([1.0, *(value for points in groups.values() for point in points for value in point)])
+    _diagonals(ax, low, high)
+    _shade_wrong_corners(ax, low, high)
+    for axis in (ax.xaxis, ax.yaxis):
+        _ratio_ticks(axis, low, high)
+    ax.set_aspect("equal")
+    ax.set_xlabel(f"measured speedup of {speedups.gpu_b} over {speedups.gpu_a}")
+    ax.set_ylabel("predicted speedup")
+    found = speedups.as_dict()
+    named = f"the faster GPU is named for {found['faster_named_pct']:.0f} %"
+    title = f"{found['pairs']} shapes, median error {found['median_ape']:.1f} %; {named}"
+    ax.set_title(title, loc="left", fontsize=8.5)
+
+
 def _by_bound(scored: Sequence[Scored]) -> dict[str, list[Scored]]:
     return {name: [item for item in scored if item.bound_by == name] for name in LOOKS}
 
@@ -198,7 +206,7 @@ def _diagonals(ax: Axes, low: float, high: float) -> None:
     ax.set_ylim(low, high)
 
 
-def _wrong_corners(ax: Axes, low: float, high: float) -> None:
+def _shade_wrong_corners(ax: Axes, low: float, high: float) -> None:
     """Shade where one GPU was measured faster and the other predicted faster."""
     for left, right, bottom, top in ((low, 1.0, 1.0, high), (1.0, high, low, 1.0)):
         ax.fill_between((left, right), bottom, top, color="0.9", linewidth=0, zorder=0)
@@ -210,14 +218,13 @@ def _ratio_ticks(axis: Axis, low: float, high: float) -> None:
     axis.set_minor_locator(FixedLocator([]))
 
 
-def _guides(dashed: str) -> list[Artist]:
+def _guides() -> list[Artist]:
     return [
         Line2D([], [], color="0.25", linewidth=1.0, label="predicted = measured"),
-        Line2D([], [], color="0.25", linewidth=0.8, linestyle="--", label=dashed),
+        Line2D([], [], color="0.25", linewidth=0.8, linestyle="--", label="a quarter off"),
     ]
 
 
-def _save(figure: Figure, handles: Sequence[Artist], path: Path) -> None:
-    """Legend below; the same rows give the same bytes."""
-    figure.legend(handles=list(handles), loc="outside lower center", ncols=max(1, int(figure.get_figwidth() // 2.7)))
-    figure.savefig(path, metadata={"Software": None})
+def _legend(figure: Figure, handles: Sequence[Artist]) -> None:
+    columns = max(1, int(figure.get_figwidth() // LEGEND_ENTRY_INCHES))
+    figure.legend(handles=list(handles), loc="outside lower center", ncols=columns)
