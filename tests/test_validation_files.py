@@ -100,7 +100,7 @@ def test_wrong_input_leaves_no_folder(gpusim: RunGpusim, table: Path, tmp_path: 
 def dots_of(ax: Axes) -> set[tuple[float, float]]:
     """The points of a panel that are no line."""
     dots = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
-    return {(x, y) for line in dots for x, y in line.get_xydata().tolist()}
+    return {(x, y) for line in dots for x, y in np.asarray(line.get_xydata(), dtype=float).tolist()}
 
 
 def test_parity_shows_each_row_where_it_was_measured_and_predicted(report: Report) -> None:

@@ -62,7 +62,7 @@ def error_by_shape(report: Report) -> Figure:
 def speedup(speedups: Speedups) -> Figure:
     """Predicted against measured speedup, a marker per operator and data type."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.6, 6.7), layout="constrained")
+        figure = Figure(figsize=(5.6, 6.45), layout="constrained")
         FigureCanvasAgg(figure)
         ax = figure.subplots()
         _speedup_panel(ax, speedups)
