@@ -254,6 +254,7 @@ def test_a_broken_file_is_refused_in_one_line(gpusim: RunGpusim, write_runs: Wri
     path = write_runs([line(SHAPES[0], 10.0), line(SHAPES[1], -1.0)])
     assert f"{path}:3: time_us: expected a positive time, got '-1.0'" in refused(gpusim("validate", path))
     assert "cannot be read" in refused(gpusim("validate", tmp_path / "none.csv"))
+    assert f"{path}: named twice" in refused(gpusim("validate", path, path))
 
 
 # Table and GPU; what a model with nothing fitted to timings has to reach is 18 % mean and 12 % median.

@@ -6,6 +6,7 @@ No row is dropped silently: one that cannot be predicted is counted as skipped, 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,9 @@ def validate(
         MeasuredError: a file breaks the schema, or holds nothing for a pair of GPUs.
         SpecError: a GPU of a pair is not known.
     """
+    twice = [path for path, count in Counter(map(str, paths)).items() if count > 1]
+    if twice:
+        raise MeasuredError(f"{twice[0]}: named twice; name each table once")
     rows = [row for path in paths for row in read_measured(path)]
     sha256 = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     specs, unknown = specs_of((row.gpu for row in rows), arch_path)
