@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 # Measured runs, where there are any: the folder that holds validate/ and calibrate/.
 MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4_fp32 \
-	aiconfigurator_a100_bf16 neusight_linear_fp32 llmservingsim_rtx3090_bf16
+	aiconfigurator_a100_bf16 neusight_linear_fp32 neusight_bmm_fp32 llmservingsim_rtx3090_bf16
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help

@@ -2,25 +2,32 @@
 
     python benchmarks/readme.py MEASURED.csv...
 
-Everything between the accuracy markers is replaced by the errors on the given tables, and the picture
-by the one that the shipped experiment draws.
+Everything between the accuracy markers is replaced by the errors on the given tables, with the date, the commit and
+the tables' hashes, and the picture by the one that the shipped experiment draws.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gpusim.experiment import load_experiment
+from gpusim.measured import MeasuredError
 from gpusim.run import run_experiment
+from gpusim.specfile import SpecError
 from gpusim.sweep import available_cores
-from gpusim.validation import validate
+from gpusim.validation.summary import validate
 
 ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "a100_vs_v100_speedup.png"
+PAIR = ("V100-PCIE-32GB", "A100-PCIE-40GB")
+"""The boards whose speedup is told; the measured tables hold many shapes that both have run."""
 MARKERS = re.compile(r"(<!-- accuracy:begin -->\n).*(<!-- accuracy:end -->)", re.DOTALL)
 
 
@@ -29,29 +36,86 @@ def main() -> None:
     files = [Path(name) for name in sys.argv[1:]]
     if not files:
         sys.exit("readme: name the measured tables")
-    report = validate(files, jobs=available_cores()).as_dict()
-    readme = ROOT / "README.md"
-    text, count = MARKERS.subn(lambda found: found[1] + accuracy(report) + found[2], readme.read_text(encoding="utf-8"))
+    when = f"Written on {datetime.now(UTC):%Y-%m-%d} at {commit()}."  # before the README itself is changed
+    try:
+        report = validate(files, pair=PAIR, jobs=available_cores()).as_dict()
+    except (MeasuredError, SpecError) as error:
+        sys.exit(f"readme: {error}")
+    told = "\n".join([accuracy(report), *sentences(report), when, ""])
+    text, count = MARKERS.subn(lambda found: found[1] + told + found[2], README.read_text(encoding="utf-8"))
     if count != 1:
         sys.exit("readme: README.md has no accuracy markers")
-    readme.write_text(text, encoding="utf-8")
+    README.write_text(text, encoding="utf-8")
     picture()
 
 
+def commit() -> str:
+    """The commit that is checked out, and whether files were changed since."""
+    short = git("rev-parse", "--short=12", "HEAD").strip()
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{README.name}")
+    return f"commit {short}" + (" with uncommitted changes" if changed else "")
+
+
+def git(*arguments: str) -> str:
+    """What a git command prints about this repository."""
+    program = shutil.which("git")
+    if program is None:
+        sys.exit("readme: git is not installed; it names the commit")
+    done = subprocess.run([program, "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode != 0:
+        sys.exit(f"readme: git {arguments[0]}: {done.stderr.strip()}")
+    return done.stdout
+
+
 def accuracy(report: dict[str, Any]) -> str:
-    """The errors as a Markdown table."""
+    """The errors as a Markdown table; the readings' own noise stands where it is known for all rows."""
+    headings = ("measured runs", "GPU", "type", "rows", "mean error", "median", "90 % below", "bias")
+    yardsticks = ("closed-form bound", "noise", "sha256 of the table")
     lines = [
-        "| measured runs | GPU | type | rows | mean error | median | 90 % below | closed-form bound |",
-        "|---|---|---|---:|---:|---:|---:|---:|",
+        " | ".join(("", *headings, *yardsticks, "")).strip(),
+        "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for table in report["tables"]:
-        if table["predicted"] == 0:
-            continue
-        errors = " | ".join(f"{table[name]:.1f} %" for name in ("mape", "median_ape", "p90_ape", "bound_mape"))
-        rows = str(table["rows"]) if not table["skipped"] else f"{table['predicted']} of {table['rows']}"
-        name = f"{Path(table['file']).stem} ({table['op']})"
-        lines.append(f"| {name} | {table['gpu']} | {table['dtype']} | {rows} | {errors} |")
+        predicted = table["predicted"]
+        cells = (
+            f"{Path(table['file']).stem} ({table['op']})",
+            table["gpu"],
+            table["dtype"] if table["sparsity"] == "dense" else f"{table['dtype']} {table['sparsity']}",
+            str(predicted) if not table["skipped"] else f"{predicted} of {table['rows']}",
+            *(percent(table[name]) for name in ("mape", "median_ape", "p90_ape")),
+            percent(table["bias"], signed=True),
+            percent(table["bound_mape"]),
+            percent(table["noise_pct"] if table["noise_rows"] == predicted else None),
+            f"`{table['sha256'][:12]}`",
+        )
+        lines.append(" | ".join(("", *cells, "")).strip())
     return "\n".join(lines) + "\n"
+
+
+def sentences(report: dict[str, Any]) -> list[str]:
+    """The speedup between two GPUs and the kernel choice, a paragraph each."""
+    told = []
+    ratio = report["speedups"]
+    if ratio["pairs"]:
+        medians = f"measured median {ratio['measured_median']:.2f}, predicted {ratio['predicted_median']:.2f}"
+        slow = f"{ratio['slowdowns_found']} of {ratio['slowdowns']} slow-downs found"
+        told.append(
+            f"Speedup of {ratio['gpu_b']} over {ratio['gpu_a']} on {ratio['pairs']} shapes timed on both: {medians}; "
+            f"median error {percent(ratio['median_ape'])}; faster GPU named for {percent(ratio['faster_named_pct'])}; "
+            f"{slow}, {ratio['slowdowns_invented']} invented.\n"
+        )
+    shares = [
+        f"{score['gpu']} {score['op']} {percent(score['same_tile_pct'])} of {score['recorded']}"
+        for score in report["kernel_choice"]
+    ]
+    if shares:
+        told.append(f"Tile chosen as recorded: {', '.join(shares)}.\n")
+    return told
+
+
+def percent(value: float | None, *, signed: bool = False) -> str:
+    """A percentage with one digit, empty where there is none."""
+    return "" if value is None else f"{value:{'+' if signed else ''}.1f} %"
 
 
 def picture() -> None:

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpusim.run import Finished
     from gpusim.specfile import Spec
     from gpusim.tables import TextTable
+    from gpusim.validation.summary import Report
     from gpusim.workload import Dtype, Gemm
 
 PROGRESS_AFTER_S = 2.0
@@ -408,8 +409,7 @@ def _run_one(experiment: Experiment, folder: Path, jobs: int | None, command: Se
     from gpusim.run import run_experiment
     from gpusim.sweep import available_cores
 
-    if folder.exists() and not folder.is_dir():
-        _refuse(f"{folder}: is a file; give a folder with -o")
+    _refuse_file(folder)
     try:
         with _progress(experiment.name) as progress:
             done = run_experiment(
@@ -417,8 +417,7 @@ def _run_one(experiment: Experiment, folder: Path, jobs: int | None, command: Se
             )
     except OSError as error:
         _refuse(f"{error.filename or folder}: {error.strerror or error}; choose another folder with -o")
-    if done.resumed:
-        print(f"gpusim: {done.resumed} predictions taken from an interrupted run", file=sys.stderr)
+    _tell_resumed(done.resumed)
     _emit_tables(_experiment_tables(experiment, done))
     _emit(lambda: print("\n" + "\n".join(f"wrote {path}" for path in done.files)))
 
@@ -456,25 +455,81 @@ def validate(
         list[Path], typer.Argument(help="Measured runs in the documented schema.", metavar="MEASURED.csv...")
     ],
     detail: DetailOption = "sampled",
-    more: Annotated[bool, typer.Option("--more", help="More figures, and the rows furthest off.")] = False,
+    pair: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--pair", help="Score the speedup of GPU_B over GPU_A, too.", metavar="GPU_A GPU_B"),
+    ] = None,
+    strata: Annotated[bool, typer.Option("--strata", help="Errors by the range of m and what binds.")] = False,
+    more: Annotated[
+        bool, typer.Option("--more", help="More figures, tiles chosen for others, and the rows furthest off.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("-o", help="Folder for every row, the report and plots.", metavar="DIR")
+    ] = None,
     jobs: JobsOption = None,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
     """Predict measured runs and print how far off the predictions are."""
-    from gpusim import tables, validation
-    from gpusim.sweep import available_cores
+    from gpusim.validation.tables import validation_tables
 
-    with _progress("validate") as progress:
-        report = validation.validate(
-            files, detail=detail, jobs=jobs or available_cores(), arch_path=arch_path or (), progress=progress
-        )
+    report = _validated(files, detail, pair, out, jobs, arch_path)
     if output == "json":
         _emit_json(report.as_dict())
     else:
-        _emit_tables(tables.validation_tables(report.as_dict(), more=more))
+        _emit_tables(validation_tables(report.as_dict(), by_stratum=strata, more=more))
     if not report.complete:
         raise typer.Exit(1)
+
+
+def _validated(
+    files: Sequence[Path],
+    detail: str,
+    pair: tuple[str, str] | None,
+    out: Path | None,
+    jobs: int | None,
+    arch_path: Sequence[Path] | None,
+) -> Report:
+    """The validation, with its files written where a folder was named."""
+    from gpusim.journal import journal_in
+    from gpusim.sweep import available_cores
+    from gpusim.validation.summary import validate as validate_files
+
+    if out is not None:
+        _refuse_file(out)
+        from gpusim.validation.files import write_files  # the pictures' library takes a while
+    try:
+        with journal_in(out) if out else nullcontext() as journal:
+            with _progress("validate") as progress:
+                report = validate_files(
+                    files,
+                    detail=detail,
+                    jobs=jobs or available_cores(),
+                    arch_path=arch_path or (),
+                    pair=pair,
+                    progress=progress,
+                    journal=journal,
+                )
+            written = write_files(report, out) if out else ()
+    except OSError as error:
+        _refuse(f"{error.filename or out}: {error.strerror or error}; choose another folder with -o")
+    if journal:
+        _tell_resumed(journal.resumed)
+    for path in written:
+        print(f"gpusim: wrote {path}", file=sys.stderr)
+    return report
+
+
+def _refuse_file(folder: Path) -> None:
+    """A folder that results go to must not be a file."""
+    if folder.exists() and not folder.is_dir():
+        _refuse(f"{folder}: is a file; give a folder with -o")
+
+
+def _tell_resumed(predictions: int) -> None:
+    """Say what an interrupted run has left."""
+    if predictions:
+        print(f"gpusim: {predictions} predictions taken from an interrupted run", file=sys.stderr)
 
 
 # mathmode ---------------------------------------------------------------------------------------

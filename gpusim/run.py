@@ -7,27 +7,22 @@ depend on; the next run of the same experiment takes them up, and removes the jo
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
 import platform
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import gpusim
 from gpusim import report
-from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint, shipped_folder
+from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint
+from gpusim.journal import Journal, code_sha256, journal_in
+from gpusim.outputs import staging, write_csv, write_json
 from gpusim.results import Result
-from gpusim.sweep import sweep
 from gpusim.tables import Row
 
-JOURNAL = "results.partial.jsonl"
 PACKAGES = ("matplotlib", "numpy", "pydantic", "pyyaml", "simpy")
 
 Progress = Callable[[int, int], None]
@@ -61,73 +56,30 @@ def run_experiment(
     """
     points = experiment.measured_points()
     cases = experiment.cases()
-    existed = out.is_dir()
-    out.mkdir(parents=True, exist_ok=True)
-    journal = _Journal(out / JOURNAL)
-    try:
-        rows, resumed = _rows(experiment, cases, journal, jobs, progress)
-        with _staging(out) as folder:
-            _write_csv(folder / "results.csv", rows)
+    with journal_in(out) as journal:
+        rows = _rows(experiment, cases, journal, jobs, progress)
+        with staging(out) as folder:
+            write_csv(folder / "results.csv", rows)
             for plot in experiment.content.plots:
                 report.draw(plot, experiment.content.title, rows, points, folder / plot.file_name)
             names = sorted(path.name for path in folder.iterdir())
-            _write_json(folder / "manifest.json", _manifest(experiment, cases, command, rows, names))
-    except Exception:
-        journal.remove()
-        if not existed:
-            with suppress(OSError):  # something of the user's has come to lie there
-                out.rmdir()
-        raise
-    journal.remove()
+            write_json(folder / "manifest.json", _manifest(experiment, cases, command, rows, names))
     plots = [out / plot.file_name for plot in experiment.content.plots]
-    return Finished(tuple(rows), points, (out / "results.csv", out / "manifest.json", *plots), resumed)
-
-
-class _Journal:
-    """Results of finished cases by key, one JSON object a line; a line that was cut off is ignored."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.known: dict[str, dict[str, Any]] = {}
-        with suppress(OSError):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                with suppress(ValueError, KeyError, TypeError):
-                    entry = json.loads(line)
-                    self.known[entry["key"]] = entry["result"]
-
-    def append(self, key: str, result: Mapping[str, Any]) -> None:
-        """Keep a result, on disk at once."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"key": key, "result": result}) + "\n")
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
+    return Finished(tuple(rows), points, (out / "results.csv", out / "manifest.json", *plots), journal.resumed)
 
 
 def _rows(
-    experiment: Experiment, cases: Sequence[ExperimentCase], journal: _Journal, jobs: int, progress: Progress
-) -> tuple[list[Row], int]:
-    """The result rows in the order of the cases, and how many came from the journal."""
-    code = _code_sha256()
-    keys = [_key(code, experiment, case) for case in cases]
-    missing = [index for index, key in enumerate(keys) if key not in journal.known]
-    resumed = len(cases) - len(missing)
-    outcomes = sweep([cases[index].case for index in missing], jobs)
-    for done, (index, outcome) in enumerate(zip(missing, outcomes, strict=True), 1):
+    experiment: Experiment, cases: Sequence[ExperimentCase], journal: Journal, jobs: int, progress: Progress
+) -> list[Row]:
+    """The result rows in the order of the cases."""
+    rows = []
+    outcomes = journal.sweep([case.case for case in cases], jobs)
+    for done, (case, outcome) in enumerate(zip(cases, outcomes, strict=True), 1):
         if outcome.result is None:
-            where = f"gemms.{cases[index].entry}"
-            raise experiment.file.error(where, f"{cases[index].gpu}: {outcome.reason}")
-        journal.known[keys[index]] = _record(outcome.result)
-        journal.append(keys[index], journal.known[keys[index]])
-        progress(resumed + done, len(cases))
-    return [_row(case, journal.known[key]) for case, key in zip(cases, keys, strict=True)], resumed
-
-
-def _key(code: str, experiment: Experiment, case: ExperimentCase) -> str:
-    """Hash of everything that a prediction depends on."""
-    gemm = asdict(case.case.gemm) | {"dtype": case.case.gemm.dtype.value}
-    parts = [code, experiment.specs[case.gpu].sha256, gemm, asdict(case.case.options)]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+            raise experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {outcome.reason}")
+        progress(done, len(cases))
+        rows.append(_row(case, _record(outcome.result)))
+    return rows
 
 
 def _record(result: Result) -> dict[str, Any]:
@@ -156,31 +108,6 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
     }
 
 
-@contextmanager
-def _staging(out: Path) -> Iterator[Path]:
-    """A folder whose files move into ``out`` when all of them are written; on an error none does."""
-    folder = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))
-    try:
-        yield folder
-        for path in sorted(folder.iterdir()):
-            path.replace(out / path.name)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Rows under the names of their fields; lists and objects as JSON."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(rows[0])
-        for row in rows:
-            writer.writerow(json.dumps(value) if isinstance(value, list | dict) else value for value in row.values())
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-
-
 def _manifest(
     experiment: Experiment,
     cases: Sequence[ExperimentCase],
@@ -192,7 +119,7 @@ def _manifest(
     folder = experiment.file.path.parent
     return {
         "gpusim": gpusim.__version__,
-        "code_sha256": _code_sha256(),
+        "code_sha256": code_sha256(),
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "command": list(command),
@@ -224,14 +151,3 @@ def _mathmodes(cases: Sequence[ExperimentCase]) -> list[dict[str, Any]]:
             if answer not in answers:
                 answers.append(answer)
     return answers
-
-
-def _code_sha256() -> str:
-    """Hash of the program: its modules, the math-mode rules and the kernel catalogue."""
-    package = Path(gpusim.__file__).parent
-    files = [*sorted(package.rglob("*.py")), *sorted((package / "mathmode").glob("*.yaml"))]
-    files += sorted((shipped_folder("arch_specs") / "kernels").glob("*.yaml"))
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()

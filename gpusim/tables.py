@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any, TextIO
 
 from gpusim.arch import GpuArch
@@ -250,95 +249,6 @@ def mathmode_tables(answer: MathMode) -> list[TextTable]:
     return shown
 
 
-def validation_tables(report: Mapping[str, Any], *, more: bool) -> list[TextTable]:
-    """The tables of ``gpusim validate`` from its JSON object; ``more`` adds figures and the worst rows."""
-    tables = [_error_table(report, more=more), *_choice_table(report)]
-    if more:
-        tables += [_worst_table(table) for table in report["tables"] if table["worst"]]
-    reasons = [
-        (_stem(table), table["gpu"], str(count), reason)
-        for table in report["tables"]
-        for reason, count in table["skip_reasons"].items()
-    ]
-    if reasons:
-        tables.append(TextTable("Skipped rows", ("table", "GPU", ">rows", "reason"), tuple(reasons)))
-    return tables
-
-
-def _error_table(report: Mapping[str, Any], *, more: bool) -> TextTable:
-    """A line of errors per table, and one for all."""
-    figures = {">MAPE %": "mape", ">median %": "median_ape", ">p90 %": "p90_ape", ">bias %": "bias"}
-    if more:
-        figures[">median bias %"] = "median_bias"
-    ratios = {">Spearman": "spearman", **({">geomean ratio": "geomean_ratio"} if more else {})}
-    everything = {"file": "all", "gpu": "", "dtype": "", "sparsity": "dense", "op": "", **report["overall"]}
-    body = tuple(
-        (
-            _stem(table),
-            table["gpu"],
-            table["dtype"] if table["sparsity"] == "dense" else f"{table['dtype']} {table['sparsity']}",
-            table["op"],
-            str(table["rows"]),
-            str(table["skipped"]),
-            *(_percent(table[name]) for name in figures.values()),
-            *("-" if table[name] is None else f"{table[name]:.3f}" for name in ratios.values()),
-            _percent(table["bound_mape"]),
-            f"{table['seconds']:.1f}",
-        )
-        for table in (*report["tables"], everything)
-    )
-    headings = ("table", "GPU", "type", "op", ">rows", ">skipped", *figures, *ratios, ">bound's MAPE %", ">s")
-    return TextTable(f"Predicted against measured ({report['detail']})", headings, body)
-
-
-def _stem(table: Mapping[str, Any]) -> str:
-    """A measured file without its folder."""
-    return PurePath(table["file"]).stem
-
-
-def _choice_table(report: Mapping[str, Any]) -> list[TextTable]:
-    """How the kernel choice compares with recorded kernels, where there are any."""
-    rows = []
-    for table in (*report["tables"], {"file": "all", "gpu": "", **report["overall"]}):
-        choice = table["kernel_choice"]
-        if choice:
-            rows.append(
-                (
-                    _stem(table),
-                    table["gpu"],
-                    str(choice["recorded"]),
-                    _percent(choice["same_tile_pct"]),
-                    str(choice["pinned"]),
-                    _percent(choice["time_pct"]),
-                    _percent(choice["chosen_mape"]),
-                    _percent(choice["pinned_mape"]),
-                )
-            )
-    time_headings = (">time lost (+) or won (-) %", ">MAPE % as chosen", ">MAPE % as recorded")
-    headings = ("table", "GPU", ">recorded", ">same tile %", ">in catalogue", *time_headings)
-    return [TextTable("Kernel choice against recorded kernels", headings, tuple(rows))] if rows else []
-
-
-def _worst_table(table: Mapping[str, Any]) -> TextTable:
-    """The rows of one table that are furthest off."""
-    body = [
-        (
-            str(row["line"]),
-            shape_text(row),
-            row["layout"],
-            time_text(row["measured_us"]),
-            time_text(row["predicted_us"]),
-            f"{row['error_pct']:+.1f}",
-            row["bottleneck"],
-            row["dominant_stall"],
-            row["kernel"],
-        )
-        for row in table["worst"]
-    ]
-    headings = (">line", ">m x n x k", "layout", ">measured", ">predicted", ">error %", "bottleneck", "stall", "kernel")
-    return TextTable(f"Furthest off in {_stem(table)}, {table['gpu']} {table['dtype']}", headings, tuple(body))
-
-
 def arch_summary(spec: Spec) -> dict[str, Any]:
     """One board in a line: what it is and its peaks at boost clock."""
     arch = spec.arch
@@ -455,10 +365,6 @@ def _value_text(value: object) -> str:
 
 def _place(origin: Provenance) -> str:
     return f"{origin.file.name}:{origin.line}" if origin.file else "--set"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
 
 
 def _grid(grid: Sequence[int]) -> str:

@@ -19,6 +19,7 @@ MEASURED_HEADER = (
 )
 
 RunGpusim = Callable[..., subprocess.CompletedProcess[str]]
+WriteRuns = Callable[[Sequence[str]], Path]
 
 
 def environment() -> dict[str, str]:
@@ -35,6 +36,27 @@ def gpusim(tmp_path: Path) -> RunGpusim:
         return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(), check=False)
 
     return run
+
+
+@pytest.fixture
+def write_runs(tmp_path: Path) -> WriteRuns:
+    """Write a measured table of such lines as :func:`measured_line` gives."""
+
+    def write(lines: Sequence[str]) -> Path:
+        path = tmp_path / "runs.csv"
+        path.write_text("\n".join([MEASURED_HEADER, *lines]) + "\n", encoding="utf-8")
+        return path
+
+    return write
+
+
+def measured_line(shape: tuple[int, int, int], time_us: float, **other: str) -> str:
+    """One line of a measured table: a T4's FP16, timed in a graph, unless it is said to be other."""
+    values = dict.fromkeys(MEASURED_HEADER.split(","), "")
+    values |= {"gpu": "t4", "op": "linear", "batch": "1", "dtype": "fp16", "layout": "tn", "sparsity": "dense"}
+    values |= {"method": "graph", "l2": "warm", "source": "made up", "time_us": repr(time_us)}
+    values |= dict(zip("mnk", map(str, shape), strict=True)) | other
+    return ",".join(values.values())
 
 
 @pytest.fixture(scope="session")

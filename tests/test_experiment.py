@@ -12,7 +12,8 @@ import pytest
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, refused
 
 from gpusim.experiment import Experiment, load_experiment, parse_sizes, shipped_experiments
-from gpusim.run import JOURNAL, run_experiment
+from gpusim.journal import JOURNAL
+from gpusim.run import run_experiment
 from gpusim.specfile import SpecError
 
 SMALL = """\

@@ -95,7 +95,7 @@ def causes(outcome: Outcome) -> dict[Cause, int]:
 
 @pytest.mark.parametrize("detail", DETAILS)
 def test_the_textbook_multiplication_takes_392_cycles_without_tensor_cores(detail: str) -> None:
-    result = predict(load_arch("teaching").arch, Gemm(32, 32, 32, Dtype.FP32), Options(detail=detail))
+    result = predict(load_arch("teaching").arch, Gemm(32, 32, 32, Dtype.FP32, layout="nt"), Options(detail=detail))
     assert result.cycles == 392  # 200 + 8 x 20 + 8 x 4
     assert result.time_us == 0.392
     # 8 warps an SM, each: one global load, 8 shared-memory reads, 8 FFMA

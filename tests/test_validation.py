@@ -3,45 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MEASURED_HEADER as HEADER
-from conftest import RunGpusim, refused
+from conftest import RunGpusim, WriteRuns, refused
+from conftest import measured_line as line
 
 from gpusim.measured import observed_time_us
 from gpusim.predict import Options, predict
 from gpusim.specfile import load_arch
-from gpusim.validation import tile_of, validate
+from gpusim.validation.kernel_choice import tile_of
+from gpusim.validation.summary import validate
 from gpusim.workload import Dtype, Gemm
 
 SHAPES = ((64, 512, 512), (512, 512, 512), (1024, 1024, 256), (2048, 1024, 1024))
 CONTRACT = ("file", "gpu", "dtype", "sparsity", "op", "rows", "predicted", "skipped", "mape", "median_ape", "p90_ape",
             "bias", "spearman", "bound_mape", "seconds")  # fmt: skip
-
-WriteRuns = Callable[[Sequence[str]], Path]
-
-
-@pytest.fixture
-def write_runs(tmp_path: Path) -> WriteRuns:
-    def write(lines: Sequence[str]) -> Path:
-        path = tmp_path / "runs.csv"
-        path.write_text("\n".join([HEADER, *lines]) + "\n", encoding="utf-8")
-        return path
-
-    return write
-
-
-def line(shape: tuple[int, int, int], time_us: float, **other: str) -> str:
-    m, n, k = shape
-    values = {"gpu": "t4", "op": "linear", "dtype": "fp16", "method": "graph", "kernel": "", "tile_m": "", "tile_n": ""}
-    values |= other
-    return (
-        f"{values['gpu']},{values['op']},1,{m},{n},{k},{values['dtype']},,tn,dense,{time_us!r},{values['method']},warm,"
-        f"{values['kernel']},,{values['tile_m']},{values['tile_n']},,,,made up"
-    )
 
 
 def predicted_us(shape: tuple[int, int, int], method: str = "graph", kernel: str | None = None) -> float:
@@ -80,6 +58,41 @@ def test_figures_are_those_worked_out_by_hand(write_runs: WriteRuns) -> None:
     assert table["p90_ape"] == pytest.approx(50 + 0.7 * (100 - 50))  # place 0.9 * 3 = 2.7 of 0, 25, 50, 100
     assert table["geomean_ratio"] == pytest.approx((2 * 1.25 * 1 * 0.5) ** 0.25)
     assert [row["line"] for row in table["worst"]] == [2, 5, 3, 4]
+
+
+def test_every_row_belongs_to_one_stratum(write_runs: WriteRuns) -> None:
+    sizes = (1, 16, 17, 128, 129, 1024, 1025)
+    runs = [line((m, n, 512), 10.0) for m in sizes for n in (64, 8192)]
+    table = one_table(write_runs(runs))
+    strata = table["strata"]
+    assert sum(stratum["rows"] for stratum in strata) == table["predicted"] == len(runs)
+    ranges = list(dict.fromkeys(stratum["m"] for stratum in strata))
+    assert ranges == ["m <= 16", "16 < m <= 128", "128 < m <= 1024", "m > 1024"]
+    counts = [sum(stratum["rows"] for stratum in strata if stratum["m"] == name) for name in ranges]
+    assert counts == [4, 4, 4, 2]
+    weighted = sum(stratum["rows"] * stratum["mape"] for stratum in strata) / len(runs)
+    assert weighted == pytest.approx(table["mape"], abs=1e-5)
+
+
+def test_a_vector_is_bound_by_memory_and_a_large_product_by_compute(write_runs: WriteRuns) -> None:
+    # Cold: 8 MiB of weights for one row, and 4096 operations for each of the bytes of a large product.
+    shapes = ((1, 2048, 2048), (4096, 4096, 4096))
+    table = one_table(write_runs([line(shape, 10.0, l2="cold") for shape in shapes]))
+    assert [(stratum["m"], stratum["bound_by"]) for stratum in table["strata"]] == [
+        ("m <= 16", "memory"),
+        ("m > 1024", "compute"),
+    ]
+
+
+def test_the_worst_rows_say_why_they_take_so_long(write_runs: WriteRuns) -> None:
+    large = (8192, 8192, 8192)
+    (worst,) = one_table(write_runs([line(large, 1.0, method="profiler")]))["worst"]
+    result = predict(load_arch("t4").arch, Gemm(*large, Dtype.FP16), Options(l2="warm"))
+    assert worst["power_limited"]  # 70 W do not carry the boost clock
+    assert worst["clock_mhz"] == result.clock_mhz < load_arch("t4").arch.clock.max_mhz
+    assert (worst["bottleneck"], worst["kernel"]) == (result.bottleneck, result.kernel)
+    assert worst["waves"] == pytest.approx(result.waves)
+    assert worst["dominant_stall"] in result.stall_cycles
 
 
 def test_the_rank_correlation_turns_with_the_order(write_runs: WriteRuns) -> None:
@@ -166,6 +179,32 @@ def test_the_kernel_choice_is_scored_against_recorded_kernels(write_runs: WriteR
     assert choice["time_pct"] == pytest.approx(100 * (2 * chosen_us / (chosen_us + other_us) - 1), abs=1e-4)
 
 
+def test_the_grids_depth_beyond_the_batch_is_the_recorded_split(write_runs: WriteRuns) -> None:
+    shape = SHAPES[0]
+    result = predict(load_arch("t4").arch, Gemm(*shape, Dtype.FP16, batch=3), Options(l2="warm"))
+    tile_m, tile_n = tile_of(result.kernel) or (0, 0)
+    recorded = {"kernel": result.kernel, "tile_m": str(tile_m), "tile_n": str(tile_n), "grid_x": "1", "grid_y": "1"}
+    depths = (3, 6, 4)  # as predicted, split in two, and a depth that is no multiple of the batch
+    runs = [line(shape, 10.0, batch="3", grid_z=str(depth), **recorded) for depth in depths]
+    choice = one_table(write_runs(runs))["kernel_choice"]
+    assert result.split_k == 1
+    assert (choice["recorded"], choice["same_tile"]) == (3, 3)
+    assert (choice["split_recorded"], choice["same_split"], choice["same_tile_and_split"]) == (2, 1, 1)
+    tile = f"{tile_m}x{tile_n}"
+    assert choice["confusion"] == [{"recorded": tile, "chosen": tile, "rows": 3, "time_pct": 0.0}]
+
+
+def test_the_kernel_choice_is_scored_by_gpu_and_operator(write_runs: WriteRuns) -> None:
+    recorded = {"kernel": "unheard_of_kernel_7x7", "tile_m": "7", "tile_n": "7"}
+    runs = [line(SHAPES[0], 10.0, op=op, **recorded) for op in ("linear", "bmm", "linear")]
+    runs.append(line(SHAPES[0], 10.0, gpu="v100-sxm2-16gb"))
+    scores = validate([write_runs(runs)]).as_dict()["kernel_choice"]
+    assert [(score["gpu"], score["op"], score["recorded"]) for score in scores] == [
+        ("t4", "linear", 2),
+        ("t4", "bmm", 1),
+    ]
+
+
 def test_a_table_without_recorded_kernels_has_no_score(write_runs: WriteRuns) -> None:
     assert one_table(write_runs([line(SHAPES[0], 10.0)]))["kernel_choice"] is None
 
@@ -202,13 +241,20 @@ def test_a_skipped_row_is_named_and_makes_the_status_1(gpusim: RunGpusim, write_
 def test_more_lists_the_rows_furthest_off(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
     path = write_runs([line(shape, 10.0) for shape in SHAPES])
     assert "Furthest off" not in gpusim("validate", path).stdout
-    assert "Furthest off in runs, t4 fp16" in gpusim("validate", path, "--more").stdout
+    assert "Furthest off in runs t4 fp16 linear" in gpusim("validate", path, "--more").stdout
+
+
+def test_strata_are_printed_when_asked_for(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
+    path = write_runs([line(shape, 10.0) for shape in SHAPES])
+    assert "128 < m <= 1024" not in gpusim("validate", path).stdout
+    assert "128 < m <= 1024" in gpusim("validate", path, "--strata").stdout
 
 
 def test_a_broken_file_is_refused_in_one_line(gpusim: RunGpusim, write_runs: WriteRuns, tmp_path: Path) -> None:
     path = write_runs([line(SHAPES[0], 10.0), line(SHAPES[1], -1.0)])
     assert f"{path}:3: time_us: expected a positive time, got '-1.0'" in refused(gpusim("validate", path))
     assert "cannot be read" in refused(gpusim("validate", tmp_path / "none.csv"))
+    assert f"{path}: named twice" in refused(gpusim("validate", path, path))
 
 
 # Table and GPU; what a model with nothing fitted to timings has to reach is 18 % mean and 12 % median.

@@ -1,0 +1,107 @@
+"""Predictions kept while a long command runs, so that an interrupt costs none that was finished.
+
+One JSON object a line, found again by everything that the prediction depends on: the program, the GPU, the
+workload and how it is predicted. Whoever opened the journal removes it when the command is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+import gpusim
+from gpusim.experiment import shipped_folder
+from gpusim.results import Result
+from gpusim.sweep import Case, Outcome, sweep
+
+JOURNAL = "results.partial.jsonl"
+"""Name of the file."""
+
+_RESULT = TypeAdapter(Result)
+
+
+class Journal:
+    """Results of finished predictions by key; a line that was cut off is ignored."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.resumed = 0
+        """Predictions that were taken from the file."""
+        self._known: dict[str, Outcome] = {}
+        with suppress(OSError):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                with suppress(ValueError, KeyError, TypeError):
+                    entry = json.loads(line)
+                    result = _RESULT.validate_python(entry["result"])
+                    self._known[entry["key"]] = Outcome(result, "", float(entry["seconds"]))
+
+    def sweep(self, cases: Sequence[Case], jobs: int = 1) -> Iterator[Outcome]:
+        """As :func:`gpusim.sweep.sweep`, but what the journal holds is not predicted again."""
+        keys = [_key(case) for case in cases]
+        fresh = sweep([case for case, key in zip(cases, keys, strict=True) if key not in self._known], jobs)
+        known = set(self._known)
+        for key in keys:
+            if key in known:
+                self.resumed += 1
+                yield self._known[key]
+                continue
+            outcome = next(fresh)
+            self._append(key, outcome)
+            yield outcome
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self.path.unlink(missing_ok=True)
+
+    def _append(self, key: str, outcome: Outcome) -> None:
+        """Keep a result, on disk at once."""
+        if outcome.result is None:
+            return  # refusals are quick to find again
+        entry = {"key": key, "seconds": outcome.seconds, "result": asdict(outcome.result)}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+@contextmanager
+def journal_in(out: Path) -> Iterator[Journal]:
+    """A journal in a folder, which is made if need be, while a command runs.
+
+    An interrupt leaves it for the next run. A command that ends has no more use for it, and one that fails leaves
+    no folder of its own making behind.
+    """
+    existed = out.is_dir()
+    out.mkdir(parents=True, exist_ok=True)
+    journal = Journal(out / JOURNAL)
+    try:
+        yield journal
+    except Exception:
+        journal.remove()
+        if not existed:
+            with suppress(OSError):  # something of the user's has come to lie there
+                out.rmdir()
+        raise
+    journal.remove()
+
+
+def _key(case: Case) -> str:
+    """Hash of everything that a prediction depends on."""
+    return hashlib.sha256(f"{code_sha256()} {case!r}".encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def code_sha256() -> str:
+    """Hash of the program: its modules and the kernel catalogue."""
+    package = Path(gpusim.__file__).parent
+    files = sorted(package.rglob("*.py")) + sorted((package / "mathmode").glob("*.yaml"))
+    files += sorted((shipped_folder("arch_specs") / "kernels").glob("*.yaml"))
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

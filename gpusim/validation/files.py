@@ -1,0 +1,76 @@
+"""What ``gpusim validate -o DIR`` leaves: every row, the report, and the pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpusim.measured import MeasuredRow
+from gpusim.outputs import staging, write_csv, write_json
+from gpusim.validation import plots
+from gpusim.validation.accuracy import percent, rounded, stratum_of
+from gpusim.validation.kernel_choice import recorded_split_k
+from gpusim.validation.prediction import Scored
+from gpusim.validation.summary import Report, explained
+
+
+def write_files(report: Report, out: Path) -> tuple[Path, ...]:
+    """Write ``rows.csv``, ``validation.json`` and the pictures into an existing folder, all or none."""
+    with staging(out) as folder:
+        write_csv(folder / "rows.csv", _rows(report))
+        write_json(folder / "validation.json", report.as_dict())
+        if any(table.scored for table in report.tables):
+            plots.save(plots.parity(report), folder / "parity.png")
+            plots.save(plots.error_by_shape(report), folder / "error_by_shape.png")
+        if report.speedups and report.speedups.pairs:
+            plots.save(plots.speedup(report.speedups), folder / "speedup.png")
+        names = sorted(path.name for path in folder.iterdir())
+    return tuple(out / name for name in names)
+
+
+def _rows(report: Report) -> list[dict[str, Any]]:
+    """Every row of every table: what was measured, what is predicted and why, or why it is not."""
+    scored = [
+        _measured(item.row) | _predicted(item) | {"skipped": ""} for table in report.tables for item in table.scored
+    ]
+    skipped = [(row, reason) for table in report.tables for row, reason in table.skipped]
+    empty = dict.fromkeys(scored[0]) if scored else {}
+    return [*scored, *(empty | _measured(row) | {"skipped": reason} for row, reason in skipped)]
+
+
+def _measured(row: MeasuredRow) -> dict[str, Any]:
+    return {
+        "file": row.file,
+        "line": row.line,
+        "gpu": row.gpu,
+        "op": row.op,
+        "batch": row.batch,
+        "m": row.m,
+        "n": row.n,
+        "k": row.k,
+        "dtype": row.dtype.value,
+        "acc_dtype": row.accumulate,
+        "layout": row.layout,
+        "sparsity": row.sparsity,
+        "method": row.method,
+        "l2": row.l2,
+        "source": row.source,
+        "m_range": stratum_of(row.m),
+        "measured_us": row.time_us,
+        "recorded_kernel": row.kernel,
+        "recorded_split_k": recorded_split_k(row),
+    }
+
+
+def _predicted(item: Scored) -> dict[str, Any]:
+    result = item.result
+    return explained(item) | {
+        "bound_us": rounded(item.bound_us),
+        "bound_by": item.bound_by,
+        "noise_pct": None if item.noise_fraction is None else percent(item.noise_fraction),
+        "with_recorded_kernel_us": None if item.pinned_us is None else rounded(item.pinned_us),
+        "power_w": rounded(result.power_w),
+        "occupancy": result.occupancy,
+        "occupancy_limiter": result.occupancy_limiter,
+        "grid": list(result.grid),
+    }

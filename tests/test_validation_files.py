@@ -1,0 +1,135 @@
+"""What a validation leaves in a folder: every row, the report and the pictures, all or none; nothing done twice."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import RunGpusim, WriteRuns, refused
+from conftest import measured_line as line
+from matplotlib.axes import Axes
+
+from gpusim.journal import JOURNAL, journal_in
+from gpusim.validation import plots
+from gpusim.validation.files import write_files
+from gpusim.validation.summary import Report, validate
+
+SHAPES = ((8, 512, 512), (64, 512, 512), (512, 512, 512), (2048, 1024, 1024))
+PNG = b"\x89PNG\r\n\x1a\n"
+GPUS = ("t4", "v100-sxm2-16gb")
+
+
+@pytest.fixture
+def table(write_runs: WriteRuns) -> Path:
+    runs = [line(shape, 10.0 * place, gpu=gpu) for gpu in GPUS for place, shape in enumerate(SHAPES, 1)]
+    return write_runs([*runs, line(SHAPES[0], 10.0, op="add")])
+
+
+@pytest.fixture
+def report(table: Path) -> Report:
+    return validate([table], pair=GPUS)
+
+
+def without_seconds(report: dict[str, Any]) -> dict[str, Any]:
+    for figures in (*report["tables"], report["overall"]):
+        del figures["seconds"]
+    return report
+
+
+def test_the_folder_has_every_row_the_report_and_the_pictures(gpusim: RunGpusim, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = gpusim("validate", table, "--pair", *GPUS, "-o", out, "--format", "json")
+    assert done.returncode == 1  # one row is skipped
+    names = ["error_by_shape.png", "parity.png", "rows.csv", "speedup.png", "validation.json"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    assert [Path(text.rpartition(" ")[2]).name for text in done.stderr.splitlines()] == names
+    assert json.loads((out / "validation.json").read_text(encoding="utf-8")) == json.loads(done.stdout)
+    assert all((out / name).read_bytes().startswith(PNG) for name in names if name.endswith(".png"))
+    with (out / "rows.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(int(row["line"]) for row in rows) == list(range(2, 11))
+    assert [row["skipped"] for row in rows if row["skipped"]] == ["operator 'add' is not predicted"]
+    assert all(float(row["predicted_us"]) > 0 for row in rows if not row["skipped"])
+
+
+def test_the_same_rows_give_the_same_files(report: Report, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        _ = write_files(report, tmp_path / name)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_a_table_of_nothing_but_skipped_rows_is_written_without_pictures(
+    gpusim: RunGpusim, write_runs: WriteRuns, tmp_path: Path
+) -> None:
+    done = gpusim(
+        "validate", write_runs([line(SHAPES[0], 10.0, op="add")]), "-o", tmp_path / "out", "--strata", "--more"
+    )
+    assert done.returncode == 1
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["rows.csv", "validation.json"]
+
+
+def test_an_interrupted_validation_goes_on_where_it_stopped(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def interrupt(done: int, _total: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), journal_in(out) as journal:
+        _ = validate([table], progress=interrupt, journal=journal)
+    assert [path.name for path in out.iterdir()] == [JOURNAL]
+    with journal_in(out) as journal:
+        resumed = validate([table], journal=journal)
+        assert journal.resumed == 5
+    assert without_seconds(resumed.as_dict()) == without_seconds(validate([table]).as_dict())
+    assert list(out.iterdir()) == []
+
+
+def test_wrong_input_leaves_no_folder(gpusim: RunGpusim, table: Path, tmp_path: Path) -> None:
+    assert "cannot be read" in refused(gpusim("validate", tmp_path / "none.csv", "-o", tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    assert "is a file" in refused(gpusim("validate", table, "-o", table))
+
+
+def dots_of(ax: Axes) -> set[tuple[float, float]]:
+    """The points of a panel that are no line."""
+    dots = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
+    return {(x, y) for line in dots for x, y in np.asarray(line.get_xydata(), dtype=float).tolist()}
+
+
+def test_parity_shows_each_row_where_it_was_measured_and_predicted(report: Report) -> None:
+    panels = plots.parity(report).axes
+    tables = [one for one in report.tables if one.scored]
+    assert len(panels) == len(tables) == 2
+    for ax, one in zip(panels, tables, strict=True):
+        assert dots_of(ax) == {(item.row.time_us, item.predicted_us) for item in one.scored}
+        assert one.gpu in ax.get_title(loc="left")
+
+
+def test_the_error_by_shape_stands_above_m_with_the_median_of_each_range(report: Report) -> None:
+    ax = plots.error_by_shape(report).axes[0]
+    scored = report.tables[0].scored
+    assert dots_of(ax) == {(item.row.m, item.predicted_us / item.row.time_us) for item in scored}
+    bars = [line for line in ax.get_lines() if line.get_linewidth() > 2]
+    assert len(bars) == 4  # one row in each range of m: its median is its ratio
+    assert sorted(np.asarray(bar.get_ydata())[0] for bar in bars) == sorted(y for _, y in dots_of(ax))
+
+
+def test_the_speedup_plot_shows_each_pair(report: Report) -> None:
+    assert report.speedups is not None
+    (ax,) = plots.speedup(report.speedups).axes
+    assert dots_of(ax) == {(pair.measured, pair.predicted) for pair in report.speedups.pairs}
+    assert "v100-sxm2-16gb over t4" in ax.get_xlabel()
+
+
+def test_every_axis_says_what_it_shows(report: Report) -> None:
+    assert report.speedups is not None
+    for figure in (plots.parity(report), plots.error_by_shape(report), plots.speedup(report.speedups)):
+        assert all(ax.get_xlabel() and ax.get_ylabel() for ax in figure.axes)
+        assert figure.legends
