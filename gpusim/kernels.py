@@ -53,7 +53,7 @@ class KernelEntry(_Entry):
 
     tile: tuple[PositiveInt, PositiveInt, PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d*B$")]]
     warps: tuple[PositiveInt, PositiveInt, PositiveInt]
-    stages: PositiveInt
+    stages: PositiveInt | tuple[PositiveInt, ...] = Field(description="depths of the ring, a kernel for each")
     registers: PositiveInt = Field(description="per thread, as profilers report, with accumulators of 32 bits")
     suffix: str = ""
 
@@ -178,12 +178,13 @@ def kernels_of(catalogue: Catalogue) -> tuple[Kernel, ...]:
             *entry.tile[:2],
             entry.tile_k(family.inputs[0].bits),
             *entry.warps,
-            entry.stages,
+            stages,
             entry.registers,
             entry.suffix,
         )
         for family in catalogue.families
         for entry in family.kernels
+        for stages in (entry.stages if isinstance(entry.stages, tuple) else (entry.stages,))
     )
 
 
