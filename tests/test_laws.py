@@ -13,13 +13,12 @@ from functools import cache
 
 import pytest
 import simpy
-from conftest import RunGpusim
+from conftest import RunGpusim, suited
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpusim.arch import GpuArch
 from gpusim.choose import candidates
-from gpusim.kernels import load_kernels
 from gpusim.plan import Launch, Plan
 from gpusim.predict import Options, predict
 from gpusim.results import Cause, Result
@@ -59,8 +58,7 @@ def drawn(detail: str) -> st.SearchStrategy[Gemm]:
 
 
 def chosen_plan(arch: GpuArch, gemm: Gemm, *, warm: bool = False) -> Plan:
-    kernels = tuple(one for one in load_kernels(arch.kernel_catalogues) if gemm.dtype in one.family.inputs)
-    return candidates(arch, gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
+    return candidates(arch, gemm, suited(arch, gemm), warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
 
 
 # Never below the bound

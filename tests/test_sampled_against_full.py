@@ -7,9 +7,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import pytest
+from conftest import suited
 
 from gpusim.choose import candidates
-from gpusim.kernels import load_kernels
 from gpusim.predict import Options, predict
 from gpusim.sim import extrapolate
 from gpusim.sim.gpu import simulate
@@ -119,8 +119,7 @@ def played_cycles(case: Case) -> list[int]:
     """Cycles of each launch of a product in ``sampled``."""
     arch = load_arch(case.name).arch
     warm = case.l2 == "warm"
-    kernels = tuple(one for one in load_kernels(arch.kernel_catalogues) if case.gemm.dtype in one.family.inputs)
-    plan = candidates(arch, case.gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
+    plan = candidates(arch, case.gemm, suited(arch, case.gemm), warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
     return [simulate(arch, launch, arch.clock.max_mhz, "sampled", warm=warm).cycles for launch in plan.launches]
 
 
