@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from gpusim.specfile import SpecError, load_yaml_with_lines, spec_folders
-from gpusim.workload import LAYOUTS, Dtype
+from gpusim.workload import LAYOUTS, Dtype, Layout
 
 Staging = Literal["registers", "async", "direct"]
 """How operands travel: through registers into shared memory, by cp.async, or straight to registers."""
@@ -94,7 +94,7 @@ class Family(_Entry):
     split_k: tuple[Literal["in_kernel", "reduce"], ...]
     raster_width: NonNegativeInt = Field(description="x tiles of a raster stripe, 0: plain order")
     max_n: PositiveInt | None = Field(default=None, description="largest n (vectors) it serves")
-    layouts: tuple[Literal["nn", "nt", "tn", "tt"], ...] = Field(default=LAYOUTS, description="operand layouts it reads")
+    layouts: tuple[Layout, ...] = Field(default=LAYOUTS, description="operand layouts it reads")
     multiple_of: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
         default=(1, 1, 1), description="what the library wants its m, n and k to be multiples of"
     )

@@ -366,9 +366,9 @@ def _multiplies(instruction: Instruction, warp_m: float, warp_n: float, warp_k: 
 def _operand_bytes(instruction: Instruction, shape: Shape, warp_m: float, warp_n: float, warp_k: float) -> float:
     """Shared-memory port time of a warp's operands for one step [B].
 
-    Tensor Core fragments are read once a warp, metadata among them. On CUDA cores each thread of a warp holds a square of
-    results and reads its own rows and columns: 128-bit reads pass the port a quarter warp at a time, so all
-    that is delivered counts, shared or not.
+    Tensor Core fragments are read once a warp, metadata among them. On CUDA cores each thread of a warp holds a
+    square of results and reads its own rows and columns: 128-bit reads pass the port a quarter warp at a time,
+    so all that is delivered counts, shared or not.
     """
     if instruction.unit == "tensor":
         return (warp_m * shape.a.bits + warp_n * shape.b.bits) * warp_k / 8

@@ -354,7 +354,7 @@ def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, key_path: str, 
         for key_node, value_node in sorted(node.value, key=lambda pair: pair[0].tag != _MERGE_TAG):
             if key_node.tag == _MERGE_TAG:
                 if not isinstance(value_node, yaml.MappingNode):
-                    raise _error(path, value_node.start_mark.line + 1, key_path, "'<<' takes a mapping; name its anchor")
+                    raise _error(path, value_node.start_mark.line + 1, key_path, "'<<' takes a mapping; name one")
                 merged |= _build(loader, value_node, path, key_path, lines)
                 continue
             line = key_node.start_mark.line + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 
 class Dtype(Enum):
@@ -66,7 +67,8 @@ METADATA_BITS = {Dtype.FP16: 1.0, Dtype.BF16: 1.0, Dtype.INT8: 1.0, Dtype.TF32: 
 matrix storage). FP16, BF16 and INT8 keep 2 of 4, 2 bits each; TF32 keeps 1 of 2, 4 bits each; INT4 keeps 2 pairs of 4
 pairs, 2 bits a pair."""
 
-LAYOUTS = ("nn", "nt", "tn", "tt")
+Layout = Literal["nn", "nt", "tn", "tt"]
+LAYOUTS: tuple[Layout, ...] = ("nn", "nt", "tn", "tt")
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,8 +233,9 @@ def test_a_catalogue_beside_the_callers_specs_wins(tmp_path: Path) -> None:
 
 def test_families_share_tiles_by_the_bytes_of_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = FAMILY.replace("  - name", "  - &first\n    name").replace("64, 64, 8]", "64, 64, 32B]")
+    text = text.replace("stages: 2, registers: 64}", "stages: [2, 3], registers: 64}", 1)
     text += '  - {<<: *first, name: "other_{tile_k}x{stages}", instruction: hfma2, inputs: [fp16]}\n'
-    written(tmp_path, monkeypatch, "shared_tiles", text.replace("stages: 2, registers: 64}", "stages: [2, 3], registers: 64}", 1))
+    written(tmp_path, monkeypatch, "shared_tiles", text)
     kernels = load_kernels(("shared_tiles",))
     found = [(one.family.instruction, one.tile_m, one.tile_k, one.stages) for one in kernels]
     # 32 bytes: 8 of FP32, 16 of FP16

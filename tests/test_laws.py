@@ -56,7 +56,7 @@ def gemms(sizes: st.SearchStrategy[int], batches: tuple[int, ...] = (1, 1, 3)) -
 
 @cache
 def paths(name: str) -> list[tuple[Dtype, str, str, tuple[str, ...], int]]:
-    """Types, accumulators and sparsities that a board multiplies, with the layouts and multiples that libraries take."""
+    """Types, accumulators and sparsities that a board multiplies, with the layouts and multiples for them."""
     arch = board(name).arch
     found = [
         (dtype, instruction.accumulate, instruction.sparsity, family.layouts, max(family.multiple_of))
@@ -69,9 +69,7 @@ def paths(name: str) -> list[tuple[Dtype, str, str, tuple[str, ...], int]]:
 
 
 @st.composite
-def products(
-    draw: st.DrawFn, name: str, sizes: st.SearchStrategy[int], batches: tuple[int, ...] = (1, 1, 3)
-) -> Gemm:
+def products(draw: st.DrawFn, name: str, sizes: st.SearchStrategy[int], batches: tuple[int, ...] = (1, 1, 3)) -> Gemm:
     """A product of any type that a board multiplies."""
     dtype, accumulate, sparsity, layouts, unit = draw(st.sampled_from(paths(name)))
     m, n, k = (-(-draw(sizes) // unit) * unit for _ in range(3))
@@ -235,7 +233,7 @@ def test_a_cold_start_reads_every_operand_from_dram_once_at_least(data: st.DataO
     arch = board(name).arch
     gemm = data.draw(products(name, SMALL))
     launch = chosen_plan(arch, gemm).main
-    a_bits = gemm.dtype.bits
+    a_bits = float(gemm.dtype.bits)
     if gemm.sparsity == "2:4":  # half of the elements, and what says which: 1 bit an element, of TF32 2, of INT4 1/2
         a_bits = a_bits / 2 + {Dtype.TF32: 2, Dtype.INT4: 0.5}.get(gemm.dtype, 1)
     operands = gemm.batch * gemm.k * (gemm.m * a_bits + gemm.n * gemm.dtype.bits) / 8
