@@ -10,7 +10,8 @@ PYTEST := $(BIN)/python -m pytest -n auto
 # Measured runs, where there are any: the folder that holds validate/ and calibrate/.
 MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4_fp32 \
-	aiconfigurator_a100_bf16 neusight_linear_fp32 neusight_bmm_fp32 llmservingsim_rtx3090_bf16
+	aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
+	llmservingsim_rtx3090_bf16
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
@@ -21,7 +22,7 @@ help:
 	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
 	@echo "make bench        how fast the predictions are"
-	@echo "make readme       write the accuracy table and the picture into the README again"
+	@echo "make readme       write the accuracy table and the pictures into the README again"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
 

@@ -1,9 +1,9 @@
-"""Writes what the README says in numbers: the accuracy table and the picture.
+"""Writes what the README says in numbers: the accuracy table and the pictures.
 
     python benchmarks/readme.py MEASURED.csv...
 
 Everything between the accuracy markers is replaced by the errors on the given tables, with the date, the commit and
-the tables' hashes, and the picture by the one that the shipped experiment draws.
+the tables' hashes, and the pictures of docs/ by those that the shipped experiments draw.
 """
 
 from __future__ import annotations
@@ -25,14 +25,19 @@ from gpusim.validation.summary import validate
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-PICTURE = ROOT / "docs" / "a100_vs_v100_speedup.png"
 PAIR = ("V100-PCIE-32GB", "A100-PCIE-40GB")
 """The boards whose speedup is told; the measured tables hold many shapes that both have run."""
+PICTURES = {
+    "a100_vs_v100_gemm": ("speedup.png", "a100_vs_v100_speedup.png"),
+    "tf32_paths": ("speedup.png", "tf32_paths.png"),
+    "sparse_2to4": ("sparse_speedup.png", "sparse_2to4.png"),
+}
+"""Experiment -> the plot it draws and its name in docs/."""
 MARKERS = re.compile(r"(<!-- accuracy:begin -->\n).*(<!-- accuracy:end -->)", re.DOTALL)
 
 
 def main() -> None:
-    """Write both."""
+    """Write all of it."""
     files = [Path(name) for name in sys.argv[1:]]
     if not files:
         sys.exit("readme: name the measured tables")
@@ -46,7 +51,7 @@ def main() -> None:
     if count != 1:
         sys.exit("readme: README.md has no accuracy markers")
     README.write_text(text, encoding="utf-8")
-    picture()
+    pictures()
 
 
 def commit() -> str:
@@ -118,13 +123,14 @@ def percent(value: float | None, *, signed: bool = False) -> str:
     return "" if value is None else f"{value:{'+' if signed else ''}.1f} %"
 
 
-def picture() -> None:
-    """The speedup plot of the shipped experiment."""
-    experiment = load_experiment("a100_vs_v100_gemm")
-    out = ROOT / "results" / experiment.name
-    _ = run_experiment(experiment, out, jobs=available_cores())
-    PICTURE.parent.mkdir(exist_ok=True)
-    _ = shutil.copyfile(out / "speedup.png", PICTURE)
+def pictures() -> None:
+    """The plots of the shipped experiments that the README shows or links to."""
+    docs = ROOT / "docs"
+    docs.mkdir(exist_ok=True)
+    for name, (plot, picture) in PICTURES.items():
+        out = ROOT / "results" / name
+        _ = run_experiment(load_experiment(name), out, jobs=available_cores())
+        _ = shutil.copyfile(out / plot, docs / picture)
 
 
 if __name__ == "__main__":

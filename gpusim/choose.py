@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpusim.arch import GpuArch
+from gpusim.arch import GpuArch, Unit
 from gpusim.kernels import Kernel
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import Launch, Plan, library_shape, plan
@@ -31,6 +31,32 @@ class Candidate:
 
     plan: Plan
     estimate_us: float
+
+
+def multiplies(arch: GpuArch, gemm: Gemm, kernel: Kernel, unit: Unit | None = None) -> bool:
+    """A kernel multiplies the workload's data type, accumulator and sparsity (on the unit asked for)."""
+    instruction = arch.instructions[kernel.family.instruction]
+    asked = gemm.sparsity, gemm.accumulate, unit or instruction.unit
+    return gemm.dtype in kernel.family.inputs and asked == (
+        instruction.sparsity,
+        instruction.accumulate,
+        instruction.unit,
+    )
+
+
+def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
+    """Why a library would not run a workload on a kernel that multiplies its type: layout, or odd sizes."""
+    family, shape = kernel.family, library_shape(gemm)
+    found = []
+    if gemm.layout not in family.layouts:
+        found.append(f"its kernels read layout {' or '.join(family.layouts)}, not {gemm.layout}")
+    sizes = {"m": shape.m, "n": shape.n, "k": shape.k}
+    if shape.swapped:
+        sizes = {"n": shape.m, "m": shape.n, "k": shape.k}
+    for (name, size), unit in zip(sizes.items(), family.multiple_of, strict=True):
+        if size % unit:
+            found.append(f"{name} must be a multiple of {unit}, got {size}; pad it to {ceil_div(size, unit) * unit}")
+    return found
 
 
 def candidates(

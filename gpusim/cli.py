@@ -59,9 +59,10 @@ NOption = Annotated[int, typer.Option("-n", help="Columns of C.")]
 KOption = Annotated[int, typer.Option("-k", help="Length of the sums.")]
 DtypeOption = Annotated[str, typer.Option(help="Data type of A and B.")]
 BatchOption = Annotated[int, typer.Option(help="Products of this shape.")]
-SparsityOption = Annotated[Literal["dense", "2:4"], typer.Option(help="Structure of A.")]
+SparsityOption = Annotated[Literal["dense", "2:4"], typer.Option(help="Structure of A[m, k]: the weights, if 2:4.")]
 LayoutOption = Annotated[Literal["nn", "nt", "tn", "tt"], typer.Option(help="BLAS, column-major.")]
 OrderOption = Annotated[Literal["row", "column"], typer.Option(help="Which way C lies in memory.")]
+UnitOption = Annotated[Literal["cuda", "tensor"] | None, typer.Option(help="Only CUDA or Tensor Cores.")]
 AccumulateOption = Annotated[str, typer.Option(help="Accumulator type; the data type's usual one if empty.")]
 KernelOption = Annotated[str | None, typer.Option(help="Pin a kernel by its printed name.")]
 L2Option = Annotated[Literal["cold", "warm"], typer.Option(help="L2 at the start.")]
@@ -249,6 +250,7 @@ def gemm(
     layout: LayoutOption = "tn",
     order: OrderOption = "row",
     accumulate: AccumulateOption = "",
+    unit: UnitOption = None,
     kernel: KernelOption = None,
     detail: DetailOption = "sampled",
     l2: L2Option = "cold",
@@ -264,7 +266,7 @@ def gemm(
 
     workload = _workload(m, n, k, dtype, batch, layout, sparsity, accumulate, order)
     spec = _spec(arch, arch_path or (), overrides or ())
-    result = predict(spec.arch, workload, Options(detail, l2, kernel, load))
+    result = predict(spec.arch, workload, Options(detail, l2, kernel, load, unit))
     if output == "json":
         _emit_json(result.as_dict())
         return
@@ -336,6 +338,7 @@ def trace(
     layout: LayoutOption = "tn",
     order: OrderOption = "row",
     accumulate: AccumulateOption = "",
+    unit: UnitOption = None,
     kernel: KernelOption = None,
     detail: Annotated[Literal["sampled", "full"], typer.Option(help="How much is simulated.")] = "sampled",
     l2: L2Option = "cold",
@@ -356,7 +359,7 @@ def trace(
     if not out.parent.is_dir():
         _refuse(f"-o {out}: no folder {out.parent}")
     recorder = Recorder(limit)
-    result = predict(spec.arch, workload, Options(detail, l2, kernel, load), recorder)
+    result = predict(spec.arch, workload, Options(detail, l2, kernel, load, unit), recorder)
     try:
         write_timeline(out, result, recorder)
     except OSError as error:

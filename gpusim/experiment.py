@@ -29,7 +29,7 @@ from gpusim.workload import Dtype, Gemm
 MAX_SIZES = 100_000
 """Longest range: a typing error in a step must not ask for millions of predictions."""
 
-PlotKind = Literal["time", "tflops_roofline", "speedup", "stalls"]
+PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
 TableKind = Literal["results", "speedup", "ledger"]
 
 
@@ -116,6 +116,7 @@ class GpuEntry(_Part):
 
     gpu: str
     label: str = ""
+    dtypes: Dtypes | None = Field(default=None, description="those of the experiment's that it runs; all if absent")
     overrides: dict[str, int | float | str | bool | list[int | float]] = Field(default_factory=dict)
 
 
@@ -189,6 +190,9 @@ class PlotEntry(_Part):
     file: str = Field(default="", description="name of the PNG, the kind if empty", pattern=r"^[\w.-]*$")
     title: str = ""
     baseline: str = Field(default="", description="label of the GPU that a speedup is over")
+    baseline_dtype: Dtype | None = Field(
+        default=None, description="data type that a speedup is over, whatever the other's; its own if absent"
+    )
     lines: tuple[ReferenceLine, ...] = ()
 
     @property
@@ -315,8 +319,11 @@ class Experiment:
             content.l2,
             self.specs.items(),
         )
+        runs = dict(zip(self.specs, (gpu.dtypes or Dtype for gpu in content.gpus), strict=True))
         for (batch, m, n, k), types, sparsity, layout, detail, l2, (gpu, spec) in axes:
             dtype, accumulate, mode, mathmode = types[gpu]
+            if dtype not in runs[gpu]:
+                continue
             gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, content.accumulate or accumulate, content.order)
             group = entry.group or ("square" if entry.square else "")
             case = Case(spec.arch, gemm, Options(detail, l2, entry.kernel, content.load))
@@ -508,6 +515,8 @@ def _check_labels(file: YamlFile, content: ExperimentFile, specs: Mapping[str, S
         if plot.kind == "speedup" and plot.baseline not in specs:
             problem = f"'{plot.baseline}' is none of the GPUs; use {' or '.join(specs)}"
             raise file.error(f"plots.{index}.baseline", problem)
+        if plot.kind == "sparse_speedup" and set(content.sparsity) != {"dense", "2:4"}:
+            raise file.error(f"plots.{index}", "a sparse speedup needs both; write sparsity: [dense, '2:4']")
     if "speedup" in content.tables and not any(plot.kind == "speedup" for plot in content.plots):
         raise file.error("tables", "a speedup table needs a speedup plot with its baseline; add one")
     for index, overlay in enumerate(content.measured):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from string import Formatter
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeInt,
@@ -20,14 +22,23 @@ from pydantic import (
 )
 
 from gpusim.specfile import SpecError, load_yaml_with_lines, spec_folders
-from gpusim.workload import Dtype
+from gpusim.workload import LAYOUTS, Dtype, Layout
 
 Staging = Literal["registers", "async", "direct"]
 """How operands travel: through registers into shared memory, by cp.async, or straight to registers."""
 
 
-NAME_FIELDS = frozenset({"tile_m", "tile_n", "tile_k", "stages", "layout", "dtype", "suffix"})
+NAME_FIELDS = frozenset({"tile_m", "tile_n", "tile_k", "stages", "layout", "dtype", "cutlass_dtype", "suffix"})
 """What a family's name may be formatted with."""
+
+CUTLASS_NAMES = {
+    Dtype.FP64: "f64",
+    Dtype.FP32: "f32",
+    Dtype.FP16: "f16",
+    Dtype.INT8: "s8",
+    Dtype.INT4: "s4",
+}
+"""Data types that CUTLASS calls something else."""
 
 
 class _Entry(BaseModel):
@@ -35,21 +46,36 @@ class _Entry(BaseModel):
 
 
 class KernelEntry(_Entry):
-    """One tile of a family. ``tile`` is [m, n, k] of a CTA, ``warps`` its warps along [m, n, k]."""
+    """One tile of a family. ``tile`` is [m, n, k] of a CTA, ``warps`` its warps along [m, n, k].
 
-    tile: tuple[PositiveInt, PositiveInt, PositiveInt]
+    Kernels of several data types share a tile when k is given in bytes of a row (``64B``: 32 halves or 64 INT8).
+    """
+
+    tile: tuple[PositiveInt, PositiveInt, PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d*B$")]]
     warps: tuple[PositiveInt, PositiveInt, PositiveInt]
-    stages: PositiveInt
-    registers: PositiveInt = Field(description="per thread, as profilers report")
+    stages: PositiveInt | tuple[PositiveInt, ...] = Field(description="depths of the ring, a kernel for each")
+    registers: PositiveInt = Field(description="per thread, as profilers report, with accumulators of 32 bits")
     suffix: str = ""
+
+    def tile_k(self, element_bits: int) -> int:
+        """Elements of k in a slice."""
+        k = self.tile[2]
+        return k if isinstance(k, int) else int(k.removesuffix("B")) * 8 // element_bits
 
     @field_validator("warps")
     @classmethod
     def _warps_share_the_tile(cls, warps: tuple[int, int, int], info: ValidationInfo) -> tuple[int, int, int]:
-        tile = info.data.get("tile", warps)
+        tile = [int(str(extent).removesuffix("B")) for extent in info.data.get("tile", warps)]
         if any(extent % count for extent, count in zip(tile, warps, strict=True)):
-            raise ValueError(f"{list(warps)} do not divide the tile {list(tile)} evenly")
+            raise ValueError(f"{list(warps)} do not divide the tile {tile} evenly")
         return warps
+
+
+def _flat(value: object) -> object:
+    """A list whose items may be lists (tiles that families share, by YAML alias)."""
+    if not isinstance(value, list):
+        return value
+    return [entry for item in value for entry in (item if isinstance(item, list) else [item])]
 
 
 class Family(_Entry):
@@ -68,7 +94,18 @@ class Family(_Entry):
     split_k: tuple[Literal["in_kernel", "reduce"], ...]
     raster_width: NonNegativeInt = Field(description="x tiles of a raster stripe, 0: plain order")
     max_n: PositiveInt | None = Field(default=None, description="largest n (vectors) it serves")
-    kernels: tuple[KernelEntry, ...]
+    layouts: tuple[Layout, ...] = Field(default=LAYOUTS, description="operand layouts it reads")
+    multiple_of: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
+        default=(1, 1, 1), description="what the library wants its m, n and k to be multiples of"
+    )
+    kernels: Annotated[tuple[KernelEntry, ...], BeforeValidator(_flat)]
+
+    @field_validator("inputs")
+    @classmethod
+    def _inputs_are_equally_wide(cls, inputs: tuple[Dtype, ...]) -> tuple[Dtype, ...]:
+        if len({dtype.bits for dtype in inputs}) != 1:
+            raise ValueError("expected data types of one width; make another family for the rest")
+        return inputs
 
     @field_validator("name")
     @classmethod
@@ -108,11 +145,16 @@ class Kernel:
     def threads(self) -> int:
         return 32 * self.warps
 
-    def shared_bytes(self, element_bits: int) -> int:
-        """Shared memory of a CTA: all stages of both operand tiles [B]."""
+    def shared_bytes(self, a_bits: float, b_bits: float) -> int:
+        """Shared memory of a CTA: all stages of both operand tiles, at their bits per element [B]."""
         if self.family.staging == "direct":
             return 0
-        return self.stages * (self.tile_m + self.tile_n) * self.tile_k * element_bits // 8
+        return math.ceil(self.stages * (self.tile_m * a_bits + self.tile_n * b_bits) * self.tile_k / 8)
+
+    def registers_with(self, accumulator_bits: int) -> int:
+        """Registers of a thread with accumulators of a width; what is listed holds 32 bits each."""
+        results = self.tile_m * self.tile_n // (self.warps_m * self.warps_n * 32)
+        return self.registers + results * (accumulator_bits - 32) // 32
 
     def printed_name(self, layout: str, dtype: Dtype) -> str:
         """The name a profiler would show."""
@@ -123,6 +165,7 @@ class Kernel:
             stages=self.stages,
             layout=layout,
             dtype=dtype.value,
+            cutlass_dtype=CUTLASS_NAMES.get(dtype, dtype.value),
             suffix=self.suffix,
         )
 
@@ -130,9 +173,18 @@ class Kernel:
 def kernels_of(catalogue: Catalogue) -> tuple[Kernel, ...]:
     """All kernels of a catalogue, flat."""
     return tuple(
-        Kernel(family, *entry.tile, *entry.warps, entry.stages, entry.registers, entry.suffix)
+        Kernel(
+            family,
+            *entry.tile[:2],
+            entry.tile_k(family.inputs[0].bits),
+            *entry.warps,
+            stages,
+            entry.registers,
+            entry.suffix,
+        )
         for family in catalogue.families
         for entry in family.kernels
+        for stages in (entry.stages if isinstance(entry.stages, tuple) else (entry.stages,))
     )
 
 

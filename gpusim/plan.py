@@ -32,9 +32,10 @@ from gpusim.program import (
 from gpusim.units import ceil_div
 from gpusim.workload import Gemm
 
-ACCUMULATOR_BYTES = 4
 SECTOR_BYTES = 32
 """Smallest unit of L1, L2 and DRAM traffic."""
+MIN_ASYNC_COPY_BYTES = 4
+"""Smallest cp.async (PTX ISA)."""
 WIDE_SHARED_BYTES = 512
 """A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
 LOAD_OVERHEAD_INSTRUCTIONS = 2
@@ -165,52 +166,136 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Operand:
+    """One factor as the library sees it: ``rows`` of m or n by k, as it lies in memory."""
+
+    rows: int
+    k: int
+    k_contiguous: bool
+    element_bits: int
+    kept_fraction: float = 1.0
+    """Share of k that is stored: half of a 2:4 operand."""
+    metadata_bits: float = 0.0
+    """What says which elements are kept, per element of the dense operand."""
+
+    @property
+    def bits(self) -> float:
+        """All that is stored per element of the dense operand."""
+        return self.element_bits * self.kept_fraction + self.metadata_bits
+
+    @property
+    def row_bytes(self) -> float:
+        """Values along the contiguous dimension, which bound the width of loads [B]."""
+        return self._contiguous_bytes(self.rows, self.k)
+
+    def _contiguous_bytes(self, rows: int, k: int) -> float:
+        return (k * self.kept_fraction if self.k_contiguous else rows) * self.element_bits / 8
+
+    def sector_overfetch(self, tile_rows: int, tile_k: int) -> float:
+        """Bytes fetched per byte wanted: a tile's runs that start inside a 32-byte sector touch one more."""
+        run_bytes = min(self._contiguous_bytes(tile_rows, tile_k), self.row_bytes)
+        aligned = _access_bytes(self.row_bytes, SECTOR_BYTES)
+        return 1.0 + (SECTOR_BYTES - aligned) / max(run_bytes, SECTOR_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
-    """The product as the library sees it: column-major m x n x k with contiguity by layout."""
+    """The product as the library sees it: column-major m x n x k."""
 
     m: int
     n: int
     k: int
     batch: int
-    element_bits: int
+    swapped: bool
+    """Its m is the workload's n."""
+    a: Operand
+    b: Operand
     output_bits: int
-    a_contiguous: int
-    """Elements along A's contiguous dimension, which bound the width of its loads."""
-    b_contiguous: int
+    accumulator_bytes: float
 
 
 def library_shape(gemm: Gemm) -> Shape:
-    """Column-major view of a workload; a row-major C swaps m and n."""
-    m, n = (gemm.n, gemm.m) if gemm.order == "row" else (gemm.m, gemm.n)
+    """Column-major view of a workload; a row-major C swaps the operands, and with them m and n.
+
+    Not so where A is 2:4: mma.sp takes its first operand compressed, and libraries then write rows or columns as
+    asked (cuSPARSELt's matrix order, CUTLASS's layout of D).
+    """
+    swapped = gemm.order == "row"
+    dense = gemm.sparsity == "dense"
+    m, n = (gemm.n, gemm.m) if swapped else (gemm.m, gemm.n)
+    first = Operand(m, gemm.k, gemm.layout[0] == "t", gemm.dtype.bits)
+    second = Operand(n, gemm.k, gemm.layout[1] == "n", gemm.dtype.bits)
+    if not dense:
+        pruned, second = (second, first) if swapped else (first, second)
+        first = replace(pruned, kept_fraction=gemm.kept_fraction, metadata_bits=gemm.metadata_bits)
     return Shape(
-        m=m,
-        n=n,
+        m=first.rows,
+        n=second.rows,
         k=gemm.k,
         batch=gemm.batch,
-        element_bits=gemm.dtype.bits,
+        swapped=swapped and dense,
+        a=first,
+        b=second,
         output_bits=gemm.dtype.output_bits,
-        a_contiguous=gemm.k if gemm.layout[0] == "t" else m,
-        b_contiguous=gemm.k if gemm.layout[1] == "n" else n,
+        accumulator_bytes=gemm.accumulator_bits / 8,
     )
 
 
-def _access_bytes(contiguous: int, element_bits: int, widest: int) -> int:
-    """Widest aligned access along a dimension of ``contiguous`` elements [B], at least one byte."""
-    row_bytes = contiguous * element_bits // 8 or 1
-    return min(widest, row_bytes & -row_bytes)
-
-
-def _sector_overfetch(k_contiguous: bool, tile_k: int, tile_rows: int, contiguous: int, element_bytes: float) -> float:
-    """Bytes fetched per byte wanted: a tile's runs that start inside a 32-byte sector touch one more."""
-    run_bytes = (tile_k if k_contiguous else tile_rows) * element_bytes
-    run_bytes = min(run_bytes, contiguous * element_bytes)
-    aligned = _access_bytes(contiguous, round(8 * element_bytes), SECTOR_BYTES)
-    return 1.0 + (SECTOR_BYTES - aligned) / max(run_bytes, SECTOR_BYTES)
+def _access_bytes(row_bytes: float, widest: int) -> int:
+    """Widest aligned access into rows of ``row_bytes`` [B], at least one byte."""
+    whole = int(row_bytes) or 1
+    return min(widest, whole & -whole)
 
 
 def _effective_l2_bytes(arch: GpuArch) -> float:
     """Capacity that data read from every SM sees: each L2 partition keeps its own copy [B]."""
     return arch.l2.capacity_bytes / arch.l2.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """How the operands of a CTA's step travel to its warps."""
+
+    asynchronous: bool
+    load_bytes: float
+    """Sectors asked from L2 [B]."""
+    load_port_bytes: float
+    """Load/store path time they take, in bytes of port width [B]."""
+    loads: float
+    """Warp-wide loads."""
+    fill_bytes: float
+    """Shared-memory port time of writing them there, bank conflicts included [B]."""
+    fills: float
+    """Warp-wide writes whose addresses take slots of the multiply pipe."""
+
+
+def _staged(arch: GpuArch, kernel: Kernel, shape: Shape, a_panel: float, b_panel: float) -> _Staged:
+    """The loads and shared-memory writes of a step, for ``a_panel`` and ``b_panel`` bytes of operands.
+
+    Threads of CUDA-core kernels multiply along m and n: an operand that lies along k is turned on its way into
+    shared memory, an element at a time.
+    """
+    family = kernel.family
+    direct = family.staging == "direct"
+    simt = arch.instructions[family.instruction].unit == "cuda" and not direct
+    lanes, port_rate = arch.sm.warp_size, arch.shared_memory.bandwidth_bytes_per_cycle
+    widths = [_access_bytes(operand.row_bytes, family.load_bytes) for operand in (shape.a, shape.b)]
+    asynchronous = family.staging == "async" and arch.load_store.async_copy and min(widths) >= MIN_ASYNC_COPY_BYTES
+    load_bytes = load_port_bytes = loads = fill_bytes = fills = 0.0
+    parts = zip((shape.a, shape.b), (a_panel, b_panel), (kernel.tile_m, kernel.tile_n), widths, strict=True)
+    for operand, panel, tile_rows, width in parts:
+        turned = simt and operand.k_contiguous
+        fill_width = math.ceil(operand.element_bits / 8) if turned else width
+        load_width = fill_width if asynchronous else width
+        asked = panel * operand.sector_overfetch(tile_rows, kernel.tile_k)
+        load_bytes += asked
+        # A warp's access takes at least one cycle of the port, however narrow.
+        load_port_bytes += asked * max(1.0, port_rate / (lanes * load_width))
+        loads += asked / load_width / lanes
+        ways = arch.shared_memory.turned_fill_ways if turned else 1.0
+        fill_bytes += 0.0 if direct else panel * max(1.0, port_rate / (lanes * fill_width)) * ways
+        fills += panel / fill_width / lanes if simt else 0.0
+    return _Staged(asynchronous, load_bytes, load_port_bytes, loads, fill_bytes, fills)
 
 
 def plan(
@@ -229,63 +314,40 @@ def plan(
     shape = library_shape(gemm)
     family = kernel.family
     instruction = arch.instructions[family.instruction]
-    resident = occupancy(arch, kernel.threads, kernel.registers, kernel.shared_bytes(shape.element_bits))
+    registers = kernel.registers_with(gemm.accumulator_bits)
+    resident = occupancy(arch, kernel.threads, registers, kernel.shared_bytes(shape.a.bits, shape.b.bits))
     tiles_m, tiles_n = ceil_div(shape.m, kernel.tile_m), ceil_div(shape.n, kernel.tile_n)
     steps_all = ceil_div(shape.k, kernel.tile_k)
     steps = ceil_div(steps_all, split_k)
     ctas = tiles_m * tiles_n * shape.batch * split_k
-    element_bytes = shape.element_bits / 8
     # Edge tiles load and store only what exists; the average tile stands for all.
     rows_a, rows_b = shape.m / tiles_m, shape.n / tiles_n
     k_per_step = shape.k / (steps * split_k)
     # Panels lie in L2 without the rest of the sectors that their edges share.
-    a_panel, b_panel = rows_a * k_per_step * element_bytes, rows_b * k_per_step * element_bytes
-    a_bytes = a_panel * _sector_overfetch(
-        gemm.layout[0] == "t", kernel.tile_k, kernel.tile_m, shape.a_contiguous, element_bytes
-    )
-    b_bytes = b_panel * _sector_overfetch(
-        gemm.layout[1] == "n", kernel.tile_k, kernel.tile_n, shape.b_contiguous, element_bytes
-    )
-    direct = family.staging == "direct"
-    simt = instruction.unit == "cuda" and not direct
-    # Threads multiply along m and n: an operand that lies along k is turned on its way into shared memory.
-    turned_a, turned_b = simt and gemm.layout[0] == "t", simt and gemm.layout[1] == "n"
-    width_a = _access_bytes(shape.a_contiguous, shape.element_bits, family.load_bytes)
-    width_b = _access_bytes(shape.b_contiguous, shape.element_bits, family.load_bytes)
-    asynchronous = family.staging == "async" and arch.load_store.async_copy and min(width_a, width_b) >= 4
-    fill_width_a = math.ceil(element_bytes) if turned_a else width_a
-    fill_width_b = math.ceil(element_bytes) if turned_b else width_b
-    if asynchronous:
-        width_a, width_b = fill_width_a, fill_width_b
-    lanes = arch.sm.warp_size
-    loads = (a_bytes / width_a + b_bytes / width_b) / lanes
-    # A warp's access takes at least one cycle of the port, however narrow.
-    port_rate = arch.shared_memory.bandwidth_bytes_per_cycle
-    port_bytes = a_bytes * max(1.0, port_rate / (lanes * width_a)) + b_bytes * max(1.0, port_rate / (lanes * width_b))
-    ways = arch.shared_memory.turned_fill_ways
-    fill_bytes = a_panel * max(1.0, port_rate / (lanes * fill_width_a)) * (ways if turned_a else 1.0)
-    fill_bytes += b_panel * max(1.0, port_rate / (lanes * fill_width_b)) * (ways if turned_b else 1.0)
-    fills = (a_panel / fill_width_a + b_panel / fill_width_b) / lanes
+    a_panel, b_panel = rows_a * k_per_step * shape.a.bits / 8, rows_b * k_per_step * shape.b.bits / 8
+    staged = _staged(arch, kernel, shape, a_panel, b_panel)
     warp_m, warp_n = kernel.tile_m / kernel.warps_m, kernel.tile_n / kernel.warps_n
     warp_k = kernel.tile_k / kernel.warps_k
     multiplies, slices = _multiplies(instruction, warp_m, warp_n, warp_k)
-    pipe = multiplies + (fills / kernel.warps * arch.load_store.fill_pipe_instructions if simt else 0.0)
-    operand = 0.0 if direct else _operand_bytes(instruction, warp_m, warp_n, warp_k, element_bytes)
-    ahead = kernel.stages if direct else kernel.stages - 1 if asynchronous else 1
-    warp_loads = loads / kernel.warps
-    stores_shared = 0.0 if direct or asynchronous else fill_bytes
-    per_load = LOAD_OVERHEAD_INSTRUCTIONS + (1 if direct or asynchronous else 2)
+    direct = family.staging == "direct"
+    pipe = multiplies + staged.fills / kernel.warps * arch.load_store.fill_pipe_instructions
+    operand = 0.0 if direct else _operand_bytes(instruction, shape, warp_m, warp_n, warp_k)
+    ahead = kernel.stages if direct else kernel.stages - 1 if staged.asynchronous else 1
+    warp_loads = staged.loads / kernel.warps
+    stores_shared = 0.0 if staged.asynchronous else staged.fill_bytes
+    per_load = LOAD_OVERHEAD_INSTRUCTIONS + (1 if direct or staged.asynchronous else 2)
     other = family.step_instructions + operand / WIDE_SHARED_BYTES + warp_loads * per_load
     multiply = Multiply(pipe, slices, operand, other, family.pipelined)
     partial = split_k > 1 and mode == "reduce"
-    result_bytes = ACCUMULATOR_BYTES if partial else shape.output_bits / 8
+    result_bytes = shape.accumulator_bytes if partial else shape.output_bits / 8
     store_bytes = rows_a * rows_b * result_bytes if family.stores_result else 0.0
     exchange_times = split_k - 1 if mode == "in_kernel" else 0
     program = _program(
-        kernel, multiply, warp_loads, ahead, asynchronous, stores_shared / kernel.warps,
+        kernel, multiply, warp_loads, ahead, staged.asynchronous, stores_shared / kernel.warps,
         setup_cycles=family.setup_instructions * arch.instructions["ffma"].latency_cycles,
         store_bytes=store_bytes / kernel.warps,
-        exchange_bytes=rows_a * rows_b * ACCUMULATOR_BYTES / kernel.warps,
+        accumulators_bytes=kernel.tile_m * kernel.tile_n * shape.accumulator_bytes / kernel.warps,
+        exchange_bytes=rows_a * rows_b * shape.accumulator_bytes / kernel.warps,
         exchange_times=exchange_times,
     )  # fmt: skip
     raster_width = min(family.raster_width or tiles_m, tiles_m)
@@ -294,15 +356,15 @@ def plan(
         panels_y=tiles_n,
         batch=shape.batch,
         splits=split_k,
-        panel_x_bytes=rows_a * shape.k * element_bytes,
-        panel_y_bytes=rows_b * shape.k * element_bytes,
+        panel_x_bytes=rows_a * shape.k * shape.a.bits / 8,
+        panel_y_bytes=rows_b * shape.k * shape.b.bits / 8,
         result_bytes=ctas * store_bytes / (1 if partial else split_k),
         concurrent_ctas=arch.sm.count * resident.ctas,
         raster_width=raster_width,
         l2_capacity_bytes=_effective_l2_bytes(arch),
         warm=warm,
     )
-    moved = replace(moved, l2_read_bytes=ctas * steps * (a_bytes + b_bytes))
+    moved = replace(moved, l2_read_bytes=ctas * steps * staged.load_bytes)
     name = kernel.printed_name(gemm.layout, gemm.dtype)
     grid = (tiles_m, tiles_n, shape.batch * split_k)
     main = Launch(
@@ -314,15 +376,15 @@ def plan(
         instruction=instruction,
         program=program,
         steps=steps,
-        load_bytes_per_step=a_bytes + b_bytes,
-        load_port_bytes_per_step=fill_bytes if asynchronous else port_bytes,
+        load_bytes_per_step=staged.load_bytes,
+        load_port_bytes_per_step=staged.fill_bytes if staged.asynchronous else staged.load_port_bytes,
         store_bytes=store_bytes / (1 if partial or split_k == 1 else split_k),
         stages_ahead=ahead,
         multiply_per_step=multiplies,
         pipe_per_step=pipe,
         slices=slices,
         operand_bytes_per_step=operand,
-        shared_write_bytes_per_step=0.0 if direct else fill_bytes,
+        shared_write_bytes_per_step=staged.fill_bytes,
         issue_per_step=pipe + other,
         exchange_times=exchange_times,
         traffic=moved,
@@ -344,19 +406,17 @@ def _multiplies(instruction: Instruction, warp_m: float, warp_n: float, warp_k: 
     return count, max(1, min(math.ceil(warp_k / k), count))
 
 
-def _operand_bytes(
-    instruction: Instruction, warp_m: float, warp_n: float, warp_k: float, element_bytes: float
-) -> float:
+def _operand_bytes(instruction: Instruction, shape: Shape, warp_m: float, warp_n: float, warp_k: float) -> float:
     """Shared-memory port time of a warp's operands for one step [B].
 
-    Tensor Core fragments are read once a warp. On CUDA cores each thread of a warp holds a square of
-    results and reads its own rows and columns: 128-bit reads pass the port a quarter warp at a time, so all
-    that is delivered counts, shared or not.
+    Tensor Core fragments are read once a warp, metadata among them. On CUDA cores each thread of a warp holds a
+    square of results and reads its own rows and columns: 128-bit reads pass the port a quarter warp at a time,
+    so all that is delivered counts, shared or not.
     """
     if instruction.unit == "tensor":
-        return (warp_m + warp_n) * warp_k * element_bytes
+        return (warp_m * shape.a.bits + warp_n * shape.b.bits) * warp_k / 8
     side = math.sqrt(warp_m * warp_n / 32)
-    return 2 * side * 32 * warp_k * element_bytes
+    return side * 32 * warp_k * (shape.a.bits + shape.b.bits) / 8
 
 
 def _program(
@@ -369,6 +429,7 @@ def _program(
     *,
     setup_cycles: float,
     store_bytes: float,
+    accumulators_bytes: float,
     exchange_bytes: float,
     exchange_times: int,
 ) -> Program:
@@ -391,20 +452,19 @@ def _program(
         body.append(Barrier(ends_step=True) if family.pipelined else EndStep())
         ops.append(Repeat(tuple(body)))
     ops.append(Drain())
-    accumulators = kernel.tile_m * kernel.tile_n * ACCUMULATOR_BYTES / kernel.warps
     if kernel.warps_k > 1:
         ops += [
-            StoreShared(accumulators * (kernel.warps_k - 1), accumulators / WIDE_SHARED_BYTES),
+            StoreShared(accumulators_bytes * (kernel.warps_k - 1), accumulators_bytes / WIDE_SHARED_BYTES),
             Barrier(),
-            LoadShared(accumulators * (kernel.warps_k - 1), accumulators / WIDE_SHARED_BYTES),
+            LoadShared(accumulators_bytes * (kernel.warps_k - 1), accumulators_bytes / WIDE_SHARED_BYTES),
         ]
     if exchange_times:
         ops.append(Exchange(exchange_bytes, exchange_times))
     if family.stores_result:
         if family.staging != "direct":
             # C is rearranged through shared memory so that its rows leave in full lines.
-            count = accumulators / WIDE_SHARED_BYTES
-            ops += [StoreShared(accumulators, count), LoadShared(accumulators, count)]
+            count = accumulators_bytes / WIDE_SHARED_BYTES
+            ops += [StoreShared(accumulators_bytes, count), LoadShared(accumulators_bytes, count)]
         ops.append(Store(store_bytes, max(1.0, store_bytes / WIDE_SHARED_BYTES)))
     return tuple(ops)
 
@@ -415,7 +475,7 @@ def _reduction(arch: GpuArch, shape: Shape, splits: int) -> Launch:
     per_cta = REDUCE_THREADS * REDUCE_ELEMENTS_PER_THREAD
     ctas = ceil_div(elements, per_cta)
     warps = REDUCE_THREADS // arch.sm.warp_size
-    step_bytes = elements / ctas * ACCUMULATOR_BYTES
+    step_bytes = elements / ctas * shape.accumulator_bytes
     store_bytes = elements / ctas * shape.output_bits / 8
     ahead = min(splits, 4)
     instruction = arch.instructions["ffma"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from gpusim.arch import GpuArch
-from gpusim.choose import Candidate, candidates
+from gpusim.arch import GpuArch, Unit
+from gpusim.choose import Candidate, candidates, multiplies, refusals
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
-from gpusim.plan import Plan, plan
+from gpusim.plan import Plan, library_shape, plan
 from gpusim.power import Sustained, energy, power_w, sustained_clock
 from gpusim.results import Alternative, Cause, Result
 from gpusim.roofline import TileFacts, bounds_us
@@ -34,6 +34,8 @@ class Options:
     load: str = "sustained"
     """``sustained``: repeated until the power limit has had its say. ``burst``: a few launches, over before
     it acts (boards average power over 25 to 100 ms: Yang et al., arXiv:2312.02741), at maximum clock."""
+    unit: Unit | None = None
+    """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
 
 
 class UnsupportedError(ValueError):
@@ -50,7 +52,7 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
     warm = options.l2 == "warm"
-    kernels = _pinned(arch, gemm, options.kernel)
+    kernels = _pinned(arch, gemm, options)
     ranked = candidates(arch, gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
     if not ranked:
         raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
@@ -85,46 +87,50 @@ def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) ->
     return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
 
 
-def _pinned(arch: GpuArch, gemm: Gemm, name: str | None) -> tuple[Kernel, ...]:
+def _pinned(arch: GpuArch, gemm: Gemm, options: Options) -> tuple[Kernel, ...]:
     """Kernels that can run the workload: all of the right type, or the one asked for."""
-    fitting = []
-    for kernel in load_kernels(arch.kernel_catalogues):
-        instruction = arch.instructions.get(kernel.family.instruction)
-        if instruction is None:
+    name = options.kernel
+    known = load_kernels(arch.kernel_catalogues)
+    for kernel in known:
+        if kernel.family.instruction not in arch.instructions:
             wanted = kernel.family.instruction
-            known = ", ".join(difflib.get_close_matches(wanted, arch.instructions, n=3, cutoff=0.0))
+            near = ", ".join(difflib.get_close_matches(wanted, arch.instructions, n=3, cutoff=0.0))
             raise UnsupportedError(
-                f"{arch.name} has no instruction '{wanted}' for {kernel.family.name}; nearest: {known}"
+                f"{arch.name} has no instruction '{wanted}' for {kernel.family.name}; nearest: {near}"
             )
-        if gemm.dtype not in kernel.family.inputs:
-            continue
-        if instruction.sparsity != gemm.sparsity or instruction.accumulate != gemm.accumulate:
-            continue
-        columns = gemm.m if gemm.order == "row" else gemm.n
-        if kernel.family.max_n is not None and columns > kernel.family.max_n and name is None:
-            continue
-        fitting.append(kernel)
-    if not fitting:
-        raise UnsupportedError(_unsupported(arch, gemm))
+    multiplying = [kernel for kernel in known if multiplies(arch, gemm, kernel, options.unit)]
+    if not multiplying:
+        raise UnsupportedError(_unsupported(arch, gemm, options.unit))
+    reading = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
+    if not reading:
+        told = dict.fromkeys(refusal for kernel in multiplying for refusal in refusals(gemm, kernel))
+        raise UnsupportedError(f"{_wanted(gemm)} on {arch.name}: {'; '.join(told)}")
     if name is None:
-        return tuple(fitting)
-    printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in fitting}
+        columns = library_shape(gemm).n
+        serving = tuple(one for one in reading if one.family.max_n is None or columns <= one.family.max_n)
+        if not serving:
+            raise UnsupportedError(_unsupported(arch, gemm, options.unit))
+        return serving
+    printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in reading}
     if name not in printed:
-        near = difflib.get_close_matches(name, printed, n=3, cutoff=0.0)
-        raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {arch.name}; nearest: {', '.join(near)}")
+        near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
+        raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {arch.name}; nearest: {near}")
     return (printed[name],)
 
 
-def _unsupported(arch: GpuArch, gemm: Gemm) -> str:
-    paths = sorted(
-        {
-            f"{dtype.value}{' 2:4' if arch.instructions[kernel.family.instruction].sparsity != 'dense' else ''}"
-            for kernel in load_kernels(arch.kernel_catalogues)
-            for dtype in kernel.family.inputs
-            if kernel.family.instruction in arch.instructions
-        }
-    )
-    wanted = gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
+def _wanted(gemm: Gemm) -> str:
+    return gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
+
+
+def _unsupported(arch: GpuArch, gemm: Gemm, unit: str | None) -> str:
+    """What the GPU cannot do, since when GPUs can, and what this one has."""
+    paths: dict[str, set[str]] = {}
+    for kernel in load_kernels(arch.kernel_catalogues):
+        instruction = arch.instructions[kernel.family.instruction]
+        for dtype in kernel.family.inputs if kernel.family.max_n is None else ():
+            name = dtype.value + ("" if instruction.sparsity == "dense" else f" {instruction.sparsity}")
+            paths.setdefault(f"{name} ({instruction.accumulate} accumulation)", set()).add(instruction.unit)
+    has = ", ".join(f"{name} on {' and '.join(sorted(units))} cores" for name, units in sorted(paths.items()))
     since, architecture = TENSOR_CORES_SINCE.get(gemm.dtype, ("0.0", ""))
     if gemm.sparsity != "dense":
         since, architecture = max((since, architecture), SPARSITY_SINCE)
@@ -132,9 +138,10 @@ def _unsupported(arch: GpuArch, gemm: Gemm) -> str:
         reason = f"Tensor Cores have it since compute capability {since} ({architecture})"
     else:
         reason = "the kernel catalogues of this GPU hold none"
+    on = f" on {unit} cores" if unit else ""
     return (
-        f"{arch.name} (compute capability {arch.compute_capability}) has no {wanted} multiplication with "
-        f"{gemm.accumulate} accumulation: {reason}; it has {', '.join(paths)}"
+        f"{arch.name} (compute capability {arch.compute_capability}) has no {_wanted(gemm)} multiplication with "
+        f"{gemm.accumulate} accumulation{on}: {reason}; it has {has}"
     )
 
 
@@ -193,6 +200,7 @@ def _result(
         n=gemm.n,
         k=gemm.k,
         dtype=gemm.dtype.value,
+        accumulate=gemm.accumulate,
         sparsity=gemm.sparsity,
         layout=gemm.layout,
         l2=options.l2,
@@ -203,6 +211,7 @@ def _result(
         cycles=cycles,
         clock_mhz=clock,
         tflops=tflops,
+        executed_tflops=tflops * gemm.kept_fraction,
         pct_of_peak=100 * tflops / arch.peak_tflops(main.instruction),
         bound_us=max(bounds.values()),
         bottleneck=_bottleneck(arch, busy, cycles / clock) if outcomes else max(bounds, key=lambda name: bounds[name]),

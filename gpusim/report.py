@@ -18,6 +18,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -33,6 +34,8 @@ HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "**")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 MAX_BARS = 40
 """More bars than this in one panel cannot be read; the first are drawn and the rest is said to be left out."""
+DARK_CELL = 0.7
+"""A heat map's colours further than this from its middle are too dark for black digits."""
 MAX_TICKS = 7
 """Labelled sizes on the axis of a sweep."""
 
@@ -61,9 +64,9 @@ def draw(plot: PlotEntry, title: str, rows: Sequence[Row], points: Sequence[Meas
             case "time":
                 figure, handles = _panels(rows, measured, "time_us", "time [µs]", ())
             case "speedup":
-                ratios = speedups(rows, plot.baseline)
-                label = f"speedup over {plot.baseline}"
-                figure, handles = _panels(ratios, speedups(measured, plot.baseline), "speedup", label, plot.lines)
+                figure, handles = _speedup(plot, rows, measured)
+            case "sparse_speedup":
+                figure, handles = _sparse_speedup(rows)
             case "tflops_roofline":
                 figure, handles = _roofline(rows, measured)
             case "stalls":
@@ -71,8 +74,31 @@ def draw(plot: PlotEntry, title: str, rows: Sequence[Row], points: Sequence[Meas
             case _:
                 assert_never(plot.kind)
         figure.suptitle(plot.title or title, fontsize=12, fontweight="bold")
-        _legend(figure, handles, points if plot.kind != "stalls" else ())
+        _legend(figure, handles, points if plot.kind not in ("stalls", "sparse_speedup") else ())
         figure.savefig(path, metadata={"Software": None})
+
+
+def _speedup(plot: PlotEntry, rows: Sequence[Row], measured: Sequence[Row]) -> Drawn:
+    """Speedups over the baseline GPU, type by type, or of every path over one type of it."""
+    baseline = plot.baseline
+    if plot.baseline_dtype:
+        baseline = f"{baseline} {plot.baseline_dtype.value}"
+        rows, measured = (_as_paths(those, plot.baseline_dtype) for those in (rows, measured))
+    label = f"speedup over {baseline}"
+    ratios, seen = speedups(rows, baseline), speedups(measured, baseline)
+    return _panels(ratios, seen, "speedup", label, plot.lines, paths=plot.baseline_dtype is not None)
+
+
+def _as_paths(rows: Sequence[Row], dtype: Dtype) -> list[Row]:
+    """The rows with each GPU and data type as one series, all comparable with ``dtype``."""
+    return [{**row, "gpu": f"{row['gpu']} {row['dtype']}", "dtype": dtype.value} for row in rows]
+
+
+def sparse_speedups(rows: Sequence[Row]) -> list[Row]:
+    """The 2:4 rows whose dense twin is there, with the ``speedup`` over it."""
+    dense = {(row["gpu"], shape_key({**row, "sparsity": "2:4"})): row for row in rows if row["sparsity"] == "dense"}
+    pairs = [(row, dense.get((row["gpu"], shape_key(row)))) for row in rows if row["sparsity"] == "2:4"]
+    return [{**row, "speedup": twin["time_us"] / row["time_us"]} for row, twin in pairs if twin]
 
 
 def speedups(rows: Sequence[Row], baseline: str) -> list[Row]:
@@ -117,6 +143,8 @@ def _measured_row(point: MeasuredPoint) -> Row:
 
 def _legend(figure: Figure, handles: Sequence[Artist], points: Iterable[MeasuredPoint]) -> None:
     """What markers, bars and lines stand for, and which measured boards stand in for a simulated one."""
+    if not handles:
+        return
     boards = {point.board: point.gpu for point in points if point.board.lower() != point.gpu.lower()}
     drawn: dict[str, list[str]] = {}
     for board, gpu in boards.items():
@@ -204,10 +232,19 @@ def _groups(rows: Sequence[Row]) -> list[list[_Group]]:
 
 
 def _panels(
-    rows: Sequence[Row], measured: Sequence[Row], value: str, label: str, lines: Sequence[ReferenceLine]
+    rows: Sequence[Row],
+    measured: Sequence[Row],
+    value: str,
+    label: str,
+    lines: Sequence[ReferenceLine],
+    *,
+    paths: bool = False,
 ) -> Drawn:
-    """One value of every row: curves for sweeps, bars or dots for lists of shapes."""
-    grid = _groups(rows)
+    """One value of every row: curves for sweeps, bars or dots for lists of shapes.
+
+    Where the series are ``paths``, each with a data type of its own, the groups stand side by side.
+    """
+    grid = [[group for line in _groups(rows) for group in line]] if paths else _groups(rows)
     gpus = list(dict.fromkeys(row["gpu"] for row in rows))
     heights = [3.3 if any(group.axis for group in line) else 1.1 + 0.17 * _lanes(line, len(gpus)) for line in grid]
     figure = Figure(figsize=(5.4 * len(grid[0]) + 0.6, sum(heights) + 1.3), layout="constrained")
@@ -218,7 +255,7 @@ def _panels(
         alike = not any(group.axis for group in drawn) and len({tuple(group.shapes) for group in drawn}) == 1
         for index, (group, ax) in enumerate(zip(drawn, band.subplots(1, len(drawn), squeeze=False)[0], strict=True)):
             seen = [row for row in measured if group.holds(row) and row["gpu"] in gpus]
-            ax.set_title(group.name, loc="left")
+            ax.set_title(group.rows[0]["group"] if paths else group.name, loc="left")
             shown = [line for line in lines if line.dtypes is None or set(line.dtypes) & set(group.dtypes.values())]
             if group.axis:
                 _curves(ax, group, seen, gpus, value, label)
@@ -327,6 +364,46 @@ def _panel_handles(gpus: Sequence[str], measured: bool, lines: Sequence[Referenc
         said = f"{line.label} = {line.value:.2f}"
         handles.append(Line2D([], [], color="0.25", linestyle=_line_dash(lines, line), label=said))
     return handles
+
+
+# Heat map of 2:4 over dense -----------------------------------------------------------------------
+
+
+def _sparse_speedup(rows: Sequence[Row]) -> Drawn:
+    """How many times faster than dense 2:4 is, over the columns n and the rows of A; a panel per GPU and type."""
+    ratios = sparse_speedups(rows)
+    panels = list(dict.fromkeys((row["gpu"], row["dtype"]) for row in ratios))
+    figure = Figure(figsize=(4.6 * len(panels) + 0.8, 3.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    image = None
+    for ax, (gpu, dtype) in zip(axes, panels, strict=True):
+        image = _heat_map(ax, [row for row in ratios if (row["gpu"], row["dtype"]) == (gpu, dtype)])
+        ax.set_title(f"{gpu}, {dtype}", loc="left")
+        ax.label_outer()
+    if image is not None:
+        figure.colorbar(image, ax=list(axes), label="dense time / 2:4 time", shrink=0.9)
+    return figure, []
+
+
+def _heat_map(ax: Axes, rows: Sequence[Row]) -> AxesImage:
+    """One panel: colour and number of each cell say the speedup; 1 is white, 2 is what the arithmetic could win."""
+    columns, lines = (sorted({row[axis] for row in rows}) for axis in ("n", "m"))
+    values = np.full((len(lines), len(columns)), np.nan)
+    for row in rows:
+        values[lines.index(row["m"]), columns.index(row["n"])] = row["speedup"]
+    image = ax.imshow(values, cmap="PuOr_r", vmin=0.0, vmax=2.0, origin="lower", aspect="auto")
+    for (line, column), value in np.ndenumerate(values):
+        if not math.isnan(value):
+            dark = abs(value - 1.0) > DARK_CELL
+            ax.text(column, line, f"{value:.2f}", ha="center", va="center", color="white" if dark else "black", size=8)
+    ax.set_xticks(range(len(columns)), [str(size) for size in columns])
+    ax.set_yticks(range(len(lines)), [str(size) for size in lines])
+    ax.set_xlabel("n, columns of the dense B")
+    square = all(row["m"] == row["k"] for row in rows)
+    ax.set_ylabel("m = k of the 2:4 A" if square else "m, rows of the 2:4 A")
+    ax.grid(visible=False)
+    return image
 
 
 # Roofline ---------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class Result:
     n: int
     k: int
     dtype: str
+    accumulate: str
     sparsity: str
     layout: str
     l2: str
@@ -76,6 +77,9 @@ class Result:
     clock_mhz: float
     """Sustained SM clock, from the power governor."""
     tflops: float
+    """Operations of the dense product a second [TFLOP/s; TOP/s for integers]: of a 2:4 one, its dense equivalent."""
+    executed_tflops: float
+    """The same without the products that a 2:4 operand leaves out."""
     pct_of_peak: float
     bound_us: float
     """Closed-form lower bound on ``kernel_time_us``, at the board's highest clock."""

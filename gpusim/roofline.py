@@ -34,18 +34,22 @@ def bounds_us(
     ``shared_memory``: staged operands written once and read once for each tile that needs them.
     ``issue``: one issue slot per multiply instruction.
     """
-    element, output = gemm.dtype.bits / 8, gemm.dtype.output_bits / 8
+    # A 2:4 operand is half its elements and what says which; the other one is dense.
+    of_b, output = gemm.dtype.bits / 8, gemm.dtype.output_bits / 8
+    of_a = of_b * gemm.kept_fraction + gemm.metadata_bits / 8
     macs = gemm.batch * gemm.m * gemm.n * gemm.k
     sms, parts = arch.sm.count, arch.sm.sub_partitions
     arithmetic_cycles = macs * instruction.issue_interval_cycles / (instruction.fma * sms * parts)
     issue_cycles = macs / (instruction.fma * sms * parts * arch.sm.issue_per_cycle)
-    operands = gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n) * element
+    operands = gemm.batch * (gemm.m * gemm.k * of_a + gemm.k * gemm.n * of_b)
     result = gemm.batch * gemm.m * gemm.n * output
     held = arch.l2.capacity_bytes if warm else 0
     dram_bytes = max(0.0, operands - held)
-    m, n = (gemm.n, gemm.m) if gemm.order == "row" else (gemm.m, gemm.n)
-    tiles_m, tiles_n = -(-m // tile.tile_m), -(-n // tile.tile_n)
-    tile_bytes = gemm.batch * (tiles_n * m + tiles_m * n) * gemm.k * element
+    # Tiles lie over C as the library sees it: its m is our n where C is row-major and no operand is 2:4.
+    swapped = gemm.order == "row" and gemm.sparsity == "dense"
+    over_m, over_n = (tile.tile_n, tile.tile_m) if swapped else (tile.tile_m, tile.tile_n)
+    tiles_m, tiles_n = -(-gemm.m // over_m), -(-gemm.n // over_n)
+    tile_bytes = gemm.batch * (tiles_n * gemm.m * of_a + tiles_m * gemm.n * of_b) * gemm.k
     shared_rate = sms * arch.shared_memory.bandwidth_bytes_per_cycle
     l2_rate = min(arch.l2.bandwidth_bytes_per_cycle, sms * arch.load_store.l2_port_bytes_per_cycle)
     return {

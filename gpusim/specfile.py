@@ -341,12 +341,22 @@ def _read_yaml(path: Path, signature: tuple[int, int]) -> YamlFile:
     return YamlFile(path, data, lines, hashlib.sha256(text.encode()).hexdigest())
 
 
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+"""``<<: *anchor`` takes over the keys of another mapping (YAML 1.1); the mapping's own win."""
+
+
 def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, key_path: str, lines: dict[str, int]) -> _Document:
     """Plain data of a node; books the line of every key path below it."""
     lines.setdefault(key_path, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         data: dict[Hashable, Any] = {}
-        for key_node, value_node in node.value:
+        merged: dict[Hashable, Any] = {}
+        for key_node, value_node in sorted(node.value, key=lambda pair: pair[0].tag != _MERGE_TAG):
+            if key_node.tag == _MERGE_TAG:
+                if not isinstance(value_node, yaml.MappingNode):
+                    raise _error(path, value_node.start_mark.line + 1, key_path, "'<<' takes a mapping; name one")
+                merged |= _build(loader, value_node, path, key_path, lines)
+                continue
             line = key_node.start_mark.line + 1
             key = _build(loader, key_node, path, key_path, lines)
             below = _join(key_path, str(key))
@@ -356,7 +366,7 @@ def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, key_path: str, 
                 raise _error(path, line, below, f"also set in line {lines[below]}; remove one")
             lines[below] = line
             data[key] = _build(loader, value_node, path, below, lines)
-        return data
+        return merged | data
     if isinstance(node, yaml.SequenceNode):
         return [_build(loader, item, path, _join(key_path, str(index)), lines) for index, item in enumerate(node.value)]
     try:

@@ -113,13 +113,22 @@ def _four_digits(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
+def _rate_text(result: Result) -> str:
+    """Operations a second; of a 2:4 product also those that are carried out."""
+    unit = "TOP/s" if result.dtype.startswith("int") else "TFLOP/s"
+    rate = f"{result.tflops:.2f} {unit}, {result.pct_of_peak:.1f} % of peak"
+    if result.executed_tflops == result.tflops:
+        return rate
+    return f"{rate} (dense equivalent; {result.executed_tflops:.2f} {unit} carried out)"
+
+
 def result_table(result: Result) -> TextTable:
     """One prediction, a line per figure."""
     shared_l2_dram = (result.shared_bytes, result.l2_bytes, result.dram_bytes)
     rows = [
         ("time", f"{time_text(result.time_us)}, of it {time_text(result.launch_overhead_us)} launch overhead"),
         ("kernel time", f"{time_text(result.kernel_time_us)}, {result.cycles} cycles at {result.clock_mhz:.0f} MHz"),
-        ("rate", f"{result.tflops:.2f} TFLOP/s, {result.pct_of_peak:.1f} % of peak"),
+        ("rate", _rate_text(result)),
         ("bottleneck", result.bottleneck),
         ("lower bound", f"{time_text(result.bound_us)} (kernel time, closed form)"),
         ("kernel", result.kernel),

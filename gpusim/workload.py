@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 
 class Dtype(Enum):
@@ -58,7 +59,16 @@ _BITS = {
     Dtype.FP8: 8,
 }
 
-LAYOUTS = ("nn", "nt", "tn", "tt")
+ACCUMULATOR_BITS = {"fp64": 64, "fp32": 32, "int32": 32, "fp16": 16}
+"""Bits of a partial sum."""
+
+METADATA_BITS = {Dtype.FP16: 1.0, Dtype.BF16: 1.0, Dtype.INT8: 1.0, Dtype.TF32: 2.0, Dtype.INT4: 0.5}
+"""Bits that say which elements of a 2:4 operand are kept, per element of the dense one (PTX ISA, mma.sp, sparse
+matrix storage). FP16, BF16 and INT8 keep 2 of 4, 2 bits each; TF32 keeps 1 of 2, 4 bits each; INT4 keeps 2 pairs of 4
+pairs, 2 bits a pair."""
+
+Layout = Literal["nn", "nt", "tn", "tt"]
+LAYOUTS: tuple[Layout, ...] = ("nn", "nt", "tn", "tt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,8 @@ class Gemm:
     """C[m, n] = A[m, k] B[k, n], ``batch`` times.
 
     ``layout`` is in BLAS column-major terms; its first letter says whether A is transposed. ``order`` says
-    which way C lies in memory: frameworks write rows (``row``), BLAS columns (``column``).
+    which way C lies in memory: frameworks write rows (``row``), BLAS columns (``column``). With sparsity ``2:4``
+    A is the pruned operand (the weights, say: then m counts output features and n tokens).
     """
 
     m: int
@@ -90,8 +101,28 @@ class Gemm:
             raise ValueError(f"sparsity: expected 'dense' or '2:4', got '{self.sparsity}'")
         if self.order not in ("row", "column"):
             raise ValueError(f"order: expected 'row' or 'column', got '{self.order}'")
+        if self.sparsity == "2:4" and self.dtype not in METADATA_BITS:
+            known = ", ".join(dtype.value for dtype in METADATA_BITS)
+            raise ValueError(f"sparsity: no hardware multiplies {self.dtype.value} 2:4; it does {known}")
+        if self.accumulate and self.accumulate not in ACCUMULATOR_BITS:
+            raise ValueError(f"accumulate: expected one of {', '.join(ACCUMULATOR_BITS)}, got '{self.accumulate}'")
         if not self.accumulate:
             object.__setattr__(self, "accumulate", self.dtype.default_accumulate)
+
+    @property
+    def accumulator_bits(self) -> int:
+        """Bits of a partial sum."""
+        return ACCUMULATOR_BITS[self.accumulate]
+
+    @property
+    def kept_fraction(self) -> float:
+        """Share of the elements of A that are stored and multiplied."""
+        return 0.5 if self.sparsity == "2:4" else 1.0
+
+    @property
+    def metadata_bits(self) -> float:
+        """Bits that say which ones they are, per element of the dense A; none where A is dense."""
+        return METADATA_BITS[self.dtype] if self.sparsity == "2:4" else 0.0
 
     @property
     def flops(self) -> int:

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from gpusim.arch import GpuArch
+from gpusim.choose import multiplies, refusals
+from gpusim.kernels import Kernel, load_kernels
+from gpusim.workload import Gemm
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEASURED_VARIABLE = "GPUSIM_MEASURED"
 
@@ -57,6 +62,12 @@ def measured_line(shape: tuple[int, int, int], time_us: float, **other: str) -> 
     values |= {"method": "graph", "l2": "warm", "source": "made up", "time_us": repr(time_us)}
     values |= dict(zip("mnk", map(str, shape), strict=True)) | other
     return ",".join(values.values())
+
+
+def suited(arch: GpuArch, gemm: Gemm) -> tuple[Kernel, ...]:
+    """A board's kernels for a product's types, layout and sizes; those for vectors among them."""
+    known = load_kernels(arch.kernel_catalogues)
+    return tuple(one for one in known if multiplies(arch, gemm, one) and not refusals(gemm, one))
 
 
 @pytest.fixture(scope="session")

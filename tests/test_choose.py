@@ -1,12 +1,13 @@
 """Kernel choice: the order of the candidates, who is one, and that a pinned kernel is obeyed."""
 
 import pytest
+from conftest import suited
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.arch import GpuArch
+from gpusim.arch import GpuArch, Unit
 from gpusim.choose import IDLE_TIE_FRACTION, MAX_SPLIT_K, TIE_FRACTION, Candidate, candidates, estimate_us
-from gpusim.kernels import Kernel, load_kernels
+from gpusim.kernels import load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import plan
 from gpusim.predict import Options, UnsupportedError, predict
@@ -16,20 +17,19 @@ from gpusim.workload import Dtype, Gemm
 BOARDS = [entry.name for entry in list_archs()]
 
 
-def of_type(arch: GpuArch, dtype: Dtype) -> tuple[Kernel, ...]:
-    return tuple(one for one in load_kernels(arch.kernel_catalogues) if dtype in one.family.inputs)
+def square(dtype: Dtype, size: int = 512) -> Gemm:
+    return Gemm(size, size, size, dtype)
 
 
 def dtypes(arch: GpuArch) -> list[Dtype]:
-    return [dtype for dtype in Dtype if of_type(arch, dtype)]
+    return [dtype for dtype in Dtype if suited(arch, square(dtype))]
 
 
 BOARDS_AND_TYPES = [(name, dtype) for name in BOARDS for dtype in dtypes(load_arch(name).arch)]
 
 
 def ranked(arch: GpuArch, gemm: Gemm) -> list[Candidate]:
-    kernels = of_type(arch, gemm.dtype)
-    return candidates(arch, gemm, kernels, warm=False, clock_mhz=arch.clock.boost_mhz)
+    return candidates(arch, gemm, suited(arch, gemm), warm=False, clock_mhz=arch.clock.boost_mhz)
 
 
 SIZES = st.integers(min_value=1, max_value=8192)
@@ -76,7 +76,7 @@ def test_every_kernel_that_fits_is_a_candidate_once_for_each_split(name: str, ge
     arch = load_arch(name).arch
     found = ranked(arch, gemm)
     whole = {one.plan.kernel for one in found if one.plan.split_k == 1}
-    for kernel in of_type(arch, gemm.dtype):
+    for kernel in suited(arch, gemm):
         try:
             plan(arch, gemm, kernel)
         except DoesNotFitError:
@@ -106,7 +106,7 @@ def test_the_first_candidate_is_the_one_that_is_timed(name: str, gemm: Gemm) -> 
     assert (result.kernel, result.split_k, result.grid) == (first.kernel, first.split_k, first.grid)
 
 
-TINY_AND_BATCHED = [
+TINY_AND_BATCHED: list[dict[str, int]] = [
     {"m": 1, "n": 1, "k": 1},
     {"m": 1, "n": 4096, "k": 4096},
     {"m": 4096, "n": 1, "k": 4096},
@@ -122,7 +122,10 @@ TINY_AND_BATCHED = [
 def test_every_board_has_a_kernel_for_tiny_and_batched_products_of_its_types(name: str, dtype: Dtype) -> None:
     arch = load_arch(name).arch
     for sizes in TINY_AND_BATCHED:
-        gemm = Gemm(sizes["m"], sizes["n"], sizes["k"], dtype, batch=sizes.get("batch", 1))
+        # integers are read in words, and a row of INT4 in 16 bytes: n and k come padded
+        unit = {Dtype.INT8: 4, Dtype.INT4: 32}.get(dtype, 1)
+        n, k = (-(-sizes[axis] // unit) * unit for axis in "nk")
+        gemm = Gemm(sizes["m"], n, k, dtype, batch=sizes.get("batch", 1))
         result = predict(arch, gemm, Options(load="burst"))
         assert result.time_us > 0
         assert result.kernel_time_us >= result.bound_us
@@ -132,7 +135,8 @@ def test_every_board_has_a_kernel_for_tiny_and_batched_products_of_its_types(nam
 def test_kernels_for_vectors_are_offered_for_vectors_only(name: str) -> None:
     arch = load_arch(name).arch
     for dtype in dtypes(arch):
-        for_vectors = {one.printed_name("tn", dtype) for one in of_type(arch, dtype) if one.family.max_n is not None}
+        own = suited(arch, square(dtype))
+        for_vectors = {one.printed_name("tn", dtype) for one in own if one.family.max_n is not None}
         # a row-major product's m is the library's n
         several = predict(arch, Gemm(2, 512, 512, dtype), Options(detail="bound"))
         assert for_vectors.isdisjoint(one.kernel for one in several.alternatives)
@@ -143,21 +147,26 @@ def test_kernels_for_vectors_are_offered_for_vectors_only(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(BOARDS) - {"teaching"}))
 def test_a_large_vector_product_goes_to_a_kernel_for_vectors(name: str) -> None:
     arch = load_arch(name).arch
-    for dtype in dtypes(arch):
+    having = [one for one in dtypes(arch) if any(kernel.family.max_n for kernel in suited(arch, square(one)))]
+    assert {Dtype.FP32, Dtype.FP16} <= set(having)
+    for dtype in having:
         assert predict(arch, Gemm(1, 8192, 8192, dtype), Options(detail="bound")).kernel.startswith("gemv")
 
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_pinned_kernel_is_the_one_that_runs(name: str) -> None:
     arch = load_arch(name).arch
-    for dtype in dtypes(arch):
-        for kernel in of_type(arch, dtype):
-            printed = kernel.printed_name("nn", dtype)
-            gemm = Gemm(96, 96, 96, dtype, layout="nn")
+    for kernel in load_kernels(arch.kernel_catalogues):
+        instruction = arch.instructions[kernel.family.instruction]
+        for dtype in kernel.family.inputs:
+            gemm = Gemm(
+                128, 128, 128, dtype, sparsity=instruction.sparsity, accumulate=instruction.accumulate, layout="tn"
+            )
             try:
                 plan(arch, gemm, kernel)
             except DoesNotFitError:
                 continue
+            printed = kernel.printed_name("tn", dtype)
             result = predict(arch, gemm, Options(kernel=printed, load="burst"))
             assert result.kernel == printed
             assert {one.kernel for one in result.alternatives} == {printed}
@@ -183,6 +192,9 @@ def test_a_pinned_kernel_that_does_not_fit_is_refused_with_the_resource() -> Non
         ("V100-SXM2-16GB", Gemm(64, 64, 64, Dtype.BF16), "has no bf16 multiplication"),
         ("T4", Gemm(64, 64, 64, Dtype.FP16, sparsity="2:4"), "has no fp16 2:4 multiplication"),
         ("T4", Gemm(64, 64, 64, Dtype.FP32, accumulate="fp64"), "with fp64 accumulation"),
+        ("V100-SXM2-16GB", Gemm(64, 64, 64, Dtype.TF32), r"no tf32 .* since compute capability 8\.0 \(Ampere\)"),
+        ("V100-SXM2-16GB", Gemm(64, 64, 64, Dtype.INT4), r"no int4 .* since compute capability 7\.5 \(Turing\)"),
+        ("A100-SXM4-80GB", Gemm(64, 64, 64, Dtype.FP8), r"no fp8 .* since compute capability 8\.9"),
     ],
 )
 def test_what_a_board_has_no_path_for_is_refused_with_what_it_has(name: str, gemm: Gemm, text: str) -> None:
@@ -191,3 +203,38 @@ def test_what_a_board_has_no_path_for_is_refused_with_what_it_has(name: str, gem
     assert "it has" in str(refusal.value)
     assert "fp16" in str(refusal.value)
     assert "fp32" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "text"),
+    [
+        (Gemm(64, 64, 66, Dtype.INT8), "k must be a multiple of 4, got 66; pad it to 68"),
+        (Gemm(64, 66, 64, Dtype.INT8), "n must be a multiple of 4, got 66; pad it to 68"),  # the library's m
+        (Gemm(66, 64, 64, Dtype.INT8, order="column"), "m must be a multiple of 4, got 66; pad it to 68"),
+        (Gemm(64, 64, 64, Dtype.INT4, layout="nn"), "its kernels read layout tn, not nn"),
+        (Gemm(64, 64, 72, Dtype.FP16, sparsity="2:4"), "k must be a multiple of 16, got 72; pad it to 80"),
+        (Gemm(72, 64, 64, Dtype.FP16, sparsity="2:4"), "m must be a multiple of 16, got 72; pad it to 80"),
+        (Gemm(64, 4, 64, Dtype.FP16, sparsity="2:4"), "n must be a multiple of 8, got 4; pad it to 8"),
+        (Gemm(64, 64, 48, Dtype.INT8, sparsity="2:4"), "k must be a multiple of 32, got 48; pad it to 64"),
+    ],
+)
+def test_sizes_and_layouts_that_no_library_takes_are_refused_with_the_remedy(gemm: Gemm, text: str) -> None:
+    with pytest.raises(UnsupportedError, match=text):
+        predict(load_arch("A100-SXM4-80GB").arch, gemm)
+
+
+def test_int8_in_a_layout_that_tensor_cores_do_not_read_runs_on_cuda_cores() -> None:
+    arch = load_arch("A100-SXM4-80GB").arch
+    assert "simt_igemm" in predict(arch, Gemm(512, 512, 512, Dtype.INT8, layout="nn")).kernel
+    assert "tensorop_i16832gemm" in predict(arch, Gemm(512, 512, 512, Dtype.INT8)).kernel
+
+
+@pytest.mark.parametrize(("unit", "kernel"), [("cuda", "simt_hgemm"), ("tensor", "h16816gemm"), (None, "h16816gemm")])
+def test_fp16_accumulation_runs_on_the_cores_that_are_asked_for(unit: Unit | None, kernel: str) -> None:
+    gemm = Gemm(512, 512, 512, Dtype.FP16, accumulate="fp16")
+    assert kernel in predict(load_arch("A100-SXM4-80GB").arch, gemm, Options(unit=unit)).kernel
+
+
+def test_a_unit_that_has_no_path_is_named() -> None:
+    with pytest.raises(UnsupportedError, match="no tf32 multiplication with fp32 accumulation on cuda cores"):
+        predict(load_arch("A100-SXM4-80GB").arch, square(Dtype.TF32), Options(unit="cuda"))

@@ -303,3 +303,34 @@ def test_an_installed_wheel_finds_its_specs_and_experiments(tmp_path: Path) -> N
     assert "A100-SXM4-40GB" in run("archs", "list")
     assert "speedup.png" in run("run", "a100_vs_v100_gemm")
     assert (empty / "results" / "a100_vs_v100_gemm" / "speedup.png").is_file()
+
+
+def test_a_2_4_product_says_what_it_carries_out(gpusim: RunGpusim) -> None:
+    arguments = "gemm --arch A100-SXM4-80GB -m 1024 -n 1024 -k 1024 --dtype int8 --sparsity 2:4"
+    shown = gpusim(*arguments.split()).stdout
+    assert re.search(r"TOP/s, .* % of peak \(dense equivalent; .* TOP/s carried out\)", shown)
+    record = json.loads(gpusim(*arguments.split(), "--format", "json").stdout)
+    assert record["executed_tflops"] == pytest.approx(record["tflops"] / 2)
+    assert record["accumulate"] == "int32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("--arch t4 -k 64 --dtype tf32", "T4 (compute capability 7.5) has no tf32 multiplication"),
+        ("--arch t4 -k 64 --dtype tf32", "int4 (int32 accumulation) on tensor cores"),
+        ("--arch A100-SXM4-80GB -k 65 --dtype fp16 --sparsity 2:4", "k must be a multiple of 16, got 65; pad it to 80"),
+        ("--arch A100-SXM4-80GB -k 64 --dtype fp64 --sparsity 2:4", "no hardware multiplies fp64 2:4"),
+        ("--arch A100-SXM4-80GB -k 64 --accumulate fp31", "accumulate: expected one of fp64, fp32, int32, fp16"),
+        ("--arch A100-SXM4-80GB -k 64 --dtype tf32 --unit cuda", "accumulation on cuda cores"),
+    ],
+)
+def test_a_path_that_is_not_there_is_refused_in_one_line(gpusim: RunGpusim, arguments: str, text: str) -> None:
+    assert text in refused(gpusim("gemm", "-m", "64", "-n", "64", *arguments.split()))
+
+
+def test_a_trace_plays_the_chosen_unit(gpusim: RunGpusim, tmp_path: Path) -> None:
+    arguments = "trace --arch A100-SXM4-80GB -m 256 -n 256 -k 256 --dtype fp16 --accumulate fp16 --unit cuda -o t.json"
+    done = gpusim(*arguments.split())
+    assert done.returncode == 0, done.stderr
+    assert "FMA pipe" in (tmp_path / "t.json").read_text(encoding="utf-8")

@@ -409,6 +409,33 @@ def test_an_error_is_told_from_an_interrupt(write: WriteExperiment, tmp_path: Pa
     assert not (tmp_path / "out").exists()
 
 
+def test_a_gpu_may_run_some_of_the_data_types_only(write: WriteExperiment) -> None:
+    text = SMALL.replace("gpus: [T4,", "gpus: [{gpu: T4, dtypes: fp16},")
+    cases = load_experiment(write(text)).cases()
+    assert {(case.gpu, case.case.gemm.dtype.value) for case in cases} == {
+        ("T4", "fp16"),
+        ("A100-SXM4-40GB", "fp16"),
+        ("A100-SXM4-40GB", "fp32"),
+    }
+
+
+def test_a_sparse_speedup_needs_dense_rows_beside_the_sparse_ones(write: WriteExperiment) -> None:
+    text = SMALL.replace("plots: [time]", "plots: [sparse_speedup]")
+    with pytest.raises(SpecError, match=r"plots\.0: a sparse speedup needs both; write sparsity: \[dense, '2:4'\]"):
+        load_experiment(write(text))
+
+
+@pytest.mark.parametrize(("name", "picture"), [("tf32_paths", "speedup.png"), ("sparse_2to4", "sparse_speedup.png")])
+def test_the_experiments_on_data_paths_run(name: str, picture: str, tmp_path: Path) -> None:
+    few = {"tf32_paths": "gemms=[{square: [512, 1024, 2048]}]", "sparse_2to4": "gemms=[{m: 512, k: 512, n: [16, 64]}]"}
+    done = run_experiment(load_experiment(name, (few[name],)), tmp_path / "out")
+    assert picture in {path.name for path in done.files}
+    sparsities = {row["sparsity"] for row in done.rows}
+    assert sparsities == ({"dense"} if name == "tf32_paths" else {"dense", "2:4"})
+    for row in done.rows:
+        assert row["tflops"] / row["executed_tflops"] == pytest.approx(2 if row["sparsity"] == "2:4" else 1)
+
+
 def test_the_worked_example_counts_the_textbooks_cycles(gpusim: RunGpusim, tmp_path: Path) -> None:
     done = gpusim("run", "worked_example", "-o", tmp_path / "out")
     assert done.returncode == 0

@@ -8,7 +8,8 @@ import pytest
 from gpusim.arch import GpuArch
 from gpusim.choose import candidates
 from gpusim.kernels import Kernel, load_kernels
-from gpusim.occupancy import DoesNotFitError, occupancy
+from gpusim.occupancy import DoesNotFitError
+from gpusim.plan import plan
 from gpusim.specfile import ARCH_PATH_VARIABLE, SpecError, list_archs, load_arch
 from gpusim.workload import Dtype, Gemm
 
@@ -21,10 +22,19 @@ def kernels_of(name: str) -> tuple[GpuArch, tuple[Kernel, ...]]:
     return arch, load_kernels(arch.kernel_catalogues)
 
 
+def product_of(arch: GpuArch, kernel: Kernel, dtype: Dtype) -> Gemm:
+    """A product that a kernel is made for."""
+    instruction = arch.instructions[kernel.family.instruction]
+    n = 1 if kernel.family.max_n else 512  # vectors stand in the columns
+    return Gemm(
+        512, n, 512, dtype, sparsity=instruction.sparsity, accumulate=instruction.accumulate, order="column"
+    )  # fmt: skip
+
+
 def refusal(arch: GpuArch, kernel: Kernel, dtype: Dtype) -> str:
     """Why a kernel does not fit an SM; empty if it does."""
     try:
-        occupancy(arch, kernel.threads, kernel.registers, kernel.shared_bytes(dtype.bits))
+        plan(arch, product_of(arch, kernel, dtype), kernel)
     except DoesNotFitError as error:
         return str(error)
     return ""
@@ -54,23 +64,30 @@ def test_every_kernel_fits_the_sm_or_is_left_out_for_a_stated_reason(name: str) 
     for kernel in kernels:
         for dtype in kernel.family.inputs:
             reason = refusal(arch, kernel, dtype)
-            gemm = Gemm(512, 1 if kernel.family.max_n else 512, 512, dtype)
+            gemm = product_of(arch, kernel, dtype)
             offered = candidates(arch, gemm, (kernel,), warm=False, clock_mhz=arch.clock.boost_mhz)
             assert bool(offered) == (not reason)
             if reason:
                 assert re.search(r"\d+ .* a CTA, .* allows \d+$|one CTA needs more", reason)
 
 
-def test_only_the_deepest_rings_are_too_large_and_only_for_the_smaller_sm_of_ga10x() -> None:
+def test_kernels_are_too_large_only_for_the_smaller_sm_of_ga10x() -> None:
     too_large = {
-        (arch.compute_capability, kernel.tile_m, kernel.tile_n, kernel.tile_k, kernel.stages)
+        (arch.compute_capability, kernel.family.instruction, kernel.tile_m, kernel.tile_n, kernel.tile_k, kernel.stages)
         for arch, kernels in map(kernels_of, BOARDS)
         for kernel in kernels
         for dtype in kernel.family.inputs
         if refusal(arch, kernel, dtype)
     }
-    # 3 x (256 + 128) x 64 x 2 B = 144 KiB; a CTA on 8.6 may have 99
-    assert too_large == {("8.6", 256, 128, 64, 3), ("8.6", 128, 256, 64, 3)}
+    assert {one[0] for one in too_large} == {"8.6"}
+    # 3 x (256 + 128) x 128 B = 144 KiB; a CTA on 8.6 may have 99
+    dense = {one[2:] for one in too_large if one[1] == "hmma_16816_f32"}
+    assert dense == {(256, 128, 64, 3), (128, 256, 64, 3)}
+    # the 2:4 kernels that CUTLASS limits to compute capability 8.0 for their shared memory
+    limited = {(256, 128, 64, 3), (128, 256, 64, 3), (128, 128, 128, 3), (256, 64, 128, 3), (128, 64, 128, 4)}
+    assert limited <= {one[2:] for one in too_large if one[1] == "hmma_sp_16832_f32"}
+    # 5 x (256 + 128) x 64 B = 120 KiB
+    assert (128, 256, 64, 5) in {one[2:] for one in too_large if one[1] == "imma_16832"}
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -102,6 +119,14 @@ PRINTED = [
     ("T4", Dtype.FP16, "tn", "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn"),
     ("A100-SXM4-80GB", Dtype.FP32, "tn", "ampere_sgemm_128x64_tn"),
     ("A100-SXM4-80GB", Dtype.FP16, "tn", "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"),
+    ("V100-SXM2-16GB", Dtype.FP16, "nn", "volta_h884gemm_256x128_ldg8_nn"),
+    ("V100-SXM2-16GB", Dtype.FP64, "nt", "volta_dgemm_128x64_nt"),
+    ("A100-SXM4-80GB", Dtype.FP16, "tn", "ampere_h16816gemm_256x128_ldg8_stages_32x3_tn"),
+    ("A100-SXM4-80GB", Dtype.TF32, "nn", "cutlass_80_tensorop_s1688gemm_128x256_16x3_nn_align4"),
+    ("A100-SXM4-80GB", Dtype.FP64, "nn", "cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"),
+    ("A100-SXM4-80GB", Dtype.INT8, "tn", "cutlass_80_tensorop_i16832gemm_s8_128x256_64x3_tn_align16"),
+    ("A100-SXM4-80GB", Dtype.FP16, "tn", "cutlass_80_tensorop_f16_s16832spgemm_f16_128x128_64x3_tn_align8"),
+    ("RTX-3090", Dtype.BF16, "tn", "cutlass_80_tensorop_bf16_s16832spgemm_bf16_128x128_64x3_tn_align8"),
     ("RTX-3090", Dtype.BF16, "nn", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_nn"),
 ]
 
@@ -117,9 +142,9 @@ def test_shared_memory_holds_all_stages_of_both_operand_tiles() -> None:
     _, kernels = kernels_of("A100-SXM4-80GB")
     printed = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"
     kernel = next(kernel for kernel in kernels if kernel.printed_name("tn", Dtype.FP16) == printed)
-    assert kernel.shared_bytes(16) == 81920  # 5 x (128 + 128) x 32 x 2 B
+    assert kernel.shared_bytes(16, 16) == 81920  # 5 x (128 + 128) x 32 x 2 B
     vector = next(kernel for kernel in kernels if kernel.family.staging == "direct")
-    assert vector.shared_bytes(16) == 0  # operands go straight to registers
+    assert vector.shared_bytes(16, 16) == 0  # operands go straight to registers
 
 
 FAMILY = """\
@@ -204,3 +229,23 @@ def test_a_catalogue_beside_the_callers_specs_wins(tmp_path: Path) -> None:
     arch = load_arch("t4", (tmp_path,)).arch
     assert arch.kernel_catalogues == (str(own), *shipped.kernel_catalogues[1:])
     assert load_kernels(arch.kernel_catalogues[:1]) != load_kernels(shipped.kernel_catalogues[:1])
+
+
+def test_families_share_tiles_by_the_bytes_of_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = FAMILY.replace("  - name", "  - &first\n    name").replace("64, 64, 8]", "64, 64, 32B]")
+    text = text.replace("stages: 2, registers: 64}", "stages: [2, 3], registers: 64}", 1)
+    text += '  - {<<: *first, name: "other_{tile_k}x{stages}", instruction: hfma2, inputs: [fp16]}\n'
+    written(tmp_path, monkeypatch, "shared_tiles", text)
+    kernels = load_kernels(("shared_tiles",))
+    found = [(one.family.instruction, one.tile_m, one.tile_k, one.stages) for one in kernels]
+    # 32 bytes: 8 of FP32, 16 of FP16
+    first = [("ffma", 64, 8, 2), ("ffma", 64, 8, 3), ("ffma", 32, 8, 2)]
+    assert found == [*first, ("hfma2", 64, 16, 2), ("hfma2", 64, 16, 3), ("hfma2", 32, 8, 2)]
+
+
+def test_accumulators_of_another_width_take_as_many_registers_more_or_less() -> None:
+    _, kernels = kernels_of("A100-SXM4-80GB")
+    printed = "ampere_h16816gemm_128x128_ldg8_stages_32x5_tn"
+    kernel = next(kernel for kernel in kernels if kernel.printed_name("tn", Dtype.FP16) == printed)
+    # 128 x 128 results on 128 threads: 128 each
+    assert [kernel.registers_with(bits) for bits in (16, 32)] == [230 - 64, 230]

@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 import simpy
-from conftest import RunGpusim
+from conftest import RunGpusim, suited
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -54,13 +54,42 @@ def gemms(sizes: st.SearchStrategy[int], batches: tuple[int, ...] = (1, 1, 3)) -
     )  # fmt: skip
 
 
-def drawn(detail: str) -> st.SearchStrategy[Gemm]:
-    return gemms(SMALL if detail == "full" else LARGE)
+@cache
+def paths(name: str) -> list[tuple[Dtype, str, str, tuple[str, ...], int]]:
+    """Types, accumulators and sparsities that a board multiplies, with the layouts and multiples for them."""
+    arch = board(name).arch
+    found = [
+        (dtype, instruction.accumulate, instruction.sparsity, family.layouts, max(family.multiple_of))
+        for family in dict.fromkeys(kernel.family for kernel in load_kernels(arch.kernel_catalogues))
+        for dtype in family.inputs
+        for instruction in (arch.instructions[family.instruction],)
+        if family.max_n is None
+    ]
+    return list(dict.fromkeys(found))
+
+
+@st.composite
+def products(draw: st.DrawFn, name: str, sizes: st.SearchStrategy[int], batches: tuple[int, ...] = (1, 1, 3)) -> Gemm:
+    """A product of any type that a board multiplies."""
+    dtype, accumulate, sparsity, layouts, unit = draw(st.sampled_from(paths(name)))
+    m, n, k = (-(-draw(sizes) // unit) * unit for _ in range(3))
+    layout, batch = draw(st.sampled_from(layouts)), draw(st.sampled_from(batches))
+    return Gemm(m, n, k, dtype, batch, layout, sparsity, accumulate, draw(st.sampled_from(["row", "column"])))
+
+
+def drawn(name: str, detail: str) -> st.SearchStrategy[Gemm]:
+    return products(name, SMALL if detail == "full" else LARGE)
+
+
+def test_the_laws_are_tried_on_every_data_path() -> None:
+    tried = {(dtype, sparsity) for name in BOARDS for dtype, _, sparsity, _, _ in paths(name)}
+    dense = [Dtype.FP64, Dtype.FP32, Dtype.TF32, Dtype.FP16, Dtype.BF16, Dtype.INT8, Dtype.INT4]
+    sparse = [Dtype.TF32, Dtype.FP16, Dtype.BF16, Dtype.INT8, Dtype.INT4]
+    assert tried == {(one, "dense") for one in dense} | {(one, "2:4") for one in sparse}
 
 
 def chosen_plan(arch: GpuArch, gemm: Gemm, *, warm: bool = False) -> Plan:
-    kernels = tuple(one for one in load_kernels(arch.kernel_catalogues) if gemm.dtype in one.family.inputs)
-    return candidates(arch, gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
+    return candidates(arch, gemm, suited(arch, gemm), warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
 
 
 # Never below the bound
@@ -72,7 +101,7 @@ def chosen_plan(arch: GpuArch, gemm: Gemm, *, warm: bool = False) -> Plan:
 @given(data=st.data(), name=NAMES, l2=L2)
 def test_no_simulated_time_is_below_the_bound(data: st.DataObject, name: str, l2: str, detail: str, load: str) -> None:
     spec = board(name)
-    gemm = data.draw(drawn(detail))
+    gemm = data.draw(drawn(name, detail))
     result = predict(spec.arch, gemm, Options(detail=detail, l2=l2, load=load))
     assert result.kernel_time_us >= result.bound_us
     assert result.time_us >= result.kernel_time_us
@@ -88,7 +117,7 @@ def test_no_simulated_time_is_below_the_bound(data: st.DataObject, name: str, l2
 @given(data=st.data(), name=NAMES, l2=L2)
 def test_causes_add_up_to_the_warp_cycles(data: st.DataObject, name: str, l2: str, detail: str) -> None:
     spec = board(name)
-    result = predict(spec.arch, data.draw(drawn(detail)), Options(detail=detail, l2=l2, load="burst"))
+    result = predict(spec.arch, data.draw(drawn(name, detail)), Options(detail=detail, l2=l2, load="burst"))
     assert set(result.stall_cycles) == {cause.value for cause in Cause}
     assert all(isinstance(cycles, int) and cycles >= 0 for cycles in result.stall_cycles.values())
     assert sum(result.stall_cycles.values()) == result.warp_cycles
@@ -131,9 +160,10 @@ def lives(arch: GpuArch, launch: Launch, *, warm: bool) -> tuple[Sm, list[Life]]
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)
-@given(name=NAMES, gemm=gemms(st.integers(min_value=1, max_value=200)), warm=st.booleans())
-def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(name: str, gemm: Gemm, warm: bool) -> None:
+@given(data=st.data(), name=NAMES, warm=st.booleans())
+def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.DataObject, name: str, warm: bool) -> None:
     spec = board(name)
+    gemm = data.draw(products(name, st.integers(min_value=1, max_value=200)))
     arch = with_overrides(spec, {"sm.count": 1}).arch
     for launch in chosen_plan(arch, gemm, warm=warm).launches:
         sm, watched = lives(arch, launch, warm=warm)
@@ -164,7 +194,7 @@ def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(name: str, ge
 @given(data=st.data(), name=NAMES, l2=L2)
 def test_the_same_input_gives_the_same_bytes(data: st.DataObject, name: str, l2: str, detail: str) -> None:
     spec = board(name)
-    gemm = data.draw(drawn(detail))
+    gemm = data.draw(drawn(name, detail))
     options = Options(detail=detail, l2=l2)
     first, second = (json.dumps(predict(spec.arch, gemm, options).as_dict()) for _ in range(2))
     assert first == second
@@ -185,10 +215,10 @@ def test_two_processes_give_the_same_bytes(gpusim: RunGpusim, monkeypatch: pytes
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)
-@given(name=NAMES, gemm=gemms(SMALL), warm=st.booleans())
-def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(name: str, gemm: Gemm, warm: bool) -> None:
-    spec = board(name)
-    arch = spec.arch
+@given(data=st.data(), name=NAMES, warm=st.booleans())
+def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(data: st.DataObject, name: str, warm: bool) -> None:
+    arch = board(name).arch
+    gemm = data.draw(products(name, SMALL))
     for launch in chosen_plan(arch, gemm, warm=warm).launches:
         asked = launch.ctas * launch.steps * launch.load_bytes_per_step
         for detail in ("full", "sampled"):
@@ -198,22 +228,26 @@ def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(name: str, gemm: G
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)
-@given(name=NAMES, gemm=gemms(SMALL))
-def test_a_cold_start_reads_every_operand_from_dram_once_at_least(name: str, gemm: Gemm) -> None:
-    spec = board(name)
-    arch = spec.arch
+@given(data=st.data(), name=NAMES)
+def test_a_cold_start_reads_every_operand_from_dram_once_at_least(data: st.DataObject, name: str) -> None:
+    arch = board(name).arch
+    gemm = data.draw(products(name, SMALL))
     launch = chosen_plan(arch, gemm).main
-    operands = gemm.batch * gemm.k * (gemm.m + gemm.n) * gemm.dtype.bits / 8
+    a_bits = float(gemm.dtype.bits)
+    if gemm.sparsity == "2:4":  # half of the elements, and what says which: 1 bit an element, of TF32 2, of INT4 1/2
+        a_bits = a_bits / 2 + {Dtype.TF32: 2, Dtype.INT4: 0.5}.get(gemm.dtype, 1)
+    operands = gemm.batch * gemm.k * (gemm.m * a_bits + gemm.n * gemm.dtype.bits) / 8
     outcome = simulate(arch, launch, arch.clock.max_mhz, "full")
     assert outcome.dram_read_bytes >= operands * (1 - 1e-9)
     assert predict(arch, gemm, Options(load="burst")).dram_read_bytes >= int(operands)
 
 
 @settings(derandomize=True, max_examples=20, deadline=None)
-@given(name=NAMES, gemm=gemms(st.integers(min_value=1, max_value=250)))
-def test_what_fits_a_warm_l2_is_not_read_from_dram(name: str, gemm: Gemm) -> None:
+@given(data=st.data(), name=NAMES)
+def test_what_fits_a_warm_l2_is_not_read_from_dram(data: st.DataObject, name: str) -> None:
     spec = board(name)
-    # 3 x 250 x 250 x 3 x 4 B = 2.3 MB; the smallest L2 here has 4 MiB
+    gemm = data.draw(products(name, st.integers(min_value=1, max_value=190)))
+    # 3 x 192 x 192 x 3 x 8 B = 2.7 MB; the smallest L2 here has 4 MiB
     for detail in ("sampled", "full"):
         result = predict(spec.arch, gemm, Options(detail=detail, l2="warm", load="burst"))
         assert result.dram_read_bytes == 0
@@ -354,7 +388,7 @@ def test_a_board_that_is_faster_in_everything_takes_the_same_cycles(
             "launch.graph_gap_us": arch.launch.graph_gap_us / by,
         },
     ).arch
-    gemm = data.draw(drawn(detail))
+    gemm = data.draw(drawn(name, detail))
     options = Options(detail=detail, l2=l2, load="burst")
     here, there = predict(arch, gemm, options), predict(other, gemm, options)
     assert here.cycles == there.cycles

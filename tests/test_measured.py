@@ -93,7 +93,7 @@ def test_a_last_line_without_its_line_break_is_read_when_it_is_complete(tmp_path
         ("dtype", "bf61", "2: dtype: unknown 'bf61'; nearest: bf16"),
         ("op", "linaer", "2: op: unknown 'linaer'; nearest: linear"),
         ("method", "grph", "2: method: unknown 'grph'; nearest: graph"),
-        ("method", "", "2: method: empty; expected one of graph, stream, profiler, event, host"),
+        ("method", "", "2: method: empty; expected one of graph, stream, profiler, layer, event, host"),
         ("l2", "lukewarm", "2: l2: unknown 'lukewarm'; nearest: warm"),
         ("sparsity", "2:5", "2: sparsity: unknown '2:5'; nearest: 2:4"),
         ("layout", "tx", "2: layout: unknown 'tx'; nearest: tt, tn"),
@@ -211,3 +211,16 @@ def test_every_measured_table_is_read(measured_folder: Path) -> None:
     for path in sorted(measured_folder.glob("*/*.csv")):
         rows = read_measured(path)
         assert len(rows) == len(path.read_text(encoding="utf-8").splitlines()) - 1, path
+
+
+def test_a_table_may_hold_training_steps_which_are_no_single_product(tmp_path: Path) -> None:
+    (row,) = read_measured(write(tmp_path, HEADER, with_value("op", "linear_fwd_bwd")))
+    assert row.gemm() is None
+
+
+def test_a_layers_profiler_reads_its_events_too_and_is_over_before_the_power_limit_acts(
+    tmp_path: Path, a100: GpuArch
+) -> None:
+    (row,) = read_measured(write(tmp_path, HEADER, with_value("method", "layer")))
+    assert row.load == "burst"
+    assert observed_time_us(10.0, "layer", a100) == 17.5

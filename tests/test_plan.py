@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from conftest import suited
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -193,8 +194,7 @@ LAYOUTS = st.sampled_from(["nn", "nt", "tn", "tt"])
 def drawn_plan(data: st.DataObject, name: str, gemm: Gemm) -> Plan | None:
     """A plan of a workload on some kernel and split; None if that kernel does not fit."""
     arch = load_arch(name).arch
-    fitting = [one for one in load_kernels(arch.kernel_catalogues) if gemm.dtype in one.family.inputs]
-    chosen = data.draw(st.sampled_from(fitting))
+    chosen = data.draw(st.sampled_from(suited(arch, gemm)))
     modes: list[tuple[int, str]] = [(1, "in_kernel")]
     modes += [(split, mode) for split in (2, 3, 5, 8) for mode in chosen.family.split_k]
     split_k, mode = data.draw(st.sampled_from(modes))

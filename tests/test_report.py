@@ -119,6 +119,32 @@ def test_reference_lines_stand_only_in_the_panels_of_their_types() -> None:
     assert [handle.get_label() for handle in handles][-1] == "Tensor = 2.50"
 
 
+def test_a_speedup_over_one_type_has_a_curve_for_every_path() -> None:
+    plot = PlotEntry.model_validate({"kind": "speedup", "baseline": "old", "baseline_dtype": "fp32"})
+    fp32 = [{**one, "dtype": "fp32"} for one in ROWS if one["gpu"] == "old"]
+    figure, handles = report._speedup(plot, [*fp32, *ROWS], [])
+    (axes,) = figure.axes
+    # old fp16 as fast as old fp32, new fp16 twice
+    curves = {tuple(line.get_ydata()) for line in axes.get_lines()}  # type: ignore[arg-type]
+    assert curves == {(1.0, 1.0, 1.0), (2.0, 2.0, 2.0)}
+    assert axes.get_ylabel() == "speedup over old fp32"
+    assert [handle.get_label() for handle in handles] == ["old fp16, simulated", "new fp16, simulated"]
+
+
+def test_a_heat_map_has_the_dense_time_over_the_sparse_one_in_each_cell() -> None:
+    rows = [
+        row("new", 512, time_us, n=n, sparsity=sparsity)
+        for n, dense_us, sparse_us in ((16, 10.0, 8.0), (64, 12.0, 8.0))
+        for sparsity, time_us in (("dense", dense_us), ("2:4", sparse_us))
+    ]
+    rows.append(row("new", 512, 5.0, n=256, sparsity="2:4"))  # its dense twin did not run
+    figure, _ = report._sparse_speedup(rows)
+    panel = figure.axes[0]
+    assert [text.get_text() for text in panel.texts] == ["1.25", "1.50"]
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("n, columns of the dense B", "m = k of the 2:4 A")
+    assert figure.axes[-1].get_ylabel() == "dense time / 2:4 time"
+
+
 def test_the_ledgers_bars_fill_the_whole() -> None:
     rows = [row("old", 512, 1.0, stall_cycles={"math": 30, "barrier": 70}, warp_cycles=100)]
     figure, handles = report._stalls(rows)

@@ -138,6 +138,17 @@ def test_lines_of_any_yaml_file_are_known(tmp_path: Path) -> None:
 # What is refused --------------------------------------------------------------------------------
 
 
+def test_a_merge_key_takes_over_what_the_mapping_does_not_set_itself(tmp_path: Path) -> None:
+    path = tmp_path / "merged.yaml"
+    path.write_text("- &first\n  a: 1\n  b: 2\n- b: 3\n  <<: *first\n", encoding="utf-8")
+    file = load_yaml_with_lines(path)
+    assert file.data == [{"a": 1, "b": 2}, {"a": 1, "b": 3}]
+    assert file.lines["1.b"] == 4
+    path.write_text("- &first [1]\n- <<: *first\n", encoding="utf-8")
+    with pytest.raises(SpecError, match=r"merged\.yaml:1: 1: '<<' takes a mapping"):
+        load_yaml_with_lines(path)
+
+
 def test_malformed_yaml_names_its_line(board: Writer) -> None:
     assert_fails(board("sm: [1, 2\nl2: 3\n"), 5, r"not YAML: .*; mend it")
 

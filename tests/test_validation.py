@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from gpusim.measured import observed_time_us
 from gpusim.predict import Options, predict
 from gpusim.specfile import load_arch
 from gpusim.validation.kernel_choice import tile_of
-from gpusim.validation.summary import validate
+from gpusim.validation.prediction import Scored
+from gpusim.validation.summary import Report, validate
 from gpusim.workload import Dtype, Gemm
 
 SHAPES = ((64, 512, 512), (512, 512, 512), (1024, 1024, 256), (2048, 1024, 1024))
@@ -308,3 +311,90 @@ def test_half_of_the_measured_runs_are_predicted_within_12_percent(
     measured_tables: dict[tuple[str, str], dict[str, Any]], key: tuple[str, str]
 ) -> None:
     assert measured_tables[key]["median_ape"] <= 12.0
+
+
+# Single published figures, some of boards without a spec or of training steps
+
+
+@pytest.fixture(scope="module")
+def published(measured_folder: Path) -> Report:
+    return validate([measured_folder / "published.csv"])
+
+
+def published_rows(report: Report) -> list[Scored]:
+    return [item for table in report.tables for item in table.scored]
+
+
+def mape(items: Sequence[Scored]) -> float:
+    assert items
+    return 100 * sum(abs(item.error_fraction) for item in items) / len(items)
+
+
+def test_a_table_of_published_figures_is_read_and_what_is_left_out_has_its_reason(published: Report) -> None:
+    overall = published.as_dict()["overall"]
+    assert overall["predicted"] + overall["skipped"] == overall["rows"]
+    assert not published.complete
+    assert all(re.search("unknown GPU|is not predicted", reason) for reason in overall["skip_reasons"])
+
+
+def tf32(report: Report) -> list[Scored]:
+    return [item for item in published_rows(report) if item.row.dtype is Dtype.TF32]
+
+
+def test_published_tf32_runs_are_predicted_within_25_percent_where_the_stopwatch_adds_little(published: Report) -> None:
+    # the tables' own notes: events take in 30 to 65 us of host dispatch, little of runs above 300 us
+    long = [item for item in tf32(published) if item.row.time_us > 300]
+    assert {item.row.gpu for item in long} == {"a100-pcie-40gb", "a100-sxm4-80gb", "a40", "rtx-3080"}
+    assert mape(long) <= 25.0
+
+
+@pytest.mark.xfail(strict=True, reason="the short ones were timed by queued events, without the dispatch that is added")
+def test_all_published_tf32_runs_are_predicted_within_25_percent(published: Report) -> None:
+    assert mape(tf32(published)) <= 25.0
+
+
+def pairs(report: Report) -> list[tuple[Scored, Scored]]:
+    """2:4 runs, each with the dense run of its shape."""
+    dense = {
+        (item.row.gpu, item.row.dtype, item.row.m, item.row.n, item.row.k): item
+        for item in published_rows(report)
+        if item.row.sparsity == "dense"
+    }
+    sparse = [item for item in published_rows(report) if item.row.sparsity == "2:4"]
+    keys = [(item.row.gpu, item.row.dtype, item.row.m, item.row.n, item.row.k) for item in sparse]
+    return [(item, dense[key]) for item, key in zip(sparse, keys, strict=True) if key in dense]
+
+
+def ratio_error(sparse: Scored, dense: Scored) -> float:
+    measured = dense.row.time_us / sparse.row.time_us
+    return dense.predicted_us / sparse.predicted_us / measured - 1
+
+
+def test_published_2_4_runs_are_predicted_within_25_percent(published: Report) -> None:
+    # one is marked as an outlier of an old compiler
+    found = [item for item, _ in pairs(published) if "outlier" not in item.row.extra["note"]]
+    assert len(found) == 14
+    assert mape(found) <= 25.0
+
+
+def test_2_4_over_dense_is_predicted_within_15_percent_on_ga10x(published: Report) -> None:
+    found = [pair for pair in pairs(published) if pair[0].row.gpu == "rtx-3060"]
+    assert len(found) == 12
+    assert max(abs(ratio_error(*pair)) for pair in found) <= 0.15
+
+
+@pytest.mark.xfail(strict=True, reason="1.11 of cuSPARSELt at 4096, 1.60 of CUTLASS at 16384: 1.7 and 1.9 come out")
+def test_2_4_over_dense_is_predicted_within_15_percent_on_the_a100(published: Report) -> None:
+    found = [pair for pair in pairs(published) if pair[0].row.gpu == "a100-sxm4-80gb"]
+    assert max(abs(ratio_error(*pair)) for pair in found if "outlier" not in pair[0].row.extra["note"]) <= 0.15
+
+
+def test_int8_runs_are_predicted_within_25_percent_and_half_within_15(measured_folder: Path, tmp_path: Path) -> None:
+    # timed by TensorRT's layer profiler (AIConfigurator's collector/trtllm/collect_gemm_trt.py)
+    text = (measured_folder / "calibrate" / "aiconfigurator_a100_int8.csv").read_text(encoding="utf-8")
+    path = tmp_path / "int8.csv"
+    path.write_text(text.replace(",graph,", ",layer,"), encoding="utf-8")
+    table = one_table(path)
+    assert table["skipped"] == 0
+    assert table["mape"] <= 25.0
+    assert table["median_ape"] <= 15.0
