@@ -57,8 +57,14 @@ class SharedMemory(_Part):
     allocation_unit_bytes: PositiveInt
     banks: PositiveInt
     bandwidth_bytes_per_cycle: PositiveFloat
+    sustained_fraction: float = Field(gt=0, le=1, description="of that bandwidth, under a kernel's mix of accesses")
     latency_cycles: PositiveInt
     turned_fill_ways: float = Field(ge=1, description="bank conflict of writing an operand turned by 90 degrees")
+
+    @property
+    def sustained_bytes_per_cycle(self) -> float:
+        """Bandwidth under a kernel's mix of accesses [B/cycle]."""
+        return self.bandwidth_bytes_per_cycle * self.sustained_fraction
 
     @property
     def capacity_bytes(self) -> int:
@@ -99,6 +105,7 @@ class Dram(_Part):
     capacity_gb: PositiveFloat
     peak_bandwidth_gb_per_s: PositiveFloat
     efficiency_fraction: float = Field(gt=0, le=1, description="streaming reads, of peak")
+    tiled_fraction: float = Field(gt=0, le=1, description="reads of operand tiles, of streaming reads")
     latency_ns: PositiveFloat = Field(description="seen by a warp, L2 miss, TLB hit")
     tlb_miss_ns: float = Field(ge=0, description="added while an SM first translates pages it has not used")
 
@@ -133,6 +140,20 @@ class Launch(_Part):
     kernel_latency_us: float = Field(ge=0, description="kernel duration of an empty kernel: start, drain, flush")
     graph_gap_us: float = Field(ge=0, description="between dependent kernels replayed from a CUDA graph")
     stream_interval_us: float = Field(ge=0, description="shortest interval between launches into a stream")
+    library_interval_us: float = Field(ge=0, description="the same between calls of a library that picks a kernel")
+    method_overhead_us: dict[str, float] = Field(description="what a way of timing adds on the host, by method")
+
+
+class KernelChoice(_Part):
+    """How a library's choice departs from the shortest estimated time.
+
+    All are in logarithms of time: 0.1 makes up for an estimate that is 10 % longer.
+    """
+
+    results_exponent: float = Field(description="credit per logarithm of a CTA's results: libraries like large tiles")
+    split_exponent: float = Field(description="charge per logarithm of the CTAs that share a tile's k")
+    plain: dict[str, float] = Field(description="credit of a kernel, by its label, in single products")
+    batched: dict[str, float] = Field(description="the same in batches, which libraries choose for apart")
 
 
 class Power(_Part):
@@ -173,6 +194,7 @@ class GpuArch(_Part):
     dram: Dram
     instructions: dict[str, Instruction]
     launch: Launch
+    kernel_choice: KernelChoice
     power: Power
     stated_peaks: dict[str, PositiveFloat] = Field(
         description="vendor figures: TFLOP/s (TOP/s) by instruction key, at boost; checked within 1 %"
@@ -182,6 +204,10 @@ class GpuArch(_Part):
         """Peak rate of an instruction [TFLOP/s or TOP/s], 2 operations per multiply-add."""
         fma_per_cycle = self.sm.count * self.sm.sub_partitions * instruction.fma / instruction.issue_interval_cycles
         return 2 * fma_per_cycle * (clock_mhz or self.clock.boost_mhz) * MEGA / TERA
+
+    def dram_tiled_bytes_per_cycle(self, clock_mhz: float) -> float:
+        """DRAM bandwidth that kernels get who read their operands in tiles [B/SM cycle] at an SM clock."""
+        return self.dram_bytes_per_cycle(clock_mhz) * self.dram.tiled_fraction
 
     def dram_bytes_per_cycle(self, clock_mhz: float) -> float:
         """Achievable DRAM bandwidth [B/SM cycle] at an SM clock."""

@@ -6,6 +6,7 @@ times the winner.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gpusim.arch import GpuArch, Unit
@@ -15,12 +16,6 @@ from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 from gpusim.workload import Gemm
 
-TIE_FRACTION = 0.25
-"""Estimates this close to the best are taken as equal; libraries then prefer the larger tile. Set by eye, with
-timings of the calibration tables in view and the errors on the validation tables printed between variants; to be
-replaced by a fit to the former alone."""
-IDLE_TIE_FRACTION = 0.1
-"""The same for a grid that leaves SMs without a CTA."""
 MAX_SPLIT_K = 64
 MIN_STEPS_PER_SPLIT = 2
 
@@ -71,47 +66,35 @@ def candidates(
             except DoesNotFitError:
                 break
             found.append(Candidate(planned, estimate_us(arch, planned, clock_mhz)))
-    found.sort(key=lambda candidate: candidate.estimate_us)
-    if found:
-        best_us = found[0].estimate_us
-        tied = [one for one in found if one.estimate_us <= (1 + _tie_fraction(arch, one)) * best_us]
-        tied.sort(key=lambda one: _preference(one, gemm))
-        found = tied + [one for one in found if one not in tied]
+    found.sort(key=lambda candidate: score(arch, gemm, candidate))
     return found
 
 
-def _tie_fraction(arch: GpuArch, candidate: Candidate) -> float:
-    """How far above the best estimate a candidate still counts as equal."""
-    gives_all_work = candidate.plan.main.ctas >= arch.sm.count
-    return TIE_FRACTION if gives_all_work else IDLE_TIE_FRACTION
-
-
-def _preference(candidate: Candidate, gemm: Gemm) -> tuple[float, ...]:
-    """Among equals: made for vectors, no split, most results a CTA, least padding, better estimate."""
-    planned, shape = candidate.plan, library_shape(gemm)
-    kernel = planned.kernel
+def score(arch: GpuArch, gemm: Gemm, candidate: Candidate) -> float:
+    """What a library goes by: the logarithm of the estimated time, less its liking for the kernel."""
+    choice = arch.kernel_choice
+    kernel, shape = candidate.plan.kernel, library_shape(gemm)
     results = min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n)
+    credit = choice.plain if gemm.batch == 1 else choice.batched
     return (
-        kernel.family.max_n is None,
-        planned.split_k,
-        -results,
-        kernel.tile_m * kernel.tile_n,
-        candidate.estimate_us,
+        math.log(candidate.estimate_us)
+        - choice.results_exponent * math.log(results)
+        + choice.split_exponent * math.log(candidate.plan.split_k)
+        - credit.get(kernel.label, 0.0)
     )
 
 
 def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
     """Split factors worth a look.
 
-    Libraries split products whose k dominates ("small m and n, large k" in CUTLASS's documentation of
-    split-K), and only as far as it takes to fill the GPU a few times.
+    Libraries split a single product's k, and only as far as it takes to fill the GPU a few times.
     """
     shape = library_shape(gemm)
     tiles = ceil_div(shape.m, kernel.tile_m) * ceil_div(shape.n, kernel.tile_n) * shape.batch
     steps = ceil_div(shape.k, kernel.tile_k)
     most = min(MAX_SPLIT_K, steps // MIN_STEPS_PER_SPLIT, 4 * arch.sm.count // tiles)
     splits: list[tuple[int, str]] = [(1, "in_kernel")]
-    if kernel.family.split_k and shape.batch == 1 and shape.k > max(shape.m, shape.n):
+    if kernel.family.split_k and shape.batch == 1:
         factors = [factor for factor in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64) if factor <= most]
         splits += [(factor, mode) for factor in factors for mode in kernel.family.split_k]
     return splits
@@ -143,7 +126,7 @@ def _launch_cycles(arch: GpuArch, launch: Launch, clock_mhz: float) -> float:
 def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, active: int) -> float:
     """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU."""
     l2_rate = min(arch.load_store.l2_port_bytes_per_cycle, arch.l2.bandwidth_bytes_per_cycle * ctas / active)
-    dram_rate = arch.dram_bytes_per_cycle(clock_mhz) * ctas / active
+    dram_rate = arch.dram_tiled_bytes_per_cycle(clock_mhz) * ctas / active
     moved = launch.traffic
     missed = moved.miss_fraction * (1 + moved.dirty_fraction)
     latency = cycles_of_ns(arch.dram.latency_ns, clock_mhz) if missed else arch.l2.latency_cycles
@@ -153,7 +136,7 @@ def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, ac
     instruction = launch.instruction
     interval = instruction.issue_interval_cycles / instruction.sustained_fraction
     load = launch.load_bytes_per_step * ctas
-    shared_rate = arch.shared_memory.bandwidth_bytes_per_cycle
+    shared_rate = arch.shared_memory.sustained_bytes_per_cycle
     shared = (launch.operand_bytes_per_step * launch.warps + launch.shared_write_bytes_per_step) * ctas
     transfer = max(load / l2_rate, load * missed / dram_rate)
     # One CTA's step on its way: at the port's rate, not at the SM's share of what all SMs contend for.

@@ -138,6 +138,11 @@ class Kernel:
     suffix: str
 
     @property
+    def label(self) -> str:
+        """What a spec calls this kernel, whatever its layout and data type."""
+        return f"{self.family.instruction}_{self.tile_m}x{self.tile_n}x{self.tile_k}{self.suffix}"
+
+    @property
     def warps(self) -> int:
         return self.warps_m * self.warps_n * self.warps_k
 

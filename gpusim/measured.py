@@ -45,28 +45,6 @@ OPTIONAL = (
     "source",
 )
 
-METHOD_OVERHEAD_US: Mapping[str, float] = {
-    # TensorRT's layer profiler: events on either side of one layer, in steps of 1.024 us. Fitted: the median by which
-    # its INT8 readings below 20 us exceed the simulated kernels, over the 42 such rows of the calibration table.
-    "layer": 7.5,
-    # Middle of the 30-65 us of host dispatch that CUDA events around one framework call take in.
-    "event": 47.5,
-    # Middle of the 20-30 us that a wall clock with a synchronise takes in.
-    "host": 25.0,
-}
-"""What a method adds [us], most of it on the host side; it belongs to the stopwatch, not to the GPU.
-
-The GPU's own share (graph gap, launch rate) is part of its spec. Where a run's overhead is known
-better, time it with a profiler or a graph instead.
-"""
-
-STREAM_LIBRARY_INTERVAL_US = 8.0
-"""Shortest interval between asynchronous calls of a library into a stream [us].
-
-Such runs show 2.5 to 8 us, from a bare launch (which a spec has) to a call that also chooses its kernel. The upper
-end was taken with short runs of the calibration tables in view.
-"""
-
 
 class MeasuredError(ValueError):
     """A measured CSV breaks the schema; the text is one line ``file:line: column: problem; remedy``."""
@@ -132,20 +110,20 @@ def observed_time_us(kernel_time_us: float, method: str, arch: GpuArch) -> float
     """What ``method`` would have read for kernels that take ``kernel_time_us`` on ``arch`` [us].
 
     A graph replay adds the gap between kernels; asynchronous launches into a stream go no faster than
-    the launch rate; events and wall clocks add host time (``METHOD_OVERHEAD_US``).
+    the launch rate; events and wall clocks add host time (``launch.method_overhead_us`` of the spec).
     """
     back_to_back_us = kernel_time_us + arch.launch.graph_gap_us
     match method:
         case "profiler":
             return kernel_time_us
         case "layer":
-            return kernel_time_us + METHOD_OVERHEAD_US[method]
+            return kernel_time_us + arch.launch.method_overhead_us[method]
         case "graph":
             return back_to_back_us
         case "stream":
-            return max(back_to_back_us, arch.launch.stream_interval_us, STREAM_LIBRARY_INTERVAL_US)
+            return max(back_to_back_us, arch.launch.stream_interval_us, arch.launch.library_interval_us)
         case "event" | "host":
-            return back_to_back_us + METHOD_OVERHEAD_US[method]
+            return back_to_back_us + arch.launch.method_overhead_us[method]
     raise MeasuredError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
 
 

@@ -57,28 +57,45 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
     if not ranked:
         raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
     chosen = ranked[0].plan
+    timed = time_plan(arch, gemm, chosen, options)
+    if recorder is not None:
+        for launch in chosen.launches:
+            _ = simulate(arch, launch, timed.sustained.clock_mhz, options.detail, warm=warm, recorder=recorder)
+    return _result(arch, gemm, options, ranked, timed)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A plan's run at the clock that the load leaves it."""
+
+    sustained: Sustained
+    kernel_time_us: float
+    outcomes: list[Outcome]
+    """Of each launch; none where only a bound was asked for."""
+
+
+def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options) -> Timed:
+    """Run a plan at its sustained clock, or at the highest one where the load is a burst."""
+    warm = options.l2 == "warm"
     runs: dict[float, list[Outcome]] = {}
 
     def time_at(clock_mhz: float) -> float:
         if options.detail == "bound":
-            return max(_bounds(arch, gemm, chosen, clock_mhz, warm).values())
+            return max(_bounds(arch, gemm, planned, clock_mhz, warm).values())
         if clock_mhz not in runs:
             runs[clock_mhz] = [
-                simulate(arch, launch, clock_mhz, options.detail, warm=warm) for launch in chosen.launches
+                simulate(arch, launch, clock_mhz, options.detail, warm=warm) for launch in planned.launches
             ]
         return _kernel_time_us(arch, runs[clock_mhz], clock_mhz)
 
-    used = energy(arch, gemm, chosen)
+    used = energy(arch, gemm, planned)
     if options.load == "burst" or options.detail == "bound":
         # A lower bound knows no power limit.
         clock_mhz = arch.clock.max_mhz
         sustained = Sustained(clock_mhz, power_w(arch, used, time_at(clock_mhz), clock_mhz))
     else:
         sustained = sustained_clock(arch, used, time_at)
-    if recorder is not None:
-        for launch in chosen.launches:
-            _ = simulate(arch, launch, sustained.clock_mhz, options.detail, warm=warm, recorder=recorder)
-    return _result(arch, gemm, options, ranked, sustained, time_at(sustained.clock_mhz), runs)
+    return Timed(sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
 
 
 def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) -> float:
@@ -166,14 +183,11 @@ def _result(
     gemm: Gemm,
     options: Options,
     ranked: list[Candidate],
-    sustained: Sustained,
-    kernel_time_us: float,
-    runs: dict[float, list[Outcome]],
+    timed: Timed,
 ) -> Result:
     chosen = ranked[0].plan
     main = chosen.main
-    clock = sustained.clock_mhz
-    outcomes = runs.get(clock, [])
+    clock, kernel_time_us, outcomes = timed.sustained.clock_mhz, timed.kernel_time_us, timed.outcomes
     bounds = _bounds(arch, gemm, chosen, arch.clock.max_mhz, options.l2 == "warm")
     stalls = {cause.value: 0 for cause in Cause}
     for outcome in outcomes:
@@ -185,7 +199,7 @@ def _result(
     if not outcomes:
         dram_read = sum(launch.traffic.dram_read_bytes for launch in chosen.launches)
     dram_write = sum(launch.traffic.dram_write_bytes for launch in chosen.launches)
-    power = sustained.power_w
+    power = timed.sustained.power_w
     tflops = gemm.flops / kernel_time_us / 1e6
     busy = {
         name: sum(outcome.busy_cycles[name] for outcome in outcomes) / cycles

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.arch import GpuArch, Unit
-from gpusim.choose import IDLE_TIE_FRACTION, MAX_SPLIT_K, TIE_FRACTION, Candidate, candidates, estimate_us
+from gpusim.choose import MAX_SPLIT_K, Candidate, candidates, estimate_us, score
 from gpusim.kernels import load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import plan
@@ -51,14 +51,33 @@ NAMES = st.sampled_from(["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090"])
 def test_candidates_are_ranked_best_first_but_for_ties(name: str, gemm: Gemm) -> None:
     arch = load_arch(name).arch
     found = ranked(arch, gemm)
+    scores = [score(arch, gemm, one) for one in found]
+    assert scores == sorted(scores)
+
+
+def without_credits(arch: GpuArch, **values: float | dict[str, float]) -> GpuArch:
+    """A board whose library goes by estimated time and nothing but what is given."""
+    plain: dict[str, float | dict[str, float]] = {"results_exponent": 0.0, "split_exponent": 0.0}
+    plain |= {"plain": {}, "batched": {}} | values
+    return arch.model_copy(update={"kernel_choice": arch.kernel_choice.model_copy(update=plain)})
+
+
+@settings(derandomize=True, deadline=None)
+@given(NAMES, GEMMS)
+def test_without_likings_the_shortest_estimate_comes_first(name: str, gemm: Gemm) -> None:
+    found = ranked(without_credits(load_arch(name).arch), gemm)
     estimates = [one.estimate_us for one in found]
-    full = [one.plan.main.ctas >= arch.sm.count for one in found]
-    limits = [min(estimates) * (1 + (TIE_FRACTION if all_work else IDLE_TIE_FRACTION)) for all_work in full]
-    tied = sum(estimate <= limit for estimate, limit in zip(estimates, limits, strict=True))
-    assert all(estimate <= limit for estimate, limit in zip(estimates[:tied], limits[:tied], strict=True))
-    assert estimates[tied:] == sorted(estimates[tied:])
-    splits = [one.plan.split_k for one in found[:tied] if one.plan.kernel.family.max_n is None]
-    assert splits == sorted(splits)  # among equals libraries split no further than they must
+    assert estimates == sorted(estimates)
+
+
+def test_credit_moves_a_kernel_up_and_a_liking_for_results_prefers_large_tiles() -> None:
+    arch, gemm = load_arch("a100-sxm4-80gb").arch, Gemm(2048, 2048, 1536, Dtype.BF16)
+    plain = without_credits(arch)
+    last = ranked(plain, gemm)[-1].plan.kernel.label
+    credited = without_credits(arch, plain={last: 10.0})
+    assert ranked(credited, gemm)[0].plan.kernel.label == last
+    largest = ranked(without_credits(arch, results_exponent=10.0), gemm)[0].plan.kernel
+    assert largest.tile_m * largest.tile_n == 256 * 128
 
 
 @settings(derandomize=True, deadline=None)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.arch import GpuArch
-from gpusim.measured import METHODS, STREAM_LIBRARY_INTERVAL_US, MeasuredError, observed_time_us, read_measured
+from gpusim.measured import METHODS, MeasuredError, observed_time_us, read_measured
 from gpusim.specfile import load_arch
 from gpusim.workload import Dtype
 
@@ -183,9 +183,10 @@ def test_each_method_reads_its_own_overhead(a100: GpuArch) -> None:
     assert observed_time_us(100.0, "profiler", a100) == 100.0
     assert observed_time_us(100.0, "graph", a100) == 100.0 + gap
     assert observed_time_us(100.0, "stream", a100) == 100.0 + gap
-    assert observed_time_us(100.0, "event", a100) == 100.0 + gap + 47.5
-    assert observed_time_us(100.0, "host", a100) == 100.0 + gap + 25.0
-    assert observed_time_us(1.0, "stream", a100) == STREAM_LIBRARY_INTERVAL_US > a100.launch.stream_interval_us
+    added = a100.launch.method_overhead_us
+    assert observed_time_us(100.0, "event", a100) == 100.0 + gap + added["event"]
+    assert observed_time_us(100.0, "host", a100) == 100.0 + gap + added["host"]
+    assert observed_time_us(1.0, "stream", a100) == a100.launch.library_interval_us > a100.launch.stream_interval_us
 
 
 @given(shorter=st.floats(min_value=0.1, max_value=1e6), longer=st.floats(min_value=0.0, max_value=1e6))

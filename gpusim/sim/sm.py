@@ -246,7 +246,7 @@ class Sm:
         self.launch = launch
         self.memory = memory
         self.next_cta = next_cta
-        self.shared = Link("shared memory", arch.shared_memory.bandwidth_bytes_per_cycle)
+        self.shared = Link("shared memory", arch.shared_memory.sustained_bytes_per_cycle)
         self.shared_latency = arch.shared_memory.latency_cycles
         self.parts = [SubPartition(arch, launch, f"sub-partition {index}") for index in range(arch.sm.sub_partitions)]
         self.resident: list[Cta] = []
