@@ -52,7 +52,7 @@ def sweep(cases: Sequence[Case], jobs: int = 1) -> Iterator[Outcome]:
         return
     others = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")  # a fork would copy the threads of a progress bar
-    with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=spawn, initializer=_ignore_interrupt) as pool:
+    with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=spawn, initializer=ignore_interrupt) as pool:
         try:
             chunks = [pool.submit(_run_chunk, cases[at : at + CHUNK]) for at in range(0, len(cases), CHUNK)]
             for chunk in chunks:
@@ -83,6 +83,6 @@ def available_cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _ignore_interrupt() -> None:
+def ignore_interrupt() -> None:
     """Leave Ctrl-C to the parent process, which stops the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

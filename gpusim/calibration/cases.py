@@ -1,0 +1,134 @@
+"""Measured rows as cases that are timed again and again under trial values, on several processes.
+
+Every timing is kept in a journal beside the output, so that a calibration that was killed takes up where it stopped:
+it asks for the same timings in the same order, and finds them there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gpusim.arch import GpuArch
+from gpusim.calibration.parameters import with_values
+from gpusim.journal import code_sha256
+from gpusim.kernels import Kernel
+from gpusim.measured import observed_time_us
+from gpusim.plan import plan
+from gpusim.predict import Options, time_plan
+from gpusim.sweep import ignore_interrupt
+from gpusim.workload import Gemm
+
+CHUNK = 16
+
+Values = tuple[tuple[str, float], ...]
+"""Trial values by key path."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A workload on one kernel of one board, and how it was timed."""
+
+    board: str
+    gemm: Gemm
+    options: Options
+    kernel: Kernel
+    split_k: int
+    mode: str
+    method: str
+
+
+_BOARDS: dict[str, GpuArch] = {}
+"""The boards of a worker process, given to it once when it starts."""
+
+
+def _start_worker(boards: Mapping[str, GpuArch]) -> None:
+    ignore_interrupt()
+    _BOARDS.update(boards)
+
+
+@lru_cache(maxsize=64)
+def _board_with(board: str, values: Values) -> GpuArch:
+    return with_values(_BOARDS[board], values)
+
+
+def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
+    """Logarithm of what each run would have read [us]."""
+    found = []
+    for values, run in tasks:
+        arch = _board_with(run.board, values)
+        planned = plan(arch, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
+        timed = time_plan(arch, run.gemm, planned, run.options)
+        found.append(math.log(observed_time_us(timed.kernel_time_us, run.method, arch)))
+    return found
+
+
+class Timer:
+    """Times runs under trial values on several processes, each timing once."""
+
+    def __init__(self, boards: Mapping[str, GpuArch], jobs: int, journal: Path, progress: Progress) -> None:
+        self._boards = dict(boards)
+        self._jobs = jobs
+        self._journal = journal
+        self._progress = progress
+        self._known: dict[str, list[float]] = {}
+        self._pool: ProcessPoolExecutor | None = None
+        self.resumed = 0
+        """Requests that a journal had the answer to."""
+        with suppress(OSError):
+            for line in journal.read_text(encoding="utf-8").splitlines():
+                with suppress(ValueError, KeyError, TypeError):  # a line that was cut off
+                    entry = json.loads(line)
+                    self._known[entry["key"]] = [float(value) for value in entry["log_times"]]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=kind is None, cancel_futures=True)
+
+    def log_times(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:
+        """Logarithm of what each run would have read [us], in order."""
+        digest = hashlib.sha256(f"{code_sha256()} {sorted(self._boards.items())!r}".encode())
+        for task in tasks:
+            digest.update(repr(task).encode())
+        key = digest.hexdigest()
+        if key in self._known:
+            self.resumed += 1
+            return self._known[key]
+        found = self._timed(tasks)
+        self._known[key] = found
+        with self._journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"key": key, "log_times": found}) + "\n")
+        return found
+
+    def _timed(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:
+        if self._pool is None:
+            spawn = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(
+                self._jobs, mp_context=spawn, initializer=_start_worker, initargs=(self._boards,)
+            )
+        chunks = [self._pool.submit(_log_times, tasks[at : at + CHUNK]) for at in range(0, len(tasks), CHUNK)]
+        found: list[float] = []
+        for chunk in chunks:
+            found += chunk.result()
+            self._progress(len(found), len(tasks))
+        return found
+
+    def forget(self) -> None:
+        """Remove the journal of a calibration that is complete."""
+        self._journal.unlink(missing_ok=True)
