@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from gpusim.arch import GpuArch, Unit
@@ -36,6 +37,9 @@ class Options:
     it acts (boards average power over 25 to 100 ms: Yang et al., arXiv:2312.02741), at maximum clock."""
     unit: Unit | None = None
     """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
+
+
+CORES: dict[Unit, str] = {"cuda": "CUDA cores", "tensor": "Tensor Cores"}
 
 
 class UnsupportedError(ValueError):
@@ -139,15 +143,8 @@ def _wanted(gemm: Gemm) -> str:
     return gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
 
 
-def _unsupported(arch: GpuArch, gemm: Gemm, unit: str | None) -> str:
+def _unsupported(arch: GpuArch, gemm: Gemm, unit: Unit | None) -> str:
     """What the GPU cannot do, since when GPUs can, and what this one has."""
-    paths: dict[str, set[str]] = {}
-    for kernel in load_kernels(arch.kernel_catalogues):
-        instruction = arch.instructions[kernel.family.instruction]
-        for dtype in kernel.family.inputs if kernel.family.max_n is None else ():
-            name = dtype.value + ("" if instruction.sparsity == "dense" else f" {instruction.sparsity}")
-            paths.setdefault(f"{name} ({instruction.accumulate} accumulation)", set()).add(instruction.unit)
-    has = ", ".join(f"{name} on {' and '.join(sorted(units))} cores" for name, units in sorted(paths.items()))
     since, architecture = TENSOR_CORES_SINCE.get(gemm.dtype, ("0.0", ""))
     if gemm.sparsity != "dense":
         since, architecture = max((since, architecture), SPARSITY_SINCE)
@@ -155,11 +152,39 @@ def _unsupported(arch: GpuArch, gemm: Gemm, unit: str | None) -> str:
         reason = f"Tensor Cores have it since compute capability {since} ({architecture})"
     else:
         reason = "the kernel catalogues of this GPU hold none"
-    on = f" on {unit} cores" if unit else ""
+    on = f" on {CORES[unit]}" if unit else ""
     return (
         f"{arch.name} (compute capability {arch.compute_capability}) has no {_wanted(gemm)} multiplication with "
-        f"{gemm.accumulate} accumulation{on}: {reason}; it has {has}"
+        f"{gemm.accumulate} accumulation{on}: {reason}; it has {_paths(arch)}"
     )
+
+
+def _paths(arch: GpuArch) -> str:
+    """What a GPU multiplies, unit by unit; accumulators are named where they are not the usual one."""
+    found: dict[Unit, dict[str, dict[str, None]]] = {"tensor": {}, "cuda": {}}
+    for kernel in load_kernels(arch.kernel_catalogues):
+        instruction = arch.instructions[kernel.family.instruction]
+        for dtype in kernel.family.inputs if kernel.family.max_n is None else ():
+            name = dtype.value + ("" if instruction.sparsity == "dense" else f" {instruction.sparsity}")
+            usual = instruction.accumulate == dtype.default_accumulate
+            found[instruction.unit].setdefault(name, {})["" if usual else instruction.accumulate] = None
+    lists = {
+        unit: ", ".join(_with_accumulators(name, those[name]) for name in sorted(those))
+        for unit, those in found.items()
+    }
+    return " and ".join(f"{names} on {CORES[unit]}" for unit, names in lists.items() if names)
+
+
+def _with_accumulators(name: str, accumulators: Collection[str]) -> str:
+    """``fp16``, or ``fp16 (also in fp16)`` where it accumulates in another type than the usual one too.
+
+    >>> _with_accumulators("fp16", ["", "fp16"]), _with_accumulators("fp16", ["fp16"])
+    ('fp16 (also in fp16)', 'fp16 (in fp16)')
+    """
+    others = " and ".join(sorted(one for one in accumulators if one))
+    if not others:
+        return name
+    return f"{name} ({'also ' if '' in accumulators else ''}in {others})"
 
 
 def _misfit(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> str:

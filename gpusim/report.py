@@ -388,20 +388,21 @@ def _sparse_speedup(rows: Sequence[Row]) -> Drawn:
 
 def _heat_map(ax: Axes, rows: Sequence[Row]) -> AxesImage:
     """One panel: colour and number of each cell say the speedup; 1 is white, 2 is what the arithmetic could win."""
-    columns, lines = (sorted({row[axis] for row in rows}) for axis in ("n", "m"))
+    columns = sorted({row["n"] for row in rows})
+    lines = sorted({(row["m"], row["k"]) for row in rows})
     values = np.full((len(lines), len(columns)), np.nan)
     for row in rows:
-        values[lines.index(row["m"]), columns.index(row["n"])] = row["speedup"]
+        values[lines.index((row["m"], row["k"])), columns.index(row["n"])] = row["speedup"]
     image = ax.imshow(values, cmap="PuOr_r", vmin=0.0, vmax=2.0, origin="lower", aspect="auto")
     for (line, column), value in np.ndenumerate(values):
         if not math.isnan(value):
             dark = abs(value - 1.0) > DARK_CELL
             ax.text(column, line, f"{value:.2f}", ha="center", va="center", color="white" if dark else "black", size=8)
     ax.set_xticks(range(len(columns)), [str(size) for size in columns])
-    ax.set_yticks(range(len(lines)), [str(size) for size in lines])
+    square = all(m == k for m, k in lines)
+    ax.set_yticks(range(len(lines)), [str(m) if square else f"{m} × {k}" for m, k in lines])
     ax.set_xlabel("n, columns of the dense B")
-    square = all(row["m"] == row["k"] for row in rows)
-    ax.set_ylabel("m = k of the 2:4 A" if square else "m, rows of the 2:4 A")
+    ax.set_ylabel("m = k of the 2:4 A" if square else "m × k of the 2:4 A")
     ax.grid(visible=False)
     return image
 

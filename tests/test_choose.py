@@ -255,5 +255,5 @@ def test_fp16_accumulation_runs_on_the_cores_that_are_asked_for(unit: Unit | Non
 
 
 def test_a_unit_that_has_no_path_is_named() -> None:
-    with pytest.raises(UnsupportedError, match="no tf32 multiplication with fp32 accumulation on cuda cores"):
+    with pytest.raises(UnsupportedError, match="no tf32 multiplication with fp32 accumulation on CUDA cores"):
         predict(load_arch("A100-SXM4-80GB").arch, square(Dtype.TF32), Options(unit="cuda"))

@@ -318,11 +318,17 @@ def test_a_2_4_product_says_what_it_carries_out(gpusim: RunGpusim) -> None:
     ("arguments", "text"),
     [
         ("--arch t4 -k 64 --dtype tf32", "T4 (compute capability 7.5) has no tf32 multiplication"),
-        ("--arch t4 -k 64 --dtype tf32", "int4 (int32 accumulation) on tensor cores"),
+        (
+            "--arch t4 -k 64 --dtype tf32",
+            "fp16 (also in fp16), int4, int8 on Tensor Cores and fp16 (in fp16), fp32, fp64, int8 on CUDA",
+        ),
         ("--arch A100-SXM4-80GB -k 65 --dtype fp16 --sparsity 2:4", "k must be a multiple of 16, got 65; pad it to 80"),
-        ("--arch A100-SXM4-80GB -k 64 --dtype fp64 --sparsity 2:4", "no hardware multiplies fp64 2:4"),
-        ("--arch A100-SXM4-80GB -k 64 --accumulate fp31", "accumulate: expected one of fp64, fp32, int32, fp16"),
-        ("--arch A100-SXM4-80GB -k 64 --dtype tf32 --unit cuda", "accumulation on cuda cores"),
+        (
+            "--arch A100-SXM4-80GB -k 64 --dtype fp64 --sparsity 2:4",
+            "has no fp64 2:4 multiplication with fp64 accumulation",
+        ),
+        ("--arch A100-SXM4-80GB -k 64 --accumulate fp31", "has no fp16 multiplication with fp31 accumulation"),
+        ("--arch A100-SXM4-80GB -k 64 --dtype tf32 --unit cuda", "accumulation on CUDA cores"),
     ],
 )
 def test_a_path_that_is_not_there_is_refused_in_one_line(gpusim: RunGpusim, arguments: str, text: str) -> None:

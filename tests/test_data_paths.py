@@ -141,7 +141,14 @@ def test_a_2_4_operand_is_half_its_elements_and_its_metadata() -> None:
         gemm = square(64, dtype, "2:4")
         dense_over_sparse[dtype] = dtype.bits / (dtype.bits * gemm.kept_fraction + metadata)
     assert dense_over_sparse == pytest.approx(
-        {Dtype.FP16: 16 / 9, Dtype.BF16: 16 / 9, Dtype.TF32: 16 / 9, Dtype.INT8: 8 / 5, Dtype.INT4: 8 / 5}
+        {
+            Dtype.FP16: 16 / 9,
+            Dtype.BF16: 16 / 9,
+            Dtype.TF32: 16 / 9,
+            Dtype.INT8: 8 / 5,
+            Dtype.FP8: 8 / 5,
+            Dtype.INT4: 8 / 5,
+        }
     )
 
 
