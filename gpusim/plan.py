@@ -158,6 +158,8 @@ class Plan:
     kernel: Kernel
     name: str
     split_k: int
+    mode: str
+    """How split results come together: ``in_kernel`` or ``reduce``."""
     launches: tuple[Launch, ...]
 
     @property
@@ -392,8 +394,8 @@ def plan(
         tiling=Tiling(tiles_m, tiles_n, split_k, raster_width, a_panel, b_panel),
     )
     if not partial:
-        return Plan(kernel, name, split_k, (main,))
-    return Plan(kernel, name, split_k, (main, _reduction(arch, shape, split_k)))
+        return Plan(kernel, name, split_k, mode, (main,))
+    return Plan(kernel, name, split_k, mode, (main, _reduction(arch, shape, split_k)))
 
 
 def _multiplies(instruction: Instruction, warp_m: float, warp_n: float, warp_k: float) -> tuple[float, int]:

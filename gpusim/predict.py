@@ -56,7 +56,7 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
     warm = options.l2 == "warm"
-    kernels = _pinned(arch, gemm, options)
+    kernels = usable_kernels(arch, gemm, options)
     ranked = candidates(arch, gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
     if not ranked:
         raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
@@ -108,8 +108,12 @@ def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) ->
     return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
 
 
-def _pinned(arch: GpuArch, gemm: Gemm, options: Options) -> tuple[Kernel, ...]:
-    """Kernels that can run the workload: all of the right type, or the one asked for."""
+def usable_kernels(arch: GpuArch, gemm: Gemm, options: Options) -> tuple[Kernel, ...]:
+    """Kernels that can run the workload: all of the right type, or the one asked for.
+
+    Raises:
+        UnsupportedError: there are none; the text says what the GPU has.
+    """
     name = options.kernel
     known = load_kernels(arch.kernel_catalogues)
     for kernel in known:

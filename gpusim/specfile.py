@@ -121,8 +121,15 @@ def list_archs(arch_path: Iterable[str | os.PathLike[str]] = ()) -> tuple[ArchEn
     return tuple(sorted(entries.values(), key=lambda entry: entry.name.lower()))
 
 
-def load_arch(name_or_path: str | os.PathLike[str], arch_path: Iterable[str | os.PathLike[str]] = ()) -> Spec:
+def load_arch(
+    name_or_path: str | os.PathLike[str],
+    arch_path: Iterable[str | os.PathLike[str]] = (),
+    *,
+    without: Path | None = None,
+) -> Spec:
     """Load a board by spec name, file stem, alias or nvidia-smi string, or from a YAML file.
+
+    ``without`` is a file of the chain whose values are passed over: what the board was before it had them.
 
     Names match without regard to case, spaces, hyphens, underscores and the brand words
     ``NVIDIA``, ``Tesla`` and ``GeForce``. Raises :class:`SpecError`.
@@ -131,7 +138,7 @@ def load_arch(name_or_path: str | os.PathLike[str], arch_path: Iterable[str | os
     folders = _search_folders(own)
     text = os.fspath(name_or_path)
     path = Path(text) if text.endswith((".yaml", ".yml")) else _resolve(text, folders)
-    return _with_own_catalogues(_load(path, folders), [Path(folder) for folder in own])
+    return _with_own_catalogues(_load(path, folders, without), [Path(folder) for folder in own])
 
 
 def _with_own_catalogues(spec: Spec, folders: Sequence[Path]) -> Spec:
@@ -394,8 +401,8 @@ _Tree = dict[str, Any]
 """Nested mappings whose leaves are :class:`_Leaf`."""
 
 
-def _load(path: Path, folders: Sequence[Path]) -> Spec:
-    files = _chain(path, folders)
+def _load(path: Path, folders: Sequence[Path], without: Path | None = None) -> Spec:
+    files = [file for file in _chain(path, folders) if without is None or file.path.resolve() != without.resolve()]
     tree: _Tree = {}
     for file in reversed(files):
         tree = _merged(tree, _tree(file, file.data, GpuArch, ""))

@@ -1,0 +1,369 @@
+"""The calibration itself: credits of kernels and physical values in turn, then what the outcome is worth.
+
+Times are compared as logarithms of their ratio. Physical values are found by least squares with a robust loss and a
+prior on every value (:mod:`gpusim.calibration.parameters`); a value about which the runs say no more than the prior
+did is left as it was. Cross-validation leaves out a part of the rows at a time and takes one step of the fit back.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from gpusim.arch import GpuArch
+from gpusim.calibration.cases import Run, Timer, Values
+from gpusim.calibration.choice import Credits, Floats, Options, fit_credits, posterior, time_likelihoods
+from gpusim.calibration.parameters import Parameter, with_values
+from gpusim.choose import Candidate, candidates
+from gpusim.measured import MeasuredRow
+from gpusim.plan import library_shape
+from gpusim.predict import Options as PredictOptions
+from gpusim.predict import UnsupportedError, usable_kernels
+from gpusim.workload import Gemm
+
+ROUNDS = 2
+"""Turns of credits and physical values; the second hardly moves either."""
+RESIDUAL_SCALE = 0.05
+"""Deviation of logarithms beyond which a row counts as an outlier (soft L1)."""
+STEP = 0.06
+"""Step of the numerical derivatives, in the logarithm of a value: wide enough to see past whole cycles."""
+MAX_EVALUATIONS = 5
+CANDIDATES = 10
+"""Kernels of a row that are timed, the best by estimate."""
+WORTH_TIMING = 1.6
+"""Longest estimate worth timing, of the shortest."""
+FOLDS = 3
+KNOWN_FRACTION = 0.9
+"""A value whose uncertainty shrinks by less than this is not identified."""
+SPLIT_SCALE = 0.3
+"""How far a split may lie from the recorded one, in logarithms, to count as the same choice."""
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A measured row that can be predicted."""
+
+    row: MeasuredRow
+    gemm: Gemm
+    options: PredictOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What became of one parameter."""
+
+    parameter: Parameter
+    value: float
+    interval: tuple[float, float]
+    """95 % of it, the model taken as right."""
+    identified: bool
+
+    @property
+    def at_limit(self) -> bool:
+        """Driven against a physical limit that it did not start at."""
+        parameter = self.parameter
+        touching = self.value <= parameter.low * 1.001 or self.value >= parameter.high * 0.999
+        return self.identified and touching and not parameter.starts_at_limit()
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Outcome of a calibration."""
+
+    fitted: tuple[Fitted, ...]
+    credits: Credits
+    before: Floats
+    """Logarithms of predicted over measured time, as the library's choice is predicted, with the values of the spec."""
+    after: Floats
+    """The same with the fitted values."""
+    held_out: Floats
+    """The same for rows that the values were not fitted to."""
+
+
+def observations(rows: Sequence[MeasuredRow], archs: Mapping[str, GpuArch]) -> tuple[list[Observation], dict[str, int]]:
+    """The rows that can be predicted, and how many cannot, by reason."""
+    found, reasons = [], dict[str, int]()
+    for row in rows:
+        gemm = row.gemm()
+        reason = ""
+        if row.gpu not in archs:
+            reason = f"of another GPU ({row.gpu})"
+        elif gemm is None:
+            reason = f"operator '{row.op}' is not predicted"
+        else:
+            options = PredictOptions(l2=row.l2, load=row.load)
+            try:
+                usable_kernels(archs[row.gpu], gemm, options)
+            except UnsupportedError as error:
+                reason = str(error)
+        if reason:
+            reasons[reason] = reasons.get(reason, 0) + 1
+        elif gemm is not None:
+            found.append(Observation(row, gemm, options))
+    return found, reasons
+
+
+def drawn(found: Sequence[Observation], most: int, seed: int) -> list[Observation]:
+    """At most ``most`` observations of each file, GPU and data type, drawn at random; the order stays."""
+    groups: dict[tuple[str, str, str, str], list[int]] = {}
+    for index, item in enumerate(found):
+        key = (item.row.file, item.row.gpu, item.row.dtype.value, item.row.op)
+        groups.setdefault(key, []).append(index)
+    chooser = random.Random(seed)  # noqa: S311 - sampling, no secret
+    kept: set[int] = set()
+    for indices in groups.values():
+        kept.update(indices if len(indices) <= most else chooser.sample(indices, most))
+    return [item for index, item in enumerate(found) if index in kept]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """The candidates of a row: what each is worth by estimate, and the run that times it."""
+
+    items: tuple[Candidate, ...]
+    runs: tuple[Run, ...]
+    recorded: int | None
+    """The candidate that was recorded, if one was."""
+
+
+class Calibrator:
+    """Holds the rows and fits the values to them."""
+
+    def __init__(
+        self,
+        archs: Mapping[str, GpuArch],
+        observed: Sequence[Observation],
+        moving: Sequence[Parameter],
+        timer: Timer,
+        log: Log = lambda _text: None,
+    ) -> None:
+        self._archs = archs
+        self._rows = observed
+        self._moving = moving
+        self._timer = timer
+        self._log = log
+        self._measured = np.array([math.log(item.row.time_us) for item in observed])
+        any_choice = next(iter(archs.values())).kernel_choice
+        self._start = Credits(any_choice.results_exponent, any_choice.split_exponent, {})
+
+    def calibrate(self) -> Calibration:
+        """Fit, and judge the fit."""
+        theta = np.zeros(len(self._moving))
+        before = self._errors_as_chosen(theta, self._start, self._rows)
+        self._log(f"before: {_told(before)}")
+        credits_ = self._start
+        for turn in range(ROUNDS):
+            choices = self._choices(theta, credits_)
+            rows = self._credit_rows(choices, theta)
+            credits_ = fit_credits(rows, self._start)
+            runs = [self._explained(one, row, credits_) for one, row in zip(choices, rows, strict=True)]
+            theta, jacobian, residuals = self._fit_values(theta, runs)
+            self._log(f"round {turn + 1}: {_told(residuals)} with the kernels that explain the times")
+        fitted, theta = self._judged(theta, jacobian)
+        choices = self._choices(theta, credits_)
+        rows = self._credit_rows(choices, theta)
+        credits_ = fit_credits(rows, self._start)
+        after = self._errors_as_chosen(theta, credits_, self._rows)
+        self._log(f"after: {_told(after)}")
+        held_out = self._held_out(theta, jacobian, residuals, rows)
+        self._log(f"held out: {_told(held_out)}")
+        return Calibration(tuple(fitted), credits_, before, after, held_out)
+
+    def values(self, theta: Floats) -> Values:
+        """Trial values by key path."""
+        return tuple(
+            (one.key_path, float(f"{min(max(one.value * math.exp(move), one.low), one.high):.6g}"))
+            for one, move in zip(self._moving, theta, strict=True)
+        )
+
+    # kernels
+
+    def _choices(self, theta: Floats, credits_: Credits) -> list[_Choices]:
+        values = self.values(theta) + _choice_values(credits_)
+        trial = {name: with_values(arch, values) for name, arch in self._archs.items()}
+        return [_choices_of(item, trial[item.row.gpu]) for item in self._rows]
+
+    def _credit_rows(self, choices: Sequence[_Choices], theta: Floats) -> list[Options]:
+        """Each row's candidates, with how well each explains what was observed."""
+        values = self.values(theta)
+        tasks = [(values, run) for one in choices if one.recorded is None for run in one.runs]
+        log_times = iter(self._timer.log_times(tasks))
+        rows = []
+        for item, one, measured in zip(self._rows, choices, self._measured, strict=True):
+            if one.recorded is None:
+                likelihoods = time_likelihoods(np.array([next(log_times) for _ in one.runs]) - measured)
+            else:
+                likelihoods = _recorded_likelihoods(item, one)
+            rows.append(_credit_row(item, one, likelihoods))
+        return rows
+
+    def _explained(self, one: _Choices, row: Options, credits_: Credits) -> Run:
+        """The run that was recorded, or else the one most likely to have been timed."""
+        if one.recorded is not None:
+            return one.runs[one.recorded]
+        return one.runs[int(np.argmax(posterior(row, credits_)))]
+
+    # physical values
+
+    def _fit_values(self, theta: Floats, runs: Sequence[Run]) -> tuple[Floats, Floats, Floats]:
+        """Values, derivatives of the residuals by them, and the residuals."""
+        sd = np.array([one.prior_sd for one in self._moving])
+        low = np.array([math.log(one.low / one.value) for one in self._moving]) - 1e-9
+        high = np.array([math.log(one.high / one.value) for one in self._moving]) + 1e-9
+        rows = len(runs)
+
+        def residuals(at: Floats) -> Floats:
+            found = np.array(self._timer.log_times([(self.values(at), run) for run in runs])) - self._measured
+            return np.concatenate([found / RESIDUAL_SCALE, at / sd])
+
+        def derivatives(at: Floats) -> Floats:
+            steps = [STEP if at[index] + STEP <= high[index] else -STEP for index in range(len(at))]
+            tasks: list[tuple[Values, Run]] = []
+            for index, step in enumerate(steps):
+                moved = at.copy()
+                moved[index] += step
+                tasks += [(self.values(moved), run) for run in runs]
+            base = np.array(self._timer.log_times([(self.values(at), run) for run in runs]))
+            moved_times = np.array(self._timer.log_times(tasks)).reshape(len(at), rows)
+            slopes = (moved_times - base) / np.array(steps)[:, None]
+            return np.concatenate([slopes.T / RESIDUAL_SCALE, np.diag(1 / sd)])
+
+        def loss(squared: Floats) -> Floats:
+            """Soft L1 for the rows, plain squares for the prior; with first and second derivative."""
+            root = np.sqrt(1 + squared)
+            rho = np.stack([2 * (root - 1), 1 / root, -0.5 / root**3])
+            rho[0, rows:], rho[1, rows:], rho[2, rows:] = squared[rows:], 1.0, 0.0
+            return rho
+
+        start = np.clip(theta, low, high)
+        found = least_squares(
+            residuals, start, jac=derivatives, bounds=(low, high), loss=loss, max_nfev=MAX_EVALUATIONS, xtol=1e-3,
+            ftol=1e-4,
+        )  # fmt: skip
+        return found.x, derivatives(found.x)[:rows] * RESIDUAL_SCALE, residuals(found.x)[:rows] * RESIDUAL_SCALE
+
+    def _judged(self, theta: Floats, jacobian: Floats) -> tuple[list[Fitted], Floats]:
+        """Each value with its interval; those that the runs do not identify go back to where they were."""
+        sd = np.array([one.prior_sd for one in self._moving])
+        information = jacobian.T @ jacobian / RESIDUAL_SCALE**2 + np.diag(1 / sd**2)
+        posterior_sd = np.sqrt(np.diag(np.linalg.inv(information)))
+        identified = posterior_sd < KNOWN_FRACTION * sd
+        kept = np.where(identified, theta, 0.0)
+        fitted = []
+        for one, move, spread, known in zip(self._moving, kept, posterior_sd, identified, strict=True):
+            low, high = (
+                min(max(one.value * math.exp(move + side * 1.96 * spread), one.low), one.high) for side in (-1, 1)
+            )
+            value = dict(self.values(kept))[one.key_path]
+            fitted.append(Fitted(one, value, (low, high), bool(known)))
+        return fitted, kept
+
+    # judging
+
+    def _errors_as_chosen(self, theta: Floats, credits_: Credits, items: Sequence[Observation]) -> Floats:
+        """Logarithms of predicted over measured times, the kernel chosen as a prediction would."""
+        values = self.values(theta) + _choice_values(credits_)
+        trial = {name: with_values(arch, values) for name, arch in self._archs.items()}
+        runs = [_run(item, _ranked(item, trial[item.row.gpu])[0]) for item in items]
+        log_times = self._timer.log_times([(self.values(theta), run) for run in runs])
+        return np.array(log_times) - np.array([math.log(item.row.time_us) for item in items])
+
+    def _held_out(self, theta: Floats, jacobian: Floats, residuals: Floats, rows: Sequence[Options]) -> Floats:
+        """Errors of rows that had no say in the values: the fit's last step without them, and credits without them."""
+        sd = np.array([one.prior_sd for one in self._moving])
+        weights = 1 / np.sqrt(1 + (residuals / RESIDUAL_SCALE) ** 2) / RESIDUAL_SCALE**2
+        errors = np.zeros(len(self._rows))
+        for fold in range(FOLDS):
+            out = np.arange(len(self._rows)) % FOLDS == fold
+            kept = ~out
+            slopes, pull = jacobian[kept] * weights[kept, None], residuals[kept]
+            normal = slopes.T @ jacobian[kept] + np.diag(1 / sd**2)
+            step = -np.linalg.solve(normal, slopes.T @ pull + theta / sd**2)
+            moved = np.where(theta == 0.0, 0.0, theta + step)
+            without = fit_credits([row for row, use in zip(rows, kept, strict=True) if use], self._start)
+            items = [item for item, leave in zip(self._rows, out, strict=True) if leave]
+            errors[out] = self._errors_as_chosen(moved, without, items)
+        return errors
+
+
+def _ranked(item: Observation, arch: GpuArch) -> list[Candidate]:
+    kernels = usable_kernels(arch, item.gemm, item.options)
+    warm = item.options.l2 == "warm"
+    return candidates(arch, item.gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
+
+
+def _choices_of(item: Observation, arch: GpuArch) -> _Choices:
+    """The candidates worth a look, and the recorded one among them."""
+    ranked = _ranked(item, arch)
+    recorded = _recorded(item, ranked)
+    shortest = min(one.estimate_us for one in ranked)
+    near = [one for one in ranked if one.estimate_us <= WORTH_TIMING * shortest or one is recorded]
+    # a library's own choice may lie far down where its likings are strong
+    items = near[:CANDIDATES] if recorded is None else ranked
+    place = None if recorded is None else next(at for at, one in enumerate(items) if one is recorded)
+    runs = [_run(item, one) for one in items]
+    if place is not None and item.row.grid is not None:
+        runs[place] = replace(runs[place], split_k=_recorded_split(item))
+    return _Choices(tuple(items), tuple(runs), place)
+
+
+def _recorded_split(item: Observation) -> int:
+    """CTAs that shared a tile's k in the recorded grid."""
+    return 1 if item.row.grid is None else max(1, item.row.grid[2] // item.gemm.batch)
+
+
+def _recorded(item: Observation, ranked: Sequence[Candidate]) -> Candidate | None:
+    """The candidate of the recorded kernel whose split lies nearest."""
+    same = [one for one in ranked if one.plan.name == item.row.kernel]
+    split = _recorded_split(item)
+    return min(same, key=lambda one: abs(math.log(one.plan.split_k / split)), default=None)
+
+
+def _recorded_likelihoods(item: Observation, one: _Choices) -> Floats:
+    split = _recorded_split(item)
+    return np.array(
+        [
+            math.exp(-abs(math.log(candidate.plan.split_k / split)) / SPLIT_SCALE)
+            if candidate.plan.name == item.row.kernel
+            else 0.0
+            for candidate in one.items
+        ]
+    )
+
+
+def _run(item: Observation, candidate: Candidate) -> Run:
+    planned = candidate.plan
+    return Run(
+        item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.method
+    )  # fmt: skip
+
+
+def _credit_row(item: Observation, one: _Choices, likelihoods: Floats) -> Options:
+    shape = library_shape(item.gemm)
+    kernels = [candidate.plan.kernel for candidate in one.items]
+    table = "plain" if item.gemm.batch == 1 else "batched"
+    results = [min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n) for kernel in kernels]
+    return Options(
+        np.log([candidate.estimate_us for candidate in one.items]),
+        np.log(results),
+        np.log([candidate.plan.split_k for candidate in one.items]),
+        tuple(f"{table}.{kernel.label}" for kernel in kernels),
+        likelihoods,
+    )
+
+
+def _choice_values(credits_: Credits) -> Values:
+    exponents = (("results_exponent", credits_.results_exponent), ("split_exponent", credits_.split_exponent))
+    return tuple((f"kernel_choice.{key}", value) for key, value in (*exponents, *sorted(credits_.by_label.items())))
+
+
+def _told(log_errors: Floats) -> str:
+    errors = np.abs(np.expm1(log_errors))
+    return f"MAPE {100 * errors.mean():.1f} %, median {100 * np.median(errors):.1f} %"
