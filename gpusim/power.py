@@ -22,7 +22,7 @@ BISECTED_TURN = 2
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What one execution of a plan switches, at maximum voltage [J]."""
+    """What one execution of a plan switches, the core at the voltage that its energies are stated at [J]."""
 
     core_j: float
     dram_j: float
@@ -44,9 +44,10 @@ def energy(arch: GpuArch, gemm: Gemm, planned: Plan) -> Energy:
 def power_w(arch: GpuArch, used: Energy, time_us: float, clock_mhz: float) -> float:
     """Board power while a plan runs again and again [W]."""
     power = arch.power
-    squared = (power.voltage_v(clock_mhz, arch.clock.max_mhz) / power.max_voltage_v) ** 2
-    seconds = time_us * 1e-6
-    return power.idle_w + power.active_static_w * squared + (used.core_j * squared + used.dram_j) / seconds
+    voltage_v = power.voltage_v(clock_mhz, arch.clock.max_mhz)
+    static_w = power.active_static_w * (voltage_v / power.max_voltage_v) ** 2
+    used_j = used.core_j * (voltage_v / power.energy_voltage_v) ** 2 + used.dram_j
+    return power.idle_w + static_w + used_j / (time_us * 1e-6)
 
 
 @dataclass(frozen=True, slots=True)
