@@ -92,12 +92,13 @@ def run_cli(arguments: Sequence[str]) -> int:
 
 def _input_errors() -> tuple[type[ValueError], ...]:
     """What the user can put right; any other ValueError is ours and keeps its traceback."""
+    from gpusim.calibration.error import CalibrationError
     from gpusim.mathmode.resolve import MathModeError
     from gpusim.measured import MeasuredError
     from gpusim.predict import UnsupportedError
     from gpusim.specfile import SpecError
 
-    return MathModeError, MeasuredError, SpecError, UnsupportedError
+    return CalibrationError, MathModeError, MeasuredError, SpecError, UnsupportedError
 
 
 def _wrong_input(message: str) -> int:
@@ -584,3 +585,59 @@ def _pairs(what: str, texts: Sequence[str] | None) -> dict[str, str]:
             _refuse(f"{what} {name} is given twice; keep one")
         pairs[name] = value
     return pairs
+
+
+# calibrate --------------------------------------------------------------------------------------
+
+
+@app.command()
+def calibrate(
+    arch: Annotated[str, typer.Option("--arch", help="Board, or base that boards extend: then all that ran.")],
+    measured: Annotated[list[Path], typer.Option("--measured", help="Measured runs; may be repeated.", metavar="FILE")],
+    out: Annotated[Path, typer.Option("-o", help="Spec to write.", metavar="SPEC.yaml")],
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows of a table, GPU and type, at most.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Of the draw of rows.")] = 0,
+    date: Annotated[str | None, typer.Option("--date", help="Date in the spec; today's if not given.")] = None,
+    jobs: JobsOption = None,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Fit the uncertain values of a spec to measured runs and write a spec that extends it.
+
+    Exit status 1: the fit drives a value against what physics allows; nothing is written.
+    """
+    from datetime import UTC, datetime
+
+    from gpusim.calibration.spec_writer import write_spec
+    from gpusim.calibration.summary import calibrate as calibrate_spec
+    from gpusim.calibration.tables import calibration_tables
+    from gpusim.sweep import available_cores
+
+    if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir():
+        _refuse(f"-o {out}: expected a .yaml file in a folder that is there")
+
+    def log(text: str) -> None:
+        print(f"gpusim: {text}", file=sys.stderr)
+
+    with _progress("calibrate") as progress:
+        report = calibrate_spec(
+            arch,
+            measured,
+            out,
+            rows_per_table=rows,
+            seed=seed,
+            jobs=jobs or available_cores(),
+            arch_path=arch_path or (),
+            progress=progress,
+            log=log,
+        )
+    if output == "json":
+        _emit_json(report.as_dict())
+    else:
+        _emit_tables(calibration_tables(report.as_dict()))
+    if report.refusals:
+        for refusal in report.refusals:
+            log(refusal)
+        raise typer.Exit(1)
+    write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
+    log(f"wrote {out}")

@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -235,7 +236,7 @@ class Calibrator:
             slopes = (moved_times - base) / np.array(steps)[:, None]
             return np.concatenate([slopes.T / RESIDUAL_SCALE, np.diag(1 / sd)])
 
-        def loss(squared: Floats) -> Floats:
+        def loss(squared: Any) -> Any:  # one value or many, as the library asks
             """Soft L1 for the rows, plain squares for the prior; with first and second derivative."""
             root = np.sqrt(1 + squared)
             rho = np.stack([2 * (root - 1), 1 / root, -0.5 / root**3])
@@ -273,7 +274,7 @@ class Calibrator:
         trial = {name: with_values(arch, values) for name, arch in self._archs.items()}
         runs = [_run(item, _ranked(item, trial[item.row.gpu])[0]) for item in items]
         log_times = self._timer.log_times([(self.values(theta), run) for run in runs])
-        return np.array(log_times) - np.array([math.log(item.row.time_us) for item in items])
+        return np.asarray(log_times, dtype=np.float64) - [math.log(item.row.time_us) for item in items]
 
     def _held_out(self, theta: Floats, jacobian: Floats, residuals: Floats, rows: Sequence[Options]) -> Floats:
         """Errors of rows that had no say in the values: the fit's last step without them, and credits without them."""
