@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gpusim.arch import GpuArch
@@ -44,6 +45,14 @@ OPTIONAL = (
     "grid_z",
     "source",
 )
+
+
+SOURCE_METHODS: Mapping[str, str] = {
+    # TensorRT's layer profiler around one layer: the rows are multiples of its 1.024 us tick.
+    # https://github.com/ai-dynamo/aiconfigurator, collector/trtllm/collect_gemm_trt.py
+    "aiconfigurator-*-sq": "layer",
+}
+"""Ways of timing by the pattern of a source's name, for sources whose own code says another one than their tables."""
 
 
 class MeasuredError(ValueError):
@@ -82,9 +91,15 @@ class MeasuredRow:
     """Columns outside the schema, as text."""
 
     @property
+    def stopwatch(self) -> str:
+        """How the row was timed: by its method, unless its source is known to have used another one."""
+        known = (method for pattern, method in SOURCE_METHODS.items() if fnmatchcase(self.source, pattern))
+        return next(known, self.method)
+
+    @property
     def load(self) -> str:
         """Whether the run lasted long enough for the power limit: graphs are replayed a few times, layers run once."""
-        return "burst" if self.method in ("graph", "layer") else "sustained"
+        return "burst" if self.stopwatch in ("graph", "layer") else "sustained"
 
     def gemm(self) -> Gemm | None:
         """The matrix multiplication of this row; None where the operator is another.

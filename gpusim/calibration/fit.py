@@ -11,7 +11,6 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -236,7 +235,7 @@ class Calibrator:
             slopes = (moved_times - base) / np.array(steps)[:, None]
             return np.concatenate([slopes.T / RESIDUAL_SCALE, np.diag(1 / sd)])
 
-        def loss(squared: Any) -> Any:  # one value or many, as the library asks
+        def loss(squared: Floats) -> Floats:
             """Soft L1 for the rows, plain squares for the prior; with first and second derivative."""
             root = np.sqrt(1 + squared)
             rho = np.stack([2 * (root - 1), 1 / root, -0.5 / root**3])
@@ -245,9 +244,15 @@ class Calibrator:
 
         start = np.clip(theta, low, high)
         found = least_squares(
-            residuals, start, jac=derivatives, bounds=(low, high), loss=loss, max_nfev=MAX_EVALUATIONS, xtol=1e-3,
+            residuals,
+            start,
+            jac=derivatives,
+            bounds=(low, high),
+            loss=loss,  # type: ignore[arg-type] # the stubs have another signature than the documentation
+            max_nfev=MAX_EVALUATIONS,
+            xtol=1e-3,
             ftol=1e-4,
-        )  # fmt: skip
+        )
         return found.x, derivatives(found.x)[:rows] * RESIDUAL_SCALE, residuals(found.x)[:rows] * RESIDUAL_SCALE
 
     def _judged(self, theta: Floats, jacobian: Floats) -> tuple[list[Fitted], Floats]:
@@ -342,7 +347,7 @@ def _recorded_likelihoods(item: Observation, one: _Choices) -> Floats:
 def _run(item: Observation, candidate: Candidate) -> Run:
     planned = candidate.plan
     return Run(
-        item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.method
+        item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.stopwatch
     )  # fmt: skip
 
 

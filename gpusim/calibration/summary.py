@@ -161,7 +161,7 @@ def calibrate(
         for item in observed
         for kernel in usable_kernels(archs[item.row.gpu], item.gemm, item.options)
     }
-    methods = {item.row.method for item in observed}
+    methods = {item.row.stopwatch for item in observed}
     common = _common(list(specs.values()), start)
     moving = [one for one in parameters(next(iter(specs.values())), instructions, methods) if one.key_path in common]
     journal = out.with_name(out.name + ".journal")
