@@ -50,10 +50,7 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
     warm = options.l2 == "warm"
-    kernels = _pinned(arch, gemm, options.kernel)
-    ranked = candidates(arch, gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
-    if not ranked:
-        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
+    ranked = ranked_plans(arch, gemm, options)
     chosen = ranked[0].plan
     runs: dict[float, list[Outcome]] = {}
 
@@ -77,6 +74,19 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
         for launch in chosen.launches:
             _ = simulate(arch, launch, sustained.clock_mhz, options.detail, warm=warm, recorder=recorder)
     return _result(arch, gemm, options, ranked, sustained, time_at(sustained.clock_mhz), runs)
+
+
+def ranked_plans(arch: GpuArch, gemm: Gemm, options: Options = Options()) -> list[Candidate]:
+    """The plans that a workload may run on, the one a library would launch first.
+
+    Raises:
+        UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
+    """
+    kernels = _pinned(arch, gemm, options.kernel)
+    ranked = candidates(arch, gemm, kernels, warm=options.l2 == "warm", clock_mhz=arch.clock.boost_mhz)
+    if not ranked:
+        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
+    return ranked
 
 
 def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) -> float:
