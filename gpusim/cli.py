@@ -21,7 +21,11 @@ import typer
 import gpusim
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpusim.arch import GpuArch
     from gpusim.experiment import Experiment
+    from gpusim.plan import Plan
     from gpusim.run import Finished
     from gpusim.specfile import Spec
     from gpusim.tables import TextTable
@@ -33,6 +37,9 @@ BROKEN_PIPE_STATUS = 141
 """What a shell reports for a program that ended because its reader left (128 + SIGPIPE)."""
 TRACE_EVENTS = 100_000
 """At some 170 bytes each, the file stays below 20 MB."""
+
+SAMPLE = 1024
+"""Rows and columns of C that ``numerics`` computes: a million elements, seconds of one core at k = 10240."""
 
 app = typer.Typer(
     name="gpusim",
@@ -91,10 +98,12 @@ def run_cli(arguments: Sequence[str]) -> int:
 def _input_errors() -> tuple[type[ValueError], ...]:
     """What the user can put right; any other ValueError is ours and keeps its traceback."""
     from gpusim.measured import MeasuredError
+    from gpusim.numerics.sparsity import SparsityError
+    from gpusim.numerics.study import OperandError
     from gpusim.predict import UnsupportedError
     from gpusim.specfile import SpecError
 
-    return MeasuredError, SpecError, UnsupportedError
+    return MeasuredError, OperandError, SparsityError, SpecError, UnsupportedError
 
 
 def _wrong_input(message: str) -> int:
@@ -365,6 +374,105 @@ def trace(
     if recorder.skipped_cycles:
         told.append(f"{recorder.skipped_cycles} of {result.cycles} cycles repeat others and were not played")
     _emit(lambda: print("\n".join(told)))
+
+
+# numerics ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def numerics(
+    dtype: DtypeOption,
+    m: Annotated[int | None, typer.Option("-m", help="Rows of C; those of --a if not given.")] = None,
+    n: Annotated[int | None, typer.Option("-n", help="Columns of C; those of --b if not given.")] = None,
+    k: Annotated[int | None, typer.Option("-k", help="Length of the sums; that of --a or --b if not given.")] = None,
+    arch: ArchOption = "A100-SXM4-80GB",
+    sparsity: SparsityOption = "dense",
+    accumulate: AccumulateOption = "",
+    kernel: KernelOption = None,
+    distribution: Annotated[
+        str,
+        typer.Option(
+            help="normal:MEAN,STD, uniform:LOW,HIGH or lognormal:MEAN,STD (of the logarithm, random signs).",
+            metavar="NAME[:X,Y]",
+        ),
+    ] = "normal",
+    distribution_b: Annotated[
+        str, typer.Option("--distribution-b", help="The same for B; as A if empty.", metavar="NAME[:X,Y]")
+    ] = "",
+    a: Annotated[Path | None, typer.Option("--a", help="A, m x k, instead of a drawn one.", metavar="FILE.npy")] = None,
+    b: Annotated[Path | None, typer.Option("--b", help="B, k x n, instead of a drawn one.", metavar="FILE.npy")] = None,
+    scaling: Annotated[
+        Literal["auto", "none", "amax"],
+        typer.Option(help="amax: the largest magnitude becomes the type's largest number; auto: for integers."),
+    ] = "auto",
+    tf32_rounding: Annotated[
+        Literal["nearest", "truncate"],
+        typer.Option("--tf32-rounding", help="As libraries convert, or FP32 registers as they are."),
+    ] = "nearest",
+    rows: Annotated[int, typer.Option("--sample-rows", min=0, help="Rows of C to compute; 0: all.")] = SAMPLE,
+    columns: Annotated[int, typer.Option("--sample-columns", min=0, help="Columns of C to compute; 0: all.")] = SAMPLE,
+    seed: Annotated[int, typer.Option(min=0, help="Of the operands and of the sample.")] = 0,
+    overrides: SetOption = None,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Execute the kernel that would be chosen on numpy data: errors against float64, overflow, underflow."""
+    from gpusim import tables
+    from gpusim.numerics import study
+
+    try:
+        drawn = [study.parse_distribution(text) for text in (distribution, distribution_b or distribution)]
+    except ValueError as error:
+        _refuse(f"--distribution: {error}")
+    given = [study.load_matrix(path) if path else None for path in (a, b)]
+    k = _extent("-k", k, ((a, given[0], 1), (b, given[1], 0)))
+    m, n = _extent("-m", m, ((a, given[0], 0),)), _extent("-n", n, ((b, given[1], 1),))
+    workload = _workload(m, n, k, dtype, 1, "tn", sparsity, accumulate, "row")
+    spec = _spec(arch, arch_path or (), overrides or ())
+    planned = _plan_to_execute(spec.arch, workload, kernel)
+    if scaling == "auto":
+        scaling = "amax" if workload.dtype.value.startswith("int") else "none"
+    try:
+        operands = study.operands(workload, given, drawn, seed, rows or m, columns or n)
+        with _progress("numerics") as progress:
+            found = study.study(
+                planned, workload, operands, scaling=scaling, tf32_rounding=tf32_rounding, progress=progress
+            )
+    except MemoryError:
+        _refuse(f"{m} x {n} x {k} does not fit into memory; lower --sample-rows and --sample-columns")
+    sources = [str(path) if path else str(one) for path, one in zip((a, b), drawn, strict=True)]
+    record = tables.numerics_object(spec.arch.name, planned, workload, found, sources, seed)
+    if output == "json":
+        _emit_json(record)
+    else:
+        _emit_tables([tables.numerics_table(record)])
+
+
+def _extent(flag: str, asked: int | None, matrices: Sequence[tuple[Path | None, NDArray[Any] | None, int]]) -> int:
+    """A size from its flag, or from the matrices that have it along an axis; all must agree."""
+    found = [(str(path), matrix.shape[axis]) for path, matrix, axis in matrices if matrix is not None]
+    if asked is not None:
+        found.insert(0, (flag, asked))
+    if not found:
+        _refuse(f"{flag}: missing; give it, or the matrix with --a and --b")
+    for name, extent in found[1:]:
+        if extent != found[0][1]:
+            _refuse(f"{flag}: {found[0][0]} says {found[0][1]}, {name} has {extent}; make them agree")
+    return found[0][1]
+
+
+def _plan_to_execute(arch: GpuArch, workload: Gemm, kernel: str | None) -> Plan:
+    """The plan that ``gpusim gemm`` would time; one that says so where the catalogues have no kernel."""
+    from gpusim.numerics.stand_in import stand_in_plan
+    from gpusim.predict import Options, UnsupportedError, ranked_plans
+
+    try:
+        return ranked_plans(arch, workload, Options(kernel=kernel))[0].plan
+    except UnsupportedError:
+        planned = stand_in_plan(arch, workload) if kernel is None else None
+        if planned is None:
+            raise
+        return planned
 
 
 # run --------------------------------------------------------------------------------------------

@@ -23,6 +23,10 @@ WORD_BITS = 32
 """Metadata travel in 32-bit registers."""
 
 
+class SparsityError(ValueError):
+    """A matrix or data type that 2:4 sparsity does not go with; one line with the remedy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """Which neighbours are pruned together.
@@ -44,7 +48,7 @@ def pattern_of(dtype: Dtype) -> Pattern:
     """The pattern that ``mma.sp`` has for a data type.
 
     Raises:
-        ValueError: the data type has no sparse multiplication.
+        SparsityError: the data type has no sparse multiplication.
     """
     match dtype:
         case Dtype.FP16 | Dtype.BF16 | Dtype.INT8 | Dtype.FP8:
@@ -54,7 +58,7 @@ def pattern_of(dtype: Dtype) -> Pattern:
         case Dtype.INT4:
             return Pattern(chunk=8, groups=4)
         case _:
-            raise ValueError(f"{dtype.value} has no 2:4 multiplication; use fp16, bf16, tf32, int8 or int4")
+            raise SparsityError(f"{dtype.value} has no 2:4 multiplication; use fp16, bf16, tf32, int8 or int4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ def compress(a: Floats, pattern: Pattern) -> Compressed:
     """The compressed form of a matrix that obeys its pattern.
 
     Raises:
-        ValueError: k is no multiple of the chunk, or a chunk has more non-zero groups than may stay.
+        SparsityError: k is no multiple of the chunk, or a chunk has more non-zero groups than may stay.
     """
     m, k = a.shape
     kept = _kept_groups(a, pattern)
@@ -115,7 +119,7 @@ def compress(a: Floats, pattern: Pattern) -> Compressed:
     starts = pattern.chunk * np.arange(k // pattern.chunk, dtype=np.int64)[:, None]
     values = np.take_along_axis(a, (starts + within).reshape(m, -1), axis=1)
     if np.count_nonzero(values) != np.count_nonzero(a):
-        raise ValueError(f"a chunk of {pattern.chunk} elements has more than half non-zero groups; prune it first")
+        raise SparsityError(f"a chunk of {pattern.chunk} elements has more than half non-zero groups; prune it first")
     return Compressed(values, _packed(_units_of_groups(kept, pattern)), k, pattern)
 
 
@@ -123,7 +127,7 @@ def _kept_groups(a: Floats, pattern: Pattern) -> NDArray[np.int64]:
     """Positions of the heavier half of each chunk's groups, ascending [m, chunks, groups / 2]."""
     m, k = a.shape
     if k % pattern.chunk:
-        raise ValueError(f"k: {k} is no multiple of {pattern.chunk}, the chunk of this data type's 2:4 pattern; pad it")
+        raise SparsityError(f"k: {k} is no multiple of {pattern.chunk}, the chunk of this data type's 2:4 pattern; pad it")
     weights = np.abs(a).reshape(m, k // pattern.chunk, pattern.groups, pattern.group).sum(axis=3)
     heaviest = np.argsort(-weights, axis=2, kind="stable")[:, :, : pattern.groups // 2]
     return np.sort(heaviest, axis=2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -99,19 +100,33 @@ class Operands:
         return (len(self.a), self.b.shape[1]) == (self.m, self.n)
 
 
-def drawn(gemm: Gemm, a: Distribution, b: Distribution, seed: int, rows: int, columns: int) -> Operands:
-    """Operands from a seeded generator; as their elements are independent, only what is used is drawn."""
+def operands(
+    gemm: Gemm,
+    given: Sequence[NDArray[Any] | None],
+    distributions: Sequence[Distribution],
+    seed: int,
+    rows: int,
+    columns: int,
+) -> Operands:
+    """Rows of A and columns of B: of the given matrix at random and in its order, of None drawn.
+
+    The elements of a drawn matrix are independent, so only what is used is drawn.
+    """
     of_a, of_b = (np.random.default_rng([seed, which]) for which in (0, 1))
-    shape_a, shape_b = (min(rows, gemm.m), gemm.k), (gemm.k, min(columns, gemm.n))
-    return Operands(a.draw(of_a, shape_a), b.draw(of_b, shape_b), gemm.m, gemm.n)
+    rows, columns = min(rows, gemm.m), min(columns, gemm.n)
+    if given[0] is None:
+        a = distributions[0].draw(of_a, (rows, gemm.k))
+    else:
+        a = given[0][_some(of_a, gemm.m, rows)].astype(np.float64)
+    if given[1] is None:
+        b = distributions[1].draw(of_b, (gemm.k, columns))
+    else:
+        b = given[1][:, _some(of_b, gemm.n, columns)].astype(np.float64)
+    return Operands(a, b, gemm.m, gemm.n)
 
 
-def given(a: NDArray[Any], b: NDArray[Any], seed: int, rows: int, columns: int) -> Operands:
-    """Rows and columns of given matrices, at random and in their order."""
-    generator = np.random.default_rng(seed)
-    some_rows = np.sort(generator.choice(len(a), min(rows, len(a)), replace=False))
-    some_columns = np.sort(generator.choice(b.shape[1], min(columns, b.shape[1]), replace=False))
-    return Operands(a[some_rows].astype(np.float64), b[:, some_columns].astype(np.float64), len(a), b.shape[1])
+def _some(generator: np.random.Generator, extent: int, count: int) -> NDArray[np.int64]:
+    return np.sort(generator.choice(extent, count, replace=False))
 
 
 def load_matrix(path: Path) -> NDArray[Any]:
@@ -181,7 +196,7 @@ def study(
             quantisation to INT8 does.
 
     Raises:
-        ValueError: 2:4 sparsity and a data type or k that has no pattern.
+        SparsityError: the data type or k has no 2:4 pattern.
     """
     a, b = operands.a, operands.b
     exact_dense = None
