@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpusim.arch import GpuArch
-    from gpusim.experiment import Experiment
+    from gpusim.experiment import Experiment, TrainingExperiment
     from gpusim.plan import Plan
     from gpusim.run import Finished
     from gpusim.specfile import Spec
@@ -493,13 +493,13 @@ def run(
     arch_path: ArchPathOption = None,
 ) -> None:
     """Run experiments: a CSV of results, a manifest and plots each."""
-    from gpusim.experiment import load_experiment
+    from gpusim.experiment import open_experiment
 
     overrides = [text for text in arguments if "=" in text and not text.endswith((".yaml", ".yml"))]
     names = [text for text in arguments if text not in overrides]
     if not names:
         _refuse("name an experiment or give its .yaml file")
-    experiments = [load_experiment(name, overrides, arch_path or ()) for name in names]
+    experiments = [open_experiment(name, overrides, arch_path or ()) for name in names]
     taken = [experiment.name for experiment in experiments]
     if out is not None and len(set(taken)) < len(taken):
         _refuse("two experiments have the same name; give each its own run")
@@ -510,23 +510,31 @@ def run(
         _run_one(experiment, folder, jobs, ["gpusim", "run", *arguments])
 
 
-def _run_one(experiment: Experiment, folder: Path, jobs: int | None, command: Sequence[str]) -> None:
+def _run_one(experiment: Experiment | TrainingExperiment, folder: Path, jobs: int | None, command: Sequence[str]) -> None:
     """Run one experiment, print its tables and where its files lie."""
-    from gpusim.run import run_experiment
+    from gpusim.experiment import TrainingExperiment
+    from gpusim.run import run_experiment, run_training
     from gpusim.sweep import available_cores
+    from gpusim.tables import training_table
 
     if folder.exists() and not folder.is_dir():
         _refuse(f"{folder}: is a file; give a folder with -o")
     try:
         with _progress(experiment.name) as progress:
-            done = run_experiment(
-                experiment, folder, jobs=jobs or available_cores(), command=command, progress=progress
-            )
+            if isinstance(experiment, TrainingExperiment):
+                done = run_training(experiment, folder, command=command, progress=progress)
+            else:
+                done = run_experiment(
+                    experiment, folder, jobs=jobs or available_cores(), command=command, progress=progress
+                )
     except OSError as error:
         _refuse(f"{error.filename or folder}: {error.strerror or error}; choose another folder with -o")
     if done.resumed:
-        print(f"gpusim: {done.resumed} predictions taken from an interrupted run", file=sys.stderr)
-    _emit_tables(_experiment_tables(experiment, done))
+        print(f"gpusim: {done.resumed} results taken from an interrupted run", file=sys.stderr)
+    if isinstance(experiment, TrainingExperiment):
+        _emit_tables([training_table(experiment.content.title, done.rows)])
+    else:
+        _emit_tables(_experiment_tables(experiment, done))
     _emit(lambda: print("\n" + "\n".join(f"wrote {path}" for path in done.files)))
 
 

@@ -18,17 +18,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gpusim
 from gpusim import report
-from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint, shipped_folder
+from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment, shipped_folder
+from gpusim.numerics.training import Training, train
 from gpusim.results import Result
 from gpusim.sweep import sweep
 from gpusim.tables import Row
 
 JOURNAL = "results.partial.jsonl"
-PACKAGES = ("matplotlib", "numpy", "pydantic", "pyyaml", "simpy")
+PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "pydantic", "pyyaml", "simpy")
 
 Progress = Callable[[int, int], None]
 
@@ -61,10 +63,7 @@ def run_experiment(
     """
     points = experiment.measured_points()
     cases = experiment.cases()
-    existed = out.is_dir()
-    out.mkdir(parents=True, exist_ok=True)
-    journal = _Journal(out / JOURNAL)
-    try:
+    with _journal(out) as journal:
         rows, resumed = _rows(experiment, cases, journal, jobs, progress)
         with _staging(out) as folder:
             _write_csv(folder / "results.csv", rows)
@@ -72,6 +71,71 @@ def run_experiment(
                 report.draw(plot, experiment.content.title, rows, points, folder / plot.file_name)
             names = sorted(path.name for path in folder.iterdir())
             _write_json(folder / "manifest.json", _manifest(experiment, command, rows, names))
+    plots = [out / plot.file_name for plot in experiment.content.plots]
+    return Finished(tuple(rows), points, (out / "results.csv", out / "manifest.json", *plots), resumed)
+
+
+def run_training(
+    experiment: TrainingExperiment,
+    out: Path,
+    *,
+    command: Sequence[str] = (),
+    progress: Progress = lambda _done, _total: None,
+) -> Finished:
+    """Train in every way asked for; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
+    with _journal(out) as journal:
+        trained, resumed = _trained(experiment, journal, progress)
+        rows = [
+            {"run": run.label, "dtype": run.dtype, "weights": run.weights, **step}
+            for run, record in zip(experiment.content.runs, trained, strict=True)
+            for step in record["steps"]
+        ]
+        gradients = [
+            {"run": run.label, "exponent": int(exponent), "gradients": count}
+            for run, record in zip(experiment.content.runs, trained, strict=True)
+            for exponent, count in record["gradients"].items()
+        ]
+        figure = f"{experiment.name}.png"
+        with _staging(out) as folder:
+            _write_csv(folder / "results.csv", rows)
+            _write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
+            report.draw_training(experiment.content, rows, gradients, folder / figure)
+            names = sorted(path.name for path in folder.iterdir())
+            _write_json(folder / "manifest.json", _made_by(experiment, command, rows, names))
+    files = (out / "results.csv", out / "gradients.csv", out / "manifest.json", out / figure)
+    return Finished(tuple(rows), (), files, resumed)
+
+
+def _trained(
+    experiment: TrainingExperiment, journal: _Journal, progress: Progress
+) -> tuple[list[dict[str, Any]], int]:
+    """A record of every run in the order of the file, and how many came from the journal."""
+    task, runs = experiment.content.training, experiment.content.runs
+    code = _code_sha256()
+    keys = [_hash([code, task.model_dump(), run.model_dump()]) for run in runs]
+    resumed = sum(key in journal.known for key in keys)
+    for index, (key, run) in enumerate(zip(keys, runs, strict=True)):
+        if key not in journal.known:
+            trained = train(task, run, lambda done, total, before=index: progress(before * total + done, len(runs) * total))
+            journal.append(key, _training_record(trained))
+    return [journal.known[key] for key in keys], resumed
+
+
+def _training_record(trained: Training) -> dict[str, Any]:
+    return {
+        "steps": [asdict(step) for step in trained.steps],
+        "gradients": {str(exponent): count for exponent, count in trained.gradients.items()},
+    }
+
+
+@contextmanager
+def _journal(out: Path) -> Iterator[_Journal]:
+    """The output folder's journal; it goes when the run is done or an error ends it, and stays on an interrupt."""
+    existed = out.is_dir()
+    out.mkdir(parents=True, exist_ok=True)
+    journal = _Journal(out / JOURNAL)
+    try:
+        yield journal
     except Exception:
         journal.remove()
         if not existed:
@@ -79,8 +143,6 @@ def run_experiment(
                 out.rmdir()
         raise
     journal.remove()
-    plots = [out / plot.file_name for plot in experiment.content.plots]
-    return Finished(tuple(rows), points, (out / "results.csv", out / "manifest.json", *plots), resumed)
 
 
 class _Journal:
@@ -97,6 +159,7 @@ class _Journal:
 
     def append(self, key: str, result: Mapping[str, Any]) -> None:
         """Keep a result, on disk at once."""
+        self.known[key] = dict(result)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"key": key, "result": result}) + "\n")
 
@@ -117,8 +180,7 @@ def _rows(
         if outcome.result is None:
             where = f"gemms.{cases[index].entry}"
             raise experiment.file.error(where, f"{cases[index].gpu}: {outcome.reason}")
-        journal.known[keys[index]] = _record(outcome.result)
-        journal.append(keys[index], journal.known[keys[index]])
+        journal.append(keys[index], _record(outcome.result))
         progress(resumed + done, len(cases))
     return [_row(case, journal.known[key]) for case, key in zip(cases, keys, strict=True)], resumed
 
@@ -127,6 +189,10 @@ def _key(code: str, experiment: Experiment, case: ExperimentCase) -> str:
     """Hash of everything that a prediction depends on."""
     gemm = asdict(case.case.gemm) | {"dtype": case.case.gemm.dtype.value}
     parts = [code, experiment.specs[case.gpu].sha256, gemm, asdict(case.case.options)]
+    return _hash(parts)
+
+
+def _hash(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -184,6 +250,25 @@ def _manifest(
 ) -> dict[str, Any]:
     """What it takes to get the same files again."""
     folder = experiment.file.path.parent
+    specs = {
+        label: {"arch": spec.arch.name, "sha256": spec.sha256, "overrides": dict(entry.overrides)}
+        for (label, spec), entry in zip(experiment.specs.items(), experiment.content.gpus, strict=True)
+    }
+    measured = {
+        overlay.file: hashlib.sha256((folder / overlay.file).read_bytes()).hexdigest()
+        for overlay in experiment.content.measured
+    }
+    return _made_by(experiment, command, rows, names, {"specs": specs, "measured": measured})
+
+
+def _made_by(
+    experiment: Experiment | TrainingExperiment,
+    command: Sequence[str],
+    rows: Sequence[Row],
+    names: Sequence[str],
+    inputs: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Program, command, experiment and other inputs of a run, and its files."""
     return {
         "gpusim": gpusim.__version__,
         "code_sha256": _code_sha256(),
@@ -195,14 +280,7 @@ def _manifest(
             "sha256": experiment.file.sha256,
             "overrides": list(experiment.overrides),
         },
-        "specs": {
-            label: {"arch": spec.arch.name, "sha256": spec.sha256, "overrides": dict(entry.overrides)}
-            for (label, spec), entry in zip(experiment.specs.items(), experiment.content.gpus, strict=True)
-        },
-        "measured": {
-            overlay.file: hashlib.sha256((folder / overlay.file).read_bytes()).hexdigest()
-            for overlay in experiment.content.measured
-        },
+        **inputs,
         "rows": len(rows),
         "files": list(names),
     }

@@ -6,6 +6,7 @@ Human units and fixed digits here; full precision is in JSON and CSV.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -473,6 +474,27 @@ def numerics_table(record: Mapping[str, Any]) -> TextTable:
     sparsity = "" if record["sparsity"] == "dense" else f" {record['sparsity']}"
     title = f"{record['m']}x{record['n']}x{record['k']} {record['dtype']}{sparsity} on {record['arch']} against float64"
     return TextTable(title, ("figure", "value"), tuple(rows))
+
+
+def training_table(title: str, rows: Sequence[Row]) -> TextTable:
+    """How each run of a training experiment ended."""
+    last = {row["run"]: row for row in rows}
+    body = tuple(
+        (
+            run,
+            row["dtype"],
+            row["weights"],
+            str(row["step"] + 1),
+            _figure(row["loss"]),
+            f"2^{math.log2(row['loss_scale']):g}",
+            str(row["skipped_steps"]),
+            f"{100 * row['vanished_fraction']:.1f}",
+            f"{100 * row['lost_update_fraction']:.1f}",
+        )
+        for run, row in last.items()
+    )
+    headings = ("run", "type", "weights", ">steps", ">loss", ">loss scale", ">steps skipped")
+    return TextTable(title, (*headings, ">gradients vanished %", ">updates lost %"), body)
 
 
 def _figure(value: float | None) -> str:
