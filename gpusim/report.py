@@ -445,7 +445,7 @@ def draw_training(content: TrainingFile, rows: Sequence[Row], gradients: Sequenc
         loss, magnitudes, scale, updates = figure.subplots(2, 2).flat
         by_run = {run.label: [row for row in rows if row["run"] == run.label] for run in content.runs}
         looks = {run.label: _run_look(index) for index, run in enumerate(content.runs)}
-        _training_curves(loss, by_run, looks, "loss", "loss: mean squared error of targets with mean square 1")
+        _training_curves(loss, by_run, looks, "loss", "mean squared error (of targets: 1)")
         loss.set_yscale("log")
         loss.set_title("Does it learn?", loc="left")
         _training_curves(updates, by_run, looks, "lost_update_fraction", "updates that leave their weight unchanged [%]")
@@ -488,11 +488,9 @@ def _training_curves(
 
 
 def _skips(ax: Axes, rows: Sequence[Row], look: Mapping[str, Any]) -> None:
-    """A cross at each logged step since whose predecessor steps were skipped."""
-    seen = [(row, before) for before, row in zip([None, *rows], rows, strict=False)]
-    skipped = [
-        row for row, before in seen if row["skipped_steps"] > (before["skipped_steps"] if before is not None else 0)
-    ]
+    """A cross at each step that was skipped."""
+    before = [0, *(row["skipped_steps"] for row in rows)]
+    skipped = [row for row, sofar in zip(rows, before, strict=False) if row["skipped_steps"] > sofar]
     ax.plot(
         [row["step"] for row in skipped],
         [row["loss_scale"] for row in skipped],
@@ -520,15 +518,16 @@ def _magnitudes(
     top = 1.25 * ax.get_ylim()[1]
     ax.set_ylim(0, top)
     for place, text, side in (
-        (lowest - 1.6, "FP16: zero", "right"),
-        (lowest - 0.6, "FP16: subnormal", "left"),
-        (math.log2(fp16.smallest_normal) + 0.4, "FP16: normal, to 65504", "left"),
+        (lowest - 1.6, "FP16:\nzero", "right"),
+        (lowest - 0.6, "FP16:\nsubnormal", "left"),
+        (math.log2(fp16.smallest_normal) + 0.4, "FP16: normal,\nto 65504", "left"),
+        (highest + 0.4, "FP16:\ninfinite", "left"),
     ):
-        ax.text(place, 0.97 * top, text, ha=side, va="top", fontsize=7.5)
-    ax.set_xlim(-48, 20)
+        ax.text(place, 0.98 * top, text, ha=side, va="top", fontsize=7.5)
+    ax.set_xlim(-48, 24)
     ax.set_xlabel(
         "binary exponent of a gradient, loss scale included\n"
-        f"(BF16 reaches from {math.log2(bf16.smallest):.0f} to {math.log2(bf16.largest):.0f})"
+        f"(BF16 and FP32 go on to {math.log2(bf16.largest):.0f}; BF16 starts at {math.log2(bf16.smallest):.0f})"
     )
     ax.set_ylabel("activation gradients [% per binade]")
     ax.set_title(f"Where do the gradients lie?  (step {content.training.gradients_at})", loc="left")

@@ -104,14 +104,14 @@ class LossScale:
 
 @dataclass(frozen=True, slots=True)
 class LoggedStep:
-    """A run at one step."""
+    """A run at one step; every step that is skipped is logged."""
 
     step: int
     loss: float
     """Mean squared error, the targets' mean square being 1; NaN once the run has broken."""
     loss_scale: float
     skipped_steps: int
-    """So far."""
+    """So far, this one included."""
     vanished_fraction: float
     """Of the activation gradients that are not zero, those that rounding makes zero."""
     lost_update_fraction: float
@@ -141,12 +141,10 @@ def train(task: Task, run: Run, progress: Progress = lambda _done, _total: None)
             passed = _gradients(weights, inputs, targets, run.dtype, used / task.workers)
             gradients = [np.float32(task.workers / used) * gradient for gradient in passed.weights]
             finite = all(bool(np.isfinite(gradient).all()) for gradient in gradients)
-            lost = 0.0
-            if scale.accept(finite=finite):
-                lost = _update(weights, velocity, gradients, task, run.weights)
-            else:
-                skipped += 1
-            if step % task.log_every == 0 or step == task.steps - 1:
+            taken = scale.accept(finite=finite)
+            lost = _update(weights, velocity, gradients, task, run.weights) if taken else 0.0
+            skipped += not taken
+            if step % task.log_every == 0 or step == task.steps - 1 or not taken:
                 done.steps.append(LoggedStep(step, passed.loss, used, skipped, passed.vanished_fraction, lost))
                 progress(step, task.steps)
             if step == task.gradients_at:
