@@ -23,9 +23,7 @@ import gpusim
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpusim.arch import GpuArch
     from gpusim.experiment import Experiment, TrainingExperiment
-    from gpusim.plan import Plan
     from gpusim.run import Finished
     from gpusim.specfile import Spec
     from gpusim.tables import TextTable
@@ -419,6 +417,7 @@ def numerics(
     """Execute the kernel that would be chosen on numpy data: errors against float64, overflow, underflow."""
     from gpusim import tables
     from gpusim.numerics import study
+    from gpusim.predict import plan_to_execute
 
     try:
         drawn = [study.parse_distribution(text) for text in (distribution, distribution_b or distribution)]
@@ -429,7 +428,7 @@ def numerics(
     m, n = _extent("-m", m, ((a, given[0], 0),)), _extent("-n", n, ((b, given[1], 1),))
     workload = _workload(m, n, k, dtype, 1, "tn", sparsity, accumulate, "row")
     spec = _spec(arch, arch_path or (), overrides or ())
-    planned = _plan_to_execute(spec.arch, workload, kernel)
+    planned = plan_to_execute(spec.arch, workload, kernel)
     if scaling == "auto":
         scaling = "amax" if workload.dtype.value.startswith("int") else "none"
     try:
@@ -459,20 +458,6 @@ def _extent(flag: str, asked: int | None, matrices: Sequence[tuple[Path | None, 
         if extent != found[0][1]:
             _refuse(f"{flag}: {found[0][0]} says {found[0][1]}, {name} has {extent}; make them agree")
     return found[0][1]
-
-
-def _plan_to_execute(arch: GpuArch, workload: Gemm, kernel: str | None) -> Plan:
-    """The plan that ``gpusim gemm`` would time; one that says so where the catalogues have no kernel."""
-    from gpusim.numerics.stand_in import stand_in_plan
-    from gpusim.predict import Options, UnsupportedError, ranked_plans
-
-    try:
-        return ranked_plans(arch, workload, Options(kernel=kernel))[0].plan
-    except UnsupportedError:
-        planned = stand_in_plan(arch, workload) if kernel is None else None
-        if planned is None:
-            raise
-        return planned
 
 
 # run --------------------------------------------------------------------------------------------
