@@ -449,7 +449,7 @@ def numerics(
 
 def _extent(flag: str, asked: int | None, matrices: Sequence[tuple[Path | None, NDArray[Any] | None, int]]) -> int:
     """A size from its flag, or from the matrices that have it along an axis; all must agree."""
-    found = [(str(path), matrix.shape[axis]) for path, matrix, axis in matrices if matrix is not None]
+    found = [(str(path), int(matrix.shape[axis])) for path, matrix, axis in matrices if matrix is not None]
     if asked is not None:
         found.insert(0, (flag, asked))
     if not found:
@@ -495,7 +495,9 @@ def run(
         _run_one(experiment, folder, jobs, ["gpusim", "run", *arguments])
 
 
-def _run_one(experiment: Experiment | TrainingExperiment, folder: Path, jobs: int | None, command: Sequence[str]) -> None:
+def _run_one(
+    experiment: Experiment | TrainingExperiment, folder: Path, jobs: int | None, command: Sequence[str]
+) -> None:
     """Run one experiment, print its tables and where its files lie."""
     from gpusim.experiment import TrainingExperiment
     from gpusim.run import run_experiment, run_training

@@ -448,7 +448,9 @@ def draw_training(content: TrainingFile, rows: Sequence[Row], gradients: Sequenc
         _training_curves(loss, by_run, looks, "loss", "mean squared error (of targets: 1)")
         loss.set_yscale("log")
         loss.set_title("Does it learn?", loc="left")
-        _training_curves(updates, by_run, looks, "lost_update_fraction", "updates that leave their weight unchanged [%]")
+        _training_curves(
+            updates, by_run, looks, "lost_update_fraction", "updates that leave their weight unchanged [%]"
+        )
         updates.set_title("What becomes of the updates?", loc="left")
         scaled = [run.label for run in content.runs if run.loss_scale is not None]
         _training_curves(scale, {label: by_run[label] for label in scaled}, looks, "loss_scale", "loss scale")
@@ -502,9 +504,7 @@ def _skips(ax: Axes, rows: Sequence[Row], look: Mapping[str, Any]) -> None:
     )
 
 
-def _magnitudes(
-    ax: Axes, content: TrainingFile, gradients: Sequence[Row], looks: Mapping[str, dict[str, Any]]
-) -> None:
+def _magnitudes(ax: Axes, content: TrainingFile, gradients: Sequence[Row], looks: Mapping[str, dict[str, Any]]) -> None:
     """Activation gradients by binade before they are rounded, in the range of FP16."""
     fp16, bf16 = FORMATS["fp16"], FORMATS["bf16"]
     for index, run in enumerate(_shown_gradients(content.runs)):

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -106,9 +107,7 @@ def run_training(
     return Finished(tuple(rows), (), files, resumed)
 
 
-def _trained(
-    experiment: TrainingExperiment, journal: _Journal, progress: Progress
-) -> tuple[list[dict[str, Any]], int]:
+def _trained(experiment: TrainingExperiment, journal: _Journal, progress: Progress) -> tuple[list[dict[str, Any]], int]:
     """A record of every run in the order of the file, and how many came from the journal."""
     task, runs = experiment.content.training, experiment.content.runs
     code = _code_sha256()
@@ -116,9 +115,14 @@ def _trained(
     resumed = sum(key in journal.known for key in keys)
     for index, (key, run) in enumerate(zip(keys, runs, strict=True)):
         if key not in journal.known:
-            trained = train(task, run, lambda done, total, before=index: progress(before * total + done, len(runs) * total))
+            trained = train(task, run, partial(_progress_of_run, progress, index, len(runs)))
             journal.append(key, _training_record(trained))
     return [journal.known[key] for key in keys], resumed
+
+
+def _progress_of_run(progress: Progress, index: int, runs: int, done: int, total: int) -> None:
+    """Steps of one run as steps of all."""
+    progress(index * total + done, runs * total)
 
 
 def _training_record(trained: Training) -> dict[str, Any]:

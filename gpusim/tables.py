@@ -24,6 +24,7 @@ Row = dict[str, Any]
 """One result of an experiment: the fields of a result beside its place in the experiment."""
 
 PIPE_GAP = "  "
+SAMPLE_FIELDS = ("sampled_rows", "m", "sampled_columns", "n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +463,7 @@ def numerics_table(record: Mapping[str, Any]) -> TextTable:
             f"split {record['split_k']} {record['split_k_mode']}".rstrip(),
         ),
         ("operands", f"A {record['a']}, B {record['b']}, seed {record['seed']}"),
-        ("computed", f"{record['sampled_rows']} of {record['m']} rows, {record['sampled_columns']} of {record['n']} columns of C"),
+        ("computed", "{} of {} rows, {} of {} columns of C".format(*(record[name] for name in SAMPLE_FIELDS))),
     ]
     if record["whole_max_abs_error"] is not None:
         whole = (_figure(record["whole_max_abs_error"]), _figure(record["whole_relative_error"]))

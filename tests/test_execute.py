@@ -58,9 +58,7 @@ def slices(order: Order) -> list[tuple[int, int]]:
 
 @given(st.sampled_from(KERNELS), st.integers(1, 5000), st.integers(1, 9))
 @settings(max_examples=200)
-def test_every_product_of_a_sum_is_added_once_and_only_once(
-    one: tuple[GpuArch, Kernel], k: int, split_k: int
-) -> None:
+def test_every_product_of_a_sum_is_added_once_and_only_once(one: tuple[GpuArch, Kernel], k: int, split_k: int) -> None:
     arch, used = one
     dtype = used.family.inputs[0]
     try:

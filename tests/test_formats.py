@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from gpusim.numerics.formats import FORMATS, convert, input_format, output_format, round_to_fp16, round_to_tf32
 from gpusim.workload import Dtype
@@ -81,10 +82,11 @@ def test_the_fast_rounding_to_fp16_is_that_of_numpy() -> None:
     with np.errstate(all="ignore"):
         halves = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
         halves = np.sort(halves[np.isfinite(halves)])
-        ties = (halves[:-1] + halves[1:]) / 2
+        ties = (halves[:-1] + halves[1:]) / np.float32(2)
         near = [np.nextafter(ties, np.float32(end)) for end in (-np.inf, np.inf)]
         anything = generator.integers(0, 2**32, 1_000_000, dtype=np.uint32).view(np.float32)
-        for values in (halves, ties, *near, anything):
+        samples: list[NDArray[np.float32]] = [halves, ties, *near, anything]
+        for values in samples:
             expected = values.astype(np.float16).astype(np.float32)
             rounded = round_to_fp16(values)
             same = (rounded == expected) & (np.signbit(rounded) == np.signbit(expected))

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from conftest import RunGpusim, refused
 
-from gpusim.numerics.study import Study, Tf32Rounding, _largest_of, operands, parse_distribution, study
+from gpusim.numerics.formats import Tf32Rounding
+from gpusim.numerics.study import Study, _largest_of, operands, parse_distribution, study
 from gpusim.predict import plan_to_execute
 from gpusim.specfile import load_arch
 from gpusim.workload import Dtype, Gemm
@@ -24,7 +25,9 @@ PUBLISHED = {Dtype.TF32: 0.0022, Dtype.FP32: 0.000039}
 TensorFloat-32 on Ampere devices (https://docs.pytorch.org/docs/stable/notes/cuda.html)."""
 
 
-def studied(gemm: Gemm, distribution: str = "normal", *, rows: int = 512, tf32_rounding: Tf32Rounding = "nearest") -> Study:
+def studied(
+    gemm: Gemm, distribution: str = "normal", *, rows: int = 512, tf32_rounding: Tf32Rounding = "nearest"
+) -> Study:
     drawn = parse_distribution(distribution)
     sample = operands(gemm, (None, None), (drawn, drawn), 0, rows, rows)
     scaling: Any = "amax" if gemm.accumulate == "int32" else "none"
@@ -98,7 +101,8 @@ def test_products_that_fp16_cannot_write_vanish_at_the_output() -> None:
 
 def test_int8_errors_are_those_of_its_steps() -> None:
     found = studied(Gemm(64, 64, 512, Dtype.INT8), "uniform:-1,1")
-    assert (found.overflow, found.scale_a) == (0, pytest.approx(1 / 127, rel=1e-3))
+    assert found.overflow == 0
+    assert found.scale_a == pytest.approx(1 / 127, rel=1e-3)
     # Rounding to steps of s makes errors of variance s^2/12, times that of the other operand (1/3), twice, 512 times.
     assert found.rms_error == pytest.approx(math.sqrt(2 * 512 / 3 / 12) / 127, rel=0.05)
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import RunGpusim, refused
 
 from gpusim.experiment import TrainingExperiment, open_experiment
-from gpusim.numerics.training import LossScale, LowType, Scaler, Training, _update, train
+from gpusim.numerics.training import SMALLEST_SCALE, LossScale, LowType, Scaler, Training, _update, train
 from gpusim.run import JOURNAL, run_training
 
 NAME = "mixed_precision_numerics"
@@ -110,7 +110,9 @@ def test_an_update_below_half_a_unit_moves_an_fp32_weight_only(kept: LowType, ha
 
     assert updated(0.99, kept) == (1.0, 1.0)
     assert updated(1.01, kept) == (1 + 2 * half_unit, 0.0)
-    assert updated(0.99, "fp32") == (pytest.approx(1 + 0.99 * half_unit, abs=2**-24), 0.0)
+    master, lost = updated(0.99, "fp32")
+    assert master == pytest.approx(1 + 0.99 * half_unit, abs=2**-24)
+    assert lost == 0.0
 
 
 @pytest.mark.parametrize("label", ["FP16, dynamic scale, FP16 weights", "BF16, no scaling, BF16 weights"])
@@ -181,6 +183,18 @@ def test_what_a_file_may_not_say_is_refused_in_one_line(gpusim: RunGpusim, overr
     line = refused(gpusim("run", NAME, override, "-o", "out"))
     assert said in line
     assert override in line or f"{NAME}.yaml:" in line
+
+
+def test_a_run_that_breaks_is_shown_as_broken(gpusim: RunGpusim, tmp_path: Path) -> None:
+    wild = ("training.learning_rate=1e30", "training.steps=300", "training.log_every=10", "training.gradients_at=200")
+    process = gpusim("run", NAME, *wild, "-o", "out")
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == ""
+    with (tmp_path / "out" / "results.csv").open(encoding="utf-8") as file:
+        last = {row["run"]: row for row in csv.DictReader(file)}
+    assert last["FP32"]["loss"] == "nan"
+    assert float(last["FP16, dynamic scale"]["loss_scale"]) == SMALLEST_SCALE
+    assert (tmp_path / "out" / f"{NAME}.png").exists()
 
 
 def test_every_logged_step_is_finite(trained: dict[str, Training]) -> None:

@@ -54,57 +54,54 @@ class Order:
 
     @property
     def accumulator(self) -> np.dtype[Any]:
-        """numpy's type for it; integers stay exact in float64."""
+        """The type that holds it; integers stay exact in float64."""
         return np.dtype({"fp16": np.float16, "fp32": np.float32}.get(self.accumulate, np.float64))
 
 
 def order_of(plan: Plan, k: int, element_bits: int) -> Order:
     """The order of summation of a planned kernel over ``k`` products."""
-    kernel, instruction = plan.kernel, plan.main.instruction
-    lanes = 1
-    if instruction.unit == "cuda":
-        # A warp with fewer results than lanes shares each sum among several.
-        results = kernel.tile_m * kernel.tile_n // (kernel.warps_m * kernel.warps_n)
-        lanes = max(1, kernel.threads // kernel.warps // results)
-    vector = kernel.family.load_bytes * 8 // element_bits if lanes > 1 else kernel.tile_k
-    depth = instruction.shape[2]
-    split_k = plan.main.steps * kernel.tile_k
+    instruction = plan.main.instruction
+    lanes = _lanes_per_sum(plan)
+    vector = plan.kernel.family.load_bytes * 8 // element_bits if lanes > 1 else plan.kernel.tile_k
     chains = tuple(
         tuple(
-            tuple(
-                tuple(_slices(_warp_ranges(split * split_k, split_k, kernel.tile_k, kernel.warps_k, warp), k,
-                              vector, lanes, lane, depth))
-                for lane in range(lanes)
-            )
-            for warp in range(kernel.warps_k)
+            tuple(tuple(_instructions(parts, vector, lanes, lane, instruction.shape[2])) for lane in range(lanes))
+            for parts in (list(_parts(plan, k, split, warp)) for warp in range(plan.kernel.warps_k))
         )
         for split in range(plan.split_k)
-    )  # fmt: skip
+    )
     truncates = instruction.unit == "tensor" and instruction.accumulate == "fp32"
     return Order(chains, instruction.accumulate, truncates)
 
 
-def _warp_ranges(first: int, length: int, tile_k: int, warps_k: int, warp: int) -> Iterator[Slice]:
-    """The part of each k tile of a split that one of its warps takes."""
-    part = tile_k // warps_k
-    for start in range(first + warp * part, first + length, tile_k):
-        yield start, start + part
+def _lanes_per_sum(plan: Plan) -> int:
+    """Lanes that share each sum: CUDA-core kernels whose warps have fewer results than lanes."""
+    kernel = plan.kernel
+    if plan.main.instruction.unit != "cuda":
+        return 1
+    results = kernel.tile_m * kernel.tile_n // (kernel.warps_m * kernel.warps_n)
+    return max(1, kernel.threads // kernel.warps // results)
 
 
-def _slices(
-    ranges: Iterator[Slice], k: int, vector: int, lanes: int, lane: int, depth: int
-) -> Iterator[Slice]:
-    """The instructions of one lane: every ``lanes``-th vector of a range, ``depth`` products at a time."""
-    for first, last in ranges:
-        for start in range(first + lane * vector, min(last, k), lanes * vector):
-            stop = min(start + vector, last, k)
+def _parts(plan: Plan, k: int, split: int, warp: int) -> Iterator[Slice]:
+    """What one warp of a split takes of each of its k tiles."""
+    tile_k = plan.kernel.tile_k
+    width = tile_k // plan.kernel.warps_k
+    first = split * plan.main.steps * tile_k
+    for start in range(first + warp * width, min(first + plan.main.steps * tile_k, k), tile_k):
+        yield start, min(start + width, k)
+
+
+def _instructions(parts: Sequence[Slice], vector: int, lanes: int, lane: int, depth: int) -> Iterator[Slice]:
+    """The instructions of one lane: every ``lanes``-th vector of a part, ``depth`` products at a time."""
+    for first, last in parts:
+        for start in range(first + lane * vector, last, lanes * vector):
+            stop = min(start + vector, last)
             for at in range(start, stop, depth):
                 yield at, min(at + depth, stop)
 
 
-def execute(
-    a: Floats | Compressed, b: Floats, order: Order, progress: Progress = lambda _done, _total: None
-) -> Floats:
+def execute(a: Floats | Compressed, b: Floats, order: Order, progress: Progress = lambda _done, _total: None) -> Floats:
     """The accumulators of C = A B when the kernel is done, before C is written.
 
     Args:
@@ -112,19 +109,13 @@ def execute(
         b: k x n values of the input format.
         progress: told how many blocks of C are done.
     """
-    m, n = len(a.values if isinstance(a, Compressed) else a), b.shape[1]
-    columns = a.columns() if isinstance(a, Compressed) else None
+    source = _SparseProducts(a.values, a.columns(), b) if isinstance(a, Compressed) else _DenseProducts(a, b)
+    m, n = source.shape
     result = np.empty((m, n))
     blocks = list(pairs(range(0, m, BLOCK_ROWS), range(0, n, BLOCK_COLUMNS)))
     for done, (row, column) in enumerate(blocks, 1):
-        rows, cols = slice(row, row + BLOCK_ROWS), slice(column, column + BLOCK_COLUMNS)
-        part = np.ascontiguousarray(b[:, cols])
-        if isinstance(a, Compressed):
-            assert columns is not None
-            source: _Products = _SparseProducts(a.values[rows], columns[rows], part)
-        else:
-            source = _DenseProducts(a[rows], part)
-        result[rows, cols] = _block(source, order)
+        at = slice(row, row + BLOCK_ROWS), slice(column, column + BLOCK_COLUMNS)
+        result[at] = _block(source.block(*at), order)
         progress(done, len(blocks))
     return _wrapped(result) if order.accumulate == "int32" else result
 
@@ -182,6 +173,10 @@ class _DenseProducts:
     def shape(self) -> tuple[int, int]:
         return len(self.a), self.b.shape[1]
 
+    def block(self, rows: slice, columns: slice) -> _DenseProducts:
+        """The products of a part of C."""
+        return _DenseProducts(self.a[rows], np.ascontiguousarray(self.b[:, columns]))
+
     def sum_into(self, sums: Floats, start: int, stop: int) -> None:
         """The products of one instruction, added up."""
         if stop - start == 1:
@@ -201,6 +196,10 @@ class _SparseProducts:
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.values), self.b.shape[1]
+
+    def block(self, rows: slice, columns: slice) -> _SparseProducts:
+        """The products of a part of C."""
+        return _SparseProducts(self.values[rows], self.columns[rows], np.ascontiguousarray(self.b[:, columns]))
 
     def sum_into(self, sums: Floats, start: int, stop: int) -> None:
         """The products of one instruction, added up; a chunk never straddles two."""

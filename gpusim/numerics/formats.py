@@ -47,7 +47,7 @@ class NumberFormat:
 
 
 def _float_format(name: str, storage: Any, *, saturates: bool = False) -> NumberFormat:
-    facts = ml_dtypes.finfo(storage)
+    facts: Any = ml_dtypes.finfo(storage)  # type: ignore[no-untyped-call]  # ml_dtypes ships no types for it
     return NumberFormat(
         name,
         np.dtype(storage),
@@ -60,7 +60,7 @@ def _float_format(name: str, storage: Any, *, saturates: bool = False) -> Number
 
 
 def _integer_format(name: str, storage: Any) -> NumberFormat:
-    facts = ml_dtypes.iinfo(storage)
+    facts: Any = ml_dtypes.iinfo(storage)  # type: ignore[no-untyped-call]  # the same
     return NumberFormat(name, np.dtype(storage), int(facts.bits) - 1, float(facts.max), 1.0, 1.0, saturates=True)
 
 

@@ -79,8 +79,8 @@ class Compressed:
         """Where along k each value stood, unpacked from the metadata [m, k / 2]."""
         chunks = self.k // self.pattern.chunk
         shifts = np.arange(0, WORD_BITS, INDEX_BITS, dtype=np.uint32)
-        indices = (self.metadata[:, :, None] >> shifts & np.uint32(3)).reshape(len(self.metadata), -1)
-        indices = indices[:, : KEPT_UNITS * chunks].astype(np.int64).reshape(-1, chunks, KEPT_UNITS)
+        unpacked = (self.metadata[:, :, None] >> shifts & np.uint32(3)).reshape(len(self.metadata), -1)
+        indices = unpacked[:, : KEPT_UNITS * chunks].astype(np.int64).reshape(-1, chunks, KEPT_UNITS)
         within = _elements_of_units(indices, self.pattern)
         starts = self.pattern.chunk * np.arange(chunks, dtype=np.int64)[:, None]
         return (starts + within).reshape(len(self.metadata), -1)
@@ -127,7 +127,9 @@ def _kept_groups(a: Floats, pattern: Pattern) -> NDArray[np.int64]:
     """Positions of the heavier half of each chunk's groups, ascending [m, chunks, groups / 2]."""
     m, k = a.shape
     if k % pattern.chunk:
-        raise SparsityError(f"k: {k} is no multiple of {pattern.chunk}, the chunk of this data type's 2:4 pattern; pad it")
+        raise SparsityError(
+            f"k: {k} is no multiple of {pattern.chunk}, the chunk of this data type's 2:4 pattern; pad it"
+        )
     weights = np.abs(a).reshape(m, k // pattern.chunk, pattern.groups, pattern.group).sum(axis=3)
     heaviest = np.argsort(-weights, axis=2, kind="stable")[:, :, : pattern.groups // 2]
     return np.sort(heaviest, axis=2)
@@ -152,4 +154,5 @@ def _packed(indices: NDArray[np.int64]) -> NDArray[np.uint32]:
     per_word = WORD_BITS // INDEX_BITS
     padded = np.pad(flat, ((0, 0), (0, -flat.shape[1] % per_word))).astype(np.uint32)
     shifts = np.arange(0, WORD_BITS, INDEX_BITS, dtype=np.uint32)
-    return np.bitwise_or.reduce(padded.reshape(len(flat), -1, per_word) << shifts, axis=2)
+    words: NDArray[np.uint32] = np.bitwise_or.reduce(padded.reshape(len(flat), -1, per_word) << shifts, axis=2)
+    return words

@@ -1,8 +1,7 @@
 """Plans for multiplications that a GPU can issue and the kernel catalogues do not list yet.
 
-Blocked as CUTLASS's default configuration for its 16-bit Tensor Core kernels: 128 x 128 tiles, 64 bytes of k for
-each row of a tile, one warp along k (cutlass/gemm/device/default_gemm_configuration.h). Only the depth of the
-multiply instruction, which the spec has, changes the order of summation.
+An assumption: blocked as the catalogues' 128 x 128 FP16 kernel is, 64 bytes of k for each row of a tile and one warp
+along k. Of that only what cuts k matters here, above all the depth of the multiply instruction, which the spec has.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def _kernel(name: str, instruction: Instruction, gemm: Gemm) -> Kernel:
     entry = KernelEntry(tile=(TILE, TILE, depth), warps=(2, 2, 1), stages=2, registers=128)
     family = Family(
         name="uncatalogued_" + name + "_{tile_m}x{tile_n}x{tile_k}",
-        source="CUTLASS 2 default configuration",
+        source="assumed",
         instruction=name,
         inputs=(gemm.dtype,),
         staging="async",

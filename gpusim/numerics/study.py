@@ -52,7 +52,8 @@ class Distribution:
             case "uniform":
                 return generator.uniform(self.first, self.second, shape)
             case "lognormal":
-                return generator.lognormal(self.first, self.second, shape) * generator.choice((-1.0, 1.0), shape)
+                signs: Floats = generator.choice((-1.0, 1.0), shape)
+                return signs * generator.lognormal(self.first, self.second, shape)
             case _:
                 return generator.normal(self.first, self.second, shape)
 
@@ -278,4 +279,5 @@ def _largest_of(errors: Floats, count: int) -> float | None:
         return None
     near_log, far_log = (-math.log(share) for share in TAIL_SHARES)
     shape = math.log(far_log / near_log) / math.log(far / near)
-    return max(float(errors.max()), far * (math.log(count) / far_log) ** (1 / shape))
+    estimate: float = far * (math.log(count) / far_log) ** (1 / shape)
+    return max(float(errors.max()), estimate)

@@ -23,6 +23,8 @@ from gpusim.numerics.formats import FORMATS, round_to_fp16
 Tensor = NDArray[np.float32]
 Progress = Callable[[int, int], None]
 LowType = Literal["fp32", "fp16", "bf16"]
+SMALLEST_SCALE = 2.0**-126
+"""FP32's smallest normal number: a run that never gets finite gradients again stays there."""
 
 
 class _Settings(BaseModel):
@@ -92,7 +94,7 @@ class LossScale:
         if self.scaler is None:
             return True
         if not finite:
-            self.value *= self.scaler.backoff_factor
+            self.value = max(self.value * self.scaler.backoff_factor, SMALLEST_SCALE)
             self.good_steps = 0
             return False
         self.good_steps += 1
