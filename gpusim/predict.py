@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpusim.arch import GpuArch, Unit
 from gpusim.choose import Candidate, candidates, multiplies, refusals
 from gpusim.kernels import Kernel, load_kernels
+from gpusim.numerics.stand_in import stand_in_plan
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import Plan, library_shape, plan
 from gpusim.power import Sustained, energy, power_w, sustained_clock
@@ -52,10 +53,7 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
     warm = options.l2 == "warm"
-    kernels = _pinned(arch, gemm, options)
-    ranked = candidates(arch, gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
-    if not ranked:
-        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
+    ranked = ranked_plans(arch, gemm, options)
     chosen = ranked[0].plan
     runs: dict[float, list[Outcome]] = {}
 
@@ -79,6 +77,34 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
         for launch in chosen.launches:
             _ = simulate(arch, launch, sustained.clock_mhz, options.detail, warm=warm, recorder=recorder)
     return _result(arch, gemm, options, ranked, sustained, time_at(sustained.clock_mhz), runs)
+
+
+def ranked_plans(arch: GpuArch, gemm: Gemm, options: Options = Options()) -> list[Candidate]:
+    """The plans that a workload may run on, the one a library would launch first.
+
+    Raises:
+        UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
+    """
+    kernels = _pinned(arch, gemm, options)
+    ranked = candidates(arch, gemm, kernels, warm=options.l2 == "warm", clock_mhz=arch.clock.boost_mhz)
+    if not ranked:
+        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
+    return ranked
+
+
+def plan_to_execute(arch: GpuArch, gemm: Gemm, kernel: str | None = None) -> Plan:
+    """The plan that a library would launch first, or a stand-in where the catalogues have no kernel yet.
+
+    Raises:
+        UnsupportedError: the GPU has no instruction for the workload, or the pinned kernel does not fit.
+    """
+    try:
+        return ranked_plans(arch, gemm, Options(kernel=kernel))[0].plan
+    except UnsupportedError:
+        planned = stand_in_plan(arch, gemm) if kernel is None else None
+        if planned is None:
+            raise
+        return planned
 
 
 def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) -> float:
