@@ -14,7 +14,7 @@ import numpy as np
 from gpusim.numerics.execute import execute, order_of
 from gpusim.numerics.formats import convert, input_format
 from gpusim.numerics.sparsity import compress, pattern_of, prune
-from gpusim.predict import plan_to_execute
+from gpusim.predict import ranked_plans
 from gpusim.specfile import load_arch
 from gpusim.tables import TextTable
 from gpusim.workload import Dtype, Gemm
@@ -35,7 +35,7 @@ def main() -> None:
 def timed(gemm: Gemm) -> tuple[str, str, str]:
     """Type, kernel, and multiply-adds (dense-equivalent) a second, rounding of the operands left out."""
     arch = load_arch(BOARD).arch
-    planned = plan_to_execute(arch, gemm)
+    planned = ranked_plans(arch, gemm)[0].plan
     generator = np.random.default_rng(0)
     a, b = (convert(50 * generator.standard_normal((SIZE, SIZE)), input_format(gemm.dtype)).values for _ in range(2))
     order = order_of(planned, gemm.k, gemm.dtype.bits)

@@ -390,6 +390,7 @@ def numerics(
     arch: ArchOption = "A100-SXM4-80GB",
     sparsity: SparsityOption = "dense",
     accumulate: AccumulateOption = "",
+    unit: UnitOption = None,
     kernel: KernelOption = None,
     distribution: Annotated[
         str,
@@ -421,7 +422,7 @@ def numerics(
     """Execute the kernel that would be chosen on numpy data: errors against float64, overflow, underflow."""
     from gpusim import tables
     from gpusim.numerics import study
-    from gpusim.predict import plan_to_execute
+    from gpusim.predict import Options, ranked_plans
 
     try:
         drawn = [study.parse_distribution(text) for text in (distribution, distribution_b or distribution)]
@@ -432,7 +433,7 @@ def numerics(
     m, n = _extent("-m", m, ((a, given[0], 0),)), _extent("-n", n, ((b, given[1], 1),))
     workload = _workload(m, n, k, dtype, 1, "tn", sparsity, accumulate, "row")
     spec = _spec(arch, arch_path or (), overrides or ())
-    planned = plan_to_execute(spec.arch, workload, kernel)
+    planned = ranked_plans(spec.arch, workload, Options(kernel=kernel, unit=unit))[0].plan
     if scaling == "auto":
         scaling = "amax" if workload.dtype.value.startswith("int") else "none"
     try:

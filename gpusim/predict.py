@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from gpusim.arch import GpuArch, Unit
 from gpusim.choose import Candidate, candidates, multiplies, refusals
 from gpusim.kernels import Kernel, load_kernels
-from gpusim.numerics.stand_in import stand_in_plan
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import Plan, library_shape, plan
 from gpusim.power import Sustained, energy, power_w, sustained_clock
@@ -90,21 +89,6 @@ def ranked_plans(arch: GpuArch, gemm: Gemm, options: Options = Options()) -> lis
     if not ranked:
         raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
     return ranked
-
-
-def plan_to_execute(arch: GpuArch, gemm: Gemm, kernel: str | None = None) -> Plan:
-    """The plan that a library would launch first, or a stand-in where the catalogues have no kernel yet.
-
-    Raises:
-        UnsupportedError: the GPU has no instruction for the workload, or the pinned kernel does not fit.
-    """
-    try:
-        return ranked_plans(arch, gemm, Options(kernel=kernel))[0].plan
-    except UnsupportedError:
-        planned = stand_in_plan(arch, gemm) if kernel is None else None
-        if planned is None:
-            raise
-        return planned
 
 
 def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) -> float:

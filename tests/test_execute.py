@@ -19,8 +19,8 @@ from gpusim.numerics.execute import Order, execute, order_of
 from gpusim.numerics.formats import FORMATS, Floats, convert, input_format
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.occupancy import DoesNotFitError
-from gpusim.plan import Plan, plan
-from gpusim.predict import plan_to_execute
+from gpusim.plan import Plan, library_shape, plan
+from gpusim.predict import ranked_plans
 from gpusim.specfile import load_arch
 from gpusim.workload import Dtype, Gemm
 
@@ -31,7 +31,10 @@ KERNELS = [(arch, kernel) for arch in (A100, V100, T4) for kernel in load_kernel
 
 
 def planned_for(gemm: Gemm) -> Plan:
-    return plan_to_execute(A100, gemm)
+    return ranked_plans(A100, gemm)[0].plan
+
+
+SPARSE_KERNELS = [one for arch, one in KERNELS if arch.instructions[one.family.instruction].sparsity == "2:4"]
 
 
 def kernel(arch: GpuArch, part_of_name: str, dtype: Dtype) -> Kernel:
@@ -176,7 +179,8 @@ def test_a_tensor_core_cuts_positive_sums_off_and_a_cuda_core_does_not() -> None
     k = 4096
     a, b = (np.full(shape, 0.1) for shape in ((1, k), (k, 1)))
     a, b = (convert(one, FORMATS["tf32"]).values for one in (a, b))
-    order = order_of(planned_for(Gemm(1, 1, k, Dtype.TF32)), k, 32)
+    one_chain = plan(A100, Gemm(1, 1, k, Dtype.TF32), kernel(A100, "128x128_16x4", Dtype.TF32))
+    order = order_of(one_chain, k, 32)
     exact = float((a @ b)[0, 0])
     cut, rounded = (float(execute(a, b, one)[0, 0]) for one in (order, replace(order, truncates=False)))
     assert cut < exact
@@ -196,18 +200,18 @@ def test_fp16_accumulators_overflow_where_fp32_ones_do_not() -> None:
 def test_int32_sums_are_exact_and_wrap() -> None:
     k = 140_000  # 127 * 127 * 140,000 = 2,258,060,000 > 2^31 - 1
     a, b = np.full((1, k), 127.0), np.full((k, 1), 127.0)
-    order = order_of(planned_for(Gemm(1, 1, k, Dtype.INT8)), k, 8)
+    order = order_of(planned_for(Gemm(16, 16, k, Dtype.INT8)), k, 8)
     assert execute(a, b, order)[0, 0] == 127 * 127 * k - 2**32
-    assert execute(a[:, :133_000], b[:133_000], order_of(planned_for(Gemm(1, 1, 133_000, Dtype.INT8)), 133_000, 8))[
-        0, 0
-    ] == 127 * 127 * 133_000  # fmt: skip
+    k = 133_120  # 2,147,092,480
+    order = order_of(planned_for(Gemm(16, 16, k, Dtype.INT8)), k, 8)
+    assert execute(a[:, :k], b[:k], order)[0, 0] == 127 * 127 * k
 
 
 # 2:4 --------------------------------------------------------------------------------------------
 
 
 @given(
-    st.sampled_from((Dtype.FP16, Dtype.BF16, Dtype.TF32, Dtype.INT8, Dtype.INT4)),
+    st.sampled_from(SPARSE_KERNELS),
     st.integers(1, 40),
     st.integers(1, 40),
     st.integers(1, 60),
@@ -216,22 +220,33 @@ def test_int32_sums_are_exact_and_wrap() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_the_sparse_product_is_the_dense_product_of_the_pruned_matrix(
-    dtype: Dtype, m: int, n: int, chunks: int, split_k: int, seed: int
+    used: Kernel, m: int, n: int, chunks: int, split_k: int, seed: int
 ) -> None:
+    dtype = used.family.inputs[-1]
     pattern = pattern_of(dtype)
     k = chunks * pattern.chunk
     a, b = operands(m, n, k, dtype, seed)
     pruned = prune(a, pattern)
-    gemm = Gemm(m, n, k, dtype, sparsity="2:4")
-    planned = plan(A100, gemm, planned_for(gemm).kernel, split_k, "reduce")
+    planned = plan(A100, Gemm(m, n, k, dtype, sparsity="2:4"), used, split_k, "reduce")
     order = order_of(planned, k, dtype.bits)
     np.testing.assert_array_equal(execute(compress(pruned, pattern), b, order), execute(pruned, b, order))
 
 
+def test_the_compressed_operand_is_the_one_whose_rows_the_plan_counts_first() -> None:
+    # A 2:4 kernel's first operand is A in either order of C; a dense one's is B where C lies in rows.
+    for order in ("row", "column"):
+        gemm = Gemm(512, 64, 256, Dtype.FP16, sparsity="2:4", order=order)
+        shape = library_shape(gemm)
+        assert (shape.m, shape.a.rows, shape.a.kept_fraction, shape.b.kept_fraction) == (512, 512, 0.5, 1.0)
+        a, _ = operands(gemm.m, gemm.n, gemm.k, gemm.dtype)
+        pattern = pattern_of(gemm.dtype)
+        assert compress(prune(a, pattern), pattern).values.shape == (shape.m, shape.k * shape.a.kept_fraction)
+
+
 def test_fp16_accumulators_go_with_2_to_4_too() -> None:
-    a, b = operands(17, 9, 256, Dtype.FP16)
+    a, b = operands(16, 8, 256, Dtype.FP16)
     pattern = pattern_of(Dtype.FP16)
     pruned = prune(a, pattern)
-    order = order_of(planned_for(Gemm(17, 9, 256, Dtype.FP16, sparsity="2:4", accumulate="fp16")), 256, 16)
+    order = order_of(planned_for(Gemm(16, 8, 256, Dtype.FP16, sparsity="2:4", accumulate="fp16")), 256, 16)
     assert order.accumulator == np.float16
     np.testing.assert_array_equal(execute(compress(pruned, pattern), b, order), execute(pruned, b, order))

@@ -13,7 +13,7 @@ from conftest import RunGpusim, refused
 
 from gpusim.numerics.formats import Tf32Rounding
 from gpusim.numerics.study import Study, _largest_of, operands, parse_distribution, study
-from gpusim.predict import plan_to_execute
+from gpusim.predict import ranked_plans
 from gpusim.specfile import load_arch
 from gpusim.workload import Dtype, Gemm
 
@@ -31,7 +31,7 @@ def studied(
     drawn = parse_distribution(distribution)
     sample = operands(gemm, (None, None), (drawn, drawn), 0, rows, rows)
     scaling: Any = "amax" if gemm.accumulate == "int32" else "none"
-    return study(plan_to_execute(A100, gemm), gemm, sample, scaling=scaling, tf32_rounding=tf32_rounding)
+    return study(ranked_plans(A100, gemm)[0].plan, gemm, sample, scaling=scaling, tf32_rounding=tf32_rounding)
 
 
 def published_gemm(dtype: Dtype) -> Gemm:
@@ -122,6 +122,13 @@ def test_fp64_differs_from_float64_by_the_order_of_its_sums_only() -> None:
     assert 0 < found.relative_error < 512 * 2**-52
 
 
+def test_tf32_on_cuda_cores_is_fp32() -> None:
+    by_vector, by_matrix = studied(Gemm(1, 64, 512, Dtype.TF32)), studied(Gemm(64, 64, 512, Dtype.TF32))
+    assert by_vector.relative_error is not None
+    assert by_matrix.relative_error is not None
+    assert by_vector.relative_error < 512 * 2**-24 < 2**-11 < by_matrix.relative_error
+
+
 # Command line -----------------------------------------------------------------------------------
 
 
@@ -152,6 +159,14 @@ def test_the_kernel_executed_is_the_one_that_gemm_times(gpusim: RunGpusim) -> No
     assert record["instruction_k"] == 4
 
 
+def test_cuda_cores_can_be_asked_for(gpusim: RunGpusim) -> None:
+    arguments = ("--dtype", "fp16", "--accumulate", "fp16", "-m", "64", "-n", "64", "-k", "4096")
+    record = run_json(gpusim, *arguments, "--unit", "cuda")
+    assert (record["instruction"], record["instruction_k"]) == ("hfma2", 1)
+    # An FP16 sum rounded after each product strays further than one rounded after each instruction's 16.
+    assert record["rms_error"] > 2 * run_json(gpusim, *arguments)["rms_error"]
+
+
 def test_given_matrices_take_the_place_of_drawn_ones(gpusim: RunGpusim, tmp_path: Path) -> None:
     a, b = np.eye(32, 48), np.arange(48 * 16, dtype=np.int32).reshape(48, 16)
     np.save(tmp_path / "a.npy", a)
@@ -169,7 +184,10 @@ def test_given_matrices_take_the_place_of_drawn_ones(gpusim: RunGpusim, tmp_path
         (("--dtype", "tf32", "-m", "4", "-n", "4"), "-k: missing"),
         (("--dtype", "fp17", "-m", "4", "-n", "4", "-k", "4"), "unknown data type 'fp17'"),
         (("--dtype", "fp16", "-m", "0", "-n", "4", "-k", "4"), "m: expected a positive integer"),
-        (("--dtype", "fp16", "-m", "4", "-n", "4", "-k", "6", "--sparsity", "2:4"), "6 is no multiple of 4"),
+        (
+            ("--dtype", "fp16", "-m", "4", "-n", "4", "-k", "6", "--sparsity", "2:4"),
+            "k must be a multiple of 16",
+        ),
         (("--dtype", "fp64", "-m", "4", "-n", "4", "-k", "8", "--sparsity", "2:4"), "fp64 2:4"),
         (("--dtype", "tf32", "-m", "4", "-n", "4", "-k", "8", "--arch", "t4"), "compute capability 8.0"),
         (("--dtype", "fp16", "-m", "4", "-n", "4", "-k", "8", "--kernel", "nothing"), "no kernel 'nothing'"),

@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from gpusim.numerics.formats import Floats
 from gpusim.numerics.sparsity import Pattern, SparsityError, compress, pattern_of, prune
-from gpusim.workload import Dtype
+from gpusim.workload import METADATA_BITS, Dtype, Gemm
 
-SPARSE = (Dtype.FP16, Dtype.BF16, Dtype.TF32, Dtype.INT8, Dtype.INT4)
 INVALID = {0b0000, 0b0101, 0b1010, 0b1111}
 """Metadata of a chunk that PTX leaves undefined."""
 
 
 @st.composite
 def matrices(draw: st.DrawFn) -> tuple[Floats, Pattern]:
-    pattern = pattern_of(draw(st.sampled_from(SPARSE)))
+    pattern = pattern_of(draw(st.sampled_from(list(METADATA_BITS))))
     m, chunks = draw(st.integers(1, 9)), draw(st.integers(1, 21))
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     a = generator.integers(-4, 5, (m, chunks * pattern.chunk)).astype(np.float64)  # many ties and zeros
@@ -64,6 +63,21 @@ def test_metadata_hold_four_bits_a_chunk_and_only_values_that_ptx_defines(drawn:
         assert all(code & 3 < code >> 2 for code in codes)  # ascending, as mma.sp::ordered_metadata wants them
 
 
+@pytest.mark.parametrize("dtype", METADATA_BITS)
+def test_the_compressed_form_is_as_large_as_the_traffic_that_is_counted_for_it(dtype: Dtype) -> None:
+    gemm = Gemm(16, 8, 512, dtype, sparsity="2:4")
+    pattern = pattern_of(dtype)
+    compressed = compress(prune(np.random.default_rng(0).random((gemm.m, gemm.k)), pattern), pattern)
+    assert compressed.values.size == gemm.kept_fraction * gemm.m * gemm.k
+    assert 8 * compressed.metadata.nbytes == gemm.metadata_bits * gemm.m * gemm.k
+
+
+def test_types_without_a_sparse_multiplication_have_no_pattern() -> None:
+    for dtype in set(Dtype) - set(METADATA_BITS):
+        with pytest.raises(SparsityError, match=f"{dtype.value} has no 2:4 multiplication"):
+            pattern_of(dtype)
+
+
 def test_metadata_of_a_row_written_out() -> None:
     # Kept are 1 and 3 of the first chunk (0b1101), 0 and 1 of the second (0b0100), 2 and 3 of the third (0b1110).
     row = np.array([[0.0, 5, 0, 6, 7, 8, 0, 0, 0, 0, 9, 1]])
@@ -94,5 +108,3 @@ def test_what_does_not_fit_the_pattern_is_refused_with_the_remedy() -> None:
         compress(np.ones((1, 4)), pattern_of(Dtype.FP16))
     with pytest.raises(SparsityError, match="6 is no multiple of 4"):
         prune(np.ones((1, 6)), pattern_of(Dtype.FP16))
-    with pytest.raises(SparsityError, match="fp64 has no 2:4 multiplication"):
-        pattern_of(Dtype.FP64)

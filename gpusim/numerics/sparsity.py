@@ -51,7 +51,7 @@ def pattern_of(dtype: Dtype) -> Pattern:
         SparsityError: the data type has no sparse multiplication.
     """
     match dtype:
-        case Dtype.FP16 | Dtype.BF16 | Dtype.INT8 | Dtype.FP8:
+        case Dtype.FP16 | Dtype.BF16 | Dtype.INT8:
             return Pattern(chunk=4, groups=4)
         case Dtype.TF32:
             return Pattern(chunk=2, groups=2)

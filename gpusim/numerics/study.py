@@ -18,10 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.numerics.execute import Progress, execute, order_of
-from gpusim.numerics.formats import Conversion, Floats, Tf32Rounding, convert, input_format, output_format
+from gpusim.numerics.formats import (
+    FORMATS,
+    Conversion,
+    Floats,
+    NumberFormat,
+    Tf32Rounding,
+    convert,
+    input_format,
+    output_format,
+)
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.plan import Plan
-from gpusim.workload import Gemm
+from gpusim.workload import Dtype, Gemm
 
 Scaling = Literal["none", "amax"]
 TAIL_ELEMENTS = 100_000
@@ -204,13 +213,20 @@ def study(
     if gemm.sparsity != "dense":
         exact_dense, a = a @ b, prune(a, pattern_of(gemm.dtype))
     exact = a @ b
-    to = input_format(gemm.dtype)
+    to = _read_as(plan, gemm.dtype)
     scale_a, scale_b = (_scale(x, to.largest) if scaling == "amax" else 1.0 for x in (a, b))
     in_a, in_b = (convert(x / scale, to, tf32_rounding) for x, scale in ((a, scale_a), (b, scale_b)))
     order = order_of(plan, gemm.k, gemm.dtype.bits)
     left = in_a.values if exact_dense is None else compress(in_a.values, pattern_of(gemm.dtype))
     written = convert(execute(left, in_b.values, order, progress), output_format(gemm.dtype))
     return _compared(operands, exact, exact_dense, written, (in_a, in_b), (scale_a, scale_b), order.accumulate)
+
+
+def _read_as(plan: Plan, dtype: Dtype) -> NumberFormat:
+    """What the kernel takes A and B for: only Tensor Cores drop the bits of FP32 tensors that TF32 has not."""
+    if dtype is Dtype.TF32 and plan.main.instruction.unit == "cuda":
+        return FORMATS["fp32"]
+    return input_format(dtype)
 
 
 def _scale(values: Floats, largest: float) -> float:
