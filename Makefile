@@ -56,8 +56,7 @@ readme: $(VENV)/.runtime
 	$(BIN)/python benchmarks/readme.py $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
 
 figures: $(VENV)/.runtime
-	$(BIN)/gpusim run mixed_precision_numerics
-	cp results/mixed_precision_numerics/mixed_precision_numerics.png docs/
+	$(BIN)/python benchmarks/figures.py
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
