@@ -15,14 +15,15 @@ TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format bench readme wheel constraints clean
+.PHONY: help demo test test-slow check format bench readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and where the plots lie"
 	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
 	@echo "make bench        how fast the predictions are"
-	@echo "make readme       write the accuracy table and the pictures into the README again"
+	@echo "make readme       write the accuracy table into the README again"
+	@echo "make figures      draw the pictures of docs/ again"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
 
@@ -48,9 +49,14 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.runtime
 	$(BIN)/python benchmarks/speed.py $(wildcard $(MEASURED)/validate/aiconfigurator_a100_bf16.csv)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 \
+		$(BIN)/python benchmarks/numerics.py
 
 readme: $(VENV)/.runtime
 	$(BIN)/python benchmarks/readme.py $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
+
+figures: $(VENV)/.runtime
+	$(BIN)/python benchmarks/figures.py
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

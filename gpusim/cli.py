@@ -21,7 +21,9 @@ import typer
 import gpusim
 
 if TYPE_CHECKING:
-    from gpusim.experiment import Experiment
+    from numpy.typing import NDArray
+
+    from gpusim.experiment import Experiment, TrainingExperiment
     from gpusim.run import Finished
     from gpusim.specfile import Spec
     from gpusim.tables import TextTable
@@ -34,6 +36,8 @@ BROKEN_PIPE_STATUS = 141
 """What a shell reports for a program that ended because its reader left (128 + SIGPIPE)."""
 TRACE_EVENTS = 100_000
 """At some 170 bytes each, the file stays below 20 MB."""
+SAMPLE = 1024
+"""Rows and columns of C that ``numerics`` computes: a million elements, seconds of one core at k = 10240."""
 
 app = typer.Typer(
     name="gpusim",
@@ -95,10 +99,13 @@ def _input_errors() -> tuple[type[ValueError], ...]:
     from gpusim.calibration.error import CalibrationError
     from gpusim.mathmode.resolve import MathModeError
     from gpusim.measured import MeasuredError
+    from gpusim.numerics.sparsity import SparsityError
+    from gpusim.numerics.study import OperandError
     from gpusim.predict import UnsupportedError
     from gpusim.specfile import SpecError
 
-    return CalibrationError, MathModeError, MeasuredError, SpecError, UnsupportedError
+    others = OperandError, SparsityError, UnsupportedError
+    return CalibrationError, MathModeError, MeasuredError, SpecError, *others
 
 
 def _wrong_input(message: str) -> int:
@@ -373,6 +380,93 @@ def trace(
     _emit(lambda: print("\n".join(told)))
 
 
+# numerics ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def numerics(
+    dtype: DtypeOption,
+    m: Annotated[int | None, typer.Option("-m", help="Rows of C; those of --a if not given.")] = None,
+    n: Annotated[int | None, typer.Option("-n", help="Columns of C; those of --b if not given.")] = None,
+    k: Annotated[int | None, typer.Option("-k", help="Length of the sums; that of --a or --b if not given.")] = None,
+    arch: ArchOption = "A100-SXM4-80GB",
+    sparsity: SparsityOption = "dense",
+    accumulate: AccumulateOption = "",
+    unit: UnitOption = None,
+    kernel: KernelOption = None,
+    distribution: Annotated[
+        str,
+        typer.Option(
+            help="normal:MEAN,STD, uniform:LOW,HIGH or lognormal:MEAN,STD (of the logarithm, random signs).",
+            metavar="NAME[:X,Y]",
+        ),
+    ] = "normal",
+    distribution_b: Annotated[
+        str, typer.Option("--distribution-b", help="The same for B; as A if empty.", metavar="NAME[:X,Y]")
+    ] = "",
+    a: Annotated[Path | None, typer.Option("--a", help="A, m x k, instead of a drawn one.", metavar="FILE.npy")] = None,
+    b: Annotated[Path | None, typer.Option("--b", help="B, k x n, instead of a drawn one.", metavar="FILE.npy")] = None,
+    scaling: Annotated[
+        Literal["auto", "none", "amax"],
+        typer.Option(help="amax: the largest magnitude becomes the type's largest number; auto: for integers."),
+    ] = "auto",
+    tf32_rounding: Annotated[
+        Literal["nearest", "truncate"],
+        typer.Option("--tf32-rounding", help="As libraries convert, or FP32 registers as they are."),
+    ] = "nearest",
+    rows: Annotated[int, typer.Option("--sample-rows", min=0, help="Rows of C to compute; 0: all.")] = SAMPLE,
+    columns: Annotated[int, typer.Option("--sample-columns", min=0, help="Columns of C to compute; 0: all.")] = SAMPLE,
+    seed: Annotated[int, typer.Option(min=0, help="Of the operands and of the sample.")] = 0,
+    overrides: SetOption = None,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Execute the kernel that would be chosen on numpy data: errors against float64, overflow, underflow."""
+    from gpusim import tables
+    from gpusim.numerics import study
+    from gpusim.predict import Options, ranked_plans
+
+    try:
+        drawn = [study.parse_distribution(text) for text in (distribution, distribution_b or distribution)]
+    except ValueError as error:
+        _refuse(f"--distribution: {error}")
+    given = [study.load_matrix(path) if path else None for path in (a, b)]
+    k = _extent("-k", k, ((a, given[0], 1), (b, given[1], 0)))
+    m, n = _extent("-m", m, ((a, given[0], 0),)), _extent("-n", n, ((b, given[1], 1),))
+    workload = _workload(m, n, k, dtype, 1, "tn", sparsity, accumulate, "row")
+    spec = _spec(arch, arch_path or (), overrides or ())
+    planned = ranked_plans(spec.arch, workload, Options(kernel=kernel, unit=unit))[0].plan
+    if scaling == "auto":
+        scaling = "amax" if workload.dtype.value.startswith("int") else "none"
+    try:
+        operands = study.operands(workload, given, drawn, seed, rows or m, columns or n)
+        with _progress("numerics") as progress:
+            found = study.study(
+                planned, workload, operands, scaling=scaling, tf32_rounding=tf32_rounding, progress=progress
+            )
+    except MemoryError:
+        _refuse(f"{m} x {n} x {k} does not fit into memory; lower --sample-rows and --sample-columns")
+    sources = [str(path) if path else str(one) for path, one in zip((a, b), drawn, strict=True)]
+    record = tables.numerics_object(spec.arch.name, planned, workload, found, sources, seed)
+    if output == "json":
+        _emit_json(record)
+    else:
+        _emit_tables([tables.numerics_table(record)])
+
+
+def _extent(flag: str, asked: int | None, matrices: Sequence[tuple[Path | None, NDArray[Any] | None, int]]) -> int:
+    """A size from its flag, or from the matrices that have it along an axis; all must agree."""
+    found = [(str(path), int(matrix.shape[axis])) for path, matrix, axis in matrices if matrix is not None]
+    if asked is not None:
+        found.insert(0, (flag, asked))
+    if not found:
+        _refuse(f"{flag}: missing; give it, or the matrix with --a and --b")
+    for name, extent in found[1:]:
+        if extent != found[0][1]:
+            _refuse(f"{flag}: {found[0][0]} says {found[0][1]}, {name} has {extent}; make them agree")
+    return found[0][1]
+
+
 # run --------------------------------------------------------------------------------------------
 
 
@@ -391,13 +485,13 @@ def run(
     arch_path: ArchPathOption = None,
 ) -> None:
     """Run experiments: a CSV of results, a manifest and plots each."""
-    from gpusim.experiment import load_experiment
+    from gpusim.experiment import open_experiment
 
     overrides = [text for text in arguments if "=" in text and not text.endswith((".yaml", ".yml"))]
     names = [text for text in arguments if text not in overrides]
     if not names:
         _refuse("name an experiment or give its .yaml file")
-    experiments = [load_experiment(name, overrides, arch_path or ()) for name in names]
+    experiments = [open_experiment(name, overrides, arch_path or ()) for name in names]
     taken = [experiment.name for experiment in experiments]
     if out is not None and len(set(taken)) < len(taken):
         _refuse("two experiments have the same name; give each its own run")
@@ -408,21 +502,31 @@ def run(
         _run_one(experiment, folder, jobs, ["gpusim", "run", *arguments])
 
 
-def _run_one(experiment: Experiment, folder: Path, jobs: int | None, command: Sequence[str]) -> None:
+def _run_one(
+    experiment: Experiment | TrainingExperiment, folder: Path, jobs: int | None, command: Sequence[str]
+) -> None:
     """Run one experiment, print its tables and where its files lie."""
-    from gpusim.run import run_experiment
+    from gpusim.experiment import TrainingExperiment
+    from gpusim.run import run_experiment, run_training
     from gpusim.sweep import available_cores
+    from gpusim.tables import training_table
 
     _refuse_file(folder)
     try:
         with _progress(experiment.name) as progress:
-            done = run_experiment(
-                experiment, folder, jobs=jobs or available_cores(), command=command, progress=progress
-            )
+            if isinstance(experiment, TrainingExperiment):
+                done = run_training(experiment, folder, command=command, progress=progress)
+            else:
+                done = run_experiment(
+                    experiment, folder, jobs=jobs or available_cores(), command=command, progress=progress
+                )
     except OSError as error:
         _refuse(f"{error.filename or folder}: {error.strerror or error}; choose another folder with -o")
     _tell_resumed(done.resumed)
-    _emit_tables(_experiment_tables(experiment, done))
+    if isinstance(experiment, TrainingExperiment):
+        _emit_tables([training_table(experiment.content.title, done.rows)])
+    else:
+        _emit_tables(_experiment_tables(experiment, done))
     _emit(lambda: print("\n" + "\n".join(f"wrote {path}" for path in done.files)))
 
 
@@ -530,10 +634,10 @@ def _refuse_file(folder: Path) -> None:
         _refuse(f"{folder}: is a file; give a folder with -o")
 
 
-def _tell_resumed(predictions: int) -> None:
+def _tell_resumed(records: int) -> None:
     """Say what an interrupted run has left."""
-    if predictions:
-        print(f"gpusim: {predictions} predictions taken from an interrupted run", file=sys.stderr)
+    if records:
+        print(f"gpusim: {records} results taken from an interrupted run", file=sys.stderr)
 
 
 # mathmode ---------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """One question in a YAML file: GPUs x matrix multiplications x data types, and what to plot of them.
 
+A file with the key ``training`` asks another kind of question: how a network trains in several number formats.
+
 A file is checked like a spec: unknown keys are refused, every problem is one line with file, line and
 key. Sizes are numbers, lists, or ``start:end:step`` ranges that include their end, as in the CUTLASS
 profiler. ``key.path=value`` on the command line replaces or adds a value before the check.
@@ -14,13 +16,14 @@ from dataclasses import dataclass
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.measured import MeasuredRow, read_measured
+from gpusim.numerics.training import Run, Scaler, Task
 from gpusim.predict import Options
 from gpusim.specfile import Spec, SpecError, YamlFile, load_arch, load_yaml_with_lines, with_overrides
 from gpusim.sweep import Case
@@ -29,6 +32,7 @@ from gpusim.workload import Dtype, Gemm
 MAX_SIZES = 100_000
 """Longest range: a typing error in a step must not ask for millions of predictions."""
 
+Content = TypeVar("Content", bound=BaseModel)
 PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
 TableKind = Literal["results", "speedup", "ledger"]
 
@@ -259,6 +263,23 @@ class _Type(NamedTuple):
     mathmode: MathMode | None = None
 
 
+class TrainingFile(_Part):
+    """What the YAML of an experiment that trains may say."""
+
+    title: str
+    question: str = ""
+    training: Task
+    runs: Annotated[tuple[Run, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _labels_differ(self) -> TrainingFile:
+        labels = [run.label for run in self.runs]
+        twice = sorted({label for label in labels if labels.count(label) > 1})
+        if twice:
+            raise ValueError(f"'{twice[0]}' stands twice among the runs; give one of them another label")
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class ExperimentCase:
     """One prediction of an experiment, and where it belongs in tables and plots."""
@@ -369,14 +390,44 @@ class Experiment:
                 yield MeasuredPoint(label, row.gpu, row)
 
 
-def load_experiment(
+@dataclass(frozen=True, slots=True)
+class TrainingExperiment:
+    """A loaded experiment that trains."""
+
+    name: str
+    file: YamlFile
+    overrides: tuple[str, ...]
+    content: TrainingFile
+
+
+def open_experiment(
     name_or_path: str, overrides: Sequence[str] = (), arch_path: Sequence[Path | str] = ()
-) -> Experiment:
-    """Load an experiment by the name of a shipped one or from a YAML file.
+) -> Experiment | TrainingExperiment:
+    """Load an experiment of either kind by the name of a shipped one or from a YAML file.
 
     Raises:
         SpecError: no such experiment, or one that does not say what it must.
     """
+    file, data = _read(name_or_path, overrides)
+    if "training" in data:
+        content = _checked(TrainingFile, file, data, overrides)
+        return TrainingExperiment(file.path.stem, file, tuple(overrides), content)
+    return _experiment(file, data, overrides, arch_path)
+
+
+def load_experiment(
+    name_or_path: str, overrides: Sequence[str] = (), arch_path: Sequence[Path | str] = ()
+) -> Experiment:
+    """Load an experiment of GPUs and matrix multiplications.
+
+    Raises:
+        SpecError: no such experiment, or one that does not say what it must.
+    """
+    return _experiment(*_read(name_or_path, overrides), overrides, arch_path)
+
+
+def _read(name_or_path: str, overrides: Sequence[str]) -> tuple[YamlFile, dict[str, Any]]:
+    """An experiment's document with the overrides in place, and the file it comes from."""
     file = load_yaml_with_lines(_find(name_or_path))
     if not isinstance(file.data, dict):
         raise file.error("", "expected a mapping; start with 'title: ...'")
@@ -384,13 +435,23 @@ def load_experiment(
     data = deepcopy(file.data)
     for override in overrides:
         _apply(data, override)
-    try:
-        content = ExperimentFile.model_validate(data)
-    except ValidationError as error:
-        raise _one_line(file, overrides, error) from None
+    return file, data
+
+
+def _experiment(
+    file: YamlFile, data: dict[str, Any], overrides: Sequence[str], arch_path: Sequence[Path | str]
+) -> Experiment:
+    content = _checked(ExperimentFile, file, data, overrides)
     specs = _specs(file, content, arch_path)
     _check_labels(file, content, specs)
     return Experiment(file.path.stem, file, tuple(overrides), content, specs)
+
+
+def _checked(model: type[Content], file: YamlFile, data: dict[str, Any], overrides: Sequence[str]) -> Content:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise _one_line(model, file, overrides, error) from None
 
 
 def shipped_experiments() -> dict[str, Path]:
@@ -458,7 +519,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _one_line(file: YamlFile, overrides: Sequence[str], error: ValidationError) -> SpecError:
+def _one_line(model: type[BaseModel], file: YamlFile, overrides: Sequence[str], error: ValidationError) -> SpecError:
     """The first problem of a document, at its line, or at the override that brought it in."""
     problems = error.errors(include_url=False)
     first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
@@ -466,7 +527,7 @@ def _one_line(file: YamlFile, overrides: Sequence[str], error: ValidationError) 
     key_path = ".".join(location)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        known = _known_keys(location)
+        known = _known_keys(model, location)
         close = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.4)
         message = "unknown key; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}")
     elif first["type"] == "missing":
@@ -479,7 +540,7 @@ def _one_line(file: YamlFile, overrides: Sequence[str], error: ValidationError) 
     return file.error(key_path, message)
 
 
-def _known_keys(location: Sequence[str]) -> list[str]:
+def _known_keys(model: type[BaseModel], location: Sequence[str]) -> list[str]:
     """Keys that may stand where an unknown one does."""
     parts: dict[str, type[BaseModel]] = {
         "gpus": GpuEntry,
@@ -488,9 +549,12 @@ def _known_keys(location: Sequence[str]) -> list[str]:
         "plots": PlotEntry,
         "measured": Overlay,
         "lines": ReferenceLine,
+        "training": Task,
+        "runs": Run,
+        "loss_scale": Scaler,
     }
     above = [part for part in location[:-1] if part in parts]
-    return list((parts[above[-1]] if above else ExperimentFile).model_fields)
+    return list((parts[above[-1]] if above else model).model_fields)
 
 
 def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | str]) -> dict[str, Spec]:

@@ -55,16 +55,14 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
     Raises:
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
-    warm = options.l2 == "warm"
-    kernels = usable_kernels(arch, gemm, options)
-    ranked = candidates(arch, gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
-    if not ranked:
-        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
+    ranked = ranked_plans(arch, gemm, options)
     chosen = ranked[0].plan
     timed = time_plan(arch, gemm, chosen, options)
     if recorder is not None:
         for launch in chosen.launches:
-            _ = simulate(arch, launch, timed.sustained.clock_mhz, options.detail, warm=warm, recorder=recorder)
+            _ = simulate(
+                arch, launch, timed.sustained.clock_mhz, options.detail, warm=options.l2 == "warm", recorder=recorder
+            )
     return _result(arch, gemm, options, ranked, timed)
 
 
@@ -100,6 +98,19 @@ def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options) -> Tim
     else:
         sustained = sustained_clock(arch, used, time_at)
     return Timed(sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
+
+
+def ranked_plans(arch: GpuArch, gemm: Gemm, options: Options = Options()) -> list[Candidate]:
+    """The plans that a workload may run on, the one a library would launch first.
+
+    Raises:
+        UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
+    """
+    kernels = usable_kernels(arch, gemm, options)
+    ranked = candidates(arch, gemm, kernels, warm=options.l2 == "warm", clock_mhz=arch.clock.boost_mhz)
+    if not ranked:
+        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
+    return ranked
 
 
 def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) -> float:
