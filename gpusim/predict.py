@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from gpusim.arch import GpuArch, Unit
 from gpusim.choose import Candidate, candidates, multiplies, refusals
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
-from gpusim.plan import Plan, library_shape, plan
+from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.power import Sustained, energy, power_w, sustained_clock
 from gpusim.results import Alternative, Cause, Result
 from gpusim.roofline import TileFacts, bounds_us
@@ -76,8 +76,20 @@ class Timed:
     """Of each launch; none where only a bound was asked for."""
 
 
-def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options) -> Timed:
-    """Run a plan at its sustained clock, or at the highest one where the load is a burst."""
+Simulate = Callable[[GpuArch, Launch, float, str, bool], Outcome]
+"""Plays a launch on a GPU at a clock [MHz], to a detail, with L2 warm or not."""
+
+
+def _simulated(arch: GpuArch, launch: Launch, clock_mhz: float, detail: str, warm: bool) -> Outcome:
+    return simulate(arch, launch, clock_mhz, detail, warm=warm)
+
+
+def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, play: Simulate = _simulated) -> Timed:
+    """Run a plan at its sustained clock, or at the highest one where the load is a burst.
+
+    Args:
+        play: what simulates a launch, for callers that keep outcomes.
+    """
     warm = options.l2 == "warm"
     runs: dict[float, list[Outcome]] = {}
 
@@ -85,9 +97,7 @@ def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options) -> Tim
         if options.detail == "bound":
             return max(_bounds(arch, gemm, planned, clock_mhz, warm).values())
         if clock_mhz not in runs:
-            runs[clock_mhz] = [
-                simulate(arch, launch, clock_mhz, options.detail, warm=warm) for launch in planned.launches
-            ]
+            runs[clock_mhz] = [play(arch, launch, clock_mhz, options.detail, warm) for launch in planned.launches]
         return _kernel_time_us(arch, runs[clock_mhz], clock_mhz)
 
     used = energy(arch, gemm, planned)

@@ -18,6 +18,9 @@ PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.7, "assumed": 0.7}
 """Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree
 within some 10 %; an assumption may be off by a factor of two."""
 
+AT_LIMIT = 0.01
+"""Distance from a limit that counts as being at it."""
+
 LIMITS: Mapping[str, tuple[float, float]] = {
     "load_store.fill_pipe_instructions": (0.1, 32.0),
     "shared_memory.turned_fill_ways": (1.0, 32.0),
@@ -55,8 +58,9 @@ class Parameter:
     def prior_sd(self) -> float:
         return PRIOR_SD[self.kind]
 
-    def starts_at_limit(self) -> bool:
-        return self.value <= self.low or self.value >= self.high
+    def touches_limit(self, value: float) -> bool:
+        """Whether a value is pressed against the range that physics allows."""
+        return value <= self.low * (1 + AT_LIMIT) or value >= self.high * (1 - AT_LIMIT)
 
 
 def parameters(spec: Spec, instructions: Iterable[str], methods: Iterable[str]) -> tuple[Parameter, ...]:
