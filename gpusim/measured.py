@@ -51,6 +51,11 @@ SOURCE_METHODS: Mapping[str, str] = {
     # TensorRT's layer profiler around one layer: the rows are multiples of its 1.024 us tick.
     # https://github.com/ai-dynamo/aiconfigurator, collector/trtllm/collect_gemm_trt.py
     "aiconfigurator-*-sq": "layer",
+    # triton.testing.do_bench: events inside a queue that clearing the L2 keeps filled, so no dispatch is waited for.
+    # https://github.com/triton-lang/triton, python/triton/testing.py
+    "https://github.com/triton-lang/triton/*": "profiler",
+    # A wall clock over a loop of asynchronous calls, as the rows' own note says.
+    "https://github.com/zzc0721/torch-performance-test-data/*": "stream",
 }
 """Ways of timing by the pattern of a source's name, for sources whose own code says another one than their tables."""
 
