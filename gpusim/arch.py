@@ -77,6 +77,7 @@ class LoadStore(_Part):
 
     l1_latency_cycles: PositiveInt
     l2_port_bytes_per_cycle: PositiveFloat = Field(description="L2 to one SM, per SM cycle")
+    bulk_copy_cycles: float = Field(ge=0, description="that a bulk copy (TMA) answers later than a load")
     fill_pipe_instructions: float = Field(
         ge=0, description="FMA-pipe instructions (addresses, predicates) per warp-wide write into shared memory"
     )
