@@ -38,7 +38,8 @@ PRODUCER_WARPS = WARPGROUP_WARPS
 
 
 NAME_FIELDS = frozenset(
-    {"tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "layout", "dtype", "cutlass_dtype", "suffix"}
+    {"tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "suffix"}
+    | {"layout", "layout_upper", "dtype", "cutlass_dtype", "nvjet_dtype"}
 )
 """What a family's name may be formatted with."""
 
@@ -48,8 +49,11 @@ CUTLASS_NAMES = {
     Dtype.FP16: "f16",
     Dtype.INT8: "s8",
     Dtype.INT4: "s4",
+    Dtype.FP8: "e4m3",
 }
 """Data types that CUTLASS calls something else."""
+NVJET_NAMES = {Dtype.FP16: "hsh", Dtype.BF16: "tst"}
+"""What cuBLAS's nvjet kernels call operands, accumulators and results of a type."""
 
 
 class _Entry(BaseModel):
@@ -206,8 +210,10 @@ class Kernel:
             cluster_m=self.cluster_m,
             cluster_n=self.cluster_n,
             layout=layout,
+            layout_upper=layout.upper(),
             dtype=dtype.value,
             cutlass_dtype=CUTLASS_NAMES.get(dtype, dtype.value),
+            nvjet_dtype=NVJET_NAMES.get(dtype, dtype.value),
             suffix=self.suffix,
         )
 
