@@ -369,10 +369,12 @@ def plan(
     result_bytes = shape.accumulator_bytes if partial else shape.output_bits / 8
     store_bytes = rows_a * rows_b * result_bytes if family.stores_result else 0.0
     exchange_times = split_k - 1 if mode == "in_kernel" else 0
+    # Warpgroups round their results before they rearrange them (stmatrix), others after.
+    rearranged = result_bytes if family.staging == "bulk" else shape.accumulator_bytes
     ends = _Ends(
         setup_cycles=family.setup_instructions * arch.instructions["ffma"].latency_cycles,
         store_bytes=store_bytes / kernel.warps,
-        accumulators_bytes=kernel.tile_m * kernel.tile_n * shape.accumulator_bytes / kernel.warps,
+        rearranged_bytes=kernel.tile_m * kernel.tile_n * rearranged / kernel.warps,
         exchange_bytes=rows_a * rows_b * shape.accumulator_bytes / kernel.warps,
         exchange_times=exchange_times,
     )
@@ -431,7 +433,8 @@ class _Ends:
 
     setup_cycles: float
     store_bytes: float
-    accumulators_bytes: float
+    rearranged_bytes: float
+    """Results that pass through shared memory on their way out [B]."""
     exchange_bytes: float
     exchange_times: int
 
@@ -569,21 +572,21 @@ def _program(
 
 def _epilogue(kernel: Kernel, ends: _Ends) -> Program:
     """A warp's part of adding up what CTA and GPU hold in pieces, and of writing C."""
-    family, accumulators_bytes = kernel.family, ends.accumulators_bytes
+    family, rearranged_bytes = kernel.family, ends.rearranged_bytes
     ops: list[Op] = []
     if kernel.warps_k > 1:
         ops += [
-            StoreShared(accumulators_bytes * (kernel.warps_k - 1), accumulators_bytes / WIDE_SHARED_BYTES),
+            StoreShared(rearranged_bytes * (kernel.warps_k - 1), rearranged_bytes / WIDE_SHARED_BYTES),
             Barrier(),
-            LoadShared(accumulators_bytes * (kernel.warps_k - 1), accumulators_bytes / WIDE_SHARED_BYTES),
+            LoadShared(rearranged_bytes * (kernel.warps_k - 1), rearranged_bytes / WIDE_SHARED_BYTES),
         ]
     if ends.exchange_times:
         ops.append(Exchange(ends.exchange_bytes, ends.exchange_times))
     if family.stores_result:
         if family.staging != "direct":
             # C is rearranged through shared memory so that its rows leave in full lines.
-            count = accumulators_bytes / WIDE_SHARED_BYTES
-            ops += [StoreShared(accumulators_bytes, count), LoadShared(accumulators_bytes, count)]
+            count = rearranged_bytes / WIDE_SHARED_BYTES
+            ops += [StoreShared(rearranged_bytes, count), LoadShared(rearranged_bytes, count)]
         ops.append(Store(ends.store_bytes, max(1.0, ends.store_bytes / WIDE_SHARED_BYTES)))
     return tuple(ops)
 
