@@ -27,6 +27,9 @@ class Clock(_Part):
 
     base_mhz: PositiveFloat
     boost_mhz: PositiveFloat
+    tensor_boost_mhz: PositiveFloat | None = Field(
+        default=None, description="that the vendor's Tensor Core peaks stand for, FP64 apart, if it is another one"
+    )
     max_mhz: PositiveFloat
     min_mhz: PositiveFloat
 
@@ -77,6 +80,7 @@ class LoadStore(_Part):
 
     l1_latency_cycles: PositiveInt
     l2_port_bytes_per_cycle: PositiveFloat = Field(description="L2 to one SM, per SM cycle")
+    bulk_copy_cycles: float = Field(ge=0, description="that a bulk copy (TMA) answers later than a load")
     fill_pipe_instructions: float = Field(
         ge=0, description="FMA-pipe instructions (addresses, predicates) per warp-wide write into shared memory"
     )
@@ -201,10 +205,16 @@ class GpuArch(_Part):
         description="vendor figures: TFLOP/s (TOP/s) by instruction key, at boost; checked within 1 %"
     )
 
+    def stated_clock_mhz(self, instruction: Instruction) -> float:
+        """Clock that the vendor's peak of an instruction stands for [MHz]."""
+        if instruction.unit == "tensor" and "fp64" not in instruction.inputs:
+            return self.clock.tensor_boost_mhz or self.clock.boost_mhz
+        return self.clock.boost_mhz
+
     def peak_tflops(self, instruction: Instruction, clock_mhz: float | None = None) -> float:
-        """Peak rate of an instruction [TFLOP/s or TOP/s], 2 operations per multiply-add."""
+        """Peak rate of an instruction [TFLOP/s or TOP/s], 2 operations per multiply-add; by default as stated."""
         fma_per_cycle = self.sm.count * self.sm.sub_partitions * instruction.fma / instruction.issue_interval_cycles
-        return 2 * fma_per_cycle * (clock_mhz or self.clock.boost_mhz) * MEGA / TERA
+        return 2 * fma_per_cycle * (clock_mhz or self.stated_clock_mhz(instruction)) * MEGA / TERA
 
     def dram_tiled_bytes_per_cycle(self, clock_mhz: float) -> float:
         """DRAM bandwidth that kernels get who read their operands in tiles [B/SM cycle] at an SM clock."""

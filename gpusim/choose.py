@@ -115,34 +115,45 @@ def _launch_cycles(arch: GpuArch, launch: Launch, clock_mhz: float) -> float:
     rounds, rest = divmod(busiest, slots)
     last = launch.ctas - (busiest - 1) * arch.sm.count
     total = 0.0
+    later = launch.persistent
     if rounds:
         crowd = last + (slots - 1) * arch.sm.count if rest == 0 and rounds == 1 else slots * arch.sm.count
-        total += rounds * _round_cycles(arch, launch, clock_mhz, slots, crowd)
+        alike = rounds - 1 if later else rounds
+        total += alike * _round_cycles(arch, launch, clock_mhz, slots, crowd, later=later)
+        total += _round_cycles(arch, launch, clock_mhz, slots, crowd) if later else 0.0
     if rest:
-        total += _round_cycles(arch, launch, clock_mhz, rest, last + (rest - 1) * arch.sm.count)
+        late = later and rounds > 0
+        total += _round_cycles(arch, launch, clock_mhz, rest, last + (rest - 1) * arch.sm.count, later=late)
     return total
 
 
-def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, active: int) -> float:
-    """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU."""
-    l2_rate = min(arch.load_store.l2_port_bytes_per_cycle, arch.l2.bandwidth_bytes_per_cycle * ctas / active)
+def _round_cycles(
+    arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, active: int, *, later: bool = False
+) -> float:
+    """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU.
+
+    ``later``: tiles of persistent CTAs that had others before, during which their first loads were on their way.
+    """
+    port_rate = arch.load_store.l2_port_bytes_per_cycle
+    l2_rate = min(port_rate, arch.l2.bandwidth_bytes_per_cycle * ctas / active)
     dram_rate = arch.dram_tiled_bytes_per_cycle(clock_mhz) * ctas / active
     moved = launch.traffic
     missed = moved.miss_fraction * (1 + moved.dirty_fraction)
     latency = cycles_of_ns(arch.dram.latency_ns, clock_mhz) if missed else arch.l2.latency_cycles
-    warps = launch.warps * ctas
+    warps = launch.multiplying_warps * ctas
     # Warps stay on the sub-partition they start on: the fullest one decides.
     warps_of_part = ceil_div(warps, arch.sm.sub_partitions)
     instruction = launch.instruction
     interval = instruction.issue_interval_cycles / instruction.sustained_fraction
     load = launch.load_bytes_per_step * ctas
     shared_rate = arch.shared_memory.sustained_bytes_per_cycle
-    shared = (launch.operand_bytes_per_step * launch.warps + launch.shared_write_bytes_per_step) * ctas
-    transfer = max(load / l2_rate, load * missed / dram_rate)
+    shared = (launch.operand_bytes_per_step * launch.multiplying_warps + launch.shared_write_bytes_per_step) * ctas
+    received = launch.received_bytes_per_step * ctas
+    transfer = max(load / l2_rate, received / port_rate, load * missed / dram_rate)
     # One CTA's step on its way: at the port's rate, not at the SM's share of what all SMs contend for.
     arrive = (
         latency
-        + launch.load_bytes_per_step / arch.load_store.l2_port_bytes_per_cycle
+        + launch.received_bytes_per_step / port_rate
         + launch.shared_write_bytes_per_step / shared_rate
     )
     step = max(
@@ -157,5 +168,9 @@ def _round_cycles(arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, ac
     write = max(store / l2_rate, store * moved.dirty_fraction / dram_rate)
     rearrange = 2 * launch.results_bytes * ctas / shared_rate
     exchange = launch.exchange_times * (2 * arch.l2.latency_cycles + 2 * launch.exchange_bytes_per_cta * ctas / l2_rate)
+    if later:
+        teams = max(role.teams for role in launch.roles)
+        busy = launch.steps * step + rearrange + write + exchange
+        return max(launch.steps * step, busy / teams)
     setup = arch.sm.cta_launch_cycles + launch.setup_cycles
     return setup + latency + transfer + launch.steps * step + rearrange + write + exchange

@@ -19,16 +19,28 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from gpusim.specfile import SpecError, load_yaml_with_lines, spec_folders
 from gpusim.workload import LAYOUTS, Dtype, Layout
 
-Staging = Literal["registers", "async", "direct"]
-"""How operands travel: through registers into shared memory, by cp.async, or straight to registers."""
+Staging = Literal["registers", "async", "bulk", "direct"]
+"""How operands travel: through registers into shared memory, by cp.async, by bulk copies of a producer warp (TMA)
+from where warpgroups multiply them (wgmma), or straight to registers."""
+Schedule = Literal["cooperative", "pingpong"]
+"""What the warpgroups of a persistent kernel do: share a tile, or take whole tiles in turn (CUTLASS 3)."""
+
+WARPGROUP_WARPS = 4
+"""Warps that issue a wgmma together, one on each sub-partition (PTX ISA)."""
+PRODUCER_WARPS = WARPGROUP_WARPS
+"""The warpgroup that fills the ring; one of its warps has work."""
 
 
-NAME_FIELDS = frozenset({"tile_m", "tile_n", "tile_k", "stages", "layout", "dtype", "cutlass_dtype", "suffix"})
+NAME_FIELDS = frozenset(
+    {"tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "suffix"}
+    | {"layout", "layout_upper", "dtype", "cutlass_dtype", "nvjet_dtype"}
+)
 """What a family's name may be formatted with."""
 
 CUTLASS_NAMES = {
@@ -37,8 +49,11 @@ CUTLASS_NAMES = {
     Dtype.FP16: "f16",
     Dtype.INT8: "s8",
     Dtype.INT4: "s4",
+    Dtype.FP8: "e4m3",
 }
 """Data types that CUTLASS calls something else."""
+NVJET_NAMES = {Dtype.FP16: "hsh", Dtype.BF16: "tst"}
+"""What cuBLAS's nvjet kernels call operands, accumulators and results of a type."""
 
 
 class _Entry(BaseModel):
@@ -55,6 +70,9 @@ class KernelEntry(_Entry):
     warps: tuple[PositiveInt, PositiveInt, PositiveInt]
     stages: PositiveInt | tuple[PositiveInt, ...] = Field(description="depths of the ring, a kernel for each")
     registers: PositiveInt = Field(description="per thread, as profilers report, with accumulators of 32 bits")
+    cluster: tuple[PositiveInt, PositiveInt] = Field(
+        default=(1, 1), description="CTAs along [m, n] that load what they share once for all of them (multicast)"
+    )
     suffix: str = ""
 
     def tile_k(self, element_bits: int) -> int:
@@ -86,6 +104,7 @@ class Family(_Entry):
     instruction: str
     inputs: tuple[Dtype, ...]
     staging: Staging
+    schedule: Schedule | None = Field(default=None, description="of persistent kernels; needs staging: bulk")
     load_bytes: PositiveInt = Field(description="widest global load of a thread [B]")
     setup_instructions: NonNegativeInt = Field(description="dependent, before the first load")
     step_instructions: NonNegativeInt = Field(description="per warp and step: loop, addresses, predicates")
@@ -106,6 +125,17 @@ class Family(_Entry):
         if len({dtype.bits for dtype in inputs}) != 1:
             raise ValueError("expected data types of one width; make another family for the rest")
         return inputs
+
+    @model_validator(mode="after")
+    def _warpgroups_are_whole(self) -> Family:
+        if (self.staging == "bulk") != (self.schedule is not None):
+            raise ValueError("staging: bulk and a schedule go together; give both or neither")
+        for entry in self.kernels if self.staging == "bulk" else ():
+            m, n, k = entry.warps
+            whole = k == 1 and (m % WARPGROUP_WARPS == 0 or n % WARPGROUP_WARPS == 0)
+            if not whole or (self.schedule == "pingpong" and m * n != WARPGROUP_WARPS):
+                raise ValueError(f"warps {list(entry.warps)} of tile {list(entry.tile)} are no whole warpgroups")
+        return self
 
     @field_validator("name")
     @classmethod
@@ -135,6 +165,8 @@ class Kernel:
     warps_k: int
     stages: int
     registers: int
+    cluster_m: int
+    cluster_n: int
     suffix: str
 
     @property
@@ -144,11 +176,18 @@ class Kernel:
 
     @property
     def warps(self) -> int:
+        """Warps that multiply a tile."""
         return self.warps_m * self.warps_n * self.warps_k
 
     @property
+    def teams(self) -> int:
+        """Sets of such warps in a CTA, which take tiles in turn."""
+        return 2 if self.family.schedule == "pingpong" else 1
+
+    @property
     def threads(self) -> int:
-        return 32 * self.warps
+        producers = PRODUCER_WARPS if self.family.staging == "bulk" else 0
+        return 32 * (self.warps * self.teams + producers)
 
     def shared_bytes(self, a_bits: float, b_bits: float) -> int:
         """Shared memory of a CTA: all stages of both operand tiles, at their bits per element [B]."""
@@ -168,9 +207,13 @@ class Kernel:
             tile_n=self.tile_n,
             tile_k=self.tile_k,
             stages=self.stages,
+            cluster_m=self.cluster_m,
+            cluster_n=self.cluster_n,
             layout=layout,
+            layout_upper=layout.upper(),
             dtype=dtype.value,
             cutlass_dtype=CUTLASS_NAMES.get(dtype, dtype.value),
+            nvjet_dtype=NVJET_NAMES.get(dtype, dtype.value),
             suffix=self.suffix,
         )
 
@@ -185,6 +228,7 @@ def kernels_of(catalogue: Catalogue) -> tuple[Kernel, ...]:
             *entry.warps,
             stages,
             entry.registers,
+            *entry.cluster,
             entry.suffix,
         )
         for family in catalogue.families

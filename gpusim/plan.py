@@ -10,24 +10,30 @@ import math
 from dataclasses import dataclass, replace
 
 from gpusim.arch import GpuArch, Instruction
-from gpusim.kernels import Kernel
+from gpusim.kernels import WARPGROUP_WARPS, Kernel
 from gpusim.locality import Traffic, survival_fraction, traffic
 from gpusim.occupancy import Occupancy, occupancy
 from gpusim.program import (
+    AcquireStage,
     Barrier,
     Compute,
     Drain,
     EndStep,
     Exchange,
     Load,
+    LoadBulk,
     LoadShared,
     Multiply,
+    MultiplyAsync,
     Op,
     Program,
+    ReleaseStage,
     Repeat,
+    Role,
     Store,
     StoreShared,
     WaitLoad,
+    WaitStage,
 )
 from gpusim.units import ceil_div
 from gpusim.workload import Gemm
@@ -38,6 +44,8 @@ MIN_ASYNC_COPY_BYTES = 4
 """Smallest cp.async (PTX ISA)."""
 WIDE_SHARED_BYTES = 512
 """A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
+BULK_LOAD_INSTRUCTIONS = 8
+"""Of the producer and step: two loads, the barrier's expected bytes, stage and phase; an assumption."""
 LOAD_OVERHEAD_INSTRUCTIONS = 2
 """Address and predicate arithmetic that goes with each global load of a tile; an assumption."""
 REDUCE_THREADS = 256
@@ -77,14 +85,18 @@ class Launch:
     name: str
     ctas: int
     grid: tuple[int, int, int]
-    warps: int
+    roles: tuple[Role, ...]
+    """What a CTA's warps do; of a persistent one's, the first asks for the next tile."""
+    persistent: bool
+    """A CTA slot keeps its warps from tile to tile, and each goes on to the next as soon as it is done."""
     occupancy: Occupancy
     instruction: Instruction
-    program: Program
     steps: int
     """Turns of a CTA's main loop."""
     load_bytes_per_step: float
-    """Global data a CTA asks for each step, edges averaged in [B]."""
+    """Global data L2 delivers for a CTA each step, edges averaged in; multicast data counts once a cluster [B]."""
+    received_bytes_per_step: float
+    """The same as it passes the port of the CTA's SM: multicast data counts in full [B]."""
     load_port_bytes_per_step: float
     """Load/store path time it takes, in bytes of port width (narrow accesses waste the rest) [B]."""
     store_bytes: float
@@ -107,6 +119,16 @@ class Launch:
     """Operands were not used lately: the first loads of an SM also miss the TLB."""
     tiling: Tiling | None
 
+    @property
+    def warps(self) -> int:
+        """Warps that work on a CTA's tile."""
+        return sum(role.warps for role in self.roles)
+
+    @property
+    def multiplying_warps(self) -> int:
+        """Those of them that feed the multiply pipes."""
+        return sum(role.warps for role in self.roles if role.multiplies)
+
     def ctas_on_busiest_sm(self, arch: GpuArch) -> int:
         return ceil_div(self.ctas, arch.sm.count)
 
@@ -116,17 +138,17 @@ class Launch:
     @property
     def fma(self) -> float:
         """Multiply-adds the pipes execute, padding included."""
-        return self.ctas * self.warps * self.steps * self.multiply_per_step * self.instruction.fma
+        return self.ctas * self.multiplying_warps * self.steps * self.multiply_per_step * self.instruction.fma
 
     @property
     def other_instructions(self) -> float:
         """Warp instructions of the main loops besides the multiplies."""
-        return self.ctas * self.warps * self.steps * (self.issue_per_step - self.multiply_per_step)
+        return self.ctas * self.multiplying_warps * self.steps * (self.issue_per_step - self.multiply_per_step)
 
     @property
     def shared_bytes(self) -> float:
         """Shared-memory bytes read and written in the main loops [B]."""
-        reads = self.warps * self.operand_bytes_per_step
+        reads = self.multiplying_warps * self.operand_bytes_per_step
         return self.ctas * self.steps * (reads + self.shared_write_bytes_per_step)
 
     @property
@@ -139,16 +161,22 @@ class Launch:
     @property
     def setup_cycles(self) -> float:
         """Arithmetic of a warp before its first load [cycles]."""
-        return sum(op.cycles for op in self.program if isinstance(op, Compute))
+        return max(sum(op.cycles for op in role.program if isinstance(op, Compute)) for role in self.roles)
 
     @property
     def results_bytes(self) -> float:
         """Accumulators a CTA rearranges through shared memory at its end [B]."""
-        return sum(op.size_bytes for op in self.program if isinstance(op, LoadShared)) * self.warps
+        return self._sum_of(LoadShared)
 
     @property
     def exchange_bytes_per_cta(self) -> float:
-        return sum(op.size_bytes for op in self.program if isinstance(op, Exchange)) * self.warps
+        return self._sum_of(Exchange)
+
+    def _sum_of(self, kind: type[LoadShared | Exchange]) -> float:
+        """Bytes of all operations of a kind outside the main loop, all warps of a CTA together [B]."""
+        return sum(
+            sum(op.size_bytes for op in role.program if isinstance(op, kind)) * role.warps for role in self.roles
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +288,9 @@ class _Staged:
 
     asynchronous: bool
     load_bytes: float
-    """Sectors asked from L2 [B]."""
+    """Sectors asked from L2; what a cluster's CTAs share is asked once for all of them [B]."""
+    received_bytes: float
+    """Sectors that reach the SM [B]."""
     load_port_bytes: float
     """Load/store path time they take, in bytes of port width [B]."""
     loads: float
@@ -271,8 +301,12 @@ class _Staged:
     """Warp-wide writes whose addresses take slots of the multiply pipe."""
 
 
-def _staged(arch: GpuArch, kernel: Kernel, shape: Shape, a_panel: float, b_panel: float) -> _Staged:
-    """The loads and shared-memory writes of a step, for ``a_panel`` and ``b_panel`` bytes of operands.
+def _staged(
+    arch: GpuArch, kernel: Kernel, shape: Shape, panels: tuple[float, float], sharers: tuple[float, float]
+) -> _Staged:
+    """The loads and shared-memory writes of a step, for so many bytes of either operand.
+
+    ``sharers`` are the CTAs that one load of either serves: those of a cluster, by multicast.
 
     Threads of CUDA-core kernels multiply along m and n: an operand that lies along k is turned on its way into
     shared memory, an element at a time.
@@ -283,21 +317,23 @@ def _staged(arch: GpuArch, kernel: Kernel, shape: Shape, a_panel: float, b_panel
     lanes, port_rate = arch.sm.warp_size, arch.shared_memory.bandwidth_bytes_per_cycle
     widths = [_access_bytes(operand.row_bytes, family.load_bytes) for operand in (shape.a, shape.b)]
     asynchronous = family.staging == "async" and arch.load_store.async_copy and min(widths) >= MIN_ASYNC_COPY_BYTES
-    load_bytes = load_port_bytes = loads = fill_bytes = fills = 0.0
-    parts = zip((shape.a, shape.b), (a_panel, b_panel), (kernel.tile_m, kernel.tile_n), widths, strict=True)
-    for operand, panel, tile_rows, width in parts:
+    asynchronous |= family.staging == "bulk"
+    load_bytes = received_bytes = load_port_bytes = loads = fill_bytes = fills = 0.0
+    parts = zip((shape.a, shape.b), panels, sharers, (kernel.tile_m, kernel.tile_n), widths, strict=True)
+    for operand, panel, sharing, tile_rows, width in parts:
         turned = simt and operand.k_contiguous
         fill_width = math.ceil(operand.element_bits / 8) if turned else width
         load_width = fill_width if asynchronous else width
         asked = panel * operand.sector_overfetch(tile_rows, kernel.tile_k)
-        load_bytes += asked
+        load_bytes += asked / sharing
+        received_bytes += asked
         # A warp's access takes at least one cycle of the port, however narrow.
         load_port_bytes += asked * max(1.0, port_rate / (lanes * load_width))
         loads += asked / load_width / lanes
         ways = arch.shared_memory.turned_fill_ways if turned else 1.0
         fill_bytes += 0.0 if direct else panel * max(1.0, port_rate / (lanes * fill_width)) * ways
         fills += panel / fill_width / lanes if simt else 0.0
-    return _Staged(asynchronous, load_bytes, load_port_bytes, loads, fill_bytes, fills)
+    return _Staged(asynchronous, load_bytes, received_bytes, load_port_bytes, loads, fill_bytes, fills)
 
 
 def plan(
@@ -315,7 +351,6 @@ def plan(
     """
     shape = library_shape(gemm)
     family = kernel.family
-    instruction = arch.instructions[family.instruction]
     registers = kernel.registers_with(gemm.accumulator_bits)
     resident = occupancy(arch, kernel.threads, registers, kernel.shared_bytes(shape.a.bits, shape.b.bits))
     tiles_m, tiles_n = ceil_div(shape.m, kernel.tile_m), ceil_div(shape.n, kernel.tile_n)
@@ -327,31 +362,24 @@ def plan(
     k_per_step = shape.k / (steps * split_k)
     # Panels lie in L2 without the rest of the sectors that their edges share.
     a_panel, b_panel = rows_a * k_per_step * shape.a.bits / 8, rows_b * k_per_step * shape.b.bits / 8
-    staged = _staged(arch, kernel, shape, a_panel, b_panel)
-    warp_m, warp_n = kernel.tile_m / kernel.warps_m, kernel.tile_n / kernel.warps_n
-    warp_k = kernel.tile_k / kernel.warps_k
-    multiplies, slices = _multiplies(instruction, warp_m, warp_n, warp_k)
-    direct = family.staging == "direct"
-    pipe = multiplies + staged.fills / kernel.warps * arch.load_store.fill_pipe_instructions
-    operand = 0.0 if direct else _operand_bytes(instruction, shape, warp_m, warp_n, warp_k)
-    ahead = kernel.stages if direct else kernel.stages - 1 if staged.asynchronous else 1
-    warp_loads = staged.loads / kernel.warps
-    stores_shared = 0.0 if staged.asynchronous else staged.fill_bytes
-    per_load = LOAD_OVERHEAD_INSTRUCTIONS + (1 if direct or staged.asynchronous else 2)
-    other = family.step_instructions + operand / WIDE_SHARED_BYTES + warp_loads * per_load
-    multiply = Multiply(pipe, slices, operand, other, family.pipelined)
+    # A row of tiles that a cluster ends in the middle of is loaded by the CTAs that are there.
+    sharers = tiles_n / ceil_div(tiles_n, kernel.cluster_n), tiles_m / ceil_div(tiles_m, kernel.cluster_m)
+    staged = _staged(arch, kernel, shape, (a_panel, b_panel), sharers)
     partial = split_k > 1 and mode == "reduce"
     result_bytes = shape.accumulator_bytes if partial else shape.output_bits / 8
     store_bytes = rows_a * rows_b * result_bytes if family.stores_result else 0.0
     exchange_times = split_k - 1 if mode == "in_kernel" else 0
-    program = _program(
-        kernel, multiply, warp_loads, ahead, staged.asynchronous, stores_shared / kernel.warps,
+    # Warpgroups round their results before they rearrange them (stmatrix), others after.
+    rearranged = result_bytes if family.staging == "bulk" else shape.accumulator_bytes
+    ends = _Ends(
         setup_cycles=family.setup_instructions * arch.instructions["ffma"].latency_cycles,
         store_bytes=store_bytes / kernel.warps,
-        accumulators_bytes=kernel.tile_m * kernel.tile_n * shape.accumulator_bytes / kernel.warps,
+        rearranged_bytes=kernel.tile_m * kernel.tile_n * rearranged / kernel.warps,
         exchange_bytes=rows_a * rows_b * shape.accumulator_bytes / kernel.warps,
         exchange_times=exchange_times,
-    )  # fmt: skip
+    )
+    lower = _warpgroup_loop if family.staging == "bulk" else _warp_loop
+    loop = lower(arch, kernel, shape, staged, ends)
     raster_width = min(family.raster_width or tiles_m, tiles_m)
     moved = traffic(
         panels_x=tiles_m,
@@ -373,21 +401,22 @@ def plan(
         name=name,
         ctas=ctas,
         grid=grid,
-        warps=kernel.warps,
+        roles=loop.roles,
+        persistent=family.schedule is not None,
         occupancy=resident,
-        instruction=instruction,
-        program=program,
+        instruction=arch.instructions[family.instruction],
         steps=steps,
         load_bytes_per_step=staged.load_bytes,
+        received_bytes_per_step=staged.received_bytes,
         load_port_bytes_per_step=staged.fill_bytes if staged.asynchronous else staged.load_port_bytes,
         store_bytes=store_bytes / (1 if partial or split_k == 1 else split_k),
-        stages_ahead=ahead,
-        multiply_per_step=multiplies,
-        pipe_per_step=pipe,
-        slices=slices,
-        operand_bytes_per_step=operand,
+        stages_ahead=loop.ahead,
+        multiply_per_step=loop.multiplies,
+        pipe_per_step=loop.pipe,
+        slices=loop.slices,
+        operand_bytes_per_step=loop.operand_bytes,
         shared_write_bytes_per_step=staged.fill_bytes,
-        issue_per_step=pipe + other,
+        issue_per_step=loop.issue,
         exchange_times=exchange_times,
         traffic=moved,
         cold=not warm,
@@ -396,6 +425,96 @@ def plan(
     if not partial:
         return Plan(kernel, name, split_k, mode, (main,))
     return Plan(kernel, name, split_k, mode, (main, _reduction(arch, shape, split_k)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What one multiplying warp does before and after its main loop."""
+
+    setup_cycles: float
+    store_bytes: float
+    rearranged_bytes: float
+    """Results that pass through shared memory on their way out [B]."""
+    exchange_bytes: float
+    exchange_times: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A tiled product's main loop, per multiplying warp and step, and the programs around it."""
+
+    roles: tuple[Role, ...]
+    multiplies: float
+    pipe: float
+    """Slots of the multiply pipe, address arithmetic that shares it included."""
+    slices: int
+    """Dependent groups that the warp waits for one after the other."""
+    operand_bytes: float
+    issue: float
+    ahead: int
+
+
+def _warp_loop(arch: GpuArch, kernel: Kernel, shape: Shape, staged: _Staged, ends: _Ends) -> _Loop:
+    """All warps load, and multiply from registers what they read from shared memory (or loaded straight there)."""
+    family = kernel.family
+    instruction = arch.instructions[family.instruction]
+    warp_m, warp_n = kernel.tile_m / kernel.warps_m, kernel.tile_n / kernel.warps_n
+    warp_k = kernel.tile_k / kernel.warps_k
+    multiplies, slices = _multiplies(instruction, warp_m, warp_n, warp_k)
+    direct = family.staging == "direct"
+    pipe = multiplies + staged.fills / kernel.warps * arch.load_store.fill_pipe_instructions
+    operand = 0.0 if direct else _operand_bytes(instruction, shape, warp_m, warp_n, warp_k)
+    ahead = kernel.stages if direct else kernel.stages - 1 if staged.asynchronous else 1
+    warp_loads = staged.loads / kernel.warps
+    stores_shared = 0.0 if staged.asynchronous else staged.fill_bytes
+    per_load = LOAD_OVERHEAD_INSTRUCTIONS + (1 if direct or staged.asynchronous else 2)
+    other = family.step_instructions + operand / WIDE_SHARED_BYTES + warp_loads * per_load
+    multiply = Multiply(pipe, slices, operand, other, family.pipelined)
+    stored_bytes = stores_shared / kernel.warps
+    program = _program(kernel, multiply, warp_loads, ahead, staged.asynchronous, stored_bytes, ends)
+    return _Loop((Role(kernel.warps, program),), multiplies, pipe, slices, operand, pipe + other, ahead)
+
+
+def _warpgroup_loop(arch: GpuArch, kernel: Kernel, shape: Shape, staged: _Staged, ends: _Ends) -> _Loop:
+    """A producer keeps a ring of stages full; warpgroups multiply from there (CUTLASS 3's specialised warps).
+
+    A warpgroup's multiplies share out 64 rows among its four warps; all four multiply by the same columns, read once.
+    """
+    del staged
+    family = kernel.family
+    rows, columns, row_bits, column_bits = _warpgroup_tile(kernel, shape)
+    m, n, k = arch.instructions[family.instruction].shape
+    issued = math.ceil(rows / (WARPGROUP_WARPS * m)) * math.ceil(columns / n) * math.ceil(kernel.tile_k / k)
+    # Widths are multiples of 8; the instruction's own is the widest.
+    width = math.ceil(columns / math.ceil(columns / n) / 8) * 8
+    multiplies = issued * width / n
+    operand = issued * (WARPGROUP_WARPS * m * row_bits + width * column_bits) * k / 8 / WARPGROUP_WARPS
+    issue = issued + family.step_instructions
+    consumer: Program = (
+        Repeat((WaitStage(), MultiplyAsync(multiplies, operand, issue), ReleaseStage(), EndStep())),
+        Drain(),
+        ReleaseStage(),
+        *_epilogue(kernel, ends),
+    )
+    producer: Program = (
+        *((Compute(ends.setup_cycles),) if ends.setup_cycles else ()),
+        Repeat((AcquireStage(), LoadBulk(BULK_LOAD_INSTRUCTIONS))),
+    )
+    # The rest of the producer's warpgroup has nothing to do and leaves.
+    roles = (Role(1, producer), Role(kernel.warps, consumer, kernel.teams))
+    return _Loop(roles, multiplies, multiplies, 1, operand, issue, kernel.stages)
+
+
+def _warpgroup_tile(kernel: Kernel, shape: Shape) -> tuple[float, float, float, float]:
+    """Rows and columns that a warpgroup multiplies, and the bits of an element of either operand.
+
+    Four warps along m make a warpgroup, or four along n: then the columns of C are the rows of its instructions.
+    """
+    if kernel.warps_m % WARPGROUP_WARPS == 0:
+        groups = kernel.warps_m // WARPGROUP_WARPS
+        return kernel.tile_m / groups, kernel.tile_n / kernel.warps_n, shape.a.bits, shape.b.bits
+    groups = kernel.warps_n // WARPGROUP_WARPS
+    return kernel.tile_n / groups, kernel.tile_m / kernel.warps_m, shape.b.bits, shape.a.bits
 
 
 def _multiplies(instruction: Instruction, warp_m: float, warp_n: float, warp_k: float) -> tuple[float, int]:
@@ -428,16 +547,11 @@ def _program(
     ahead: int,
     asynchronous: bool,
     stored_bytes: float,
-    *,
-    setup_cycles: float,
-    store_bytes: float,
-    accumulators_bytes: float,
-    exchange_bytes: float,
-    exchange_times: int,
+    ends: _Ends,
 ) -> Program:
     """The warp program of a tiled product: fill the ring, multiply and refill, write C."""
     family = kernel.family
-    ops: list[Op] = [Compute(setup_cycles)] if setup_cycles else []
+    ops: list[Op] = [Compute(ends.setup_cycles)] if ends.setup_cycles else []
     if family.staging == "direct":
         ops += [Load(step, warp_loads, fill_shared=False) for step in range(ahead)]
         ops.append(Repeat((WaitLoad(0), Load(ahead, warp_loads, fill_shared=False), multiply, EndStep())))
@@ -453,21 +567,27 @@ def _program(
             body.append(StoreShared(stored_bytes, warp_loads))
         body.append(Barrier(ends_step=True) if family.pipelined else EndStep())
         ops.append(Repeat(tuple(body)))
-    ops.append(Drain())
+    return (*ops, Drain(), *_epilogue(kernel, ends))
+
+
+def _epilogue(kernel: Kernel, ends: _Ends) -> Program:
+    """A warp's part of adding up what CTA and GPU hold in pieces, and of writing C."""
+    family, rearranged_bytes = kernel.family, ends.rearranged_bytes
+    ops: list[Op] = []
     if kernel.warps_k > 1:
         ops += [
-            StoreShared(accumulators_bytes * (kernel.warps_k - 1), accumulators_bytes / WIDE_SHARED_BYTES),
+            StoreShared(rearranged_bytes * (kernel.warps_k - 1), rearranged_bytes / WIDE_SHARED_BYTES),
             Barrier(),
-            LoadShared(accumulators_bytes * (kernel.warps_k - 1), accumulators_bytes / WIDE_SHARED_BYTES),
+            LoadShared(rearranged_bytes * (kernel.warps_k - 1), rearranged_bytes / WIDE_SHARED_BYTES),
         ]
-    if exchange_times:
-        ops.append(Exchange(exchange_bytes, exchange_times))
+    if ends.exchange_times:
+        ops.append(Exchange(ends.exchange_bytes, ends.exchange_times))
     if family.stores_result:
         if family.staging != "direct":
             # C is rearranged through shared memory so that its rows leave in full lines.
-            count = accumulators_bytes / WIDE_SHARED_BYTES
-            ops += [StoreShared(accumulators_bytes, count), LoadShared(accumulators_bytes, count)]
-        ops.append(Store(store_bytes, max(1.0, store_bytes / WIDE_SHARED_BYTES)))
+            count = rearranged_bytes / WIDE_SHARED_BYTES
+            ops += [StoreShared(rearranged_bytes, count), LoadShared(rearranged_bytes, count)]
+        ops.append(Store(ends.store_bytes, max(1.0, ends.store_bytes / WIDE_SHARED_BYTES)))
     return tuple(ops)
 
 
@@ -495,12 +615,13 @@ def _reduction(arch: GpuArch, shape: Shape, splits: int) -> Launch:
         name="splitKreduce_kernel",
         ctas=ctas,
         grid=(ctas, 1, 1),
-        warps=warps,
+        roles=(Role(warps, program),),
+        persistent=False,
         occupancy=occupancy(arch, REDUCE_THREADS, 32, 0),
         instruction=instruction,
-        program=program,
         steps=splits,
         load_bytes_per_step=step_bytes,
+        received_bytes_per_step=step_bytes,
         load_port_bytes_per_step=step_bytes,
         store_bytes=store_bytes,
         stages_ahead=ahead,

@@ -224,7 +224,8 @@ def _misfit(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> str:
 
 def _bounds(arch: GpuArch, gemm: Gemm, chosen: Plan, clock_mhz: float, warm: bool) -> dict[str, float]:
     kernel = chosen.kernel
-    tile = TileFacts(kernel.tile_m, kernel.tile_n, staged=kernel.family.staging != "direct")
+    staged = kernel.family.staging != "direct"
+    tile = TileFacts(kernel.tile_m, kernel.tile_n, staged, kernel.cluster_m, kernel.cluster_n)
     return bounds_us(arch, gemm, chosen.main.instruction, clock_mhz, warm=warm, tile=tile)
 
 

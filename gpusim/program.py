@@ -1,8 +1,9 @@
 """The vocabulary a kernel is written in: what one warp does, step by step.
 
-A kernel is one small program per warp role. The simulator interprets programs and knows no operator:
-GEMM, GEMV and the reduction of split-K partial sums differ only in what is written here. Amounts are
-those of one warp. A *step* is one turn of a CTA's main loop (a k-step of a GEMM tile).
+A kernel is one small program per warp role; most kernels have one role, those that specialise their warps have a
+producer and consumers. The simulator interprets programs and knows no operator: GEMM, GEMV and the reduction of
+split-K partial sums differ only in what is written here. Amounts are those of one warp. A *step* is one turn of a
+CTA's main loop (a k-step of a GEMM tile).
 """
 
 from __future__ import annotations
@@ -103,6 +104,44 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class AcquireStage:
+    """The producer of a ring waits until its consumers have released the oldest stage (mbarrier)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBulk:
+    """One thread has the current step brought into shared memory (TMA): the hardware makes the addresses."""
+
+    instructions: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStage:
+    """A consumer waits until the current step has been asked for and has arrived (mbarrier)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyAsync:
+    """Hand the warp's multiplies of one step to the Tensor Core (wgmma); wait for those of the step before.
+
+    Operands come from shared memory without passing through registers, and accumulators are chained within the
+    Tensor Core.
+    """
+
+    instructions: float
+    """Multiply instructions a step, in units of the widest; narrower ones take less of the pipe."""
+    operand_bytes: float
+    """Shared memory read a step, the warp's share of what its warpgroup reads together."""
+    issue_slots: float
+    """Of the multiplies, whatever their width, and of the loop around them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStage:
+    """A consumer has no more use for the stage of the step before the current one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Repeat:
     """The main loop: ``body`` once for each step of the CTA."""
 
@@ -116,6 +155,11 @@ Op = (
     | StoreShared
     | LoadShared
     | Multiply
+    | MultiplyAsync
+    | AcquireStage
+    | LoadBulk
+    | WaitStage
+    | ReleaseStage
     | Drain
     | Barrier
     | EndStep
@@ -124,3 +168,19 @@ Op = (
     | Repeat
 )
 Program = tuple[Op, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Warps of a CTA that run the same program and meet at its barriers."""
+
+    warps: int
+    program: Program
+    teams: int = 1
+    """Sets of such warps that take the tiles of a persistent CTA in turn (two in CUTLASS's ping-pong schedule)."""
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether the role's main loop feeds the multiply pipe."""
+        loops = [op.body for op in self.program if isinstance(op, Repeat)]
+        return any(isinstance(op, Multiply | MultiplyAsync) for body in loops for op in body)

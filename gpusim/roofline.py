@@ -20,6 +20,9 @@ class TileFacts:
     tile_n: int
     staged: bool
     """Operands pass through shared memory."""
+    cluster_m: int = 1
+    cluster_n: int = 1
+    """Tiles along either dimension that one load from L2 serves, by multicast."""
 
 
 def bounds_us(
@@ -30,7 +33,8 @@ def bounds_us(
     ``arithmetic``: all multiply-adds at the instruction's issue rate on all SMs.
     ``dram``: every operand once at peak bandwidth; what L2 may hold counts as free, and so does C, which may stay
     there.
-    ``l2``: operands once for each tile that needs them, C once, at the SMs' port rate.
+    ``l2``: operands once for each tile that needs them, C once, at the SMs' port rate; operands once for each cluster
+    of tiles at the rate of L2.
     ``shared_memory``: staged operands written once and read once for each tile that needs them.
     ``issue``: one issue slot per multiply instruction.
     """
@@ -48,14 +52,18 @@ def bounds_us(
     # Tiles lie over C as the library sees it: its m is our n where C is row-major and no operand is 2:4.
     swapped = gemm.order == "row" and gemm.sparsity == "dense"
     over_m, over_n = (tile.tile_n, tile.tile_m) if swapped else (tile.tile_m, tile.tile_n)
+    clustered = (tile.cluster_n, tile.cluster_m) if swapped else (tile.cluster_m, tile.cluster_n)
     tiles_m, tiles_n = -(-gemm.m // over_m), -(-gemm.n // over_n)
     tile_bytes = gemm.batch * (tiles_n * gemm.m * of_a + tiles_m * gemm.n * of_b) * gemm.k
+    clusters_m, clusters_n = (-(-tiles // along) for tiles, along in zip((tiles_m, tiles_n), clustered, strict=True))
+    cluster_bytes = gemm.batch * (clusters_n * gemm.m * of_a + clusters_m * gemm.n * of_b) * gemm.k
     shared_rate = sms * arch.shared_memory.bandwidth_bytes_per_cycle
-    l2_rate = min(arch.l2.bandwidth_bytes_per_cycle, sms * arch.load_store.l2_port_bytes_per_cycle)
+    ports_cycles = (tile_bytes + result) / (sms * arch.load_store.l2_port_bytes_per_cycle)
+    l2_cycles = (cluster_bytes + result) / arch.l2.bandwidth_bytes_per_cycle
     return {
         "arithmetic": arithmetic_cycles / clock_mhz,
         "dram": dram_bytes / (arch.dram.peak_bandwidth_gb_per_s * 1e3),
-        "l2": (tile_bytes + result) / l2_rate / clock_mhz,
+        "l2": max(ports_cycles, l2_cycles) / clock_mhz,
         "shared_memory": 2 * tile_bytes / shared_rate / clock_mhz if tile.staged else 0.0,
         "issue": issue_cycles / clock_mhz,
     }

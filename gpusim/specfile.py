@@ -538,6 +538,8 @@ def _require_all(files: Sequence[YamlFile], tree: _Tree, model: type[BaseModel],
     for key, info in model.model_fields.items():
         below = _join(key_path, key)
         part = _value_model(info)
+        if key not in tree and not info.is_required():
+            continue
         if key not in tree:
             form = f" as {_LEAF_FORM}" if _is_sourced(key, info) else ""
             home = next((file for file in files if key_path in file.lines), files[0])

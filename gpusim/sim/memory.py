@@ -76,6 +76,7 @@ class SampledMemory:
         self._l2_rate = arch.l2.bandwidth_bytes_per_cycle
         self._dram_rate = arch.dram_tiled_bytes_per_cycle(clock_mhz)
         self._bytes = launch.load_bytes_per_step
+        self._received = launch.received_bytes_per_step
         self._ahead = launch.stages_ahead
         self._slots = launch.occupancy.ctas
         self._behind = 0.0
@@ -107,7 +108,7 @@ class SampledMemory:
             # The first warp to ask speaks for its CTA: the whole step travels together.
             in_l2 = self._in_l2[cta, step] = self._fetch(cta, step, now)
             _ = self._in_l2.pop((cta, step - REMEMBERED_STEPS), None)
-        return max(self.port.book(now, self._bytes * share), in_l2) + self._latency.l2
+        return max(self.port.book(now, self._received * share), in_l2) + self._latency.l2
 
     def _fetch(self, cta: int, step: int, now: float) -> float:
         """When a CTA's step has passed the shared part of the path [cycles]."""
@@ -243,6 +244,7 @@ class FullMemory:
     def __init__(self, arch: GpuArch, launch: Launch, cache: TileCache) -> None:
         self._cache = cache
         self._bytes = launch.load_bytes_per_step
+        self._received = launch.received_bytes_per_step
         self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
         self.drained_at = 0.0
         self._translated_at: float | None = None
@@ -261,7 +263,8 @@ class FullMemory:
         if self._translated_at is None:
             self._translated_at = now + cache.latency.tlb
         in_l2 = cache.fetch(cta, step, max(now, self._translated_at))
-        return max(self.port.book(now, size), cache.l2.book(now, size), in_l2) + cache.latency.l2
+        passed = max(self.port.book(now, self._received * share), cache.l2.book(now, size))
+        return max(passed, in_l2) + cache.latency.l2
 
     def store(self, size_bytes: float, now: float) -> float:
         accepted = max(self.port.book(now, size_bytes), self._cache.write(size_bytes, now))

@@ -8,6 +8,7 @@ event times are integers, rounded up; links keep their backlog exact.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import assert_never
 
@@ -16,20 +17,25 @@ import simpy
 from gpusim.arch import GpuArch
 from gpusim.plan import Launch
 from gpusim.program import (
+    AcquireStage,
     Barrier,
     Compute,
     Drain,
     EndStep,
     Exchange,
     Load,
+    LoadBulk,
     LoadShared,
     Multiply,
+    MultiplyAsync,
     Op,
-    Program,
+    ReleaseStage,
     Repeat,
+    Role,
     Store,
     StoreShared,
     WaitLoad,
+    WaitStage,
 )
 from gpusim.results import Cause
 from gpusim.sim.ledger import CAUSES, Ledger
@@ -56,9 +62,9 @@ class SubPartition:
 class Cta:
     """A resident CTA: its place in the main loop and what its warps wait for together."""
 
-    __slots__ = ("arrived", "gate", "index", "ready", "slot", "started", "steps", "steps_done", "warps")
+    __slots__ = ("index", "ready", "ring", "slot", "stages", "started", "steps", "steps_done", "warps")
 
-    def __init__(self, env: simpy.Environment, index: int, slot: int, steps: int) -> None:
+    def __init__(self, env: simpy.Environment, index: int, slot: int, steps: int, ring: Ring) -> None:
         self.index = index
         self.slot = slot
         self.steps = steps
@@ -66,30 +72,96 @@ class Cta:
         self.steps_done = 0
         self.ready: dict[int, float] = {}
         """When the data of a step is complete [cycles]."""
+        self.ring = ring
+        self.stages: dict[int, Stage] = {}
+        """Of the steps that the producer or a consumer has come to."""
+        self.warps: list[Warp] = []
+        self.started = int(env.now)
+
+    def stage(self, step: int) -> Stage:
+        """The stage that holds a step, or will."""
+        if step not in self.stages:
+            self.stages[step] = Stage(self.ring)
+        return self.stages[step]
+
+
+class Stage:
+    """One step's place in a ring, with the mbarriers that say when it is full and when it is free again."""
+
+    __slots__ = ("asked", "consumers", "free", "ready")
+
+    def __init__(self, ring: Ring) -> None:
+        self.asked = ring.env.event()
+        self.free = ring.env.event()
+        self.consumers = ring.consumers
+        """Warps that have not released it yet."""
+        self.ready = 0.0
+
+
+class Ring:
+    """The stages of shared memory that a producer fills in turn; a persistent CTA's goes on from tile to tile."""
+
+    __slots__ = ("consumers", "env", "taken")
+
+    def __init__(self, env: simpy.Environment, launch: Launch) -> None:
+        self.env = env
+        self.consumers = launch.multiplying_warps
+        self.taken: deque[Stage] = deque()
+        """In the order in which they were filled."""
+
+
+class Team:
+    """The warps of a CTA that play one role and meet at its barriers."""
+
+    __slots__ = ("arrived", "gate", "role", "warps")
+
+    def __init__(self, env: simpy.Environment, role: Role) -> None:
+        self.role = role
         self.arrived = 0
         self.gate = env.event()
         self.warps: list[Warp] = []
-        self.started = int(env.now)
+
+
+class Crew:
+    """The warps of one role that stay with a persistent CTA, and what they are at."""
+
+    __slots__ = ("first", "role", "seats", "work")
+
+    def __init__(self, role: Role, first: int, seats: list[SubPartition]) -> None:
+        self.role = role
+        self.first = first
+        """Number of its first warp in the CTA."""
+        self.seats = seats
+        self.work: list[simpy.Process] = []
+        """On the last tile they were given."""
 
 
 class Warp:
     """Interprets its program; every ``yield`` is one reason to wait."""
 
-    __slots__ = ("accumulators_ready", "cta", "exited", "ledger", "math_done", "name", "part", "sm", "step")
+    __slots__ = ("accumulators_ready", "batch", "cta", "exited", "ledger", "math_done", "name", "part", "sm", "step",
+                 "team")  # fmt: skip
 
-    def __init__(self, sm: Sm, cta: Cta, part: SubPartition, name: str) -> None:
+    def __init__(self, sm: Sm, cta: Cta, team: Team, part: SubPartition, name: str) -> None:
         self.sm = sm
         self.cta = cta
+        self.team = team
         self.part = part
         self.name = name
         self.step = 0
         self.math_done = 0.0
+        self.batch: tuple[float, float] | None = None
+        """When the pipe began and ended what was last handed to it without waiting [cycles]."""
         self.accumulators_ready = 0.0
         self.exited = False
         self.ledger = Ledger(int(sm.env.now))
 
-    def run(self, program: Program) -> Process:
-        for op in program:
+    def launch(self, cycles: float) -> Process:
+        """From the free slot to the first instruction."""
+        yield from self._wait(Cause.LAUNCH, self.sm.env.now + cycles)
+
+    def run(self) -> Process:
+        for op in self.team.role.program:
             if isinstance(op, Repeat):
                 while self.step < self.cta.steps:
                     for inner in op.body:
@@ -119,8 +191,23 @@ class Warp:
                 yield from self._multiply(op, now)
             case Barrier():
                 yield from self._barrier(op)
+            case MultiplyAsync():
+                yield from self._multiply_async(op, now)
+            case AcquireStage():
+                taken = self.cta.ring.taken
+                if len(taken) == sm.launch.stages_ahead:
+                    yield from self._wait_for(Cause.BARRIER, taken.popleft().free)
+            case LoadBulk():
+                yield from self._load_bulk(op)
+            case WaitStage():
+                stage = self.cta.stage(self.step)
+                yield from self._wait_for(Cause.LONG_SCOREBOARD, stage.asked)
+                if stage.ready > sm.env.now:
+                    yield from self._wait(Cause.LONG_SCOREBOARD, stage.ready)
+            case ReleaseStage():
+                self._release(self.step - 1)
             case EndStep():
-                if self is self.cta.warps[0]:
+                if self is self.team.warps[0]:
                     sm.end_step(self.cta)
             case StoreShared():
                 issued = self.part.issue.book(now, op.instructions)
@@ -136,6 +223,7 @@ class Warp:
             case Compute():
                 yield from self._wait(Cause.WAIT, now + op.cycles)
             case Drain():
+                self._expect_batch(self.math_done)
                 yield from self._wait(Cause.WAIT, self.math_done)
             case Exchange():
                 for _ in range(op.times):
@@ -157,13 +245,43 @@ class Warp:
             yield self.sm.env.timeout(delay)
         self.ledger.settle(int(self.sm.env.now))
 
+    def _wait_for(self, cause: Cause, event: simpy.Event) -> Process:
+        """Sleep until something has happened, booked to ``cause``."""
+        if event.triggered:
+            return
+        self.ledger.expect(cause, math.inf)
+        yield event
+        self.ledger.settle(int(self.sm.env.now))
+        self.ledger.pending.clear()
+
+    def _load_bulk(self, op: LoadBulk) -> Process:
+        sm, cta = self.sm, self.cta
+        issued = self.part.issue.book(sm.env.now, op.instructions)
+        yield from self._wait(Cause.ISSUE, issued)
+        now = sm.env.now
+        stage = cta.stage(self.step)
+        cta.ring.taken.append(stage)
+        arrived = sm.memory.load(cta.index, self.step, 1.0, now) + sm.arch.load_store.bulk_copy_cycles
+        stage.ready = max(arrived, sm.shared.book(now, sm.launch.load_port_bytes_per_step))
+        _ = stage.asked.succeed()
+
+    def _release(self, step: int) -> None:
+        """Have no more use for a step; the last consumer to say so frees its stage."""
+        if step < 0:
+            return
+        stage = self.cta.stages[step]
+        stage.consumers -= 1
+        if stage.consumers == 0:
+            del self.cta.stages[step]
+            _ = stage.free.succeed()
+
     def _load(self, op: Load, now: float) -> None:
         step = self.step + op.ahead
         cta = self.cta
         if step >= cta.steps:
             return
         sm = self.sm
-        share = 1 / len(cta.warps)
+        share = 1 / self.team.role.warps
         ready = sm.memory.load(cta.index, step, share, now)
         # What arrives passes the SM's load/store path; cp.async writes it to shared memory on the way.
         passed = sm.shared.book(now, sm.launch.load_port_bytes_per_step * share)
@@ -214,20 +332,38 @@ class Warp:
             self.math_done = piped - first + sm.launch.instruction.latency_cycles
             yield from self._wait(Cause.MATH, self.math_done)
 
+    def _multiply_async(self, op: MultiplyAsync, now: float) -> Process:
+        """Queue a step's multiplies, and sleep until those of the step before are done."""
+        sm, part = self.sm, self.part
+        started = max(now, part.pipe.free_at)
+        piped = part.pipe.book(now, op.instructions)
+        issued = part.issue.book(now, op.issue_slots)
+        fed = sm.shared.book(now, op.operand_bytes) + sm.shared_latency
+        # A pipe that stood still waits for its first operands.
+        first = now + sm.shared_latency + op.instructions / part.pipe.rate
+        before, self.math_done = self.math_done, max(piped, first, issued, fed)
+        self._expect_batch(before)
+        self.batch = started, piped
+        yield from self._wait(Cause.MIO_THROTTLE, before)
+
+    def _expect_batch(self, done: float) -> None:
+        """Announce what a wait for the last batch is: for others in the pipe, for itself, then for what follows."""
+        if self.batch is not None:
+            started, piped = self.batch
+            self.ledger.expect(Cause.MATH_PIPE_THROTTLE, min(started, done))
+            self.ledger.expect(Cause.MATH, min(piped, done))
+
     def _barrier(self, op: Barrier) -> Process:
-        cta = self.cta
-        cta.arrived += 1
-        if cta.arrived < len(cta.warps):
-            self.ledger.expect(Cause.BARRIER, math.inf)
-            yield cta.gate
-            self.ledger.settle(int(self.sm.env.now))
-            self.ledger.pending.clear()
+        team = self.team
+        team.arrived += 1
+        if team.arrived < team.role.warps:
+            yield from self._wait_for(Cause.BARRIER, team.gate)
             return
-        cta.arrived = 0
-        gate, cta.gate = cta.gate, self.sm.env.event()
+        team.arrived = 0
+        gate, team.gate = team.gate, self.sm.env.event()
         _ = gate.succeed()
         if op.ends_step:
-            self.sm.end_step(cta)
+            self.sm.end_step(self.cta)
 
 
 class Sm:
@@ -266,19 +402,20 @@ class Sm:
         _ = self.env.process(self._slot(slot))
 
     def _slot(self, slot: int) -> Process:
+        if self.launch.persistent:
+            yield from self._run_persistent(slot)
+            return
         while (index := self.next_cta()) is not None:
             yield from self._run_cta(index, slot)
 
     def _run_cta(self, index: int, slot: int) -> Process:
+        """All warps start together, and the slot is free when the last has left."""
         env, launch = self.env, self.launch
-        cta = Cta(env, index, slot, launch.steps)
-        for number in range(launch.warps):
-            part = min(self.parts, key=lambda candidate: candidate.warps)
-            part.warps += 1
-            warp = Warp(self, cta, part, f"CTA slot {slot} warp {number}")
-            cta.warps.append(warp)
-            if self.on_warp is not None:
-                self.on_warp(warp)
+        cta = Cta(env, index, slot, launch.steps, Ring(env, launch))
+        for role in launch.roles:
+            team = Team(env, role)
+            for part in self._seats(role.warps):
+                self._join(cta, team, part, f"warp {len(cta.warps)}")
         self.resident.append(cta)
         self._crowd_changed()
         launch_cycles = whole_cycles(self.arch.sm.cta_launch_cycles)
@@ -288,11 +425,84 @@ class Sm:
             yield env.timeout(launch_cycles)
             for warp in cta.warps:
                 warp.ledger.settle(int(env.now))
-        warps = [env.process(warp.run(launch.program)) for warp in cta.warps]
+        warps = [env.process(warp.run()) for warp in cta.warps]
         yield env.all_of(warps)
+        self._leave([warp.part for warp in cta.warps])
+        self._retire(cta)
+
+    def _run_persistent(self, slot: int) -> Process:
+        """Tiles one after the other: the first role asks for the next, and each warp takes it when it is done."""
+        env, launch = self.env, self.launch
+        ring = Ring(env, launch)
+        crews: list[list[Crew]] = []
+        warps = 0
+        for role in launch.roles:
+            crews.append([Crew(role, warps + turn * role.warps, self._seats(role.warps)) for turn in range(role.teams)])
+            warps += role.warps * role.teams
+        tiles = 0
+        while (index := self.next_cta()) is not None:
+            cta = Cta(env, index, slot, launch.steps, ring)
+            self.resident.append(cta)
+            self._crowd_changed()
+            taking = [of_role[tiles % len(of_role)] for of_role in crews]
+            for crew in taking:
+                self._set_to_work(crew, cta)
+            _ = env.process(self._see_off(cta, [process for crew in taking for process in crew.work]))
+            yield env.all_of(taking[0].work)
+            tiles += 1
+        everyone = [crew for of_role in crews for crew in of_role]
+        yield env.all_of([process for crew in everyone for process in crew.work])
+        for crew in everyone:
+            self._leave(crew.seats)
+
+    def _set_to_work(self, crew: Crew, cta: Cta) -> None:
+        """Give a crew its next tile; each warp begins when it is done with the one before."""
+        team = Team(self.env, crew.role)
+        before = crew.work or [None] * crew.role.warps
+        crew.work = [
+            self.env.process(self._work(cta, team, part, f"warp {number}", earlier))
+            for number, (part, earlier) in enumerate(zip(crew.seats, before, strict=True), crew.first)
+        ]
+
+    def _work(self, cta: Cta, team: Team, part: SubPartition, name: str, earlier: simpy.Process | None) -> Process:
+        """A persistent warp's life with one tile."""
+        if earlier is not None:
+            yield earlier
+        warp = self._join(cta, team, part, name)
+        if earlier is None:
+            yield from warp.launch(self.arch.sm.cta_launch_cycles)
+        yield from warp.run()
+
+    def _see_off(self, cta: Cta, warps: list[simpy.Process]) -> Process:
+        yield self.env.all_of(warps)
+        self._retire(cta)
+
+    def _seats(self, warps: int) -> list[SubPartition]:
+        """Sub-partitions for so many more warps, each on the emptiest."""
+        seats = []
+        for _ in range(warps):
+            part = min(self.parts, key=lambda candidate: candidate.warps)
+            part.warps += 1
+            seats.append(part)
+        return seats
+
+    @staticmethod
+    def _leave(seats: list[SubPartition]) -> None:
+        for part in seats:
+            part.warps -= 1
+
+    def _join(self, cta: Cta, team: Team, part: SubPartition, name: str) -> Warp:
+        """A warp begins to work on a CTA's tile."""
+        warp = Warp(self, cta, team, part, f"CTA slot {cta.slot} {name}")
+        team.warps.append(warp)
+        cta.warps.append(warp)
+        if self.on_warp is not None:
+            self.on_warp(warp)
+        return warp
+
+    def _retire(self, cta: Cta) -> None:
+        """A CTA is done with its tile."""
         self.resident.remove(cta)
-        for warp in cta.warps:
-            warp.part.warps -= 1
         for warp in cta.warps:
             for cause, cycles in enumerate(warp.ledger.booked):
                 self.finished_ledger[cause] += cycles
