@@ -143,6 +143,7 @@ class Launch(_Part):
 
     kernel_latency_us: float = Field(ge=0, description="kernel duration of an empty kernel: start, drain, flush")
     graph_gap_us: float = Field(ge=0, description="between dependent kernels replayed from a CUDA graph")
+    stream_gap_us: float = Field(ge=0, description="between kernels that were launched into one stream long before")
     stream_interval_us: float = Field(ge=0, description="shortest interval between launches into a stream")
     library_interval_us: float = Field(ge=0, description="the same between calls of a library that picks a kernel")
     method_overhead_us: dict[str, float] = Field(description="what a way of timing adds on the host, by method")

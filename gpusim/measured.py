@@ -141,7 +141,8 @@ def observed_time_us(kernel_time_us: float, method: str, arch: GpuArch) -> float
         case "graph":
             return back_to_back_us
         case "stream":
-            return max(back_to_back_us, arch.launch.stream_interval_us, arch.launch.library_interval_us)
+            busy_us = kernel_time_us + arch.launch.stream_gap_us
+            return max(busy_us, arch.launch.stream_interval_us, arch.launch.library_interval_us)
         case "event" | "host":
             return back_to_back_us + arch.launch.method_overhead_us[method]
     raise MeasuredError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")

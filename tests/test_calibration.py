@@ -79,7 +79,7 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: Report) -> None:
 def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
     spec = load_arch("t4")
     names = spec.arch.instructions
-    moving = parameters(spec, names, ("event", "host", "layer"))
+    moving = parameters(spec, names, ("event", "host", "layer", "stream"))
     assert all(spec.provenance[one.key_path].kind != "datasheet" for one in moving)
     assert all(one.low <= one.value <= one.high for one in moving)
     patterns = {pattern.replace("*", "x") for pattern in LIMITS}

@@ -6,7 +6,7 @@ a log-normal prior around what stands in the spec, and a range that physics allo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -37,6 +37,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "power.dram_pj_per_byte": (5.0, 1000.0),
     "launch.kernel_latency_us": (0.1, 10.0),
     "launch.graph_gap_us": (0.01, 10.0),
+    "launch.stream_gap_us": (0.01, 10.0),
     "launch.library_interval_us": (0.1, 50.0),
     "launch.method_overhead_us.*": (0.1, 200.0),
 }
@@ -63,15 +64,18 @@ class Parameter:
         return value <= self.low * (1 + AT_LIMIT) or value >= self.high * (1 - AT_LIMIT)
 
 
-def parameters(spec: Spec, instructions: Iterable[str], methods: Iterable[str]) -> tuple[Parameter, ...]:
+def parameters(spec: Spec, instructions: Iterable[str], methods: Collection[str]) -> tuple[Parameter, ...]:
     """What may move in a spec, given the instructions and the ways of timing that the runs used."""
     numbers = spec.arch.model_dump()
+    of_streams = {"launch.stream_gap_us", "launch.library_interval_us"}
     named = {"instructions": set(instructions), "launch.method_overhead_us": set(methods)}
     found = []
     for pattern, (low, high) in LIMITS.items():
         for key_path, origin in spec.provenance.items():
             parent, _, _ = key_path.partition("*")[0].rpartition(".")
             if not fnmatchcase(key_path, pattern) or origin.kind == "datasheet":
+                continue
+            if key_path in of_streams and "stream" not in methods:
                 continue
             group = "instructions" if parent.startswith("instructions.") else parent
             name = key_path.split(".")[1] if group == "instructions" else key_path.rpartition(".")[2]
