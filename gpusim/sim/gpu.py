@@ -17,7 +17,6 @@ from gpusim.sim.sm import Sm
 from gpusim.sim.trace import Recorder
 from gpusim.units import whole_cycles
 
-
 LONG_LOOP_STEPS = 48
 """Turns of a main loop beside which it no longer shows that a quarter of the warps hands over in coarser pieces."""
 
