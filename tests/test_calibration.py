@@ -18,7 +18,7 @@ import yaml
 from conftest import MEASURED_HEADER, RunGpusim, WriteRuns, environment, measured_line, refused
 
 from gpusim.calibration.choice import Credits, Options, fit_credits, posterior, probabilities
-from gpusim.calibration.parameters import LIMITS, parameters, with_values
+from gpusim.calibration.parameters import LIMITS, Board, parameters, with_values
 from gpusim.calibration.spec_writer import spec_text
 from gpusim.calibration.summary import Report, calibrate
 from gpusim.measured import observed_time_us
@@ -78,13 +78,21 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: Report) -> None:
 
 def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
     spec = load_arch("t4")
-    names = spec.arch.instructions
-    moving = parameters(spec, names, ("event", "host", "layer", "stream"))
+    board = Board(spec, frozenset(spec.provenance))
+    moving = parameters([board], spec.arch.instructions, ("event", "host", "layer", "stream"))
     assert all(spec.provenance[one.key_path].kind != "datasheet" for one in moving)
     assert all(one.low <= one.value <= one.high for one in moving)
     patterns = {pattern.replace("*", "x") for pattern in LIMITS}
     met = {next(key for key in patterns if _alike(one.key_path, key)) for one in moving}
     assert met == patterns
+
+
+def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
+    spec = load_arch("t4")
+    board = Board(spec, frozenset(spec.provenance) - {"clock.max_mhz"})
+    trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.tiled_fraction", 0.5)))
+    assert trial.clock.max_mhz == spec.arch.clock.max_mhz
+    assert trial.dram.tiled_fraction == 0.5
 
 
 def _alike(key_path: str, pattern: str) -> bool:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from gpusim.arch import GpuArch
-from gpusim.calibration.parameters import with_values
+from gpusim.calibration.parameters import Board
 from gpusim.journal import code_sha256
 from gpusim.kernels import Kernel
 from gpusim.measured import observed_time_us
@@ -54,18 +54,18 @@ class Run:
     method: str
 
 
-_BOARDS: dict[str, GpuArch] = {}
+_BOARDS: dict[str, Board] = {}
 """The boards of a worker process, given to it once when it starts."""
 
 
-def _start_worker(boards: Mapping[str, GpuArch]) -> None:
+def _start_worker(boards: Mapping[str, Board]) -> None:
     ignore_interrupt()
     _BOARDS.update(boards)
 
 
 @lru_cache(maxsize=64)
 def _board_with(board: str, values: Values) -> GpuArch:
-    return with_values(_BOARDS[board], values)
+    return _BOARDS[board].with_values(values)
 
 
 def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
@@ -98,7 +98,7 @@ def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
 class Timer:
     """Times runs under trial values on several processes, each timing once."""
 
-    def __init__(self, boards: Mapping[str, GpuArch], jobs: int, journal: Path, progress: Progress) -> None:
+    def __init__(self, boards: Mapping[str, Board], jobs: int, journal: Path, progress: Progress) -> None:
         self._boards = dict(boards)
         self._jobs = jobs
         self._journal = journal
@@ -124,7 +124,8 @@ class Timer:
 
     def log_times(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:
         """Logarithm of what each run would have read [us], in order."""
-        digest = hashlib.sha256(f"{code_sha256()} {sorted(self._boards.items())!r}".encode())
+        specs = sorted((name, board.spec.sha256) for name, board in self._boards.items())
+        digest = hashlib.sha256(f"{code_sha256()} {specs!r}".encode())
         for task in tasks:
             digest.update(repr(task).encode())
         key = digest.hexdigest()

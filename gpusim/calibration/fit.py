@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 from gpusim.arch import GpuArch
 from gpusim.calibration.cases import Run, Timer, Values
 from gpusim.calibration.choice import Credits, Floats, Options, fit_credits, posterior, time_likelihoods
-from gpusim.calibration.parameters import Parameter, with_values
+from gpusim.calibration.parameters import Board, Parameter
 from gpusim.choose import Candidate, candidates
 from gpusim.measured import MeasuredRow
 from gpusim.plan import library_shape
@@ -86,20 +86,20 @@ class Calibration:
     """The same for rows that the values were not fitted to."""
 
 
-def observations(rows: Sequence[MeasuredRow], archs: Mapping[str, GpuArch]) -> tuple[list[Observation], dict[str, int]]:
+def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tuple[list[Observation], dict[str, int]]:
     """The rows that can be predicted, and how many cannot, by reason."""
     found, reasons = [], dict[str, int]()
     for row in rows:
         gemm = row.gemm()
         reason = ""
-        if row.gpu not in archs:
+        if row.gpu not in boards:
             reason = f"of another GPU ({row.gpu})"
         elif gemm is None:
             reason = f"operator '{row.op}' is not predicted"
         else:
             options = PredictOptions(l2=row.l2, load=row.load)
             try:
-                usable_kernels(archs[row.gpu], gemm, options)
+                usable_kernels(boards[row.gpu].spec.arch, gemm, options)
             except UnsupportedError as error:
                 reason = str(error)
         if reason:
@@ -137,19 +137,19 @@ class Calibrator:
 
     def __init__(
         self,
-        archs: Mapping[str, GpuArch],
+        boards: Mapping[str, Board],
         observed: Sequence[Observation],
         moving: Sequence[Parameter],
         timer: Timer,
         log: Log = lambda _text: None,
     ) -> None:
-        self._archs = archs
+        self._boards = boards
         self._rows = observed
         self._moving = moving
         self._timer = timer
         self._log = log
         self._measured = np.array([math.log(item.row.time_us) for item in observed])
-        any_choice = next(iter(archs.values())).kernel_choice
+        any_choice = next(iter(boards.values())).spec.arch.kernel_choice
         self._start = Credits(any_choice.results_exponent, any_choice.split_exponent, {})
 
     def calibrate(self) -> Calibration:
@@ -186,7 +186,7 @@ class Calibrator:
 
     def _choices(self, theta: Floats, credits_: Credits) -> list[_Choices]:
         values = self.values(theta) + _choice_values(credits_)
-        trial = {name: with_values(arch, values) for name, arch in self._archs.items()}
+        trial = {name: board.with_values(values) for name, board in self._boards.items()}
         return [_choices_of(item, trial[item.row.gpu]) for item in self._rows]
 
     def _credit_rows(self, choices: Sequence[_Choices], theta: Floats) -> list[Options]:
@@ -273,7 +273,7 @@ class Calibrator:
     def _errors_as_chosen(self, theta: Floats, credits_: Credits, items: Sequence[Observation]) -> Floats:
         """Logarithms of predicted over measured times, the kernel chosen as a prediction would."""
         values = self.values(theta) + _choice_values(credits_)
-        trial = {name: with_values(arch, values) for name, arch in self._archs.items()}
+        trial = {name: board.with_values(values) for name, board in self._boards.items()}
         runs = [_run(item, _ranked(item, trial[item.row.gpu])[0]) for item in items]
         log_times = self._timer.log_times([(self.values(theta), run) for run in runs])
         return np.asarray(log_times, dtype=np.float64) - [math.log(item.row.time_us) for item in items]

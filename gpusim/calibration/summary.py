@@ -15,10 +15,10 @@ from gpusim.calibration.cases import Progress, Timer
 from gpusim.calibration.choice import Floats
 from gpusim.calibration.error import CalibrationError
 from gpusim.calibration.fit import Calibration, Calibrator, Observation, drawn, observations
-from gpusim.calibration.parameters import parameters
+from gpusim.calibration.parameters import Board, parameters
 from gpusim.measured import MeasuredRow, read_measured
 from gpusim.predict import usable_kernels
-from gpusim.specfile import Spec, SpecError, load_arch, spec_file
+from gpusim.specfile import SpecError, load_arch, spec_file
 
 CREDIT_WORTH_TELLING = 0.01
 """Smaller credits change no choice that times could tell apart."""
@@ -145,12 +145,11 @@ def calibrate(
     start = spec_file(arch, arch_path)
     tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
     rows = [row for path in files for row in read_measured(path)]
-    specs = _boards(start, rows, out, arch_path)
-    if not specs:
+    boards = _boards(start, rows, out, arch_path)
+    if not boards:
         gpus = ", ".join(sorted({row.gpu for row in rows}))
         raise CalibrationError(f"{arch}: none of the rows ran on it (they name {gpus}); give other tables")
-    archs = {name: spec.arch for name, spec in specs.items()}
-    found, left_out = observations(rows, archs)
+    found, left_out = observations(rows, boards)
     if not found:
         raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
     observed = drawn(found, rows_per_table, seed)
@@ -159,40 +158,29 @@ def calibrate(
     instructions = {
         kernel.family.instruction
         for item in observed
-        for kernel in usable_kernels(archs[item.row.gpu], item.gemm, item.options)
+        for kernel in usable_kernels(boards[item.row.gpu].spec.arch, item.gemm, item.options)
     }
-    methods = {item.row.stopwatch for item in observed}
-    common = _common(list(specs.values()), start)
-    moving = [one for one in parameters(next(iter(specs.values())), instructions, methods) if one.key_path in common]
+    moving = parameters(boards.values(), instructions, {item.row.stopwatch for item in observed})
     journal = out.with_name(out.name + ".journal")
-    with Timer(archs, jobs, journal, progress) as timer:
-        outcome = Calibrator(archs, observed, moving, timer, log).calibrate()
+    with Timer(boards, jobs, journal, progress) as timer:
+        outcome = Calibrator(boards, observed, moving, timer, log).calibrate()
         timer.forget()
     setting = Setting(start, tuple(files), rows_per_table, seed)
     return Report(setting, outcome, tuple(observed), left_out, tables, timer.resumed)
 
 
-def _boards(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequence[Path]) -> dict[str, Spec]:
+def _boards(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequence[Path]) -> dict[str, Board]:
     """The boards among the rows that have the spec in their chain, as they are without the output's values."""
-    specs = {}
+    boards = {}
     for name in sorted({row.gpu for row in rows}):
         try:
             spec = load_arch(name, arch_path, without=out)
         except SpecError:
             continue  # counted as of another GPU
-        if any(path.resolve() == start.resolve() for path in spec.files):
-            specs[name] = spec
-    return specs
-
-
-def _common(specs: Sequence[Spec], start: Path) -> set[str]:
-    """Values that all boards take from the spec or from what it extends: a board's own would hide the fitted ones."""
-    shared: set[str] | None = None
-    for spec in specs:
         chain = [path.resolve() for path in spec.files]
-        above = set(chain[chain.index(start.resolve()) :])
-        inherited = {
-            key for key, origin in spec.provenance.items() if origin.file is not None and origin.file.resolve() in above
-        }
-        shared = inherited if shared is None else shared & inherited
-    return shared or set()
+        if start.resolve() in chain:
+            above = set(chain[chain.index(start.resolve()) :])
+            origins = spec.provenance.items()
+            inherited = {key for key, origin in origins if origin.file is not None and origin.file.resolve() in above}
+            boards[name] = Board(spec, frozenset(inherited))
+    return boards
