@@ -1,0 +1,175 @@
+"""Traces of the PyTorch profiler: ``profile(record_shapes=True)``, then ``export_chrome_trace("trace.json")``.
+
+A kernel names the operator that launched it by its external id, or, through its correlation, the CUDA call
+that did. The operator (or the nearest one around it that is known) gives shapes and types, its kernels the time.
+Format: https://github.com/pytorch/kineto, libkineto/src/output_json.cpp.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpusim.importers.nesting import parents
+from gpusim.importers.rows import Import, Kernel, Options, SourceError
+from gpusim.importers.torch_ops import KNOWN, Call, add_call, shapes_of
+from gpusim.units import us_of_duration
+
+OPERATORS = ("cpu_op", "operator")
+KERNELS = ("kernel",)
+CUDA_CALLS = ("cuda_runtime", "cuda_driver", "runtime")
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """One event of the trace and its place in the file's list."""
+
+    index: int
+    content: Mapping[str, Any]
+
+    def arg(self, *names: str) -> Any:
+        """The first of these arguments that is there."""
+        arguments = self.content.get("args")
+        if not isinstance(arguments, dict):
+            return None
+        return next((arguments[name] for name in names if name in arguments), None)
+
+    @property
+    def external_id(self) -> Any:
+        return self.arg("External id", "external id")
+
+
+def read(path: Path, options: Options) -> Import:
+    """The operators of a trace, in the order in which they were called."""
+    document = _document(path)
+    found = Import(str(path), options, "profiler", "cold", "pytorch-profiler")
+    events = [_Event(index, content) for index, content in enumerate(document["traceEvents"])]
+    by_category: dict[str, list[_Event]] = defaultdict(list)
+    for event in events:
+        if isinstance(event.content, dict) and event.content.get("ph", "X") == "X":
+            by_category[str(event.content.get("cat", "")).lower()].append(event)
+    operators = [event for category in OPERATORS for event in by_category[category]]
+    host = operators + [event for category in CUDA_CALLS for event in by_category[category]]
+    above = _above(path, host)
+    by_external = {event.external_id: event for event in operators if event.external_id is not None}
+    by_correlation = {event.arg("correlation"): event for event in host[len(operators) :]}
+    launched: dict[int, list[_Event]] = defaultdict(list)
+    for kernel in (event for category in KERNELS for event in by_category[category]):
+        launcher = by_external.get(kernel.external_id) or by_correlation.get(kernel.arg("correlation"))
+        if launcher is None:
+            found.skip("kernel that no recorded operator launched (a CUDA graph?)")
+            continue
+        operator = _known(launcher, above)
+        if operator is None:
+            found.skip("kernel of an operator outside the schema")
+        else:
+            launched[operator.index].append(kernel)
+    devices = _devices(document)
+    for index in sorted(launched):
+        where = f"{path}: traceEvents[{index}]"
+        kernels = [_kernel(path, kernel) for kernel in launched[index]]
+        device = devices.get(launched[index][0].arg("device"), "")
+        add_call(found, where, index, _call(events[index], above), kernels, device)
+    return found
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """The JSON object of a trace, packed or not; its events under ``traceEvents``."""
+    try:
+        content = path.read_bytes()
+        if content.startswith(GZIP_MAGIC):
+            content = gzip.decompress(content)
+        document = json.loads(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise SourceError(f"{path}: the gzip stream is broken; copy the file again") from None
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
+    except json.JSONDecodeError as error:
+        raise SourceError(f"{path}:{error.lineno}: column {error.colno}: {error.msg}; export the trace again") from None
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path}: byte {error.start} is not UTF-8 text; export the trace again") from None
+    if isinstance(document, list):
+        document = {"traceEvents": document}
+    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
+        raise SourceError(f"{path}:1: no list traceEvents; write the trace with export_chrome_trace")
+    return document
+
+
+def _above(path: Path, host: list[_Event]) -> dict[int, _Event | None]:
+    """For every host event the one that it was made within, by place in the file."""
+    threads: dict[Any, list[_Event]] = defaultdict(list)
+    for event in host:
+        threads[event.content.get("pid"), event.content.get("tid")].append(event)
+    above: dict[int, _Event | None] = {}
+    for calls in threads.values():
+        spans = [(start := _number(path, event, "ts"), start + _number(path, event, "dur")) for event in calls]
+        for event, parent in zip(calls, parents(spans), strict=True):
+            above[event.index] = None if parent is None else calls[parent]
+    return above
+
+
+def _number(path: Path, event: _Event, key: str) -> float:
+    """A time in an event [us]."""
+    value = event.content.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise SourceError(f"{path}: traceEvents[{event.index}].{key}: expected a time, got {value!r}; export again")
+    return value
+
+
+def _known(event: _Event | None, above: Mapping[int, _Event | None]) -> _Event | None:
+    """The nearest operator around an event that the schema has, itself included."""
+    while event is not None and event.content.get("name") not in KNOWN:
+        event = above[event.index]
+    return event
+
+
+def _call(event: _Event, above: Mapping[int, _Event | None]) -> Call:
+    """An operator's recorded inputs."""
+    within = []
+    outer = above[event.index]
+    while outer is not None:
+        within.append(str(outer.content.get("name")))
+        outer = above[outer.index]
+    return Call(
+        str(event.content["name"]),
+        tuple(within),
+        shapes_of(event.arg("Input Dims", "Input dims")),
+        tuple(map(str, event.arg("Input type") or ())),
+        shapes_of(event.arg("Input Strides")),
+        tuple(map(str, event.arg("Concrete Inputs") or ())),
+    )
+
+
+def _kernel(path: Path, event: _Event) -> Kernel:
+    """A kernel's name, time, grid and threads."""
+    duration_us = _number(path, event, "dur")
+    if not duration_us:
+        raise SourceError(f"{path}: traceEvents[{event.index}].dur: expected a positive time, got 0; export again")
+    grid, block = (_extent(event.arg(name)) for name in ("grid", "block"))
+    threads = block[0] * block[1] * block[2] if block else None
+    return Kernel(str(event.content.get("name", "")), us_of_duration(repr(duration_us), "us"), grid, threads)
+
+
+def _extent(value: Any) -> tuple[int, int, int] | None:
+    """Three positive whole numbers, or None."""
+    match value:
+        case [int(x), int(y), int(z)] if min(x, y, z) > 0:
+            return x, y, z
+    return None
+
+
+def _devices(document: Mapping[str, Any]) -> dict[Any, str]:
+    """Names of the GPUs by number."""
+    properties = document.get("deviceProperties")
+    return {
+        device.get("id"): str(device.get("name", ""))
+        for device in (properties if isinstance(properties, list) else ())
+        if isinstance(device, dict)
+    }
