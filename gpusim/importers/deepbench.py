@@ -204,7 +204,7 @@ def _add(found: Import, number: int, fields: Fields, table: _Table, sheet: str) 
     """Add the times of one line."""
     names = table.names
     wanted = [names[meaning] for meaning in names if meaning in _SIZES]
-    if not any(fields.get(column) for column in wanted) or not table.times:
+    if not any(_is_number(fields.get(column)) for column in wanted) or not table.times:
         found.skip(f"row of sheet '{sheet}' without {'sizes' if table.times else 'times'}")
         return
     sizes = {meaning: fields.number(names[meaning]) for meaning in names if meaning in _SIZES}

@@ -1,8 +1,8 @@
 """Layer profiles of LLMServingSim: ``**/perf_models/GPU/MODEL/tpN/layers.csv``.
 
-They lie in https://github.com/casys-kaist/LLMServingSim (MIT), written by its profiler (llm_profile/profiler/layers/main.py): a line per layer and number of input tokens, the median
-latency in nanoseconds from the PyTorch profiler. Shapes follow from the model's ``config.json`` (the repository's
-model_config folder has some); the GPU and the data type stand nowhere.
+They lie in https://github.com/casys-kaist/LLMServingSim (MIT), written by llm_profile/profiler/layers/main.py: a line
+per layer and number of input tokens, the median latency in nanoseconds from the PyTorch profiler. Shapes follow from
+the model's ``config.json`` (the repository's model_config folder has some); the GPU and the data type stand nowhere.
 """
 
 from __future__ import annotations
