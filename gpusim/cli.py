@@ -479,7 +479,24 @@ def validate(
 # import -----------------------------------------------------------------------------------------
 
 
-@app.command("import")
+IMPORT_HELP = """Turn a file of measured runs into the schema that validate reads.
+
+\b
+KIND            where such a file comes from
+aiconfigurator  ai-dynamo/aiconfigurator: gemm_perf.parquet (extra: parquet)
+cutlass         cutlass_profiler --operation=gemm --output=runs.csv
+deepbench       baidu-research/DeepBench: results/**/*.xlsx (extra: xlsx)
+kineto          PyTorch's profile(record_shapes=True), exported as JSON
+llmservingsim   casys-kaist/LLMServingSim: perf_models/**/layers.csv
+ncu             Nsight Compute: ncu --csv --page raw --log-file runs.csv
+neusight        sitar-lab/NeuSight: dataset/**/*.csv
+nsys            Nsight Systems: nsys export --type sqlite report.nsys-rep
+
+What makes no row is counted on standard error, by reason.
+"""
+
+
+@app.command("import", help=IMPORT_HELP)
 def import_(
     kind: Annotated[str, typer.Argument(help="What wrote the file, see above.", metavar="KIND")],
     file: Annotated[Path, typer.Argument(help="The file as it came.", metavar="FILE")],
@@ -515,21 +532,7 @@ def import_(
     ] = None,
     source: Annotated[str, typer.Option(help="Text for the column source.")] = "",
 ) -> None:
-    r"""Turn a file of measured runs into the schema that validate reads.
-
-    \b
-    KIND            where such a file comes from
-    aiconfigurator  ai-dynamo/aiconfigurator: gemm_perf.parquet (extra: parquet)
-    cutlass         cutlass_profiler --operation=gemm --output=runs.csv
-    deepbench       baidu-research/DeepBench: results/**/*.xlsx (extra: xlsx)
-    kineto          PyTorch's profile(record_shapes=True), exported as JSON
-    llmservingsim   casys-kaist/LLMServingSim: perf_models/**/layers.csv
-    ncu             Nsight Compute: ncu --csv --page raw --log-file runs.csv
-    neusight        sitar-lab/NeuSight: dataset/**/*.csv
-    nsys            Nsight Systems: nsys export --type sqlite report.nsys-rep
-
-    What makes no row is counted on standard error, by reason.
-    """
+    """Turn a file of measured runs into the schema that validate reads."""
     from difflib import get_close_matches
 
     from gpusim.importers import KINDS, Options, import_file

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,7 +162,8 @@ def read_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
 def write_measured(path: Path, rows: Sequence[MeasuredRow]) -> None:
     """Write rows as a measured CSV that :func:`read_measured` gives back; it appears whole or not at all.
 
-    Extra columns follow those of the schema, in the order in which they first appear.
+    Extra columns follow those of the schema, in the order in which they first appear; a line break in a text
+    becomes a space.
 
     Raises:
         OSError: the file cannot be written.
@@ -176,22 +178,23 @@ def write_measured(path: Path, rows: Sequence[MeasuredRow]) -> None:
         with whole.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow((*COLUMNS, *extra))
-            writer.writerows((*_cells(row), *(row.extra.get(column, "") for column in extra)) for row in rows)
+            writer.writerows(_cells(row, extra) for row in rows)
         whole.replace(path)
     finally:
         shutil.rmtree(folder)
 
 
-def _cells(row: MeasuredRow) -> tuple[object, ...]:
-    """The values of a row in the order of ``COLUMNS``."""
+def _cells(row: MeasuredRow, extra: Sequence[str]) -> list[str]:
+    """The values of a row in the order of ``COLUMNS``, then its extra ones."""
     values = {
         **{column: getattr(row, column) for column in COLUMNS if hasattr(row, column)},
         "dtype": row.dtype.value,
         "acc_dtype": row.accumulate,
-        "time_us": repr(row.time_us),
         **dict(zip(("grid_x", "grid_y", "grid_z"), row.grid or ("", "", ""), strict=True)),
+        **row.extra,
     }
-    return tuple("" if values[column] is None else values[column] for column in COLUMNS)
+    texts = ("" if values.get(column) is None else str(values[column]) for column in (*COLUMNS, *extra))
+    return [re.sub(r"[\r\n]+", " ", text) for text in texts]
 
 
 def read_text(path: Path | str) -> str:
