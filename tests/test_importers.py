@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import sqlite3
@@ -29,6 +30,7 @@ from gpusim.measured import (
     OPS,
     SPARSITIES,
     VECTOR_OPS,
+    MeasuredError,
     MeasuredRow,
     read_measured,
     write_measured,
@@ -347,6 +349,12 @@ def test_a_trace_may_be_packed(tmp_path: Path) -> None:
         import_file("kineto", path, Options())
 
 
+def test_an_operator_of_no_length_is_counted(tmp_path: Path) -> None:
+    path = edited("trace.json", '"dur": 3.25', '"dur": 0')(tmp_path)
+    found = import_file("kineto", path, Options())
+    assert found.skipped["operator of no length: the trace has whole microseconds"] == 1
+
+
 def test_a_trace_without_shapes_is_refused_with_the_remedy(tmp_path: Path) -> None:
     trace = json.loads((SAMPLES / "trace.json").read_text(encoding="utf-8"))
     for event in trace["traceEvents"]:
@@ -442,6 +450,29 @@ def test_deepbench_sheets_name_their_types_and_units(tmp_path: Path) -> None:
     assert skipped(found) == 3
 
 
+def test_a_heading_over_several_columns_holds_for_each(tmp_path: Path) -> None:
+    path = workbook(
+        tmp_path,
+        {
+            "GEMM Results": [
+                ("GEMM Results", None, None, None, None, None),
+                ("Size", None, None, "Time (usec)", None, "Remarks"),
+                ("M", "N", "K", "FP32", "FP16", "By"),
+                (512, 512, 512, 30, 10, None),
+            ]
+        },
+    )
+    book = openpyxl.load_workbook(path)
+    for merged in ("A1:F1", "A2:C2", "D2:E2"):
+        book.worksheets[0].merge_cells(merged)
+    book.save(path)
+    found = import_file("deepbench", path, Options(gpu="t4", layout="nn"))
+    assert [(row.dtype, row.time_us, row.layout) for row in found.rows] == [
+        (Dtype.FP32, 30.0, "nn"),
+        (Dtype.FP16, 10.0, "nn"),
+    ]
+
+
 def test_deepbench_convolutions_give_a_row_for_each_direction(tmp_path: Path) -> None:
     row = (700, 161, 1, 4, 32, 20, 5, 0, 0, 2, 2, 100, 200, 300, 600, "IMPLICIT_GEMM")
     found = import_file(
@@ -460,7 +491,7 @@ def test_deepbench_convolutions_give_a_row_for_each_direction(tmp_path: Path) ->
 def test_a_unit_that_contradicts_the_rate_beside_it_is_refused(tmp_path: Path) -> None:
     heading = ("M", "N", "K", "Time (msec)", "TERAFLOPS")
     path = workbook(tmp_path, {"Results - FP32": [heading, (1024, 1024, 1024, 200, 10.7)]})
-    with pytest.raises(SourceError.__mro__[1], match=r"row 2: Time \(msec\) \(column D\): 200000 us contradicts 10\.7"):
+    with pytest.raises(MeasuredError, match=r"row 2: Time \(msec\) \(column D\): 200000 us contradicts 10\.7"):
         import_file("deepbench", path, Options(gpu="t4"))
 
 
@@ -490,19 +521,20 @@ def bytes_of(name: str, data: bytes) -> Callable[[Path], Path]:
     return write
 
 
-SHAPE = ("-m", "8", "-n", "8", "-k", "8")
-MALFORMED: dict[str, tuple[str, Callable[[Path], Path], tuple[str, ...], str]] = {
-    "a size that is no number": ("cutlass", edited("cutlass.gemm.csv", "1024,512,256", "1024,many,256"), (), ":2: n: "),
+T4 = Options(gpu="t4")
+SHAPE = Options(gpu="t4", m=8, n=8, k=8)
+MALFORMED: dict[str, tuple[str, Callable[[Path], Path], Options, str]] = {
+    "a size that is no number": ("cutlass", edited("cutlass.gemm.csv", "1024,512,256", "1024,many,256"), T4, ":2: n: "),
     "a time that is none": (
         "cutlass",
         edited("cutlass.gemm.csv", "0.0125", "fast"),
-        (),
+        T4,
         ":2: Runtime: expected a time",
     ),
-    "a negative time": ("cutlass", edited("cutlass.gemm.csv", "0.0251", "-1"), (), ":3: Runtime: expected a positive"),
-    "a missing column": ("cutlass", edited("cutlass.gemm.csv", "Runtime", "Run"), (), ":1: Runtime: no such column"),
-    "a line cut short": ("cutlass", edited("cutlass.gemm.csv", ",146,0.0125,136.7,21516.8", ""), (), ":2: 39 columns"),
-    "an empty file": ("cutlass", bytes_of("runs.csv", b""), (), ":1: empty file; expected a header"),
+    "a negative time": ("cutlass", edited("cutlass.gemm.csv", "0.0251", "-1"), T4, ":3: Runtime: expected a positive"),
+    "a missing column": ("cutlass", edited("cutlass.gemm.csv", "Runtime", "Run"), T4, ":1: Runtime: no such column"),
+    "a line cut short": ("cutlass", edited("cutlass.gemm.csv", ",146,0.0125,136.7,21516.8", ""), T4, ":2: 39 columns"),
+    "an empty file": ("cutlass", bytes_of("runs.csv", b""), T4, ":1: empty file; expected a header"),
     "another page of ncu": ("ncu", edited("ncu.csv", '"CC"', '"Metric Name"'), SHAPE, ":4: a line per metric"),
     "an unknown unit": (
         "ncu",
@@ -513,70 +545,136 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], Path], tuple[str, ...], str]] =
     "no line of units": ("ncu", edited("ncu.csv", '"","","","",""', '"","","","","k"'), SHAPE, ":5: "),
     "a comma for a point": ("ncu", edited("ncu.csv", '"12.50"', '"12,50"'), SHAPE, ":6: gpu__time_duration.sum: exp"),
     "a grid that is none": ("ncu", edited("ncu.csv", "(16, 8, 1)", "16"), SHAPE, ":6: Grid Size: expected (x, y, z)"),
-    "a latency that is none": ("neusight", edited("neusight.csv", "1.0241", ""), (), ":3: Latency: expected a time"),
-    "a table of another kind": ("neusight", edited("neusight.csv", "OPName", "Op"), (), ":1: OPName: no such column"),
+    "a latency that is none": ("neusight", edited("neusight.csv", "1.0241", ""), T4, ":3: Latency: expected a time"),
+    "a table of another kind": ("neusight", edited("neusight.csv", "OPName", "Op"), T4, ":1: OPName: no such column"),
     "a vector without its length": (
         "neusight",
         edited("neusight.csv", "1024,,,,,,\naddu", ",,,,,,\naddu"),
-        (),
+        T4,
         ":4: H: ",
     ),
-    "a trace cut short": ("kineto", edited("trace.json", '"traceName": "trace.json"\n}', ""), (), ":26: column 1: "),
-    "a trace without events": ("kineto", edited("trace.json", "traceEvents", "events"), (), ":1: no list traceEvents"),
-    "an event without a time": ("kineto", edited("trace.json", '"ts": 1010.000,', ""), (), ": traceEvents[1].ts: exp"),
-    "a kernel of no length": ("kineto", edited("trace.json", '"dur": 9.568', '"dur": 0'), (), ": traceEvents[3].dur: "),
-    "no Parquet": ("aiconfigurator", bytes_of("t.parquet", b"PAR1 and no more"), (), ": no whole Parquet file: "),
+    "a trace cut short": ("kineto", edited("trace.json", '"traceName": "trace.json"\n}', ""), T4, ":26: column 1: "),
+    "a trace without events": ("kineto", edited("trace.json", "traceEvents", "events"), T4, ":1: no list traceEvents"),
+    "an event without a time": ("kineto", edited("trace.json", '"ts": 1010.000,', ""), T4, ": traceEvents[1].ts: exp"),
+    "a kernel without a length": (
+        "kineto",
+        edited("trace.json", '"dur": 9.568', '"dur": "?"'),
+        T4,
+        ": traceEvents[3].dur: ",
+    ),
+    "no Parquet": ("aiconfigurator", bytes_of("t.parquet", b"PAR1 and no more"), T4, ": no whole Parquet file: "),
     "a Git LFS pointer": (
-        *("aiconfigurator", bytes_of("t.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"), ()),
+        *("aiconfigurator", bytes_of("t.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"), T4),
         ":1: a Git LFS pointer, not the table; fetch it with git lfs pull",
     ),
     "a Parquet column missing": (
         "aiconfigurator",
         lambda folder: table(folder, k=[]),
-        (),
+        T4,
         ": schema: k: no such column",
     ),
     "a Parquet value missing": (
-        *("aiconfigurator", lambda folder: table(folder, latency=[0.01, None, 0.02]), ()),
+        *("aiconfigurator", lambda folder: table(folder, latency=[0.01, None, 0.02]), T4),
         ": row 2: latency: expected a time, got ''",
     ),
-    "no workbook": ("deepbench", bytes_of("d.xlsx", b"PK and no more"), (), ": no whole .xlsx workbook: "),
+    "no workbook": ("deepbench", bytes_of("d.xlsx", b"PK and no more"), T4, ": no whole .xlsx workbook: "),
     "a cell that is no size": (
-        *("deepbench", lambda folder: workbook(folder, {"FP32": [GEMM_HEADING, (8, "x", 8, "N", "N", 5, 1)]}), ()),
+        *("deepbench", lambda folder: workbook(folder, {"FP32": [GEMM_HEADING, (8, "x", 8, "N", "N", 5, 1)]}), T4),
         ": sheet 'FP32', row 2: N (column B): expected a positive whole number, got 'x'",
     ),
     "a cell that is no letter": (
-        *("deepbench", lambda folder: workbook(folder, {"FP32": [GEMM_HEADING, (8, 8, 8, "Q", "N", 5, None)]}), ()),
+        *("deepbench", lambda folder: workbook(folder, {"FP32": [GEMM_HEADING, (8, 8, 8, "Q", "N", 5, None)]}), T4),
         ": sheet 'FP32', row 2: A Transpose (column D): expected t or n, got 'q'",
     ),
     "a heading without a unit": (
-        *("deepbench", lambda folder: workbook(folder, {"FP32": [("M", "N", "K", "Time"), (8, 8, 8, 5)]}), ()),
+        *("deepbench", lambda folder: workbook(folder, {"FP32": [("M", "N", "K", "Time"), (8, 8, 8, 5)]}), T4),
         ": sheet 'FP32', row 2: Time (column D): the heading names no unit; add --time-unit",
     ),
     "a sheet without a type": (
-        *("deepbench", lambda folder: workbook(folder, {"Results": [("M", "N", "K", "Time (ms)"), (8, 8, 8, 5)]}), ()),
+        *("deepbench", lambda folder: workbook(folder, {"Results": [("M", "N", "K", "Time (ms)"), (8, 8, 8, 5)]}), T4),
         ": sheet 'Results', row 2: the file does not name the data type; add --dtype",
     ),
-    "no database": ("nsys", bytes_of("r.nsys-rep", b"QDSS" * 400), (), ": file is not a database; export the report"),
-    "a database without kernels": ("nsys", bytes_of("r.sqlite", b""), (), ": StringIds: no such table; profile with"),
+    "no database": ("nsys", bytes_of("r.nsys-rep", b"QDSS" * 400), T4, ": file is not a database; export the report"),
+    "a database without kernels": ("nsys", bytes_of("r.sqlite", b""), T4, ": StringIds: no such table; profile with"),
     "a kernel table of another make": (
-        *("nsys", lambda folder: report(folder, ranges=False, kernel_columns="start, end"), ()),
+        *("nsys", lambda folder: report(folder, ranges=False, kernel_columns="start, end"), T4),
         ": CUPTI_ACTIVITY_KIND_KERNEL.deviceId: no such column; export with a newer nsys",
     ),
 }
 
 
 @pytest.mark.parametrize("case", MALFORMED)
-def test_a_malformed_file_is_refused_with_its_place_and_nothing_is_written(
-    case: str, gpusim: RunGpusim, tmp_path: Path
-) -> None:
+def test_a_malformed_file_is_refused_with_its_place_and_the_remedy(case: str, tmp_path: Path) -> None:
     kind, write, options, problem = MALFORMED[case]
+    path = write(tmp_path)
+    with pytest.raises(MeasuredError) as error:
+        import_file(kind, path, options)
+    assert str(error.value).startswith(f"{path}{problem}")
+    assert "; " in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+TEXTS = {
+    "cutlass": ("cutlass.gemm.csv", T4),
+    "ncu": ("ncu.csv", SHAPE),
+    "neusight": ("neusight.csv", T4),
+    "llmservingsim": ("layers.csv", Options(gpu="t4", dtype=Dtype.FP16, model_config=SAMPLES / "config.json")),
+    "aiconfigurator": ("gemm_perf.txt", T4),
+    "kineto": ("trace.json", T4),
+}
+
+
+@given(kind=st.sampled_from(sorted(TEXTS)), data=st.data())
+def test_a_file_cut_anywhere_is_read_or_refused(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    name, options = TEXTS[kind]
+    whole = (SAMPLES / name).read_bytes()
+    path = tmp_path_factory.mktemp("cut") / name
+    path.write_bytes(whole[: data.draw(st.integers(min_value=0, max_value=len(whole) - 1))])
+    with contextlib.suppress(MeasuredError):
+        assert import_file(kind, path, options).rows
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2**70)
+    | st.floats()
+    | st.sampled_from(["", "aten::mm", "float", "[1]"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["id", "name", "ts"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(data=st.data(), value=ANYTHING)
+def test_a_trace_with_anything_anywhere_is_read_or_refused(
+    data: st.DataObject, value: object, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    trace = json.loads((SAMPLES / "trace.json").read_text(encoding="utf-8"))
+    event = data.draw(st.sampled_from(trace["traceEvents"]))
+    place = data.draw(st.sampled_from((trace, event, event["args"])))
+    place[data.draw(st.sampled_from(sorted(place)))] = value
+    path = tmp_path_factory.mktemp("any") / "trace.json"
+    path.write_text(json.dumps(trace), encoding="utf-8")
+    with contextlib.suppress(MeasuredError):
+        rows = import_file("kineto", path, T4).rows
+        write_measured(path.parent / "measured.csv", rows)
+        assert len(read_measured(path.parent / "measured.csv")) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "case", ["a time that is none", "no workbook", "no Parquet", "no database", "a trace cut short"]
+)
+def test_nothing_is_written_of_a_malformed_file(case: str, gpusim: RunGpusim, tmp_path: Path) -> None:
+    kind, write, _, problem = MALFORMED[case]
     folder = tmp_path / "source"
     folder.mkdir()
     path = write(folder)
-    line = refused(gpusim("import", kind, path, "-o", tmp_path / "measured.csv", "--gpu", "t4", *options))
-    assert line.startswith(f"gpusim: {path}{problem}"), line
-    assert sorted(tmp_path.iterdir()) == [folder]
+    assert f"{path}{problem}" in refused(gpusim("import", kind, path, "-o", tmp_path / "measured.csv", "--gpu", "t4"))
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -62,7 +62,7 @@ def _reason_to_skip(fields: Fields) -> str:
         f"status {status or 'empty'}": status != "success",
         f"disposition {disposition or 'empty'}": disposition not in TIMED,
         "not timed": fields.get("Runtime") in ("", "0"),
-        "operands of two types": a_type != b_type,
+        "operands of two types": ELEMENTS.get(a_type) is not ELEMENTS.get(b_type),
         f"operands of type {a_type or 'empty'}": a_type not in ELEMENTS,
         f"operand order {' '.join(strange) or 'empty'}": bool(strange),
     }

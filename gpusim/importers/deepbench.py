@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import ParseError
 
 from gpusim.importers.convolution import ConvolutionShape
@@ -24,10 +24,13 @@ from gpusim.measured import Fields
 from gpusim.units import TERA, US_PER_UNIT
 from gpusim.workload import Dtype
 
+if TYPE_CHECKING:
+    from openpyxl.worksheet.worksheet import Worksheet
+
 _GEMM: Mapping[str, tuple[str, ...]] = {"m": ("m",), "n": ("n",), "k": ("k",)}
 _TRANSPOSED: Mapping[str, tuple[str, ...]] = {
-    "a_t": ("a t", "at", "a transpose", "a transposed", "transpose a", "transa", "op a"),
-    "b_t": ("b t", "bt", "b transpose", "b transposed", "transpose b", "transb", "op b"),
+    "a_t": ("a t", "a trans", "a transpose", "a transposed", "transpose a", "transa", "op a"),
+    "b_t": ("b t", "b trans", "b transpose", "b transposed", "transpose b", "transb", "op b"),
 }
 _CONVOLUTION: Mapping[str, tuple[str, ...]] = {
     "w": ("w", "width", "input w", "input width"),
@@ -127,7 +130,18 @@ def _sheets(path: Path) -> Iterator[tuple[str, Iterator[list[str]]]]:
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
     for sheet in book.worksheets:
-        yield sheet.title, ([_text(cell) for cell in row] for row in sheet.iter_rows(values_only=True))
+        yield sheet.title, _rows(sheet)
+
+
+def _rows(sheet: Worksheet) -> Iterator[list[str]]:
+    """The rows of a sheet as text; a heading over several columns stands in each of them."""
+    spread: dict[tuple[int, int], str] = {}
+    for merged in sheet.merged_cells.ranges:
+        text = _text(sheet.cell(merged.min_row, merged.min_col).value)
+        columns = range(merged.min_col, merged.max_col + 1)
+        spread |= {(merged.min_row, column): text for column in columns if not _is_number(text)}
+    for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
+        yield [spread.get((number, column), _text(cell)) for column, cell in enumerate(row, 1)]
 
 
 def _text(cell: Any) -> str:
@@ -161,10 +175,18 @@ def _table(heading: Sequence[Sequence[str]]) -> _Table | None:
     times = tuple(
         _Time(column, _op(kind, label), _unit(label), label)
         for column, label, stack in zip(columns, labels, stacks, strict=True)
-        if stack and _TIME.search(label) and not _NO_TIME.search(label)
+        if column not in names.values() and _is_time(stack)
     )
     rates = [column for column, label in zip(columns, labels, strict=True) if _FLOPS.search(label)]
     return _Table(kind, names, columns, times, rates[0] if len(rates) == 1 and len(times) == 1 else "")
+
+
+def _is_time(stack: Sequence[str]) -> bool:
+    """Whether a heading is of times: its lowest line says so, or names a data type below one that does."""
+    label = " ".join(stack)
+    if not _TIME.search(label) or _NO_TIME.search(label):
+        return False
+    return bool(_TIME.search(stack[-1]) or _dtype(stack[-1]))
 
 
 def _letter(index: int) -> str:
@@ -179,7 +201,9 @@ def _letter(index: int) -> str:
 def _find(stacks: Sequence[Sequence[str]], columns: Sequence[str], spellings: Sequence[str]) -> str:
     """The column whose heading has a line with one of these spellings, or empty."""
     for stack, column in zip(stacks, columns, strict=True):
-        if any(re.sub(r"[^a-z]+", " ", text.lower()).strip() in spellings for text in stack):
+        texts = [text.lower() for text in stack]
+        texts += [re.sub(r"\(.*?\)", "", text) for text in texts]
+        if any(re.sub(r"[^a-z]+", " ", text).strip() in spellings for text in texts):
             return column
     return ""
 

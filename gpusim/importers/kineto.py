@@ -41,9 +41,24 @@ class _Event:
             return None
         return next((arguments[name] for name in names if name in arguments), None)
 
+    def key(self, *names: str) -> int | str | None:
+        """A number or name by which events refer to each other."""
+        value = self.arg(*names)
+        return value if isinstance(value, int | str) else None
+
+    def listed(self, *names: str) -> tuple[str, ...]:
+        """A list of texts."""
+        value = self.arg(*names)
+        return tuple(map(str, value)) if isinstance(value, list) else ()
+
     @property
-    def external_id(self) -> Any:
-        return self.arg("External id", "external id")
+    def external_id(self) -> int | str | None:
+        """The operator, or whose kernel it is."""
+        return self.key("External id", "external id")
+
+    @property
+    def name(self) -> str:
+        return str(self.content.get("name", ""))
 
 
 def read(path: Path, options: Options) -> Import:
@@ -58,11 +73,16 @@ def read(path: Path, options: Options) -> Import:
     operators = [event for category in OPERATORS for event in by_category[category]]
     host = operators + [event for category in CUDA_CALLS for event in by_category[category]]
     above = _above(path, host)
-    by_external = {event.external_id: event for event in operators if event.external_id is not None}
-    by_correlation = {event.arg("correlation"): event for event in host[len(operators) :]}
+    by_external: dict[int | str | None, _Event] = {
+        event.external_id: event for event in operators if event.external_id is not None
+    }
+    calls = host[len(operators) :]
+    by_correlation: dict[int | str | None, _Event] = {
+        event.key("correlation"): event for event in calls if event.key("correlation") is not None
+    }
     launched: dict[int, list[_Event]] = defaultdict(list)
     for kernel in (event for category in KERNELS for event in by_category[category]):
-        launcher = by_external.get(kernel.external_id) or by_correlation.get(kernel.arg("correlation"))
+        launcher = by_external.get(kernel.external_id, by_correlation.get(kernel.key("correlation")))
         if launcher is None:
             found.skip("kernel that no recorded operator launched (a CUDA graph?)")
             continue
@@ -75,7 +95,7 @@ def read(path: Path, options: Options) -> Import:
     for index in sorted(launched):
         where = f"{path}: traceEvents[{index}]"
         kernels = [_kernel(path, kernel) for kernel in launched[index]]
-        device = devices.get(launched[index][0].arg("device"), "")
+        device = devices.get(launched[index][0].key("device"), "")
         add_call(found, where, index, _call(events[index], above), kernels, device)
     return found
 
@@ -104,9 +124,9 @@ def _document(path: Path) -> dict[str, Any]:
 
 def _above(path: Path, host: list[_Event]) -> dict[int, _Event | None]:
     """For every host event the one that it was made within, by place in the file."""
-    threads: dict[Any, list[_Event]] = defaultdict(list)
+    threads: dict[str, list[_Event]] = defaultdict(list)
     for event in host:
-        threads[event.content.get("pid"), event.content.get("tid")].append(event)
+        threads[f"{event.content.get('pid')} {event.content.get('tid')}"].append(event)
     above: dict[int, _Event | None] = {}
     for calls in threads.values():
         spans = [(start := _number(path, event, "ts"), start + _number(path, event, "dur")) for event in calls]
@@ -125,7 +145,7 @@ def _number(path: Path, event: _Event, key: str) -> float:
 
 def _known(event: _Event | None, above: Mapping[int, _Event | None]) -> _Event | None:
     """The nearest operator around an event that the schema has, itself included."""
-    while event is not None and event.content.get("name") not in KNOWN:
+    while event is not None and event.name not in KNOWN:
         event = above[event.index]
     return event
 
@@ -135,26 +155,24 @@ def _call(event: _Event, above: Mapping[int, _Event | None]) -> Call:
     within = []
     outer = above[event.index]
     while outer is not None:
-        within.append(str(outer.content.get("name")))
+        within.append(outer.name)
         outer = above[outer.index]
     return Call(
-        str(event.content["name"]),
+        event.name,
         tuple(within),
         shapes_of(event.arg("Input Dims", "Input dims")),
-        tuple(map(str, event.arg("Input type") or ())),
+        event.listed("Input type"),
         shapes_of(event.arg("Input Strides")),
-        tuple(map(str, event.arg("Concrete Inputs") or ())),
+        event.listed("Concrete Inputs"),
     )
 
 
 def _kernel(path: Path, event: _Event) -> Kernel:
     """A kernel's name, time, grid and threads."""
-    duration_us = _number(path, event, "dur")
-    if not duration_us:
-        raise SourceError(f"{path}: traceEvents[{event.index}].dur: expected a positive time, got 0; export again")
+    duration_us = us_of_duration(repr(_number(path, event, "dur")), "us")
     grid, block = (_extent(event.arg(name)) for name in ("grid", "block"))
     threads = block[0] * block[1] * block[2] if block else None
-    return Kernel(str(event.content.get("name", "")), us_of_duration(repr(duration_us), "us"), grid, threads)
+    return Kernel(event.name, duration_us, grid, threads)
 
 
 def _extent(value: Any) -> tuple[int, int, int] | None:
@@ -165,11 +183,11 @@ def _extent(value: Any) -> tuple[int, int, int] | None:
     return None
 
 
-def _devices(document: Mapping[str, Any]) -> dict[Any, str]:
+def _devices(document: Mapping[str, Any]) -> dict[int | str | None, str]:
     """Names of the GPUs by number."""
     properties = document.get("deviceProperties")
     return {
-        device.get("id"): str(device.get("name", ""))
+        device["id"]: str(device.get("name", ""))
         for device in (properties if isinstance(properties, list) else ())
-        if isinstance(device, dict)
+        if isinstance(device, dict) and isinstance(device.get("id"), int)
     }

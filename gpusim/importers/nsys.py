@@ -43,7 +43,8 @@ class _Span:
     end: int
     thread: int
     text: str = ""
-    correlation: int = -1
+    correlation: tuple[int, int] = (0, 0)
+    """Process and number of a CUDA call."""
 
 
 def read(path: Path, options: Options) -> Import:
@@ -79,13 +80,18 @@ def _has_shapes(options: Options) -> bool:
     return options.shapes is not None or options.m is not None
 
 
-def _launches(path: Path, database: sqlite3.Connection) -> list[tuple[int, Launch]]:
+def _process(identifier: int) -> int:
+    """The process in a globalPid or globalTid, which numbers threads in its lowest 24 bits."""
+    return identifier >> 24
+
+
+def _launches(path: Path, database: sqlite3.Connection) -> list[tuple[tuple[int, int], Launch]]:
     """Every kernel with its correlation, in the order of their starts."""
-    columns = ("start", "end", "deviceId", "correlationId", "demangledName", *_EXTENTS)
+    columns = ("start", "end", "deviceId", "correlationId", "globalPid", "demangledName", *_EXTENTS)
     devices = dict(_select(path, database, DEVICES, ("id", "name"))) if _columns(database, DEVICES) else {}
     names = dict(_select(path, database, "StringIds", ("id", "value")))
     result = []
-    for row, start, end, device, correlation, name, *extents in _select(
+    for row, start, end, device, correlation, process, name, *extents in _select(
         path, database, KERNELS, ("rowid", *columns), order="start"
     ):
         where = f"{path}: {KERNELS} row {row}"
@@ -98,11 +104,12 @@ def _launches(path: Path, database: sqlite3.Connection) -> list[tuple[int, Launc
         grid, block = extents[:3], extents[3:]
         time_us = us_of_duration(str(end - start), "ns")
         kernel = Kernel(str(names[name]), time_us, (grid[0], grid[1], grid[2]), block[0] * block[1] * block[2])
-        result.append((correlation, Launch(where, row, kernel, str(devices.get(device, "")))))
+        launch = Launch(where, row, kernel, str(devices.get(device, "")))
+        result.append(((_process(process), correlation), launch))
     return result
 
 
-def _ranges_of_kernels(path: Path, database: sqlite3.Connection) -> dict[int, _Span]:
+def _ranges_of_kernels(path: Path, database: sqlite3.Connection) -> dict[tuple[int, int], _Span]:
     """The innermost PyTorch range with shapes around each CUDA call, by the call's correlation."""
     available = _columns(database, RANGES)
     if not {"start", "end", "globalTid", "text"} <= available or not _columns(database, CUDA_CALLS):
@@ -113,13 +120,13 @@ def _ranges_of_kernels(path: Path, database: sqlite3.Connection) -> dict[int, _S
     for row, start, end, thread, text, one in _select(
         path, database, RANGES, ("rowid", "start", "end", "globalTid", "text", text_id)
     ):
-        said = text or strings.get(one) or ""
+        said = str(text or strings.get(one) or "")
         if end is not None and _RANGE.match(said) and _name(said) in KNOWN:
             spans.append(_Span(row, start, end, thread, said))
     if not spans:
         return {}
     calls = _select(path, database, CUDA_CALLS, ("rowid", "start", "end", "globalTid", "correlationId"))
-    spans += [_Span(row, start, end, thread, "", one) for row, start, end, thread, one in calls]
+    spans += [_Span(row, start, end, thread, "", (_process(thread), one)) for row, start, end, thread, one in calls]
     by_thread: dict[int, list[_Span]] = defaultdict(list)
     for span in spans:
         by_thread[span.thread].append(span)

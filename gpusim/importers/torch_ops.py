@@ -83,6 +83,10 @@ def add_call(found: Import, where: str, line: int, call: Call, kernels: Sequence
     if isinstance(operator, str):
         found.skip(operator)
         return
+    time_us = math.fsum(kernel.time_us for kernel in kernels)
+    if not time_us:
+        found.skip("operator of no length: the trace has whole microseconds")
+        return
     names = [product_kernel(kernel.name) for kernel in kernels]
     index = max(range(len(kernels)), key=lambda one: (names[one] is not None, kernels[one].time_us))
     fact = names[index]
@@ -96,7 +100,7 @@ def add_call(found: Import, where: str, line: int, call: Call, kernels: Sequence
         operator.op,
         operator.shape,
         dtype,
-        math.fsum(kernel.time_us for kernel in kernels),
+        time_us,
         device=device,
         accumulate=fact.accumulate if fact else "",
         layout=operator.layout or (fact.layout if fact and is_product else ""),
