@@ -95,7 +95,7 @@ class Import:
         """Add one timed operator; ``shape`` is batch, m, n, k, and ``device`` what the file calls the GPU.
 
         Raises:
-            SourceError: the file does not name the GPU or the data type, and no option does.
+            SourceError: the file does not name the GPU or the data type, and no option does, or a size is none.
         """
         options = self.options
         gpu = options.gpu.lower() or (gpu_of_device(device) if device else "")
@@ -104,6 +104,9 @@ class Import:
         dtype = dtype or options.dtype
         if dtype is None:
             raise SourceError(f"{where}: the file does not name the data type; add --dtype, as in --dtype bf16")
+        if min(size for size in shape if size is not None) < 1:
+            sizes = " x ".join(str(size) for size in shape if size is not None)
+            raise SourceError(f"{where}: sizes {sizes} hold one below 1; correct or remove the row")
         batch, m, n, k = shape
         self.rows.append(
             MeasuredRow(

@@ -132,7 +132,7 @@ def _product(call: Call) -> _Operator | str:
     left, right = call.dims[first : first + 2]
     if len(left) not in (2, 3) or len(left) != len(right) or left[-1] != right[-2] or left[:-2] != right[:-2]:
         return f"{call.name} of shapes that do not multiply"
-    if not all(left + right):
+    if min(left + right) < 1:
         return "empty tensor"
     strides = call.strides[first : first + 2]
     letters = [_letter(one) for one in reversed(strides)]
@@ -173,6 +173,8 @@ def _convolution(call: Call) -> _Operator | str:
     filters, filter_channels, filter_h, filter_w = call.dims[1]
     if dilation != (1, 1) or filter_channels != channels:
         return "dilated or grouped convolution"
+    if min(*call.dims[0], *call.dims[1], *stride) < 1:
+        return "empty tensor"
     shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride)
     return _Operator("conv_fwd", shape.product, _dtype(call, 0), "nchw", shape.columns)
 
@@ -193,7 +195,7 @@ def _vector(call: Call) -> _Operator | str:
     op, shape = VECTORS[call.name], call.dims[0]
     if op in ("add", "mul") and (len(call.dims) < 2 or call.dims[1] != shape):
         return "elementwise operator on tensors of different shapes"
-    if not shape or not all(shape):
+    if not shape or min(shape) < 1:
         return "empty tensor or scalar"
     return _Operator(op, (1, math.prod(shape[:-1]), shape[-1], None), _dtype(call, 0))
 
