@@ -11,7 +11,7 @@ import gzip
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ CUDA_CALLS = ("cuda_runtime", "cuda_driver", "runtime")
 GZIP_MAGIC = b"\x1f\x8b"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Event:
     """One event of the trace and its place in the file's list."""
 
@@ -57,47 +57,57 @@ class _Event:
         return self.key("External id", "external id")
 
     @property
+    def correlation(self) -> int | str | None:
+        """The CUDA call, or what it launched."""
+        return self.key("correlation")
+
+    @property
     def name(self) -> str:
         return str(self.content.get("name", ""))
 
 
 def read(path: Path, options: Options) -> Import:
-    """The operators of a trace, in the order in which they were called."""
+    """The operators of a trace, in the order in which they stand in it."""
     document = _document(path)
     found = Import(str(path), options, "profiler", "cold", "pytorch-profiler")
-    events = [_Event(index, content) for index, content in enumerate(document["traceEvents"])]
-    by_category: dict[str, list[_Event]] = defaultdict(list)
-    for event in events:
-        if isinstance(event.content, dict) and event.content.get("ph", "X") == "X":
-            by_category[str(event.content.get("cat", "")).lower()].append(event)
-    operators = [event for category in OPERATORS for event in by_category[category]]
-    host = operators + [event for category in CUDA_CALLS for event in by_category[category]]
-    above = _above(path, host)
-    by_external: dict[int | str | None, _Event] = {
-        event.external_id: event for event in operators if event.external_id is not None
-    }
-    calls = host[len(operators) :]
-    by_correlation: dict[int | str | None, _Event] = {
-        event.key("correlation"): event for event in calls if event.key("correlation") is not None
-    }
-    launched: dict[int, list[_Event]] = defaultdict(list)
-    for kernel in (event for category in KERNELS for event in by_category[category]):
-        launcher = by_external.get(kernel.external_id, by_correlation.get(kernel.key("correlation")))
-        if launcher is None:
-            found.skip("kernel that no recorded operator launched (a CUDA graph?)")
-            continue
+    operators, calls, kernels = (_events(document, categories) for categories in (OPERATORS, CUDA_CALLS, KERNELS))
+    above = _above(path, operators + calls)
+    launchers = _launchers(operators, calls)
+    launched: dict[_Event, list[_Event]] = defaultdict(list)
+    for kernel in kernels:
+        launcher = launchers.get(("operator", kernel.external_id)) or launchers.get(("call", kernel.correlation))
         operator = _known(launcher, above)
-        if operator is None:
+        if operator is not None:
+            launched[operator].append(kernel)
+        elif launcher is not None:
             found.skip("kernel of an operator outside the schema")
         else:
-            launched[operator.index].append(kernel)
+            found.skip("kernel that no recorded operator launched (a CUDA graph?)")
     devices = _devices(document)
-    for index in sorted(launched):
-        where = f"{path}: traceEvents[{index}]"
-        kernels = [_kernel(path, kernel) for kernel in launched[index]]
-        device = devices.get(launched[index][0].key("device"), "")
-        add_call(found, where, index, _call(events[index], above), kernels, device)
+    for operator in sorted(launched, key=lambda event: event.index):
+        where = f"{path}: traceEvents[{operator.index}]"
+        device = devices.get(launched[operator][0].key("device"), "")
+        made = [_kernel(path, kernel) for kernel in launched[operator]]
+        add_call(found, where, operator.index, _call(operator, above), made, device)
     return found
+
+
+def _events(document: Mapping[str, Any], categories: Sequence[str]) -> list[_Event]:
+    """The events of some categories that last a time."""
+    return [
+        _Event(index, content)
+        for index, content in enumerate(document["traceEvents"])
+        if isinstance(content, dict)
+        and content.get("ph", "X") == "X"
+        and str(content.get("cat", "")).lower() in categories
+    ]
+
+
+def _launchers(operators: Sequence[_Event], calls: Sequence[_Event]) -> dict[tuple[str, int | str | None], _Event]:
+    """Operators by external id and CUDA calls by correlation: what kernels refer to."""
+    by_id = {("operator", event.external_id): event for event in operators}
+    by_id |= {("call", event.correlation): event for event in calls}
+    return {(kind, key): event for (kind, key), event in by_id.items() if key is not None}
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -115,6 +125,8 @@ def _document(path: Path) -> dict[str, Any]:
         raise SourceError(f"{path}:{error.lineno}: column {error.colno}: {error.msg}; export the trace again") from None
     except UnicodeDecodeError as error:
         raise SourceError(f"{path}: byte {error.start} is not UTF-8 text; export the trace again") from None
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path}: no JSON that can be held: {error}; export the trace again") from None
     if isinstance(document, list):
         document = {"traceEvents": document}
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):

@@ -80,9 +80,9 @@ def _has_shapes(options: Options) -> bool:
     return options.shapes is not None or options.m is not None
 
 
-def _process(identifier: int) -> int:
+def _process(identifier: Any) -> int:
     """The process in a globalPid or globalTid, which numbers threads in its lowest 24 bits."""
-    return identifier >> 24
+    return identifier >> 24 if isinstance(identifier, int) else 0
 
 
 def _launches(path: Path, database: sqlite3.Connection) -> list[tuple[tuple[int, int], Launch]]:
@@ -95,7 +95,7 @@ def _launches(path: Path, database: sqlite3.Connection) -> list[tuple[tuple[int,
         path, database, KERNELS, ("rowid", *columns), order="start"
     ):
         where = f"{path}: {KERNELS} row {row}"
-        if not isinstance(start, int) or not isinstance(end, int) or end <= start:
+        if not _is_span(start, end) or end == start:
             raise SourceError(f"{where}: end: expected a time after start, got {start!r} to {end!r}; export again")
         if name not in names:
             raise SourceError(f"{where}: demangledName: {name!r} is not in StringIds; export again")
@@ -121,12 +121,16 @@ def _ranges_of_kernels(path: Path, database: sqlite3.Connection) -> dict[tuple[i
         path, database, RANGES, ("rowid", "start", "end", "globalTid", "text", text_id)
     ):
         said = str(text or strings.get(one) or "")
-        if end is not None and _RANGE.match(said) and _name(said) in KNOWN:
+        if _is_span(start, end) and _name(said) in KNOWN:
             spans.append(_Span(row, start, end, thread, said))
     if not spans:
         return {}
     calls = _select(path, database, CUDA_CALLS, ("rowid", "start", "end", "globalTid", "correlationId"))
-    spans += [_Span(row, start, end, thread, "", (_process(thread), one)) for row, start, end, thread, one in calls]
+    spans += [
+        _Span(row, start, end, thread, "", (_process(thread), one))
+        for row, start, end, thread, one in calls
+        if _is_span(start, end)
+    ]
     by_thread: dict[int, list[_Span]] = defaultdict(list)
     for span in spans:
         by_thread[span.thread].append(span)
@@ -136,6 +140,11 @@ def _ranges_of_kernels(path: Path, database: sqlite3.Connection) -> dict[tuple[i
         for span, parent in zip(on_thread, parents([(one.start, one.end) for one in on_thread]), strict=True)
         if not span.text and parent is not None and on_thread[parent].text
     }
+
+
+def _is_span(start: Any, end: Any) -> bool:
+    """Whether both times were recorded; a range that was still open has no end."""
+    return isinstance(start, int) and isinstance(end, int) and start <= end
 
 
 def _name(text: str) -> str:
