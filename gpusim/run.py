@@ -22,7 +22,8 @@ from typing import Any
 
 import gpusim
 from gpusim import report
-from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint, shipped_folder
+from gpusim.document import shipped_folder
+from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint
 from gpusim.results import Result
 from gpusim.sweep import sweep
 from gpusim.tables import Row

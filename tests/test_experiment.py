@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, refused
 
-from gpusim.experiment import Experiment, load_experiment, parse_sizes, shipped_experiments
+from gpusim.document import parse_sizes
+from gpusim.experiment import Experiment, load_experiment, shipped_experiments
 from gpusim.run import JOURNAL, run_experiment
 from gpusim.specfile import SpecError
 
