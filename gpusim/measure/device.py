@@ -9,6 +9,9 @@ from typing import Protocol
 
 from gpusim.measure.suite import Microbenchmark, Operator
 
+MAX_LAUNCHES = 500
+"""Launches in one graph, at most."""
+
 
 class NoDeviceError(ValueError):
     """There is nothing to measure on; the text says what to install or where to run."""

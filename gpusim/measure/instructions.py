@@ -61,7 +61,16 @@ def _fma(name: str, opcode: str, register: str, operands: int = 2) -> Instructio
 
 
 def _mma(
-    name: str, shape: str, types: str, since: tuple[int, int], a: int, b: int, c: int, *, register: str = "r", until: tuple[int, int] = (99, 0)
+    name: str,
+    shape: str,
+    types: str,
+    since: tuple[int, int],
+    a: int,
+    b: int,
+    c: int,
+    *,
+    register: str = "r",
+    until: tuple[int, int] = (99, 0),
 ) -> Instruction:
     accumulator = {"f32": "f", "f64": "d"}.get(types.rpartition(".")[2], "r")
     opcode = f"mma.sync.aligned.{shape}.row.col.{types}"
@@ -158,7 +167,9 @@ def _warp_source(instruction: Instruction, chains: int) -> str:
     sides = [(f"s{side}", kind, number) for side, (kind, number) in enumerate(instruction.operands)]
     declared = [f"{_TYPES[letter]} c[{chains}][{count}] = {{}};"]
     # From an argument: of a constant zero the assembler would make no instruction at all.
-    declared += [f"{_TYPES[kind]} {name}[{number}]; for (auto &one : {name}) one = zero;" for name, kind, number in sides]
+    declared += [
+        f"{_TYPES[kind]} {name}[{number}]; for (auto &one : {name}) one = zero;" for name, kind, number in sides
+    ]
     inputs = [(kind, f"{name}[{i}]") for name, kind, number in sides for i in range(number)]
     statements = [
         _statement(instruction, [f"c[{chain}][{i}]" for i in range(count)], inputs) for chain in range(chains)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -111,10 +111,10 @@ class Module:
     driver: ctypes.CDLL
     handle: ctypes.c_void_p
 
-    def launch(
+    def bind(
         self, name: str, grid: int, block: int, arguments: Sequence[Argument], *, stream: int, shared_bytes: int = 0
-    ) -> None:
-        """Put one kernel into a stream.
+    ) -> Callable[[], None]:
+        """A kernel with its arguments; each call puts it into a stream.
 
         Args:
             arguments: Pointers as int, numbers as the ctypes type of the parameter.
@@ -126,11 +126,14 @@ class Module:
             self._check(self.driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes))
         values = [ctypes.c_void_p(value) if isinstance(value, int) else value for value in arguments]
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
-        size = (ctypes.c_uint(grid), *map(ctypes.c_uint, (1, 1, block, 1, 1)))
-        launched = self.driver.cuLaunchKernel(
-            function, *size, ctypes.c_uint(shared_bytes), ctypes.c_void_p(stream), pointers, None
-        )
-        self._check(launched)
+        sizes = [ctypes.c_uint(size) for size in (grid, 1, 1, block, 1, 1, shared_bytes)]
+
+        def launch() -> None:
+            # ``pointers`` holds bare addresses: ``values`` must live as long as this function.
+            assert len(values) <= len(pointers)
+            self._check(self.driver.cuLaunchKernel(function, *sizes, ctypes.c_void_p(stream), pointers, None))
+
+        return launch
 
     def _check(self, status: int) -> None:
         if status:
