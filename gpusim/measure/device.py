@@ -91,6 +91,9 @@ class Telemetry(Protocol):
 class Prepared(Protocol):
     """An operator with its operands on the device, warmed up."""
 
+    def once(self) -> None:
+        """Run it once and wait for it."""
+
     def replay(self, launches: int, replays: int, *, cold: bool) -> Sequence[float]:
         """Replay a graph of ``launches`` back to back; the duration of each replay [us].
 

@@ -29,7 +29,7 @@ from gpusim.measure.device import (
     UnavailableError,
 )
 from gpusim.measure.journal import GIVEN_UP_AFTER, Journal
-from gpusim.measure.suite import Item, Microbenchmark, Operator, State, Suite
+from gpusim.measure.suite import GemmWork, Item, Microbenchmark, Operator, State, Suite
 from gpusim.workload import Dtype
 
 GRAPH_US = 1000.0
@@ -99,6 +99,23 @@ def estimate_s(work: Item | Microbenchmark) -> float:
 def _launch_s(work: Operator) -> float:
     rate = PLAN_FLOP_PER_S.get(work.dtype, PLAN_OTHER_FLOP_PER_S)
     return max(work.flops / rate, work.bytes / PLAN_BYTES_PER_S)
+
+
+def plan_of(suite: Suite) -> list[dict[str, Any]]:
+    """What a suite asks for: items, rows and rough seconds by operator and data type, in order."""
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    for work in suite.work():
+        what, dtype = (work.benchmark, "") if isinstance(work, Microbenchmark) else _described(work.work)
+        line = lines.setdefault((what, dtype), {"what": what, "dtype": dtype, "items": 0, "rows": 0, "seconds": 0.0})
+        line["items"] += 1
+        line["rows"] += len(_asked(work))
+        line["seconds"] += estimate_s(work)
+    return list(lines.values())
+
+
+def _described(work: Operator) -> tuple[str, str]:
+    sparsity = work.sparsity if isinstance(work, GemmWork) else "dense"
+    return (work.op if sparsity == "dense" else f"{work.op} {sparsity}"), work.dtype.value
 
 
 def run_suite(

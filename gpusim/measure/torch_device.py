@@ -12,7 +12,7 @@ import os
 import statistics
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
@@ -138,7 +138,9 @@ class TorchDevice:
 class TorchOperator:
     """One operator with its operand sets."""
 
-    def __init__(self, work: Operator, call: Call, sets: Sequence[Operands], flushed: Tensor, *, profile: bool) -> None:
+    def __init__(
+        self, work: Operator, call: Call, sets: Sequence[Operands], flush: Callable[[int], None], *, profile: bool
+    ) -> None:
         self._work = work
         self._call = call
         self._sets = list(sets)
@@ -157,6 +159,12 @@ class TorchOperator:
         for index in range(WARM_UP_CALLS):
             self._call.run(*self._sets[index % len(self._sets)])
         torch.cuda.synchronize()
+
+    def once(self) -> None:
+        """Run it once and wait for it."""
+        with translated_errors(), float32_precision(self._work):
+            self._call.run(*self._sets[0])
+            torch.cuda.synchronize()
 
     def replay(self, launches: int, replays: int, *, cold: bool) -> Sequence[float]:
         """Duration of each replay of a graph [us], replays queued so that the GPU never waits for the host."""
