@@ -26,6 +26,7 @@ OPS = MATRIX_OPS + CONVOLUTION_OPS + VECTOR_OPS
 
 METHODS = ("graph", "stream", "profiler", "event", "host")
 L2_STATES = ("cold", "warm")
+LOADS = ("burst", "sustained")
 SPARSITIES = ("dense", "2:4")
 ACCUMULATORS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int32")
 
@@ -41,6 +42,7 @@ OPTIONAL = (
     "grid_y",
     "grid_z",
     "source",
+    "load",
 )
 
 METHOD_OVERHEAD_US: Mapping[str, float] = {
@@ -95,13 +97,15 @@ class MeasuredRow:
     tile_n: int | None = None
     grid: tuple[int, int, int] | None = None
     source: str = ""
+    stated_load: str = ""
+    """``burst`` or ``sustained``; empty where the source does not say."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
 
     @property
     def load(self) -> str:
-        """Whether the run lasted long enough for the power limit: graphs are replayed a few times only."""
-        return "burst" if self.method == "graph" else "sustained"
+        """Whether the run lasted long enough for the power limit; graphs, unless stated, are replayed a few times."""
+        return self.stated_load or ("burst" if self.method == "graph" else "sustained")
 
     def gemm(self) -> Gemm | None:
         """The matrix multiplication of this row; None where the operator is another.
@@ -240,6 +244,7 @@ class _Fields:
             tile_n=self._whole("tile_n", optional=True),
             grid=None if grid[0] is None else (grid[0], grid[1] or 1, grid[2] or 1),
             source=self._get("source"),
+            stated_load=self._one_of("load", LOADS, unknown=("",)),
             extra={name: text for name, text in self.values.items() if name not in REQUIRED + OPTIONAL},
         )
 

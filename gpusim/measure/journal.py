@@ -153,19 +153,14 @@ class Journal:
 
 
 def _append(path: Path, text: str) -> None:
-    """Append text, behind a line break if a kill left none, and wait until it is on disk."""
-    with path.open("ab") as file:
-        if file.tell() and not _ends_with_a_line(path):
-            file.write(b"\n")
+    """Append lines, behind a line break if a kill left none, and wait until they are on disk."""
+    with path.open("a+b") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            text = text if file.read(1) == b"\n" else "\n" + text
         file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _ends_with_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
 
 
 def _versions(identity: Identity) -> str:

@@ -43,7 +43,7 @@ SUSTAINED_S = 1.2
 SETTLING_S = 0.5
 """The first part of a sustained load does not count: the governor has not settled."""
 
-SETUP_S = 0.25
+SETUP_S = 0.5
 """For a plan: allocating, filling, warming up, capturing and profiling one operator."""
 MICROBENCHMARK_S = 0.5
 """For a plan: compiling and repeating one microbenchmark."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import statistics
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,7 @@ from gpusim.measure.device import (
     Telemetry,
     UnavailableError,
 )
+from gpusim.measure.kineto import kernels_of_trace
 from gpusim.measure.microbenchmarks import Microbenchmarks
 from gpusim.measure.suite import Microbenchmark, Operator
 from gpusim.measure.telemetry import Recorder, Sensors
@@ -233,29 +233,6 @@ class TorchOperator:
         if self._graph is not None:
             self._graph.reset()
         self._graph, self._captured = None, None
-
-
-def kernels_of_trace(trace: dict[str, Any], calls: int) -> tuple[Kernel, ...]:
-    """The kernels of one of several equal calls in a Kineto trace: times are medians without the first call."""
-    events = [event for event in trace.get("traceEvents", ()) if event.get("cat") == "kernel"]
-    events.sort(key=lambda event: float(event["ts"]))
-    count = len(events) // calls
-    kernels = []
-    for position in range(count):
-        later = events[count + position :: count] or events[position::count]
-        facts = later[-1].get("args", {})
-        grid = [int(size) for size in facts.get("grid", (1, 1, 1))]
-        kernels.append(
-            Kernel(
-                name=str(later[-1]["name"]),
-                time_us=statistics.median(float(event["dur"]) for event in later),
-                grid=(grid[0], grid[1], grid[2]),
-                threads=math.prod(int(size) for size in facts.get("block", (1,))),
-                registers=int(facts.get("registers per thread", 0)),
-                shared_bytes=int(facts.get("shared memory", 0)),
-            )
-        )
-    return tuple(kernels)
 
 
 def bytes_of(tensor: Tensor) -> int:
