@@ -194,6 +194,8 @@ class Microbenchmarks:
         times_us, cycles = [], []
         for repetition in range(1 + REPETITIONS):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            if elapsed is not None:
+                elapsed.zero_()
             begin.record()
             launch()
             end.record()
@@ -201,6 +203,8 @@ class Microbenchmarks:
             if repetition:
                 times_us.append(1e3 * float(begin.elapsed_time(end)))
                 cycles.append(0 if elapsed is None else int(elapsed.item()))
+        if elapsed is not None and min(cycles) <= 0:
+            raise UnavailableError("the kernel ran and counted no cycles")
         return times_us, cycles
 
     def _in_graph(self, launch: Callable[[], None]) -> list[float]:

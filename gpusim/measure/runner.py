@@ -34,6 +34,8 @@ from gpusim.workload import Dtype
 
 GRAPH_US = 1000.0
 """A graph holds launches for at least this long, so that the two events around it do not count."""
+SHORTEST_US = 0.5
+"""No kernel is over sooner; an event's clock may say so."""
 PILOT_LAUNCHES = 4
 PILOT_REPLAYS = 3
 BURST_US = 60_000.0
@@ -185,6 +187,8 @@ class _Bench:
         missing = _missing(work, self.journal)
         with self.device.prepare(work.work) as prepared:
             kernels = prepared.kernels()
+            if not kernels:
+                self.journal.log("note", item=work.key, reason="no profiler named its kernels")
             for state in work.states:
                 if (state.l2, state.load) in missing:
                     sample = _replayed(prepared, state, self.sensors)
@@ -258,7 +262,7 @@ def _replayed(prepared: Prepared, state: State, sensors: Telemetry) -> _Sample:
     """Replay long enough for the load that is asked for."""
     cold = state.l2 == "cold"
     pilot = prepared.replay(PILOT_LAUNCHES, PILOT_REPLAYS, cold=cold)
-    launch_us = float(np.median(pilot)) / PILOT_LAUNCHES
+    launch_us = max(float(np.median(pilot)) / PILOT_LAUNCHES, SHORTEST_US)
     launches = min(max(math.ceil(GRAPH_US / launch_us), 1), MAX_LAUNCHES)
     graph_us = launches * launch_us
     began_s = time.monotonic()

@@ -41,6 +41,8 @@ COLD_FOOTPRINT = 2
 FLUSH_FOOTPRINT = 4
 """The same of what is read before a replay whose operands are too small for that."""
 WARM_UP_CALLS = 3
+REASON_CHARACTERS = 300
+"""Of an error's first line: PyTorch lists all of its backends there."""
 PROFILED_CALLS = 4
 """The first one of a profile is not counted."""
 
@@ -120,7 +122,7 @@ class TorchDevice:
             "driver": self._sensors.driver or "unknown",
             "cuda": str(torch.version.cuda),
             "torch": str(torch.__version__),
-            "cudnn": str(torch.backends.cudnn.version()),
+            "cudnn": _cudnn_version(),
             "cublas": _package_version("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cublas-cu11"),
             "cusparselt": _package_version("nvidia-cusparselt-cu13", "nvidia-cusparselt-cu12"),
         }
@@ -189,17 +191,23 @@ class TorchOperator:
         """The kernels of one call, from the profiler; none where it cannot run."""
         if not self._profile:
             return ()
-        with translated_errors(), float32_precision(self._work):
-            activities = [torch.profiler.ProfilerActivity.CUDA]
-            with torch.profiler.profile(activities=activities) as profiler:
-                for index in range(PROFILED_CALLS):
-                    self._call.run(*self._sets[index % len(self._sets)])
-                torch.cuda.synchronize()
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "trace.json"
-                profiler.export_chrome_trace(str(path))
-                trace = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-        return kernels_of_trace(trace, PROFILED_CALLS)
+        try:
+            with translated_errors(), float32_precision(self._work):
+                return kernels_of_trace(self._trace(), PROFILED_CALLS)
+        except UnavailableError:
+            return ()  # a time without its kernel's name is still a time
+
+    def _trace(self) -> dict[str, Any]:
+        """What the profiler saw of some calls."""
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            for index in range(PROFILED_CALLS):
+                self._call.run(*self._sets[index % len(self._sets)])
+            torch.cuda.synchronize()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            trace: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+            return trace
 
     def release(self) -> None:
         """Give the memory back."""
@@ -249,13 +257,23 @@ def translated_errors() -> Iterator[None]:
     """What PyTorch or a library of it refuses is a reason to skip, unless the device is gone with it."""
     try:
         yield
-    except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    except (UnavailableError, DeviceLostError):
+        raise
+    except Exception as error:  # whatever a library raises: the suite goes on
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:REASON_CHARACTERS]
         try:
             torch.cuda.synchronize()
         except RuntimeError as lost:
             raise DeviceLostError(f"{reason}; then {str(lost).splitlines()[0]}") from error
         raise UnavailableError(reason) from error
+
+
+def _cudnn_version() -> str:
+    """Version of cuDNN; a build without it, or one that does not fit, may still multiply matrices."""
+    try:
+        return str(torch.backends.cudnn.version())
+    except (RuntimeError, ValueError, OSError):
+        return "unknown"
 
 
 def _package_version(*names: str) -> str:
