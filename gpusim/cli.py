@@ -495,7 +495,7 @@ def measure(
         bool, typer.Option("--counters", help="Hardware counters of the suite's multiplications, through ncu.")
     ] = False,
     limit_s: Annotated[
-        float | None, typer.Option("--limit-s", min=0, help="Begin nothing that would end later than this [s].")
+        float | None, typer.Option("--limit-s", min=0, help="Begin nothing that would end after so many seconds.")
     ] = None,
     profiler: Annotated[bool, typer.Option(help="Record kernel names and grids, with PyTorch's profiler.")] = True,
     output: FormatOption = "table",

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.measure.device import Identity
-from gpusim.measured import REQUIRED, MeasuredError
+from gpusim.measured import MeasuredError
 
 SCHEMA_COLUMNS = (
     *("gpu", "op", "batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity", "time_us", "method", "l2"),
@@ -169,6 +169,3 @@ def _versions(identity: Identity) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-assert set(REQUIRED) <= set(SCHEMA_COLUMNS)
