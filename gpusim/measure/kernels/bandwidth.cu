@@ -47,7 +47,7 @@ STREAM(stream_copy, const Vector a = load(from + i); const Vector b = load(from 
        const Vector c = load(from + i + 2 * stride); const Vector d = load(from + i + 3 * stride);
        store(to + i, a); store(to + i + stride, b); store(to + i + 2 * stride, c); store(to + i + 3 * stride, d);)
 
-// Conflict-free 16-byte reads of shared memory by all warps of one CTA.
+// Conflict-free 16-byte reads of shared memory by all warps of one CTA; volatile, or one read would serve them all.
 extern "C" __global__ void shared_read(int rounds, long long *elapsed_cycles, unsigned *sink) {
     extern __shared__ Vector tile[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(tile)) + 16u * threadIdx.x;
@@ -59,7 +59,7 @@ extern "C" __global__ void shared_read(int rounds, long long *elapsed_cycles, un
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             Vector value;
-            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+            asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                          : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                          : "r"(address));
             seen ^= mix(value);
