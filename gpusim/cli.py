@@ -8,6 +8,7 @@ stand inside the commands that need them, so that ``--help`` answers at once.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpusim.experiment import Experiment, TrainingExperiment
+    from gpusim.measure.runner import Outcome
+    from gpusim.measure.suite import Suite
     from gpusim.run import Finished
     from gpusim.specfile import Spec
     from gpusim.tables import TextTable
@@ -842,3 +845,154 @@ def import_(
     for reason, count in sorted(found.skipped.items()):
         print(f"gpusim: skipped {count}: {reason}", file=sys.stderr)
     _emit(lambda: print(f"wrote {out}: {len(found.rows)} rows"))
+
+
+# measure ----------------------------------------------------------------------------------------
+
+
+@app.command()
+def measure(
+    suite_name: Annotated[str, typer.Argument(help="A shipped suite by name, or a file.", metavar="SUITE")],
+    out: Annotated[
+        Path | None, typer.Option("-o", help="Table to write or to go on with.", metavar="MEASURED.csv")
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what would be measured and how long it takes; needs no GPU.")
+    ] = False,
+    counters: Annotated[
+        bool, typer.Option("--counters", help="Hardware counters of the suite's multiplications, through ncu.")
+    ] = False,
+    limit_s: Annotated[
+        float | None, typer.Option("--limit-s", min=0, help="Begin nothing that would end after so many seconds.")
+    ] = None,
+    profiler: Annotated[bool, typer.Option(help="Record kernel names and grids, with PyTorch's profiler.")] = True,
+    output: FormatOption = "table",
+) -> None:
+    """Measure operators on the NVIDIA GPU that is present, through PyTorch; run again, it goes on where it stopped."""
+    from gpusim.measure.suite import load_suite
+
+    suite = load_suite(suite_name)
+    if plan:
+        _measurement_plan(suite, output)
+        return
+    if out is None:
+        _refuse("name the table to write: -o MEASURED.csv (or ask for --plan)")
+    if not out.parent.is_dir():
+        _refuse(f"-o {out}: no folder {out.parent}")
+    if out.suffix != ".csv" or out.is_dir():
+        _refuse(f"-o {out}: expected a file ending in .csv")
+    try:
+        complete = _count(suite, out) if counters else _measure(suite, suite_name, out, limit_s, profiler)
+    except OSError as error:
+        _refuse(f"{error.filename or out}: {error.strerror or error}")
+    if not complete:
+        raise typer.Exit(1)
+
+
+def _measure(suite: Suite, suite_name: str, out: Path, limit_s: float | None, profiler: bool) -> bool:
+    """Measure a suite; an item that takes the device down is logged and a fresh process goes on behind it."""
+    from gpusim.measure.device import DeviceLostError, NoDeviceError
+    from gpusim.measure.runner import run_suite
+
+    began_s = time.monotonic()
+    limit = math.inf if limit_s is None else limit_s
+    command = ["measure", suite_name, "-o", str(out), *([] if profiler else ["--no-profiler"])]
+    try:
+        _require_torch()
+        from gpusim.measure.torch_device import TorchDevice
+
+        device = TorchDevice(profile=profiler)
+    except NoDeviceError as error:
+        _refuse(str(error))
+    try:
+        with _progress(suite.name) as progress:
+            outcome = run_suite(suite, device, out, limit_s=limit, command=["gpusim", *command], progress=progress)
+    except DeviceLostError as error:
+        print(f"gpusim: the device was lost ({error}); starting again behind that item", file=sys.stderr)
+        if limit_s is not None:
+            command += ["--limit-s", f"{max(0.0, limit_s - (time.monotonic() - began_s)):.0f}"]
+        os.execv(sys.executable, [sys.executable, "-m", "gpusim", *command])  # noqa: S606 -- ourselves again
+    _say_what_became(outcome)
+    return outcome.complete
+
+
+def _require_torch() -> None:
+    """Refuse, with the remedy, where PyTorch is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        _refuse("PyTorch is not installed; pip install 'gpusim[measure]', or torch and nvidia-ml-py")
+
+
+def _count(suite: Suite, out: Path) -> bool:
+    """Hardware counters of a suite."""
+    from gpusim.measure import counters
+    from gpusim.measure.device import NoDeviceError
+
+    _require_torch()
+    from gpusim.measure.torch_device import TorchDevice
+
+    try:
+        rows, without = counters.count(suite, TorchDevice(profile=False).identity, out)
+    except NoDeviceError as error:
+        _refuse(str(error))
+    for item in without:
+        print(f"gpusim: no counters of {item}", file=sys.stderr)
+    _emit(lambda: print(f"wrote {out}: {rows} rows"))
+    return not without
+
+
+def _say_what_became(outcome: Outcome) -> None:
+    """Reasons to standard error, files to standard output."""
+    from collections import Counter
+
+    if outcome.resumed:
+        print(f"gpusim: {outcome.resumed} rows taken from an earlier run", file=sys.stderr)
+    for reason, count in Counter(reason for _, reason in outcome.skipped).most_common():
+        print(f"gpusim: skipped {count}: {reason}", file=sys.stderr)
+    if outcome.remaining:
+        print(f"gpusim: {outcome.remaining} items left by the time limit; run it again to go on", file=sys.stderr)
+    _emit(lambda: print("\n".join([f"{outcome.measured} rows measured", *(f"wrote {path}" for path in outcome.files)])))
+
+
+def _measurement_plan(suite: Suite, output: Format) -> None:
+    """What a suite asks for."""
+    from gpusim.measure.runner import plan_of
+    from gpusim.tables import TextTable, time_text
+
+    planned = plan_of(suite)
+    if output == "json":
+        _emit_json({"suite": suite.name, "title": suite.content.title, "lines": planned})
+        return
+    rows = [
+        (line["what"], line["dtype"], str(line["items"]), str(line["rows"]), time_text(1e6 * line["seconds"]))
+        for line in planned
+    ]
+    items, count = (str(sum(line[name] for line in planned)) for name in ("items", "rows"))
+    rows.append(("total", "", items, count, time_text(1e6 * sum(line["seconds"] for line in planned))))
+    _emit_tables([TextTable(suite.content.title, ("what", "type", ">items", ">rows", ">about"), tuple(rows))])
+
+
+# counters ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def counters(
+    files: Annotated[list[Path], typer.Argument(help="Tables of 'measure --counters'.", metavar="COUNTERS.csv...")],
+    arch: Annotated[
+        str | None, typer.Option("--arch", help="GPU to simulate; the one that was measured if not given.")
+    ] = None,
+    detail: DetailOption = "sampled",
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Lay measured hardware counters beside those of the simulation."""
+    from gpusim.counters import beside, counters_table
+
+    compared = beside(files, arch=arch, detail=detail, arch_path=arch_path or ())
+    if output == "json":
+        _emit_json({"rows": compared})
+    else:
+        _emit_tables([counters_table(compared)])
+    if any(row["skipped"] for row in compared):
+        raise typer.Exit(1)

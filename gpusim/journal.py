@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 import gpusim
-from gpusim.experiment import shipped_folder
+from gpusim.document import shipped_folder
 from gpusim.sweep import Case, Outcome, sweep
 
 JOURNAL = "results.partial.jsonl"

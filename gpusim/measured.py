@@ -33,6 +33,7 @@ OPS = MATRIX_OPS + CONVOLUTION_OPS + VECTOR_OPS + TRAINING_OPS
 
 METHODS = ("graph", "stream", "profiler", "layer", "event", "host")
 L2_STATES = ("cold", "warm")
+LOADS = ("burst", "sustained")
 SPARSITIES = ("dense", "2:4")
 ACCUMULATORS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int32")
 
@@ -48,6 +49,7 @@ OPTIONAL = (
     "grid_y",
     "grid_z",
     "source",
+    "load",
 )
 COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 """The schema in the order in which it is written."""
@@ -93,6 +95,8 @@ class MeasuredRow:
     tile_n: int | None = None
     grid: tuple[int, int, int] | None = None
     source: str = ""
+    stated_load: str = ""
+    """``burst`` or ``sustained``; empty where the source does not say."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
 
@@ -104,8 +108,11 @@ class MeasuredRow:
 
     @property
     def load(self) -> str:
-        """Whether the run lasted long enough for the power limit: graphs are replayed a few times, layers run once."""
-        return "burst" if self.stopwatch in ("graph", "layer") else "sustained"
+        """Whether the run lasted long enough for the power limit.
+
+        Unless the source says: graphs are replayed a few times, layers run once.
+        """
+        return self.stated_load or ("burst" if self.stopwatch in ("graph", "layer") else "sustained")
 
     def gemm(self) -> Gemm | None:
         """The matrix multiplication of this row; None where the operator is another.
@@ -301,6 +308,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         tile_n=fields.whole("tile_n"),
         grid=None if grid[0] is None else (grid[0], grid[1] or 1, grid[2] or 1),
         source=fields.get("source"),
+        stated_load=fields.one_of("load", LOADS, unknown=("",)),
         extra={name: text for name, text in fields.values.items() if name not in COLUMNS},
     )
 
