@@ -784,7 +784,7 @@ def import_(
         Literal["nn", "nt", "tn", "tt"] | None, typer.Option(help="BLAS, column-major, where the file says none.")
     ] = None,
     method: Annotated[
-        Literal["graph", "stream", "profiler", "event", "host"] | None,
+        Literal["graph", "stream", "profiler", "layer", "event", "host"] | None,
         typer.Option(help="How it was timed, if not as such files usually are."),
     ] = None,
     l2: Annotated[

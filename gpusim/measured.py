@@ -11,15 +11,16 @@ import csv
 import io
 import math
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 from gpusim.arch import GpuArch
+from gpusim.outputs import replacing
+from gpusim.specfile import SpecError, load_arch
 from gpusim.units import us_of_duration
 from gpusim.workload import LAYOUTS, Dtype, Gemm
 
@@ -134,6 +135,22 @@ class MeasuredRow:
         return replace(gemm, layout=self.layout) if self.layout else gemm
 
 
+@cache
+def gpu_of_device(device: str) -> str:
+    """The id of a GPU in measured tables from the name that CUDA reports.
+
+    A GPU that has a spec goes by the spec's name, another by what CUDA says without the brand.
+
+    >>> gpu_of_device("Tesla V100-PCIE-32GB"), gpu_of_device("NVIDIA B200")
+    ('v100-pcie-32gb', 'b200')
+    """
+    try:
+        return load_arch(device).arch.name.lower()
+    except SpecError:
+        words = [word for word in device.lower().split() if word not in ("nvidia", "tesla", "geforce")]
+        return "-".join(words)
+
+
 def observed_time_us(kernel_time_us: float, method: str, arch: GpuArch) -> float:
     """What ``method`` would have read for kernels that take ``kernel_time_us`` on ``arch`` [us].
 
@@ -175,20 +192,11 @@ def write_measured(path: Path, rows: Sequence[MeasuredRow]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path.name} is there and is no file")
     extra = tuple(dict.fromkeys(column for row in rows for column in row.extra))
-    folder = Path(tempfile.mkdtemp(prefix=".writing-", dir=path.parent))
-    try:
-        whole = folder / path.name
-        with whole.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow((*COLUMNS, *extra))
-            writer.writerows(_cells(row, extra) for row in rows)
-        whole.replace(path)
-    finally:
-        shutil.rmtree(folder)
+    with replacing(path) as whole, whole.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow((*COLUMNS, *extra))
+        writer.writerows(_cells(row, extra) for row in rows)
 
 
 def _cells(row: MeasuredRow, extra: Sequence[str]) -> list[str]:
@@ -197,6 +205,7 @@ def _cells(row: MeasuredRow, extra: Sequence[str]) -> list[str]:
         **{column: getattr(row, column) for column in COLUMNS if hasattr(row, column)},
         "dtype": row.dtype.value,
         "acc_dtype": row.accumulate,
+        "load": row.stated_load,
         **dict(zip(("grid_x", "grid_y", "grid_z"), row.grid or ("", "", ""), strict=True)),
         **row.extra,
     }

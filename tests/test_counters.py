@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import RunGpusim, refused
 
-from gpusim.measure.counters import METRICS, count, gemms_of, read_ncu
+from gpusim.importers.ncu import METRICS
+from gpusim.measure.counters import count, gemms_of
 from gpusim.measure.device import Identity, NoDeviceError
 from gpusim.measure.suite import load_suite
 from gpusim.measured import read_measured
@@ -119,9 +120,15 @@ def test_no_ncu_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         count(load_suite("counters"), IDENTITY, tmp_path / "counters.csv")
 
 
-def test_a_listing_without_kernels_has_none() -> None:
-    assert read_ncu("==PROF== Connected\n") == []
-    assert read_ncu(listing()) == []
+@pytest.mark.parametrize(
+    ("text", "reason"), [("==PROF== Connected\n", r"ncu\.csv:1"), (listing(), "no kernel was profiled")]
+)
+def test_a_listing_without_kernels_is_said_so(ncu: Path, text: str, reason: str) -> None:
+    source = NCU.format(python=sys.executable, called=str(ncu / "called.txt"), listing=text)
+    (ncu / "bin" / "ncu").write_text(source, encoding="utf-8")
+    with pytest.raises(NoDeviceError, match=f"read no counters: .*{reason}"):
+        count(load_suite(str(ncu / "suite.yaml")), IDENTITY, ncu / "counters.csv")
+    assert not (ncu / "counters.csv").exists()
 
 
 def test_measured_counters_stand_beside_simulated_ones(ncu: Path, gpusim: RunGpusim) -> None:

@@ -26,6 +26,7 @@ from gpusim.measured import (
     ACCUMULATORS,
     COLUMNS,
     L2_STATES,
+    LOADS,
     METHODS,
     OPS,
     SPARSITIES,
@@ -170,6 +171,7 @@ def measured_rows(draw: st.DrawFn) -> MeasuredRow:
         tile_n=draw(POSITIVE) if known else None,
         grid=(draw(POSITIVE), draw(POSITIVE), draw(POSITIVE)) if known else None,
         source=draw(NAMES),
+        stated_load=draw(st.sampled_from(("", *LOADS))),
         extra={"note": draw(NAMES)},
     )
 
@@ -272,6 +274,7 @@ def test_nsight_compute_kernels_take_the_shape_that_is_said_and_a_reduction_join
     assert (half.time_us, single.time_us) == (12.5, 1003.0)
     assert (half.grid, half.threads, half.tile_m, half.tile_n) == ((16, 8, 1), 128, 128, 64)
     assert half.extra == {
+        "gpu__time_duration.sum": "12500",
         "dram__bytes_read.sum": "3145728",
         "lts__t_sector_hit_rate.pct": "61.25",
         "sm__cycles_elapsed.max": "13750",

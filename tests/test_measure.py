@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_gpu import SimulatedGpu
 
+from gpusim.convolution import ConvolutionShape
 from gpusim.measure.device import DeviceLostError, Identity
 from gpusim.measure.instructions import INSTRUCTIONS, benchmark
 from gpusim.measure.kineto import kernels_of_trace
@@ -135,9 +136,10 @@ def test_an_empty_suite_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_convolution_counts_the_operations_of_its_implicit_multiplication() -> None:
-    work = ConvolutionWork("conv_fwd", Dtype.FP16, (4, 1, 161, 700), 32, (5, 20), (0, 0), (2, 2), "nchw")
-    assert work.output == (79, 341)
-    assert work.implicit_gemm == (4 * 79 * 341, 32, 100)
+    shape = ConvolutionShape(4, 1, 161, 700, 32, 5, 20, (0, 0), (2, 2))
+    work = ConvolutionWork("conv_fwd", Dtype.FP16, shape, "nchw")
+    assert shape.output == (79, 341)
+    assert shape.product == (4, 4 * 79 * 341, 32, 100)
     assert work.flops == 2 * 4 * 79 * 341 * 32 * 100
 
 
@@ -299,7 +301,7 @@ def test_a_gpu_is_called_by_its_name_without_the_brand() -> None:
     assert Identity("Tesla T4", 1, ()).gpu == "t4"
 
 
-def test_kernels_of_a_profile_are_those_of_one_call_without_the_first() -> None:
+def test_kernels_of_a_profile_are_those_of_one_call_without_the_first(tmp_path: Path) -> None:
     def event(name: str, at: int, time_us: float) -> dict[str, object]:
         arguments = {"grid": [8, 2, 1], "block": [128, 2, 1], "registers per thread": 96, "shared memory": 1024}
         return {"ph": "X", "cat": "kernel", "name": name, "ts": at, "dur": time_us, "args": arguments}
@@ -308,10 +310,13 @@ def test_kernels_of_a_profile_are_those_of_one_call_without_the_first() -> None:
     calls = [event("a", 10 * call, time_us) for call, time_us in enumerate(times_us)]
     calls += [event("b", 10 * call + 1, 1.0) for call in range(len(times_us))]
     other = {"ph": "X", "cat": "gpu_memset", "name": "Memset", "ts": 3, "dur": 1}
-    first, second = kernels_of_trace({"traceEvents": [other, *reversed(calls)]}, calls=3)
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"traceEvents": [other, *reversed(calls)]}), encoding="utf-8")
+    first, second = kernels_of_trace(trace, calls=3)
     assert (first.name, first.time_us, first.grid, first.threads) == ("a", 5.0, (8, 2, 1), 256)
     assert (second.name, second.registers, second.shared_bytes) == ("b", 96, 1024)
-    assert kernels_of_trace({}, calls=3) == ()
+    trace.write_text(json.dumps({"traceEvents": [other]}), encoding="utf-8")
+    assert kernels_of_trace(trace, calls=3) == ()
 
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)

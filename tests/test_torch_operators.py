@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpusim.convolution import ConvolutionShape
 from gpusim.measure.device import NoDeviceError, UnavailableError
 from gpusim.measure.suite import ConvolutionWork, GemmWork, Operator, VectorWork
 from gpusim.workload import Dtype
@@ -63,11 +64,12 @@ def test_two_of_every_four_values_are_pruned(dtype: Dtype) -> None:
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("op", ["conv_fwd", "conv_bwd_inputs", "conv_bwd_weights"])
 def test_a_convolution_gives_the_gradient_that_its_row_names(op: Any, layout: str) -> None:
-    work = ConvolutionWork(op, Dtype.FP64, (2, 3, 8, 9), 4, (3, 2), (1, 0), (2, 1), layout)
+    shape = ConvolutionShape(2, 3, 8, 9, 4, 3, 2, (1, 0), (2, 1))
+    work = ConvolutionWork(op, Dtype.FP64, shape, layout)
     (x, weight, *gradient), given = result(work)
     x, weight = x.requires_grad_(), weight.requires_grad_()
-    forward = torch.nn.functional.conv2d(x, weight, stride=work.stride, padding=work.pad)
-    assert tuple(forward.shape) == (2, 4, *work.output)
+    forward = torch.nn.functional.conv2d(x, weight, stride=shape.stride, padding=shape.pad)
+    assert tuple(forward.shape) == (2, 4, *shape.output)
     if op == "conv_fwd":
         assert torch.allclose(given, forward)
     else:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import ParseError
 
-from gpusim.importers.convolution import ConvolutionShape
+from gpusim.convolution import ConvolutionShape
 from gpusim.importers.rows import Import, Options, SourceError
 from gpusim.measured import Fields
 from gpusim.units import TERA, US_PER_UNIT

@@ -28,7 +28,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Event:
+class Event:
     """One event of the trace and its place in the file's list."""
 
     index: int
@@ -68,12 +68,12 @@ class _Event:
 
 def read(path: Path, options: Options) -> Import:
     """The operators of a trace, in the order in which they stand in it."""
-    document = _document(path)
+    document = load_trace(path)
     found = Import(str(path), options, "profiler", "cold", "pytorch-profiler")
-    operators, calls, kernels = (_events(document, categories) for categories in (OPERATORS, CUDA_CALLS, KERNELS))
+    operators, calls, kernels = (events_of(document, categories) for categories in (OPERATORS, CUDA_CALLS, KERNELS))
     above = _above(path, operators + calls)
     launchers = _launchers(operators, calls)
-    launched: dict[_Event, list[_Event]] = defaultdict(list)
+    launched: dict[Event, list[Event]] = defaultdict(list)
     for kernel in kernels:
         launcher = launchers.get(("operator", kernel.external_id)) or launchers.get(("call", kernel.correlation))
         operator = _known(launcher, above)
@@ -87,15 +87,15 @@ def read(path: Path, options: Options) -> Import:
     for operator in sorted(launched, key=lambda event: event.index):
         where = f"{path}: traceEvents[{operator.index}]"
         device = devices.get(launched[operator][0].key("device"), "")
-        made = [_kernel(path, kernel) for kernel in launched[operator]]
+        made = [kernel_of(path, kernel) for kernel in launched[operator]]
         add_call(found, where, operator.index, _call(operator, above), made, device)
     return found
 
 
-def _events(document: Mapping[str, Any], categories: Sequence[str]) -> list[_Event]:
+def events_of(document: Mapping[str, Any], categories: Sequence[str]) -> list[Event]:
     """The events of some categories that last a time."""
     return [
-        _Event(index, content)
+        Event(index, content)
         for index, content in enumerate(document["traceEvents"])
         if isinstance(content, dict)
         and content.get("ph", "X") == "X"
@@ -103,15 +103,19 @@ def _events(document: Mapping[str, Any], categories: Sequence[str]) -> list[_Eve
     ]
 
 
-def _launchers(operators: Sequence[_Event], calls: Sequence[_Event]) -> dict[tuple[str, int | str | None], _Event]:
+def _launchers(operators: Sequence[Event], calls: Sequence[Event]) -> dict[tuple[str, int | str | None], Event]:
     """Operators by external id and CUDA calls by correlation: what kernels refer to."""
     by_id = {("operator", event.external_id): event for event in operators}
     by_id |= {("call", event.correlation): event for event in calls}
     return {(kind, key): event for (kind, key), event in by_id.items() if key is not None}
 
 
-def _document(path: Path) -> dict[str, Any]:
-    """The JSON object of a trace, packed or not; its events under ``traceEvents``."""
+def load_trace(path: Path) -> dict[str, Any]:
+    """The JSON object of a trace, packed or not; its events under ``traceEvents``.
+
+    Raises:
+        SourceError: the file cannot be read or is no trace.
+    """
     try:
         content = path.read_bytes()
         if content.startswith(GZIP_MAGIC):
@@ -134,20 +138,20 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _above(path: Path, host: list[_Event]) -> dict[int, _Event | None]:
+def _above(path: Path, host: list[Event]) -> dict[int, Event | None]:
     """For every host event the one that it was made within, by place in the file."""
-    threads: dict[str, list[_Event]] = defaultdict(list)
+    threads: dict[str, list[Event]] = defaultdict(list)
     for event in host:
         threads[f"{event.content.get('pid')} {event.content.get('tid')}"].append(event)
-    above: dict[int, _Event | None] = {}
+    above: dict[int, Event | None] = {}
     for calls in threads.values():
-        spans = [(start := _number(path, event, "ts"), start + _number(path, event, "dur")) for event in calls]
+        spans = [(start := number_of(path, event, "ts"), start + number_of(path, event, "dur")) for event in calls]
         for event, parent in zip(calls, parents(spans), strict=True):
             above[event.index] = None if parent is None else calls[parent]
     return above
 
 
-def _number(path: Path, event: _Event, key: str) -> float:
+def number_of(path: Path, event: Event, key: str) -> float:
     """A time in an event [us]."""
     value = event.content.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
@@ -155,14 +159,14 @@ def _number(path: Path, event: _Event, key: str) -> float:
     return value
 
 
-def _known(event: _Event | None, above: Mapping[int, _Event | None]) -> _Event | None:
+def _known(event: Event | None, above: Mapping[int, Event | None]) -> Event | None:
     """The nearest operator around an event that the schema has, itself included."""
     while event is not None and event.name not in KNOWN:
         event = above[event.index]
     return event
 
 
-def _call(event: _Event, above: Mapping[int, _Event | None]) -> Call:
+def _call(event: Event, above: Mapping[int, Event | None]) -> Call:
     """An operator's recorded inputs."""
     within = []
     outer = above[event.index]
@@ -179,9 +183,13 @@ def _call(event: _Event, above: Mapping[int, _Event | None]) -> Call:
     )
 
 
-def _kernel(path: Path, event: _Event) -> Kernel:
-    """A kernel's name, time, grid and threads."""
-    duration_us = us_of_duration(repr(_number(path, event, "dur")), "us")
+def kernel_of(path: Path, event: Event) -> Kernel:
+    """A kernel's name, time, grid and threads.
+
+    Raises:
+        SourceError: it has no time.
+    """
+    duration_us = us_of_duration(repr(number_of(path, event, "dur")), "us")
     grid, block = (_extent(event.arg(name)) for name in ("grid", "block"))
     threads = block[0] * block[1] * block[2] if block else None
     return Kernel(event.name, duration_us, grid, threads)

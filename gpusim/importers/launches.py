@@ -6,6 +6,7 @@ every matrix multiplication, in the order of the launches. A split-K reduction b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from gpusim.measured import MATRIX_OPS, csv_fields, header_with, read_text
 from gpusim.workload import LAYOUTS, Dtype
 
 SHAPE_COLUMNS = ("m", "n", "k")
+ELAPSED_CYCLES = "sm__cycles_elapsed.max"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ def add_launches(found: Import, launches: Sequence[Launch]) -> None:
         if fact is not None:
             products.append((launch, fact))
         elif follows and is_reduction(launch.kernel.name):
-            products[-1] = (_with_reduction(products[-1][0], launch.kernel.time_us), products[-1][1])
+            product, of_name = products[-1]
+            products[-1] = (replace(product, kernel=joined((product.kernel, launch.kernel), product.kernel)), of_name)
         else:
             found.skip("kernel whose name is no matrix multiplication's")
         follows = fact is not None
@@ -78,9 +81,23 @@ def add_launches(found: Import, launches: Sequence[Launch]) -> None:
         )
 
 
-def _with_reduction(launch: Launch, time_us: float) -> Launch:
-    """A split-K kernel together with its reduction."""
-    return replace(launch, kernel=replace(launch.kernel, time_us=launch.kernel.time_us + time_us))
+def joined(kernels: Sequence[Kernel], main: Kernel) -> Kernel:
+    """Kernels of one operator as one: times and counts are added up, all else is the main one's.
+
+    Counts have names in ``.sum``, as Nsight Compute writes them; elapsed cycles add up too.
+    """
+    names = dict.fromkeys(name for kernel in kernels for name in kernel.extra)
+    extra = {
+        name: _sum(kernels, name) if name.endswith(".sum") or name == ELAPSED_CYCLES else main.extra.get(name, "")
+        for name in names
+    }
+    return replace(main, time_us=math.fsum(kernel.time_us for kernel in kernels), extra=extra)
+
+
+def _sum(kernels: Sequence[Kernel], name: str) -> str:
+    """A count over the kernels that have it."""
+    counts = [float(text) for kernel in kernels if (text := kernel.extra.get(name))]
+    return f"{math.fsum(counts):.12g}" if counts else ""
 
 
 def _shapes(found: Import, count: int) -> list[_Shape]:

@@ -19,14 +19,19 @@ from gpusim.units import US_PER_UNIT
 TIME = "gpu__time_duration.sum"
 REQUIRED = ("Kernel Name", "Block Size", "Grid Size", TIME)
 DEVICE_NAME = "device__attribute_display_name"
-COUNTERS = (
+METRICS = (
+    TIME,
     "sm__cycles_elapsed.max",
+    "lts__t_sector_hit_rate.pct",
+    "lts__t_bytes.sum",
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
-    "lts__t_bytes.sum",
-    "lts__t_sector_hit_rate.pct",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_tensor.sum",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
     "launch__waves_per_multiprocessor",
+    "launch__registers_per_thread",
+    "launch__occupancy_limit_shared_mem",
 )
 """Carried over as extra columns, in base units, to be laid beside the simulated ones of the same names."""
 
@@ -37,6 +42,16 @@ _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:[eE][+-]?\d+
 def read(path: Path, options: Options) -> Import:
     """The matrix multiplications among the profiled kernels."""
     found = Import(str(path), options, "profiler", "cold", "nsight-compute")
+    add_launches(found, launches_of(path))
+    return found
+
+
+def launches_of(path: Path) -> list[Launch]:
+    """The profiled kernels in their order, with those of ``METRICS`` that the file has.
+
+    Raises:
+        MeasuredError: the file cannot be read, or is no listing with a line per kernel.
+    """
     text = re.sub(r"^==.*$", "", read_text(path), flags=re.MULTILINE)  # what ncu says on a console
     units: Mapping[str, str] | None = None
     launches = []
@@ -47,8 +62,7 @@ def read(path: Path, options: Options) -> Import:
                 raise SourceError(f"{fields.where}: expected the line of units; export with --csv --page raw")
             continue
         launches.append(Launch(fields.where, line, _kernel(fields, units), fields.get(DEVICE_NAME)))
-    add_launches(found, launches)
-    return found
+    return launches
 
 
 def _header(where: str, names: list[str]) -> list[str]:
@@ -62,14 +76,15 @@ def _kernel(fields: Fields, units: Mapping[str, str]) -> Kernel:
     unit = units.get(TIME, "").strip()
     if unit not in US_PER_UNIT:
         raise fields.refuse(TIME, f"unknown unit '{unit}'", "export with --print-units base")
-    time = Fields(fields.where, {TIME: _number(fields, TIME)})
+    time_us = Fields(fields.where, {TIME: _number(fields, TIME)}).time_us(TIME, unit)
+    metrics = {name: _in_base_unit(fields, name, units[name].strip()) for name in METRICS[1:] if name in units}
     grid, block = (_extent(fields, column) for column in ("Grid Size", "Block Size"))
     return Kernel(
         fields.get("Kernel Name"),
-        time.time_us(TIME, unit),
+        time_us,
         grid,
         block[0] * block[1] * block[2],
-        {name: _in_base_unit(fields, name, units[name].strip()) for name in COUNTERS if name in units},
+        {TIME: f"{1e3 * time_us:.12g}", **metrics},
     )
 
 
@@ -91,9 +106,9 @@ def _extent(fields: Fields, column: str) -> tuple[int, int, int]:
 
 
 def _in_base_unit(fields: Fields, column: str, unit: str) -> str:
-    """A counter in bytes, cycles or percent; empty where it was not collected."""
+    """A counter in bytes, cycles, instructions or percent; empty where it was not collected."""
     if fields.get(column) in ("", "n/a", "nan"):
         return ""
-    prefix = unit[:1] if unit[1:].startswith(("byte", "sector", "cycle")) else ""
+    prefix = unit[:1] if unit[1:].startswith(("byte", "sector", "cycle", "inst")) else ""
     value = float(_number(fields, column)) * _PREFIXES.get(prefix, 1)
     return f"{value:.12g}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpusim.importers.convolution import ConvolutionShape
+from gpusim.convolution import ConvolutionShape
 from gpusim.importers.kernel_names import product_kernel
 from gpusim.importers.rows import Import, Kernel, Options
 from gpusim.measured import Fields, csv_fields, header_with, read_text

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
-from gpusim.measured import MeasuredError, MeasuredRow
-from gpusim.specfile import SpecError, load_arch
+from gpusim.measured import MeasuredError, MeasuredRow, gpu_of_device
 from gpusim.workload import Dtype
 
 
@@ -134,19 +132,3 @@ class Import:
                 extra=extra or {},
             )
         )
-
-
-@cache
-def gpu_of_device(device: str) -> str:
-    """The id of a GPU in measured tables from the name that CUDA reports.
-
-    A GPU that has a spec goes by the spec's name, another by what CUDA says without the brand.
-
-    >>> gpu_of_device("Tesla V100-PCIE-32GB"), gpu_of_device("NVIDIA B200")
-    ('v100-pcie-32gb', 'b200')
-    """
-    try:
-        return load_arch(device).arch.name.lower()
-    except SpecError:
-        words = [word for word in device.lower().split() if word not in ("nvidia", "tesla", "geforce")]
-        return "-".join(words)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpusim.importers.convolution import ConvolutionShape
+from gpusim.convolution import ConvolutionShape
 from gpusim.importers.kernel_names import product_kernel
 from gpusim.importers.rows import Import, Kernel
 from gpusim.workload import Dtype

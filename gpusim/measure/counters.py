@@ -7,38 +7,23 @@ it is (``--clock-control none``); ncu empties the caches before each kernel, so 
 
 from __future__ import annotations
 
-import csv
-import io
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gpusim
+from gpusim.importers.launches import joined
+from gpusim.importers.ncu import METRICS, launches_of
+from gpusim.importers.rows import Kernel
 from gpusim.measure.device import Identity, NoDeviceError
-from gpusim.measure.journal import SCHEMA_COLUMNS, RowFile
+from gpusim.measure.files import SCHEMA_COLUMNS, RowFile
 from gpusim.measure.suite import GemmWork, Item, Suite, load_suite
+from gpusim.measured import MeasuredError
 
-METRICS = (
-    "gpu__time_duration.sum",
-    "sm__cycles_elapsed.max",
-    "lts__t_sector_hit_rate.pct",
-    "lts__t_bytes.sum",
-    "dram__bytes_read.sum",
-    "dram__bytes_write.sum",
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-    "sm__inst_executed_pipe_tensor.sum",
-    "sm__warps_active.avg.pct_of_peak_sustained_active",
-    "launch__waves_per_multiprocessor",
-    "launch__registers_per_thread",
-    "launch__occupancy_limit_shared_mem",
-)
-"""Under their Nsight Compute names. One that a GPU lacks stays empty."""
-SUMMED = ("gpu__time_duration.sum", "sm__cycles_elapsed.max")
-"""Added up over the kernels of one operator, beside all that end in ``.sum``; others are of the longest kernel."""
 MARKER = "spin_kernel"
 """The kernel of ``torch.cuda._sleep``."""
 COUNTER_COLUMNS = (*SCHEMA_COLUMNS, *METRICS, "kernels", "gpu_name", "versions", "item")
@@ -66,13 +51,7 @@ def count(suite: Suite, identity: Identity, out: Path) -> tuple[int, list[str]]:
         listing = Path(folder) / "ncu.csv"
         command = ncu_command(program, known_metrics(program), listing, str(suite.file.path))
         ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 -- a found program
-        text = listing.read_text(encoding="utf-8", errors="replace") if listing.exists() else ""
-    kernels = read_ncu(text)
-    groups = operators_of(kernels)
-    if not kernels:
-        told = (text + ended.stdout + ended.stderr).strip().splitlines()
-        reason = next((line for line in told if "ERR" in line or "rror" in line), told[-1] if told else "no output")
-        raise NoDeviceError(f"ncu read no counters: {reason.removeprefix('==ERROR== ')}")
+        groups = operators_of(_read(listing, ended))
     written, without = 0, []
     for index, item in enumerate(items):
         group = groups[index] if index < len(groups) else []
@@ -103,69 +82,51 @@ def known_metrics(program: str) -> tuple[str, ...]:
     return tuple(name for name in METRICS if name.startswith("launch__") or name.partition(".")[0] in listed)
 
 
-def read_ncu(text: str) -> list[dict[str, str]]:
-    """Kernels of an ``ncu --csv --page raw`` listing: one row each, below a header and a line of units."""
-    lines = text.splitlines()
-    start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
-    if start is None:
-        return []
-    table = csv.DictReader(io.StringIO("\n".join(lines[start:])))
-    return [row for row in table if (row.get("ID") or "").isdigit()]
+def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[Kernel]:
+    """The kernels that ncu listed; its own words where it listed none."""
+    try:
+        if kernels := [launch.kernel for launch in launches_of(listing)]:
+            return kernels
+        problem = "no kernel was profiled"
+    except MeasuredError as error:
+        problem = str(error)
+    told = listing.read_text(encoding="utf-8", errors="replace") if listing.exists() else ""
+    lines = (told + ended.stdout + ended.stderr).splitlines()
+    reason = next((line for line in lines if "ERR" in line or "rror" in line), problem)
+    raise NoDeviceError(f"ncu read no counters: {reason.strip().removeprefix('==ERROR== ')}")
 
 
-def operators_of(kernels: Sequence[Mapping[str, str]]) -> list[list[Mapping[str, str]]]:
+def operators_of(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
     """The kernels behind each marker."""
-    groups: list[list[Mapping[str, str]]] = []
+    groups: list[list[Kernel]] = []
     for kernel in kernels:
-        if MARKER in kernel["Kernel Name"]:
+        if MARKER in kernel.name:
             groups.append([])
         elif groups:
             groups[-1].append(kernel)
     return groups
 
 
-def _row(item: Item, kernels: Sequence[Mapping[str, str]], identity: Identity, suite: str) -> dict[str, Any]:
+def _row(item: Item, kernels: Sequence[Kernel], identity: Identity, suite: str) -> dict[str, Any]:
     """One operator: sums over its kernels, the rest from the one that takes longest."""
-    main = max(kernels, key=lambda kernel: _number(kernel, METRICS[0]) or 0.0)
-    counted: dict[str, Any] = {}
-    for name in METRICS:
-        values = [value for kernel in kernels if (value := _number(kernel, name)) is not None]
-        if values:
-            total = name.endswith(".sum") or name in SUMMED
-            counted[name] = sum(values) if total else _number(main, name)
-    grid, block = (_sizes(main.get(name, "")) for name in ("Grid Size", "Block Size"))
+    whole = joined(kernels, max(kernels, key=lambda kernel: kernel.time_us))
     columns = {name: value for name, value in item.work.columns.items() if name in SCHEMA_COLUMNS}
     return {
         **columns,
         "gpu": identity.gpu,
-        "time_us": counted[METRICS[0]] / 1e3,
+        "time_us": whole.time_us,
         "method": "profiler",
         "l2": "cold",
-        "kernel": main["Kernel Name"],
-        "threads": block[0] * block[1] * block[2],
-        **dict(zip(("grid_x", "grid_y", "grid_z"), grid, strict=True)),
+        "kernel": whole.name,
+        "threads": whole.threads,
+        **dict(zip(("grid_x", "grid_y", "grid_z"), whole.grid or ("", "", ""), strict=True)),
         "source": f"gpusim {gpusim.__version__} counters {suite}",
-        **counted,
+        **whole.extra,
         "kernels": len(kernels),
         "gpu_name": identity.gpu_name,
         "versions": " ".join(f"{name}={version}" for name, version in identity.versions),
         "item": item.key,
     }
-
-
-def _number(kernel: Mapping[str, str], name: str) -> float | None:
-    """A metric in base units (ns, bytes, percent); None where it is missing."""
-    try:
-        return float((kernel.get(name) or "").replace(",", ""))
-    except ValueError:
-        return None
-
-
-def _sizes(text: str) -> tuple[int, int, int]:
-    """``(128, 1, 1)`` as ncu writes it."""
-    numbers = [int(part) for part in text.strip("() ").split(",") if part.strip().isdigit()]
-    x, y, z = (*numbers, 1, 1, 1)[:3]
-    return x, y, z
 
 
 def run_counted(suite: Suite) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpusim.measure.suite import Microbenchmark, Operator
+from gpusim.measured import gpu_of_device
 
 MAX_LAUNCHES = 500
 """Launches in one graph, at most."""
@@ -39,10 +40,8 @@ class Identity:
 
     @property
     def gpu(self) -> str:
-        """The name in the measured schema: lower case, no brand."""
-        words = self.gpu_name.lower().split()
-        brands = ("nvidia", "tesla", "geforce")
-        return "-".join(word for word in words if word not in brands) or "-".join(words)
+        """The name in the measured schema."""
+        return gpu_of_device(self.gpu_name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from gpusim.measure.device import (
     Telemetry,
     UnavailableError,
 )
-from gpusim.measure.journal import GIVEN_UP_AFTER, Journal
+from gpusim.measure.files import GIVEN_UP_AFTER, MeasurementFiles
 from gpusim.measure.suite import GemmWork, Item, Microbenchmark, Operator, State, Suite
 from gpusim.workload import Dtype
 
@@ -136,25 +136,25 @@ def run_suite(
         DeviceLostError: an item took the device down; it is logged and will not be tried again.
     """
     deadline = time.monotonic() + limit_s
-    journal = Journal(out, device.identity)
+    files = MeasurementFiles(out, device.identity)
     works = suite.work()
-    outcome = Outcome(resumed=sum(len(_asked(work)) - len(_missing(work, journal)) for work in works))
-    journal.begin_run(suite=suite.name, suite_sha256=suite.file.sha256, command=list(command), items=len(works))
-    todo = [work for work in works if _missing(work, journal)]
+    outcome = Outcome(resumed=sum(len(_asked(work)) - len(_missing(work, files)) for work in works))
+    files.begin_run(suite=suite.name, suite_sha256=suite.file.sha256, command=list(command), items=len(works))
+    todo = [work for work in works if _missing(work, files)]
     # What ended an earlier run comes last, so that it cannot keep the rest from being measured.
-    todo.sort(key=lambda work: journal.interruptions(work.key))
+    todo.sort(key=lambda work: files.interruptions(work.key))
     with device.telemetry() as sensors:
         for done, work in enumerate(todo):
             progress(len(works) - len(todo) + done, len(works))
             if time.monotonic() + estimate_s(work) > deadline:
                 outcome.remaining = len(todo) - done
                 break
-            if journal.interruptions(work.key) >= GIVEN_UP_AFTER:
+            if files.interruptions(work.key) >= GIVEN_UP_AFTER:
                 outcome.skipped.append((work.key, "it ended earlier runs; see the log"))
                 continue
-            _one(_Bench(device, sensors, journal, f"gpusim {gpusim.__version__} measure {suite.name}"), work, outcome)
-    journal.log("finish", measured=outcome.measured, skipped=len(outcome.skipped), remaining=outcome.remaining)
-    outcome.files = journal.files
+            _one(_Bench(device, sensors, files, f"gpusim {gpusim.__version__} measure {suite.name}"), work, outcome)
+    files.log("finish", measured=outcome.measured, skipped=len(outcome.skipped), remaining=outcome.remaining)
+    outcome.files = files.paths
     return outcome
 
 
@@ -165,8 +165,8 @@ def _asked(work: Item | Microbenchmark) -> tuple[tuple[str, str], ...]:
     return tuple((state.l2, state.load) for state in work.states)
 
 
-def _missing(work: Item | Microbenchmark, journal: Journal) -> tuple[tuple[str, str], ...]:
-    return tuple(state for state in _asked(work) if (work.key, *state) not in journal.done)
+def _missing(work: Item | Microbenchmark, files: MeasurementFiles) -> tuple[tuple[str, str], ...]:
+    return tuple(state for state in _asked(work) if (work.key, *state) not in files.done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class _Bench:
 
     device: Device
     sensors: Telemetry
-    journal: Journal
+    files: MeasurementFiles
     source: str
 
     def rows(self, work: Item | Microbenchmark) -> Iterator[None]:
@@ -184,24 +184,24 @@ class _Bench:
             self._microbenchmark(work)
             yield
             return
-        missing = _missing(work, self.journal)
+        missing = _missing(work, self.files)
         with self.device.prepare(work.work) as prepared:
             kernels = prepared.kernels()
             if not kernels:
-                self.journal.log("note", item=work.key, reason="no profiler named its kernels")
+                self.files.log("note", item=work.key, reason="no profiler named its kernels")
             for state in work.states:
                 if (state.l2, state.load) in missing:
                     sample = _replayed(prepared, state, self.sensors)
-                    self.journal.operators.append(self._row(work, state, sample, prepared.algorithm, kernels))
+                    self.files.operators.append(self._row(work, state, sample, prepared.algorithm, kernels))
                     yield
 
     def _microbenchmark(self, work: Microbenchmark) -> None:
         began_s = time.monotonic()
         result = self.device.microbenchmark(work)
         p10, median, p90 = _percentiles(result.values)
-        self.journal.microbenchmarks.append(
+        self.files.microbenchmarks.append(
             {
-                **self.journal.stamp(),
+                **self.files.stamp(),
                 "benchmark": work.benchmark,
                 "variant": work.variant,
                 "footprint_bytes": work.footprint_bytes or "",
@@ -222,7 +222,7 @@ class _Bench:
     ) -> dict[str, Any]:
         p10, median, p90 = _percentiles(sample.times_us)
         return {
-            **self.journal.stamp(),
+            **self.files.stamp(),
             **work.work.columns,
             "time_us": median,
             "method": "graph",
@@ -243,19 +243,19 @@ class _Bench:
 
 def _one(bench: _Bench, work: Item | Microbenchmark, outcome: Outcome) -> None:
     """Measure one item; one that cannot run here is logged."""
-    bench.journal.log("begin", item=work.key)
+    bench.files.log("begin", item=work.key)
     try:
         for _ in bench.rows(work):
             outcome.measured += 1
     except UnavailableError as reason:
         text = " ".join(str(reason).split())
-        bench.journal.log("skip", item=work.key, reason=text)
+        bench.files.log("skip", item=work.key, reason=text)
         outcome.skipped.append((work.key, text))
     except DeviceLostError as reason:
-        bench.journal.log("lost", item=work.key, reason=" ".join(str(reason).split()))
+        bench.files.log("lost", item=work.key, reason=" ".join(str(reason).split()))
         raise
     else:
-        bench.journal.log("end", item=work.key)
+        bench.files.log("end", item=work.key)
 
 
 def _replayed(prepared: Prepared, state: State, sensors: Telemetry) -> _Sample:

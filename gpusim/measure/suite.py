@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from gpusim.convolution import ConvolutionShape
 from gpusim.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
 from gpusim.measure.instructions import INSTRUCTIONS
 from gpusim.specfile import YamlFile
@@ -123,8 +124,9 @@ class ConvolutionEntry(_Replayed):
     def operators(self) -> Iterator[Operator]:
         """What the entry asks for, data types outermost."""
         for dtype, n_img, op in product(self.dtypes, self.n_img, self.ops):
-            image = (n_img, self.in_channels, self.height, self.width)
-            yield ConvolutionWork(op, dtype, image, self.out_channels, self.filter, self.pad, self.stride, self.layout)
+            images = (n_img, self.in_channels, self.height, self.width)
+            shape = ConvolutionShape(*images, self.out_channels, *self.filter, self.pad, self.stride)
+            yield ConvolutionWork(op, dtype, shape, self.layout)
 
 
 class VectorEntry(_Replayed):
@@ -239,50 +241,29 @@ class ConvolutionWork:
 
     op: ConvolutionOp
     dtype: Dtype
-    image: tuple[int, int, int, int]
-    """Images, channels, height, width."""
-    out_channels: int
-    filter: tuple[int, int]
-    pad: tuple[int, int]
-    stride: tuple[int, int]
+    shape: ConvolutionShape
     layout: str
-
-    @property
-    def output(self) -> tuple[int, int]:
-        """Height and width of the result of the forward pass."""
-        height, width = (
-            (size + 2 * pad - filter_size) // stride + 1
-            for size, pad, filter_size, stride in zip(self.image[2:], self.pad, self.filter, self.stride, strict=True)
-        )
-        return height, width
-
-    @property
-    def implicit_gemm(self) -> tuple[int, int, int]:
-        """(m, n, k) of the forward pass as a matrix multiplication: positions, output channels, filter taps."""
-        height, width = self.output
-        return self.image[0] * height * width, self.out_channels, self.image[1] * self.filter[0] * self.filter[1]
 
     @property
     def flops(self) -> int:
         """Operations of a direct convolution, two per multiply-add; the gradients have as many."""
-        m, n, k = self.implicit_gemm
+        _, m, n, k = self.shape.product
         return 2 * m * n * k
 
     @property
     def bytes(self) -> int:
         """Bytes of images, filters and result."""
-        images, channels, height, width = self.image
-        m, n, k = self.implicit_gemm
-        return (images * channels * height * width + n * k + m * n) * self.dtype.bits // 8
+        shape = self.shape
+        images, m, n, k = shape.product
+        return (images * shape.channels * shape.height * shape.width + n * k + m * n) * self.dtype.bits // 8
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Its columns of the measured schema; the images are in m, so ``batch`` is 1."""
-        m, n, k = self.implicit_gemm
-        names = ("n_img", "in_channels", "height", "width")
+        """Its columns of the measured schema."""
+        batch, m, n, k = self.shape.product
         return {
             "op": self.op,
-            "batch": 1,
+            "batch": batch,
             "m": m,
             "n": n,
             "k": k,
@@ -290,14 +271,7 @@ class ConvolutionWork:
             "acc_dtype": self.dtype.default_accumulate,
             "layout": self.layout,
             "sparsity": "dense",
-            **dict(zip(names, self.image, strict=True)),
-            "out_channels": self.out_channels,
-            "filter_h": self.filter[0],
-            "filter_w": self.filter[1],
-            "pad_h": self.pad[0],
-            "pad_w": self.pad[1],
-            "stride_h": self.stride[0],
-            "stride_w": self.stride[1],
+            **self.shape.columns,
         }
 
 

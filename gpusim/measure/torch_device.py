@@ -6,7 +6,6 @@ the card is touched.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import tempfile
@@ -193,12 +192,12 @@ class TorchOperator:
             return ()
         try:
             with translated_errors(), float32_precision(self._work):
-                return kernels_of_trace(self._trace(), PROFILED_CALLS)
+                return self._profiled()
         except UnavailableError:
             return ()  # a time without its kernel's name is still a time
 
-    def _trace(self) -> dict[str, Any]:
-        """What the profiler saw of some calls."""
+    def _profiled(self) -> Sequence[Kernel]:
+        """The kernels that the profiler saw in some calls."""
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             for index in range(PROFILED_CALLS):
                 self._call.run(*self._sets[index % len(self._sets)])
@@ -206,8 +205,7 @@ class TorchOperator:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(path))
-            trace: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-            return trace
+            return kernels_of_trace(path, PROFILED_CALLS)
 
     def release(self) -> None:
         """Give the memory back."""

@@ -197,25 +197,26 @@ def _pruned(work: GemmWork, device: str) -> Tensor:
 def _convolution(work: ConvolutionWork, device: str) -> Call:
     _refuse_types(work, Dtype.INT8, Dtype.FP8, Dtype.INT4)
     form = torch.channels_last if work.layout == "nhwc" else torch.contiguous_format
-    images, channels = work.image[:2]
+    shape = work.shape
+    image = (shape.images, shape.channels, shape.height, shape.width)
 
-    def tensor(*shape: int) -> Tensor:
-        return _random(shape, work.dtype, device).to(memory_format=form)
+    def tensor(*sizes: int) -> Tensor:
+        return _random(sizes, work.dtype, device).to(memory_format=form)
 
     def operands() -> Operands:
-        weight = tensor(work.out_channels, channels, *work.filter)
+        weight = tensor(shape.filters, shape.channels, shape.filter_h, shape.filter_w)
         if work.op == "conv_fwd":
-            return tensor(*work.image), weight
-        return tensor(*work.image), weight, tensor(images, work.out_channels, *work.output)
+            return tensor(*image), weight
+        return tensor(*image), weight, tensor(shape.images, shape.filters, *shape.output)
 
     def forward(x: Tensor, weight: Tensor) -> Tensor:
-        return torch.conv2d(x, weight, None, work.stride, work.pad)
+        return torch.conv2d(x, weight, None, shape.stride, shape.pad)
 
     wanted = [work.op == "conv_bwd_inputs", work.op == "conv_bwd_weights", False]
 
     def backward(x: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
         gradients = torch.ops.aten.convolution_backward(
-            gradient, x, weight, None, list(work.stride), list(work.pad), [1, 1], False, [0, 0], 1, wanted
+            gradient, x, weight, None, list(shape.stride), list(shape.pad), [1, 1], False, [0, 0], 1, wanted
         )
         return gradients[wanted.index(True)]
 

@@ -20,16 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.measure.device import Identity
-from gpusim.measured import MeasuredError
+from gpusim.measured import COLUMNS, MeasuredError
+from gpusim.outputs import append_lines
 
 SCHEMA_COLUMNS = (
-    *("gpu", "op", "batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity", "time_us", "method", "l2"),
-    *("kernel", "threads", "tile_m", "tile_n", "grid_x", "grid_y", "grid_z", "source"),
+    *COLUMNS,
     *("n_img", "in_channels", "height", "width", "out_channels", "filter_h", "filter_w"),
     *("pad_h", "pad_w", "stride_h", "stride_w", "algo"),
 )
+"""The measured schema, then what it has of convolutions."""
 OWN_COLUMNS = (
-    *("load", "p10_us", "p90_us", "replays", "launches", "bias", "kernel_time_us", "kernels", "registers"),
+    *("p10_us", "p90_us", "replays", "launches", "bias", "kernel_time_us", "kernels", "registers"),
     *("shared_bytes", "clock_mhz", "power_w", "energy_mj", "temperature_c", "throttle"),
     *("gpu_name", "versions", "measured_at", "item"),
 )
@@ -58,7 +59,7 @@ class RowFile:
         if not self.path.exists():
             writer.writeheader()
         writer.writerow({name: _cell(value) for name, value in row.items()})
-        _append(self.path, text.getvalue())
+        append_lines(self.path, text.getvalue(), synchronise=True)
 
     def _existing(self) -> list[dict[str, str]]:
         """Complete rows of an earlier run, after cutting off an incomplete last line."""
@@ -88,7 +89,7 @@ def _cell(value: Any) -> str:
     return " ".join(text.split())
 
 
-class Journal:
+class MeasurementFiles:
     """The three files of one measurement, and what they say about earlier runs of it."""
 
     def __init__(self, out: Path, identity: Identity) -> None:
@@ -103,7 +104,7 @@ class Journal:
         self._unfinished = self._runs_that_ended_at(mine)
 
     @property
-    def files(self) -> tuple[Path, ...]:
+    def paths(self) -> tuple[Path, ...]:
         """The files that are there."""
         return tuple(path for path in (self.operators.path, self.microbenchmarks.path, self.log_path) if path.exists())
 
@@ -114,7 +115,7 @@ class Journal:
     def log(self, event: str, **facts: Any) -> None:
         """Say what happened, on disk when this returns."""
         line = {"event": event, "at": _now(), **facts}
-        _append(self.log_path, json.dumps(line) + "\n")
+        append_lines(self.log_path, json.dumps(line) + "\n", synchronise=True)
 
     def stamp(self) -> dict[str, str]:
         """Columns that every row has."""
@@ -150,17 +151,6 @@ class Journal:
             facts=dict(identity.facts),
             **facts,
         )
-
-
-def _append(path: Path, text: str) -> None:
-    """Append lines, behind a line break if a kill left none, and wait until they are on disk."""
-    with path.open("a+b") as file:
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            text = text if file.read(1) == b"\n" else "\n" + text
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _versions(identity: Identity) -> str:

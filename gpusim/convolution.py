@@ -21,10 +21,16 @@ class ConvolutionShape:
     stride: tuple[int, int]
 
     @property
-    def product(self) -> tuple[int, int, int, int]:
-        """Batch, m, n, k as measured tables write them: m covers all images, batch says how many they are."""
+    def output(self) -> tuple[int, int]:
+        """Height and width of the result of the forward pass."""
         rows = (self.height + 2 * self.pad[0] - self.filter_h) // self.stride[0] + 1
         columns = (self.width + 2 * self.pad[1] - self.filter_w) // self.stride[1] + 1
+        return rows, columns
+
+    @property
+    def product(self) -> tuple[int, int, int, int]:
+        """Batch, m, n, k as measured tables write them: m covers all images, batch says how many they are."""
+        rows, columns = self.output
         m = self.images * rows * columns
         return self.images, m, self.filters, self.channels * self.filter_h * self.filter_w
 
