@@ -12,9 +12,8 @@ from gpusim.outputs import append_lines, replacing
 def test_a_file_is_replaced_whole_or_stays_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("before\n", encoding="utf-8")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as whole:
-        whole.write_text("half", encoding="utf-8")
-        raise KeyboardInterrupt
+    with pytest.raises(TypeError), replacing(path) as whole, whole.open("w", encoding="utf-8") as file:
+        file.writelines(["half", None])  # type: ignore[list-item]
     assert path.read_text(encoding="utf-8") == "before\n"
     with replacing(path) as whole:
         whole.write_text("after\n", encoding="utf-8")
