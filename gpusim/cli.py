@@ -8,6 +8,7 @@ stand inside the commands that need them, so that ``--help`` answers at once.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpusim.experiment import Experiment, TrainingExperiment
+    from gpusim.measure.runner import Outcome
+    from gpusim.measure.suite import Suite
     from gpusim.run import Finished
     from gpusim.specfile import Spec
     from gpusim.tables import TextTable
@@ -745,3 +748,251 @@ def calibrate(
         raise typer.Exit(1)
     write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
     log(f"wrote {out}")
+
+
+# import -----------------------------------------------------------------------------------------
+
+
+IMPORT_HELP = """Turn a file of measured runs into the schema that validate reads.
+
+\b
+KIND            where such a file comes from
+aiconfigurator  ai-dynamo/aiconfigurator: gemm_perf.parquet (extra: parquet)
+cutlass         cutlass_profiler --operation=gemm --output=runs.csv
+deepbench       baidu-research/DeepBench: results/**/*.xlsx (extra: xlsx)
+kineto          PyTorch's profile(record_shapes=True), exported as JSON
+llmservingsim   casys-kaist/LLMServingSim: perf_models/**/layers.csv
+ncu             Nsight Compute: ncu --csv --page raw --log-file runs.csv
+neusight        sitar-lab/NeuSight: dataset/**/*.csv
+nsys            Nsight Systems: nsys export --type sqlite report.nsys-rep
+
+What makes no row is counted on standard error, by reason.
+"""
+
+
+@app.command("import", help=IMPORT_HELP)
+def import_(
+    kind: Annotated[str, typer.Argument(help="What wrote the file, see above.", metavar="KIND")],
+    file: Annotated[Path, typer.Argument(help="The file as it came.", metavar="FILE")],
+    out: Annotated[Path, typer.Option("-o", help="File to write.", metavar="MEASURED.csv")],
+    gpu: Annotated[str, typer.Option(help="The board, as in a100-sxm4-80gb; else as the file names it.")] = "",
+    dtype: Annotated[str, typer.Option(help="Data type of A and B where the file names none.")] = "",
+    accumulate: Annotated[
+        str, typer.Option("--acc-dtype", help="Accumulator type where the file names none; the data type's usual one.")
+    ] = "",
+    layout: Annotated[
+        Literal["nn", "nt", "tn", "tt"] | None, typer.Option(help="BLAS, column-major, where the file says none.")
+    ] = None,
+    method: Annotated[
+        Literal["graph", "stream", "profiler", "layer", "event", "host"] | None,
+        typer.Option(help="How it was timed, if not as such files usually are."),
+    ] = None,
+    l2: Annotated[
+        Literal["cold", "warm"] | None, typer.Option(help="L2 at the start, if not as in such files usually.")
+    ] = None,
+    time_unit: Annotated[
+        Literal["ns", "us", "ms", "s"] | None, typer.Option(help="Unit of the times where the file names none.")
+    ] = None,
+    m: Annotated[int | None, typer.Option("-m", min=1, help="Rows of C of every kernel, ncu and nsys.")] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Columns of C, likewise.")] = None,
+    k: Annotated[int | None, typer.Option("-k", min=1, help="Length of the sums, likewise.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Products of this shape, likewise.")] = 1,
+    shapes: Annotated[
+        Path | None,
+        typer.Option(help="m, n, k (op, batch, dtype, layout) of each kernel, ncu and nsys.", metavar="CSV"),
+    ] = None,
+    model_config: Annotated[
+        Path | None, typer.Option(help="The model's config.json, llmservingsim.", metavar="JSON")
+    ] = None,
+    source: Annotated[str, typer.Option(help="Text for the column source.")] = "",
+) -> None:
+    """Turn a file of measured runs into the schema that validate reads."""
+    from difflib import get_close_matches
+
+    from gpusim.importers import KINDS, Options, import_file
+    from gpusim.measured import ACCUMULATORS, write_measured
+
+    if kind not in KINDS:
+        close = get_close_matches(kind, KINDS, n=1)
+        _refuse(f"unknown kind '{kind}'; " + (f"nearest: {close[0]}" if close else f"known: {', '.join(KINDS)}"))
+    if accumulate and accumulate not in ACCUMULATORS:
+        _refuse(f"--acc-dtype {accumulate}: expected one of {', '.join(ACCUMULATORS)}")
+    if not out.parent.is_dir():
+        _refuse(f"-o {out}: no folder {out.parent}")
+    if out.resolve() == file.resolve():
+        _refuse(f"-o {out}: is the file to import; choose another name")
+    options = Options(
+        gpu=gpu,
+        method=method or "",
+        l2=l2 or "",
+        source=source,
+        dtype=_dtype(dtype) if dtype else None,
+        accumulate=accumulate,
+        layout=layout or "",
+        time_unit=time_unit or "",
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        shapes=shapes,
+        model_config=model_config,
+    )
+    found = import_file(kind, file, options)
+    try:
+        write_measured(out, found.rows)
+    except OSError as error:
+        _refuse(f"-o {out}: {error.strerror or error}")
+    for reason, count in sorted(found.skipped.items()):
+        print(f"gpusim: skipped {count}: {reason}", file=sys.stderr)
+    _emit(lambda: print(f"wrote {out}: {len(found.rows)} rows"))
+
+
+# measure ----------------------------------------------------------------------------------------
+
+
+@app.command()
+def measure(
+    suite_name: Annotated[str, typer.Argument(help="A shipped suite by name, or a file.", metavar="SUITE")],
+    out: Annotated[
+        Path | None, typer.Option("-o", help="Table to write or to go on with.", metavar="MEASURED.csv")
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what would be measured and how long it takes; needs no GPU.")
+    ] = False,
+    counters: Annotated[
+        bool, typer.Option("--counters", help="Hardware counters of the suite's multiplications, through ncu.")
+    ] = False,
+    limit_s: Annotated[
+        float | None, typer.Option("--limit-s", min=0, help="Begin nothing that would end after so many seconds.")
+    ] = None,
+    profiler: Annotated[bool, typer.Option(help="Record kernel names and grids, with PyTorch's profiler.")] = True,
+    output: FormatOption = "table",
+) -> None:
+    """Measure operators on the NVIDIA GPU that is present, through PyTorch; run again, it goes on where it stopped."""
+    from gpusim.measure.suite import load_suite
+
+    suite = load_suite(suite_name)
+    if plan:
+        _measurement_plan(suite, output)
+        return
+    if out is None:
+        _refuse("name the table to write: -o MEASURED.csv (or ask for --plan)")
+    if not out.parent.is_dir():
+        _refuse(f"-o {out}: no folder {out.parent}")
+    if out.suffix != ".csv" or out.is_dir():
+        _refuse(f"-o {out}: expected a file ending in .csv")
+    try:
+        complete = _count(suite, out) if counters else _measure(suite, suite_name, out, limit_s, profiler)
+    except OSError as error:
+        _refuse(f"{error.filename or out}: {error.strerror or error}")
+    if not complete:
+        raise typer.Exit(1)
+
+
+def _measure(suite: Suite, suite_name: str, out: Path, limit_s: float | None, profiler: bool) -> bool:
+    """Measure a suite; an item that takes the device down is logged and a fresh process goes on behind it."""
+    from gpusim.measure.device import DeviceLostError, NoDeviceError
+    from gpusim.measure.runner import run_suite
+
+    began_s = time.monotonic()
+    limit = math.inf if limit_s is None else limit_s
+    command = ["measure", suite_name, "-o", str(out), *([] if profiler else ["--no-profiler"])]
+    try:
+        _require_torch()
+        from gpusim.measure.torch_device import TorchDevice
+
+        device = TorchDevice(profile=profiler)
+    except NoDeviceError as error:
+        _refuse(str(error))
+    try:
+        with _progress(suite.name) as progress:
+            outcome = run_suite(suite, device, out, limit_s=limit, command=["gpusim", *command], progress=progress)
+    except DeviceLostError as error:
+        print(f"gpusim: the device was lost ({error}); starting again behind that item", file=sys.stderr)
+        if limit_s is not None:
+            command += ["--limit-s", f"{max(0.0, limit_s - (time.monotonic() - began_s)):.0f}"]
+        os.execv(sys.executable, [sys.executable, "-m", "gpusim", *command])  # noqa: S606 -- ourselves again
+    _say_what_became(outcome)
+    return outcome.complete
+
+
+def _require_torch() -> None:
+    """Refuse, with the remedy, where PyTorch is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        _refuse("PyTorch is not installed; pip install 'gpusim[measure]', or torch and nvidia-ml-py")
+
+
+def _count(suite: Suite, out: Path) -> bool:
+    """Hardware counters of a suite."""
+    from gpusim.measure import counters
+    from gpusim.measure.device import NoDeviceError
+
+    _require_torch()
+    from gpusim.measure.torch_device import TorchDevice
+
+    try:
+        rows, without = counters.count(suite, TorchDevice(profile=False).identity, out)
+    except NoDeviceError as error:
+        _refuse(str(error))
+    for item in without:
+        print(f"gpusim: no counters of {item}", file=sys.stderr)
+    _emit(lambda: print(f"wrote {out}: {rows} rows"))
+    return not without
+
+
+def _say_what_became(outcome: Outcome) -> None:
+    """Reasons to standard error, files to standard output."""
+    from collections import Counter
+
+    if outcome.resumed:
+        print(f"gpusim: {outcome.resumed} rows taken from an earlier run", file=sys.stderr)
+    for reason, count in Counter(reason for _, reason in outcome.skipped).most_common():
+        print(f"gpusim: skipped {count}: {reason}", file=sys.stderr)
+    if outcome.remaining:
+        print(f"gpusim: {outcome.remaining} items left by the time limit; run it again to go on", file=sys.stderr)
+    _emit(lambda: print("\n".join([f"{outcome.measured} rows measured", *(f"wrote {path}" for path in outcome.files)])))
+
+
+def _measurement_plan(suite: Suite, output: Format) -> None:
+    """What a suite asks for."""
+    from gpusim.measure.runner import plan_of
+    from gpusim.tables import TextTable, time_text
+
+    planned = plan_of(suite)
+    if output == "json":
+        _emit_json({"suite": suite.name, "title": suite.content.title, "lines": planned})
+        return
+    rows = [
+        (line["what"], line["dtype"], str(line["items"]), str(line["rows"]), time_text(1e6 * line["seconds"]))
+        for line in planned
+    ]
+    items, count = (str(sum(line[name] for line in planned)) for name in ("items", "rows"))
+    rows.append(("total", "", items, count, time_text(1e6 * sum(line["seconds"] for line in planned))))
+    _emit_tables([TextTable(suite.content.title, ("what", "type", ">items", ">rows", ">about"), tuple(rows))])
+
+
+# counters ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def counters(
+    files: Annotated[list[Path], typer.Argument(help="Tables of 'measure --counters'.", metavar="COUNTERS.csv...")],
+    arch: Annotated[
+        str | None, typer.Option("--arch", help="GPU to simulate; the one that was measured if not given.")
+    ] = None,
+    detail: DetailOption = "sampled",
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Lay measured hardware counters beside those of the simulation."""
+    from gpusim.counters import beside, counters_table
+
+    compared = beside(files, arch=arch, detail=detail, arch_path=arch_path or ())
+    if output == "json":
+        _emit_json({"rows": compared})
+    else:
+        _emit_tables([counters_table(compared)])
+    if any(row["skipped"] for row in compared):
+        raise typer.Exit(1)

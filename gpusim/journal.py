@@ -18,7 +18,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 import gpusim
-from gpusim.experiment import shipped_folder
+from gpusim.document import shipped_folder
+from gpusim.outputs import append_lines
 from gpusim.sweep import Case, Outcome, sweep
 
 JOURNAL = "results.partial.jsonl"
@@ -76,8 +77,7 @@ class Journal:
     def _append(self, key: str, record: dict[str, Any]) -> None:
         """Keep a record, on disk at once."""
         self._known[key] = record
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"key": key, "record": record}) + "\n")
+        append_lines(self.path, json.dumps({"key": key, "record": record}) + "\n")
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, refused
 
+from gpusim.document import parse_sizes
 from gpusim.experiment import (
     Experiment,
     TrainingExperiment,
     load_experiment,
     open_experiment,
-    parse_sizes,
     shipped_experiments,
 )
 from gpusim.journal import JOURNAL

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import yaml
 
 from gpusim.calibration.summary import CREDIT_WORTH_TELLING, Report
+from gpusim.outputs import replacing
 from gpusim.specfile import load_yaml_with_lines
 
 LINE_WIDTH = 120
@@ -60,11 +59,5 @@ def _moved(report: Report) -> Iterator[tuple[str, float, str]]:
 def write_spec(report: Report, out: Path, date: str) -> None:
     """Write the fitted spec, whole or not at all."""
     text = spec_text(report, out.stem, date)
-    handle, unfinished = tempfile.mkstemp(prefix=".writing-", suffix=".yaml", dir=out.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(unfinished).replace(out)
-    except BaseException:
-        Path(unfinished).unlink(missing_ok=True)
-        raise
+    with replacing(out) as whole:
+        whole.write_text(text, encoding="utf-8")
