@@ -78,7 +78,7 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: Report) -> None:
 
 def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
     spec = load_arch("t4")
-    board = Board(spec, frozenset(spec.provenance))
+    board = Board(spec.arch, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
     moving = parameters([board], spec.arch.instructions, ("event", "host", "layer", "stream"))
     assert all(spec.provenance[one.key_path].kind != "datasheet" for one in moving)
     assert all(one.low <= one.value <= one.high for one in moving)
@@ -89,7 +89,7 @@ def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
 
 def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
     spec = load_arch("t4")
-    board = Board(spec, frozenset(spec.provenance) - {"clock.max_mhz"})
+    board = Board(spec.arch, {"dram.tiled_fraction": "assumed"}, spec.sha256)
     trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.tiled_fraction", 0.5)))
     assert trial.clock.max_mhz == spec.arch.clock.max_mhz
     assert trial.dram.tiled_fraction == 0.5

@@ -124,7 +124,7 @@ class Timer:
 
     def log_times(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:
         """Logarithm of what each run would have read [us], in order."""
-        specs = sorted((name, board.spec.sha256) for name, board in self._boards.items())
+        specs = sorted((name, board.sha256) for name, board in self._boards.items())
         digest = hashlib.sha256(f"{code_sha256()} {specs!r}".encode())
         for task in tasks:
             digest.update(repr(task).encode())

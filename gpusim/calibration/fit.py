@@ -99,7 +99,7 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
         else:
             options = PredictOptions(l2=row.l2, load=row.load)
             try:
-                usable_kernels(boards[row.gpu].spec.arch, gemm, options)
+                usable_kernels(boards[row.gpu].arch, gemm, options)
             except UnsupportedError as error:
                 reason = str(error)
         if reason:
@@ -149,7 +149,7 @@ class Calibrator:
         self._timer = timer
         self._log = log
         self._measured = np.array([math.log(item.row.time_us) for item in observed])
-        any_choice = next(iter(boards.values())).spec.arch.kernel_choice
+        any_choice = next(iter(boards.values())).arch.kernel_choice
         self._start = Credits(any_choice.results_exponent, any_choice.split_exponent, {})
 
     def calibrate(self) -> Calibration:

@@ -12,7 +12,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gpusim.arch import GpuArch
-from gpusim.specfile import Spec
 
 PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.7, "assumed": 0.7}
 """Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree
@@ -67,15 +66,18 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A board that takes part, and which of its values are not its own but those of the spec that is fitted."""
+    """A board that takes part."""
 
-    spec: Spec
-    inherited: frozenset[str]
+    arch: GpuArch
+    kinds: Mapping[str, str]
+    """Kind of each value that is not the board's own but of the spec that is fitted."""
+    sha256: str
+    """Of the files it was read from."""
 
     def with_values(self, values: Iterable[tuple[str, float]]) -> GpuArch:
         """The board with trial values in place, where it has none of its own."""
-        taken = [item for item in values if item[0] in self.inherited or item[0].startswith("kernel_choice.")]
-        return with_values(self.spec.arch, taken)
+        taken = [item for item in values if item[0] in self.kinds or item[0].startswith("kernel_choice.")]
+        return with_values(self.arch, taken)
 
 
 def parameters(
@@ -84,9 +86,8 @@ def parameters(
     """What may move in the spec that boards extend, given the instructions and ways of timing that the runs used."""
     found: dict[str, Parameter] = {}
     for board in boards:
-        numbers = board.spec.arch.model_dump()
-        for key_path in sorted(board.inherited):
-            kind = board.spec.provenance[key_path].kind
+        numbers = board.arch.model_dump()
+        for key_path, kind in sorted(board.kinds.items()):
             limits = [limit for pattern, limit in LIMITS.items() if fnmatchcase(key_path, pattern)]
             if key_path in found or kind == "datasheet" or not limits or not _used(key_path, instructions, methods):
                 continue

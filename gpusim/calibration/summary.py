@@ -158,7 +158,7 @@ def calibrate(
     instructions = {
         kernel.family.instruction
         for item in observed
-        for kernel in usable_kernels(boards[item.row.gpu].spec.arch, item.gemm, item.options)
+        for kernel in usable_kernels(boards[item.row.gpu].arch, item.gemm, item.options)
     }
     moving = parameters(boards.values(), instructions, {item.row.stopwatch for item in observed})
     journal = out.with_name(out.name + ".journal")
@@ -180,7 +180,10 @@ def _boards(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequ
         chain = [path.resolve() for path in spec.files]
         if start.resolve() in chain:
             above = set(chain[chain.index(start.resolve()) :])
-            origins = spec.provenance.items()
-            inherited = {key for key, origin in origins if origin.file is not None and origin.file.resolve() in above}
-            boards[name] = Board(spec, frozenset(inherited))
+            kinds = {
+                key: origin.kind
+                for key, origin in spec.provenance.items()
+                if origin.file is not None and origin.file.resolve() in above
+            }
+            boards[name] = Board(spec.arch, kinds, spec.sha256)
     return boards
