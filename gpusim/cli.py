@@ -718,10 +718,13 @@ def calibrate(
     from gpusim.calibration.spec_writer import write_spec
     from gpusim.calibration.summary import calibrate as calibrate_spec
     from gpusim.calibration.tables import calibration_tables
+    from gpusim.specfile import spec_file
     from gpusim.sweep import available_cores
 
     if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir():
         _refuse(f"-o {out}: expected a .yaml file in a folder that is there")
+    if out.stem == spec_file(arch, arch_path or ()).stem:
+        _refuse(f"-o {out}: a spec cannot extend one of its own file name; choose another")
 
     def log(text: str) -> None:
         print(f"gpusim: {text}", file=sys.stderr)

@@ -73,7 +73,7 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: Report) -> None:
     fills = by_key(report)["load_store.fill_pipe_instructions"]  # of kernels for CUDA cores
     assert not fills.identified
     assert fills.value == pytest.approx(fills.parameter.value, rel=1e-5)
-    assert "fill_pipe_instructions" not in spec_text(report, "mine", "2026-01-01")
+    assert "fill_pipe_instructions" not in spec_text(report, "2026-01-01")
 
 
 def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
@@ -109,7 +109,7 @@ def test_the_written_spec_extends_the_original_and_predicts_the_runs(
     assert done.returncode == 0, done.stderr
     first = out.read_bytes()
     document = yaml.safe_load(first)
-    assert document["extends"] == "t4"
+    assert (document["name"], document["extends"]) == ("T4", "t4")
     leaf = document["dram"]["tiled_fraction"]
     assert leaf["kind"] == "fitted"
     assert "2026-01-01, data sha256" in leaf["source"]

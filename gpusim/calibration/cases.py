@@ -25,6 +25,7 @@ from gpusim.calibration.parameters import Board
 from gpusim.journal import code_sha256
 from gpusim.kernels import Kernel
 from gpusim.measured import observed_time_us
+from gpusim.outputs import append_lines
 from gpusim.plan import Launch, plan
 from gpusim.predict import Options, time_plan
 from gpusim.sim.gpu import Outcome, simulate
@@ -134,8 +135,7 @@ class Timer:
             return self._known[key]
         found = self._timed(tasks)
         self._known[key] = found
-        with self._journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"key": key, "log_times": found}) + "\n")
+        append_lines(self._journal, json.dumps({"key": key, "log_times": found}) + "\n")
         return found
 
     def _timed(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:

@@ -15,18 +15,12 @@ from gpusim.specfile import load_yaml_with_lines
 LINE_WIDTH = 120
 
 
-def spec_text(report: Report, name: str, date: str) -> str:
-    """The YAML of a fitted spec.
-
-    Args:
-        name: of the board; a spec that extends a base without a name has none either.
-        date: written beside every value.
-    """
+def spec_text(report: Report, date: str) -> str:
+    """The YAML of a fitted spec; ``date`` is written beside every value."""
     start = report.setting.arch
-    document: dict[str, Any] = {}
-    if "name" in load_yaml_with_lines(start).data:
-        document["name"] = name
-        document["aliases"] = []
+    original = load_yaml_with_lines(start).data
+    # A fitted board answers to the names of the original, which it stands in for where its folder comes first.
+    document: dict[str, Any] = {key: original[key] for key in ("name", "aliases") if key in original}
     document["extends"] = start.stem
     where = f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"
     for key_path, value, told in _moved(report):
@@ -58,6 +52,6 @@ def _moved(report: Report) -> Iterator[tuple[str, float, str]]:
 
 def write_spec(report: Report, out: Path, date: str) -> None:
     """Write the fitted spec, whole or not at all."""
-    text = spec_text(report, out.stem, date)
+    text = spec_text(report, date)
     with replacing(out) as whole:
         whole.write_text(text, encoding="utf-8")
