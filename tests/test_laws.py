@@ -32,7 +32,7 @@ from gpusim.workload import Dtype, Gemm
 EVENT_ROUNDING = 0.002  # events fall on whole cycles: of some 2000 cycles at least, a few
 SAMPLED_TOLERANCE = 0.05
 
-BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090")
+BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090", "H200-SXM-141GB")
 NAMES = st.sampled_from(BOARDS)
 DTYPES = st.sampled_from([Dtype.FP32, Dtype.FP16])
 L2 = st.sampled_from(["cold", "warm"])
@@ -83,8 +83,8 @@ def drawn(name: str, detail: str) -> st.SearchStrategy[Gemm]:
 
 def test_the_laws_are_tried_on_every_data_path() -> None:
     tried = {(dtype, sparsity) for name in BOARDS for dtype, _, sparsity, _, _ in paths(name)}
-    dense = [Dtype.FP64, Dtype.FP32, Dtype.TF32, Dtype.FP16, Dtype.BF16, Dtype.INT8, Dtype.INT4]
-    sparse = [Dtype.TF32, Dtype.FP16, Dtype.BF16, Dtype.INT8, Dtype.INT4]
+    dense = [Dtype.FP64, Dtype.FP32, Dtype.TF32, Dtype.FP16, Dtype.BF16, Dtype.FP8, Dtype.INT8, Dtype.INT4]
+    sparse = [Dtype.TF32, Dtype.FP16, Dtype.BF16, Dtype.FP8, Dtype.INT8, Dtype.INT4]
     assert tried == {(one, "dense") for one in dense} | {(one, "2:4") for one in sparse}
 
 
