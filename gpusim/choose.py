@@ -151,11 +151,7 @@ def _round_cycles(
     received = launch.received_bytes_per_step * ctas
     transfer = max(load / l2_rate, received / port_rate, load * missed / dram_rate)
     # One CTA's step on its way: at the port's rate, not at the SM's share of what all SMs contend for.
-    arrive = (
-        latency
-        + launch.received_bytes_per_step / port_rate
-        + launch.shared_write_bytes_per_step / shared_rate
-    )
+    arrive = latency + launch.received_bytes_per_step / port_rate + launch.shared_write_bytes_per_step / shared_rate
     step = max(
         warps_of_part * launch.pipe_per_step * interval,
         launch.slices * instruction.latency_cycles,

@@ -79,7 +79,7 @@ def test_an_sm_that_is_fed_multiplies_at_its_published_rate_and_no_faster(
 ) -> None:
     arch = with_overrides(load_arch(name), FED).arch
     found = arch.instructions[instruction]
-    kernel = kernel_of(arch, instruction, TILES.get(instruction.split("_")[0], (256, 128)))
+    kernel = kernel_of(arch, instruction, TILES.get(instruction.partition("_")[0], (256, 128)))
     gemm = Gemm(
         kernel.tile_n, kernel.tile_m, 4096, Dtype(found.inputs[0]), batch=arch.sm.count, accumulate=found.accumulate
     )  # a CTA for each SM

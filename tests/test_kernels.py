@@ -198,7 +198,7 @@ MALFORMED = [
     ),
     ("inputs: [fp32]", "inputs: [fp33]", "5: families.0.inputs.0: Input should be 'fp64'"),
     ("staging: async", "staging: psychic", "6: families.0.staging: Input should be 'registers', 'async', 'bulk' or"),
-    ("staging: async", "staging: bulk", "2: families.0: staging: bulk and a schedule go together; give both or neither"),
+    ("staging: async", "staging: bulk", "2: families.0: staging: bulk and a schedule go together; give both or"),
     (
         "staging: async",
         "staging: bulk\n    schedule: cooperative",
