@@ -33,6 +33,8 @@ Schedule = Literal["cooperative", "pingpong"]
 
 WARPGROUP_WARPS = 4
 """Warps that issue a wgmma together, one on each sub-partition (PTX ISA)."""
+MIN_RING_STAGES = 2
+"""A stage is released when the multiplies of the next have been handed over."""
 PRODUCER_WARPS = WARPGROUP_WARPS
 """The warpgroup that fills the ring; one of its warps has work."""
 
@@ -131,6 +133,9 @@ class Family(_Entry):
         if (self.staging == "bulk") != (self.schedule is not None):
             raise ValueError("staging: bulk and a schedule go together; give both or neither")
         for entry in self.kernels if self.staging == "bulk" else ():
+            depths = entry.stages if isinstance(entry.stages, tuple) else (entry.stages,)
+            if min(depths) < MIN_RING_STAGES:
+                raise ValueError(f"a ring of {min(depths)} stages; warpgroups release one when they are at the next")
             m, n, k = entry.warps
             whole = k == 1 and (m % WARPGROUP_WARPS == 0 or n % WARPGROUP_WARPS == 0)
             if not whole or (self.schedule == "pingpong" and m * n != WARPGROUP_WARPS):

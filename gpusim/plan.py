@@ -102,6 +102,7 @@ class Launch:
     store_bytes: float
     """Results a CTA writes [B]."""
     stages_ahead: int
+    """Steps that are on their way while one is multiplied."""
     multiply_per_step: float
     """Multiply instructions a warp issues each step."""
     pipe_per_step: float
@@ -502,7 +503,8 @@ def _warpgroup_loop(arch: GpuArch, kernel: Kernel, shape: Shape, staged: _Staged
     )
     # The rest of the producer's warpgroup has nothing to do and leaves.
     roles = (Role(1, producer), Role(kernel.warps, consumer, kernel.teams))
-    return _Loop(roles, multiplies, multiplies, 1, operand, issue, kernel.stages)
+    # One stage is being multiplied until the next one's multiplies are handed over.
+    return _Loop(roles, multiplies, multiplies, 1, operand, issue, kernel.stages - 1)
 
 
 def _warpgroup_tile(kernel: Kernel, shape: Shape) -> tuple[float, float, float, float]:

@@ -56,7 +56,7 @@ def test_every_number_of_the_model_has_a_provenance(name: str) -> None:
         f"{part}.{key}"
         for part in ("clock", "sm", "shared_memory", "load_store", "l2", "dram", "launch", "power")
         for key, value in getattr(spec.arch, part)
-        if not isinstance(value, str | dict)
+        if value is not None and not isinstance(value, str | dict)
     }
     numbers |= {f"instructions.{key}.issue_interval_cycles" for key in spec.arch.instructions}
     assert numbers <= set(spec.provenance)
@@ -114,6 +114,11 @@ SPELLINGS = [
     ("NVIDIA GeForce RTX 3080", "RTX-3080"),
     ("NVIDIA A40", "A40"),
     ("a10", "A10"),
+    ("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"),
+    ("h100-sxm5-80gb", "H100-SXM5-80GB"),
+    ("NVIDIA H100 PCIe", "H100-PCIe-80GB"),
+    ("NVIDIA H200", "H200-SXM-141GB"),
+    ("h200-sxm-141gb", "H200-SXM-141GB"),
     ("Teaching", "teaching"),
 ]
 

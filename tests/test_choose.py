@@ -141,8 +141,8 @@ TINY_AND_BATCHED: list[dict[str, int]] = [
 def test_every_board_has_a_kernel_for_tiny_and_batched_products_of_its_types(name: str, dtype: Dtype) -> None:
     arch = load_arch(name).arch
     for sizes in TINY_AND_BATCHED:
-        # integers are read in words, and a row of INT4 in 16 bytes: n and k come padded
-        unit = {Dtype.INT8: 4, Dtype.INT4: 32}.get(dtype, 1)
+        # integers are read in words, rows of INT4 and FP8 in 16 bytes: n and k come padded
+        unit = {Dtype.INT8: 4, Dtype.INT4: 32, Dtype.FP8: 16}.get(dtype, 1)
         n, k = (-(-sizes[axis] // unit) * unit for axis in "nk")
         gemm = Gemm(sizes["m"], n, k, dtype, batch=sizes.get("batch", 1))
         result = predict(arch, gemm, Options(load="burst"))

@@ -53,6 +53,9 @@ FED = {"load_store.l2_port_bytes_per_cycle": 4096.0, "l2.bandwidth_bytes_per_cyc
 """An L2 that holds and delivers whatever the SMs ask for."""
 
 
+TILES = {"dmma": (128, 128), "wgmma": (128, 256)}
+
+
 @pytest.mark.parametrize(
     ("name", "instruction", "nominal", "measured"),
     [
@@ -65,6 +68,10 @@ FED = {"load_store.l2_port_bytes_per_cycle": 4096.0, "l2.bandwidth_bytes_per_cyc
         ("A100-SXM4-40GB", "hmma_1688_tf32", 512, 0.962),
         ("A100-SXM4-40GB", "imma_16832", 2048, 0.970),
         ("A100-SXM4-40GB", "dmma_884", 64, 0.980),
+        ("H100-SXM5-80GB", "wgmma_16_f32", 2048, 0.964),
+        ("H100-SXM5-80GB", "wgmma_8_tf32", 1024, 0.964),
+        ("H100-SXM5-80GB", "wgmma_32_fp8", 4096, 0.957),
+        ("H100-SXM5-80GB", "dmma_1684", 128, 0.980),
     ],
 )
 def test_an_sm_that_is_fed_multiplies_at_its_published_rate_and_no_faster(
@@ -72,7 +79,7 @@ def test_an_sm_that_is_fed_multiplies_at_its_published_rate_and_no_faster(
 ) -> None:
     arch = with_overrides(load_arch(name), FED).arch
     found = arch.instructions[instruction]
-    kernel = kernel_of(arch, instruction, (128, 128) if instruction == "dmma_884" else (256, 128))
+    kernel = kernel_of(arch, instruction, TILES.get(instruction.partition("_")[0], (256, 128)))
     gemm = Gemm(
         kernel.tile_n, kernel.tile_m, 4096, Dtype(found.inputs[0]), batch=arch.sm.count, accumulate=found.accumulate
     )  # a CTA for each SM

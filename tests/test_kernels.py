@@ -106,7 +106,9 @@ def test_the_warps_of_a_kernel_share_its_tile_evenly(name: str) -> None:
             (kernel.tile_k, kernel.warps_k),
         ):
             assert tile % warps == 0, kernel
-        assert kernel.threads == 32 * kernel.warps_m * kernel.warps_n * kernel.warps_k
+        # Hopper's: a producer's warpgroup, and where warps take turns, two sets of them
+        others, sets = {None: (0, 1), "cooperative": (4, 1), "pingpong": (4, 2)}[kernel.family.schedule]
+        assert kernel.threads == 32 * (kernel.warps_m * kernel.warps_n * kernel.warps_k * sets + others)
 
 
 # Names as nvprof and Nsight print them for cuBLAS and CUTLASS.
@@ -127,6 +129,9 @@ PRINTED = [
     ("A100-SXM4-80GB", Dtype.INT8, "tn", "cutlass_80_tensorop_i16832gemm_s8_128x256_64x3_tn_align16"),
     ("A100-SXM4-80GB", Dtype.FP16, "tn", "cutlass_80_tensorop_f16_s16832spgemm_f16_128x128_64x3_tn_align8"),
     ("RTX-3090", Dtype.BF16, "tn", "cutlass_80_tensorop_bf16_s16832spgemm_bf16_128x128_64x3_tn_align8"),
+    ("H100-SXM5-80GB", Dtype.FP16, "nn", "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NNT"),
+    ("H200-SXM-141GB", Dtype.BF16, "tn", "nvjet_tst_64x8_64x16_4x1_v_bz_TNT"),
+    ("H200-SXM-141GB", Dtype.BF16, "tn", "nvjet_tst_128x160_64x5_2x1_v_bz_TNT"),
     ("RTX-3090", Dtype.BF16, "nn", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_nn"),
 ]
 
@@ -192,7 +197,13 @@ MALFORMED = [
         "15: families.0.kernels.0.stages: Field required",
     ),
     ("inputs: [fp32]", "inputs: [fp33]", "5: families.0.inputs.0: Input should be 'fp64'"),
-    ("staging: async", "staging: psychic", "6: families.0.staging: Input should be 'registers', 'async' or 'direct'"),
+    ("staging: async", "staging: psychic", "6: families.0.staging: Input should be 'registers', 'async', 'bulk' or"),
+    ("staging: async", "staging: bulk", "2: families.0: staging: bulk and a schedule go together; give both or"),
+    (
+        "staging: async",
+        "staging: bulk\n    schedule: cooperative",
+        "2: families.0: warps [2, 2, 1] of tile [64, 64, 8] are no whole warpgroups",
+    ),
     ("load_bytes: 16", "load_bytes: many", "7: families.0.load_bytes: Input should be a valid integer"),
     ("pipelined: true", "pipelined: true\n    colour: red", "11: families.0.colour: Extra inputs are not permitted"),
     ("    load_bytes: 16\n", "    load_bytes: 16\n    load_bytes: 8\n", "8: families.0.load_bytes: also set in line 7"),

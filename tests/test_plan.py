@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpusim.arch import GpuArch
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
-from gpusim.plan import Plan, library_shape, plan
+from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.predict import Options, predict
 from gpusim.program import Barrier, Exchange, Load, Op, Program, Repeat, Store
 from gpusim.specfile import load_arch
@@ -39,6 +39,12 @@ def flat(program: Program) -> list[Op]:
     for op in program:
         ops += flat(op.body) if isinstance(op, Repeat) else [op]
     return ops
+
+
+def program_of(launch: Launch) -> Program:
+    """What all warps of a launch do that has one role."""
+    (role,) = launch.roles
+    return role.program
 
 
 # By hand
@@ -101,15 +107,15 @@ def test_volta_stages_one_step_ahead_and_ampere_all_stages_but_one() -> None:
     volta = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM)).main
     ampere = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
     assert (volta.stages_ahead, ampere.stages_ahead) == (1, 5 - 1)
-    assert not any(op.fill_shared for op in flat(volta.program) if isinstance(op, Load))
-    assert all(op.fill_shared for op in flat(ampere.program) if isinstance(op, Load))
+    assert not any(op.fill_shared for op in flat(program_of(volta)) if isinstance(op, Load))
+    assert all(op.fill_shared for op in flat(program_of(ampere)) if isinstance(op, Load))
     # the ring is filled before the loop, and each turn asks for one step more
-    loads = [op.ahead for op in ampere.program if isinstance(op, Load)]
+    loads = [op.ahead for op in program_of(ampere) if isinstance(op, Load)]
     assert loads == [0, 1, 2, 3]
 
 
 def test_the_main_loop_turns_at_its_barrier() -> None:
-    program = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main.program
+    program = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main.roles[0].program
     loop = next(op for op in program if isinstance(op, Repeat))
     assert [op.ends_step for op in loop.body if isinstance(op, Barrier)] == [True]
     assert isinstance(program[-1], Store)
@@ -122,7 +128,7 @@ def test_the_reduction_reads_every_split_and_writes_the_result_once() -> None:
     assert reduction.steps == 4
     assert reduction.ctas * reduction.steps * reduction.load_bytes_per_step == 4 * 256 * 512 * 4
     assert reduction.ctas * reduction.store_bytes == 256 * 512 * 2
-    assert not any(isinstance(op, Exchange) for op in flat(main.program))
+    assert not any(isinstance(op, Exchange) for op in flat(program_of(main)))
 
 
 def test_splitting_inside_the_kernel_passes_partial_sums_down_a_chain() -> None:
@@ -130,7 +136,7 @@ def test_splitting_inside_the_kernel_passes_partial_sums_down_a_chain() -> None:
     planned = plan(V100, gemm, kernel(V100, VOLTA_SGEMM), 4, "in_kernel")
     assert len(planned.launches) == 1
     launch = planned.main
-    assert [op.times for op in flat(launch.program) if isinstance(op, Exchange)] == [3]
+    assert [op.times for op in flat(program_of(launch)) if isinstance(op, Exchange)] == [3]
     assert launch.exchange_bytes_per_cta == 128 * 64 * 4
     assert launch.ctas * launch.store_bytes == 256 * 512 * 4  # one of the four writes C
 

@@ -74,6 +74,19 @@ def drawn_of_newer_paths(seed: int, count: int) -> list[Case]:
     return cases
 
 
+def drawn_of_hopper(seed: int, count: int) -> list[Case]:
+    """The same sizes, in multiples of 16, on kernels with a producer and warpgroups."""
+    rng = random.Random(seed)
+    cases = []
+    for _ in range(count):
+        name = rng.choice(["H100-SXM5-80GB", "H200-SXM-141GB"])
+        dtype, sparsity = rng.choice([(Dtype.BF16, "dense"), (Dtype.FP8, "dense"), (Dtype.FP16, "2:4")])
+        unit = 64 if sparsity == "2:4" else 16
+        m, n, k = (unit * max(1, round(2 ** rng.uniform(4, 12) / unit)) for _ in range(3))
+        cases.append(Case(name, Gemm(m, n, k, dtype, sparsity=sparsity), rng.choice(["cold", "warm"])))
+    return cases
+
+
 def compared(case: Case) -> Comparison:
     arch = load_arch(case.name).arch
     sampled, full = (
@@ -111,7 +124,7 @@ def table(found: list[Comparison]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("draw", [drawn, drawn_of_newer_paths])
+@pytest.mark.parametrize("draw", [drawn, drawn_of_newer_paths, drawn_of_hopper])
 def test_sampled_agrees_with_full_on_random_products(
     draw: Callable[[int, int], list[Case]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,7 +154,7 @@ def played_cycles(case: Case) -> list[int]:
 
 
 def test_jumps_over_what_repeats_lose_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = drawn(seed=3, count=300)
+    cases = drawn(seed=3, count=300) + drawn_of_hopper(seed=3, count=60)
     jumped = [sum(played_cycles(case)) for case in cases]
     # a period as long as no loop, and a pace that is never steady: everything is played
     monkeypatch.setattr(extrapolate, "MIN_PERIOD_STEPS", 10**9)

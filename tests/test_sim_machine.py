@@ -18,20 +18,26 @@ from gpusim.occupancy import Occupancy
 from gpusim.plan import Launch, plan
 from gpusim.predict import Options, predict
 from gpusim.program import (
+    AcquireStage,
     Barrier,
     Compute,
     Drain,
     EndStep,
     Exchange,
     Load,
+    LoadBulk,
     LoadShared,
     Multiply,
+    MultiplyAsync,
     Op,
     Program,
+    ReleaseStage,
     Repeat,
+    Role,
     Store,
     StoreShared,
     WaitLoad,
+    WaitStage,
 )
 from gpusim.results import Cause
 from gpusim.sim.gpu import Outcome, simulate
@@ -66,15 +72,15 @@ def launch(
     asked = ctas * steps * step_bytes
     return dataclasses.replace(
         template,
-        program=program,
+        roles=(Role(warps, program),),
         instruction=arch.instructions["ffma"],
         ctas=ctas,
         grid=(ctas, 1, 1),
         occupancy=Occupancy(slots, "cta_slots", {"cta_slots": slots}),
-        warps=warps,
         steps=steps,
         stages_ahead=ahead,
         load_bytes_per_step=step_bytes,
+        received_bytes_per_step=step_bytes,
         load_port_bytes_per_step=step_bytes,
         traffic=Traffic(asked, asked if from_dram else 0.0, 0.0),
         tiling=None,
@@ -389,3 +395,92 @@ def test_a_jump_over_periods_and_generations_of_a_regular_loop_loses_no_cycle(
     sampled, full = play(arch, one, "sampled"), play(arch, one, "full")
     assert sampled.cycles == full.cycles
     assert sum(sampled.stall_cycles.values()) == sum(full.stall_cycles.values())
+
+
+# Producers and consumers
+
+
+def specialised(
+    arch: GpuArch,
+    multiply_cycles: float,
+    epilogue_cycles: float = 0.0,
+    *,
+    stages: int,
+    steps: int,
+    tiles: int = 1,
+    teams: int = 1,
+    step_bytes: float = 1.0,
+    consumers: int = 4,
+) -> Launch:
+    """A producer and consumers, a warp on each sub-partition; a step multiplies for so long."""
+    producer: Program = (Repeat((AcquireStage(), LoadBulk(0.0))),)
+    step = MultiplyAsync(multiply_cycles, 0.0, 0.0)
+    loop_of_consumer = Repeat((WaitStage(), step, ReleaseStage(), EndStep()))
+    consumer: Program = (loop_of_consumer, Drain(), ReleaseStage(), Compute(epilogue_cycles))
+    one = launch(arch, (), ctas=tiles, steps=steps, ahead=stages - 1, step_bytes=step_bytes)
+    return dataclasses.replace(one, roles=(Role(1, producer), Role(consumers, consumer, teams)), persistent=True)
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+@pytest.mark.parametrize(("stages", "cycles_a_step"), [(2, 200.0), (5, 50.0), (16, 20.0)])
+def test_a_ring_runs_at_its_depth_a_latency_or_at_the_pipe(stages: int, cycles_a_step: float, detail: str) -> None:
+    # a stage is released when the next one's multiplies have been handed over: all but one are on their way
+    arch = machine({"shared_memory.latency_cycles": 1})
+    short, long = (
+        play(arch, specialised(arch, 20.0, stages=stages, steps=steps), detail).cycles for steps in (160, 1600)
+    )
+    assert (long - short) / 1440 == pytest.approx(cycles_a_step, rel=0.03)
+
+
+def test_a_producer_waits_for_a_free_stage_and_consumers_for_a_full_one() -> None:
+    # Steps 0 and 1 arrive at 200; operands take 1, so 0 is multiplied until 231 and 1 until 261. At 231 the first stage
+    # is free for step 2, which arrives at 431; when its multiplies are handed over, 1's stage is free for 3: 631.
+    arch = machine({"shared_memory.latency_cycles": 1})
+    outcome = play(arch, specialised(arch, 30.0, stages=2, steps=4, consumers=1))
+    assert outcome.cycles == 631 + 1 + 30
+    assert causes(outcome) == {
+        Cause.BARRIER: 431,  # the producer's life: it leaves when it has asked for step 3
+        Cause.LONG_SCOREBOARD: 200 + (431 - 231) + (631 - 431),
+        Cause.SHORT_SCOREBOARD: 1 + 1,  # operands of steps 0 and 3
+        Cause.MATH: 30 + 30,  # of the same: 1 and 2 are multiplied while the consumer waits for data
+    }
+
+
+def test_a_bulk_copy_answers_later_than_a_load() -> None:
+    plain, later = (
+        machine({"shared_memory.latency_cycles": 1, "load_store.bulk_copy_cycles": c}) for c in (0.0, 100.0)
+    )
+    one, other = (play(arch, specialised(arch, 20.0, stages=2, steps=1)).cycles for arch in (plain, later))
+    assert other - one == 100
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_a_persistent_producer_loads_the_next_tile_during_the_epilogue(detail: str) -> None:
+    # 10 steps of 20 cycles and an epilogue of 500: from the second tile on no load is waited for
+    arch = machine({"shared_memory.latency_cycles": 1})
+    one, five = (
+        play(arch, specialised(arch, 20.0, 500.0, stages=16, steps=10, tiles=tiles), detail).cycles for tiles in (1, 5)
+    )
+    assert one == 200 + 1 + 10 * 20 + 500
+    assert five - one == pytest.approx(4 * (10 * 20 + 500), abs=4)
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_teams_that_take_turns_hide_each_others_epilogues(detail: str) -> None:
+    # as above, but 40 steps of 20 cycles hide the other team's 500
+    arch = machine({"shared_memory.latency_cycles": 1})
+    short, long = (
+        play(arch, specialised(arch, 20.0, 500.0, stages=16, steps=40, tiles=tiles, teams=2), detail).cycles
+        for tiles in (4, 40)
+    )
+    assert long - short == pytest.approx(36 * 40 * 20, rel=0.01)
+
+
+def test_what_a_cluster_shares_passes_every_port_in_full_and_l2_once() -> None:
+    # 1000 B a step at 50 B/cycle of the port: 20 cycles; L2 has half as much to deliver
+    arch = machine({"load_store.l2_port_bytes_per_cycle": 50.0, "shared_memory.latency_cycles": 1})
+    one = specialised(arch, 1.0, stages=16, steps=200, step_bytes=1000.0)
+    half = dataclasses.replace(one, load_bytes_per_step=500.0)
+    for detail in DETAILS:
+        assert play(arch, half, detail).cycles == pytest.approx(200 * 20 + 200, rel=0.01)
+        assert play(arch, half, detail).l2_read_bytes == 200 * 500

@@ -101,11 +101,12 @@ class Stage:
 class Ring:
     """The stages of shared memory that a producer fills in turn; a persistent CTA's goes on from tile to tile."""
 
-    __slots__ = ("consumers", "env", "taken")
+    __slots__ = ("consumers", "env", "stages", "taken")
 
     def __init__(self, env: simpy.Environment, launch: Launch) -> None:
         self.env = env
         self.consumers = launch.multiplying_warps
+        self.stages = launch.stages_ahead + 1
         self.taken: deque[Stage] = deque()
         """In the order in which they were filled."""
 
@@ -150,8 +151,8 @@ class Warp:
         self.name = name
         self.step = 0
         self.math_done = 0.0
-        self.batch: tuple[float, float] | None = None
-        """When the pipe began and ended what was last handed to it without waiting [cycles]."""
+        self.batch: tuple[Cause, float, float] | None = None
+        """What kept the pipe from what was last handed to it without waiting, until when, and its end [cycles]."""
         self.accumulators_ready = 0.0
         self.exited = False
         self.ledger = Ledger(int(sm.env.now))
@@ -194,9 +195,9 @@ class Warp:
             case MultiplyAsync():
                 yield from self._multiply_async(op, now)
             case AcquireStage():
-                taken = self.cta.ring.taken
-                if len(taken) == sm.launch.stages_ahead:
-                    yield from self._wait_for(Cause.BARRIER, taken.popleft().free)
+                ring = self.cta.ring
+                if len(ring.taken) == ring.stages:
+                    yield from self._wait_for(Cause.BARRIER, ring.taken.popleft().free)
             case LoadBulk():
                 yield from self._load_bulk(op)
             case WaitStage():
@@ -335,22 +336,23 @@ class Warp:
     def _multiply_async(self, op: MultiplyAsync, now: float) -> Process:
         """Queue a step's multiplies, and sleep until those of the step before are done."""
         sm, part = self.sm, self.part
-        started = max(now, part.pipe.free_at)
-        piped = part.pipe.book(now, op.instructions)
+        fetched = now + sm.shared_latency
+        queued = part.pipe.free_at > fetched
+        # A pipe that stands still waits for its first operands.
+        piped = part.pipe.book(fetched, op.instructions)
         issued = part.issue.book(now, op.issue_slots)
         fed = sm.shared.book(now, op.operand_bytes) + sm.shared_latency
-        # A pipe that stood still waits for its first operands.
-        first = now + sm.shared_latency + op.instructions / part.pipe.rate
-        before, self.math_done = self.math_done, max(piped, first, issued, fed)
+        before, self.math_done = self.math_done, max(piped, issued, fed)
         self._expect_batch(before)
-        self.batch = started, piped
+        blocked = Cause.MATH_PIPE_THROTTLE if queued else Cause.SHORT_SCOREBOARD
+        self.batch = blocked, piped - op.instructions / part.pipe.rate, piped
         yield from self._wait(Cause.MIO_THROTTLE, before)
 
     def _expect_batch(self, done: float) -> None:
-        """Announce what a wait for the last batch is: for others in the pipe, for itself, then for what follows."""
+        """Announce what a wait for the last batch is: until the pipe takes it, while it does, and what follows."""
         if self.batch is not None:
-            started, piped = self.batch
-            self.ledger.expect(Cause.MATH_PIPE_THROTTLE, min(started, done))
+            blocked, started, piped = self.batch
+            self.ledger.expect(blocked, min(started, done))
             self.ledger.expect(Cause.MATH, min(piped, done))
 
     def _barrier(self, op: Barrier) -> Process:
