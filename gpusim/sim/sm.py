@@ -417,7 +417,7 @@ class Sm:
         for role in launch.roles:
             team = Team(env, role)
             for part in self._seats(role.warps):
-                self._join(cta, team, part, f"warp {len(cta.warps)}")
+                _ = self._join(cta, team, part, f"warp {len(cta.warps)}")
         self.resident.append(cta)
         self._crowd_changed()
         launch_cycles = whole_cycles(self.arch.sm.cta_launch_cycles)
