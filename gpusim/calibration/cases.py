@@ -150,7 +150,3 @@ class Timer:
             found += chunk.result()
             self._progress(len(found), len(tasks))
         return found
-
-    def forget(self) -> None:
-        """Remove the journal of a calibration that is complete."""
-        self._journal.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from gpusim.arch import GpuArch
@@ -67,9 +68,10 @@ class Fitted:
 
     @property
     def at_limit(self) -> bool:
-        """Driven against a physical limit that it did not start at."""
+        """Driven against a physical limit from further off than the spec's own uncertainty."""
         parameter = self.parameter
-        return self.identified and parameter.touches_limit(self.value) and not parameter.touches_limit(parameter.value)
+        far = abs(math.log(self.value / parameter.value)) > parameter.prior_sd
+        return self.identified and parameter.touches_limit(self.value) and far
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,14 +284,20 @@ class Calibrator:
         """Errors of rows that had no say in the values: the fit's last step without them, and credits without them."""
         sd = np.array([one.prior_sd for one in self._moving])
         weights = 1 / np.sqrt(1 + (residuals / RESIDUAL_SCALE) ** 2) / RESIDUAL_SCALE**2
+
+        def step(kept: NDArray[np.bool_]) -> Floats:
+            """The fit's next step on some of the rows."""
+            slopes = jacobian[kept] * weights[kept, None]
+            normal = slopes.T @ jacobian[kept] + np.diag(1 / sd**2)
+            return -np.linalg.solve(normal, slopes.T @ residuals[kept] + theta / sd**2)
+
         errors = np.zeros(len(self._rows))
+        unmoved = step(np.ones(len(self._rows), dtype=np.bool_))
         for fold in range(FOLDS):
             out = np.arange(len(self._rows)) % FOLDS == fold
             kept = ~out
-            slopes, pull = jacobian[kept] * weights[kept, None], residuals[kept]
-            normal = slopes.T @ jacobian[kept] + np.diag(1 / sd**2)
-            step = -np.linalg.solve(normal, slopes.T @ pull + theta / sd**2)
-            moved = np.where(theta == 0.0, 0.0, theta + step)
+            # what leaving the rows out changes, not what the search had still left to do
+            moved = np.where(theta == 0.0, 0.0, theta + step(kept) - unmoved)
             without = fit_credits([row for row, use in zip(rows, kept, strict=True) if use], self._start)
             items = [item for item, leave in zip(self._rows, out, strict=True) if leave]
             errors[out] = self._errors_as_chosen(moved, without, items)

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from gpusim.calibration.summary import CREDIT_WORTH_TELLING, Report
+from gpusim.calibration.summary import CREDIT_WORTH_TELLING, Report, journal_of
 from gpusim.outputs import replacing
 from gpusim.specfile import load_yaml_with_lines
 
@@ -51,7 +51,8 @@ def _moved(report: Report) -> Iterator[tuple[str, float, str]]:
 
 
 def write_spec(report: Report, out: Path, date: str) -> None:
-    """Write the fitted spec, whole or not at all."""
+    """Write the fitted spec, whole or not at all; the timings it took are then of no more use."""
     text = spec_text(report, date)
     with replacing(out) as whole:
         whole.write_text(text, encoding="utf-8")
+    journal_of(out).unlink(missing_ok=True)

@@ -161,12 +161,15 @@ def calibrate(
         for kernel in usable_kernels(boards[item.row.gpu].arch, item.gemm, item.options)
     }
     moving = parameters(boards.values(), instructions, {item.row.stopwatch for item in observed})
-    journal = out.with_name(out.name + ".journal")
-    with Timer(boards, jobs, journal, progress) as timer:
+    with Timer(boards, jobs, journal_of(out), progress) as timer:
         outcome = Calibrator(boards, observed, moving, timer, log).calibrate()
-        timer.forget()
     setting = Setting(start, tuple(files), rows_per_table, seed)
     return Report(setting, outcome, tuple(observed), left_out, tables, timer.resumed)
+
+
+def journal_of(out: Path) -> Path:
+    """Where the timings of an unfinished calibration lie."""
+    return out.with_name(out.name + ".journal")
 
 
 def _boards(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequence[Path]) -> dict[str, Board]:
