@@ -12,17 +12,25 @@ MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4_fp32 \
 	aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
 	llmservingsim_rtx3090_bf16
+# What each architecture is calibrated on, of MEASURED/calibrate.
+CALIBRATED := volta turing ampere_ga100 ampere_ga10x
+MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 neusight_linear_fp32 neusight_bmm_fp32
+MEASURED_ON_turing := deepbench_t4_fp16 deepbench_t4_fp32 neusight_linear_fp32 neusight_bmm_fp32
+MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32
+MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format bench readme wheel constraints clean
+.PHONY: help demo test test-slow calibrate check format bench readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and where the plots lie"
 	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
 	@echo "make bench        how fast the predictions are"
-	@echo "make readme       write the accuracy table and the pictures into the README again"
+	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again"
+	@echo "make readme       write the accuracy table into the README again"
+	@echo "make figures      draw the pictures of docs/ again"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
 
@@ -48,9 +56,20 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.runtime
 	$(BIN)/python benchmarks/speed.py $(wildcard $(MEASURED)/validate/aiconfigurator_a100_bf16.csv)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 \
+		$(BIN)/python benchmarks/numerics.py
 
 readme: $(VENV)/.runtime
 	$(BIN)/python benchmarks/readme.py $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
+
+figures: $(VENV)/.runtime
+	$(BIN)/python benchmarks/figures.py
+
+calibrate: $(addprefix calibrate-,$(CALIBRATED))
+
+calibrate-%: $(VENV)/.runtime
+	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml $(if $(DATE),--date $(DATE)) \
+		$(foreach table,$(MEASURED_ON_$*),--measured $(MEASURED)/calibrate/$(table).csv)
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -1,9 +1,9 @@
-"""Writes what the README says in numbers: the accuracy table and the pictures.
+"""Writes what the README says in numbers.
 
     python benchmarks/readme.py MEASURED.csv...
 
 Everything between the accuracy markers is replaced by the errors on the given tables, with the date, the commit and
-the tables' hashes, and the pictures of docs/ by those that the shipped experiments draw.
+the tables' hashes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpusim.experiment import load_experiment
 from gpusim.measured import MeasuredError
-from gpusim.run import run_experiment
 from gpusim.specfile import SpecError
 from gpusim.sweep import available_cores
 from gpusim.validation.summary import validate
@@ -27,17 +25,11 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAIR = ("V100-PCIE-32GB", "A100-PCIE-40GB")
 """The boards whose speedup is told; the measured tables hold many shapes that both have run."""
-PICTURES = {
-    "a100_vs_v100_gemm": ("speedup.png", "a100_vs_v100_speedup.png"),
-    "tf32_paths": ("speedup.png", "tf32_paths.png"),
-    "sparse_2to4": ("sparse_speedup.png", "sparse_2to4.png"),
-}
-"""Experiment -> the plot it draws and its name in docs/."""
 MARKERS = re.compile(r"(<!-- accuracy:begin -->\n).*(<!-- accuracy:end -->)", re.DOTALL)
 
 
 def main() -> None:
-    """Write all of it."""
+    """Write the table and what goes with it."""
     files = [Path(name) for name in sys.argv[1:]]
     if not files:
         sys.exit("readme: name the measured tables")
@@ -51,7 +43,6 @@ def main() -> None:
     if count != 1:
         sys.exit("readme: README.md has no accuracy markers")
     README.write_text(text, encoding="utf-8")
-    pictures()
 
 
 def commit() -> str:
@@ -121,16 +112,6 @@ def sentences(report: dict[str, Any]) -> list[str]:
 def percent(value: float | None, *, signed: bool = False) -> str:
     """A percentage with one digit, empty where there is none."""
     return "" if value is None else f"{value:{'+' if signed else ''}.1f} %"
-
-
-def pictures() -> None:
-    """The plots of the shipped experiments that the README shows or links to."""
-    docs = ROOT / "docs"
-    docs.mkdir(exist_ok=True)
-    for name, (plot, picture) in PICTURES.items():
-        out = ROOT / "results" / name
-        _ = run_experiment(load_experiment(name), out, jobs=available_cores())
-        _ = shutil.copyfile(out / plot, docs / picture)
 
 
 if __name__ == "__main__":

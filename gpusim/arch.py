@@ -129,7 +129,7 @@ class Instruction(_Part):
     issue_interval_cycles: PositiveFloat = Field(description="per sub-partition, from the published peak rate")
     sustained_fraction: float = Field(gt=0, le=1, description="of that rate, in a register-only microbenchmark")
     latency_cycles: PositiveFloat
-    energy_pj_per_fma: float = Field(ge=0, description="at max clock and voltage")
+    energy_pj_per_fma: float = Field(ge=0, description="at the energy voltage of the power section")
 
     @property
     def fma(self) -> int:
@@ -143,6 +143,7 @@ class Launch(_Part):
 
     kernel_latency_us: float = Field(ge=0, description="kernel duration of an empty kernel: start, drain, flush")
     graph_gap_us: float = Field(ge=0, description="between dependent kernels replayed from a CUDA graph")
+    stream_gap_us: float = Field(ge=0, description="between kernels that were launched into one stream long before")
     stream_interval_us: float = Field(ge=0, description="shortest interval between launches into a stream")
     library_interval_us: float = Field(ge=0, description="the same between calls of a library that picks a kernel")
     method_overhead_us: dict[str, float] = Field(description="what a way of timing adds on the host, by method")
@@ -161,12 +162,13 @@ class KernelChoice(_Part):
 
 
 class Power(_Part):
-    """Inputs of the clock governor. Dynamic energies are stated at ``max_voltage_v``."""
+    """Inputs of the clock governor. Energies of the core are stated at ``energy_voltage_v``."""
 
     board_limit_w: PositiveFloat
     idle_w: float = Field(ge=0, description="board at full clock with no kernel")
     active_static_w: float = Field(ge=0, description="added once any SM works, at max voltage; scales with V^2")
-    max_voltage_v: PositiveFloat
+    energy_voltage_v: PositiveFloat
+    max_voltage_v: PositiveFloat = Field(description="at the highest clock")
     min_voltage_v: PositiveFloat
     min_voltage_mhz: PositiveFloat = Field(description="highest clock that min voltage sustains")
     instruction_pj_per_lane: float = Field(ge=0, description="to fetch, decode and feed one instruction of a thread")

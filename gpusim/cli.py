@@ -8,6 +8,7 @@ stand inside the commands that need them, so that ``--help`` answers at once.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -21,7 +22,11 @@ import typer
 import gpusim
 
 if TYPE_CHECKING:
-    from gpusim.experiment import Experiment
+    from numpy.typing import NDArray
+
+    from gpusim.experiment import Experiment, TrainingExperiment
+    from gpusim.measure.runner import Outcome
+    from gpusim.measure.suite import Suite
     from gpusim.run import Finished
     from gpusim.specfile import Spec
     from gpusim.tables import TextTable
@@ -34,6 +39,8 @@ BROKEN_PIPE_STATUS = 141
 """What a shell reports for a program that ended because its reader left (128 + SIGPIPE)."""
 TRACE_EVENTS = 100_000
 """At some 170 bytes each, the file stays below 20 MB."""
+SAMPLE = 1024
+"""Rows and columns of C that ``numerics`` computes: a million elements, seconds of one core at k = 10240."""
 
 app = typer.Typer(
     name="gpusim",
@@ -92,12 +99,16 @@ def run_cli(arguments: Sequence[str]) -> int:
 
 def _input_errors() -> tuple[type[ValueError], ...]:
     """What the user can put right; any other ValueError is ours and keeps its traceback."""
+    from gpusim.calibration.error import CalibrationError
     from gpusim.mathmode.resolve import MathModeError
     from gpusim.measured import MeasuredError
+    from gpusim.numerics.sparsity import SparsityError
+    from gpusim.numerics.study import OperandError
     from gpusim.predict import UnsupportedError
     from gpusim.specfile import SpecError
 
-    return MathModeError, MeasuredError, SpecError, UnsupportedError
+    others = OperandError, SparsityError, UnsupportedError
+    return CalibrationError, MathModeError, MeasuredError, SpecError, *others
 
 
 def _wrong_input(message: str) -> int:
@@ -372,6 +383,93 @@ def trace(
     _emit(lambda: print("\n".join(told)))
 
 
+# numerics ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def numerics(
+    dtype: DtypeOption,
+    m: Annotated[int | None, typer.Option("-m", help="Rows of C; those of --a if not given.")] = None,
+    n: Annotated[int | None, typer.Option("-n", help="Columns of C; those of --b if not given.")] = None,
+    k: Annotated[int | None, typer.Option("-k", help="Length of the sums; that of --a or --b if not given.")] = None,
+    arch: ArchOption = "A100-SXM4-80GB",
+    sparsity: SparsityOption = "dense",
+    accumulate: AccumulateOption = "",
+    unit: UnitOption = None,
+    kernel: KernelOption = None,
+    distribution: Annotated[
+        str,
+        typer.Option(
+            help="normal:MEAN,STD, uniform:LOW,HIGH or lognormal:MEAN,STD (of the logarithm, random signs).",
+            metavar="NAME[:X,Y]",
+        ),
+    ] = "normal",
+    distribution_b: Annotated[
+        str, typer.Option("--distribution-b", help="The same for B; as A if empty.", metavar="NAME[:X,Y]")
+    ] = "",
+    a: Annotated[Path | None, typer.Option("--a", help="A, m x k, instead of a drawn one.", metavar="FILE.npy")] = None,
+    b: Annotated[Path | None, typer.Option("--b", help="B, k x n, instead of a drawn one.", metavar="FILE.npy")] = None,
+    scaling: Annotated[
+        Literal["auto", "none", "amax"],
+        typer.Option(help="amax: the largest magnitude becomes the type's largest number; auto: for integers."),
+    ] = "auto",
+    tf32_rounding: Annotated[
+        Literal["nearest", "truncate"],
+        typer.Option("--tf32-rounding", help="As libraries convert, or FP32 registers as they are."),
+    ] = "nearest",
+    rows: Annotated[int, typer.Option("--sample-rows", min=0, help="Rows of C to compute; 0: all.")] = SAMPLE,
+    columns: Annotated[int, typer.Option("--sample-columns", min=0, help="Columns of C to compute; 0: all.")] = SAMPLE,
+    seed: Annotated[int, typer.Option(min=0, help="Of the operands and of the sample.")] = 0,
+    overrides: SetOption = None,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Execute the kernel that would be chosen on numpy data: errors against float64, overflow, underflow."""
+    from gpusim import tables
+    from gpusim.numerics import study
+    from gpusim.predict import Options, ranked_plans
+
+    try:
+        drawn = [study.parse_distribution(text) for text in (distribution, distribution_b or distribution)]
+    except ValueError as error:
+        _refuse(f"--distribution: {error}")
+    given = [study.load_matrix(path) if path else None for path in (a, b)]
+    k = _extent("-k", k, ((a, given[0], 1), (b, given[1], 0)))
+    m, n = _extent("-m", m, ((a, given[0], 0),)), _extent("-n", n, ((b, given[1], 1),))
+    workload = _workload(m, n, k, dtype, 1, "tn", sparsity, accumulate, "row")
+    spec = _spec(arch, arch_path or (), overrides or ())
+    planned = ranked_plans(spec.arch, workload, Options(kernel=kernel, unit=unit))[0].plan
+    if scaling == "auto":
+        scaling = "amax" if workload.dtype.value.startswith("int") else "none"
+    try:
+        operands = study.operands(workload, given, drawn, seed, rows or m, columns or n)
+        with _progress("numerics") as progress:
+            found = study.study(
+                planned, workload, operands, scaling=scaling, tf32_rounding=tf32_rounding, progress=progress
+            )
+    except MemoryError:
+        _refuse(f"{m} x {n} x {k} does not fit into memory; lower --sample-rows and --sample-columns")
+    sources = [str(path) if path else str(one) for path, one in zip((a, b), drawn, strict=True)]
+    record = tables.numerics_object(spec.arch.name, planned, workload, found, sources, seed)
+    if output == "json":
+        _emit_json(record)
+    else:
+        _emit_tables([tables.numerics_table(record)])
+
+
+def _extent(flag: str, asked: int | None, matrices: Sequence[tuple[Path | None, NDArray[Any] | None, int]]) -> int:
+    """A size from its flag, or from the matrices that have it along an axis; all must agree."""
+    found = [(str(path), int(matrix.shape[axis])) for path, matrix, axis in matrices if matrix is not None]
+    if asked is not None:
+        found.insert(0, (flag, asked))
+    if not found:
+        _refuse(f"{flag}: missing; give it, or the matrix with --a and --b")
+    for name, extent in found[1:]:
+        if extent != found[0][1]:
+            _refuse(f"{flag}: {found[0][0]} says {found[0][1]}, {name} has {extent}; make them agree")
+    return found[0][1]
+
+
 # run --------------------------------------------------------------------------------------------
 
 
@@ -390,13 +488,13 @@ def run(
     arch_path: ArchPathOption = None,
 ) -> None:
     """Run experiments: a CSV of results, a manifest and plots each."""
-    from gpusim.experiment import load_experiment
+    from gpusim.experiment import open_experiment
 
     overrides = [text for text in arguments if "=" in text and not text.endswith((".yaml", ".yml"))]
     names = [text for text in arguments if text not in overrides]
     if not names:
         _refuse("name an experiment or give its .yaml file")
-    experiments = [load_experiment(name, overrides, arch_path or ()) for name in names]
+    experiments = [open_experiment(name, overrides, arch_path or ()) for name in names]
     taken = [experiment.name for experiment in experiments]
     if out is not None and len(set(taken)) < len(taken):
         _refuse("two experiments have the same name; give each its own run")
@@ -407,21 +505,31 @@ def run(
         _run_one(experiment, folder, jobs, ["gpusim", "run", *arguments])
 
 
-def _run_one(experiment: Experiment, folder: Path, jobs: int | None, command: Sequence[str]) -> None:
+def _run_one(
+    experiment: Experiment | TrainingExperiment, folder: Path, jobs: int | None, command: Sequence[str]
+) -> None:
     """Run one experiment, print its tables and where its files lie."""
-    from gpusim.run import run_experiment
+    from gpusim.experiment import TrainingExperiment
+    from gpusim.run import run_experiment, run_training
     from gpusim.sweep import available_cores
+    from gpusim.tables import training_table
 
     _refuse_file(folder)
     try:
         with _progress(experiment.name) as progress:
-            done = run_experiment(
-                experiment, folder, jobs=jobs or available_cores(), command=command, progress=progress
-            )
+            if isinstance(experiment, TrainingExperiment):
+                done = run_training(experiment, folder, command=command, progress=progress)
+            else:
+                done = run_experiment(
+                    experiment, folder, jobs=jobs or available_cores(), command=command, progress=progress
+                )
     except OSError as error:
         _refuse(f"{error.filename or folder}: {error.strerror or error}; choose another folder with -o")
     _tell_resumed(done.resumed)
-    _emit_tables(_experiment_tables(experiment, done))
+    if isinstance(experiment, TrainingExperiment):
+        _emit_tables([training_table(experiment.content.title, done.rows)])
+    else:
+        _emit_tables(_experiment_tables(experiment, done))
     _emit(lambda: print("\n" + "\n".join(f"wrote {path}" for path in done.files)))
 
 
@@ -529,10 +637,10 @@ def _refuse_file(folder: Path) -> None:
         _refuse(f"{folder}: is a file; give a folder with -o")
 
 
-def _tell_resumed(predictions: int) -> None:
+def _tell_resumed(records: int) -> None:
     """Say what an interrupted run has left."""
-    if predictions:
-        print(f"gpusim: {predictions} predictions taken from an interrupted run", file=sys.stderr)
+    if records:
+        print(f"gpusim: {records} results taken from an interrupted run", file=sys.stderr)
 
 
 # mathmode ---------------------------------------------------------------------------------------
@@ -584,3 +692,310 @@ def _pairs(what: str, texts: Sequence[str] | None) -> dict[str, str]:
             _refuse(f"{what} {name} is given twice; keep one")
         pairs[name] = value
     return pairs
+
+
+# calibrate --------------------------------------------------------------------------------------
+
+
+@app.command()
+def calibrate(
+    arch: Annotated[str, typer.Option("--arch", help="Board, or base that boards extend: then all that ran.")],
+    measured: Annotated[list[Path], typer.Option("--measured", help="Measured runs; may be repeated.", metavar="FILE")],
+    out: Annotated[Path, typer.Option("-o", help="Spec to write.", metavar="SPEC.yaml")],
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows of a table, GPU and type, at most.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Of the draw of rows.")] = 0,
+    date: Annotated[str | None, typer.Option("--date", help="Date in the spec; today's if not given.")] = None,
+    jobs: JobsOption = None,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Fit the uncertain values of a spec to measured runs and write a spec that extends it.
+
+    Exit status 1: the fit drives a value against what physics allows; nothing is written.
+    """
+    from datetime import UTC, datetime
+
+    from gpusim.calibration.spec_writer import write_spec
+    from gpusim.calibration.summary import calibrate as calibrate_spec
+    from gpusim.calibration.tables import calibration_tables
+    from gpusim.specfile import spec_file
+    from gpusim.sweep import available_cores
+
+    if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir():
+        _refuse(f"-o {out}: expected a .yaml file in a folder that is there")
+    if out.stem == spec_file(arch, arch_path or ()).stem:
+        _refuse(f"-o {out}: a spec cannot extend one of its own file name; choose another")
+
+    def log(text: str) -> None:
+        print(f"gpusim: {text}", file=sys.stderr)
+
+    with _progress("calibrate") as progress:
+        report = calibrate_spec(
+            arch,
+            measured,
+            out,
+            rows_per_table=rows,
+            seed=seed,
+            jobs=jobs or available_cores(),
+            arch_path=arch_path or (),
+            progress=progress,
+            log=log,
+        )
+    if output == "json":
+        _emit_json(report.as_dict())
+    else:
+        _emit_tables(calibration_tables(report.as_dict()))
+    if report.refusals:
+        for refusal in report.refusals:
+            log(refusal)
+        raise typer.Exit(1)
+    write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
+    log(f"wrote {out}")
+
+
+# import -----------------------------------------------------------------------------------------
+
+
+IMPORT_HELP = """Turn a file of measured runs into the schema that validate reads.
+
+\b
+KIND            where such a file comes from
+aiconfigurator  ai-dynamo/aiconfigurator: gemm_perf.parquet (extra: parquet)
+cutlass         cutlass_profiler --operation=gemm --output=runs.csv
+deepbench       baidu-research/DeepBench: results/**/*.xlsx (extra: xlsx)
+kineto          PyTorch's profile(record_shapes=True), exported as JSON
+llmservingsim   casys-kaist/LLMServingSim: perf_models/**/layers.csv
+ncu             Nsight Compute: ncu --csv --page raw --log-file runs.csv
+neusight        sitar-lab/NeuSight: dataset/**/*.csv
+nsys            Nsight Systems: nsys export --type sqlite report.nsys-rep
+
+What makes no row is counted on standard error, by reason.
+"""
+
+
+@app.command("import", help=IMPORT_HELP)
+def import_(
+    kind: Annotated[str, typer.Argument(help="What wrote the file, see above.", metavar="KIND")],
+    file: Annotated[Path, typer.Argument(help="The file as it came.", metavar="FILE")],
+    out: Annotated[Path, typer.Option("-o", help="File to write.", metavar="MEASURED.csv")],
+    gpu: Annotated[str, typer.Option(help="The board, as in a100-sxm4-80gb; else as the file names it.")] = "",
+    dtype: Annotated[str, typer.Option(help="Data type of A and B where the file names none.")] = "",
+    accumulate: Annotated[
+        str, typer.Option("--acc-dtype", help="Accumulator type where the file names none; the data type's usual one.")
+    ] = "",
+    layout: Annotated[
+        Literal["nn", "nt", "tn", "tt"] | None, typer.Option(help="BLAS, column-major, where the file says none.")
+    ] = None,
+    method: Annotated[
+        Literal["graph", "stream", "profiler", "layer", "event", "host"] | None,
+        typer.Option(help="How it was timed, if not as such files usually are."),
+    ] = None,
+    l2: Annotated[
+        Literal["cold", "warm"] | None, typer.Option(help="L2 at the start, if not as in such files usually.")
+    ] = None,
+    time_unit: Annotated[
+        Literal["ns", "us", "ms", "s"] | None, typer.Option(help="Unit of the times where the file names none.")
+    ] = None,
+    m: Annotated[int | None, typer.Option("-m", min=1, help="Rows of C of every kernel, ncu and nsys.")] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Columns of C, likewise.")] = None,
+    k: Annotated[int | None, typer.Option("-k", min=1, help="Length of the sums, likewise.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Products of this shape, likewise.")] = 1,
+    shapes: Annotated[
+        Path | None,
+        typer.Option(help="m, n, k (op, batch, dtype, layout) of each kernel, ncu and nsys.", metavar="CSV"),
+    ] = None,
+    model_config: Annotated[
+        Path | None, typer.Option(help="The model's config.json, llmservingsim.", metavar="JSON")
+    ] = None,
+    source: Annotated[str, typer.Option(help="Text for the column source.")] = "",
+) -> None:
+    """Turn a file of measured runs into the schema that validate reads."""
+    from difflib import get_close_matches
+
+    from gpusim.importers import KINDS, Options, import_file
+    from gpusim.measured import ACCUMULATORS, write_measured
+
+    if kind not in KINDS:
+        close = get_close_matches(kind, KINDS, n=1)
+        _refuse(f"unknown kind '{kind}'; " + (f"nearest: {close[0]}" if close else f"known: {', '.join(KINDS)}"))
+    if accumulate and accumulate not in ACCUMULATORS:
+        _refuse(f"--acc-dtype {accumulate}: expected one of {', '.join(ACCUMULATORS)}")
+    if not out.parent.is_dir():
+        _refuse(f"-o {out}: no folder {out.parent}")
+    if out.resolve() == file.resolve():
+        _refuse(f"-o {out}: is the file to import; choose another name")
+    options = Options(
+        gpu=gpu,
+        method=method or "",
+        l2=l2 or "",
+        source=source,
+        dtype=_dtype(dtype) if dtype else None,
+        accumulate=accumulate,
+        layout=layout or "",
+        time_unit=time_unit or "",
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        shapes=shapes,
+        model_config=model_config,
+    )
+    found = import_file(kind, file, options)
+    try:
+        write_measured(out, found.rows)
+    except OSError as error:
+        _refuse(f"-o {out}: {error.strerror or error}")
+    for reason, count in sorted(found.skipped.items()):
+        print(f"gpusim: skipped {count}: {reason}", file=sys.stderr)
+    _emit(lambda: print(f"wrote {out}: {len(found.rows)} rows"))
+
+
+# measure ----------------------------------------------------------------------------------------
+
+
+@app.command()
+def measure(
+    suite_name: Annotated[str, typer.Argument(help="A shipped suite by name, or a file.", metavar="SUITE")],
+    out: Annotated[
+        Path | None, typer.Option("-o", help="Table to write or to go on with.", metavar="MEASURED.csv")
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what would be measured and how long it takes; needs no GPU.")
+    ] = False,
+    counters: Annotated[
+        bool, typer.Option("--counters", help="Hardware counters of the suite's multiplications, through ncu.")
+    ] = False,
+    limit_s: Annotated[
+        float | None, typer.Option("--limit-s", min=0, help="Begin nothing that would end after so many seconds.")
+    ] = None,
+    profiler: Annotated[bool, typer.Option(help="Record kernel names and grids, with PyTorch's profiler.")] = True,
+    output: FormatOption = "table",
+) -> None:
+    """Measure operators on the NVIDIA GPU that is present, through PyTorch; run again, it goes on where it stopped."""
+    from gpusim.measure.suite import load_suite
+
+    suite = load_suite(suite_name)
+    if plan:
+        _measurement_plan(suite, output)
+        return
+    if out is None:
+        _refuse("name the table to write: -o MEASURED.csv (or ask for --plan)")
+    if not out.parent.is_dir():
+        _refuse(f"-o {out}: no folder {out.parent}")
+    if out.suffix != ".csv" or out.is_dir():
+        _refuse(f"-o {out}: expected a file ending in .csv")
+    try:
+        complete = _count(suite, out) if counters else _measure(suite, suite_name, out, limit_s, profiler)
+    except OSError as error:
+        _refuse(f"{error.filename or out}: {error.strerror or error}")
+    if not complete:
+        raise typer.Exit(1)
+
+
+def _measure(suite: Suite, suite_name: str, out: Path, limit_s: float | None, profiler: bool) -> bool:
+    """Measure a suite; an item that takes the device down is logged and a fresh process goes on behind it."""
+    from gpusim.measure.device import DeviceLostError, NoDeviceError
+    from gpusim.measure.runner import run_suite
+
+    began_s = time.monotonic()
+    limit = math.inf if limit_s is None else limit_s
+    command = ["measure", suite_name, "-o", str(out), *([] if profiler else ["--no-profiler"])]
+    try:
+        _require_torch()
+        from gpusim.measure.torch_device import TorchDevice
+
+        device = TorchDevice(profile=profiler)
+    except NoDeviceError as error:
+        _refuse(str(error))
+    try:
+        with _progress(suite.name) as progress:
+            outcome = run_suite(suite, device, out, limit_s=limit, command=["gpusim", *command], progress=progress)
+    except DeviceLostError as error:
+        print(f"gpusim: the device was lost ({error}); starting again behind that item", file=sys.stderr)
+        if limit_s is not None:
+            command += ["--limit-s", f"{max(0.0, limit_s - (time.monotonic() - began_s)):.0f}"]
+        os.execv(sys.executable, [sys.executable, "-m", "gpusim", *command])  # noqa: S606 -- ourselves again
+    _say_what_became(outcome)
+    return outcome.complete
+
+
+def _require_torch() -> None:
+    """Refuse, with the remedy, where PyTorch is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        _refuse("PyTorch is not installed; pip install 'gpusim[measure]', or torch and nvidia-ml-py")
+
+
+def _count(suite: Suite, out: Path) -> bool:
+    """Hardware counters of a suite."""
+    from gpusim.measure import counters
+    from gpusim.measure.device import NoDeviceError
+
+    _require_torch()
+    from gpusim.measure.torch_device import TorchDevice
+
+    try:
+        rows, without = counters.count(suite, TorchDevice(profile=False).identity, out)
+    except NoDeviceError as error:
+        _refuse(str(error))
+    for item in without:
+        print(f"gpusim: no counters of {item}", file=sys.stderr)
+    _emit(lambda: print(f"wrote {out}: {rows} rows"))
+    return not without
+
+
+def _say_what_became(outcome: Outcome) -> None:
+    """Reasons to standard error, files to standard output."""
+    from collections import Counter
+
+    if outcome.resumed:
+        print(f"gpusim: {outcome.resumed} rows taken from an earlier run", file=sys.stderr)
+    for reason, count in Counter(reason for _, reason in outcome.skipped).most_common():
+        print(f"gpusim: skipped {count}: {reason}", file=sys.stderr)
+    if outcome.remaining:
+        print(f"gpusim: {outcome.remaining} items left by the time limit; run it again to go on", file=sys.stderr)
+    _emit(lambda: print("\n".join([f"{outcome.measured} rows measured", *(f"wrote {path}" for path in outcome.files)])))
+
+
+def _measurement_plan(suite: Suite, output: Format) -> None:
+    """What a suite asks for."""
+    from gpusim.measure.runner import plan_of
+    from gpusim.tables import TextTable, time_text
+
+    planned = plan_of(suite)
+    if output == "json":
+        _emit_json({"suite": suite.name, "title": suite.content.title, "lines": planned})
+        return
+    rows = [
+        (line["what"], line["dtype"], str(line["items"]), str(line["rows"]), time_text(1e6 * line["seconds"]))
+        for line in planned
+    ]
+    items, count = (str(sum(line[name] for line in planned)) for name in ("items", "rows"))
+    rows.append(("total", "", items, count, time_text(1e6 * sum(line["seconds"] for line in planned))))
+    _emit_tables([TextTable(suite.content.title, ("what", "type", ">items", ">rows", ">about"), tuple(rows))])
+
+
+# counters ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def counters(
+    files: Annotated[list[Path], typer.Argument(help="Tables of 'measure --counters'.", metavar="COUNTERS.csv...")],
+    arch: Annotated[
+        str | None, typer.Option("--arch", help="GPU to simulate; the one that was measured if not given.")
+    ] = None,
+    detail: DetailOption = "sampled",
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Lay measured hardware counters beside those of the simulation."""
+    from gpusim.counters import beside, counters_table
+
+    compared = beside(files, arch=arch, detail=detail, arch_path=arch_path or ())
+    if output == "json":
+        _emit_json({"rows": compared})
+    else:
+        _emit_tables([counters_table(compared)])
+    if any(row["skipped"] for row in compared):
+        raise typer.Exit(1)

@@ -1,74 +1,34 @@
 """One question in a YAML file: GPUs x matrix multiplications x data types, and what to plot of them.
 
+A file with the key ``training`` asks another kind of question: how a network trains in several number formats.
+
 A file is checked like a spec: unknown keys are refused, every problem is one line with file, line and
-key. Sizes are numbers, lists, or ``start:end:step`` ranges that include their end, as in the CUTLASS
-profiler. ``key.path=value`` on the command line replaces or adds a value before the check.
+key. ``key.path=value`` on the command line replaces or adds a value before the check.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from importlib import resources
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from gpusim.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.measured import MeasuredRow, read_measured
+from gpusim.numerics.training import Run, Scaler, Task
 from gpusim.predict import Options
-from gpusim.specfile import Spec, SpecError, YamlFile, load_arch, load_yaml_with_lines, with_overrides
+from gpusim.specfile import Spec, SpecError, YamlFile, load_arch, with_overrides
 from gpusim.sweep import Case
 from gpusim.workload import Dtype, Gemm
 
-MAX_SIZES = 100_000
-"""Longest range: a typing error in a step must not ask for millions of predictions."""
-
 PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
 TableKind = Literal["results", "speedup", "ledger"]
-
-
-def parse_sizes(value: object) -> tuple[int, ...]:
-    """Sizes from a number, a ``start:end:step`` text, or a list of both.
-
-    >>> parse_sizes(["256:1024:256", 4096])
-    (256, 512, 768, 1024, 4096)
-    """
-    match value:
-        case bool():
-            pass
-        case int():
-            if value < 1:
-                raise ValueError(f"expected a positive size, got {value}")
-            return (value,)
-        case str():
-            return _range(value)
-        case list() | tuple():
-            return tuple(size for item in value for size in parse_sizes(item))
-    raise ValueError(f"expected a size, a 'start:end:step' range or a list of them, got {value!r}")
-
-
-def _range(text: str) -> tuple[int, ...]:
-    """The sizes of ``start:end`` or ``start:end:step``, the end included where a step meets it."""
-    try:
-        parts = [int(part) for part in text.split(":")]
-    except ValueError:
-        parts = []
-    if len(parts) == 1:
-        return parse_sizes(parts[0])
-    if len(parts) not in (2, 3):
-        raise ValueError(f"expected a size or a 'start:end:step' range, got '{text}'")
-    start, end, step = (*parts, 1)[:3]
-    if start < 1 or end < start or step < 1:
-        raise ValueError(f"a range needs 1 <= start <= end and a step >= 1, got '{text}'")
-    if (end - start) // step >= MAX_SIZES:
-        raise ValueError(f"'{text}' has more than {MAX_SIZES} sizes; enlarge the step")
-    return tuple(range(start, end + 1, step))
 
 
 def parse_ratio(value: object) -> object:
@@ -86,8 +46,11 @@ def parse_ratio(value: object) -> object:
     return value
 
 
-def _as_list(value: object) -> object:
-    return value if isinstance(value, list | tuple) else [value]
+Dtypes = Annotated[tuple[Dtype, ...], BeforeValidator(as_list), Field(min_length=1)]
+Layouts = Annotated[tuple[Literal["nn", "nt", "tn", "tt"], ...], BeforeValidator(as_list), Field(min_length=1)]
+Sparsities = Annotated[tuple[Literal["dense", "2:4"], ...], BeforeValidator(as_list), Field(min_length=1)]
+Details = Annotated[tuple[Literal["bound", "sampled", "full"], ...], BeforeValidator(as_list), Field(min_length=1)]
+L2States = Annotated[tuple[Literal["cold", "warm"], ...], BeforeValidator(as_list), Field(min_length=1)]
 
 
 def _quoted(value: object) -> object:
@@ -97,21 +60,7 @@ def _quoted(value: object) -> object:
     return value
 
 
-Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), Field(min_length=1)]
-Dtypes = Annotated[tuple[Dtype, ...], BeforeValidator(_as_list), Field(min_length=1)]
-Layouts = Annotated[tuple[Literal["nn", "nt", "tn", "tt"], ...], BeforeValidator(_as_list), Field(min_length=1)]
-Sparsities = Annotated[tuple[Literal["dense", "2:4"], ...], BeforeValidator(_as_list), Field(min_length=1)]
-Details = Annotated[tuple[Literal["bound", "sampled", "full"], ...], BeforeValidator(_as_list), Field(min_length=1)]
-L2States = Annotated[tuple[Literal["cold", "warm"], ...], BeforeValidator(_as_list), Field(min_length=1)]
-
-
-class _Part(BaseModel):
-    """A frozen part of an experiment; unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class GpuEntry(_Part):
+class GpuEntry(Part):
     """One GPU of the comparison, as it ships or with some values replaced."""
 
     gpu: str
@@ -120,7 +69,7 @@ class GpuEntry(_Part):
     overrides: dict[str, int | float | str | bool | list[int | float]] = Field(default_factory=dict)
 
 
-class MathModeEntry(_Part):
+class MathModeEntry(Part):
     """A framework's multiplication, whose data type on each GPU follows from the math-mode rules."""
 
     framework: str
@@ -141,10 +90,10 @@ class MathModeEntry(_Part):
         return Question(self.framework, self.version, self.op, self.dtype, settings, environment)
 
 
-MathModes = Annotated[tuple[MathModeEntry, ...], BeforeValidator(_as_list), Field(min_length=1)]
+MathModes = Annotated[tuple[MathModeEntry, ...], BeforeValidator(as_list), Field(min_length=1)]
 
 
-class GemmEntry(_Part):
+class GemmEntry(Part):
     """Matrix multiplications: every combination of the sizes given, or ``square`` for m = n = k."""
 
     square: Sizes | None = None
@@ -175,7 +124,7 @@ class GemmEntry(_Part):
             yield from product(self.batch, self.m or (), self.n or (), self.k or ())
 
 
-class ReferenceLine(_Part):
+class ReferenceLine(Part):
     """A horizontal line of a speedup plot."""
 
     label: str
@@ -183,7 +132,7 @@ class ReferenceLine(_Part):
     dtypes: Dtypes | None = Field(default=None, description="only in the panels of these data types")
 
 
-class PlotEntry(_Part):
+class PlotEntry(Part):
     """One picture."""
 
     kind: PlotKind
@@ -200,7 +149,7 @@ class PlotEntry(_Part):
         return f"{(self.file or self.kind).removesuffix('.png')}.png"
 
 
-class Overlay(_Part):
+class Overlay(Part):
     """Measured runs to lay over the predictions."""
 
     file: str = Field(description="CSV in the measured schema, relative to the experiment's file")
@@ -209,7 +158,7 @@ class Overlay(_Part):
     )
 
 
-class ExperimentFile(_Part):
+class ExperimentFile(Part):
     """What an experiment's YAML may say."""
 
     title: str
@@ -227,7 +176,7 @@ class ExperimentFile(_Part):
     load: Literal["sustained", "burst"] = "sustained"
     measured: tuple[Overlay, ...] = ()
     plots: tuple[PlotEntry, ...] = ()
-    tables: Annotated[tuple[TableKind, ...], BeforeValidator(_as_list)] = ("results",)
+    tables: Annotated[tuple[TableKind, ...], BeforeValidator(as_list)] = ("results",)
 
     @model_validator(mode="before")
     @classmethod
@@ -257,6 +206,37 @@ class _Type(NamedTuple):
     accumulate: str = ""
     mode: str = ""
     mathmode: MathMode | None = None
+
+
+class TrainingFile(Part):
+    """What the YAML of an experiment that trains may say."""
+
+    title: str
+    question: str = ""
+    training: Task
+    runs: Annotated[tuple[Run, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _labels_differ(self) -> TrainingFile:
+        labels = [run.label for run in self.runs]
+        twice = sorted({label for label in labels if labels.count(label) > 1})
+        if twice:
+            raise ValueError(f"'{twice[0]}' stands twice among the runs; give one of them another label")
+        return self
+
+
+PARTS: Mapping[str, type[BaseModel]] = {
+    "gpus": GpuEntry,
+    "gemms": GemmEntry,
+    "mathmode": MathModeEntry,
+    "plots": PlotEntry,
+    "measured": Overlay,
+    "lines": ReferenceLine,
+    "training": Task,
+    "runs": Run,
+    "loss_scale": Scaler,
+}
+"""Models by the key that they stand under."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,25 +349,55 @@ class Experiment:
                 yield MeasuredPoint(label, row.gpu, row)
 
 
-def load_experiment(
+@dataclass(frozen=True, slots=True)
+class TrainingExperiment:
+    """A loaded experiment that trains."""
+
+    name: str
+    file: YamlFile
+    overrides: tuple[str, ...]
+    content: TrainingFile
+
+
+def open_experiment(
     name_or_path: str, overrides: Sequence[str] = (), arch_path: Sequence[Path | str] = ()
-) -> Experiment:
-    """Load an experiment by the name of a shipped one or from a YAML file.
+) -> Experiment | TrainingExperiment:
+    """Load an experiment of either kind by the name of a shipped one or from a YAML file.
 
     Raises:
         SpecError: no such experiment, or one that does not say what it must.
     """
-    file = load_yaml_with_lines(_find(name_or_path))
-    if not isinstance(file.data, dict):
-        raise file.error("", "expected a mapping; start with 'title: ...'")
-    _refuse_base_60(file)
+    file, data = _read(name_or_path, overrides)
+    if "training" in data:
+        content = checked(TrainingFile, file, data, PARTS, overrides)
+        return TrainingExperiment(file.path.stem, file, tuple(overrides), content)
+    return _experiment(file, data, overrides, arch_path)
+
+
+def load_experiment(
+    name_or_path: str, overrides: Sequence[str] = (), arch_path: Sequence[Path | str] = ()
+) -> Experiment:
+    """Load an experiment of GPUs and matrix multiplications.
+
+    Raises:
+        SpecError: no such experiment, or one that does not say what it must.
+    """
+    return _experiment(*_read(name_or_path, overrides), overrides, arch_path)
+
+
+def _read(name_or_path: str, overrides: Sequence[str]) -> tuple[YamlFile, dict[str, Any]]:
+    """An experiment's document with the overrides in place, and the file it comes from."""
+    file = load_document(find_shipped(name_or_path, shipped_experiments(), "experiment"))
     data = deepcopy(file.data)
     for override in overrides:
         _apply(data, override)
-    try:
-        content = ExperimentFile.model_validate(data)
-    except ValidationError as error:
-        raise _one_line(file, overrides, error) from None
+    return file, data
+
+
+def _experiment(
+    file: YamlFile, data: dict[str, Any], overrides: Sequence[str], arch_path: Sequence[Path | str]
+) -> Experiment:
+    content = checked(ExperimentFile, file, data, PARTS, overrides)
     specs = _specs(file, content, arch_path)
     _check_labels(file, content, specs)
     return Experiment(file.path.stem, file, tuple(overrides), content, specs)
@@ -396,38 +406,6 @@ def load_experiment(
 def shipped_experiments() -> dict[str, Path]:
     """Experiments that can be run by name."""
     return {path.stem: path for path in sorted(shipped_folder("experiments").glob("*.yaml"))}
-
-
-def shipped_folder(name: str) -> Path:
-    """A data folder inside an installed package, else beside the package in a checkout."""
-    package = Path(str(resources.files("gpusim")))
-    inside = package / name
-    return inside if inside.is_dir() else package.parent / name
-
-
-def _find(name_or_path: str) -> Path:
-    if name_or_path.endswith((".yaml", ".yml")):
-        return Path(name_or_path)
-    shipped = shipped_experiments()
-    if name_or_path in shipped:
-        return shipped[name_or_path]
-    close = difflib.get_close_matches(name_or_path, shipped, n=3, cutoff=0.4)
-    remedy = f"did you mean {', '.join(close)}?" if close else f"known are {', '.join(shipped)}, or give a .yaml file"
-    raise SpecError(f"{name_or_path}: unknown experiment; {remedy}")
-
-
-def _refuse_base_60(file: YamlFile) -> None:
-    """YAML 1.1 reads a bare ``8:56:8`` as a number to the base 60: refused, rather than run at another size."""
-    nodes = [yaml.compose(file.path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)]
-    while nodes:
-        match nodes.pop():
-            case yaml.MappingNode(value=pairs):
-                nodes += [node for pair in pairs for node in pair]
-            case yaml.SequenceNode(value=items):
-                nodes += items
-            case yaml.ScalarNode(value=text, tag=tag) as node if ":" in text and tag.endswith((":int", ":float")):
-                where = f"{file.path}:{node.start_mark.line + 1}"
-                raise SpecError(f"{where}: YAML takes {text} for a number to the base 60; quote it: '{text}'")
 
 
 def _apply(data: dict[str, Any], override: str) -> None:
@@ -456,41 +434,6 @@ def _value(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError:
         return text
-
-
-def _one_line(file: YamlFile, overrides: Sequence[str], error: ValidationError) -> SpecError:
-    """The first problem of a document, at its line, or at the override that brought it in."""
-    problems = error.errors(include_url=False)
-    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
-    location = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
-    key_path = ".".join(location)
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(location)
-        close = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.4)
-        message = "unknown key; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}")
-    elif first["type"] == "missing":
-        message = "missing; add it"
-    elif not message.endswith(("'", "?")) and not isinstance(first["input"], dict | list):
-        message = f"{message}, got {first['input']!r}"
-    for override in overrides:
-        if override.partition("=")[0] in (key_path, key_path.rpartition(".")[0]):
-            return SpecError(f"override '{override}': {message}")
-    return file.error(key_path, message)
-
-
-def _known_keys(location: Sequence[str]) -> list[str]:
-    """Keys that may stand where an unknown one does."""
-    parts: dict[str, type[BaseModel]] = {
-        "gpus": GpuEntry,
-        "gemms": GemmEntry,
-        "mathmode": MathModeEntry,
-        "plots": PlotEntry,
-        "measured": Overlay,
-        "lines": ReferenceLine,
-    }
-    above = [part for part in location[:-1] if part in parts]
-    return list((parts[above[-1]] if above else ExperimentFile).model_fields)
 
 
 def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | str]) -> dict[str, Spec]:

@@ -1,6 +1,6 @@
-"""Predictions kept while a long command runs, so that an interrupt costs none that was finished.
+"""Work kept while a long command runs, so that an interrupt costs none that was finished.
 
-One JSON object a line, found again by everything that the prediction depends on: the program, the GPU, the
+One JSON object a line, found again by everything that it depends on: the program, and of a prediction the GPU, the
 workload and how it is predicted. Whoever opened the journal removes it when the command is done.
 """
 
@@ -8,39 +8,39 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
 import gpusim
-from gpusim.experiment import shipped_folder
-from gpusim.results import Result
+from gpusim.document import shipped_folder
+from gpusim.outputs import append_lines
 from gpusim.sweep import Case, Outcome, sweep
 
 JOURNAL = "results.partial.jsonl"
 """Name of the file."""
 
-_RESULT = TypeAdapter(Result)
+_OUTCOME = TypeAdapter(Outcome)
 
 
 class Journal:
-    """Results of finished predictions by key; a line that was cut off is ignored."""
+    """Records of finished work by key; a line that was cut off is ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.resumed = 0
-        """Predictions that were taken from the file."""
-        self._known: dict[str, Outcome] = {}
+        """Records that were taken from the file."""
+        self._known: dict[str, dict[str, Any]] = {}
         with suppress(OSError):
             for line in path.read_text(encoding="utf-8").splitlines():
                 with suppress(ValueError, KeyError, TypeError):
                     entry = json.loads(line)
-                    result = _RESULT.validate_python(entry["result"])
-                    self._known[entry["key"]] = Outcome(result, "", float(entry["seconds"]))
+                    self._known[entry["key"]] = entry["record"]
 
     def sweep(self, cases: Sequence[Case], jobs: int = 1) -> Iterator[Outcome]:
         """As :func:`gpusim.sweep.sweep`, but what the journal holds is not predicted again."""
@@ -50,23 +50,34 @@ class Journal:
         for key in keys:
             if key in known:
                 self.resumed += 1
-                yield self._known[key]
+                yield _OUTCOME.validate_python(self._known[key])
                 continue
             outcome = next(fresh)
-            self._append(key, outcome)
+            if outcome.result is not None:  # refusals are quick to find again
+                self._append(key, asdict(outcome))
             yield outcome
+
+    def once(self, depends_on: object, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """A record that the journal holds, or has made and holds from now on.
+
+        Args:
+            depends_on: what the record follows from, but for the program; its ``repr`` tells it from others.
+        """
+        key = _key(depends_on)
+        if key in self._known:
+            self.resumed += 1
+        else:
+            self._append(key, work())
+        return self._known[key]
 
     def remove(self) -> None:
         """Delete the file."""
         self.path.unlink(missing_ok=True)
 
-    def _append(self, key: str, outcome: Outcome) -> None:
-        """Keep a result, on disk at once."""
-        if outcome.result is None:
-            return  # refusals are quick to find again
-        entry = {"key": key, "seconds": outcome.seconds, "result": asdict(outcome.result)}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+    def _append(self, key: str, record: dict[str, Any]) -> None:
+        """Keep a record, on disk at once."""
+        self._known[key] = record
+        append_lines(self.path, json.dumps({"key": key, "record": record}) + "\n")
 
 
 @contextmanager
@@ -90,9 +101,9 @@ def journal_in(out: Path) -> Iterator[Journal]:
     journal.remove()
 
 
-def _key(case: Case) -> str:
-    """Hash of everything that a prediction depends on."""
-    return hashlib.sha256(f"{code_sha256()} {case!r}".encode()).hexdigest()
+def _key(depends_on: object) -> str:
+    """Hash of everything that a record depends on."""
+    return hashlib.sha256(f"{code_sha256()} {depends_on!r}".encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)

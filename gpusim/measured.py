@@ -1,4 +1,4 @@
-"""Measured GPU runs: one CSV schema read into plain rows, and what each way of timing adds.
+"""Measured GPU runs: one CSV schema read into plain rows and written, and what each way of timing adds.
 
 A row says what ran, how long it took and how that was timed. Nothing is dropped or repaired here: a
 file that breaks the schema is refused with ``file:line: column: problem; remedy``. Extra columns are
@@ -10,12 +10,18 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 from gpusim.arch import GpuArch
+from gpusim.outputs import replacing
+from gpusim.specfile import SpecError, load_arch
+from gpusim.units import us_of_duration
 from gpusim.workload import LAYOUTS, Dtype, Gemm
 
 MATRIX_OPS = ("gemm", "linear", "bmm")
@@ -28,6 +34,7 @@ OPS = MATRIX_OPS + CONVOLUTION_OPS + VECTOR_OPS + TRAINING_OPS
 
 METHODS = ("graph", "stream", "profiler", "layer", "event", "host")
 L2_STATES = ("cold", "warm")
+LOADS = ("burst", "sustained")
 SPARSITIES = ("dense", "2:4")
 ACCUMULATORS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int32")
 
@@ -43,7 +50,23 @@ OPTIONAL = (
     "grid_y",
     "grid_z",
     "source",
+    "load",
 )
+COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
+"""The schema in the order in which it is written."""
+
+
+SOURCE_METHODS: Mapping[str, str] = {
+    # TensorRT's layer profiler around one layer: the rows are multiples of its 1.024 us tick.
+    # https://github.com/ai-dynamo/aiconfigurator, collector/trtllm/collect_gemm_trt.py
+    "aiconfigurator-*-sq": "layer",
+    # triton.testing.do_bench: events inside a queue that clearing the L2 keeps filled, so no dispatch is waited for.
+    # https://github.com/triton-lang/triton, python/triton/testing.py
+    "https://github.com/triton-lang/triton/*": "profiler",
+    # A wall clock over a loop of asynchronous calls, as the rows' own note says.
+    "https://github.com/zzc0721/torch-performance-test-data/*": "stream",
+}
+"""Ways of timing by the pattern of a source's name, for sources whose own code says another one than their tables."""
 
 
 class MeasuredError(ValueError):
@@ -78,13 +101,24 @@ class MeasuredRow:
     tile_n: int | None = None
     grid: tuple[int, int, int] | None = None
     source: str = ""
+    stated_load: str = ""
+    """``burst`` or ``sustained``; empty where the source does not say."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
 
     @property
+    def stopwatch(self) -> str:
+        """How the row was timed: by its method, unless its source is known to have used another one."""
+        known = (method for pattern, method in SOURCE_METHODS.items() if fnmatchcase(self.source, pattern))
+        return next(known, self.method)
+
+    @property
     def load(self) -> str:
-        """Whether the run lasted long enough for the power limit: graphs are replayed a few times, layers run once."""
-        return "burst" if self.method in ("graph", "layer") else "sustained"
+        """Whether the run lasted long enough for the power limit.
+
+        Unless the source says: graphs are replayed a few times, layers run once.
+        """
+        return self.stated_load or ("burst" if self.stopwatch in ("graph", "layer") else "sustained")
 
     def gemm(self) -> Gemm | None:
         """The matrix multiplication of this row; None where the operator is another.
@@ -106,6 +140,22 @@ class MeasuredRow:
         return replace(gemm, layout=self.layout) if self.layout else gemm
 
 
+@cache
+def gpu_of_device(device: str) -> str:
+    """The id of a GPU in measured tables from the name that CUDA reports.
+
+    A GPU that has a spec goes by the spec's name, another by what CUDA says without the brand.
+
+    >>> gpu_of_device("Tesla V100-PCIE-32GB"), gpu_of_device("NVIDIA B200")
+    ('v100-pcie-32gb', 'b200')
+    """
+    try:
+        return load_arch(device).arch.name.lower()
+    except SpecError:
+        words = [word for word in device.lower().split() if word not in ("nvidia", "tesla", "geforce")]
+        return "-".join(words)
+
+
 def observed_time_us(kernel_time_us: float, method: str, arch: GpuArch) -> float:
     """What ``method`` would have read for kernels that take ``kernel_time_us`` on ``arch`` [us].
 
@@ -121,7 +171,8 @@ def observed_time_us(kernel_time_us: float, method: str, arch: GpuArch) -> float
         case "graph":
             return back_to_back_us
         case "stream":
-            return max(back_to_back_us, arch.launch.stream_interval_us, arch.launch.library_interval_us)
+            busy_us = kernel_time_us + arch.launch.stream_gap_us
+            return max(busy_us, arch.launch.stream_interval_us, arch.launch.library_interval_us)
         case "event" | "host":
             return back_to_back_us + arch.launch.method_overhead_us[method]
     raise MeasuredError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
@@ -134,56 +185,110 @@ def read_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
         MeasuredError: the file cannot be read, is cut off, or a value breaks the schema.
     """
     name = str(path)
+    fields = csv_fields(name, read_text(path), _checked_header)
+    return tuple(_row(of_line, name, line) for line, of_line in fields)
+
+
+def write_measured(path: Path, rows: Sequence[MeasuredRow]) -> None:
+    """Write rows as a measured CSV that :func:`read_measured` gives back; it appears whole or not at all.
+
+    Extra columns follow those of the schema, in the order in which they first appear; a line break in a text
+    becomes a space.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    extra = tuple(dict.fromkeys(column for row in rows for column in row.extra))
+    with replacing(path) as whole, whole.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow((*COLUMNS, *extra))
+        writer.writerows(_cells(row, extra) for row in rows)
+
+
+def _cells(row: MeasuredRow, extra: Sequence[str]) -> list[str]:
+    """The values of a row in the order of ``COLUMNS``, then its extra ones."""
+    values = {
+        **{column: getattr(row, column) for column in COLUMNS if hasattr(row, column)},
+        "dtype": row.dtype.value,
+        "acc_dtype": row.accumulate,
+        "load": row.stated_load,
+        **dict(zip(("grid_x", "grid_y", "grid_z"), row.grid or ("", "", ""), strict=True)),
+        **row.extra,
+    }
+    texts = ("" if values.get(column) is None else str(values[column]) for column in (*COLUMNS, *extra))
+    return [re.sub(r"[\r\n]+", " ", text) for text in texts]
+
+
+def read_text(path: Path | str) -> str:
+    """The text of a file.
+
+    Raises:
+        MeasuredError: it cannot be read or is no text.
+    """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        return Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise MeasuredError(f"{name}: cannot be read: {error.strerror or error}; check the path") from None
+        raise MeasuredError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
     except UnicodeDecodeError as error:
-        raise MeasuredError(f"{name}: byte {error.start} is not UTF-8 text; export it as CSV again") from None
-    return tuple(_rows(name, text))
+        raise MeasuredError(f"{path}: byte {error.start} is not UTF-8 text; export it as CSV again") from None
 
 
-def _rows(name: str, text: str) -> list[MeasuredRow]:
-    """Parse the text of one file."""
+def csv_fields(
+    name: str, text: str, checked_header: Callable[[str, list[str]], list[str]]
+) -> Iterator[tuple[int, Fields]]:
+    """The lines of a CSV below its header, each with its number; empty lines are passed over.
+
+    ``checked_header`` takes ``file:line`` and the names in the header, and gives the names to use or refuses.
+
+    Raises:
+        MeasuredError: the file is empty, cut off, or has a line of another width than its header.
+    """
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     cut_line = 0 if text.endswith(("\n", "\r")) else text.count("\n") + 1
     header: list[str] | None = None
-    rows: list[MeasuredRow] = []
-    start = 1
+    empty = True
+    line = start = 1
     try:
         for values in lines:
-            where, start = f"{name}:{start}", lines.line_num + 1
+            line, start = start, lines.line_num + 1
             if not values:
                 continue
             if header is None:
-                header = _checked_header(where, values)
+                header = checked_header(f"{name}:{line}", values)
                 continue
             if len(values) != len(header):
                 raise MeasuredError(
-                    f"{where}: {len(values)} columns, the header names {len(header)}; "
+                    f"{name}:{line}: {len(values)} columns, the header names {len(header)}; "
                     + (
                         "complete the line"
                         if lines.line_num != cut_line
                         else "the file ends inside this line, copy it again"
                     )
                 )
-            rows.append(_Fields(where, dict(zip(header, values, strict=True))).row(name, int(where.rpartition(":")[2])))
+            empty = False
+            yield line, Fields(f"{name}:{line}", dict(zip(header, values, strict=True)))
     except csv.Error as error:
         raise MeasuredError(f"{name}:{start}: {error}; copy the file again") from None
     if header is None:
-        raise MeasuredError(f"{name}:1: empty file; expected a header with {', '.join(REQUIRED)}")
-    if not rows:
+        checked_header(f"{name}:1: empty file", [])
+    if empty:
         raise MeasuredError(f"{name}:{start}: no rows below the header; copy the file again")
-    return rows
 
 
 def _checked_header(where: str, names: list[str]) -> list[str]:
+    """The header of a measured CSV: every required column, none twice."""
+    return header_with(REQUIRED, where, names)
+
+
+def header_with(required: Sequence[str], where: str, names: list[str]) -> list[str]:
     """The header, once it has every required column and none twice."""
     names = [name.strip() for name in names]
-    missing = [name for name in REQUIRED if name not in names]
+    missing = [name for name in required if name not in names]
+    if not names:
+        raise MeasuredError(f"{where}; expected a header with {', '.join(required)}")
     if missing:
         close = get_close_matches(missing[0], names, n=1)
-        hint = f"is it '{close[0]}'?" if close else f"expected at least {', '.join(REQUIRED)}"
+        hint = f"is it '{close[0]}'?" if close else f"expected at least {', '.join(required)}"
         raise MeasuredError(f"{where}: {missing[0]}: no such column in the header; {hint}")
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -191,92 +296,96 @@ def _checked_header(where: str, names: list[str]) -> list[str]:
     return names
 
 
+def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
+    """The checked row of one line."""
+    op = fields.one_of("op", OPS)
+    vector = op in VECTOR_OPS
+    grid = [fields.whole(f"grid_{axis}") for axis in "xyz"]
+    return MeasuredRow(
+        file=file,
+        line=line,
+        gpu=fields.text("gpu", "name the board, as in 'a100-sxm4-80gb'"),
+        op=op,
+        batch=fields.number("batch"),
+        m=fields.number("m"),
+        n=fields.number("n"),
+        k=fields.whole("k") if vector else fields.number("k"),
+        dtype=Dtype(fields.one_of("dtype", [dtype.value for dtype in Dtype])),
+        accumulate=fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?")),
+        layout=fields.one_of("layout", LAYOUTS, unknown=("",)) if op in MATRIX_OPS else fields.get("layout"),
+        sparsity=fields.one_of("sparsity", SPARSITIES),
+        time_us=fields.time_us("time_us"),
+        method=fields.one_of("method", METHODS),
+        l2=fields.one_of("l2", L2_STATES),
+        kernel=fields.get("kernel"),
+        threads=fields.whole("threads"),
+        tile_m=fields.whole("tile_m"),
+        tile_n=fields.whole("tile_n"),
+        grid=None if grid[0] is None else (grid[0], grid[1] or 1, grid[2] or 1),
+        source=fields.get("source"),
+        stated_load=fields.one_of("load", LOADS, unknown=("",)),
+        extra={name: text for name, text in fields.values.items() if name not in COLUMNS},
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class _Fields:
-    """One line's values by column, and where it stands."""
+class Fields:
+    """The values of one line or table row by column, as text, and where they stand."""
 
     where: str
+    """``file:line``, or what else leads to the row."""
     values: Mapping[str, str]
 
-    def row(self, file: str, line: int) -> MeasuredRow:
-        """The checked row."""
-        op = self._one_of("op", OPS)
-        vector = op in VECTOR_OPS
-        grid = [self._whole(f"grid_{axis}", optional=True) for axis in "xyz"]
-        return MeasuredRow(
-            file=file,
-            line=line,
-            gpu=self._text("gpu"),
-            op=op,
-            batch=self._number("batch"),
-            m=self._number("m"),
-            n=self._number("n"),
-            k=self._whole("k", optional=vector),
-            dtype=Dtype(self._one_of("dtype", [dtype.value for dtype in Dtype])),
-            accumulate=self._one_of("acc_dtype", ACCUMULATORS, unknown=("", "?")),
-            layout=self._one_of("layout", LAYOUTS, unknown=("",)) if op in MATRIX_OPS else self._get("layout"),
-            sparsity=self._one_of("sparsity", SPARSITIES),
-            time_us=self._time_us(),
-            method=self._one_of("method", METHODS),
-            l2=self._one_of("l2", L2_STATES),
-            kernel=self._get("kernel"),
-            threads=self._whole("threads", optional=True),
-            tile_m=self._whole("tile_m", optional=True),
-            tile_n=self._whole("tile_n", optional=True),
-            grid=None if grid[0] is None else (grid[0], grid[1] or 1, grid[2] or 1),
-            source=self._get("source"),
-            extra={name: text for name, text in self.values.items() if name not in REQUIRED + OPTIONAL},
-        )
-
-    def _get(self, column: str) -> str:
+    def get(self, column: str) -> str:
+        """The text of a column; empty where there is none."""
         return self.values.get(column, "").strip()
 
-    def _refuse(self, column: str, problem: str, remedy: str) -> MeasuredError:
+    def refuse(self, column: str, problem: str, remedy: str) -> MeasuredError:
+        """The error that names the place."""
         return MeasuredError(f"{self.where}: {column}: {problem}; {remedy}")
 
-    def _text(self, column: str) -> str:
-        text = self._get(column)
+    def text(self, column: str, remedy: str) -> str:
+        """Text that must be there."""
+        text = self.get(column)
         if not text:
-            raise self._refuse(column, "empty", "name the board, as in 'a100-sxm4-80gb'")
+            raise self.refuse(column, "empty", remedy)
         return text
 
-    def _one_of(self, column: str, known: tuple[str, ...] | list[str], unknown: tuple[str, ...] = ()) -> str:
+    def one_of(self, column: str, known: Sequence[str], unknown: tuple[str, ...] = ()) -> str:
         """A word from a fixed list; a word of ``unknown`` gives an empty string."""
-        text = self._get(column)
+        text = self.get(column)
         if text in known:
             return text
         if text in unknown:
             return ""
         close = get_close_matches(text, known, n=3, cutoff=0.5)
         remedy = f"nearest: {', '.join(close)}" if close else f"expected one of {', '.join(known)}"
-        raise self._refuse(column, f"unknown '{text}'" if text else "empty", remedy)
+        raise self.refuse(column, f"unknown '{text}'" if text else "empty", remedy)
 
-    def _number(self, column: str) -> int:
+    def number(self, column: str) -> int:
         """A positive whole number."""
-        value = self._whole(column, optional=False)
-        assert value is not None  # only an optional column gives None
-        return value
-
-    def _whole(self, column: str, *, optional: bool) -> int | None:
-        """A positive whole number, or None where the column may be empty and is."""
-        text = self._get(column)
-        if optional and not text:
-            return None
+        text = self.get(column)
         try:
             value = int(text)
         except ValueError:
             value = 0
         if value < 1:
-            raise self._refuse(column, f"expected a positive whole number, got '{text}'", "correct or remove the row")
+            raise self.refuse(column, f"expected a positive whole number, got '{text}'", "correct or remove the row")
         return value
 
-    def _time_us(self) -> float:
-        """The measured time [us]: positive and finite."""
-        text = self._get("time_us")
+    def whole(self, column: str) -> int | None:
+        """A positive whole number, or None where the column is empty or absent."""
+        return self.number(column) if self.get(column) else None
+
+    def time_us(self, column: str, unit: str = "us") -> float:
+        """A time in ``unit``, positive and finite [us]."""
+        text = self.get(column)
         try:
             value = float(text)
         except ValueError:
-            raise self._refuse("time_us", f"expected a time, got '{text}'", "give microseconds as a number") from None
-        if not (value > 0 and math.isfinite(value)):
-            raise self._refuse("time_us", f"expected a positive time, got '{text}'", "correct or remove the row")
-        return value
+            raise self.refuse(column, f"expected a time, got '{text}'", f"give a number of {unit}") from None
+        finite = value > 0 and math.isfinite(value)
+        time_us = us_of_duration(text, unit) if finite else 0.0
+        if not 0 < time_us < math.inf:
+            raise self.refuse(column, f"expected a positive time, got '{text}'", "correct or remove the row")
+        return time_us

@@ -1,9 +1,10 @@
-"""The files that a command leaves in a folder: all of them or, on an error, none."""
+"""The files that a command leaves: whole or, on an error, not at all; one that grows, line by line."""
 
 from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,41 @@ def staging(out: Path) -> Iterator[Path]:
             path.replace(out / path.name)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to, whose file then takes the place of ``path``; on an error nothing changes.
+
+    Raises:
+        OSError: ``path`` is there and is no file, or its folder cannot be written.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path.name} is there and is no file")
+    folder = Path(tempfile.mkdtemp(prefix=".writing-", dir=path.parent))
+    try:
+        whole = folder / path.name
+        yield whole
+        whole.replace(path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def append_lines(path: Path, text: str, *, synchronise: bool = False) -> None:
+    """Append lines, behind a line break if a kill left none.
+
+    Args:
+        synchronise: wait until they are on disk, where the whole machine may go down.
+    """
+    with path.open("a+b") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            text = text if file.read(1) == b"\n" else "\n" + text
+        file.write(text.encode())
+        file.flush()
+        if synchronise:
+            os.fsync(file.fileno())
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -22,7 +22,7 @@ BISECTED_TURN = 2
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What one execution of a plan switches, at maximum voltage [J]."""
+    """What one execution of a plan switches, the core at the voltage that its energies are stated at [J]."""
 
     core_j: float
     dram_j: float
@@ -44,9 +44,10 @@ def energy(arch: GpuArch, gemm: Gemm, planned: Plan) -> Energy:
 def power_w(arch: GpuArch, used: Energy, time_us: float, clock_mhz: float) -> float:
     """Board power while a plan runs again and again [W]."""
     power = arch.power
-    squared = (power.voltage_v(clock_mhz, arch.clock.max_mhz) / power.max_voltage_v) ** 2
-    seconds = time_us * 1e-6
-    return power.idle_w + power.active_static_w * squared + (used.core_j * squared + used.dram_j) / seconds
+    voltage_v = power.voltage_v(clock_mhz, arch.clock.max_mhz)
+    static_w = power.active_static_w * (voltage_v / power.max_voltage_v) ** 2
+    used_j = used.core_j * (voltage_v / power.energy_voltage_v) ** 2 + used.dram_j
+    return power.idle_w + static_w + used_j / (time_us * 1e-6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,56 +61,52 @@ class Sustained:
 def sustained_clock(arch: GpuArch, used: Energy, time_at: Callable[[float], float]) -> Sustained:
     """Highest clock within the board limit.
 
-    Between clocks that were tried, time follows a power law of the clock (inverse where the SMs bind, flat
-    where memory does); the clock at which that law meets the limit is tried next. What was tried brackets
-    the answer.
+    From a clock that was tried to others, time follows a power law: inverse to the clock where the SMs bind, flat
+    where memory does. The clock at which that law meets the limit is tried next, within what brackets the answer.
 
     Args:
         used: energy of one execution.
         time_at: duration at a clock [us]; called a few times, at most once per clock.
     """
-    limit = arch.power.board_limit_w
+    limit_w = arch.power.board_limit_w
+    tolerance_w = TOLERANCE_FRACTION * (limit_w - arch.power.idle_w)
     low, high = arch.clock.min_mhz, arch.clock.max_mhz
-    time_us, exponent = time_at(high), 1.0
-    drawn = power_w(arch, used, time_us, high)
-    if drawn <= limit:
+    tried, exponent = {high: time_at(high)}, 1.0
+    clock, drawn = high, power_w(arch, used, tried[high], high)
+    if drawn <= limit_w:
         return Sustained(high, drawn)
-    sustained: Sustained | None = None
-    tried = high
     for turn in range(MAX_ROUNDS):
-
-        def expected_w(clock_mhz: float, at: tuple[float, float, float] = (time_us, tried, exponent)) -> float:
-            return power_w(arch, used, at[0] * (at[1] / clock_mhz) ** at[2], clock_mhz)
-
-        clock = float(round(min(max(_meeting(expected_w, limit, low, high), low), high - 1)))
+        last = clock
+        guess = _clock_within(arch, used, limit_w, (last, tried[last], exponent), (low, high))
         if turn % 3 == BISECTED_TURN:
             # Where the law is far off it creeps from one side; halving moves the other end too.
-            clock = float(round(math.sqrt(low * high)))
-        if sustained is not None and clock <= sustained.clock_mhz:
-            clock = sustained.clock_mhz + 1
-        last_time_us, last_tried = time_us, tried
-        time_us, tried = time_at(clock), clock
-        exponent = min(1.0, max(0.0, math.log(time_us / last_time_us) / math.log(last_tried / tried)))
-        drawn = power_w(arch, used, time_us, clock)
-        if drawn > limit:
-            high = clock
-            if clock <= arch.clock.min_mhz or limit + TOLERANCE_FRACTION * (limit - arch.power.idle_w) >= drawn:
-                return Sustained(clock, drawn)
-        else:
-            low, sustained = clock, Sustained(clock, drawn)
-            if limit - drawn <= TOLERANCE_FRACTION * (limit - arch.power.idle_w):
-                return sustained
-        if high - low <= 1 and sustained is not None:
-            return sustained
-    return sustained or Sustained(low, power_w(arch, used, time_at(low), low))
+            guess = math.sqrt(low * high)
+        clock = max(low, min(float(round(guess)), high - 1))
+        if clock in tried:
+            break
+        tried[clock] = time_at(clock)
+        exponent = min(1.0, max(0.0, math.log(tried[clock] / tried[last]) / math.log(last / clock)))
+        drawn = power_w(arch, used, tried[clock], clock)
+        if abs(drawn - limit_w) <= tolerance_w:
+            return Sustained(clock, drawn)
+        low, high = (low, clock) if drawn > limit_w else (clock, high)
+    return Sustained(low, power_w(arch, used, tried.get(low) or time_at(low), low))
 
 
-def _meeting(power_at: Callable[[float], float], limit_w: float, low_mhz: float, high_mhz: float) -> float:
-    """Clock at which a rising power meets a limit, by halving the interval [MHz]."""
-    while high_mhz - low_mhz > 1:
-        middle = (low_mhz + high_mhz) / 2
-        if power_at(middle) > limit_w:
-            high_mhz = middle
+def _clock_within(
+    arch: GpuArch,
+    used: Energy,
+    limit_w: float,
+    law: tuple[float, float, float],
+    bracket_mhz: tuple[float, float],
+) -> float:
+    """Clock at which power meets a limit if time follows a law: (clock, time there, exponent) [MHz]."""
+    tried_mhz, time_us, exponent = law
+    low, high = bracket_mhz
+    while high - low > 1:
+        middle = (low + high) / 2
+        if power_w(arch, used, time_us * (tried_mhz / middle) ** exponent, middle) > limit_w:
+            high = middle
         else:
-            low_mhz = middle
-    return low_mhz
+            low = middle
+    return low

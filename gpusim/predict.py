@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from gpusim.arch import GpuArch, Unit
 from gpusim.choose import Candidate, candidates, multiplies, refusals
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
-from gpusim.plan import Plan, library_shape, plan
+from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.power import Sustained, energy, power_w, sustained_clock
 from gpusim.results import Alternative, Cause, Result
 from gpusim.roofline import TileFacts, bounds_us
@@ -55,16 +55,14 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
     Raises:
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
-    warm = options.l2 == "warm"
-    kernels = usable_kernels(arch, gemm, options)
-    ranked = candidates(arch, gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
-    if not ranked:
-        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
+    ranked = ranked_plans(arch, gemm, options)
     chosen = ranked[0].plan
     timed = time_plan(arch, gemm, chosen, options)
     if recorder is not None:
         for launch in chosen.launches:
-            _ = simulate(arch, launch, timed.sustained.clock_mhz, options.detail, warm=warm, recorder=recorder)
+            _ = simulate(
+                arch, launch, timed.sustained.clock_mhz, options.detail, warm=options.l2 == "warm", recorder=recorder
+            )
     return _result(arch, gemm, options, ranked, timed)
 
 
@@ -78,8 +76,20 @@ class Timed:
     """Of each launch; none where only a bound was asked for."""
 
 
-def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options) -> Timed:
-    """Run a plan at its sustained clock, or at the highest one where the load is a burst."""
+Simulate = Callable[[GpuArch, Launch, float, str, bool], Outcome]
+"""Plays a launch on a GPU at a clock [MHz], to a detail, with L2 warm or not."""
+
+
+def _simulated(arch: GpuArch, launch: Launch, clock_mhz: float, detail: str, warm: bool) -> Outcome:
+    return simulate(arch, launch, clock_mhz, detail, warm=warm)
+
+
+def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, play: Simulate = _simulated) -> Timed:
+    """Run a plan at its sustained clock, or at the highest one where the load is a burst.
+
+    Args:
+        play: what simulates a launch, for callers that keep outcomes.
+    """
     warm = options.l2 == "warm"
     runs: dict[float, list[Outcome]] = {}
 
@@ -87,9 +97,7 @@ def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options) -> Tim
         if options.detail == "bound":
             return max(_bounds(arch, gemm, planned, clock_mhz, warm).values())
         if clock_mhz not in runs:
-            runs[clock_mhz] = [
-                simulate(arch, launch, clock_mhz, options.detail, warm=warm) for launch in planned.launches
-            ]
+            runs[clock_mhz] = [play(arch, launch, clock_mhz, options.detail, warm) for launch in planned.launches]
         return _kernel_time_us(arch, runs[clock_mhz], clock_mhz)
 
     used = energy(arch, gemm, planned)
@@ -100,6 +108,19 @@ def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options) -> Tim
     else:
         sustained = sustained_clock(arch, used, time_at)
     return Timed(sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
+
+
+def ranked_plans(arch: GpuArch, gemm: Gemm, options: Options = Options()) -> list[Candidate]:
+    """The plans that a workload may run on, the one a library would launch first.
+
+    Raises:
+        UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
+    """
+    kernels = usable_kernels(arch, gemm, options)
+    ranked = candidates(arch, gemm, kernels, warm=options.l2 == "warm", clock_mhz=arch.clock.boost_mhz)
+    if not ranked:
+        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
+    return ranked
 
 
 def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) -> float:

@@ -22,7 +22,9 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from gpusim.experiment import MeasuredPoint, PlotEntry, ReferenceLine
+from gpusim.experiment import MeasuredPoint, PlotEntry, ReferenceLine, TrainingFile
+from gpusim.numerics.formats import FORMATS
+from gpusim.numerics.training import Run
 from gpusim.results import Cause
 from gpusim.tables import Row, asked_type, shape_key, shape_text
 from gpusim.workload import Dtype
@@ -36,6 +38,8 @@ MAX_BARS = 40
 """More bars than this in one panel cannot be read; the first are drawn and the rest is said to be left out."""
 DARK_CELL = 0.7
 """A heat map's colours further than this from its middle are too dark for black digits."""
+MOST_OF_SPARSITY = 2.0
+"""Half the arithmetic, twice the speed; what is faster still owes the rest to other tiles and fuller waves."""
 MAX_TICKS = 7
 """Labelled sizes on the axis of a sweep."""
 
@@ -382,7 +386,8 @@ def _sparse_speedup(rows: Sequence[Row]) -> Drawn:
         ax.set_title(f"{gpu}, {dtype}", loc="left")
         ax.label_outer()
     if image is not None:
-        figure.colorbar(image, ax=list(axes), label="dense time / 2:4 time", shrink=0.9)
+        beyond = "max" if any(row["speedup"] > MOST_OF_SPARSITY for row in ratios) else "neither"
+        figure.colorbar(image, ax=list(axes), label="dense time / 2:4 time", shrink=0.9, extend=beyond)
     return figure, []
 
 
@@ -393,7 +398,7 @@ def _heat_map(ax: Axes, rows: Sequence[Row]) -> AxesImage:
     values = np.full((len(lines), len(columns)), np.nan)
     for row in rows:
         values[lines.index((row["m"], row["k"])), columns.index(row["n"])] = row["speedup"]
-    image = ax.imshow(values, cmap="PuOr_r", vmin=0.0, vmax=2.0, origin="lower", aspect="auto")
+    image = ax.imshow(values, cmap="PuOr_r", vmin=0.0, vmax=MOST_OF_SPARSITY, origin="lower", aspect="auto")
     for (line, column), value in np.ndenumerate(values):
         if not math.isnan(value):
             dark = abs(value - 1.0) > DARK_CELL
@@ -509,3 +514,107 @@ def _stalls(rows: Sequence[Row]) -> Drawn:
     rest = len(rows) - len(shown)
     ax.set_xlabel("share of the warps' cycles [%]" + (f"   ({rest} more predictions in results.csv)" if rest else ""))
     return figure, list(ax.get_legend_handles_labels()[0])
+
+
+# Training ---------------------------------------------------------------------------------------
+
+
+def draw_training(content: TrainingFile, rows: Sequence[Row], gradients: Sequence[Row], path: Path) -> None:
+    """Draw a training experiment into a PNG: loss, gradients by magnitude, loss scale, updates lost."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(11.4, 8.6), layout="constrained")
+        FigureCanvasAgg(figure)
+        loss, magnitudes, scale, updates = figure.subplots(2, 2).flat
+        by_run = {run.label: [row for row in rows if row["run"] == run.label] for run in content.runs}
+        looks = {run.label: _run_look(index) for index, run in enumerate(content.runs)}
+        _training_curves(loss, by_run, looks, "loss", "mean squared error (of targets: 1)")
+        loss.set_yscale("log")
+        loss.set_title("Does it learn?", loc="left")
+        _training_curves(
+            updates, by_run, looks, "lost_update_fraction", "updates that leave their weight unchanged [%]"
+        )
+        updates.set_title("What becomes of the updates?", loc="left")
+        scaled = [run.label for run in content.runs if run.loss_scale is not None]
+        _training_curves(scale, {label: by_run[label] for label in scaled}, looks, "loss_scale", "loss scale")
+        scale.set_yscale("log", base=2)
+        scale.set_title("How large may the loss scale be?  (× steps skipped for overflow)", loc="left")
+        for label in scaled:
+            _skips(scale, by_run[label], looks[label])
+        _magnitudes(magnitudes, content, gradients, looks)
+        figure.suptitle(content.title, fontsize=12, fontweight="bold")
+        handles = [Line2D([], [], **look, label=label) for label, look in looks.items()]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+        figure.savefig(path, metadata={"Software": None})
+
+
+def _run_look(index: int) -> dict[str, Any]:
+    """Colour, dashes and marker of a run."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": DASHES[index % len(DASHES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "markersize": 4,
+        "linewidth": 1.3,
+    }
+
+
+def _training_curves(
+    ax: Axes, by_run: Mapping[str, Sequence[Row]], looks: Mapping[str, dict[str, Any]], value: str, label: str
+) -> None:
+    """One value of every run over the steps; fractions in percent."""
+    factor = 100.0 if value.endswith("_fraction") else 1.0
+    for index, (run, rows) in enumerate(by_run.items()):
+        every = max(1, len(rows) // 8)
+        values = [factor * row[value] for row in rows]
+        ax.plot([row["step"] for row in rows], values, **looks[run], markevery=(index * every // 8, every))
+    ax.set_xlabel("step")
+    ax.set_ylabel(label)
+
+
+def _skips(ax: Axes, rows: Sequence[Row], look: Mapping[str, Any]) -> None:
+    """A cross at each step that was skipped."""
+    before = [0, *(row["skipped_steps"] for row in rows)]
+    skipped = [row for row, sofar in zip(rows, before, strict=False) if row["skipped_steps"] > sofar]
+    ax.plot(
+        [row["step"] for row in skipped],
+        [row["loss_scale"] for row in skipped],
+        linestyle="none",
+        marker="x",
+        markersize=9,
+        markeredgewidth=1.8,
+        color=look["color"],
+    )
+
+
+def _magnitudes(ax: Axes, content: TrainingFile, gradients: Sequence[Row], looks: Mapping[str, dict[str, Any]]) -> None:
+    """Activation gradients by binade before they are rounded, in the range of FP16."""
+    fp16, bf16 = FORMATS["fp16"], FORMATS["bf16"]
+    for index, run in enumerate(_shown_gradients(content.runs)):
+        own = sorted((row["exponent"], row["gradients"]) for row in gradients if row["run"] == run.label)
+        total = sum(count for _, count in own)
+        shares = [100 * count / total for _, count in own]
+        ax.plot([exponent for exponent, _ in own], shares, **looks[run.label], markevery=(index, 4))
+    lowest, highest = math.log2(fp16.smallest), math.log2(fp16.largest)
+    ax.axvspan(lowest - 1, highest, color="0.92", zorder=0)
+    ax.axvspan(lowest - 1, math.log2(fp16.smallest_normal), color="0.84", zorder=0)
+    top = 1.25 * ax.get_ylim()[1]
+    ax.set_ylim(0, top)
+    for place, text, side in (
+        (lowest - 1.6, "FP16:\nzero", "right"),
+        (lowest - 0.6, "FP16:\nsubnormal", "left"),
+        (math.log2(fp16.smallest_normal) + 0.4, "FP16: normal,\nto 65504", "left"),
+        (highest + 0.4, "FP16:\ninfinite", "left"),
+    ):
+        ax.text(place, 0.98 * top, text, ha=side, va="top", fontsize=7.5)
+    ax.set_xlim(-48, 24)
+    ax.set_xlabel(
+        "binary exponent of a gradient, loss scale included\n"
+        f"(BF16 and FP32 go on to {math.log2(bf16.largest):.0f}; BF16 starts at ${math.log2(bf16.smallest):.0f}$)"
+    )
+    ax.set_ylabel("activation gradients [% per binade]")
+    ax.set_title(f"Where do the gradients lie?  (step {content.training.gradients_at})", loc="left")
+
+
+def _shown_gradients(runs: Sequence[Run]) -> list[Run]:
+    """Runs with FP32 weights: the others' gradients are those of a worse network."""
+    return [run for run in runs if run.weights == "fp32"]

@@ -10,20 +10,23 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gpusim
 from gpusim import report
-from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint
+from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
 from gpusim.journal import Journal, code_sha256, journal_in
+from gpusim.numerics.training import Run, Task, train
 from gpusim.outputs import staging, write_csv, write_json
 from gpusim.results import Result
 from gpusim.tables import Row
 
-PACKAGES = ("matplotlib", "numpy", "pydantic", "pyyaml", "simpy")
+PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "pydantic", "pyyaml", "simpy")
 
 Progress = Callable[[int, int], None]
 
@@ -37,7 +40,7 @@ class Finished:
     files: tuple[Path, ...]
     """Everything written, plots last."""
     resumed: int
-    """Predictions taken from the journal of an interrupted run."""
+    """Predictions, or runs of a training, taken from the journal of an interrupted run."""
 
 
 def run_experiment(
@@ -66,6 +69,60 @@ def run_experiment(
             write_json(folder / "manifest.json", _manifest(experiment, cases, command, rows, names))
     plots = [out / plot.file_name for plot in experiment.content.plots]
     return Finished(tuple(rows), points, (out / "results.csv", out / "manifest.json", *plots), journal.resumed)
+
+
+def run_training(
+    experiment: TrainingExperiment,
+    out: Path,
+    *,
+    command: Sequence[str] = (),
+    progress: Progress = lambda _done, _total: None,
+) -> Finished:
+    """Train in every way asked for; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
+    with journal_in(out) as journal:
+        records = _trained(experiment, journal, progress)
+        rows = [
+            {"run": run.label, "dtype": run.dtype, "weights": run.weights, **step}
+            for run, record in zip(experiment.content.runs, records, strict=True)
+            for step in record["steps"]
+        ]
+        gradients = [
+            {"run": run.label, "exponent": int(exponent), "gradients": count}
+            for run, record in zip(experiment.content.runs, records, strict=True)
+            for exponent, count in record["gradients"].items()
+        ]
+        figure = f"{experiment.name}.png"
+        with staging(out) as folder:
+            write_csv(folder / "results.csv", rows)
+            write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
+            report.draw_training(experiment.content, rows, gradients, folder / figure)
+            names = sorted(path.name for path in folder.iterdir())
+            write_json(folder / "manifest.json", _made_by(experiment, command, rows, names))
+    files = (out / "results.csv", out / "gradients.csv", out / "manifest.json", out / figure)
+    return Finished(tuple(rows), (), files, journal.resumed)
+
+
+def _trained(experiment: TrainingExperiment, journal: Journal, progress: Progress) -> list[dict[str, Any]]:
+    """A record of every run in the order of the file."""
+    task, runs = experiment.content.training, experiment.content.runs
+    return [
+        journal.once((task, run), partial(_train, task, run, partial(_progress_of_run, progress, index, len(runs))))
+        for index, run in enumerate(runs)
+    ]
+
+
+def _progress_of_run(progress: Progress, index: int, runs: int, done: int, total: int) -> None:
+    """Steps of one run as steps of all."""
+    progress(index * total + done, runs * total)
+
+
+def _train(task: Task, run: Run, progress: Progress) -> dict[str, Any]:
+    """A run as JSON holds it."""
+    trained = train(task, run, progress)
+    return {
+        "steps": [asdict(step) for step in trained.steps],
+        "gradients": {str(exponent): count for exponent, count in trained.gradients.items()},
+    }
 
 
 def _rows(
@@ -117,6 +174,26 @@ def _manifest(
 ) -> dict[str, Any]:
     """What it takes to get the same files again."""
     folder = experiment.file.path.parent
+    specs = {
+        label: {"arch": spec.arch.name, "sha256": spec.sha256, "overrides": dict(entry.overrides)}
+        for (label, spec), entry in zip(experiment.specs.items(), experiment.content.gpus, strict=True)
+    }
+    measured = {
+        overlay.file: hashlib.sha256((folder / overlay.file).read_bytes()).hexdigest()
+        for overlay in experiment.content.measured
+    }
+    inputs = {"specs": specs, "measured": measured, "mathmode": _mathmodes(cases)}
+    return _made_by(experiment, command, rows, names, inputs)
+
+
+def _made_by(
+    experiment: Experiment | TrainingExperiment,
+    command: Sequence[str],
+    rows: Sequence[Row],
+    names: Sequence[str],
+    inputs: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Program, command, experiment and other inputs of a run, and its files."""
     return {
         "gpusim": gpusim.__version__,
         "code_sha256": code_sha256(),
@@ -128,15 +205,7 @@ def _manifest(
             "sha256": experiment.file.sha256,
             "overrides": list(experiment.overrides),
         },
-        "specs": {
-            label: {"arch": spec.arch.name, "sha256": spec.sha256, "overrides": dict(entry.overrides)}
-            for (label, spec), entry in zip(experiment.specs.items(), experiment.content.gpus, strict=True)
-        },
-        "measured": {
-            overlay.file: hashlib.sha256((folder / overlay.file).read_bytes()).hexdigest()
-            for overlay in experiment.content.measured
-        },
-        "mathmode": _mathmodes(cases),
+        **inputs,
         "rows": len(rows),
         "files": list(names),
     }

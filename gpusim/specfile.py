@@ -141,6 +141,15 @@ def load_arch(
     return _with_own_catalogues(_load(path, folders, without), [Path(folder) for folder in own])
 
 
+def spec_file(name: str, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Path:
+    """File of a board or of a base, which has no name but its own. Raises :class:`SpecError`."""
+    folders = _search_folders(arch_path)
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    bases = [folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()]
+    return bases[0] if bases else _resolve(name, folders)
+
+
 def _with_own_catalogues(spec: Spec, folders: Sequence[Path]) -> Spec:
     """The spec with those of its kernel catalogues that the caller's folders hold named by path."""
     named = []

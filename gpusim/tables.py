@@ -6,20 +6,25 @@ Human units and fixed digits here; full precision is in JSON and CSV.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from gpusim.arch import GpuArch
 from gpusim.mathmode.resolve import MathMode
+from gpusim.numerics.study import Study
+from gpusim.plan import Plan
 from gpusim.results import Result
 from gpusim.specfile import Provenance, Spec
+from gpusim.workload import Gemm
 
 Row = dict[str, Any]
 """One result of an experiment: the fields of a result beside its place in the experiment."""
 
 PIPE_GAP = "  "
+SAMPLE_FIELDS = ("sampled_rows", "m", "sampled_columns", "n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +371,88 @@ def arch_tables(spec: Spec) -> list[TextTable]:
         TextTable("Peaks at boost clock, multiply and add counted as two", headings, tuple(peaks)),
         TextTable("Where each value comes from", ("key", ">value", "kind", "file", "source"), origins),
     ]
+
+
+def numerics_object(
+    arch: str, plan: Plan, gemm: Gemm, study: Study, sources: Sequence[str], seed: int
+) -> dict[str, Any]:
+    """A numerical study with the kernel that was executed and the operands it was executed on."""
+    return {
+        "arch": arch,
+        "m": gemm.m,
+        "n": gemm.n,
+        "k": gemm.k,
+        "dtype": gemm.dtype.value,
+        "sparsity": gemm.sparsity,
+        "accumulate": gemm.accumulate,
+        "kernel": plan.name,
+        "instruction": plan.kernel.family.instruction,
+        "instruction_k": plan.main.instruction.shape[2],
+        "tile_k": plan.kernel.tile_k,
+        "warps_k": plan.kernel.warps_k,
+        "split_k": plan.split_k,
+        "split_k_mode": "" if plan.split_k == 1 else "reduce" if len(plan.launches) > 1 else "in_kernel",
+        "a": sources[0],
+        "b": sources[1],
+        "seed": seed,
+        **asdict(study),
+    }
+
+
+def numerics_table(record: Mapping[str, Any]) -> TextTable:
+    """A numerical study, a line per figure."""
+    lost = "{} (inputs {}, C {})"
+    rows = [
+        ("largest error", _figure(record["max_abs_error"])),
+        ("mean error", _figure(record["mean_abs_error"])),
+        ("relative error", f"{_figure(record['relative_error'])}, largest error over mean |C|"),
+        ("mean |C|", _figure(record["mean_abs_reference"])),
+        ("overflow", lost.format(*(record[name] for name in ("overflow", "overflow_inputs", "overflow_output")))),
+        ("underflow", lost.format(*(record[name] for name in ("underflow", "underflow_inputs", "underflow_output")))),
+        ("kernel", f"{record['kernel']}, {record['instruction']}, {record['accumulate']} accumulators"),
+        (
+            "order of k",
+            f"{record['instruction_k']} an instruction, tiles of {record['tile_k']}, {record['warps_k']} warp(s), "
+            f"split {record['split_k']} {record['split_k_mode']}".rstrip(),
+        ),
+        ("operands", f"A {record['a']}, B {record['b']}, seed {record['seed']}"),
+        ("computed", "{} of {} rows, {} of {} columns of C".format(*(record[name] for name in SAMPLE_FIELDS))),
+    ]
+    if record["whole_max_abs_error"] is not None:
+        whole = (_figure(record["whole_max_abs_error"]), _figure(record["whole_relative_error"]))
+        rows.insert(3, ("estimate for all of C", "largest error {}, relative {}".format(*whole)))
+    if record["pruning_mean_abs_error"] is not None:
+        rows.append(("pruning", f"mean error {_figure(record['pruning_mean_abs_error'])}, not in the errors above"))
+    if (record["scale_a"], record["scale_b"]) != (1.0, 1.0):
+        rows.append(("scales", f"A {_figure(record['scale_a'])}, B {_figure(record['scale_b'])}"))
+    sparsity = "" if record["sparsity"] == "dense" else f" {record['sparsity']}"
+    title = f"{record['m']}x{record['n']}x{record['k']} {record['dtype']}{sparsity} on {record['arch']} against float64"
+    return TextTable(title, ("figure", "value"), tuple(rows))
+
+
+def training_table(title: str, rows: Sequence[Row]) -> TextTable:
+    """How each run of a training experiment ended."""
+    last = {row["run"]: row for row in rows}
+    body = tuple(
+        (
+            run,
+            row["dtype"],
+            row["weights"],
+            str(row["step"] + 1),
+            _figure(row["loss"]),
+            f"2^{math.log2(row['loss_scale']):g}",
+            str(row["skipped_steps"]),
+            f"{100 * row['vanished_fraction']:.1f}",
+            f"{100 * row['lost_update_fraction']:.1f}",
+        )
+        for run, row in last.items()
+    )
+    headings = ("run", "type", "weights", ">steps", ">loss", ">loss scale", ">steps skipped")
+    return TextTable(title, (*headings, ">gradients vanished %", ">updates lost %"), body)
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 def _value_text(value: object) -> str:

@@ -8,13 +8,12 @@ rounded to nanoseconds before a duration is taken; ``args`` keep what the simula
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gpusim
+from gpusim.outputs import replacing
 from gpusim.results import Result
 from gpusim.sim.trace import Recorder, Span, Take, Track
 from gpusim.units import us_of_cycles
@@ -30,17 +29,8 @@ def write_timeline(path: Path, result: Result, recorder: Recorder) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path.name} is there and is no file")
-    folder = Path(tempfile.mkdtemp(prefix=".writing-", dir=path.parent))
-    try:
-        whole = folder / path.name
-        with whole.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(timeline(result, recorder))
-        whole.replace(path)
-    finally:
-        shutil.rmtree(folder)
+    with replacing(path) as whole, whole.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(timeline(result, recorder))
 
 
 def timeline(result: Result, recorder: Recorder) -> Iterator[str]:

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from fractions import Fraction
 
 MEGA = 1e6
 GIGA = 1e9
 TERA = 1e12
+
+US_PER_UNIT: Mapping[str, Fraction] = {
+    unit: Fraction(us)
+    for us, names in (
+        ("1/1000", "ns nsec nsecond nanosecond nanoseconds"),
+        ("1", "us µs μs usec usecond microsecond microseconds"),
+        ("1000", "ms msec msecond millisecond milliseconds"),
+        ("1000000", "s sec second seconds"),
+    )
+    for unit in names.split()
+}
+"""Microseconds in a unit of time, under the names that benchmarks and profilers write."""
 
 
 def ceil_div(numerator: int, denominator: int) -> int:
@@ -54,3 +68,15 @@ def whole_cycles(time_cycles: float) -> int:
     (199, 200, 200)
     """
     return math.ceil(time_cycles - 1e-3)
+
+
+def us_of_duration(text: str, unit: str) -> float:
+    """A decimal number of ``unit`` (a key of ``US_PER_UNIT``) as microseconds, rounded once [us].
+
+    >>> us_of_duration("0.0282", "ms"), us_of_duration("1238540", "ns")
+    (28.2, 1238.54)
+    """
+    try:
+        return float(Fraction(text.strip()) * US_PER_UNIT[unit])
+    except OverflowError:
+        return math.inf

@@ -182,7 +182,7 @@ def test_each_method_reads_its_own_overhead(a100: GpuArch) -> None:
     gap = a100.launch.graph_gap_us
     assert observed_time_us(100.0, "profiler", a100) == 100.0
     assert observed_time_us(100.0, "graph", a100) == 100.0 + gap
-    assert observed_time_us(100.0, "stream", a100) == 100.0 + gap
+    assert observed_time_us(100.0, "stream", a100) == 100.0 + a100.launch.stream_gap_us
     added = a100.launch.method_overhead_us
     assert observed_time_us(100.0, "event", a100) == 100.0 + gap + added["event"]
     assert observed_time_us(100.0, "host", a100) == 100.0 + gap + added["host"]

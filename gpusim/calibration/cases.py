@@ -14,22 +14,28 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from gpusim.arch import GpuArch
-from gpusim.calibration.parameters import with_values
+from gpusim.calibration.parameters import Board
 from gpusim.journal import code_sha256
 from gpusim.kernels import Kernel
 from gpusim.measured import observed_time_us
-from gpusim.plan import plan
+from gpusim.outputs import append_lines
+from gpusim.plan import Launch, plan
 from gpusim.predict import Options, time_plan
+from gpusim.sim.gpu import Outcome, simulate
 from gpusim.sweep import ignore_interrupt
 from gpusim.workload import Gemm
 
-CHUNK = 16
+CHUNK = 40
+
+BESIDE_THE_MACHINE = ("power.*", "launch.*", "instructions.*.energy_pj_per_fma", "kernel_choice.*")
+"""Values that no simulated cycle depends on."""
 
 Values = tuple[tuple[str, float], ...]
 """Trial values by key path."""
@@ -49,27 +55,43 @@ class Run:
     method: str
 
 
-_BOARDS: dict[str, GpuArch] = {}
+_BOARDS: dict[str, Board] = {}
 """The boards of a worker process, given to it once when it starts."""
 
 
-def _start_worker(boards: Mapping[str, GpuArch]) -> None:
+def _start_worker(boards: Mapping[str, Board]) -> None:
     ignore_interrupt()
     _BOARDS.update(boards)
 
 
 @lru_cache(maxsize=64)
 def _board_with(board: str, values: Values) -> GpuArch:
-    return with_values(_BOARDS[board], values)
+    return _BOARDS[board].with_values(values)
 
 
 def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
-    """Logarithm of what each run would have read [us]."""
+    """Logarithm of what each run would have read [us].
+
+    Energies and overheads change no cycle: trial values that differ in these alone share their simulations.
+    """
     found = []
+    played: dict[tuple[Values, Run, int, float], Outcome] = {}
     for values, run in tasks:
         arch = _board_with(run.board, values)
         planned = plan(arch, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
-        timed = time_plan(arch, run.gemm, planned, run.options)
+        machine = tuple(item for item in values if not any(fnmatchcase(item[0], one) for one in BESIDE_THE_MACHINE))
+        places = {id(launch): place for place, launch in enumerate(planned.launches)}
+
+        def play(
+            arch: GpuArch, launch: Launch, clock_mhz: float, detail: str, warm: bool,
+            machine: Values = machine, run: Run = run, places: Mapping[int, int] = places,
+        ) -> Outcome:  # fmt: skip
+            key = machine, run, places[id(launch)], clock_mhz
+            if key not in played:
+                played[key] = simulate(arch, launch, clock_mhz, detail, warm=warm)
+            return played[key]
+
+        timed = time_plan(arch, run.gemm, planned, run.options, play)
         found.append(math.log(observed_time_us(timed.kernel_time_us, run.method, arch)))
     return found
 
@@ -77,7 +99,7 @@ def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
 class Timer:
     """Times runs under trial values on several processes, each timing once."""
 
-    def __init__(self, boards: Mapping[str, GpuArch], jobs: int, journal: Path, progress: Progress) -> None:
+    def __init__(self, boards: Mapping[str, Board], jobs: int, journal: Path, progress: Progress) -> None:
         self._boards = dict(boards)
         self._jobs = jobs
         self._journal = journal
@@ -103,7 +125,8 @@ class Timer:
 
     def log_times(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:
         """Logarithm of what each run would have read [us], in order."""
-        digest = hashlib.sha256(f"{code_sha256()} {sorted(self._boards.items())!r}".encode())
+        specs = sorted((name, board.sha256) for name, board in self._boards.items())
+        digest = hashlib.sha256(f"{code_sha256()} {specs!r}".encode())
         for task in tasks:
             digest.update(repr(task).encode())
         key = digest.hexdigest()
@@ -112,8 +135,7 @@ class Timer:
             return self._known[key]
         found = self._timed(tasks)
         self._known[key] = found
-        with self._journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"key": key, "log_times": found}) + "\n")
+        append_lines(self._journal, json.dumps({"key": key, "log_times": found}) + "\n")
         return found
 
     def _timed(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:

@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 from gpusim.arch import GpuArch
 from gpusim.calibration.cases import Run, Timer, Values
 from gpusim.calibration.choice import Credits, Floats, Options, fit_credits, posterior, time_likelihoods
-from gpusim.calibration.parameters import Parameter, with_values
+from gpusim.calibration.parameters import Board, Parameter
 from gpusim.choose import Candidate, candidates
 from gpusim.measured import MeasuredRow
 from gpusim.plan import library_shape
@@ -69,8 +69,7 @@ class Fitted:
     def at_limit(self) -> bool:
         """Driven against a physical limit that it did not start at."""
         parameter = self.parameter
-        touching = self.value <= parameter.low * 1.001 or self.value >= parameter.high * 0.999
-        return self.identified and touching and not parameter.starts_at_limit()
+        return self.identified and parameter.touches_limit(self.value) and not parameter.touches_limit(parameter.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +86,20 @@ class Calibration:
     """The same for rows that the values were not fitted to."""
 
 
-def observations(rows: Sequence[MeasuredRow], archs: Mapping[str, GpuArch]) -> tuple[list[Observation], dict[str, int]]:
+def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tuple[list[Observation], dict[str, int]]:
     """The rows that can be predicted, and how many cannot, by reason."""
     found, reasons = [], dict[str, int]()
     for row in rows:
         gemm = row.gemm()
         reason = ""
-        if row.gpu not in archs:
+        if row.gpu not in boards:
             reason = f"of another GPU ({row.gpu})"
         elif gemm is None:
             reason = f"operator '{row.op}' is not predicted"
         else:
             options = PredictOptions(l2=row.l2, load=row.load)
             try:
-                usable_kernels(archs[row.gpu], gemm, options)
+                usable_kernels(boards[row.gpu].arch, gemm, options)
             except UnsupportedError as error:
                 reason = str(error)
         if reason:
@@ -138,19 +137,19 @@ class Calibrator:
 
     def __init__(
         self,
-        archs: Mapping[str, GpuArch],
+        boards: Mapping[str, Board],
         observed: Sequence[Observation],
         moving: Sequence[Parameter],
         timer: Timer,
         log: Log = lambda _text: None,
     ) -> None:
-        self._archs = archs
+        self._boards = boards
         self._rows = observed
         self._moving = moving
         self._timer = timer
         self._log = log
         self._measured = np.array([math.log(item.row.time_us) for item in observed])
-        any_choice = next(iter(archs.values())).kernel_choice
+        any_choice = next(iter(boards.values())).arch.kernel_choice
         self._start = Credits(any_choice.results_exponent, any_choice.split_exponent, {})
 
     def calibrate(self) -> Calibration:
@@ -187,7 +186,7 @@ class Calibrator:
 
     def _choices(self, theta: Floats, credits_: Credits) -> list[_Choices]:
         values = self.values(theta) + _choice_values(credits_)
-        trial = {name: with_values(arch, values) for name, arch in self._archs.items()}
+        trial = {name: board.with_values(values) for name, board in self._boards.items()}
         return [_choices_of(item, trial[item.row.gpu]) for item in self._rows]
 
     def _credit_rows(self, choices: Sequence[_Choices], theta: Floats) -> list[Options]:
@@ -225,15 +224,12 @@ class Calibrator:
 
         def derivatives(at: Floats) -> Floats:
             steps = [STEP if at[index] + STEP <= high[index] else -STEP for index in range(len(at))]
-            tasks: list[tuple[Values, Run]] = []
-            for index, step in enumerate(steps):
-                moved = at.copy()
-                moved[index] += step
-                tasks += [(self.values(moved), run) for run in runs]
-            base = np.array(self._timer.log_times([(self.values(at), run) for run in runs]))
-            moved_times = np.array(self._timer.log_times(tasks)).reshape(len(at), rows)
-            slopes = (moved_times - base) / np.array(steps)[:, None]
-            return np.concatenate([slopes.T / RESIDUAL_SCALE, np.diag(1 / sd)])
+            trials = [self.values(at), *(self.values(at + step) for step in np.diag(steps))]
+            # all trials of a run side by side: those that differ in energies alone share its simulation
+            times = np.array(self._timer.log_times([(trial, run) for run in runs for trial in trials]))
+            table = times.reshape(rows, len(trials))
+            slopes = (table[:, 1:] - table[:, :1]) / np.array(steps)
+            return np.concatenate([slopes / RESIDUAL_SCALE, np.diag(1 / sd)])
 
         def loss(squared: Floats) -> Floats:
             """Soft L1 for the rows, plain squares for the prior; with first and second derivative."""
@@ -244,9 +240,16 @@ class Calibrator:
 
         start = np.clip(theta, low, high)
         found = least_squares(
-            residuals, start, jac=derivatives, bounds=(low, high), loss=loss, max_nfev=MAX_EVALUATIONS, xtol=1e-3,
+            residuals,
+            start,
+            jac=derivatives,
+            bounds=(low, high),
+            method="dogbox",  # many values start at a limit, where the other methods creep
+            loss=loss,  # type: ignore[arg-type] # the stubs have another signature than the documentation
+            max_nfev=MAX_EVALUATIONS,
+            xtol=1e-3,
             ftol=1e-4,
-        )  # fmt: skip
+        )
         return found.x, derivatives(found.x)[:rows] * RESIDUAL_SCALE, residuals(found.x)[:rows] * RESIDUAL_SCALE
 
     def _judged(self, theta: Floats, jacobian: Floats) -> tuple[list[Fitted], Floats]:
@@ -270,10 +273,10 @@ class Calibrator:
     def _errors_as_chosen(self, theta: Floats, credits_: Credits, items: Sequence[Observation]) -> Floats:
         """Logarithms of predicted over measured times, the kernel chosen as a prediction would."""
         values = self.values(theta) + _choice_values(credits_)
-        trial = {name: with_values(arch, values) for name, arch in self._archs.items()}
+        trial = {name: board.with_values(values) for name, board in self._boards.items()}
         runs = [_run(item, _ranked(item, trial[item.row.gpu])[0]) for item in items]
         log_times = self._timer.log_times([(self.values(theta), run) for run in runs])
-        return np.array(log_times) - np.array([math.log(item.row.time_us) for item in items])
+        return np.asarray(log_times, dtype=np.float64) - [math.log(item.row.time_us) for item in items]
 
     def _held_out(self, theta: Floats, jacobian: Floats, residuals: Floats, rows: Sequence[Options]) -> Floats:
         """Errors of rows that had no say in the values: the fit's last step without them, and credits without them."""
@@ -341,7 +344,7 @@ def _recorded_likelihoods(item: Observation, one: _Choices) -> Floats:
 def _run(item: Observation, candidate: Candidate) -> Run:
     planned = candidate.plan
     return Run(
-        item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.method
+        item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.stopwatch
     )  # fmt: skip
 
 

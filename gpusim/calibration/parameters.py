@@ -6,19 +6,22 @@ a log-normal prior around what stands in the spec, and a range that physics allo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from gpusim.arch import GpuArch
-from gpusim.specfile import Spec
 
 PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.7, "assumed": 0.7}
 """Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree
 within some 10 %; an assumption may be off by a factor of two."""
 
+AT_LIMIT = 0.01
+"""Distance from a limit that counts as being at it."""
+
 LIMITS: Mapping[str, tuple[float, float]] = {
+    "clock.max_mhz": (300.0, 3000.0),
     "load_store.fill_pipe_instructions": (0.1, 32.0),
     "shared_memory.turned_fill_ways": (1.0, 32.0),
     "shared_memory.sustained_fraction": (0.3, 1.0),
@@ -34,6 +37,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "power.dram_pj_per_byte": (5.0, 1000.0),
     "launch.kernel_latency_us": (0.1, 10.0),
     "launch.graph_gap_us": (0.01, 10.0),
+    "launch.stream_gap_us": (0.01, 10.0),
     "launch.library_interval_us": (0.1, 50.0),
     "launch.method_overhead_us.*": (0.1, 200.0),
 }
@@ -55,27 +59,53 @@ class Parameter:
     def prior_sd(self) -> float:
         return PRIOR_SD[self.kind]
 
-    def starts_at_limit(self) -> bool:
-        return self.value <= self.low or self.value >= self.high
+    def touches_limit(self, value: float) -> bool:
+        """Whether a value is pressed against the range that physics allows."""
+        return value <= self.low * (1 + AT_LIMIT) or value >= self.high * (1 - AT_LIMIT)
 
 
-def parameters(spec: Spec, instructions: Iterable[str], methods: Iterable[str]) -> tuple[Parameter, ...]:
-    """What may move in a spec, given the instructions and the ways of timing that the runs used."""
-    numbers = spec.arch.model_dump()
-    named = {"instructions": set(instructions), "launch.method_overhead_us": set(methods)}
-    found = []
-    for pattern, (low, high) in LIMITS.items():
-        for key_path, origin in spec.provenance.items():
-            parent, _, _ = key_path.partition("*")[0].rpartition(".")
-            if not fnmatchcase(key_path, pattern) or origin.kind == "datasheet":
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A board that takes part."""
+
+    arch: GpuArch
+    kinds: Mapping[str, str]
+    """Kind of each value that is not the board's own but of the spec that is fitted."""
+    sha256: str
+    """Of the files it was read from."""
+
+    def with_values(self, values: Iterable[tuple[str, float]]) -> GpuArch:
+        """The board with trial values in place, where it has none of its own."""
+        taken = [item for item in values if item[0] in self.kinds or item[0].startswith("kernel_choice.")]
+        return with_values(self.arch, taken)
+
+
+def parameters(
+    boards: Collection[Board], instructions: Collection[str], methods: Collection[str]
+) -> tuple[Parameter, ...]:
+    """What may move in the spec that boards extend, given the instructions and ways of timing that the runs used."""
+    found: dict[str, Parameter] = {}
+    for board in boards:
+        numbers = board.arch.model_dump()
+        for key_path, kind in sorted(board.kinds.items()):
+            limits = [limit for pattern, limit in LIMITS.items() if fnmatchcase(key_path, pattern)]
+            if key_path in found or kind == "datasheet" or not limits or not _used(key_path, instructions, methods):
                 continue
-            group = "instructions" if parent.startswith("instructions.") else parent
-            name = key_path.split(".")[1] if group == "instructions" else key_path.rpartition(".")[2]
-            if group in named and name not in named[group]:
-                continue
+            low, high = limits[0]
             value = min(max(float(value_at(numbers, key_path)), low), high)
-            found.append(Parameter(key_path, value, origin.kind, low, high))
-    return tuple(found)
+            found[key_path] = Parameter(key_path, value, kind, low, high)
+    return tuple(found.values())
+
+
+def _used(key_path: str, instructions: Collection[str], methods: Collection[str]) -> bool:
+    """Whether any run depends on a value of an instruction or of a way of timing."""
+    group, _, rest = key_path.partition(".")
+    name = rest.partition(".")[0]
+    if group == "instructions":
+        return name in instructions
+    if key_path.startswith("launch.method_overhead_us."):
+        return key_path.rpartition(".")[2] in methods
+    return key_path not in ("launch.stream_gap_us", "launch.library_interval_us") or "stream" in methods
 
 
 def value_at(numbers: Mapping[str, Any], key_path: str) -> Any:
@@ -86,7 +116,7 @@ def value_at(numbers: Mapping[str, Any], key_path: str) -> Any:
     return part
 
 
-def with_values(arch: GpuArch, values: Sequence[tuple[str, float]]) -> GpuArch:
+def with_values(arch: GpuArch, values: Iterable[tuple[str, float]]) -> GpuArch:
     """A board with trial values in place; keys of mappings may be new."""
     numbers = arch.model_dump()
     for key_path, value in values:

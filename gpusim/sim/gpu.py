@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import simpy
 
@@ -16,6 +16,9 @@ from gpusim.sim.memory import FullMemory, Memory, SampledMemory, TileCache
 from gpusim.sim.sm import Sm
 from gpusim.sim.trace import Recorder
 from gpusim.units import whole_cycles
+
+LONG_LOOP_STEPS = 48
+"""Turns of a main loop beside which it no longer shows that a quarter of the warps hands over in coarser pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,44 @@ def simulate(
 
 
 def _simulate_sampled(arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None) -> Outcome:
+    parts = arch.sm.sub_partitions
+    alike = all(role.warps % parts == 0 for role in launch.roles)
+    if alike and parts > 1 and launch.steps >= LONG_LOOP_STEPS and recorder is None:
+        outcome = _simulate_one_sm(*_share_of_sub_partition(arch, launch), clock_mhz, None)
+        stalls = {cause: parts * cycles for cause, cycles in outcome.stall_cycles.items()}
+        whole = parts * outcome.l2_read_bytes, parts * outcome.dram_read_bytes
+        return replace(outcome, stall_cycles=stalls, l2_read_bytes=whole[0], dram_read_bytes=whole[1])
+    return _simulate_one_sm(arch, launch, clock_mhz, recorder)
+
+
+def _share_of_sub_partition(arch: GpuArch, launch: Launch) -> tuple[GpuArch, Launch]:
+    """One sub-partition, its warps, and its share of what an SM's sub-partitions have in common.
+
+    Where all of them get as many warps of every role they do the same at the same time, and one stands for all.
+    """
+    parts = arch.sm.sub_partitions
+    shared, path = arch.shared_memory, arch.load_store
+    share = arch.model_copy(
+        update={
+            "sm": arch.sm.model_copy(update={"sub_partitions": 1}),
+            "shared_memory": shared.model_copy(
+                update={"bandwidth_bytes_per_cycle": shared.bandwidth_bytes_per_cycle / parts}
+            ),
+            "load_store": path.model_copy(update={"l2_port_bytes_per_cycle": path.l2_port_bytes_per_cycle / parts}),
+            "l2": arch.l2.model_copy(update={"bandwidth_bytes_per_cycle": arch.l2.bandwidth_bytes_per_cycle / parts}),
+            "dram": arch.dram.model_copy(update={"peak_bandwidth_gb_per_s": arch.dram.peak_bandwidth_gb_per_s / parts}),
+        }
+    )
+    return share, replace(
+        launch,
+        roles=tuple(replace(role, warps=role.warps // parts) for role in launch.roles),
+        load_bytes_per_step=launch.load_bytes_per_step / parts,
+        received_bytes_per_step=launch.received_bytes_per_step / parts,
+        load_port_bytes_per_step=launch.load_port_bytes_per_step / parts,
+    )
+
+
+def _simulate_one_sm(arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None) -> Outcome:
     env = simpy.Environment()
     memory = SampledMemory(arch, launch, clock_mhz)
     busiest = launch.ctas_on_busiest_sm(arch)

@@ -434,7 +434,7 @@ class Sm:
     def _set_to_work(self, crew: Crew, cta: Cta, launch_cycles: float) -> None:
         """Give a crew its next tile; each warp begins when it is done with the one before."""
         team = Team(self.env, crew.role)
-        before: list[simpy.Process] | list[None] = crew.work or [None] * crew.role.warps
+        before: list[simpy.Process | None] = [*crew.work] if crew.work else [None] * crew.role.warps
         crew.work = [
             self.env.process(self._work(cta, team, part, number, earlier, launch_cycles))
             for number, (part, earlier) in enumerate(zip(crew.seats, before, strict=True), crew.first)

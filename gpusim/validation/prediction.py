@@ -115,8 +115,8 @@ def predict_rows(
         scored[index] = Scored(
             row,
             result,
-            observed_time_us(result.kernel_time_us, row.method, case.arch),
-            observed_time_us(result.bound_us, row.method, case.arch),
+            observed_time_us(result.kernel_time_us, row.stopwatch, case.arch),
+            observed_time_us(result.bound_us, row.stopwatch, case.arch),
             outcome.seconds,
             case.arch.clock.max_mhz,
             noise[index],
@@ -157,7 +157,7 @@ def _with_recorded_kernels(
     for index, outcome in _outcomes(pinned, jobs, progress, journal):
         if outcome.result is not None:
             row, arch = scored[index].row, pinned[index].arch
-            time_us = observed_time_us(outcome.result.kernel_time_us, row.method, arch)
+            time_us = observed_time_us(outcome.result.kernel_time_us, row.stopwatch, arch)
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
 

@@ -1,0 +1,40 @@
+"""Draws the pictures of docs/, each by the shipped experiment that it is of.
+
+python benchmarks/figures.py
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from gpusim.experiment import TrainingExperiment, open_experiment
+from gpusim.run import run_experiment, run_training
+from gpusim.sweep import available_cores
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURES = {
+    "a100_vs_v100_gemm": ("speedup.png", "a100_vs_v100_speedup.png"),
+    "tf32_paths": ("speedup.png", "tf32_paths.png"),
+    "sparse_2to4": ("sparse_speedup.png", "sparse_2to4.png"),
+    "mixed_precision_numerics": ("mixed_precision_numerics.png", "mixed_precision_numerics.png"),
+}
+"""Experiment -> the plot it draws and its name in docs/."""
+
+
+def main() -> None:
+    """Draw all of them."""
+    docs = ROOT / "docs"
+    docs.mkdir(exist_ok=True)
+    for name, (plot, picture) in PICTURES.items():
+        out = ROOT / "results" / name
+        experiment = open_experiment(name)
+        if isinstance(experiment, TrainingExperiment):
+            _ = run_training(experiment, out)
+        else:
+            _ = run_experiment(experiment, out, jobs=available_cores())
+        print(f"wrote {shutil.copyfile(out / plot, docs / picture)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""What a calibration refuses."""
+
+
+class CalibrationError(ValueError):
+    """A calibration that cannot be made; one line with the remedy."""

@@ -1,0 +1,57 @@
+"""A fitted spec as YAML: it extends the original and holds what moved, each value with where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpusim.calibration.summary import CREDIT_WORTH_TELLING, Report
+from gpusim.outputs import replacing
+from gpusim.specfile import load_yaml_with_lines
+
+LINE_WIDTH = 120
+
+
+def spec_text(report: Report, date: str) -> str:
+    """The YAML of a fitted spec; ``date`` is written beside every value."""
+    start = report.setting.arch
+    original = load_yaml_with_lines(start).data
+    # A fitted board answers to the names of the original, which it stands in for where its folder comes first.
+    document: dict[str, Any] = {key: original[key] for key in ("name", "aliases") if key in original}
+    document["extends"] = start.stem
+    where = f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"
+    for key_path, value, told in _moved(report):
+        *parents, last = key_path.split(".")
+        part = document
+        for parent in parents:
+            part = part.setdefault(parent, {})
+        part[last] = {"value": value, "kind": "fitted", "source": f"{where}: {told}"}
+    head = [f"# {start.stem} fitted to measured runs by gpusim calibrate; do not edit, run it again."]
+    head += [f"# {table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()]
+    body = yaml.safe_dump(document, sort_keys=False, width=LINE_WIDTH, allow_unicode=True)
+    return "\n".join(head) + "\n" + body
+
+
+def _moved(report: Report) -> Iterator[tuple[str, float, str]]:
+    """Key path, value and where it came from, of everything that the fit settled."""
+    outcome = report.calibration
+    for one in outcome.fitted:
+        if one.identified:
+            before, (low, high) = one.parameter, one.interval
+            yield before.key_path, one.value, f"was {before.value:g} ({before.kind}); 95 % {low:.4g} to {high:.4g}"
+    found = outcome.credits
+    yield "kernel_choice.results_exponent", found.results_exponent, "conditional logit"
+    yield "kernel_choice.split_exponent", found.split_exponent, "conditional logit"
+    for label, credit in sorted(found.by_label.items()):
+        if abs(credit) >= CREDIT_WORTH_TELLING:
+            yield f"kernel_choice.{label}", credit, "conditional logit"
+
+
+def write_spec(report: Report, out: Path, date: str) -> None:
+    """Write the fitted spec, whole or not at all."""
+    text = spec_text(report, date)
+    with replacing(out) as whole:
+        whole.write_text(text, encoding="utf-8")

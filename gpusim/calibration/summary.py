@@ -1,0 +1,189 @@
+"""A calibration from files to outcome: which boards and rows take part, the fit, and what is told of it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpusim.calibration.cases import Progress, Timer
+from gpusim.calibration.choice import Floats
+from gpusim.calibration.error import CalibrationError
+from gpusim.calibration.fit import Calibration, Calibrator, Observation, drawn, observations
+from gpusim.calibration.parameters import Board, parameters
+from gpusim.measured import MeasuredRow, read_measured
+from gpusim.predict import usable_kernels
+from gpusim.specfile import SpecError, load_arch, spec_file
+
+CREDIT_WORTH_TELLING = 0.01
+"""Smaller credits change no choice that times could tell apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What was asked for."""
+
+    arch: Path
+    """The base or board whose values are fitted."""
+    files: tuple[Path, ...]
+    rows_per_table: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A calibration and the rows it was made on."""
+
+    setting: Setting
+    calibration: Calibration
+    observed: tuple[Observation, ...]
+    left_out: Mapping[str, int]
+    """Rows that took no part, by reason."""
+    tables_sha256: Mapping[str, str]
+    resumed: int
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why the fit is not to be used: values that it drives against what physics allows."""
+        return [
+            f"{one.parameter.key_path} is driven to its limit {one.value:g}: the spec or the data miss something"
+            for one in self.calibration.fitted
+            if one.at_limit
+        ]
+
+    @property
+    def data_sha256(self) -> str:
+        """One hash of all the tables."""
+        return hashlib.sha256("".join(self.tables_sha256.values()).encode()).hexdigest()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as a JSON object."""
+        outcome = self.calibration
+        return {
+            "arch": self.setting.arch.stem,
+            "rows": len(self.observed),
+            "left_out": dict(self.left_out),
+            "tables": dict(self.tables_sha256),
+            "parameters": [
+                {
+                    "key_path": one.parameter.key_path,
+                    "before": one.parameter.value,
+                    "kind": one.parameter.kind,
+                    "after": one.value,
+                    "low": one.interval[0],
+                    "high": one.interval[1],
+                    "identified": one.identified,
+                    "at_limit": one.at_limit,
+                }
+                for one in outcome.fitted
+            ],
+            "results_exponent": outcome.credits.results_exponent,
+            "split_exponent": outcome.credits.split_exponent,
+            "credits": outcome.credits.by_label,
+            "errors": self._errors(),
+            "refusals": self.refusals,
+        }
+
+    def _errors(self) -> list[dict[str, Any]]:
+        """Errors of each table before and after, and on rows held out of the fit."""
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for index, item in enumerate(self.observed):
+            row = item.row
+            groups.setdefault((Path(row.file).stem, row.gpu, row.dtype.value, row.op), []).append(index)
+        groups[("all", "", "", "")] = list(range(len(self.observed)))
+        outcome = self.calibration
+        return [
+            {
+                **dict(zip(("table", "gpu", "dtype", "op"), key, strict=True)),
+                "rows": len(places),
+                **_figures("before", outcome.before[places]),
+                **_figures("after", outcome.after[places]),
+                **_figures("held_out", outcome.held_out[places]),
+            }
+            for key, places in groups.items()
+        ]
+
+
+def _figures(when: str, log_errors: Floats) -> dict[str, float]:
+    errors = 100 * np.abs(np.expm1(log_errors))
+    return {
+        f"{when}_mape": float(errors.mean()),
+        f"{when}_median_ape": float(np.median(errors)),
+        f"{when}_bias": 100 * math.expm1(float(np.median(log_errors))),
+    }
+
+
+def calibrate(
+    arch: str,
+    files: Sequence[Path],
+    out: Path,
+    *,
+    rows_per_table: int = 100,
+    seed: int = 0,
+    jobs: int = 1,
+    arch_path: Sequence[Path] = (),
+    progress: Progress = lambda _done, _total: None,
+    log: Callable[[str], None] = lambda _text: None,
+) -> Report:
+    """Fit the uncertain values of a spec to measured runs.
+
+    Args:
+        arch: a board, or a base that boards extend: then all of them take part.
+        files: measured tables; rows of other GPUs are counted and left out.
+        out: where the fitted spec will lie; its own values, if it is there already, are passed over.
+        rows_per_table: most rows of a table, GPU and data type; drawn at random.
+
+    Raises:
+        SpecError, MeasuredError: a file is wrong.
+        CalibrationError: no row can be used.
+    """
+    start = spec_file(arch, arch_path)
+    tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
+    rows = [row for path in files for row in read_measured(path)]
+    boards = _boards(start, rows, out, arch_path)
+    if not boards:
+        gpus = ", ".join(sorted({row.gpu for row in rows}))
+        raise CalibrationError(f"{arch}: none of the rows ran on it (they name {gpus}); give other tables")
+    found, left_out = observations(rows, boards)
+    if not found:
+        raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
+    observed = drawn(found, rows_per_table, seed)
+    if len(observed) < len(found):
+        left_out["not drawn"] = len(found) - len(observed)
+    instructions = {
+        kernel.family.instruction
+        for item in observed
+        for kernel in usable_kernels(boards[item.row.gpu].arch, item.gemm, item.options)
+    }
+    moving = parameters(boards.values(), instructions, {item.row.stopwatch for item in observed})
+    journal = out.with_name(out.name + ".journal")
+    with Timer(boards, jobs, journal, progress) as timer:
+        outcome = Calibrator(boards, observed, moving, timer, log).calibrate()
+        timer.forget()
+    setting = Setting(start, tuple(files), rows_per_table, seed)
+    return Report(setting, outcome, tuple(observed), left_out, tables, timer.resumed)
+
+
+def _boards(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequence[Path]) -> dict[str, Board]:
+    """The boards among the rows that have the spec in their chain, as they are without the output's values."""
+    boards = {}
+    for name in sorted({row.gpu for row in rows}):
+        try:
+            spec = load_arch(name, arch_path, without=out)
+        except SpecError:
+            continue  # counted as of another GPU
+        chain = [path.resolve() for path in spec.files]
+        if start.resolve() in chain:
+            above = set(chain[chain.index(start.resolve()) :])
+            kinds = {
+                key: origin.kind
+                for key, origin in spec.provenance.items()
+                if origin.file is not None and origin.file.resolve() in above
+            }
+            boards[name] = Board(spec.arch, kinds, spec.sha256)
+    return boards

@@ -1,0 +1,108 @@
+"""Measured hardware counters laid beside the simulated ones, under their Nsight Compute names.
+
+Reads measured rows with the metrics as columns of their own, as ``gpusim measure --counters`` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpusim.measured import MeasuredRow, read_measured
+from gpusim.predict import Options
+from gpusim.specfile import load_arch
+from gpusim.sweep import Case, run_case
+from gpusim.tables import TextTable, bytes_text, shape_text, time_text
+
+COMPARED = (
+    "gpu__time_duration.sum",
+    "lts__t_sector_hit_rate.pct",
+    "lts__t_bytes.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "launch__waves_per_multiprocessor",
+)
+"""What both sides have."""
+
+
+def beside(
+    files: Sequence[Path], *, arch: str | None, detail: str, arch_path: Sequence[Path] = ()
+) -> list[dict[str, Any]]:
+    """One object per measured multiplication: ``measured`` and ``simulated`` metrics, or why it was ``skipped``.
+
+    Raises:
+        MeasuredError: a file breaks the measured schema.
+        SpecError: no spec of the GPU.
+    """
+    return [_beside(row, arch, detail, arch_path) for file in files for row in read_measured(file)]
+
+
+def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence[Path]) -> dict[str, Any]:
+    gemm = row.gemm()
+    shape = {"batch": row.batch, "m": row.m, "n": row.n, "k": row.k}
+    compared: dict[str, Any] = {
+        "gpu": row.gpu,
+        "dtype": row.dtype.value,
+        "sparsity": row.sparsity,
+        **shape,
+        "measured": {name: value for name in COMPARED if (value := _number(row.extra.get(name, ""))) is not None},
+        "simulated": {},
+        "kernel": {"measured": row.kernel, "simulated": ""},
+        "grid": {"measured": row.grid, "simulated": None},
+        "skipped": "" if gemm else f"{row.op} is no matrix multiplication",
+    }
+    if gemm is None:
+        return compared
+    outcome = run_case(Case(load_arch(arch or row.gpu, arch_path).arch, gemm, Options(detail, row.l2, None, "burst")))
+    if outcome.result is None:
+        return {**compared, "skipped": outcome.reason}
+    metrics = outcome.result.nsight_metrics()
+    compared["simulated"] = {name: metrics[name] for name in COMPARED if name in metrics}
+    compared["kernel"]["simulated"] = outcome.result.kernel
+    compared["grid"]["simulated"] = list(outcome.result.grid)
+    return compared
+
+
+def counters_table(compared: Sequence[dict[str, Any]]) -> TextTable:
+    """Measured over simulated, one line a multiplication."""
+    headings = ("shape", "type", ">time", ">L2 hits %", ">DRAM read", ">DRAM written", ">Tensor active %", ">waves")
+    names = (
+        "gpu__time_duration.sum",
+        "lts__t_sector_hit_rate.pct",
+        "dram__bytes_read.sum",
+        "dram__bytes_write.sum",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+        "launch__waves_per_multiprocessor",
+    )
+    rows = []
+    for row in compared:
+        cells = [_pair(name, row["measured"].get(name), row["simulated"].get(name)) for name in names]
+        kind = row["dtype"] if row["sparsity"] == "dense" else f"{row['dtype']} {row['sparsity']}"
+        rows.append((shape_text(row), kind, *cells) if not row["skipped"] else _skipped(row, kind, len(names)))
+    return TextTable("Counters: measured / simulated", headings, tuple(rows))
+
+
+def _skipped(row: dict[str, Any], kind: str, columns: int) -> tuple[str, ...]:
+    return (shape_text(row), kind, f"skipped: {row['skipped']}", *[""] * (columns - 1))
+
+
+def _pair(name: str, measured: float | None, simulated: float | None) -> str:
+    """Both values in the unit that suits them."""
+
+    def text(value: float | None) -> str:
+        if value is None:
+            return "-"
+        if name.startswith("gpu__time"):
+            return time_text(value / 1e3)
+        return bytes_text(value) if "bytes" in name else f"{value:.1f}"
+
+    return f"{text(measured)} / {text(simulated)}"
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,311 @@
+"""Result workbooks of DeepBench: ``results/**/*.xlsx`` of https://github.com/baidu-research/DeepBench (Apache-2.0).
+
+Sheets hold tables under headings of one or more lines; those with the sizes of a matrix multiplication (m, n, k) or a
+convolution (w, h, c, n, k, filter, pads, strides) and a time are taken, by the names that code/nvidia/gemm_bench.cu and
+conv_bench.cu print. A time's unit stands in its heading; the data type in a column, the heading or the sheet's name
+("FP16 ip, Mixed math"). BLAS terms: what is transposed is said for column-major matrices. The times are of many
+asynchronous launches with the same buffers.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import ParseError
+
+from gpusim.convolution import ConvolutionShape
+from gpusim.importers.rows import Import, Options, SourceError
+from gpusim.measured import Fields
+from gpusim.units import TERA, US_PER_UNIT
+from gpusim.workload import Dtype
+
+if TYPE_CHECKING:
+    from openpyxl.worksheet.worksheet import Worksheet
+
+_GEMM: Mapping[str, tuple[str, ...]] = {"m": ("m",), "n": ("n",), "k": ("k",)}
+_TRANSPOSED: Mapping[str, tuple[str, ...]] = {
+    "a_t": ("a t", "a trans", "a transpose", "a transposed", "transpose a", "transa", "op a"),
+    "b_t": ("b t", "b trans", "b transpose", "b transposed", "transpose b", "transb", "op b"),
+}
+_CONVOLUTION: Mapping[str, tuple[str, ...]] = {
+    "w": ("w", "width", "input w", "input width"),
+    "h": ("h", "height", "input h", "input height"),
+    "c": ("c", "channels", "input channels", "in channels"),
+    "n": ("n", "batch", "batch size"),
+    "k": ("k", "filters", "of filters", "number of filters", "output channels", "out channels"),
+    "f_w": ("f w", "s", "filter w", "filter width", "kernel w"),
+    "f_h": ("f h", "r", "filter h", "filter height", "kernel h"),
+    "pad_w": ("pad w", "padding w", "pad width", "padding width"),
+    "pad_h": ("pad h", "padding h", "pad height", "padding height"),
+    "stride_w": ("stride w", "wstride", "stride width", "w stride"),
+    "stride_h": ("stride h", "hstride", "stride height", "h stride"),
+}
+_SIZES = ("m", "n", "k", "w", "h", "c")
+_PRECISION = ("precision", "data type", "datatype", "dtype")
+_ALGORITHM = ("fwd algo", "forward algo", "forward algorithm", "fwd algorithm", "algo", "algorithm")
+_TIME = re.compile(r"\btime|result|latency|forward|fwd|backward|bwd|\b(?:msec|usec|ms|us|µs)\b", re.IGNORECASE)
+_NO_TIME = re.compile(r"flops|tops|total|algo", re.IGNORECASE)
+_UNIT = re.compile(rf"(?<![a-zµμ])({'|'.join(sorted(US_PER_UNIT, key=len, reverse=True))})(?![a-z])", re.IGNORECASE)
+_FLOPS = re.compile(r"tera ?flops|tflops?|tops", re.IGNORECASE)
+_NOT_TIMED = ("", "-", "n/a", "na", "not supported", "skipped")
+_TYPES = (
+    (re.compile(r"fp32|float32|\bfloat\b|single", re.IGNORECASE), Dtype.FP32),
+    (re.compile(r"fp16|float16|half", re.IGNORECASE), Dtype.FP16),
+    (re.compile(r"int8", re.IGNORECASE), Dtype.INT8),
+    (re.compile(r"fp64|double", re.IGNORECASE), Dtype.FP64),
+)
+_MATH = re.compile(r"(fp32|fp16|mixed|int32) math", re.IGNORECASE)
+_LETTERS = {
+    **dict.fromkeys(("t", "1", "true", "yes", "y"), "t"),
+    **dict.fromkeys(("n", "0", "false", "no"), "n"),
+}
+WRONG_UNIT_FACTOR = 2.0
+"""A time and a rate in one line that differ by more contradict each other; rounding to whole us stays below."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """A column of times."""
+
+    column: str
+    op: str
+    unit: str
+    said: str
+    """The heading, which may name a data type."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The columns of one table, by what they mean; the texts name heading and letter."""
+
+    kind: str
+    names: Mapping[str, str]
+    """What a column means to the name of the column."""
+    columns: tuple[str, ...]
+    times: tuple[_Time, ...]
+    rate: str
+    """The column of TFLOP/s, or empty."""
+
+
+def read(path: Path, options: Options) -> Import:
+    """The matrix multiplications and convolutions of all sheets."""
+    found = Import(str(path), options, "stream", "warm", "deepbench")
+    for sheet, rows in _sheets(path):
+        table: _Table | None = None
+        heading: list[list[str]] = []
+        for number, cells in enumerate(rows, 1):
+            has_number = any(_is_number(text) for text in cells)
+            if not has_number:
+                heading = [*heading, cells] if any(cells) else []
+                continue
+            if heading:
+                table, heading = _table(heading), []
+            where = f"{path}: sheet '{sheet}', row {number}"
+            if table is None:
+                found.skip(f"row of sheet '{sheet}' in no table of matrix multiplications or convolutions")
+            else:
+                values = dict(zip(table.columns, [*cells, *[""] * len(table.columns)], strict=False))
+                _add(found, number, Fields(where, values), table, sheet)
+    return found
+
+
+def _sheets(path: Path) -> Iterator[tuple[str, Iterator[list[str]]]]:
+    """The sheets of a workbook with their rows as text."""
+    try:
+        import openpyxl  # noqa: PLC0415 - an optional extra
+    except ImportError:
+        raise SourceError(f"{path}: workbooks need openpyxl; pip install 'gpusim[xlsx]'") from None
+    try:
+        with warnings.catch_warnings(), path.open("rb") as file:
+            warnings.simplefilter("ignore")  # of styles and extensions, which do not matter here
+            book = openpyxl.load_workbook(file, data_only=True)
+    except (zipfile.BadZipFile, KeyError, ValueError, ParseError) as error:
+        problem = " ".join(str(error).split())
+        raise SourceError(f"{path}: no whole .xlsx workbook: {problem}; download it again") from None
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
+    for sheet in book.worksheets:
+        yield sheet.title, _rows(sheet)
+
+
+def _rows(sheet: Worksheet) -> Iterator[list[str]]:
+    """The rows of a sheet as text; a heading over several columns stands in each of them."""
+    spread: dict[tuple[int, int], str] = {}
+    for merged in sheet.merged_cells.ranges:
+        text = _text(sheet.cell(merged.min_row, merged.min_col).value)
+        columns = range(merged.min_col, merged.max_col + 1)
+        spread |= {(merged.min_row, column): text for column in columns if not _is_number(text)}
+    for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
+        yield [spread.get((number, column), _text(cell)) for column, cell in enumerate(row, 1)]
+
+
+def _text(cell: Any) -> str:
+    """A cell as text; whole numbers without a point, however the workbook keeps them."""
+    if cell is None:
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell).strip()
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", text) is not None
+
+
+def _table(heading: Sequence[Sequence[str]]) -> _Table | None:
+    """The table below some lines of heading, or None where it is of another kind."""
+    width = max(len(line) for line in heading)
+    stacks = [[line[index] for line in heading if index < len(line) and line[index]] for index in range(width)]
+    columns = tuple(f"{' '.join(stack)} (column {_letter(index)})".lstrip() for index, stack in enumerate(stacks))
+    found = {
+        kind: {meaning: _find(stacks, columns, spellings) for meaning, spellings in wanted.items()}
+        for kind, wanted in (("conv", _CONVOLUTION), ("gemm", _GEMM))
+    }
+    kind = next((kind for kind, names in found.items() if all(names.values())), None)
+    if kind is None:
+        return None
+    more = {**_TRANSPOSED, "precision": _PRECISION, "algorithm": _ALGORITHM}
+    names = found[kind] | {meaning: _find(stacks, columns, spellings) for meaning, spellings in more.items()}
+    labels = [" ".join(stack) for stack in stacks]
+    times = tuple(
+        _Time(column, _op(kind, label), _unit(label), label)
+        for column, label, stack in zip(columns, labels, stacks, strict=True)
+        if column not in names.values() and _is_time(stack)
+    )
+    rates = [column for column, label in zip(columns, labels, strict=True) if _FLOPS.search(label)]
+    return _Table(kind, names, columns, times, rates[0] if len(rates) == 1 and len(times) == 1 else "")
+
+
+def _is_time(stack: Sequence[str]) -> bool:
+    """Whether a heading is of times: its lowest line says so, or names a data type below one that does."""
+    label = " ".join(stack)
+    if not _TIME.search(label) or _NO_TIME.search(label):
+        return False
+    return bool(_TIME.search(stack[-1]) or _dtype(stack[-1]))
+
+
+def _letter(index: int) -> str:
+    """The spreadsheet's name of a column.
+
+    >>> _letter(0), _letter(27)
+    ('A', 'AB')
+    """
+    return (_letter(index // 26 - 1) if index >= 26 else "") + chr(ord("A") + index % 26)
+
+
+def _find(stacks: Sequence[Sequence[str]], columns: Sequence[str], spellings: Sequence[str]) -> str:
+    """The column whose heading has a line with one of these spellings, or empty."""
+    for stack, column in zip(stacks, columns, strict=True):
+        texts = [text.lower() for text in stack]
+        texts += [re.sub(r"\(.*?\)", "", text) for text in texts]
+        if any(re.sub(r"[^a-z]+", " ", text).strip() in spellings for text in texts):
+            return column
+    return ""
+
+
+def _op(kind: str, label: str) -> str:
+    """The operator that a time is of."""
+    text = label.lower()
+    if kind == "gemm":
+        return "gemm"
+    if not re.search(r"backward|bwd", text):
+        return "conv_fwd"
+    return "conv_bwd_inputs" if re.search(r"input|data", text) else "conv_bwd_weights"
+
+
+def _unit(label: str) -> str:
+    """The unit of time in a heading, or empty."""
+    found = _UNIT.findall(label)
+    return found[-1].lower() if found else ""
+
+
+def _add(found: Import, number: int, fields: Fields, table: _Table, sheet: str) -> None:
+    """Add the times of one line."""
+    names = table.names
+    wanted = [names[meaning] for meaning in names if meaning in _SIZES]
+    if not any(_is_number(fields.get(column)) for column in wanted) or not table.times:
+        found.skip(f"row of sheet '{sheet}' without {'sizes' if table.times else 'times'}")
+        return
+    sizes = {meaning: fields.number(names[meaning]) for meaning in names if meaning in _SIZES}
+    for time in table.times:
+        if fields.get(time.column).lower() in _NOT_TIMED:
+            found.skip(f"no time in column '{time.said}'")
+            continue
+        unit = time.unit or found.options.time_unit
+        if not unit:
+            raise fields.refuse(time.column, "the heading names no unit", "add --time-unit, as in --time-unit us")
+        time_us = fields.time_us(time.column, unit)
+        said = (fields.get(names["precision"]), time.said, sheet)
+        dtype = next((dtype for text in said if (dtype := _dtype(text))), None)
+        math = next((math[1].lower() for text in said if (math := _MATH.search(text))), "")
+        accumulate = {"mixed": "fp32"}.get(math, math)
+        if table.kind == "gemm":
+            shape = (1, sizes["m"], sizes["n"], sizes["k"])
+            _check_rate(fields, table.rate, shape, time, time_us)
+            layout, extra = _layout(fields, names), {}
+        else:
+            convolution = _convolution(fields, names, sizes)
+            shape, layout, extra = convolution.product, "nchw", convolution.columns
+            extra |= {"algo": fields.get(names["algorithm"])}
+        found.add(
+            fields.where, number, time.op, shape, dtype, time_us, accumulate=accumulate, layout=layout, extra=extra
+        )
+
+
+def _dtype(text: str) -> Dtype | None:
+    """The first data type that a text names: of the inputs, where it names that of the sums as well."""
+    places = [(match.start(), dtype) for pattern, dtype in _TYPES if (match := pattern.search(text))]
+    return min(places, key=lambda place: place[0])[1] if places else None
+
+
+def _layout(fields: Fields, names: Mapping[str, str]) -> str:
+    """Which operands are transposed; empty where no column says it."""
+    letters = ""
+    for column in (names["a_t"], names["b_t"]):
+        text = fields.get(column).lower() if column else ""
+        if column and text not in _LETTERS:
+            raise fields.refuse(column, f"expected t or n, got '{text}'", "correct or remove the row")
+        letters += _LETTERS.get(text, "")
+    return letters
+
+
+def _convolution(fields: Fields, names: Mapping[str, str], sizes: Mapping[str, int]) -> ConvolutionShape:
+    pad_h, pad_w = (_pad(fields, names[meaning]) for meaning in ("pad_h", "pad_w"))
+    filter_h, filter_w, stride_h, stride_w = (
+        fields.number(names[meaning]) for meaning in ("f_h", "f_w", "stride_h", "stride_w")
+    )
+    return ConvolutionShape(
+        sizes["n"],
+        sizes["c"],
+        sizes["h"],
+        sizes["w"],
+        sizes["k"],
+        filter_h,
+        filter_w,
+        (pad_h, pad_w),
+        (stride_h, stride_w),
+    )
+
+
+def _pad(fields: Fields, column: str) -> int:
+    return 0 if fields.get(column) == "0" else fields.number(column)
+
+
+def _check_rate(fields: Fields, column: str, shape: tuple[int, int, int, int], time: _Time, time_us: float) -> None:
+    """Refuse a time that contradicts the rate beside it, as one in another unit does."""
+    text = fields.get(column) if column else ""
+    if not _is_number(text) or float(text) <= 0:
+        return
+    _, m, n, k = shape
+    from_rate_us = 2 * m * n * k / (float(text) * TERA) * float(US_PER_UNIT["s"])
+    if not 1 / WRONG_UNIT_FACTOR < time_us / from_rate_us < WRONG_UNIT_FACTOR:
+        raise fields.refuse(
+            time.column,
+            f"{time_us:g} us contradicts {text} in {column}, which makes {from_rate_us:.4g} us",
+            "correct the unit in the heading",
+        )

@@ -1,0 +1,155 @@
+"""Hardware counters of a suite's matrix multiplications through Nsight Compute, laid out as measured rows.
+
+``ncu`` starts this module as a child; it runs each operator once, behind a marker kernel, and nothing else
+under the profiler. Between two markers in ncu's list are the kernels of one operator. The clock is left as
+it is (``--clock-control none``); ncu empties the caches before each kernel, so L2 is cold.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gpusim
+from gpusim.importers.launches import joined
+from gpusim.importers.ncu import METRICS, launches_of
+from gpusim.importers.rows import Kernel
+from gpusim.measure.device import Identity, NoDeviceError
+from gpusim.measure.files import SCHEMA_COLUMNS, RowFile
+from gpusim.measure.suite import GemmWork, Item, Suite, load_suite
+from gpusim.measured import MeasuredError
+
+MARKER = "spin_kernel"
+"""The kernel of ``torch.cuda._sleep``."""
+COUNTER_COLUMNS = (*SCHEMA_COLUMNS, *METRICS, "kernels", "gpu_name", "versions", "item")
+
+
+def gemms_of(suite: Suite) -> tuple[Item, ...]:
+    """The matrix multiplications of a suite, each once."""
+    return tuple(item for item in suite.work() if isinstance(item, Item) and isinstance(item.work, GemmWork))
+
+
+def count(suite: Suite, identity: Identity, out: Path) -> tuple[int, list[str]]:
+    """Run a suite's matrix multiplications under ncu; the number of rows written and the items without kernels.
+
+    Raises:
+        NoDeviceError: no ncu, or one that may not read counters.
+        MeasuredError: ``out`` is there and is no table of counters.
+    """
+    program = shutil.which("ncu")
+    if program is None:
+        raise NoDeviceError("ncu is not on the PATH; install Nsight Compute")
+    rows = RowFile(out, COUNTER_COLUMNS)
+    done = {row["item"] for row in rows.rows}
+    items = gemms_of(suite)
+    with tempfile.TemporaryDirectory() as folder:
+        listing = Path(folder) / "ncu.csv"
+        command = ncu_command(program, known_metrics(program), listing, str(suite.file.path))
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 -- a found program
+        groups = operators_of(_read(listing, ended))
+    written, without = 0, []
+    for index, item in enumerate(items):
+        group = groups[index] if index < len(groups) else []
+        if not group:
+            without.append(item.key)
+        elif item.key not in done:
+            rows.append(_row(item, group, identity, suite.name))
+            written += 1
+    return written, without
+
+
+def ncu_command(program: str, metrics: Sequence[str], listing: Path, suite: str) -> list[str]:
+    """The command line: what is counted, and that no clock is touched."""
+    return [
+        program,
+        *("--clock-control", "none", "--profile-from-start", "off", "--print-units", "base"),
+        *("--csv", "--page", "raw", "--log-file", str(listing), "--metrics", ",".join(metrics)),
+        *(sys.executable, "-m", "gpusim.measure.counters", suite),
+    ]
+
+
+def known_metrics(program: str) -> tuple[str, ...]:
+    """The metrics that this GPU has, as far as ncu tells; a name that it lacks would end the run."""
+    asked = subprocess.run([program, "--query-metrics"], capture_output=True, text=True, check=False)  # noqa: S603
+    listed = {line.split()[0] for line in asked.stdout.splitlines() if line.split()}
+    if not any(name.startswith("dram__") for name in listed):
+        return METRICS
+    return tuple(name for name in METRICS if name.startswith("launch__") or name.partition(".")[0] in listed)
+
+
+def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[Kernel]:
+    """The kernels that ncu listed; its own words where it listed none."""
+    try:
+        if kernels := [launch.kernel for launch in launches_of(listing)]:
+            return kernels
+        problem = "no kernel was profiled"
+    except MeasuredError as error:
+        problem = str(error)
+    told = listing.read_text(encoding="utf-8", errors="replace") if listing.exists() else ""
+    lines = (told + ended.stdout + ended.stderr).splitlines()
+    reason = next((line for line in lines if "ERR" in line or "rror" in line), problem)
+    raise NoDeviceError(f"ncu read no counters: {reason.strip().removeprefix('==ERROR== ')}")
+
+
+def operators_of(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
+    """The kernels behind each marker."""
+    groups: list[list[Kernel]] = []
+    for kernel in kernels:
+        if MARKER in kernel.name:
+            groups.append([])
+        elif groups:
+            groups[-1].append(kernel)
+    return groups
+
+
+def _row(item: Item, kernels: Sequence[Kernel], identity: Identity, suite: str) -> dict[str, Any]:
+    """One operator: sums over its kernels, the rest from the one that takes longest."""
+    whole = joined(kernels, max(kernels, key=lambda kernel: kernel.time_us))
+    columns = {name: value for name, value in item.work.columns.items() if name in SCHEMA_COLUMNS}
+    return {
+        **columns,
+        "gpu": identity.gpu,
+        "time_us": whole.time_us,
+        "method": "profiler",
+        "l2": "cold",
+        "kernel": whole.name,
+        "threads": whole.threads,
+        **dict(zip(("grid_x", "grid_y", "grid_z"), whole.grid or ("", "", ""), strict=True)),
+        "source": f"gpusim {gpusim.__version__} counters {suite}",
+        **whole.extra,
+        "kernels": len(kernels),
+        "gpu_name": identity.gpu_name,
+        "versions": " ".join(f"{name}={version}" for name, version in identity.versions),
+        "item": item.key,
+    }
+
+
+def run_counted(suite: Suite) -> None:
+    """The child: each operator once under the profiler, behind its marker."""
+    import torch  # noqa: PLC0415 -- ncu's reader needs no PyTorch
+
+    from gpusim.measure.device import UnavailableError  # noqa: PLC0415 -- the same
+    from gpusim.measure.torch_device import TorchDevice  # noqa: PLC0415 -- the same
+
+    device = TorchDevice(profile=False)
+    for item in gemms_of(suite):
+        torch.cuda.profiler.start()
+        torch.cuda._sleep(1000)  # noqa: SLF001 -- the marker; PyTorch has no public name for it
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+        try:
+            with device.prepare(item.work) as prepared:
+                torch.cuda.profiler.start()
+                prepared.once()
+                torch.cuda.profiler.stop()
+        except UnavailableError as reason:
+            print(f"{item.key}: {reason}", file=sys.stderr)  # noqa: T201 -- the child talks to its parent
+
+
+if __name__ == "__main__":
+    run_counted(load_suite(sys.argv[1]))

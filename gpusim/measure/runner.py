@@ -1,0 +1,326 @@
+"""A suite on a device: each item warmed up, replayed as often as its time needs, and written down at once.
+
+Two loads. ``burst``: some tens of milliseconds, over before the power limit acts. ``sustained``: about a
+second, of which the last part counts, at the clock that the board then holds. An item that cannot run here
+is logged with its reason and the suite goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gpusim
+from gpusim.measure.device import (
+    MAX_LAUNCHES,
+    Device,
+    DeviceLostError,
+    Kernel,
+    Prepared,
+    Reading,
+    Telemetry,
+    UnavailableError,
+)
+from gpusim.measure.files import GIVEN_UP_AFTER, MeasurementFiles
+from gpusim.measure.suite import GemmWork, Item, Microbenchmark, Operator, State, Suite
+from gpusim.workload import Dtype
+
+GRAPH_US = 1000.0
+"""A graph holds launches for at least this long, so that the two events around it do not count."""
+SHORTEST_US = 0.5
+"""No kernel is over sooner; an event's clock may say so."""
+PILOT_LAUNCHES = 4
+PILOT_REPLAYS = 3
+BURST_US = 60_000.0
+MIN_REPLAYS = 7
+MAX_REPLAYS = 100
+SUSTAINED_S = 1.2
+SETTLING_S = 0.5
+"""The first part of a sustained load does not count: the governor has not settled."""
+
+SETUP_S = 0.5
+"""For a plan: allocating, filling, warming up, capturing and profiling one operator."""
+MICROBENCHMARK_S = 0.5
+"""For a plan: compiling and repeating one microbenchmark."""
+PLAN_FLOP_PER_S = {Dtype.FP64: 30e12, Dtype.FP32: 30e12, Dtype.TF32: 200e12}
+PLAN_OTHER_FLOP_PER_S = 400e12
+PLAN_BYTES_PER_S = 2e12
+"""For a plan: some data-centre GPU of the day. Nothing but the estimated duration of a run depends on these."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to."""
+
+    measured: int = 0
+    """Rows written by this run."""
+    resumed: int = 0
+    """Rows that were there."""
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    """(item, reason)."""
+    remaining: int = 0
+    """Items that the time limit left."""
+    files: tuple[Path, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Everything asked for has its row."""
+        return not self.skipped and not self.remaining
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The replays that count [us per launch], and what the sensors said meanwhile."""
+
+    times_us: Sequence[float]
+    launches: int
+    readings: Sequence[Reading]
+
+
+def estimate_s(work: Item | Microbenchmark) -> float:
+    """Rough duration of an item [s], for plans and time limits."""
+    if isinstance(work, Microbenchmark):
+        return MICROBENCHMARK_S
+    launch_s = _launch_s(work.work)
+    seconds = SETUP_S + 5 * launch_s
+    for state in work.states:
+        wanted = SUSTAINED_S if state.load == "sustained" else BURST_US / 1e6
+        seconds += max(wanted, MIN_REPLAYS * launch_s) + PILOT_REPLAYS * PILOT_LAUNCHES * launch_s
+    return seconds
+
+
+def _launch_s(work: Operator) -> float:
+    rate = PLAN_FLOP_PER_S.get(work.dtype, PLAN_OTHER_FLOP_PER_S)
+    return max(work.flops / rate, work.bytes / PLAN_BYTES_PER_S)
+
+
+def plan_of(suite: Suite) -> list[dict[str, Any]]:
+    """What a suite asks for: items, rows and rough seconds by operator and data type, in order."""
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    for work in suite.work():
+        what, dtype = (work.benchmark, "") if isinstance(work, Microbenchmark) else _described(work.work)
+        line = lines.setdefault((what, dtype), {"what": what, "dtype": dtype, "items": 0, "rows": 0, "seconds": 0.0})
+        line["items"] += 1
+        line["rows"] += len(_asked(work))
+        line["seconds"] += estimate_s(work)
+    return list(lines.values())
+
+
+def _described(work: Operator) -> tuple[str, str]:
+    sparsity = work.sparsity if isinstance(work, GemmWork) else "dense"
+    return (work.op if sparsity == "dense" else f"{work.op} {sparsity}"), work.dtype.value
+
+
+def run_suite(
+    suite: Suite,
+    device: Device,
+    out: Path,
+    *,
+    limit_s: float = math.inf,
+    command: Sequence[str] = (),
+    progress: Progress = lambda _done, _total: None,
+) -> Outcome:
+    """Measure what ``out`` does not have yet.
+
+    Raises:
+        MeasuredError: ``out`` is there and is no measurement of this program.
+        DeviceLostError: an item took the device down; it is logged and will not be tried again.
+    """
+    deadline = time.monotonic() + limit_s
+    files = MeasurementFiles(out, device.identity)
+    works = suite.work()
+    outcome = Outcome(resumed=sum(len(_asked(work)) - len(_missing(work, files)) for work in works))
+    files.begin_run(suite=suite.name, suite_sha256=suite.file.sha256, command=list(command), items=len(works))
+    todo = [work for work in works if _missing(work, files)]
+    # What ended an earlier run comes last, so that it cannot keep the rest from being measured.
+    todo.sort(key=lambda work: files.interruptions(work.key))
+    with device.telemetry() as sensors:
+        for done, work in enumerate(todo):
+            progress(len(works) - len(todo) + done, len(works))
+            if time.monotonic() + estimate_s(work) > deadline:
+                outcome.remaining = len(todo) - done
+                break
+            if files.interruptions(work.key) >= GIVEN_UP_AFTER:
+                outcome.skipped.append((work.key, "it ended earlier runs; see the log"))
+                continue
+            _one(_Bench(device, sensors, files, f"gpusim {gpusim.__version__} measure {suite.name}"), work, outcome)
+    files.log("finish", measured=outcome.measured, skipped=len(outcome.skipped), remaining=outcome.remaining)
+    outcome.files = files.paths
+    return outcome
+
+
+def _asked(work: Item | Microbenchmark) -> tuple[tuple[str, str], ...]:
+    """(l2, load) of each row that is asked for."""
+    if isinstance(work, Microbenchmark):
+        return (("", ""),)
+    return tuple((state.l2, state.load) for state in work.states)
+
+
+def _missing(work: Item | Microbenchmark, files: MeasurementFiles) -> tuple[tuple[str, str], ...]:
+    return tuple(state for state in _asked(work) if (work.key, *state) not in files.done)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """What measuring one item needs."""
+
+    device: Device
+    sensors: Telemetry
+    files: MeasurementFiles
+    source: str
+
+    def rows(self, work: Item | Microbenchmark) -> Iterator[None]:
+        """Measure an item and write its missing rows; yields after each."""
+        if isinstance(work, Microbenchmark):
+            self._microbenchmark(work)
+            yield
+            return
+        missing = _missing(work, self.files)
+        with self.device.prepare(work.work) as prepared:
+            kernels = prepared.kernels()
+            if not kernels:
+                self.files.log("note", item=work.key, reason="no profiler named its kernels")
+            for state in work.states:
+                if (state.l2, state.load) in missing:
+                    sample = _replayed(prepared, state, self.sensors)
+                    self.files.operators.append(self._row(work, state, sample, prepared.algorithm, kernels))
+                    yield
+
+    def _microbenchmark(self, work: Microbenchmark) -> None:
+        began_s = time.monotonic()
+        result = self.device.microbenchmark(work)
+        p10, median, p90 = _percentiles(result.values)
+        self.files.microbenchmarks.append(
+            {
+                **self.files.stamp(),
+                "benchmark": work.benchmark,
+                "variant": work.variant,
+                "footprint_bytes": work.footprint_bytes or "",
+                "value": median,
+                "p10": p10,
+                "p90": p90,
+                "unit": result.unit,
+                "repetitions": len(result.values),
+                "note": result.note,
+                **_picked(_sensor_columns(self.sensors.readings(began_s)), ("clock_mhz", "temperature_c")),
+                "source": self.source,
+                "item": work.key,
+            }
+        )
+
+    def _row(
+        self, work: Item, state: State, sample: _Sample, algorithm: str, kernels: Sequence[Kernel]
+    ) -> dict[str, Any]:
+        p10, median, p90 = _percentiles(sample.times_us)
+        return {
+            **self.files.stamp(),
+            **work.work.columns,
+            "time_us": median,
+            "method": "graph",
+            "l2": state.l2,
+            "load": state.load,
+            "p10_us": p10,
+            "p90_us": p90,
+            "replays": len(sample.times_us),
+            "launches": sample.launches,
+            "algo": algorithm,
+            **_kernel_columns(kernels),
+            **_sensor_columns(sample.readings),
+            "energy_mj": _energy_mj(sample.readings, median) if state.load == "sustained" else "",
+            "source": self.source,
+            "item": work.key,
+        }
+
+
+def _one(bench: _Bench, work: Item | Microbenchmark, outcome: Outcome) -> None:
+    """Measure one item; one that cannot run here is logged."""
+    bench.files.log("begin", item=work.key)
+    try:
+        for _ in bench.rows(work):
+            outcome.measured += 1
+    except UnavailableError as reason:
+        text = " ".join(str(reason).split())
+        bench.files.log("skip", item=work.key, reason=text)
+        outcome.skipped.append((work.key, text))
+    except DeviceLostError as reason:
+        bench.files.log("lost", item=work.key, reason=" ".join(str(reason).split()))
+        raise
+    else:
+        bench.files.log("end", item=work.key)
+
+
+def _replayed(prepared: Prepared, state: State, sensors: Telemetry) -> _Sample:
+    """Replay long enough for the load that is asked for."""
+    cold = state.l2 == "cold"
+    pilot = prepared.replay(PILOT_LAUNCHES, PILOT_REPLAYS, cold=cold)
+    launch_us = max(float(np.median(pilot)) / PILOT_LAUNCHES, SHORTEST_US)
+    launches = min(max(math.ceil(GRAPH_US / launch_us), 1), MAX_LAUNCHES)
+    graph_us = launches * launch_us
+    began_s = time.monotonic()
+    if state.load == "burst":
+        replays = min(max(math.ceil(BURST_US / graph_us), MIN_REPLAYS), MAX_REPLAYS)
+        totals = prepared.replay(launches, replays, cold=cold)
+        return _Sample([total / launches for total in totals], launches, sensors.readings(began_s))
+    replays = max(math.ceil(SUSTAINED_S * 1e6 / graph_us), MIN_REPLAYS)
+    totals = prepared.replay(launches, replays, cold=cold)
+    settling_us = min(SETTLING_S * 1e6, sum(totals) / 2)
+    settled = [total for total, after in zip(totals, np.cumsum(totals), strict=True) if after > settling_us]
+    return _Sample([total / launches for total in settled], launches, sensors.readings(began_s + settling_us / 1e6))
+
+
+def _percentiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """10th percentile, median, 90th percentile."""
+    p10, median, p90 = np.percentile(values, (10, 50, 90))
+    return float(p10), float(median), float(p90)
+
+
+def _kernel_columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
+    """The kernel that takes longest, and all of them in order."""
+    if not kernels:
+        return {}
+    main = max(kernels, key=lambda kernel: kernel.time_us)
+    return {
+        "kernel": main.name,
+        "threads": main.threads,
+        **dict(zip(("grid_x", "grid_y", "grid_z"), main.grid, strict=True)),
+        "kernel_time_us": sum(kernel.time_us for kernel in kernels),
+        "kernels": json.dumps([kernel.name for kernel in kernels]) if len(kernels) > 1 else "",
+        "registers": main.registers,
+        "shared_bytes": main.shared_bytes,
+    }
+
+
+def _sensor_columns(readings: Sequence[Reading]) -> dict[str, Any]:
+    """Medians of clock, power and temperature, and every reason for which the clock was held back."""
+    if not readings:
+        return {}
+    return {
+        "clock_mhz": float(np.median([reading.clock_mhz for reading in readings])),
+        "power_w": float(np.median([reading.power_w for reading in readings])),
+        "temperature_c": float(np.median([reading.temperature_c for reading in readings])),
+        "throttle": " ".join(sorted(frozenset().union(*(reading.throttle for reading in readings)))),
+    }
+
+
+def _energy_mj(readings: Sequence[Reading], time_us: float) -> float | str:
+    """Energy of one launch [mJ]: what the card's counter moved on, shared by time."""
+    counted = [reading for reading in readings if reading.energy_mj is not None]
+    if len(counted) < 2 or counted[-1].at_s <= counted[0].at_s:
+        return ""
+    first, last = counted[0], counted[-1]
+    assert first.energy_mj is not None
+    assert last.energy_mj is not None
+    return (last.energy_mj - first.energy_mj) / (last.at_s - first.at_s) * time_us / 1e6
+
+
+def _picked(columns: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: columns[name] for name in names if name in columns}

@@ -1,0 +1,282 @@
+"""The NVIDIA GPU that PyTorch sees: operators in CUDA graphs, kernels from its profiler.
+
+All work goes into one stream of ours, in which graphs are captured too. No clock, limit or other setting of
+the card is touched.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpusim.measure.device import (
+    MAX_LAUNCHES,
+    DeviceLostError,
+    Identity,
+    Kernel,
+    MicroResult,
+    NoDeviceError,
+    Prepared,
+    Telemetry,
+    UnavailableError,
+)
+from gpusim.measure.kineto import kernels_of_trace
+from gpusim.measure.microbenchmarks import Microbenchmarks
+from gpusim.measure.suite import Microbenchmark, Operator
+from gpusim.measure.telemetry import Recorder, Sensors
+from gpusim.measure.torch_operators import Call, Operands, Tensor, call_of, float32_precision
+
+COLD_FOOTPRINT = 2
+"""Operands that rotate touch this many times the L2 before one comes round again."""
+FLUSH_FOOTPRINT = 4
+"""The same of what is read before a replay whose operands are too small for that."""
+WARM_UP_CALLS = 3
+REASON_CHARACTERS = 300
+"""Of an error's first line: PyTorch lists all of its backends there."""
+PROFILED_CALLS = 4
+"""The first one of a profile is not counted."""
+
+
+class TorchDevice:
+    """The first GPU that PyTorch sees."""
+
+    def __init__(self, *, profile: bool = True) -> None:
+        if not torch.cuda.is_available():
+            built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+            raise NoDeviceError(
+                f"PyTorch {torch.__version__} ({built}) sees no NVIDIA GPU; run this where there is one"
+            )
+        # The profiler must not tear its hooks down between graphs.
+        os.environ.setdefault("TEARDOWN_CUPTI", "0")
+        os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
+        self.device = "cuda:0"
+        self._profile = profile
+        self._properties = torch.cuda.get_device_properties(0)
+        uuid = str(getattr(self._properties, "uuid", ""))
+        self._sensors = Sensors(f"GPU-{uuid.removeprefix('GPU-')}" if uuid else "")
+        self._l2_bytes = int(self._properties.L2_cache_size)
+        self._identity = self._identify()
+        torch.cuda.set_stream(torch.cuda.Stream())
+        self._flushed = torch.zeros(FLUSH_FOOTPRINT * self._l2_bytes // 4, dtype=torch.float32, device=self.device)
+        self._microbenchmarks = Microbenchmarks(self.device)
+
+    @property
+    def identity(self) -> Identity:
+        """What is measured."""
+        return self._identity
+
+    @contextmanager
+    def prepare(self, work: Operator) -> Iterator[Prepared]:
+        """Make an operator ready: operands on the GPU, warmed up, libraries' choices made."""
+        prepared: TorchOperator | None = None
+        try:
+            with translated_errors(), float32_precision(work):
+                call = call_of(work, self.device)
+                prepared = TorchOperator(work, call, self._sets(call), self._flush, profile=self._profile)
+                prepared.warm_up()
+            yield prepared
+        finally:
+            if prepared is not None:
+                prepared.release()
+            with suppress(RuntimeError):  # a lost device is reported where it was lost
+                torch.cuda.empty_cache()
+
+    def microbenchmark(self, work: Microbenchmark) -> MicroResult:
+        """Run one microbenchmark."""
+        try:
+            with translated_errors():
+                return self._microbenchmarks.run(work)
+        finally:
+            with suppress(RuntimeError):
+                torch.cuda.empty_cache()
+
+    def telemetry(self) -> AbstractContextManager[Telemetry]:
+        """Sensors, read in the background."""
+        return Recorder(self._sensors.read)
+
+    def _flush(self, footprint_bytes: int) -> None:
+        """Empty L2 of operands that are too few to push each other out."""
+        if footprint_bytes < COLD_FOOTPRINT * self._l2_bytes:
+            self._flushed.sum()  # reads all of it: what was in L2 is gone
+
+    def _sets(self, call: Call) -> list[Operands]:
+        """As many operand sets as it takes to leave none in L2, and no more than a graph has launches."""
+        first = call.operands()
+        size = sum(bytes_of(tensor) for tensor in first)
+        count = 1 + math.ceil(COLD_FOOTPRINT * self._l2_bytes / max(size, 1))
+        return [first, *(call.operands() for _ in range(min(count, MAX_LAUNCHES) - 1))]
+
+    def _identify(self) -> Identity:
+        properties = self._properties
+        versions = {
+            "driver": self._sensors.driver or "unknown",
+            "cuda": str(torch.version.cuda),
+            "torch": str(torch.__version__),
+            "cudnn": _cudnn_version(),
+            "cublas": _package_version("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cublas-cu11"),
+            "cusparselt": _package_version("nvidia-cusparselt-cu13", "nvidia-cusparselt-cu12"),
+        }
+        facts = {
+            "compute_capability": f"{properties.major}.{properties.minor}",
+            "multiprocessors": str(properties.multi_processor_count),
+            "memory_bytes": str(properties.total_memory),
+            "l2_bytes": str(self._l2_bytes),
+            **self._sensors.facts(),
+        }
+        name = torch.cuda.get_device_name(0)
+        return Identity(name, self._l2_bytes, tuple(versions.items()), tuple(facts.items()))
+
+
+class TorchOperator:
+    """One operator with its operand sets."""
+
+    def __init__(
+        self, work: Operator, call: Call, sets: Sequence[Operands], flush: Callable[[int], None], *, profile: bool
+    ) -> None:
+        self._work = work
+        self._call = call
+        self._sets = list(sets)
+        self._flush = flush
+        self._profile = profile
+        self._graph: Any = None
+        self._captured: tuple[int, bool] | None = None
+
+    @property
+    def algorithm(self) -> str:
+        """What the library was told to use, where it was told."""
+        return self._call.algorithm
+
+    def warm_up(self) -> None:
+        """Let libraries load, choose and allocate what they need."""
+        for index in range(WARM_UP_CALLS):
+            self._call.run(*self._sets[index % len(self._sets)])
+        torch.cuda.synchronize()
+
+    def once(self) -> None:
+        """Run it once and wait for it."""
+        with translated_errors(), float32_precision(self._work):
+            self._call.run(*self._sets[0])
+            torch.cuda.synchronize()
+
+    def replay(self, launches: int, replays: int, *, cold: bool) -> Sequence[float]:
+        """Duration of each replay of a graph [us], replays queued so that the GPU never waits for the host."""
+        with translated_errors():
+            self._capture(launches, cold)
+            rotating = self._sets[:launches] if cold else []
+            footprint = sum(bytes_of(tensor) for operands in rotating for tensor in operands)
+            events = [
+                (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(replays)
+            ]
+            self._graph.replay()
+            for begin, end in events:
+                if cold:
+                    self._flush(footprint)
+                begin.record()
+                self._graph.replay()
+                end.record()
+            torch.cuda.synchronize()
+            return [1e3 * float(begin.elapsed_time(end)) for begin, end in events]
+
+    def kernels(self) -> Sequence[Kernel]:
+        """The kernels of one call, from the profiler; none where it cannot run."""
+        if not self._profile:
+            return ()
+        try:
+            with translated_errors(), float32_precision(self._work):
+                return self._profiled()
+        except UnavailableError:
+            return ()  # a time without its kernel's name is still a time
+
+    def _profiled(self) -> Sequence[Kernel]:
+        """The kernels that the profiler saw in some calls."""
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            for index in range(PROFILED_CALLS):
+                self._call.run(*self._sets[index % len(self._sets)])
+            torch.cuda.synchronize()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            return kernels_of_trace(path, PROFILED_CALLS)
+
+    def release(self) -> None:
+        """Give the memory back."""
+        with suppress(RuntimeError):  # a lost device is reported where it was lost
+            self._drop_graph()
+        self._sets.clear()
+
+    def _capture(self, launches: int, cold: bool) -> None:
+        """A graph of ``launches`` calls, with rotating operands if cold."""
+        if self._captured == (launches, cold):
+            return
+        self._drop_graph()
+        sets = self._sets if cold else self._sets[:1]
+        graph = torch.cuda.CUDAGraph()
+        # Results stay alive as long as their operands' turn lasts, so that they rotate too.
+        results: deque[Tensor] = deque(maxlen=min(len(sets), launches))
+        torch.cuda.synchronize()
+        with float32_precision(self._work):
+            # Relaxed: a library that allocates or asks for an event's state while it is captured may.
+            graph.capture_begin(capture_error_mode="relaxed")
+            try:
+                for index in range(launches):
+                    results.append(self._call.run(*sets[index % len(sets)]))
+            except BaseException:
+                with suppress(RuntimeError):  # the first error is the one to tell
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        self._graph, self._captured = graph, (launches, cold)
+
+    def _drop_graph(self) -> None:
+        if self._graph is not None:
+            self._graph.reset()
+        self._graph, self._captured = None, None
+
+
+def bytes_of(tensor: Tensor) -> int:
+    """Size of a tensor [B]; a sparse one's is that of its parts."""
+    try:
+        return int(tensor.nbytes)
+    except (RuntimeError, NotImplementedError, AttributeError):
+        parts = (getattr(tensor, name, None) for name in ("packed", "meta"))
+        return sum(int(part.nbytes) for part in parts if part is not None)
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """What PyTorch or a library of it refuses is a reason to skip, unless the device is gone with it."""
+    try:
+        yield
+    except (UnavailableError, DeviceLostError):
+        raise
+    except Exception as error:  # whatever a library raises: the suite goes on
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:REASON_CHARACTERS]
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as lost:
+            raise DeviceLostError(f"{reason}; then {str(lost).splitlines()[0]}") from error
+        raise UnavailableError(reason) from error
+
+
+def _cudnn_version() -> str:
+    """Version of cuDNN; a build without it, or one that does not fit, may still multiply matrices."""
+    try:
+        return str(torch.backends.cudnn.version())
+    except (RuntimeError, ValueError, OSError):
+        return "unknown"
+
+
+def _package_version(*names: str) -> str:
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return "unknown"

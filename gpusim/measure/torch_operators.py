@@ -1,0 +1,244 @@
+"""Operators as PyTorch calls: random operands on the GPU, and the call that is measured.
+
+Random data, because zeros run cooler and faster. Each call returns a fresh result, as a framework's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gpusim.measure.device import UnavailableError
+from gpusim.measure.suite import ConvolutionWork, GemmWork, Operator, VectorWork
+from gpusim.workload import Dtype
+
+Tensor = Any  # torch.Tensor, where PyTorch is installed
+Operands = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator: how its operands are made, and what is called on them."""
+
+    operands: Callable[[], Operands]
+    run: Callable[..., Tensor]
+    algorithm: str = ""
+
+
+def call_of(work: Operator, device: str) -> Call:
+    """The call that an operator is measured by.
+
+    Raises:
+        UnavailableError: PyTorch has none; it may also refuse one when it is run.
+    """
+    match work:
+        case GemmWork(sparsity="2:4"):
+            return _sparse_gemm(work, device)
+        case GemmWork():
+            return _dense_gemm(work, device)
+        case ConvolutionWork():
+            return _convolution(work, device)
+        case VectorWork():
+            return _vector(work, device)
+
+
+@contextmanager
+def float32_precision(work: Operator) -> Iterator[None]:
+    """FP32 tensors through TF32 Tensor Cores or not, as the operator's type says, while the context is open."""
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    tf32 = work.dtype is Dtype.TF32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = cudnn
+
+
+def _torch_dtype(dtype: Dtype) -> Any:
+    names = {
+        Dtype.FP64: "float64",
+        Dtype.FP32: "float32",
+        Dtype.TF32: "float32",
+        Dtype.FP16: "float16",
+        Dtype.BF16: "bfloat16",
+        Dtype.INT8: "int8",
+        Dtype.FP8: "float8_e4m3fn",
+    }
+    if dtype not in names or not hasattr(torch, names[dtype]):
+        raise UnavailableError(f"this PyTorch has no {dtype.value} tensors")
+    return getattr(torch, names[dtype])
+
+
+def _random(shape: tuple[int, ...], dtype: Dtype, device: str) -> Tensor:
+    """Normal random numbers; all values of an integer alike."""
+    kind = _torch_dtype(dtype)
+    if dtype is Dtype.INT8:
+        return torch.randint(-128, 128, shape, dtype=kind, device=device)
+    if dtype is Dtype.FP8:
+        return torch.randn(shape, dtype=torch.bfloat16, device=device).to(kind)
+    return torch.randn(shape, dtype=kind, device=device)
+
+
+def _refuse_types(work: Operator, *types: Dtype) -> None:
+    if work.dtype in types:
+        raise UnavailableError(f"PyTorch has no {work.op} in {work.dtype.value}")
+
+
+def _dense_gemm(work: GemmWork, device: str) -> Call:
+    """C in rows as frameworks write it; a BLAS ``gemm`` writes columns, which is the transposed product in rows."""
+    rows, columns = (work.n, work.m) if work.op == "gemm" else (work.m, work.n)
+    batch = (work.batch,) if work.op == "bmm" else ()
+    if batch or work.bias:
+        _refuse_types(work, Dtype.INT8, Dtype.FP8)
+    # BLAS's A, whose letter is the layout's first, is the right-hand operand of a product in rows.
+    right_transposed, left_transposed = (letter == "t" for letter in work.layout)
+    left = (*batch, work.k, rows) if left_transposed else (*batch, rows, work.k)
+    right = (*batch, columns, work.k) if right_transposed else (*batch, work.k, columns)
+    multiply = _product(work, device)
+
+    def operands() -> Operands:
+        bias = (_random((columns,), work.dtype, device),) if work.bias else ()
+        return (_random(left, work.dtype, device), _random(right, work.dtype, device), *bias)
+
+    def run(x: Tensor, w: Tensor, *bias: Tensor) -> Tensor:
+        return multiply(x.mT if left_transposed else x, w.mT if right_transposed else w, *bias)
+
+    return Call(operands, run)
+
+
+def _product(work: GemmWork, device: str) -> Callable[..., Tensor]:
+    """The function that multiplies two matrices of the operator's type."""
+    if work.op == "bmm" and work.bias:
+        raise UnavailableError("bmm takes no bias")
+    one = torch.ones((), dtype=torch.float32, device=device)
+
+    def scaled(x: Tensor, w: Tensor) -> Tensor:
+        return torch._scaled_mm(  # noqa: SLF001 -- PyTorch has no public name for it
+            x, w, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+        )
+
+    def biased(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+        return torch.addmm(bias, x, w)
+
+    product: Callable[..., Tensor] = torch.bmm if work.op == "bmm" else torch.mm
+    if work.dtype is Dtype.INT8:
+        product = torch._int_mm  # noqa: SLF001 -- no public name
+    elif work.dtype is Dtype.FP8:
+        product = scaled
+    elif work.bias:
+        product = biased
+    return product
+
+
+def _sparse_gemm(work: GemmWork, device: str) -> Call:
+    """A compressed 2:4 times a dense B through cuSPARSELt, C in columns."""
+    if work.dtype in (Dtype.FP32, Dtype.FP64):
+        raise UnavailableError(f"2:4 sparsity has no {work.dtype.value} path; FP32 tensors go through tf32")
+    if not hasattr(torch, "_cslt_compress") or not torch.backends.cusparselt.is_available():
+        return _sparse_gemm_without_cusparselt(work, device)
+    kinds = {Dtype.INT8: torch.int32, Dtype.FP8: torch.bfloat16}
+    options = {"transpose_result": True}
+    if work.dtype in kinds:
+        options["out_dtype"] = kinds[work.dtype]
+
+    def operands() -> Operands:
+        compressed = torch._cslt_compress(_pruned(work, device))  # noqa: SLF001 -- no public name
+        return compressed, _random((work.n, work.k), work.dtype, device)
+
+    compressed, b = operands()
+    try:
+        algorithm = int(torch._cslt_sparse_mm_search(compressed, b.mT, **options))  # noqa: SLF001 -- no public name
+    except (RuntimeError, TypeError, AttributeError):
+        algorithm = 0  # what cuSPARSELt takes without a search
+
+    def run(compressed: Tensor, b: Tensor) -> Tensor:
+        return torch._cslt_sparse_mm(compressed, b.mT, alg_id=algorithm, **options)  # noqa: SLF001 -- no public name
+
+    return Call(operands, run, f"cusparselt:{algorithm}")
+
+
+def _sparse_gemm_without_cusparselt(work: GemmWork, device: str) -> Call:
+    """The same through PyTorch's own CUTLASS kernels."""
+    if not hasattr(torch.sparse, "to_sparse_semi_structured"):
+        raise UnavailableError("this PyTorch has neither cuSPARSELt nor semi-structured tensors")
+
+    def operands() -> Operands:
+        return torch.sparse.to_sparse_semi_structured(_pruned(work, device)), _random(
+            (work.n, work.k), work.dtype, device
+        )
+
+    return Call(operands, lambda a, b: torch.mm(a, b.mT), "cutlass")
+
+
+def _pruned(work: GemmWork, device: str) -> Tensor:
+    """A[m, k] with two of every four values along k set to zero, which two drawn at random."""
+    if work.k % 4:
+        raise UnavailableError("2:4 needs a k that is a multiple of 4")
+    pairs = torch.tensor(
+        [[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]],
+        dtype=torch.int8,
+        device=device,
+    )
+    drawn = torch.randint(0, len(pairs), (work.m * work.k // 4,), dtype=torch.int32, device=device)
+    kept = pairs[drawn].reshape(work.m, work.k)
+    if work.dtype is Dtype.FP8:
+        dense = _random((work.m, work.k), Dtype.BF16, device)
+        return (dense * kept).to(_torch_dtype(Dtype.FP8))
+    dense = _random((work.m, work.k), work.dtype, device)
+    return dense * kept.to(dense.dtype)
+
+
+def _convolution(work: ConvolutionWork, device: str) -> Call:
+    _refuse_types(work, Dtype.INT8, Dtype.FP8, Dtype.INT4)
+    form = torch.channels_last if work.layout == "nhwc" else torch.contiguous_format
+    shape = work.shape
+    image = (shape.images, shape.channels, shape.height, shape.width)
+
+    def tensor(*sizes: int) -> Tensor:
+        return _random(sizes, work.dtype, device).to(memory_format=form)
+
+    def operands() -> Operands:
+        weight = tensor(shape.filters, shape.channels, shape.filter_h, shape.filter_w)
+        if work.op == "conv_fwd":
+            return tensor(*image), weight
+        return tensor(*image), weight, tensor(shape.images, shape.filters, *shape.output)
+
+    def forward(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.conv2d(x, weight, None, shape.stride, shape.pad)
+
+    wanted = [work.op == "conv_bwd_inputs", work.op == "conv_bwd_weights", False]
+
+    def backward(x: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
+        gradients = torch.ops.aten.convolution_backward(
+            gradient, x, weight, None, list(shape.stride), list(shape.pad), [1, 1], False, [0, 0], 1, wanted
+        )
+        return gradients[wanted.index(True)]
+
+    return Call(operands, forward if work.op == "conv_fwd" else backward)
+
+
+def _vector(work: VectorWork, device: str) -> Call:
+    _refuse_types(work, Dtype.INT8, Dtype.FP8, Dtype.INT4, Dtype.TF32)
+    shape = (work.m, work.n)
+    functional = torch.nn.functional
+    functions: dict[str, Callable[..., Tensor]] = {
+        "softmax": lambda x: torch.softmax(x, -1),
+        "layernorm": lambda x, weight, bias: functional.layer_norm(x, (work.n,), weight, bias),
+        "add": torch.add,
+        "mul": torch.mul,
+        "relu": torch.relu,
+        "gelu": functional.gelu,
+        "tanh": torch.tanh,
+    }
+    others: dict[str, list[tuple[int, ...]]] = {"add": [shape], "mul": [shape], "layernorm": [(work.n,), (work.n,)]}
+
+    def operands() -> Operands:
+        return tuple(_random(one, work.dtype, device) for one in [shape, *others.get(work.op, [])])
+
+    return Call(operands, functions[work.op])

@@ -1,0 +1,213 @@
+"""A planned kernel executed on numpy data: the same products, added in the same order, in the same accumulators.
+
+How a kernel cuts C into tiles changes no sum; how it cuts k does. One element of C is the sum of chains: split-K
+gives each CTA a part of k, sliced kernels give each warp of a CTA a part of every k tile (``warps_k``), vector
+kernels spread it over the lanes of a warp. A chain adds one multiply instruction after another to its
+accumulator. The partial sums are then added in the accumulator's type: lanes pairwise (warp shuffles), warps in
+order (through shared memory), splits in order (by the next CTA or the reduce kernel).
+
+What is modelled of one instruction: the products are exact, their sum and the accumulator are added in float64
+and rounded once to the accumulator's type. Tensor Cores cut an FP32 sum off toward zero and round an FP16 sum to
+nearest (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330,
+2021, https://doi.org/10.7717/peerj-cs.330); CUDA cores round to nearest. Not modelled: that they align the
+products to the largest one, cutting off bits below it, and that a 16-deep instruction runs as two 8-deep ones
+(4-deep for TF32) on GA100. FP64 products are rounded before they are added, numpy having no wider type.
+Integers are exact and wrap at 32 bits, as ``mma`` without ``.satfinite`` does (PTX ISA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product as pairs
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusim.numerics.formats import Floats
+from gpusim.numerics.sparsity import Compressed
+from gpusim.plan import Plan
+
+BLOCK_ROWS, BLOCK_COLUMNS = 128, 256
+"""C is worked off in blocks whose accumulators stay in a CPU core's cache; no sum depends on it."""
+FP32_KEPT_BITS = np.int64(~((1 << 29) - 1))
+"""float64 has 52 mantissa bits, FP32 has 23: the other 29 are cut off."""
+UINT32_SPAN = 2.0**32
+
+Slice = tuple[int, int]
+"""Where along k one instruction starts and ends."""
+Chain = tuple[Slice, ...]
+Progress = Callable[[int, int], None]
+Accumulators = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """In which order and type a kernel adds the products of one element of C."""
+
+    chains: tuple[tuple[tuple[Chain, ...], ...], ...]
+    """By split, then warp, then lane."""
+    accumulate: str
+    truncates: bool
+    """Sums are cut off toward zero, not rounded to nearest."""
+
+    @property
+    def accumulator(self) -> np.dtype[Any]:
+        """The type that holds it; integers stay exact in float64."""
+        return np.dtype({"fp16": np.float16, "fp32": np.float32}.get(self.accumulate, np.float64))
+
+
+def order_of(plan: Plan, k: int, element_bits: int) -> Order:
+    """The order of summation of a planned kernel over ``k`` products."""
+    instruction = plan.main.instruction
+    lanes = _lanes_per_sum(plan)
+    vector = plan.kernel.family.load_bytes * 8 // element_bits if lanes > 1 else plan.kernel.tile_k
+    chains = tuple(
+        tuple(
+            tuple(tuple(_instructions(parts, vector, lanes, lane, instruction.shape[2])) for lane in range(lanes))
+            for parts in (list(_parts(plan, k, split, warp)) for warp in range(plan.kernel.warps_k))
+        )
+        for split in range(plan.split_k)
+    )
+    truncates = instruction.unit == "tensor" and instruction.accumulate == "fp32"
+    return Order(chains, instruction.accumulate, truncates)
+
+
+def _lanes_per_sum(plan: Plan) -> int:
+    """Lanes that share each sum: CUDA-core kernels whose warps have fewer results than lanes."""
+    kernel = plan.kernel
+    if plan.main.instruction.unit != "cuda":
+        return 1
+    results = kernel.tile_m * kernel.tile_n // (kernel.warps_m * kernel.warps_n)
+    return max(1, kernel.threads // kernel.warps // results)
+
+
+def _parts(plan: Plan, k: int, split: int, warp: int) -> Iterator[Slice]:
+    """What one warp of a split takes of each of its k tiles."""
+    tile_k = plan.kernel.tile_k
+    width = tile_k // plan.kernel.warps_k
+    first = split * plan.main.steps * tile_k
+    for start in range(first + warp * width, min(first + plan.main.steps * tile_k, k), tile_k):
+        yield start, min(start + width, k)
+
+
+def _instructions(parts: Sequence[Slice], vector: int, lanes: int, lane: int, depth: int) -> Iterator[Slice]:
+    """The instructions of one lane: every ``lanes``-th vector of a part, ``depth`` products at a time."""
+    for first, last in parts:
+        for start in range(first + lane * vector, last, lanes * vector):
+            stop = min(start + vector, last)
+            for at in range(start, stop, depth):
+                yield at, min(at + depth, stop)
+
+
+def execute(a: Floats | Compressed, b: Floats, order: Order, progress: Progress = lambda _done, _total: None) -> Floats:
+    """The accumulators of C = A B when the kernel is done, before C is written.
+
+    Args:
+        a: m x k values of the input format, or their compressed 2:4 form.
+        b: k x n values of the input format.
+        progress: told how many blocks of C are done.
+    """
+    source = _SparseProducts(a.values, a.columns(), b) if isinstance(a, Compressed) else _DenseProducts(a, b)
+    m, n = source.shape
+    result = np.empty((m, n))
+    blocks = list(pairs(range(0, m, BLOCK_ROWS), range(0, n, BLOCK_COLUMNS)))
+    for done, (row, column) in enumerate(blocks, 1):
+        at = slice(row, row + BLOCK_ROWS), slice(column, column + BLOCK_COLUMNS)
+        result[at] = _block(source.block(*at), order)
+        progress(done, len(blocks))
+    return _wrapped(result) if order.accumulate == "int32" else result
+
+
+def _wrapped(sums: Floats) -> Floats:
+    """Exact sums as they stand in 32-bit registers."""
+    return sums - UINT32_SPAN * np.floor(sums / UINT32_SPAN + 0.5)
+
+
+def _block(source: _Products, order: Order) -> Accumulators:
+    """All chains of a block of C, and their sum."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        splits = [
+            _in_order([_pairwise([_chain(source, lane, order) for lane in lanes]) for lanes in warps])
+            for warps in order.chains
+        ]
+        return _in_order(splits)
+
+
+def _chain(source: _Products, chain: Chain, order: Order) -> Accumulators:
+    """Instructions one after another into one accumulator per element."""
+    accumulators = np.zeros(source.shape, order.accumulator)
+    sums = np.empty(source.shape)
+    bits = sums.view(np.int64)
+    for start, stop in chain:
+        source.sum_into(sums, start, stop)
+        np.add(sums, accumulators, out=sums)
+        if order.truncates:
+            np.bitwise_and(bits, FP32_KEPT_BITS, out=bits)
+        accumulators[...] = sums
+    return accumulators
+
+
+def _pairwise(sums: Sequence[Accumulators]) -> Accumulators:
+    """Lanes added as warp shuffles do: the upper half onto the lower, again and again."""
+    while len(sums) > 1:
+        half = (len(sums) + 1) // 2
+        sums = [low + high for low, high in zip(sums, sums[half:], strict=False)] + list(sums[len(sums) - half : half])
+    return sums[0]
+
+
+def _in_order(sums: Sequence[Accumulators]) -> Accumulators:
+    total = sums[0]
+    for part in sums[1:]:
+        total = total + part
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _DenseProducts:
+    a: Floats
+    b: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.a), self.b.shape[1]
+
+    def block(self, rows: slice, columns: slice) -> _DenseProducts:
+        """The products of a part of C."""
+        return _DenseProducts(self.a[rows], np.ascontiguousarray(self.b[:, columns]))
+
+    def sum_into(self, sums: Floats, start: int, stop: int) -> None:
+        """The products of one instruction, added up."""
+        if stop - start == 1:
+            np.multiply(self.a[:, start:stop], self.b[start:stop], out=sums)
+        else:
+            np.matmul(self.a[:, start:stop], self.b[start:stop], out=sums)
+
+
+@dataclass(frozen=True, slots=True)
+class _SparseProducts:
+    """Kept elements of A, each with the row of B that its metadata selects."""
+
+    values: Floats
+    columns: NDArray[np.int64]
+    b: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.values), self.b.shape[1]
+
+    def block(self, rows: slice, columns: slice) -> _SparseProducts:
+        """The products of a part of C."""
+        return _SparseProducts(self.values[rows], self.columns[rows], np.ascontiguousarray(self.b[:, columns]))
+
+    def sum_into(self, sums: Floats, start: int, stop: int) -> None:
+        """The products of one instruction, added up; a chunk never straddles two."""
+        sums[...] = 0.0
+        for kept in range(start // 2, stop // 2):
+            selected = self.b[self.columns[:, kept]]
+            selected *= self.values[:, kept, None]
+            sums += selected
+
+
+_Products = _DenseProducts | _SparseProducts

@@ -1,0 +1,174 @@
+"""Number formats, and what rounding into them loses.
+
+Values travel as float64, which holds every number of every other format exactly; a conversion rounds them to
+what the format can hold. FP16, FP32 and FP64 are numpy's, BF16, FP8 and INT4 those of ``ml_dtypes``, rounded to
+nearest, ties to even. TF32 is FP32 with 10 of its 23 mantissa bits, see :func:`round_to_tf32`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusim.workload import Dtype
+
+Floats = NDArray[np.float64]
+Tf32Rounding = Literal["nearest", "truncate"]
+
+TF32_DROPPED_BITS = 13
+"""FP32 has 23 mantissa bits, TF32 has 10 (NVIDIA A100 whitepaper V1.0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormat:
+    """What a format can hold.
+
+    ``saturates``: values beyond ``largest`` become ``largest`` instead of infinity. Integers do, and FP8 does
+    because the conversion instructions exist with ``.satfinite`` only (PTX ISA, cvt).
+    """
+
+    name: str
+    storage: np.dtype[Any]
+    significand_bits: int
+    """The hidden bit included."""
+    largest: float
+    smallest_normal: float
+    smallest: float
+    """Smallest positive number, subnormals included."""
+    saturates: bool = False
+
+    @property
+    def is_integer(self) -> bool:
+        return self.name.startswith("int")
+
+
+def _float_format(name: str, storage: Any, *, saturates: bool = False) -> NumberFormat:
+    facts: Any = ml_dtypes.finfo(storage)  # type: ignore[no-untyped-call]  # ml_dtypes ships no types for it
+    return NumberFormat(
+        name,
+        np.dtype(storage),
+        facts.nmant + 1,
+        float(facts.max),
+        float(facts.smallest_normal),
+        float(facts.smallest_subnormal),
+        saturates,
+    )
+
+
+def _integer_format(name: str, storage: Any) -> NumberFormat:
+    facts: Any = ml_dtypes.iinfo(storage)  # type: ignore[no-untyped-call]  # the same
+    return NumberFormat(name, np.dtype(storage), int(facts.bits) - 1, float(facts.max), 1.0, 1.0, saturates=True)
+
+
+FORMATS: dict[str, NumberFormat] = {
+    one.name: one
+    for one in (
+        _float_format("fp64", np.float64),
+        _float_format("fp32", np.float32),
+        NumberFormat("tf32", np.dtype(np.float32), 11, (2 - 2**-10) * 2.0**127, 2.0**-126, 2.0**-136),
+        _float_format("fp16", np.float16),
+        _float_format("bf16", ml_dtypes.bfloat16),
+        _float_format("fp8", ml_dtypes.float8_e4m3fn, saturates=True),
+        _float_format("fp8_e5m2", ml_dtypes.float8_e5m2, saturates=True),
+        _integer_format("int32", np.int32),
+        _integer_format("int8", np.int8),
+        _integer_format("int4", ml_dtypes.int4),
+    )
+}
+"""By name; ``fp8`` is E4M3."""
+
+_OUTPUTS = {Dtype.TF32: "fp32", Dtype.INT8: "int32", Dtype.INT4: "int32", Dtype.FP8: "bf16"}
+
+
+def input_format(dtype: Dtype) -> NumberFormat:
+    """What A and B are rounded to."""
+    return FORMATS[dtype.value]
+
+
+def output_format(dtype: Dtype) -> NumberFormat:
+    """What C is written in (:attr:`gpusim.workload.Dtype.output_bits`)."""
+    return FORMATS[_OUTPUTS.get(dtype, dtype.value)]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Rounded values, and how many of them were lost at either end of the range."""
+
+    values: Floats
+    overflow: int
+    """Finite values beyond the largest number: infinite afterwards, or the largest where the format saturates."""
+    underflow: int
+    """Values that were not zero and now are."""
+
+
+def convert(values: NDArray[Any], to: NumberFormat, tf32_rounding: Tf32Rounding = "nearest") -> Conversion:
+    """Round values into a format and count what falls off its ends.
+
+    >>> convert(np.array([65519.0, 65520.0, 1e-8]), FORMATS["fp16"])
+    Conversion(values=array([65504.,    inf,     0.]), overflow=1, underflow=1)
+    """
+    given = np.asarray(values, np.float64)
+    rounded = _rounded(given, to, tf32_rounding)
+    beyond = np.abs(np.rint(given) if to.is_integer else given) > to.largest
+    overflow = beyond & np.isfinite(given) if to.saturates else np.isinf(rounded) & np.isfinite(given)
+    return Conversion(rounded, int(np.count_nonzero(overflow)), int(np.count_nonzero((rounded == 0) & (given != 0))))
+
+
+def _rounded(given: Floats, to: NumberFormat, tf32_rounding: Tf32Rounding) -> Floats:
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if to.name == "tf32":
+            return round_to_tf32(given.astype(np.float32), tf32_rounding).astype(np.float64)
+        if to.is_integer:
+            given = np.rint(given)
+        if to.saturates:
+            given = np.clip(given, -to.largest - to.is_integer, to.largest)
+        return given.astype(to.storage).astype(np.float64)
+
+
+def round_to_tf32(values: NDArray[np.float32], rounding: Tf32Rounding = "nearest") -> NDArray[np.float32]:
+    """FP32 values that keep 10 mantissa bits and all 8 exponent bits.
+
+    ``nearest`` (ties away from zero) is what ``cvt.rna.tf32.f32`` does (PTX ISA) and CUTLASS before it feeds a
+    Tensor Core (``round_half_ulp_truncate``): half a unit of the last kept bit is added to the bit pattern, whose
+    lower bits are then cut off. ``truncate`` is what becomes of FP32 registers that are handed to ``mma.sync``
+    without that conversion: the lower bits are not read.
+
+    >>> round_to_tf32(np.float32([1 + 2**-11, 1 - 2**-13])).tolist()
+    [1.0009765625, 1.0]
+    """
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    half = np.uint32(1 << (TF32_DROPPED_BITS - 1)) if rounding == "nearest" else np.uint32(0)
+    kept = np.uint32(0xFFFFFFFF << TF32_DROPPED_BITS & 0xFFFFFFFF)
+    rounded = ((bits + half) & kept).view(np.float32)
+    return np.where(np.isfinite(values), rounded, values)
+
+
+FP16_LARGEST_BITS = np.uint32(0x477FE000)
+"""65504 as FP32; rounding that carries beyond it is overflow."""
+FP16_SMALLEST_NORMAL = np.float32(2.0**-14)
+FP16_SUBNORMAL_SHIFT = np.float32(0.75)
+"""FP32 numbers between 0.5 and 1 are 2^-24 apart, as FP16's subnormals are."""
+
+
+def round_to_fp16(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """FP32 values rounded to FP16, the same as ``astype`` there and back, an order of magnitude sooner.
+
+    numpy converts FP16's subnormal numbers one by one; gradients are full of them.
+
+    >>> round_to_fp16(np.float32([65519.0, 65520.0, 2**-24, 2**-25])).tolist()
+    [65504.0, inf, 5.960464477539063e-08, 0.0]
+    """
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    odd = bits >> np.uint32(TF32_DROPPED_BITS) & np.uint32(1)
+    half = np.uint32((1 << (TF32_DROPPED_BITS - 1)) - 1)
+    kept = (bits + half + odd) & np.uint32(0xFFFFFFFF << TF32_DROPPED_BITS & 0xFFFFFFFF)
+    sign = bits & np.uint32(0x80000000)
+    infinite = np.uint32(0x7F800000) | sign
+    normal = np.where(kept - sign > FP16_LARGEST_BITS, infinite, kept).view(np.float32)
+    small = (values + FP16_SUBNORMAL_SHIFT) - FP16_SUBNORMAL_SHIFT
+    rounded = np.where(np.abs(values) < FP16_SMALLEST_NORMAL, np.copysign(small, values), normal)
+    return np.where(np.isnan(values), values, rounded)

@@ -1,0 +1,299 @@
+"""How far a kernel's result is from the float64 product of the same operands, and what left the number range.
+
+The operands are drawn, or read from ``.npy`` files. Of a large C only some rows and columns are computed, each
+with all of k: an element's error does not depend on its neighbours. The largest error does depend on how many
+elements it is taken over, so that of the whole C is estimated from the tail of the sample's.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusim.numerics.execute import Progress, execute, order_of
+from gpusim.numerics.formats import (
+    FORMATS,
+    Conversion,
+    Floats,
+    NumberFormat,
+    Tf32Rounding,
+    convert,
+    input_format,
+    output_format,
+)
+from gpusim.numerics.sparsity import compress, pattern_of, prune
+from gpusim.plan import Plan
+from gpusim.workload import Dtype, Gemm
+
+Scaling = Literal["none", "amax"]
+TAIL_ELEMENTS = 100_000
+"""Sampled elements below which no tail is extrapolated."""
+TAIL_SHARES = (1e-2, 1e-4)
+"""Shares of the sampled errors that lie above the two quantiles of the extrapolation."""
+
+
+class OperandError(ValueError):
+    """Operands that cannot be multiplied; one line with the file or option and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What drawn operands look like.
+
+    ``normal``: mean and standard deviation; ``uniform``: ends; ``lognormal``: mean and standard deviation of the
+    magnitude's natural logarithm, with random signs (many binades).
+    """
+
+    name: str
+    first: float
+    second: float
+
+    def draw(self, generator: np.random.Generator, shape: tuple[int, int]) -> Floats:
+        """A matrix of independent numbers."""
+        match self.name:
+            case "uniform":
+                return generator.uniform(self.first, self.second, shape)
+            case "lognormal":
+                signs: Floats = generator.choice((-1.0, 1.0), shape)
+                return signs * generator.lognormal(self.first, self.second, shape)
+            case _:
+                return generator.normal(self.first, self.second, shape)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.first:g},{self.second:g}"
+
+
+_DEFAULTS = {"normal": (0.0, 1.0), "uniform": (-1.0, 1.0), "lognormal": (0.0, 1.0)}
+
+
+def parse_distribution(text: str) -> Distribution:
+    """A distribution from ``NAME`` or ``NAME:FIRST,SECOND``.
+
+    >>> str(parse_distribution("uniform:0,1"))
+    'uniform:0,1'
+    """
+    name, colon, numbers = text.partition(":")
+    if name not in _DEFAULTS:
+        raise ValueError(f"unknown distribution '{name}'; known: {', '.join(_DEFAULTS)}")
+    try:
+        first, second = map(float, numbers.split(",")) if colon else _DEFAULTS[name]
+    except ValueError:
+        raise ValueError(f"'{text}': expected {name}:NUMBER,NUMBER") from None
+    if not (math.isfinite(first) and math.isfinite(second)):
+        raise ValueError(f"'{text}': expected finite numbers")
+    if name == "uniform" and second < first:
+        raise ValueError(f"'{text}': the upper end lies below the lower")
+    if name != "uniform" and second < 0:
+        raise ValueError(f"'{text}': a standard deviation is not negative")
+    return Distribution(name, first, second)
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Some rows of A and columns of B, all of k, of a product of m x n elements."""
+
+    a: Floats
+    b: Floats
+    m: int
+    n: int
+
+    @property
+    def whole(self) -> bool:
+        """All of C is computed."""
+        return (len(self.a), self.b.shape[1]) == (self.m, self.n)
+
+
+def operands(
+    gemm: Gemm,
+    given: Sequence[NDArray[Any] | None],
+    distributions: Sequence[Distribution],
+    seed: int,
+    rows: int,
+    columns: int,
+) -> Operands:
+    """Rows of A and columns of B: of the given matrix at random and in its order, of None drawn.
+
+    The elements of a drawn matrix are independent, so only what is used is drawn.
+    """
+    of_a, of_b = (np.random.default_rng([seed, which]) for which in (0, 1))
+    rows, columns = min(rows, gemm.m), min(columns, gemm.n)
+    if given[0] is None:
+        a = distributions[0].draw(of_a, (rows, gemm.k))
+    else:
+        a = given[0][_some(of_a, gemm.m, rows)].astype(np.float64)
+    if given[1] is None:
+        b = distributions[1].draw(of_b, (gemm.k, columns))
+    else:
+        b = given[1][:, _some(of_b, gemm.n, columns)].astype(np.float64)
+    return Operands(a, b, gemm.m, gemm.n)
+
+
+def _some(generator: np.random.Generator, extent: int, count: int) -> NDArray[np.int64]:
+    return np.sort(generator.choice(extent, count, replace=False))
+
+
+def load_matrix(path: Path) -> NDArray[Any]:
+    """A matrix of finite real numbers from an ``.npy`` file.
+
+    Raises:
+        OperandError: the file is missing or holds something else.
+    """
+    try:
+        matrix = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else "no .npy file of numbers"
+        raise OperandError(f"{path}: {problem}; write one with numpy.save") from None
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or 0 in matrix.shape:
+        raise OperandError(f"{path}: expected a matrix; got shape {getattr(matrix, 'shape', 'of an archive')}")
+    if matrix.dtype.kind not in "fiu":
+        raise OperandError(f"{path}: expected real numbers, got {matrix.dtype}; convert them")
+    if not np.isfinite(matrix).all():
+        raise OperandError(f"{path}: holds numbers that are not finite; remove them")
+    return matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What a product lost. Errors are over the sampled elements whose result is finite; None where none is."""
+
+    max_abs_error: float | None
+    mean_abs_error: float | None
+    rms_error: float | None
+    relative_error: float | None
+    """Largest error over the mean magnitude of the exact results, as in PyTorch's notes on TF32
+    (https://docs.pytorch.org/docs/stable/notes/cuda.html)."""
+    whole_max_abs_error: float | None
+    """Estimate of the largest error among all elements of C; None where the sample does not allow one."""
+    whole_relative_error: float | None
+    mean_abs_reference: float
+    overflow: int
+    underflow: int
+    overflow_inputs: int
+    underflow_inputs: int
+    overflow_output: int
+    """Results that are not finite (32-bit integers: that wrapped), through their inputs or by themselves."""
+    underflow_output: int
+    """Sums that were not zero and are written as zero."""
+    pruning_mean_abs_error: float | None
+    """Mean error that setting half of A to zero makes by itself; the other errors are against the pruned product."""
+    scale_a: float
+    """A was divided by this before it was rounded, and C multiplied by it after."""
+    scale_b: float
+    sampled_rows: int
+    sampled_columns: int
+
+
+def study(
+    plan: Plan,
+    gemm: Gemm,
+    operands: Operands,
+    *,
+    scaling: Scaling = "none",
+    tf32_rounding: Tf32Rounding = "nearest",
+    progress: Progress = lambda _done, _total: None,
+) -> Study:
+    """Execute a planned product and compare it with float64.
+
+    Args:
+        scaling: ``amax`` maps the largest magnitude of each operand to the format's largest number, as symmetric
+            quantisation to INT8 does.
+
+    Raises:
+        SparsityError: the data type or k has no 2:4 pattern.
+    """
+    a, b = operands.a, operands.b
+    exact_dense = None
+    if gemm.sparsity != "dense":
+        exact_dense, a = a @ b, prune(a, pattern_of(gemm.dtype))
+    exact = a @ b
+    to = _read_as(plan, gemm.dtype)
+    scale_a, scale_b = (_scale(x, to.largest) if scaling == "amax" else 1.0 for x in (a, b))
+    in_a, in_b = (convert(x / scale, to, tf32_rounding) for x, scale in ((a, scale_a), (b, scale_b)))
+    order = order_of(plan, gemm.k, gemm.dtype.bits)
+    left = in_a.values if exact_dense is None else compress(in_a.values, pattern_of(gemm.dtype))
+    written = convert(execute(left, in_b.values, order, progress), output_format(gemm.dtype))
+    return _compared(operands, exact, exact_dense, written, (in_a, in_b), (scale_a, scale_b), order.accumulate)
+
+
+def _read_as(plan: Plan, dtype: Dtype) -> NumberFormat:
+    """What the kernel takes A and B for: only Tensor Cores drop the bits of FP32 tensors that TF32 has not."""
+    if dtype is Dtype.TF32 and plan.main.instruction.unit == "cuda":
+        return FORMATS["fp32"]
+    return input_format(dtype)
+
+
+def _scale(values: Floats, largest: float) -> float:
+    return float(np.abs(values).max()) / largest or 1.0
+
+
+def _compared(
+    operands: Operands,
+    exact: Floats,
+    exact_dense: Floats | None,
+    written: Conversion,
+    inputs: tuple[Conversion, Conversion],
+    scales: tuple[float, float],
+    accumulate: str,
+) -> Study:
+    """The errors of C as written."""
+    scale = scales[0] * scales[1]
+    result = scale * written.values
+    finite = np.isfinite(result)
+    errors = np.abs(result[finite] - exact[finite])
+    lost = int(np.count_nonzero(~finite))
+    if accumulate == "int32":
+        sums = inputs[0].values @ inputs[1].values
+        lost = int(np.count_nonzero((sums < -(2.0**31)) | (sums >= 2.0**31)))
+    reference = float(np.mean(np.abs(exact)))
+    largest = float(errors.max()) if errors.size else None
+    whole = None if operands.whole else _largest_of(errors, operands.m * operands.n)
+    in_overflow, in_underflow = (sum(getattr(one, name) for one in inputs) for name in ("overflow", "underflow"))
+    return Study(
+        max_abs_error=largest,
+        mean_abs_error=float(errors.mean()) if errors.size else None,
+        rms_error=float(np.sqrt(np.mean(errors**2))) if errors.size else None,
+        relative_error=_over(largest, reference),
+        whole_max_abs_error=whole,
+        whole_relative_error=_over(whole, reference),
+        mean_abs_reference=reference,
+        overflow=in_overflow + lost,
+        underflow=in_underflow + written.underflow,
+        overflow_inputs=in_overflow,
+        underflow_inputs=in_underflow,
+        overflow_output=lost,
+        underflow_output=written.underflow,
+        pruning_mean_abs_error=None if exact_dense is None else float(np.mean(np.abs(exact - exact_dense))),
+        scale_a=scales[0],
+        scale_b=scales[1],
+        sampled_rows=len(operands.a),
+        sampled_columns=operands.b.shape[1],
+    )
+
+
+def _over(error: float | None, reference: float) -> float | None:
+    return None if error is None or reference == 0 else error / reference
+
+
+def _largest_of(errors: Floats, count: int) -> float | None:
+    """The largest of ``count`` errors, estimated from fewer.
+
+    The share of errors above x is taken as exp(-(x / a)^t) in the tail (t is 1 for exponential tails and near 2
+    for normal ones); two quantiles fix a and t (Gardes and Girard, "Estimating extreme quantiles of Weibull tail
+    distributions", Communications in Statistics 34, 2005, have the estimator in its general form).
+    """
+    if errors.size < TAIL_ELEMENTS:
+        return None
+    near, far = (float(np.quantile(errors, 1 - share)) for share in TAIL_SHARES)
+    if not 0 < near < far:
+        return None
+    near_log, far_log = (-math.log(share) for share in TAIL_SHARES)
+    shape = math.log(far_log / near_log) / math.log(far / near)
+    estimate: float = far * (math.log(count) / far_log) ** (1 / shape)
+    return max(float(errors.max()), estimate)

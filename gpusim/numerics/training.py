@@ -1,0 +1,243 @@
+"""Mixed-precision training of a small network in numpy: what FP16 and BF16 lose, and what saves it.
+
+A multilayer perceptron learns a fixed teacher by gradient descent with momentum. Tensors are rounded where
+PyTorch's autocast would hand them over in the low type: the weights before use, every activation and every
+gradient of one. Matrix products accumulate in FP32, the loss and its derivative are FP32
+(https://docs.pytorch.org/docs/stable/amp.html, op-specific behaviour). The optimizer works in FP32 and keeps
+its weights in FP32 (master weights: Micikevicius et al., "Mixed Precision Training", ICLR 2018, arXiv:1710.03740)
+or, to show why it should not be done, in the low type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt
+
+from gpusim.numerics.formats import FORMATS, round_to_fp16
+
+Tensor = NDArray[np.float32]
+Progress = Callable[[int, int], None]
+LowType = Literal["fp32", "fp16", "bf16"]
+SMALLEST_SCALE = 2.0**-126
+"""FP32's smallest normal number: a run that never gets finite gradients again stays there."""
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Task(_Settings):
+    """The network, what it learns and how."""
+
+    layers: tuple[PositiveInt, ...] = Field(min_length=2, description="widths from input to output")
+    samples: PositiveInt = Field(description="of one worker, all of them in every step")
+    workers: PositiveInt = Field(
+        description="that share a step: the loss is the mean over all their samples, and their gradients, taken to be "
+        "alike, are added in FP32"
+    )
+    learning_rate: PositiveFloat
+    momentum: float = Field(ge=0, lt=1)
+    steps: PositiveInt
+    log_every: PositiveInt
+    gradients_at: PositiveInt = Field(description="step whose gradients are counted by magnitude")
+    seed: int = Field(ge=0)
+
+
+class Scaler(_Settings):
+    """Dynamic loss scaling with the defaults of ``torch.amp.GradScaler`` (torch/amp/grad_scaler.py)."""
+
+    initial: PositiveFloat = 65536.0
+    growth_factor: float = Field(default=2.0, gt=1)
+    backoff_factor: float = Field(default=0.5, gt=0, lt=1)
+    growth_interval: PositiveInt = Field(default=2000, description="steps without overflow before it grows")
+
+
+def _dynamic(value: object) -> object:
+    """``dynamic`` is short for the defaults."""
+    return Scaler() if value == "dynamic" else value
+
+
+class Run(_Settings):
+    """One way to train."""
+
+    label: str
+    dtype: LowType
+    weights: LowType = Field(default="fp32", description="what the optimizer keeps them in")
+    loss_scale: Annotated[Scaler | None, BeforeValidator(_dynamic)] = Field(
+        default=None, description="none, 'dynamic', or dynamic with other values"
+    )
+
+
+@dataclass(slots=True)
+class LossScale:
+    """The scale of a run, as it moves; 1 and still without a scaler."""
+
+    scaler: Scaler | None
+    value: float = 1.0
+    good_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.scaler is not None:
+            self.value = self.scaler.initial
+
+    def accept(self, *, finite: bool) -> bool:
+        """Whether to take the step; afterwards the scale is the next one's.
+
+        Gradients that are not finite skip the step and shrink the scale; ``growth_interval`` steps in a row
+        that were taken let it grow.
+        """
+        if self.scaler is None:
+            return True
+        if not finite:
+            self.value = max(self.value * self.scaler.backoff_factor, SMALLEST_SCALE)
+            self.good_steps = 0
+            return False
+        self.good_steps += 1
+        if self.good_steps == self.scaler.growth_interval:
+            self.value *= self.scaler.growth_factor
+            self.good_steps = 0
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStep:
+    """A run at one step; every step that is skipped is logged."""
+
+    step: int
+    loss: float
+    """Mean squared error, the targets' mean square being 1; NaN once the run has broken."""
+    loss_scale: float
+    skipped_steps: int
+    """So far, this one included."""
+    vanished_fraction: float
+    """Of the activation gradients that are not zero, those that rounding makes zero."""
+    lost_update_fraction: float
+    """Of the weights whose update is not zero, those that it leaves as they were."""
+
+
+@dataclass(slots=True)
+class Training:
+    """A run: its log, and its gradients by magnitude."""
+
+    run: Run
+    steps: list[LoggedStep] = field(default_factory=list)
+    gradients: dict[int, int] = field(default_factory=dict)
+    """Binary exponent -> activation gradients of that magnitude at ``gradients_at``, before they are rounded."""
+
+
+def train(task: Task, run: Run, progress: Progress = lambda _done, _total: None) -> Training:
+    """Train from the same start on the same data as every other run of the task."""
+    inputs, targets, weights = _start(task)
+    weights = [_round(weight, run.weights) for weight in weights]
+    velocity = [np.zeros_like(weight) for weight in weights]
+    scale = LossScale(run.loss_scale)
+    done, skipped = Training(run), 0
+    with np.errstate(all="ignore"):
+        for step in range(task.steps):
+            used = scale.value
+            passed = _gradients(weights, inputs, targets, run.dtype, used / task.workers)
+            gradients = [np.float32(task.workers / used) * gradient for gradient in passed.weights]
+            finite = all(bool(np.isfinite(gradient).all()) for gradient in gradients)
+            taken = scale.accept(finite=finite)
+            lost = _update(weights, velocity, gradients, task, run.weights) if taken else 0.0
+            skipped += not taken
+            if step % task.log_every == 0 or step == task.steps - 1 or not taken:
+                done.steps.append(LoggedStep(step, passed.loss, used, skipped, passed.vanished_fraction, lost))
+                progress(step, task.steps)
+            if step == task.gradients_at:
+                done.gradients = _by_exponent(passed.activations)
+    return done
+
+
+def _start(task: Task) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Inputs, targets of mean square 1, and initial weights of variance 1 / fan-in."""
+    generator = np.random.default_rng(task.seed)
+    inputs = generator.standard_normal((task.samples, task.layers[0])).astype(np.float32)
+    teacher, weights = (
+        [
+            (generator.standard_normal((wide, narrow)) / np.sqrt(wide)).astype(np.float32)
+            for wide, narrow in zip(task.layers, task.layers[1:], strict=False)
+        ]
+        for _ in range(2)
+    )
+    targets = _forward(teacher, inputs, "fp32")[-1]
+    return inputs, targets / np.sqrt(np.mean(targets**2)), weights
+
+
+def _round(values: Tensor, dtype: LowType) -> Tensor:
+    """Values as the low type holds them, in FP32 registers."""
+    match dtype:
+        case "fp32":
+            return values
+        case "fp16":
+            return round_to_fp16(values)
+        case "bf16":
+            return values.astype(FORMATS["bf16"].storage).astype(np.float32)
+
+
+def _forward(weights: Sequence[Tensor], inputs: Tensor, dtype: LowType) -> list[Tensor]:
+    """Each layer's activations, the inputs first; tanh between layers."""
+    activations = [_round(inputs, dtype)]
+    for index, weight in enumerate(weights):
+        outputs = _round(activations[-1] @ weight, dtype)
+        last = index == len(weights) - 1
+        activations.append(outputs if last else _round(np.tanh(outputs), dtype))
+    return activations
+
+
+@dataclass(frozen=True, slots=True)
+class _Passed:
+    """What a forward and a backward pass give; gradients are scaled."""
+
+    loss: float
+    weights: list[Tensor]
+    activations: list[Tensor]
+    """Not yet rounded."""
+    vanished_fraction: float
+
+
+def _gradients(weights: Sequence[Tensor], inputs: Tensor, targets: Tensor, dtype: LowType, scale: float) -> _Passed:
+    """Mean squared error, and its gradients times ``scale`` with respect to weights and activations."""
+    low = [_round(weight, dtype) for weight in weights]
+    activations = _forward(low, inputs, dtype)
+    residual = activations[-1] - targets
+    incoming = residual * np.float32(2 * scale / residual.size)
+    exact, of_weights = [incoming], []
+    for index in reversed(range(len(low))):
+        gradient = _round(incoming, dtype)
+        of_weights.append(_round(activations[index].T @ gradient, dtype))
+        if index:
+            exact.append(gradient @ low[index].T)
+            incoming = _round(exact[-1], dtype) * (1 - activations[index] ** 2)
+            exact.append(incoming)
+    there = sum(int(np.count_nonzero(one)) for one in exact)
+    left = sum(int(np.count_nonzero(_round(one, dtype))) for one in exact)
+    vanished = (there - left) / there if there else 0.0
+    return _Passed(float(np.mean(residual**2)), of_weights[::-1], exact, vanished)
+
+
+def _update(
+    weights: list[Tensor], velocity: list[Tensor], gradients: Sequence[Tensor], task: Task, kept: LowType
+) -> float:
+    """One step of gradient descent with momentum; the share of non-zero updates that change nothing."""
+    wanted = lost = 0
+    for index, gradient in enumerate(gradients):
+        velocity[index] = np.float32(task.momentum) * velocity[index] + gradient
+        update = np.float32(task.learning_rate) * velocity[index]
+        moved = _round(weights[index] - update, kept)
+        wanted += int(np.count_nonzero(update))
+        lost += int(np.count_nonzero((moved == weights[index]) & (update != 0)))
+        weights[index] = moved
+    return lost / wanted if wanted else 0.0
+
+
+def _by_exponent(gradients: Sequence[Tensor]) -> dict[int, int]:
+    """How many gradients lie in each binade; those that are zero or not finite lie in none."""
+    values: NDArray[Any] = np.concatenate([np.abs(one[np.isfinite(one) & (one != 0)]) for one in gradients])
+    exponents, counts = np.unique(np.floor(np.log2(values.astype(np.float64))).astype(int), return_counts=True)
+    return {int(exponent): int(count) for exponent, count in zip(exponents, counts, strict=True)}

@@ -1,0 +1,204 @@
+"""Calibration: values that made the runs are found again, unknown ones stay, and nothing is half-written."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from conftest import MEASURED_HEADER, RunGpusim, WriteRuns, environment, measured_line, refused
+
+from gpusim.calibration.choice import Credits, Options, fit_credits, posterior, probabilities
+from gpusim.calibration.parameters import LIMITS, Board, parameters, with_values
+from gpusim.calibration.spec_writer import spec_text
+from gpusim.calibration.summary import Report, calibrate
+from gpusim.measured import observed_time_us
+from gpusim.predict import Options as PredictOptions
+from gpusim.predict import predict
+from gpusim.specfile import load_arch
+from gpusim.workload import Dtype, Gemm
+
+STREAMS = [(16, n, k) for n, k in ((2048, 4096), (4096, 4096), (8192, 2048), (4096, 8192), (6144, 3072))]
+SMALL = [(64, 64, 64), (128, 64, 128), (64, 128, 256), (256, 256, 64)]
+LARGE = [(1024, 1024, 1024), (2048, 1024, 512), (1536, 1536, 768)]
+TRUTH = (("dram.tiled_fraction", 0.7), ("launch.method_overhead_us.event", 20.0))
+
+
+def made_up_line(shape: tuple[int, int, int], truth: Sequence[tuple[str, float]]) -> str:
+    """What a T4 with other values than its spec would have taken; small products are timed by events."""
+    arch = with_values(load_arch("t4").arch, truth)
+    result = predict(arch, Gemm(*shape, Dtype.FP16), PredictOptions(l2="cold"))
+    method = "event" if shape in SMALL else "profiler"
+    return measured_line(shape, observed_time_us(result.kernel_time_us, method, arch), method=method, l2="cold")
+
+
+@pytest.fixture(scope="module")
+def made_up() -> list[str]:
+    return [made_up_line(shape, TRUTH) for shape in STREAMS + SMALL + LARGE]
+
+
+@pytest.fixture(scope="module")
+def report(made_up: list[str], tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = tmp_path_factory.mktemp("calibration")
+    table = folder / "runs.csv"
+    table.write_text("\n".join([MEASURED_HEADER, *made_up]) + "\n", encoding="utf-8")
+    return calibrate("t4", [table], folder / "mine.yaml", jobs=2)
+
+
+def by_key(report: Report) -> dict[str, Any]:
+    return {one.parameter.key_path: one for one in report.calibration.fitted}
+
+
+def test_the_values_that_made_the_runs_are_found_again(report: Report) -> None:
+    found = by_key(report)
+    for key_path, value in TRUTH:
+        low, high = found[key_path].interval
+        assert low <= found[key_path].value <= high
+        assert found[key_path].value == pytest.approx(value, rel=0.05)  # latencies take a little of it
+    outcome = report.calibration
+    assert np.abs(np.expm1(outcome.after)).mean() < 0.02 < np.abs(np.expm1(outcome.before)).mean()
+    assert np.abs(np.expm1(outcome.held_out)).mean() < np.abs(np.expm1(outcome.before)).mean()
+
+
+def test_what_the_runs_say_nothing_about_is_left_alone(report: Report) -> None:
+    fills = by_key(report)["load_store.fill_pipe_instructions"]  # of kernels for CUDA cores
+    assert not fills.identified
+    assert fills.value == pytest.approx(fills.parameter.value, rel=1e-5)
+    assert "fill_pipe_instructions" not in spec_text(report, "2026-01-01")
+
+
+def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
+    spec = load_arch("t4")
+    board = Board(spec.arch, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    moving = parameters([board], spec.arch.instructions, ("event", "host", "layer", "stream"))
+    assert all(spec.provenance[one.key_path].kind != "datasheet" for one in moving)
+    assert all(one.low <= one.value <= one.high for one in moving)
+    patterns = {pattern.replace("*", "x") for pattern in LIMITS}
+    met = {next(key for key in patterns if _alike(one.key_path, key)) for one in moving}
+    assert met == patterns
+
+
+def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
+    spec = load_arch("t4")
+    board = Board(spec.arch, {"dram.tiled_fraction": "assumed"}, spec.sha256)
+    trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.tiled_fraction", 0.5)))
+    assert trial.clock.max_mhz == spec.arch.clock.max_mhz
+    assert trial.dram.tiled_fraction == 0.5
+
+
+def _alike(key_path: str, pattern: str) -> bool:
+    ours, theirs = key_path.split("."), pattern.split(".")
+    return len(ours) == len(theirs) and all(b in (a, "x") for a, b in zip(ours, theirs, strict=True))
+
+
+def test_the_written_spec_extends_the_original_and_predicts_the_runs(
+    gpusim: RunGpusim, write_runs: WriteRuns, made_up: list[str], tmp_path: Path
+) -> None:
+    table, out = write_runs(made_up), tmp_path / "mine.yaml"
+    command = ("calibrate", "--arch", "t4", "--measured", str(table), "-o", str(out), "--date", "2026-01-01")
+    done = gpusim(*command)
+    assert done.returncode == 0, done.stderr
+    first = out.read_bytes()
+    document = yaml.safe_load(first)
+    assert (document["name"], document["extends"]) == ("T4", "t4")
+    leaf = document["dram"]["tiled_fraction"]
+    assert leaf["kind"] == "fitted"
+    assert "2026-01-01, data sha256" in leaf["source"]
+    assert gpusim("archs", "check", str(out)).returncode == 0
+    assert not list(tmp_path.glob("*.journal"))
+    assert gpusim(*command).returncode == 0
+    assert out.read_bytes() == first  # its own values do not feed back
+
+
+def test_a_killed_calibration_takes_up_where_it_stopped(
+    write_runs: WriteRuns, made_up: list[str], tmp_path: Path
+) -> None:
+    table, out = write_runs(made_up), tmp_path / "mine.yaml"
+    command = ["calibrate", "--arch", "t4", "--measured", str(table), "-o", str(out), "--date", "2026-01-01"]
+    journal = tmp_path / "mine.yaml.journal"
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpusim", *command],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (journal.exists() and journal.read_text().count("\n") >= 3):
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert journal.exists()
+    assert not out.exists()
+    kept = journal.read_text().count("\n")
+    report = calibrate("t4", [table], out, jobs=2)
+    assert report.resumed >= kept - 1  # the last line may be cut off
+    assert not journal.exists()
+
+
+def test_a_fit_against_a_physical_limit_is_refused(gpusim: RunGpusim, write_runs: WriteRuns, tmp_path: Path) -> None:
+    slow = [made_up_line(shape, (("dram.tiled_fraction", 0.02),)) for shape in STREAMS]
+    out = tmp_path / "mine.yaml"
+    done = gpusim("calibrate", "--arch", "t4", "--measured", str(write_runs(slow)), "-o", str(out))
+    assert done.returncode == 1
+    assert "dram.tiled_fraction is driven to its limit" in done.stderr
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--arch", "t5"), "t5"),
+        (("--arch", "a100-sxm4-80gb"), "none of the rows ran on it"),
+        (("--arch", "t4", "-o", "nowhere/mine.yaml"), "expected a .yaml file"),
+        (("--arch", "t4", "--measured", "missing.csv"), "missing.csv"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    gpusim: RunGpusim,
+    write_runs: WriteRuns,
+    made_up: list[str],
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    table = write_runs(made_up[:2])
+    done = gpusim("calibrate", "--measured", str(table), "-o", str(tmp_path / "mine.yaml"), *arguments)
+    assert told in refused(done)
+
+
+# The conditional logit, by hand
+
+
+def option(recorded: int, estimates: Sequence[float]) -> Options:
+    count = len(estimates)
+    return Options(
+        np.log(estimates), np.zeros(count), np.zeros(count), tuple(f"plain.k{at}" for at in range(count)),
+        np.eye(count)[recorded],
+    )  # fmt: skip
+
+
+def test_a_kernel_that_is_recorded_in_spite_of_longer_estimates_gets_credit() -> None:
+    found = fit_credits([option(1, (1.0, 1.1))] * 30, Credits(0.0, 0.0, {}))
+    assert found.by_label["plain.k1"] - found.by_label["plain.k0"] > math.log(1.1)
+    assert probabilities(option(1, (1.0, 1.1)), found)[1] > 0.5
+
+
+def test_without_rows_that_tell_credits_stay_at_zero() -> None:
+    even = Options(np.zeros(2), np.zeros(2), np.zeros(2), ("plain.a", "plain.b"), np.ones(2))
+    found = fit_credits([even], Credits(0.1, 0.02, {}))
+    assert found.by_label == {"plain.a": 0.0, "plain.b": 0.0}
+    assert (found.results_exponent, found.split_exponent) == (0.1, 0.02)
+
+
+def test_the_time_tells_which_kernel_ran() -> None:
+    row = Options(np.zeros(2), np.zeros(2), np.zeros(2), ("plain.a", "plain.b"), np.array([1.0, 1e-6]))
+    assert posterior(row, Credits(0.0, 0.0, {}))[0] > 0.99

@@ -1,0 +1,799 @@
+"""Importers: files in the formats that people have, with invented numbers, become rows of the measured schema."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import sqlite3
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pyarrow as pa
+import pytest
+from conftest import RunGpusim, refused
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from gpusim.importers import KINDS, Import, Options, SourceError, import_file
+from gpusim.importers.kernel_names import product_kernel
+from gpusim.measured import (
+    ACCUMULATORS,
+    COLUMNS,
+    L2_STATES,
+    LOADS,
+    METHODS,
+    OPS,
+    SPARSITIES,
+    VECTOR_OPS,
+    MeasuredError,
+    MeasuredRow,
+    read_measured,
+    write_measured,
+)
+from gpusim.workload import LAYOUTS, Dtype
+
+SAMPLES = Path(__file__).resolve().parent / "importers"
+A100 = Options(gpu="a100-sxm4-80gb")
+GEMM_HEADING = ("M", "N", "K", "A Transpose", "B Transpose", "Time (usec)", "TERAFLOPS")
+CONV_HEADING = (
+    *("W", "H", "C", "N", "K", "F_W", "F_H", "Pad_W", "Pad_H", "Stride_W", "Stride_H"),
+    *("fwd_time (usec)", "bwd_inputs_time (usec)", "bwd_params_time (usec)", "total_time (usec)", "fwd_algo"),
+)
+Cells = Sequence[Sequence[object]]
+
+
+def workbook(folder: Path, sheets: Mapping[str, Cells]) -> Path:
+    """A workbook as DeepBench publishes them; sheets by name."""
+    book = openpyxl.Workbook()
+    book.remove(book.worksheets[0])
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(list(row))
+    path = folder / "DeepBench.xlsx"
+    book.save(path)
+    return path
+
+
+def table(folder: Path, **changes: list[Any]) -> Path:
+    """A gemm_perf.parquet of three rows."""
+    columns: dict[str, list[Any]] = {
+        "framework": ["VLLM"] * 3,
+        "version": ["0.24.0"] * 3,
+        "device": ["NVIDIA H200"] * 3,
+        "op_name": ["gemm"] * 3,
+        "kernel_source": ["vllm_default"] * 3,
+        "gemm_dtype": ["bfloat16", "fp8", "nvfp4"],
+        "m": [1, 16, 32],
+        "n": [4096, 4096, 4096],
+        "k": [1024, 1024, 1024],
+        "latency": [0.0123456, 0.007, 0.005],
+    }
+    path = folder / "gemm_perf.parquet"
+    parquet.write_table(pa.table({name: values for name, values in (columns | changes).items() if values}), path)
+    return path
+
+
+KERNEL_COLUMNS = (
+    "start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, shortName,"
+    " gridX, gridY, gridZ, blockX, blockY, blockZ"
+)
+
+
+def report(folder: Path, *, ranges: bool, kernel_columns: str = KERNEL_COLUMNS) -> Path:
+    """An Nsight Systems export: two products, one with a split-K reduction, and an elementwise kernel."""
+    path = folder / "report.sqlite"
+    path.unlink(missing_ok=True)
+    database = sqlite3.connect(path)
+    names = (
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x5_tn",
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)",
+        "void at::native::vectorized_elementwise_kernel<4>",
+        "ampere_sgemm_32x128_nn",
+    )
+    database.execute("CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
+    database.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(names, 10))
+    database.execute("CREATE TABLE TARGET_INFO_GPU (vmId INTEGER, id INTEGER, name TEXT)")
+    database.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 0, 'NVIDIA A100-PCIE-40GB')")
+    database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({kernel_columns})")
+    if kernel_columns == KERNEL_COLUMNS:
+        for place, (name, duration) in enumerate(((10, 12_500), (11, 1_250), (12, 2_000), (13, 30_000))):
+            start = 100_000 * (place + 1)
+            values = (start, start + duration, 0, 1, 7, 50 + place, 1, name, name, 16, 4, 2, 128, 1, 1)
+            places = ", ".join("?" * len(values))
+            database.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({places})", values)  # noqa: S608
+    database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId)")
+    calls = [(1_100 + 100 * place, 1_150 + 100 * place, 5, 50 + place, 0) for place in range(4)]
+    database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", calls)
+    if ranges:
+        database.execute("CREATE TABLE NVTX_EVENTS (start, end, eventType, text, globalTid, textId)")
+        texts = (
+            (1_000, 1_280, "aten::linear, op_id = 1, sizes = [[32, 1024], [512, 1024], [512]]"),
+            (1_050, 1_270, "aten::addmm, op_id = 2, sizes = [[512], [32, 1024], [1024, 512], [], []]"),
+            (1_290, 1_390, "aten::copy_, op_id = 3, sizes = [[32, 512], [32, 512], []]"),
+            (1_395, 1_500, "aten::bmm, seq = 4, op_id = 4, sizes = [[6, 8, 64], [6, 64, 16]], input_op_ids = [(2,0)]"),
+        )
+        rows = [(start, end, 59, text, 5, None) for start, end, text in texts]
+        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?)", rows)
+    database.commit()
+    database.close()
+    return path
+
+
+def shape(row: MeasuredRow) -> tuple[str, int, int, int, int | None]:
+    return row.op, row.batch, row.m, row.n, row.k
+
+
+def types(row: MeasuredRow) -> tuple[str, str, str, str]:
+    return row.dtype.value, row.accumulate, row.layout, row.sparsity
+
+
+def skipped(found: Import) -> int:
+    return sum(found.skipped.values())
+
+
+# The schema is what comes out --------------------------------------------------------------------
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), max_size=20).map(str.strip)
+POSITIVE = st.integers(min_value=1, max_value=10**9)
+
+
+@st.composite
+def measured_rows(draw: st.DrawFn) -> MeasuredRow:
+    """Any row that the schema allows, with one extra column."""
+    op = draw(st.sampled_from(OPS))
+    known = draw(st.booleans())
+    return MeasuredRow(
+        file="",
+        line=0,
+        gpu=draw(NAMES.filter(bool)),
+        op=op,
+        batch=draw(POSITIVE),
+        m=draw(POSITIVE),
+        n=draw(POSITIVE),
+        k=None if op in VECTOR_OPS else draw(POSITIVE),
+        dtype=draw(st.sampled_from(Dtype)),
+        accumulate=draw(st.sampled_from(("", *ACCUMULATORS))),
+        layout=draw(st.sampled_from(("", *LAYOUTS))),
+        sparsity=draw(st.sampled_from(SPARSITIES)),
+        time_us=draw(st.floats(min_value=1e-9, max_value=1e15, exclude_min=True)),
+        method=draw(st.sampled_from(METHODS)),
+        l2=draw(st.sampled_from(L2_STATES)),
+        kernel=draw(NAMES),
+        threads=draw(POSITIVE) if known else None,
+        tile_m=draw(POSITIVE) if known else None,
+        tile_n=draw(POSITIVE) if known else None,
+        grid=(draw(POSITIVE), draw(POSITIVE), draw(POSITIVE)) if known else None,
+        source=draw(NAMES),
+        stated_load=draw(st.sampled_from(("", *LOADS))),
+        extra={"note": draw(NAMES)},
+    )
+
+
+def content(row: MeasuredRow) -> dict[str, Any]:
+    """A row without where it stands."""
+    return {name: getattr(row, name) for name in MeasuredRow.__slots__ if name not in ("file", "line")}
+
+
+@given(rows=st.lists(measured_rows(), min_size=1, max_size=5))
+def test_what_is_written_is_read_back_equal(rows: list[MeasuredRow], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("law") / "measured.csv"
+    write_measured(path, rows)
+    assert [content(row) for row in read_measured(path)] == [content(row) for row in rows]
+    assert [entry.name for entry in path.parent.iterdir()] == ["measured.csv"]
+
+
+def test_a_line_break_in_a_name_does_not_break_the_line(tmp_path: Path) -> None:
+    (row, *_) = import_file("neusight", SAMPLES / "neusight.csv", Options()).rows
+    write_measured(tmp_path / "measured.csv", [replace(row, kernel="first\r\nsecond", extra={"note": "a\rb"})])
+    (back,) = read_measured(tmp_path / "measured.csv")
+    assert (back.kernel, back.extra) == ("first second", {"note": "a b"})
+
+
+def sources(folder: Path) -> dict[str, tuple[Path, Options]]:
+    """A file of every kind and what has to be said beside it."""
+    gemms = [GEMM_HEADING, (1024, 64, 512, "N", "T", 40, 1.678), (1024, 128, 512, "T", "N", 50, 2.684)]
+    return {
+        "aiconfigurator": (table(folder), Options()),
+        "cutlass": (SAMPLES / "cutlass.gemm.csv", A100),
+        "deepbench": (workbook(folder, {"Results - FP32": gemms}), Options(gpu="T4")),
+        "kineto": (SAMPLES / "trace.json", Options()),
+        "llmservingsim": (
+            SAMPLES / "layers.csv",
+            Options(gpu="rtx-3090", dtype=Dtype.BF16, model_config=SAMPLES / "config.json"),
+        ),
+        "ncu": (SAMPLES / "ncu.csv", Options(gpu="a100-pcie-40gb", m=1024, n=1024, k=1024)),
+        "neusight": (SAMPLES / "neusight.csv", Options()),
+        "nsys": (report(folder, ranges=True), Options()),
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_file_gives_rows_that_are_read_back_equal(kind: str, tmp_path: Path) -> None:
+    path, options = sources(tmp_path)[kind]
+    found = import_file(kind, path, options)
+    write_measured(tmp_path / "measured.csv", found.rows)
+    extra = {column: "" for row in found.rows for column in row.extra}
+    expected = [content(row) | {"extra": extra | dict(row.extra)} for row in found.rows]
+    assert [content(row) for row in read_measured(tmp_path / "measured.csv")] == expected
+    assert not set(extra) & set(COLUMNS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_options_replace_how_and_where_a_file_was_timed(kind: str, tmp_path: Path) -> None:
+    path, options = sources(tmp_path)[kind]
+    changed = {name: getattr(options, name) for name in Options.__slots__}
+    changed |= {"gpu": "My-GPU", "method": "host", "l2": "warm", "source": "https://example.org/runs"}
+    for row in import_file(kind, path, Options(**changed)).rows:
+        assert (row.gpu, row.method, row.l2, row.source) == ("my-gpu", "host", "warm", "https://example.org/runs")
+
+
+# CUTLASS -----------------------------------------------------------------------------------------
+
+
+def test_cutlass_lines_keep_their_sizes_and_say_whether_c_lies_in_rows() -> None:
+    found = import_file("cutlass", SAMPLES / "cutlass.gemm.csv", A100)
+    columns, rows, tf32, sparse = found.rows
+    assert [shape(row) for row in found.rows] == [
+        ("gemm", 1, 1024, 512, 256),
+        ("bmm", 4, 1024, 512, 256),
+        ("gemm", 1, 1024, 512, 256),
+        ("bmm", 1, 2048, 2048, 2048),
+    ]
+    assert types(columns) == ("fp16", "fp32", "tn", "dense")
+    # C = A B in rows is C' = B' A' in columns: B comes first, and a matrix in rows is one in columns, transposed.
+    assert types(rows) == ("fp32", "fp32", "nn", "dense")
+    assert types(tf32) == ("tf32", "fp32", "nt", "dense")
+    assert types(sparse) == ("fp16", "fp32", "nt", "2:4")
+    assert [(row.tile_m, row.tile_n) for row in (columns, rows)] == [(256, 128), (64, 128)]
+    assert [row.threads for row in (columns, rows)] == [256, 128]
+    assert [row.time_us for row in found.rows] == [12.5, 25.1, 20.0, 50.0]
+    assert {(row.method, row.l2) for row in found.rows} == {("stream", "cold")}
+    assert found.skipped == {
+        "status error_internal": 1,
+        "operands of two types": 1,
+        "operation kind rank_k is no matrix multiplication": 1,
+    }
+
+
+# Nsight Compute ----------------------------------------------------------------------------------
+
+
+def test_nsight_compute_kernels_take_the_shape_that_is_said_and_a_reduction_joins_its_product() -> None:
+    found = import_file("ncu", SAMPLES / "ncu.csv", Options(gpu="a100-pcie-40gb", m=1024, n=512, k=4096, batch=2))
+    half, single = found.rows
+    assert shape(half) == shape(single) == ("linear", 2, 1024, 512, 4096)
+    assert types(half) == ("fp16", "fp32", "tn", "dense")
+    assert types(single) == ("tf32", "fp32", "tn", "dense")
+    assert (half.time_us, single.time_us) == (12.5, 1003.0)
+    assert (half.grid, half.threads, half.tile_m, half.tile_n) == ((16, 8, 1), 128, 128, 64)
+    assert half.extra == {
+        "gpu__time_duration.sum": "12500",
+        "dram__bytes_read.sum": "3145728",
+        "lts__t_sector_hit_rate.pct": "61.25",
+        "sm__cycles_elapsed.max": "13750",
+    }
+    assert found.skipped == {"kernel whose name is no matrix multiplication's": 1}
+
+
+def test_nsight_compute_shapes_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
+    shapes = tmp_path / "shapes.csv"
+    shapes.write_text("op,m,n,k,layout\ngemm,1024,512,64,nt\nlinear,2048,512,64,\n", encoding="utf-8")
+    found = import_file("ncu", SAMPLES / "ncu.csv", Options(gpu="t4", shapes=shapes))
+    assert [shape(row) for row in found.rows] == [("gemm", 1, 1024, 512, 64), ("linear", 1, 2048, 512, 64)]
+    assert [row.layout for row in found.rows] == ["nt", "tn"]
+    shapes.write_text("m,n,k\n8,8,8\n", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"shapes\.csv: 1 shapes for the 2 matrix multiplications of .*ncu\.csv"):
+        import_file("ncu", SAMPLES / "ncu.csv", Options(gpu="t4", shapes=shapes))
+
+
+# Nsight Systems ----------------------------------------------------------------------------------
+
+
+def test_nsight_systems_kernels_belong_to_the_innermost_range_with_shapes(tmp_path: Path) -> None:
+    found = import_file("nsys", report(tmp_path, ranges=True), Options())
+    linear, bmm = found.rows
+    assert (shape(linear), types(linear)) == (("linear", 1, 32, 512, 1024), ("bf16", "fp32", "tn", "dense"))
+    assert (shape(bmm), types(bmm)) == (("bmm", 6, 8, 16, 64), ("fp32", "fp32", "nn", "dense"))
+    assert (linear.time_us, bmm.time_us) == (13.75, 30.0)
+    assert (linear.gpu, linear.grid, linear.threads) == ("a100-pcie-40gb", (16, 4, 2), 128)
+    assert found.skipped == {"kernel that no range with shapes launched": 1}
+
+
+def test_nsight_systems_kernels_without_ranges_need_shapes(tmp_path: Path) -> None:
+    path = report(tmp_path, ranges=False)
+    with pytest.raises(SourceError, match=r"recorded without shapes; add -m, -n and -k, or --shapes"):
+        import_file("nsys", path, Options())
+    found = import_file("nsys", path, Options(m=32, n=512, k=1024))
+    assert [row.time_us for row in found.rows] == [13.75, 30.0]
+
+
+# PyTorch profiler --------------------------------------------------------------------------------
+
+
+def test_kernels_of_a_trace_are_joined_to_the_operators_that_launched_them() -> None:
+    found = import_file("kineto", SAMPLES / "trace.json", Options())
+    linear, bmm, convolution, gelu = found.rows
+    assert (shape(linear), types(linear)) == (("linear", 1, 64, 2048, 512), ("fp16", "fp32", "tn", "dense"))
+    assert (linear.time_us, linear.tile_m, linear.grid) == (11.0, 128, (16, 1, 2))
+    assert linear.kernel.startswith("ampere_fp16_s16816gemm")
+    # Joined through the correlation of its launch; FP32 tensors through TF32 Tensor Cores; B lies in columns.
+    assert (shape(bmm), types(bmm)) == (("bmm", 8, 64, 64, 64), ("tf32", "fp32", "tn", "dense"))
+    assert (shape(convolution), convolution.layout) == (("conv_fwd", 2, 2 * 16 * 16, 64, 16 * 9), "nchw")
+    assert (convolution.time_us, convolution.extra["stride_h"]) == (10.0, "2")
+    assert (shape(gelu), gelu.dtype) == (("gelu", 1, 64, 2048, None), Dtype.BF16)
+    assert {row.gpu for row in found.rows} == {"a100-sxm4-80gb"}
+    assert found.skipped == {
+        "kernel of an operator outside the schema": 1,
+        "kernel that no recorded operator launched (a CUDA graph?)": 1,
+    }
+
+
+def test_every_kernel_of_a_trace_is_in_a_row_or_counted() -> None:
+    events = json.loads((SAMPLES / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    durations = [event["dur"] for event in events if event.get("cat") == "kernel"]
+    found = import_file("kineto", SAMPLES / "trace.json", Options())
+    assert sum(row.time_us for row in found.rows) == pytest.approx(sum(durations) - 1.25 - 20.0)
+    assert skipped(found) == 2
+
+
+def test_a_trace_may_be_packed(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress((SAMPLES / "trace.json").read_bytes()))
+    assert len(import_file("kineto", path, Options()).rows) == 4
+    path.write_bytes(path.read_bytes()[:400])
+    with pytest.raises(SourceError, match=r"trace\.json\.gz: the gzip stream is broken"):
+        import_file("kineto", path, Options())
+
+
+def test_an_operator_of_no_length_is_counted(tmp_path: Path) -> None:
+    path = edited("trace.json", '"dur": 3.25', '"dur": 0')(tmp_path)
+    found = import_file("kineto", path, Options())
+    assert found.skipped["operator of no length: the trace has whole microseconds"] == 1
+
+
+def test_a_trace_without_shapes_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    trace = json.loads((SAMPLES / "trace.json").read_text(encoding="utf-8"))
+    for event in trace["traceEvents"]:
+        event["args"].pop("Input Dims", None)
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(trace), encoding="utf-8")
+    with pytest.raises(SourceError, match=r"no operator to import: 4 x .*profile with record_shapes=True"):
+        import_file("kineto", path, Options())
+
+
+# Tables that others published --------------------------------------------------------------------
+
+
+def test_neusights_n_is_the_length_of_the_sums_and_its_milliseconds_become_microseconds() -> None:
+    found = import_file("neusight", SAMPLES / "neusight.csv", Options())
+    linear, bmm, layernorm, convolution = found.rows
+    assert (shape(linear), types(linear)) == (("linear", 1, 100, 1000, 4096), ("fp32", "fp32", "tn", "dense"))
+    assert (linear.gpu, linear.time_us, linear.tile_m, linear.tile_n) == ("v100-pcie-32gb", 512.5, 128, 32)
+    assert (shape(bmm), bmm.layout, bmm.grid) == (("bmm", 16, 128, 96, 64), "nn", (2, 4, 16))
+    assert (shape(layernorm), layernorm.gpu, layernorm.threads) == (("layernorm", 1, 2048, 1024, None), "t4", 128)
+    assert shape(convolution) == ("conv_fwd", 4, 4 * 56 * 56, 64, 32 * 9)
+    assert {(row.method, row.l2, row.source) for row in found.rows} == {("event", "warm", "neusight")}
+    assert found.skipped == {"operator addu is outside the schema": 1}
+
+
+def test_layers_take_their_shapes_from_the_model_split_over_the_gpus() -> None:
+    options = Options(gpu="RTX-3090", dtype=Dtype.FP16, model_config=SAMPLES / "config.json")
+    found = import_file("llmservingsim", SAMPLES / "layers.csv", options)
+    assert {row.extra["layer"]: shape(row)[2:] for row in found.rows} == {
+        "q_proj": (7, 512, 1024),
+        "k_proj": (7, 128, 1024),
+        "o_proj": (7, 1024, 512),
+        "down_proj": (7, 1024, 1408),
+        "lm_head": (7, 16000, 1024),
+    }
+    assert [row.time_us for row in found.rows] == [49.731, 20.125, 47.311, 151.002, 1238.54]
+    assert {(row.gpu, row.method, row.l2, row.layout) for row in found.rows} == {("rtx-3090", "profiler", "cold", "tn")}
+    assert skipped(found) == 2
+
+
+def test_layers_need_the_model_and_the_data_type() -> None:
+    layers, config = SAMPLES / "layers.csv", SAMPLES / "config.json"
+    with pytest.raises(SourceError, match=r"layers\.csv: layers are named without shapes; add --model-config"):
+        import_file("llmservingsim", layers, Options(gpu="rtx-3090"))
+    with pytest.raises(SourceError, match=r"layers\.csv:3: the file does not name the data type; add --dtype"):
+        import_file("llmservingsim", layers, Options(gpu="rtx-3090", model_config=config))
+
+
+def test_aiconfigurator_tables_are_read_from_parquet_and_from_text(tmp_path: Path) -> None:
+    found = import_file("aiconfigurator", table(tmp_path), Options())
+    plain, quantised = found.rows
+    assert (shape(plain), types(plain)) == (("linear", 1, 1, 4096, 1024), ("bf16", "fp32", "tn", "dense"))
+    assert (plain.gpu, plain.time_us, plain.source) == ("h200", 12.3456, "aiconfigurator-vllm-0.24.0")
+    assert (quantised.dtype, quantised.extra["gemm_dtype"]) == (Dtype.FP8, "fp8")
+    assert found.skipped == {"type nvfp4 is outside the schema": 1}
+    text = import_file("aiconfigurator", SAMPLES / "gemm_perf.txt", Options())
+    assert [types(row)[:2] for row in text.rows] == [("bf16", "fp32"), ("int8", "int32")]
+    assert {(row.gpu, row.method, row.l2) for row in text.rows} == {("a100-sxm4-80gb", "graph", "cold")}
+
+
+def test_deepbench_sheets_name_their_types_and_units(tmp_path: Path) -> None:
+    mixed = [
+        ("GEMM", None, None, None, None, None, None),
+        GEMM_HEADING,
+        (1760, 128, 1760, "N", "N", 12, None),
+        (35, 700, 2048.0, "T", "N", 8, None),
+        (),
+        ("Recurrent layers",),
+        ("Hidden units", "Batch", "Steps", "Time (usec)"),
+        (1760, 16, 50, 400),
+    ]
+    single = [
+        ("M", "N", "K", "a_t", "b_t", "Results"),
+        (None, None, None, None, None, "(msec)"),
+        (1760, 128, 1760, 0, 1, 0.125),
+        (1760, 7133, 1760, False, True, "Not Supported"),
+        ("Average", None, None, None, None, 0.125),
+    ]
+    path = workbook(tmp_path, {"Results - FP16 ip, Mixed math": mixed, "Results - FP32": single})
+    found = import_file("deepbench", path, Options(gpu="v100-sxm2-16gb"))
+    assert [shape(row) for row in found.rows] == [
+        ("gemm", 1, 1760, 128, 1760),
+        ("gemm", 1, 35, 700, 2048),
+        ("gemm", 1, 1760, 128, 1760),
+    ]
+    assert [types(row)[:3] for row in found.rows] == [
+        ("fp16", "fp32", "nn"),
+        ("fp16", "fp32", "tn"),
+        ("fp32", "fp32", "nt"),
+    ]
+    assert [row.time_us for row in found.rows] == [12.0, 8.0, 125.0]
+    assert {(row.method, row.l2, row.source) for row in found.rows} == {("stream", "warm", "deepbench")}
+    assert skipped(found) == 3
+
+
+def test_a_heading_over_several_columns_holds_for_each(tmp_path: Path) -> None:
+    path = workbook(
+        tmp_path,
+        {
+            "GEMM Results": [
+                ("GEMM Results", None, None, None, None, None),
+                ("Size", None, None, "Time (usec)", None, "Remarks"),
+                ("M", "N", "K", "FP32", "FP16", "By"),
+                (512, 512, 512, 30, 10, None),
+            ]
+        },
+    )
+    book = openpyxl.load_workbook(path)
+    for merged in ("A1:F1", "A2:C2", "D2:E2"):
+        book.worksheets[0].merge_cells(merged)
+    book.save(path)
+    found = import_file("deepbench", path, Options(gpu="t4", layout="nn"))
+    assert [(row.dtype, row.time_us, row.layout) for row in found.rows] == [
+        (Dtype.FP32, 30.0, "nn"),
+        (Dtype.FP16, 10.0, "nn"),
+    ]
+
+
+def test_deepbench_convolutions_give_a_row_for_each_direction(tmp_path: Path) -> None:
+    row = (700, 161, 1, 4, 32, 20, 5, 0, 0, 2, 2, 100, 200, 300, 600, "IMPLICIT_GEMM")
+    found = import_file(
+        "deepbench", workbook(tmp_path, {"Results": [CONV_HEADING, row]}), Options(gpu="t4", dtype=Dtype.FP32)
+    )
+    assert [(row.op, row.time_us) for row in found.rows] == [
+        ("conv_fwd", 100.0),
+        ("conv_bwd_inputs", 200.0),
+        ("conv_bwd_weights", 300.0),
+    ]
+    for row_of in found.rows:
+        assert shape(row_of)[1:] == (4, 4 * 79 * 341, 32, 100)
+        assert (row_of.layout, row_of.extra["algo"], row_of.extra["filter_w"]) == ("nchw", "IMPLICIT_GEMM", "20")
+
+
+def test_a_unit_that_contradicts_the_rate_beside_it_is_refused(tmp_path: Path) -> None:
+    heading = ("M", "N", "K", "Time (msec)", "TERAFLOPS")
+    path = workbook(tmp_path, {"Results - FP32": [heading, (1024, 1024, 1024, 200, 10.7)]})
+    with pytest.raises(MeasuredError, match=r"row 2: Time \(msec\) \(column D\): 200000 us contradicts 10\.7"):
+        import_file("deepbench", path, Options(gpu="t4"))
+
+
+# Malformed files ---------------------------------------------------------------------------------
+
+
+def edited(name: str, old: str, new: str) -> Callable[[Path], Path]:
+    """A sample with one text replaced."""
+
+    def write(folder: Path) -> Path:
+        text = (SAMPLES / name).read_text(encoding="utf-8")
+        assert old in text
+        path = folder / name
+        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+        return path
+
+    return write
+
+
+def bytes_of(name: str, data: bytes) -> Callable[[Path], Path]:
+    """A file of these bytes."""
+
+    def write(folder: Path) -> Path:
+        (folder / name).write_bytes(data)
+        return folder / name
+
+    return write
+
+
+T4 = Options(gpu="t4")
+SHAPE = Options(gpu="t4", m=8, n=8, k=8)
+MALFORMED: dict[str, tuple[str, Callable[[Path], Path], Options, str]] = {
+    "a size that is no number": ("cutlass", edited("cutlass.gemm.csv", "1024,512,256", "1024,many,256"), T4, ":2: n: "),
+    "a time that is none": (
+        "cutlass",
+        edited("cutlass.gemm.csv", "0.0125", "fast"),
+        T4,
+        ":2: Runtime: expected a time",
+    ),
+    "a negative time": ("cutlass", edited("cutlass.gemm.csv", "0.0251", "-1"), T4, ":3: Runtime: expected a positive"),
+    "a missing column": ("cutlass", edited("cutlass.gemm.csv", "Runtime", "Run"), T4, ":1: Runtime: no such column"),
+    "a line cut short": ("cutlass", edited("cutlass.gemm.csv", ",146,0.0125,136.7,21516.8", ""), T4, ":2: 39 columns"),
+    "an empty file": ("cutlass", bytes_of("runs.csv", b""), T4, ":1: empty file; expected a header"),
+    "another page of ncu": ("ncu", edited("ncu.csv", '"CC"', '"Metric Name"'), SHAPE, ":4: a line per metric"),
+    "an unknown unit": (
+        "ncu",
+        edited("ncu.csv", '"us"', '"jiffies"'),
+        SHAPE,
+        ":6: gpu__time_duration.sum: unknown unit",
+    ),
+    "no line of units": ("ncu", edited("ncu.csv", '"","","","",""', '"","","","","k"'), SHAPE, ":5: "),
+    "a comma for a point": ("ncu", edited("ncu.csv", '"12.50"', '"12,50"'), SHAPE, ":6: gpu__time_duration.sum: exp"),
+    "a grid that is none": ("ncu", edited("ncu.csv", "(16, 8, 1)", "16"), SHAPE, ":6: Grid Size: expected (x, y, z)"),
+    "a latency that is none": ("neusight", edited("neusight.csv", "1.0241", ""), T4, ":3: Latency: expected a time"),
+    "a table of another kind": ("neusight", edited("neusight.csv", "OPName", "Op"), T4, ":1: OPName: no such column"),
+    "a vector without its length": (
+        "neusight",
+        edited("neusight.csv", "1024,,,,,,\naddu", ",,,,,,\naddu"),
+        T4,
+        ":4: H: ",
+    ),
+    "a trace cut short": ("kineto", edited("trace.json", '"traceName": "trace.json"\n}', ""), T4, ":26: column 1: "),
+    "a trace without events": ("kineto", edited("trace.json", "traceEvents", "events"), T4, ":1: no list traceEvents"),
+    "an event without a time": ("kineto", edited("trace.json", '"ts": 1010.000,', ""), T4, ": traceEvents[1].ts: exp"),
+    "a kernel without a length": (
+        "kineto",
+        edited("trace.json", '"dur": 9.568', '"dur": "?"'),
+        T4,
+        ": traceEvents[3].dur: ",
+    ),
+    "no Parquet": ("aiconfigurator", bytes_of("t.parquet", b"PAR1 and no more"), T4, ": no whole Parquet file: "),
+    "a Git LFS pointer": (
+        *("aiconfigurator", bytes_of("t.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"), T4),
+        ":1: a Git LFS pointer, not the table; fetch it with git lfs pull",
+    ),
+    "a Parquet column missing": (
+        "aiconfigurator",
+        lambda folder: table(folder, k=[]),
+        T4,
+        ": schema: k: no such column",
+    ),
+    "a Parquet value missing": (
+        *("aiconfigurator", lambda folder: table(folder, latency=[0.01, None, 0.02]), T4),
+        ": row 2: latency: expected a time, got ''",
+    ),
+    "no workbook": ("deepbench", bytes_of("d.xlsx", b"PK and no more"), T4, ": no whole .xlsx workbook: "),
+    "a cell that is no size": (
+        *("deepbench", lambda folder: workbook(folder, {"FP32": [GEMM_HEADING, (8, "x", 8, "N", "N", 5, 1)]}), T4),
+        ": sheet 'FP32', row 2: N (column B): expected a positive whole number, got 'x'",
+    ),
+    "a cell that is no letter": (
+        *("deepbench", lambda folder: workbook(folder, {"FP32": [GEMM_HEADING, (8, 8, 8, "Q", "N", 5, None)]}), T4),
+        ": sheet 'FP32', row 2: A Transpose (column D): expected t or n, got 'q'",
+    ),
+    "a heading without a unit": (
+        *("deepbench", lambda folder: workbook(folder, {"FP32": [("M", "N", "K", "Time"), (8, 8, 8, 5)]}), T4),
+        ": sheet 'FP32', row 2: Time (column D): the heading names no unit; add --time-unit",
+    ),
+    "a sheet without a type": (
+        *("deepbench", lambda folder: workbook(folder, {"Results": [("M", "N", "K", "Time (ms)"), (8, 8, 8, 5)]}), T4),
+        ": sheet 'Results', row 2: the file does not name the data type; add --dtype",
+    ),
+    "no database": ("nsys", bytes_of("r.nsys-rep", b"QDSS" * 400), T4, ": file is not a database; export the report"),
+    "a database without kernels": ("nsys", bytes_of("r.sqlite", b""), T4, ": StringIds: no such table; profile with"),
+    "a kernel table of another make": (
+        *("nsys", lambda folder: report(folder, ranges=False, kernel_columns="start, end"), T4),
+        ": CUPTI_ACTIVITY_KIND_KERNEL.deviceId: no such column; export with a newer nsys",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_file_is_refused_with_its_place_and_the_remedy(case: str, tmp_path: Path) -> None:
+    kind, write, options, problem = MALFORMED[case]
+    path = write(tmp_path)
+    with pytest.raises(MeasuredError) as error:
+        import_file(kind, path, options)
+    assert str(error.value).startswith(f"{path}{problem}")
+    assert "; " in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+TEXTS = {
+    "cutlass": ("cutlass.gemm.csv", T4),
+    "ncu": ("ncu.csv", SHAPE),
+    "neusight": ("neusight.csv", T4),
+    "llmservingsim": ("layers.csv", Options(gpu="t4", dtype=Dtype.FP16, model_config=SAMPLES / "config.json")),
+    "aiconfigurator": ("gemm_perf.txt", T4),
+    "kineto": ("trace.json", T4),
+}
+
+
+@given(kind=st.sampled_from(sorted(TEXTS)), data=st.data())
+def test_a_file_cut_anywhere_is_read_or_refused(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    name, options = TEXTS[kind]
+    whole = (SAMPLES / name).read_bytes()
+    path = tmp_path_factory.mktemp("cut") / name
+    path.write_bytes(whole[: data.draw(st.integers(min_value=0, max_value=len(whole) - 1))])
+    with contextlib.suppress(MeasuredError):
+        assert import_file(kind, path, options).rows
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2**70)
+    | st.floats()
+    | st.sampled_from(["", "aten::mm", "float", "[1]"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["id", "name", "ts"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(data=st.data(), value=ANYTHING)
+def test_a_trace_with_anything_anywhere_is_read_or_refused(
+    data: st.DataObject, value: object, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    trace = json.loads((SAMPLES / "trace.json").read_text(encoding="utf-8"))
+    event = data.draw(st.sampled_from(trace["traceEvents"]))
+    place: Any = data.draw(st.sampled_from((trace, event, event["args"])))
+    while isinstance(place, dict | list) and place:
+        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if data.draw(st.booleans()):
+            place[key] = value
+            break
+        place = place[key]
+    path = tmp_path_factory.mktemp("any") / "trace.json"
+    path.write_text(json.dumps(trace), encoding="utf-8")
+    try:
+        rows = import_file("kineto", path, T4).rows
+    except MeasuredError:
+        return
+    write_measured(path.parent / "measured.csv", rows)
+    assert len(read_measured(path.parent / "measured.csv")) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "case", ["a time that is none", "no workbook", "no Parquet", "no database", "a trace cut short"]
+)
+def test_nothing_is_written_of_a_malformed_file(case: str, gpusim: RunGpusim, tmp_path: Path) -> None:
+    kind, write, _, problem = MALFORMED[case]
+    folder = tmp_path / "source"
+    folder.mkdir()
+    path = write(folder)
+    assert f"{path}{problem}" in refused(gpusim("import", kind, path, "-o", tmp_path / "measured.csv", "--gpu", "t4"))
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_not_there_is_refused(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none\.csv: cannot be read: "):
+        import_file(kind, tmp_path / "none.csv", Options(gpu="t4"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "package", "extra"), [("aiconfigurator", "pyarrow", "parquet"), ("deepbench", "openpyxl", "xlsx")]
+)
+def test_a_missing_reader_is_named_with_its_extra(
+    kind: str, package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = sources(tmp_path)[kind]
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SourceError, match=rf"need {package}; pip install 'gpusim\[{extra}\]'"):
+        import_file(kind, path, Options(gpu="t4"))
+
+
+# Names of kernels --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "accumulate", "layout", "tile"),
+    [
+        ("volta_sgemm_128x64_tn", "fp32", "fp32", "tn", (128, 64)),
+        ("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", "fp16", "fp32", "nn", (128, 128)),
+        ("volta_h884gemm_256x64_ldg8_tn", "fp16", "fp16", "tn", (256, 64)),
+        ("turing_fp16_s1688gemm_fp16_256x64_ldg8_f2f_nt", "fp16", "fp32", "nt", (256, 64)),
+        ("ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x5_tn", "bf16", "fp32", "tn", (64, 64)),
+        ("ampere_dgemm_128x64_nn", "fp64", "fp64", "nn", (128, 64)),
+        ("cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4", "tf32", "fp32", "tn", (128, 128)),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>(Params)", "fp32", "fp32", "tn", (64, 64)),
+        ("cutlass_80_tensorop_i16832gemm_s8_256x128_64x3_tn_align16", "int8", "int32", "tn", (256, 128)),
+        (
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x128x64_warpgroupsize1x1x1_execute_segment_k_off",
+            *("bf16", "fp32", "tn", (64, 128)),
+        ),
+        ("sm80_xmma_gemm_f16f16_f16f16_f16_nn_n_tilesize96x128x32_stage4", "fp16", "fp16", "nn", (96, 128)),
+        ("nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNT", "fp16", "fp32", "tn", (128, 256)),
+        ("nvjet_sm100_tst_64x8_64x16_2x4_h_bz_splitK_TNT", "bf16", "fp32", "tn", (64, 8)),
+        ("void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16, 4>", "fp16", "", "", None),
+    ],
+)
+def test_a_kernels_name_tells_types_layout_and_tile(
+    name: str, dtype: str, accumulate: str, layout: str, tile: tuple[int, int] | None
+) -> None:
+    fact = product_kernel(name)
+    assert fact is not None
+    assert fact.dtype is Dtype(dtype)
+    assert (fact.accumulate, fact.layout, fact.tile) == (accumulate, layout, tile)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void at::native::vectorized_elementwise_kernel<4>",
+        "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize64x64x64_stage4",
+        "void implicit_convolve_sgemm<float, float, 128, 5, 5, 3, 3, 3, 1>",
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __half>",
+    ],
+)
+def test_other_kernels_are_no_products(name: str) -> None:
+    assert product_kernel(name) is None
+
+
+# The command -------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_what_validate_reads_and_counts_the_rest(gpusim: RunGpusim, tmp_path: Path) -> None:
+    done = gpusim("import", "neusight", SAMPLES / "neusight.csv", "-o", "measured.csv")
+    assert (done.returncode, done.stdout) == (0, "wrote measured.csv: 4 rows\n")
+    assert done.stderr == "gpusim: skipped 1: operator addu is outside the schema\n"
+    assert len(read_measured(tmp_path / "measured.csv")) == 4
+    validated = gpusim("validate", "measured.csv", "--format", "json")
+    assert sum(entry["rows"] for entry in json.loads(validated.stdout)["tables"]) == 4
+
+
+def test_the_same_file_gives_the_same_bytes(gpusim: RunGpusim, tmp_path: Path) -> None:
+    for name in ("first.csv", "second.csv"):
+        gpusim("import", "kineto", SAMPLES / "trace.json", "-o", name)
+    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
+
+
+def test_help_says_where_each_kind_of_file_comes_from(gpusim: RunGpusim) -> None:
+    lines = [line.split() for line in gpusim("import", "--help").stdout.splitlines()]
+    for kind in KINDS:
+        assert any(line[:1] == [kind] and len(line) > 2 for line in lines), kind
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("cutlas", "runs.csv", "-o", "m.csv"), "unknown kind 'cutlas'; nearest: cutlass"),
+        (("cutlass", SAMPLES / "cutlass.gemm.csv", "-o", "m.csv"), ":2: the file does not name the GPU; add --gpu"),
+        (("neusight", SAMPLES / "neusight.csv", "-o", "none/m.csv"), "-o none/m.csv: no folder none"),
+        (("neusight", SAMPLES / "neusight.csv", "-o", "."), "-o .: "),
+        (("neusight", SAMPLES / "neusight.csv", "-o", SAMPLES / "neusight.csv"), "is the file to import"),
+        (("neusight", SAMPLES / "neusight.csv", "-o", "m.csv", "--dtype", "bf61"), "unknown data type 'bf61'"),
+        (
+            ("neusight", SAMPLES / "neusight.csv", "-o", "m.csv", "--acc-dtype", "fp23"),
+            "--acc-dtype fp23: expected one",
+        ),
+        (("ncu", SAMPLES / "ncu.csv", "-o", "m.csv", "--gpu", "t4"), "recorded without shapes; add -m, -n and -k"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_line(
+    arguments: tuple[str | Path, ...], problem: str, gpusim: RunGpusim, tmp_path: Path
+) -> None:
+    assert problem in refused(gpusim("import", *arguments))
+    assert not (tmp_path / "m.csv").exists()
