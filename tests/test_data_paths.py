@@ -271,3 +271,72 @@ def test_every_detail_plays_the_newer_paths(dtype: Dtype, sparsity: str, detail:
     result = predict(A100, square(512, dtype, sparsity), Options(detail=detail, load="burst"))
     assert sum(result.stall_cycles.values()) == result.warp_cycles > 0
     assert result.kernel_time_us >= result.bound_us
+
+
+# Hopper
+
+
+H100 = load_arch("H100-SXM5-80GB").arch
+
+
+def operand_cycles(kernel: Kernel, gemm: Gemm) -> float:
+    """Cycles in which shared memory delivers what a warpgroup's step multiplies."""
+    launch = plan(H100, gemm, kernel).main
+    return 4 * launch.operand_bytes_per_step / H100.shared_memory.bandwidth_bytes_per_cycle
+
+
+def test_a_sparse_wgmma_waits_for_shared_memory_as_long_as_was_measured() -> None:
+    # Luo et al., arXiv:2402.13499: wgmma.sp m64n256k32 takes 144 cycles with A in shared memory, 128 with A in
+    # registers: B passes in 128 cycles, the kept half of A in 16; its metadata stands in registers
+    kernel = kernel_of(H100, "wgmma_sp_32_f32", (64, 256))
+    gemm = Gemm(64, 256, kernel.tile_k, Dtype.FP16, sparsity="2:4", order="column")
+    metadata = 64 * 32 * METADATA_BITS[Dtype.FP16] / 8 / 128
+    assert operand_cycles(kernel, gemm) / (kernel.tile_k / 32) == 144 + metadata
+
+
+@pytest.mark.parametrize(("tile", "delivers"), [((64, 64), 32), ((64, 16), 20), ((64, 8), 18)])
+def test_narrow_wgmmas_are_bound_by_their_operands(tile: tuple[int, int], delivers: float) -> None:
+    # m64nNk16 multiplies for N / 2 cycles and reads 64 rows in 16 cycles and N columns in N / 4: from N = 64 on it is
+    # fed (Luo et al., arXiv:2402.13499: smaller N lose throughput)
+    kernel = kernel_of(H100, "wgmma_16_f32", tile)
+    gemm = Gemm(*tile, kernel.tile_k, Dtype.FP16, order="column")
+    assert operand_cycles(kernel, gemm) / (kernel.tile_k / 16) == delivers
+
+
+def test_a_cluster_of_two_loads_the_tile_it_shares_once() -> None:
+    # a 128x256 tile's step is 16 KiB of A and 32 KiB of B; two CTAs along m share B
+    kernel = kernel_of(H100, "wgmma_16_f32", (128, 256))
+    assert (kernel.cluster_m, kernel.cluster_n) == (2, 1)
+    launch = plan(H100, Gemm(1024, 1024, 1024, Dtype.FP16, order="column"), kernel).main
+    assert launch.received_bytes_per_step == 48 * 1024
+    assert launch.load_bytes_per_step == (16 + 32 / 2) * 1024
+    alone = plan(H100, Gemm(128, 1024, 1024, Dtype.FP16, order="column"), kernel).main
+    assert alone.load_bytes_per_step == 48 * 1024  # one row of tiles: nobody to share with
+
+
+def test_vendors_state_tensor_peaks_of_hopper_at_a_lower_clock() -> None:
+    # NVIDIA H100 whitepaper: 1830 MHz for Tensor Cores, 1980 MHz for FP64 and CUDA cores
+    clocks = {key: H100.stated_clock_mhz(H100.instructions[key]) for key in ("wgmma_16_f32", "dmma_1684", "ffma")}
+    assert clocks == {"wgmma_16_f32": 1830, "dmma_1684": 1980, "ffma": 1980}
+
+
+def test_fp8_on_an_h100_is_at_most_twice_as_fast_as_bf16() -> None:
+    speedups = [
+        time_us(H100, square(size, Dtype.BF16)) / time_us(H100, square(size, Dtype.FP8)) for size in (512, 8192)
+    ]
+    assert 1.0 <= speedups[0] < speedups[1] <= 2.0
+
+
+def test_an_h100_held_by_its_power_limit_multiplies_as_published() -> None:
+    # zzc0721/torch-performance-test-data issue 79: 8192^3 in BF16 takes 1379 us; deepseek-ai/DeepGEMM issue 120:
+    # GEMMs run at 1575 MHz. The energy of a multiply-add was solved from the clock.
+    result = predict(H100, square(8192, Dtype.BF16))
+    assert result.clock_mhz == pytest.approx(1575, rel=0.01)
+    assert result.kernel_time_us == pytest.approx(1379, rel=0.05)
+
+
+def test_a_legacy_kernel_reaches_less_than_two_thirds_of_what_wgmma_does() -> None:
+    # Luo et al., arXiv:2402.13499: mma.sync reaches 62.9 % of the peak
+    legacy = "cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align1"
+    old = predict(H100, square(8192, Dtype.BF16), Options(kernel=legacy, load="burst"))
+    assert old.kernel_time_us > 1.5 * time_us(H100, square(8192, Dtype.BF16))

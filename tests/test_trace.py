@@ -326,7 +326,7 @@ def test_a_warps_events_fill_its_life_without_a_hole(trace: Trace) -> None:
         assert life[0]["args"]["sub_partition"] == life[-1]["args"]["sub_partition"]
 
 
-@pytest.mark.parametrize("gpu", ["v100-sxm2-16gb", "t4", "a100-sxm4-80gb"])
+@pytest.mark.parametrize("gpu", ["v100-sxm2-16gb", "t4", "a100-sxm4-80gb", "h200-sxm-141gb"])
 def test_durations_by_cause_add_up_to_the_ledger(gpu: str) -> None:
     result, trace, _ = traced(gpu, SMALL)
     assert trace.about["launches"][0]["skipped_cycles"] == 0
@@ -353,7 +353,7 @@ def test_multiplies_on_the_pipes_are_those_of_the_sms_warps() -> None:
     result, trace, _ = traced("t4", SMALL)
     launch = chosen_launch("t4", SMALL, result.kernel)
     heard = sum(event["args"].get("instructions", 0) for event in trace.complete)
-    assert heard == launch.ctas_on_busiest_sm(arch) * launch.warps * launch.steps * launch.multiply_per_step
+    assert heard == launch.ctas_on_busiest_sm(arch) * launch.multiplying_warps * launch.steps * launch.multiply_per_step
 
 
 def test_a_huge_product_is_traced_by_playing_what_repeats_once() -> None:

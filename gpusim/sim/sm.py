@@ -8,7 +8,6 @@ event times are integers, rounded up; links keep their backlog exact.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Generator
 from typing import assert_never
 
@@ -41,6 +40,7 @@ from gpusim.results import Cause
 from gpusim.sim.ledger import CAUSES, Ledger
 from gpusim.sim.link import Link
 from gpusim.sim.memory import Memory
+from gpusim.sim.ring import Ring, Stage
 from gpusim.units import whole_cycles
 
 Process = Generator[simpy.Event, object, None]
@@ -83,32 +83,6 @@ class Cta:
         if step not in self.stages:
             self.stages[step] = Stage(self.ring)
         return self.stages[step]
-
-
-class Stage:
-    """One step's place in a ring, with the mbarriers that say when it is full and when it is free again."""
-
-    __slots__ = ("asked", "consumers", "free", "ready")
-
-    def __init__(self, ring: Ring) -> None:
-        self.asked = ring.env.event()
-        self.free = ring.env.event()
-        self.consumers = ring.consumers
-        """Warps that have not released it yet."""
-        self.ready = 0.0
-
-
-class Ring:
-    """The stages of shared memory that a producer fills in turn; a persistent CTA's goes on from tile to tile."""
-
-    __slots__ = ("consumers", "env", "stages", "taken")
-
-    def __init__(self, env: simpy.Environment, launch: Launch) -> None:
-        self.env = env
-        self.consumers = launch.multiplying_warps
-        self.stages = launch.stages_ahead + 1
-        self.taken: deque[Stage] = deque()
-        """In the order in which they were filled."""
 
 
 class Team:
@@ -448,7 +422,7 @@ class Sm:
             self._crowd_changed()
             taking = [of_role[tiles % len(of_role)] for of_role in crews]
             for crew in taking:
-                self._set_to_work(crew, cta)
+                self._set_to_work(crew, cta, 0.0 if tiles else self.arch.sm.cta_launch_cycles)
             _ = env.process(self._see_off(cta, [process for crew in taking for process in crew.work]))
             yield env.all_of(taking[0].work)
             tiles += 1
@@ -457,22 +431,29 @@ class Sm:
         for crew in everyone:
             self._leave(crew.seats)
 
-    def _set_to_work(self, crew: Crew, cta: Cta) -> None:
+    def _set_to_work(self, crew: Crew, cta: Cta, launch_cycles: float) -> None:
         """Give a crew its next tile; each warp begins when it is done with the one before."""
         team = Team(self.env, crew.role)
         before: list[simpy.Process | None] = [*crew.work] if crew.work else [None] * crew.role.warps
         crew.work = [
-            self.env.process(self._work(cta, team, part, f"warp {number}", earlier))
+            self.env.process(self._work(cta, team, part, number, earlier, launch_cycles))
             for number, (part, earlier) in enumerate(zip(crew.seats, before, strict=True), crew.first)
         ]
 
-    def _work(self, cta: Cta, team: Team, part: SubPartition, name: str, earlier: simpy.Process | None) -> Process:
+    def _work(
+        self,
+        cta: Cta,
+        team: Team,
+        part: SubPartition,
+        number: int,
+        earlier: simpy.Process | None,
+        launch_cycles: float,
+    ) -> Process:
         """A persistent warp's life with one tile."""
         if earlier is not None:
             yield earlier
-        warp = self._join(cta, team, part, name)
-        if earlier is None:
-            yield from warp.launch(self.arch.sm.cta_launch_cycles)
+        warp = self._join(cta, team, part, f"warp {number}")
+        yield from warp.launch(launch_cycles)
         yield from warp.run()
 
     def _see_off(self, cta: Cta, warps: list[simpy.Process]) -> Process:
