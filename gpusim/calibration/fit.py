@@ -33,7 +33,10 @@ RESIDUAL_SCALE = 0.05
 """Deviation of logarithms beyond which a row counts as an outlier (soft L1)."""
 STEP = 0.06
 """Step of the numerical derivatives, in the logarithm of a value: wide enough to see past whole cycles."""
-MAX_EVALUATIONS = 5
+MAX_EVALUATIONS = 12
+"""Of the residuals in one round; derivatives are taken only where a step was good."""
+FIRST_STEP = 0.3
+"""How far a value may move at first, in its logarithm."""
 CANDIDATES = 10
 """Kernels of a row that are timed, the best by estimate."""
 WORTH_TIMING = 1.6
@@ -248,6 +251,7 @@ class Calibrator:
             bounds=(low, high),
             method="dogbox",  # many values start at a limit, where the other methods creep
             loss=loss,  # type: ignore[arg-type] # the stubs have another signature than the documentation
+            x_scale=FIRST_STEP,
             max_nfev=MAX_EVALUATIONS,
             xtol=1e-3,
             ftol=1e-4,
