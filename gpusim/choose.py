@@ -72,16 +72,20 @@ def candidates(
 
 def score(arch: GpuArch, gemm: Gemm, candidate: Candidate) -> float:
     """What a library goes by: the logarithm of the estimated time, less its liking for the kernel."""
-    choice = arch.kernel_choice
-    kernel, shape = candidate.plan.kernel, library_shape(gemm)
-    results = min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n)
-    credit = choice.plain if gemm.batch == 1 else choice.batched
-    return (
-        math.log(candidate.estimate_us)
-        - choice.results_exponent * math.log(results)
-        + choice.split_exponent * math.log(candidate.plan.split_k)
-        - credit.get(kernel.label, 0.0)
-    )
+    choice, kernel = arch.kernel_choice, candidate.plan.kernel
+    credit = (choice.plain if gemm.batch == 1 else choice.batched).get(kernel.label, 0.0)
+    if kernel.family.max_n is not None:
+        credit += choice.vector_credit
+    credit += choice.results_exponent * math.log(tile_results(gemm, kernel))
+    return math.log(candidate.estimate_us) + choice.split_exponent * math.log(candidate.plan.split_k) - credit
+
+
+def tile_results(gemm: Gemm, kernel: Kernel) -> int:
+    """Results of a CTA that a library likes a kernel for; it likes kernels for vectors for another reason."""
+    if kernel.family.max_n is not None:
+        return 1
+    shape = library_shape(gemm)
+    return min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n)
 
 
 def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:

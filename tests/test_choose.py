@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.arch import GpuArch, Unit
-from gpusim.choose import MAX_SPLIT_K, Candidate, candidates, estimate_us, score
+from gpusim.choose import Candidate, candidates, estimate_us, score
 from gpusim.kernels import load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import plan
@@ -57,7 +57,7 @@ def test_candidates_are_ranked_best_first_but_for_ties(name: str, gemm: Gemm) ->
 
 def without_credits(arch: GpuArch, **values: float | dict[str, float]) -> GpuArch:
     """A board whose library goes by estimated time and nothing but what is given."""
-    plain: dict[str, float | dict[str, float]] = {"results_exponent": 0.0, "split_exponent": 0.0}
+    plain: dict[str, float | dict[str, float]] = {"results_exponent": 0.0, "split_exponent": 0.0, "vector_credit": 0.0}
     plain |= {"plain": {}, "batched": {}} | values
     return arch.model_copy(update={"kernel_choice": arch.kernel_choice.model_copy(update=plain)})
 
@@ -67,7 +67,7 @@ def without_credits(arch: GpuArch, **values: float | dict[str, float]) -> GpuArc
 def test_without_likings_the_shortest_estimate_comes_first(name: str, gemm: Gemm) -> None:
     found = ranked(without_credits(load_arch(name).arch), gemm)
     estimates = [one.estimate_us for one in found]
-    assert estimates == sorted(estimates)
+    assert estimates == pytest.approx(sorted(estimates))  # logarithms of equal times differ in the last digit
 
 
 def test_credit_moves_a_kernel_up_and_a_liking_for_results_prefers_large_tiles() -> None:
@@ -104,17 +104,6 @@ def test_every_kernel_that_fits_is_a_candidate_once_for_each_split(name: str, ge
             assert kernel in whole
     keys = [(one.plan.kernel, one.plan.split_k, len(one.plan.launches)) for one in found]
     assert len(set(keys)) == len(keys)
-
-
-@settings(derandomize=True, deadline=None)
-@given(NAMES, GEMMS)
-def test_only_products_with_a_long_k_are_split(name: str, gemm: Gemm) -> None:
-    for one in ranked(load_arch(name).arch, gemm):
-        if one.plan.split_k > 1:
-            assert gemm.k > max(gemm.m, gemm.n)
-            assert gemm.batch == 1
-            assert one.plan.split_k <= MAX_SPLIT_K
-            assert one.plan.main.steps >= 2  # a split that only starts and ends is no gain
 
 
 @settings(derandomize=True, max_examples=30, deadline=None)

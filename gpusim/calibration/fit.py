@@ -20,9 +20,8 @@ from gpusim.arch import GpuArch
 from gpusim.calibration.cases import Run, Timer, Values
 from gpusim.calibration.choice import Credits, Floats, Options, fit_credits, posterior, time_likelihoods
 from gpusim.calibration.parameters import Board, Parameter
-from gpusim.choose import Candidate, candidates
+from gpusim.choose import Candidate, candidates, tile_results
 from gpusim.measured import MeasuredRow
-from gpusim.plan import library_shape
 from gpusim.predict import Options as PredictOptions
 from gpusim.predict import UnsupportedError, usable_kernels
 from gpusim.workload import Gemm
@@ -205,7 +204,8 @@ class Calibrator:
                 likelihoods = time_likelihoods(np.array([next(log_times) for _ in one.runs]) - measured)
             else:
                 likelihoods = _recorded_likelihoods(item, one)
-            rows.append(_credit_row(item, one, likelihoods))
+            vector_credit = self._boards[item.row.gpu].arch.kernel_choice.vector_credit
+            rows.append(_credit_row(item, one, likelihoods, vector_credit))
         return rows
 
     def _explained(self, one: _Choices, row: Options, credits_: Credits) -> Run:
@@ -360,13 +360,13 @@ def _run(item: Observation, candidate: Candidate) -> Run:
     )  # fmt: skip
 
 
-def _credit_row(item: Observation, one: _Choices, likelihoods: Floats) -> Options:
-    shape = library_shape(item.gemm)
+def _credit_row(item: Observation, one: _Choices, likelihoods: Floats, vector_credit: float) -> Options:
     kernels = [candidate.plan.kernel for candidate in one.items]
     table = "plain" if item.gemm.batch == 1 else "batched"
-    results = [min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n) for kernel in kernels]
+    results = [tile_results(item.gemm, kernel) for kernel in kernels]
+    for_vectors = [0.0 if kernel.family.max_n is None else vector_credit for kernel in kernels]
     return Options(
-        np.log([candidate.estimate_us for candidate in one.items]),
+        np.log([candidate.estimate_us for candidate in one.items]) - for_vectors,
         np.log(results),
         np.log([candidate.plan.split_k for candidate in one.items]),
         tuple(f"{table}.{kernel.label}" for kernel in kernels),
