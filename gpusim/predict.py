@@ -50,7 +50,8 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
     """Predict one workload on one GPU.
 
     Args:
-        recorder: hears the launches at the sustained clock once more; the result is the same without it.
+        recorder: hears the launches at the sustained clock once more, on all sub-partitions; the result is theirs,
+            some permille from what one sub-partition stands for without it.
 
     Raises:
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
@@ -59,10 +60,12 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
     chosen = ranked[0].plan
     timed = time_plan(arch, gemm, chosen, options)
     if recorder is not None:
-        for launch in chosen.launches:
-            _ = simulate(
-                arch, launch, timed.sustained.clock_mhz, options.detail, warm=options.l2 == "warm", recorder=recorder
-            )
+        clock_mhz = timed.sustained.clock_mhz
+        outcomes = [
+            simulate(arch, launch, clock_mhz, options.detail, warm=options.l2 == "warm", recorder=recorder)
+            for launch in chosen.launches
+        ]
+        timed = Timed(timed.sustained, _kernel_time_us(arch, outcomes, clock_mhz), outcomes)
     return _result(arch, gemm, options, ranked, timed)
 
 

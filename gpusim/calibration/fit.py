@@ -219,8 +219,8 @@ class Calibrator:
     def _fit_values(self, theta: Floats, runs: Sequence[Run]) -> tuple[Floats, Floats, Floats]:
         """Values, derivatives of the residuals by them, and the residuals."""
         sd = np.array([one.prior_sd for one in self._moving])
-        low = np.array([math.log(one.low / one.value) for one in self._moving]) - 1e-9
-        high = np.array([math.log(one.high / one.value) for one in self._moving]) + 1e-9
+        low = np.array([math.log(one.low / one.value) for one in self._moving])
+        high = np.array([math.log(one.high / one.value) for one in self._moving])
         rows = len(runs)
 
         def residuals(at: Floats) -> Floats:

@@ -51,14 +51,14 @@ def pattern_of(dtype: Dtype) -> Pattern:
         SparsityError: the data type has no sparse multiplication.
     """
     match dtype:
-        case Dtype.FP16 | Dtype.BF16 | Dtype.INT8:
+        case Dtype.FP16 | Dtype.BF16 | Dtype.INT8 | Dtype.FP8:
             return Pattern(chunk=4, groups=4)
         case Dtype.TF32:
             return Pattern(chunk=2, groups=2)
         case Dtype.INT4:
             return Pattern(chunk=8, groups=4)
         case _:
-            raise SparsityError(f"{dtype.value} has no 2:4 multiplication; use fp16, bf16, tf32, int8 or int4")
+            raise SparsityError(f"{dtype.value} has no 2:4 multiplication; use fp16, bf16, fp8, tf32, int8 or int4")
 
 
 @dataclass(frozen=True, slots=True)
