@@ -11,13 +11,17 @@ PYTEST := $(BIN)/python -m pytest -n auto
 MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4_fp32 \
 	aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
-	llmservingsim_rtx3090_bf16
+	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16
 # What each architecture is calibrated on, of MEASURED/calibrate.
-CALIBRATED := volta turing ampere_ga100 ampere_ga10x
+CALIBRATED := volta turing ampere_ga100 ampere_ga10x hopper
 MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_turing := deepbench_t4_fp16 deepbench_t4_fp32 neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16
+MEASURED_ON_hopper := aiconfigurator_h200_bf16
+# Rows of a table, GPU and data type: where there is one table, more of it.
+ROWS_OF_hopper := 150
+ROWS_OF_ampere_ga10x := 150
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
@@ -68,7 +72,7 @@ figures: $(VENV)/.runtime
 calibrate: $(addprefix calibrate-,$(CALIBRATED))
 
 calibrate-%: $(VENV)/.runtime
-	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml $(if $(DATE),--date $(DATE)) \
+	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml --rows $(or $(ROWS_OF_$*),50) $(if $(DATE),--date $(DATE)) \
 		$(foreach table,$(MEASURED_ON_$*),--measured $(MEASURED)/calibrate/$(table).csv)
 
 wheel: $(VENV)/.dev
