@@ -17,6 +17,9 @@ PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.7, "assumed": 0.7}
 """Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree
 within some 10 %; an assumption may be off by a factor of two."""
 
+SETTLED_WHEN_MEASURED = ("clock.max_mhz",)
+"""Read off a meter and not out of timings: such values move only where they were assumed."""
+
 AT_LIMIT = 0.01
 """Distance from a limit that counts as being at it."""
 
@@ -89,7 +92,8 @@ def parameters(
         numbers = board.arch.model_dump()
         for key_path, kind in sorted(board.kinds.items()):
             limits = [limit for pattern, limit in LIMITS.items() if fnmatchcase(key_path, pattern)]
-            if key_path in found or kind == "datasheet" or not limits or not _used(key_path, instructions, methods):
+            settled = kind == "datasheet" or (kind == "measured" and key_path in SETTLED_WHEN_MEASURED)
+            if key_path in found or settled or not limits or not _used(key_path, instructions, methods):
                 continue
             low, high = limits[0]
             value = min(max(float(value_at(numbers, key_path)), low), high)
