@@ -285,7 +285,7 @@ def test_a_name_shared_by_two_boards_is_refused(tmp_path: Path, board: Writer) -
 
 
 CONTRADICTIONS = [
-    ("clock", "base_mhz", 1001.0, r"clock\.boost_mhz: min 1000 <= base 1001 <= boost 1000 <= max 1000 does not hold"),
+    ("clock", "base_mhz", 1001.0, r"clock\.boost_mhz: min 1000 <= base 1001 <= boost 1000 and max 1000 does not hold"),
     ("sm", "register_allocation_unit", 255, r"sm\.registers: 65536 is no multiple of the allocation unit 255"),
     ("sm", "max_warps", 31, r"sm\.max_threads_per_cta: 32 warps do not fit the 31 warps of an SM"),
     ("sm", "registers", 4096, r"sm\.registers: 4096 cannot hold a CTA of 32 warps"),
