@@ -13,6 +13,7 @@ import pytest
 from gpusim.arch import GpuArch
 from gpusim.choose import multiplies, refusals
 from gpusim.kernels import Kernel, load_kernels
+from gpusim.specfile import Spec, load_arch
 from gpusim.workload import Gemm
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -62,6 +63,17 @@ def measured_line(shape: tuple[int, int, int], time_us: float, **other: str) -> 
     values |= {"method": "graph", "l2": "warm", "source": "made up", "time_us": repr(time_us)}
     values |= dict(zip("mnk", map(str, shape), strict=True)) | other
     return ",".join(values.values())
+
+
+def unfitted_spec(name: str) -> Spec:
+    """A board as datasheets, microbenchmarks and assumptions have it, without what was fitted to timings."""
+    fitted = [path for path in load_arch(name).files if path.stem.endswith("_fitted")]
+    return load_arch(name, without=fitted[0] if fitted else None)
+
+
+def unfitted(name: str) -> GpuArch:
+    """The numbers of :func:`unfitted_spec`."""
+    return unfitted_spec(name).arch
 
 
 def suited(arch: GpuArch, gemm: Gemm) -> tuple[Kernel, ...]:

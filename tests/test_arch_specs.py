@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from conftest import unfitted
 
 from gpusim.specfile import KINDS, ArchEntry, Spec, list_archs, load_arch
 
@@ -144,7 +145,7 @@ def test_geforce_accumulates_fp32_at_half_the_rate_of_the_datacenter_board() -> 
 
 
 def test_small_k_sparse_shapes_fall_short_of_twice_the_dense_rate_on_a100() -> None:
-    table = load_arch("A100-SXM4-80GB").arch.instructions
+    table = unfitted("A100-SXM4-80GB").instructions
     # Sun et al.: m16n8k16 sparse 1290 multiply-adds a cycle and SM, k32 1979, dense 1004
     rates = {
         key: 4 * table[key].fma / table[key].issue_interval_cycles * table[key].sustained_fraction

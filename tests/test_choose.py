@@ -1,7 +1,7 @@
 """Kernel choice: the order of the candidates, who is one, and that a pinned kernel is obeyed."""
 
 import pytest
-from conftest import suited
+from conftest import suited, unfitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -154,7 +154,8 @@ def test_kernels_for_vectors_are_offered_for_vectors_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(BOARDS) - {"teaching"}))
 def test_a_large_vector_product_goes_to_a_kernel_for_vectors(name: str) -> None:
-    arch = load_arch(name).arch
+    # By the assumption of the base; where no vectors were among the runs, a fit may like other kernels more.
+    arch = unfitted(name)
     having = [one for one in dtypes(arch) if any(kernel.family.max_n for kernel in suited(arch, square(one)))]
     assert {Dtype.FP32, Dtype.FP16} <= set(having)
     for dtype in having:

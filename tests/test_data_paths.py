@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 import pytest
+from conftest import unfitted, unfitted_spec
 
 from gpusim.arch import GpuArch
 from gpusim.kernels import Kernel, load_kernels
@@ -12,11 +13,11 @@ from gpusim.predict import Options, predict
 from gpusim.results import Result
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.gpu import simulate
-from gpusim.specfile import load_arch, with_overrides
+from gpusim.specfile import with_overrides
 from gpusim.workload import METADATA_BITS, Dtype, Gemm
 
-V100 = load_arch("V100-SXM2-16GB").arch
-A100 = load_arch("A100-SXM4-40GB").arch
+V100 = unfitted("V100-SXM2-16GB")
+A100 = unfitted("A100-SXM4-40GB")
 BURST = Options(load="burst")
 
 
@@ -77,7 +78,7 @@ TILES = {"dmma": (128, 128), "wgmma": (128, 256)}
 def test_an_sm_that_is_fed_multiplies_at_its_published_rate_and_no_faster(
     name: str, instruction: str, nominal: float, measured: float
 ) -> None:
-    arch = with_overrides(load_arch(name), FED).arch
+    arch = with_overrides(unfitted_spec(name), FED).arch
     found = arch.instructions[instruction]
     kernel = kernel_of(arch, instruction, TILES.get(instruction.partition("_")[0], (256, 128)))
     gemm = Gemm(
@@ -94,7 +95,7 @@ def test_mma_sp_reaches_twice_the_dense_rate_only_with_the_larger_k(instruction:
     # Sun et al., arXiv:2206.02874, A100: multiply-adds a cycle and SM, dense equivalent, from registers alone:
     # here with a shared memory that never binds
     free = {**FED, "shared_memory.bandwidth_bytes_per_cycle": 4096.0}
-    arch = with_overrides(load_arch("A100-SXM4-40GB"), free).arch
+    arch = with_overrides(unfitted_spec("A100-SXM4-40GB"), free).arch
     shipped = kernel_of(arch, "hmma_sp_16832_f32", (256, 128))
     kernel = dataclasses.replace(shipped, family=shipped.family.model_copy(update={"instruction": instruction}))
     gemm = Gemm(256, 128, 4096, Dtype.FP16, batch=arch.sm.count, sparsity="2:4")
@@ -208,7 +209,7 @@ def test_2_4_wins_the_ratio_of_the_bytes_where_weights_stream(dtype: Dtype, rati
 
 
 def test_2_4_needs_the_bandwidth_of_shared_memory() -> None:
-    spec = load_arch("A100-SXM4-40GB")
+    spec = unfitted_spec("A100-SXM4-40GB")
     gemm = square(8192, Dtype.FP16)
     speedups = [
         sparse_speedup(with_overrides(spec, {"shared_memory.bandwidth_bytes_per_cycle": rate}).arch, gemm)
@@ -221,7 +222,7 @@ def test_2_4_needs_the_bandwidth_of_shared_memory() -> None:
 
 def best(gemm: Gemm) -> Result:
     """A product on the A100 of the published runs, which had its clock locked at the boost."""
-    return predict(load_arch("A100-SXM4-80GB").arch, gemm, Options(l2="warm"))
+    return predict(unfitted("A100-SXM4-80GB"), gemm, Options(l2="warm"))
 
 
 def test_a_large_2_4_product_runs_at_its_published_rate() -> None:
@@ -260,7 +261,7 @@ def test_half_as_many_bits_are_nearly_twice_as_fast_where_arithmetic_binds() -> 
 
 def test_fp32_accumulation_costs_half_the_rate_on_geforce_alone() -> None:
     for name, ratio in (("RTX-3090", 2.0), ("A100-SXM4-40GB", 1.0), ("A40", 1.0)):
-        arch = load_arch(name).arch
+        arch = unfitted(name)
         full, half = (time_us(arch, square(8192, Dtype.FP16, accumulate=one)) for one in ("fp32", "fp16"))
         assert full / half == pytest.approx(ratio, rel=0.08), name
 
@@ -276,7 +277,7 @@ def test_every_detail_plays_the_newer_paths(dtype: Dtype, sparsity: str, detail:
 # Hopper
 
 
-H100 = load_arch("H100-SXM5-80GB").arch
+H100 = unfitted("H100-SXM5-80GB")
 
 
 def operand_cycles(kernel: Kernel, gemm: Gemm) -> float:

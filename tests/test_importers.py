@@ -410,7 +410,7 @@ def test_aiconfigurator_tables_are_read_from_parquet_and_from_text(tmp_path: Pat
     found = import_file("aiconfigurator", table(tmp_path), Options())
     plain, quantised = found.rows
     assert (shape(plain), types(plain)) == (("linear", 1, 1, 4096, 1024), ("bf16", "fp32", "tn", "dense"))
-    assert (plain.gpu, plain.time_us, plain.source) == ("h200", 12.3456, "aiconfigurator-vllm-0.24.0")
+    assert (plain.gpu, plain.time_us, plain.source) == ("h200-sxm-141gb", 12.3456, "aiconfigurator-vllm-0.24.0")
     assert (quantised.dtype, quantised.extra["gemm_dtype"]) == (Dtype.FP8, "fp8")
     assert found.skipped == {"type nvfp4 is outside the schema": 1}
     text = import_file("aiconfigurator", SAMPLES / "gemm_perf.txt", Options())

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from conftest import unfitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,12 +161,12 @@ def test_a_simulated_board_settles_at_its_limit_or_its_highest_clock(
 
 def test_a_tiny_product_never_meets_the_limit() -> None:
     for name in REAL_BOARDS:
-        arch = load_arch(name).arch
+        arch = unfitted(name)
         assert predict(arch, Gemm(64, 64, 64, Dtype.FP32)).clock_mhz == arch.clock.max_mhz
 
 
 def test_a_bound_knows_no_power_limit() -> None:
-    t4 = load_arch("T4").arch
+    t4 = unfitted("T4")
     assert predict(t4, Gemm(8192, 8192, 8192, Dtype.FP32), Options(detail="bound")).clock_mhz == t4.clock.max_mhz
 
 
@@ -177,7 +178,7 @@ LARGE = (8192, 8192, 8192)
 def test_a_t4_sustains_an_fp32_product_near_its_throttled_clock_and_not_at_its_peak() -> None:
     # A report in mlcommons/inference_results_v0.5: a T4 set to 1590 MHz runs BERT at about 900 MHz, wandering
     # between 825 and 1545 MHz at 83 C
-    result = predict(load_arch("T4").arch, Gemm(*LARGE, Dtype.FP32))
+    result = predict(unfitted("T4"), Gemm(*LARGE, Dtype.FP32))
     assert 800 <= result.clock_mhz <= 1050
     assert result.tflops < 0.65 * 8.1  # at most 1050 / 1590 of the datasheet's figure
     assert result.power_w == pytest.approx(70.0, rel=LIMIT_TOLERANCE)
@@ -185,7 +186,7 @@ def test_a_t4_sustains_an_fp32_product_near_its_throttled_clock_and_not_at_its_p
 
 def test_a_t4_reaches_its_peak_only_in_a_burst() -> None:
     # Jia et al., arXiv:1903.07486: 7.46 TFLOP/s of FFMA in a short run at 1590 MHz
-    result = predict(load_arch("T4").arch, Gemm(*LARGE, Dtype.FP32), Options(load="burst"))
+    result = predict(unfitted("T4"), Gemm(*LARGE, Dtype.FP32), Options(load="burst"))
     assert result.clock_mhz == 1590.0
     assert result.tflops == pytest.approx(7.46, rel=0.06)  # a GEMM's instructions are not FFMA alone
 
@@ -193,7 +194,7 @@ def test_a_t4_reaches_its_peak_only_in_a_burst() -> None:
 def test_an_a100_at_its_400_w_sustains_the_published_fp16_rate() -> None:
     # thonking.ai, 'Strangely, Matrix Multiplications on GPUs Run Faster When Given Predictable Data':
     # 257 TFLOP/s on random data. The energy of this instruction comes from that figure: a check, no evidence.
-    a100 = load_arch("A100-SXM4-80GB").arch
+    a100 = unfitted("A100-SXM4-80GB")
     sustained = predict(a100, Gemm(*LARGE, Dtype.FP16))
     assert sustained.tflops == pytest.approx(257, rel=0.02)
     assert sustained.clock_mhz < a100.clock.max_mhz
@@ -205,7 +206,7 @@ def test_an_a100_at_its_400_w_sustains_the_published_fp16_rate() -> None:
 
 
 def test_of_two_equal_chips_the_one_with_the_lower_limit_is_slower() -> None:
-    pcie, sxm = (load_arch(name).arch for name in ("A100-PCIe-40GB", "A100-SXM4-40GB"))
+    pcie, sxm = (unfitted(name) for name in ("A100-PCIe-40GB", "A100-SXM4-40GB"))
     assert pcie.power.board_limit_w < sxm.power.board_limit_w
     slower, faster = (predict(arch, Gemm(*LARGE, Dtype.FP16)) for arch in (pcie, sxm))
     assert slower.clock_mhz < faster.clock_mhz

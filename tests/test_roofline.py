@@ -1,17 +1,17 @@
 """The bound, each resource by hand."""
 
 import pytest
+from conftest import unfitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.arch import GpuArch
 from gpusim.predict import Options, predict
 from gpusim.roofline import TileFacts, bounds_us
-from gpusim.specfile import load_arch
 from gpusim.workload import Dtype, Gemm
 
-V100 = load_arch("V100-SXM2-16GB").arch
-A100 = load_arch("A100-SXM4-80GB").arch
+V100 = unfitted("V100-SXM2-16GB")
+A100 = unfitted("A100-SXM4-80GB")
 TILE = TileFacts(128, 128, staged=True)
 
 

@@ -348,7 +348,6 @@ def test_published_tf32_runs_are_predicted_within_25_percent_where_the_stopwatch
     assert mape(long) <= 25.0
 
 
-@pytest.mark.xfail(strict=True, reason="the short ones were timed by queued events, without the dispatch that is added")
 def test_all_published_tf32_runs_are_predicted_within_25_percent(published: Report) -> None:
     assert mape(tf32(published)) <= 25.0
 
