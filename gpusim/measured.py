@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
 from gpusim.arch import GpuArch
 from gpusim.outputs import replacing
+from gpusim.sources import source_named
 from gpusim.specfile import SpecError, load_arch
 from gpusim.units import us_of_duration
 from gpusim.workload import LAYOUTS, Dtype, Gemm
@@ -54,19 +54,6 @@ OPTIONAL = (
 )
 COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 """The schema in the order in which it is written."""
-
-
-SOURCE_METHODS: Mapping[str, str] = {
-    # TensorRT's layer profiler around one layer: the rows are multiples of its 1.024 us tick.
-    # https://github.com/ai-dynamo/aiconfigurator, collector/trtllm/collect_gemm_trt.py
-    "aiconfigurator-*-sq": "layer",
-    # triton.testing.do_bench: events inside a queue that clearing the L2 keeps filled, so no dispatch is waited for.
-    # https://github.com/triton-lang/triton, python/triton/testing.py
-    "https://github.com/triton-lang/triton/*": "profiler",
-    # A wall clock over a loop of asynchronous calls, as the rows' own note says.
-    "https://github.com/zzc0721/torch-performance-test-data/*": "stream",
-}
-"""Ways of timing by the pattern of a source's name, for sources whose own code says another one than their tables."""
 
 
 class MeasuredError(ValueError):
@@ -108,9 +95,8 @@ class MeasuredRow:
 
     @property
     def stopwatch(self) -> str:
-        """How the row was timed: by its method, unless its source is known to have used another one."""
-        known = (method for pattern, method in SOURCE_METHODS.items() if fnmatchcase(self.source, pattern))
-        return next(known, self.method)
+        """How the row was timed: by its method, unless its source documents another one."""
+        return source_named(self.source).method or self.method
 
     @property
     def load(self) -> str:

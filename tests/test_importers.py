@@ -415,7 +415,9 @@ def test_aiconfigurator_tables_are_read_from_parquet_and_from_text(tmp_path: Pat
     assert found.skipped == {"type nvfp4 is outside the schema": 1}
     text = import_file("aiconfigurator", SAMPLES / "gemm_perf.txt", Options())
     assert [types(row)[:2] for row in text.rows] == [("bf16", "fp32"), ("int8", "int32")]
-    assert {(row.gpu, row.method, row.l2) for row in text.rows} == {("a100-sxm4-80gb", "graph", "cold")}
+    assert {(row.gpu, row.l2) for row in text.rows} == {("a100-sxm4-80gb", "cold")}
+    assert [(row.method, row.stopwatch) for row in text.rows] == [("graph", "graph"), ("layer", "layer")]
+    assert text.rows[1].source == "aiconfigurator-trtllm-1.2.0-sq"
 
 
 def test_deepbench_sheets_name_their_types_and_units(tmp_path: Path) -> None:

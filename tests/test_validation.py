@@ -112,6 +112,15 @@ def test_the_bound_is_never_slower_than_the_prediction(write_runs: WriteRuns) ->
     assert bound["mape"] == pytest.approx(table["bound_mape"], rel=0.5)
 
 
+def test_rows_that_their_source_timed_otherwise_than_stated_are_told(write_runs: WriteRuns) -> None:
+    source = "aiconfigurator-trtllm-sq"
+    runs = [line(SHAPES[0], 50.0, method="graph", source=name) for name in (source, source, "mine")]
+    (told,) = one_table(write_runs(runs))["timed_otherwise"]
+    assert (told["source"], told["stated"], told["taken"], told["rows"]) == (source, "graph", "layer", 2)
+    assert "collect_gemm_trt.py" in told["documented"]
+    assert one_table(write_runs(runs[2:]))["timed_otherwise"] == []
+
+
 def test_no_row_is_lost(write_runs: WriteRuns) -> None:
     path = write_runs(
         [

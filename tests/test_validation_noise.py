@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.measured import read_measured
-from gpusim.validation.noise import NORMAL_MEAN_OF_P10_P90, NORMAL_MEAN_OF_P90, STOPWATCH_US, noise_fractions
+from gpusim.sources import source_named
+from gpusim.validation.noise import NORMAL_MEAN_OF_P10_P90, NORMAL_MEAN_OF_P90, noise_fractions
 from gpusim.validation.summary import validate
 
 SHAPE, OTHER = (64, 64, 64), (128, 64, 64)
@@ -55,7 +56,7 @@ def test_bessels_correction_gives_back_the_noise_of_normal_readings(seed: int) -
 def test_a_reading_cut_off_to_whole_microseconds_misses_half_of_one(write_runs: WriteRuns) -> None:
     assert noise_of(write_runs([line(SHAPE, 8.0, source="deepbench")])) == [pytest.approx(0.5 / 8)]
     times = np.linspace(8, 9, 1000, endpoint=False)
-    assert np.mean(times - np.floor(times)) == pytest.approx(STOPWATCH_US["deepbench"], rel=1e-2)
+    assert np.mean(times - np.floor(times)) == pytest.approx(source_named("deepbench").stopwatch_us, rel=1e-2)
 
 
 def test_a_ticking_timer_misses_a_third_of_a_tick(write_runs: WriteRuns) -> None:

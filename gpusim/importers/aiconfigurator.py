@@ -4,6 +4,7 @@ They lie under systems/data of https://github.com/ai-dynamo/aiconfigurator (Apac
 
 Written by its collectors (collector/helper.py, collector/vllm/collect_gemm.py): latency is in milliseconds, from CUDA
 graphs of linear layers whose weights rotate past L2. Quantised types include what quantises the activations.
+SmoothQuant exists for TensorRT alone, whose layer profiler timed it (collector/trtllm/collect_gemm_trt.py).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ TYPES = {
     "fp8_static": Dtype.FP8,
     "sq": Dtype.INT8,  # SmoothQuant: INT8 weights and activations
 }
+LAYER_PROFILED = "sq"
 PARQUET_MAGIC = b"PAR1"
 LFS_POINTER = b"version https://git-lfs"
 
@@ -43,7 +45,8 @@ def read(path: Path, options: Options) -> Import:
 
 
 def _add(found: Import, line: int, fields: Fields, dtype: Dtype) -> None:
-    origin = "-".join(fields.get(column).lower() for column in ("framework", "version"))
+    layer_profiled = fields.get("gemm_dtype") == LAYER_PROFILED
+    origin = [fields.get(column).lower() for column in ("framework", "version")] + [LAYER_PROFILED] * layer_profiled
     m, n, k = (fields.number(column) for column in "mnk")
     extra = {name: fields.get(name) for name in ("kernel_source", "gemm_dtype", "power", "power_limit")}
     found.add(
@@ -55,7 +58,8 @@ def _add(found: Import, line: int, fields: Fields, dtype: Dtype) -> None:
         fields.time_us("latency", "ms"),
         device=fields.get("device"),
         layout="tn",
-        source=f"aiconfigurator-{origin}",
+        method="layer" if layer_profiled else "",
+        source="-".join(("aiconfigurator", *origin)),
         extra={name: text for name, text in extra.items() if text},
     )
 

@@ -87,6 +87,7 @@ class Import:
         sparsity: str = "dense",
         kernel: Kernel | None = None,
         tile: tuple[int, int] | None = None,
+        method: str = "",
         source: str = "",
         extra: Mapping[str, str] | None = None,
     ) -> None:
@@ -121,7 +122,7 @@ class Import:
                 layout=layout or options.layout,
                 sparsity=sparsity,
                 time_us=time_us,
-                method=options.method or self.method,
+                method=options.method or method or self.method,
                 l2=options.l2 or self.l2,
                 kernel=kernel.name.strip() if kernel else "",
                 threads=kernel.threads if kernel else None,

@@ -8,35 +8,17 @@ noise is unknown, not zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 
 import numpy as np
 
 from gpusim.measured import MeasuredRow
-
-STOPWATCH_US: Mapping[str, float] = {
-    # Whole microseconds, cut off: half of one on average. gemm_bench.cu casts the mean of 400 launches to int:
-    # https://github.com/baidu-research/DeepBench/blob/master/code/nvidia/gemm_bench.cu
-    "deepbench": 1 / 2,
-    # The difference of two readings of a timer that ticks every 1.024 us: all times of these tables are multiples
-    # of it. With f = time / tick modulo 1 it is read one tick too high with probability f, else too low: the mean
-    # of 2 f (1 - f) over all f is a third of a tick.
-    "aiconfigurator-*-sq": 1.024 / 3,
-}
-"""Mean deviation that a stopwatch adds [us], by the pattern of its source's name."""
+from gpusim.sources import source_named
 
 NORMAL_MEAN_OF_P90 = math.sqrt(2 / math.pi) / 1.6449
 """Mean of the absolute deviation over its 90th percentile, for normal errors."""
 NORMAL_MEAN_OF_P10_P90 = math.sqrt(2 / math.pi) / (2 * 1.2816)
 """The same over the distance from the 10th to the 90th percentile of the readings."""
-
-REPEATS: Mapping[tuple[str, str], float] = {
-    # Runs that the source timed more than once on this board agree within 2 % for nine in ten:
-    # https://github.com/sitar-lab/NeuSight
-    ("neusight", "v100-pcie-32gb"): 0.02 * NORMAL_MEAN_OF_P90,
-}
-"""Mean relative deviation of a source's repeats on one board."""
 
 SPREAD_COLUMNS = ("p10_us", "p90_us")
 """Columns that say between which times eight in ten readings of a row lie."""
@@ -54,9 +36,10 @@ def noise_fractions(rows: Sequence[MeasuredRow]) -> list[float | None]:
 
 def _documented(row: MeasuredRow) -> list[float]:
     """What is known of the row's source."""
-    known = [us / row.time_us for pattern, us in STOPWATCH_US.items() if fnmatchcase(row.source, pattern)]
-    repeats = REPEATS.get((row.source, row.gpu))
-    return known if repeats is None else [*known, repeats]
+    source = source_named(row.source)
+    repeats_p90 = source.repeats_p90.get(row.gpu)
+    known = [] if source.stopwatch_us is None else [source.stopwatch_us / row.time_us]
+    return known if repeats_p90 is None else [*known, repeats_p90 * NORMAL_MEAN_OF_P90]
 
 
 def _spread(row: MeasuredRow) -> list[float]:

@@ -15,6 +15,7 @@ from typing import Any
 import gpusim
 from gpusim.journal import Journal, code_sha256
 from gpusim.measured import MeasuredError, MeasuredRow, read_measured
+from gpusim.sources import source_named
 from gpusim.specfile import Spec, load_arch
 from gpusim.validation.accuracy import figures, percent, rounded, strata
 from gpusim.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
@@ -47,6 +48,7 @@ class Table:
             "sparsity": self.sparsity,
             "op": self.op,
             "sha256": self.sha256,
+            "timed_otherwise": _timed_otherwise([item.row for item in self.scored]),
             **figures(self.scored, [reason for _, reason in self.skipped]),
             "strata": strata(self.scored),
             "kernel_choice": kernel_choice(self.scored),
@@ -146,6 +148,21 @@ def explained(item: Scored) -> dict[str, Any]:
         "recorded_kernel": row.kernel,
         "recorded_split_k": recorded_split_k(row),
     }
+
+
+def _timed_otherwise(rows: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
+    """Rows whose source documents another way of timing than the table states, counted."""
+    found = Counter((row.source, row.method, row.stopwatch) for row in rows if row.stopwatch != row.method)
+    return [
+        {
+            "source": source,
+            "stated": stated,
+            "taken": taken,
+            "documented": source_named(source).documented,
+            "rows": count,
+        }
+        for (source, stated, taken), count in found.items()
+    ]
 
 
 def _tables(rows: Sequence[MeasuredRow], predictions: Predictions, sha256: dict[str, str]) -> tuple[Table, ...]:

@@ -23,6 +23,8 @@ def validation_tables(report: Mapping[str, Any], *, by_stratum: bool, more: bool
     tables = [_error_table(report, more=more)]
     if by_stratum:
         tables.append(_strata_table(report))
+    if any(table["timed_otherwise"] for table in report["tables"]):
+        tables.append(_timing_table(report))
     if report["kernel_choice"]:
         tables.append(_choice_table(report))
     if report["speedups"]:
@@ -93,6 +95,17 @@ def _strata_table(report: Mapping[str, Any]) -> TextTable:
     ]
     headings = ("table", "GPU", "type", "op", "m", "bound by", ">rows", *ERRORS, ">geomean ratio", ">Spearman")
     return TextTable("By m and by what binds in closed form", (*headings, *YARDSTICKS), tuple(body))
+
+
+def _timing_table(report: Mapping[str, Any]) -> TextTable:
+    """Rows that are compared with another way of timing than their table states."""
+    body = tuple(
+        (*_place(table), str(one["rows"]), one["stated"], one["taken"], one["documented"])
+        for table in report["tables"]
+        for one in table["timed_otherwise"]
+    )
+    headings = ("table", "GPU", "type", "op", ">rows", "method stated", "method taken", "documented in")
+    return TextTable("Timed otherwise than the table states, by the code of their source", headings, body)
 
 
 def _yardsticks(figures: Mapping[str, Any]) -> tuple[str, str]:
