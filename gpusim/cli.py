@@ -71,6 +71,9 @@ LayoutOption = Annotated[Literal["nn", "nt", "tn", "tt"], typer.Option(help="BLA
 OrderOption = Annotated[Literal["row", "column"], typer.Option(help="Which way C lies in memory.")]
 UnitOption = Annotated[Literal["cuda", "tensor"] | None, typer.Option(help="Only CUDA or Tensor Cores.")]
 AccumulateOption = Annotated[str, typer.Option(help="Accumulator type; the data type's usual one if empty.")]
+OutputTypeOption = Annotated[
+    str, typer.Option("--output-dtype", help="Type that C is written in; the data type's usual one if empty.")
+]
 KernelOption = Annotated[str | None, typer.Option(help="Pin a kernel by its printed name.")]
 L2Option = Annotated[Literal["cold", "warm"], typer.Option(help="L2 at the start.")]
 LoadOption = Annotated[
@@ -261,6 +264,7 @@ def gemm(
     layout: LayoutOption = "tn",
     order: OrderOption = "row",
     accumulate: AccumulateOption = "",
+    output_dtype: OutputTypeOption = "",
     unit: UnitOption = None,
     kernel: KernelOption = None,
     detail: DetailOption = "sampled",
@@ -275,7 +279,7 @@ def gemm(
     from gpusim import tables
     from gpusim.predict import Options, predict
 
-    workload = _workload(m, n, k, dtype, batch, layout, sparsity, accumulate, order)
+    workload = _workload(m, n, k, dtype, batch, layout, sparsity, accumulate, order, output_dtype)
     spec = _spec(arch, arch_path or (), overrides or ())
     result = predict(spec.arch, workload, Options(detail, l2, kernel, load, unit))
     if output == "json":
@@ -290,13 +294,14 @@ def gemm(
 
 
 def _workload(
-    m: int, n: int, k: int, dtype: str, batch: int, layout: str, sparsity: str, accumulate: str, order: str
-) -> Gemm:
+    m: int, n: int, k: int, dtype: str, batch: int, layout: str, sparsity: str, accumulate: str, order: str,
+    output: str = "",
+) -> Gemm:  # fmt: skip
     """The multiplication that was asked for."""
     from gpusim.workload import Gemm
 
     try:
-        return Gemm(m, n, k, _dtype(dtype), batch, layout, sparsity, accumulate, order)
+        return Gemm(m, n, k, _dtype(dtype), batch, layout, sparsity, accumulate, order, output)
     except ValueError as error:
         _refuse(str(error))
 
@@ -349,6 +354,7 @@ def trace(
     layout: LayoutOption = "tn",
     order: OrderOption = "row",
     accumulate: AccumulateOption = "",
+    output_dtype: OutputTypeOption = "",
     unit: UnitOption = None,
     kernel: KernelOption = None,
     detail: Annotated[Literal["sampled", "full"], typer.Option(help="How much is simulated.")] = "sampled",
@@ -363,7 +369,7 @@ def trace(
     from gpusim.sim.trace import Recorder
     from gpusim.timeline import write_timeline
 
-    workload = _workload(m, n, k, dtype, batch, layout, sparsity, accumulate, order)
+    workload = _workload(m, n, k, dtype, batch, layout, sparsity, accumulate, order, output_dtype)
     spec = _spec(arch, arch_path or (), overrides or ())
     if out.exists() and not out.is_file():
         _refuse(f"-o {out}: is there and is no file")

@@ -168,6 +168,7 @@ class ExperimentFile(Part):
     dtypes: Dtypes | None = None
     mathmode: MathModes | None = Field(default=None, description="in place of dtypes: what a framework takes")
     accumulate: str = ""
+    output_dtype: str = Field(default="", description="type that C is written in; the data type's usual one if empty")
     layout: Layouts = ("tn",)
     order: Literal["row", "column"] = "row"
     sparsity: Sparsities = ("dense",)
@@ -304,7 +305,8 @@ class Experiment:
             dtype, accumulate, mode, mathmode = types[gpu]
             if dtype not in runs[gpu]:
                 continue
-            gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, content.accumulate or accumulate, content.order)
+            sums = content.accumulate or accumulate
+            gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, sums, content.order, content.output_dtype)
             group = entry.group or ("square" if entry.square else "")
             case = Case(spec.arch, gemm, Options(detail, l2, entry.kernel, content.load))
             yield ExperimentCase(index, group, entry.label, gpu, case, mode, mathmode)

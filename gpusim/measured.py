@@ -22,7 +22,7 @@ from gpusim.outputs import replacing
 from gpusim.sources import source_named
 from gpusim.specfile import SpecError, load_arch
 from gpusim.units import us_of_duration
-from gpusim.workload import LAYOUTS, Dtype, Gemm
+from gpusim.workload import LAYOUTS, OUTPUT_BITS, Dtype, Gemm
 
 MATRIX_OPS = ("gemm", "linear", "bmm")
 """Operators that are a (batched) matrix multiplication; ``linear`` adds a bias in the epilogue."""
@@ -38,6 +38,9 @@ LOADS = ("burst", "sustained")
 SPARSITIES = ("dense", "2:4")
 ACCUMULATORS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int32")
 
+QUANTISED_OUTPUT = "fp16"
+"""What a quantised linear layer hands on (SmoothQuant, Xiao et al., arXiv:2211.10438, figure 6)."""
+
 REQUIRED = ("gpu", "op", "batch", "m", "n", "k", "dtype", "sparsity", "time_us", "method", "l2")
 OPTIONAL = (
     "acc_dtype",
@@ -51,6 +54,7 @@ OPTIONAL = (
     "grid_z",
     "source",
     "load",
+    "out_dtype",
 )
 COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 """The schema in the order in which it is written."""
@@ -90,6 +94,8 @@ class MeasuredRow:
     source: str = ""
     stated_load: str = ""
     """``burst`` or ``sustained``; empty where the source does not say."""
+    stated_output: str = ""
+    """Type that C was written in; empty where the source does not say."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
 
@@ -109,10 +115,12 @@ class MeasuredRow:
     def gemm(self) -> Gemm | None:
         """The matrix multiplication of this row; None where the operator is another.
 
-        A ``gemm`` is a BLAS call and writes columns, the operators of frameworks write rows.
+        A ``gemm`` is a BLAS call and writes columns, the operators of frameworks write rows. A layer writes what the
+        next one reads: unless the source says, a quantised one scales its sums into ``QUANTISED_OUTPUT``.
         """
         if self.op not in MATRIX_OPS or self.k is None:
             return None
+        quantised = self.op == "linear" and self.dtype is Dtype.INT8
         gemm = Gemm(
             self.m,
             self.n,
@@ -122,6 +130,7 @@ class MeasuredRow:
             sparsity=self.sparsity,
             accumulate=self.accumulate,
             order="column" if self.op == "gemm" else "row",
+            output=self.stated_output or (QUANTISED_OUTPUT if quantised else ""),
         )
         return replace(gemm, layout=self.layout) if self.layout else gemm
 
@@ -198,6 +207,7 @@ def _cells(row: MeasuredRow, extra: Sequence[str]) -> list[str]:
         "dtype": row.dtype.value,
         "acc_dtype": row.accumulate,
         "load": row.stated_load,
+        "out_dtype": row.stated_output,
         **dict(zip(("grid_x", "grid_y", "grid_z"), row.grid or ("", "", ""), strict=True)),
         **row.extra,
     }
@@ -310,6 +320,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         grid=None if grid[0] is None else (grid[0], grid[1] or 1, grid[2] or 1),
         source=fields.get("source"),
         stated_load=fields.one_of("load", LOADS, unknown=("",)),
+        stated_output=fields.one_of("out_dtype", tuple(OUTPUT_BITS), unknown=("",)),
         extra={name: text for name, text in fields.values.items() if name not in COLUMNS},
     )
 

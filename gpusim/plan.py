@@ -267,7 +267,7 @@ def library_shape(gemm: Gemm) -> Shape:
         swapped=swapped and dense,
         a=first,
         b=second,
-        output_bits=gemm.dtype.output_bits,
+        output_bits=gemm.output_bits,
         accumulator_bytes=gemm.accumulator_bits / 8,
     )
 

@@ -147,19 +147,22 @@ def usable_kernels(arch: GpuArch, gemm: Gemm, options: Options) -> tuple[Kernel,
             raise UnsupportedError(
                 f"{arch.name} has no instruction '{wanted}' for {kernel.family.name}; nearest: {near}"
             )
-    multiplying = [kernel for kernel in known if multiplies(arch, gemm, kernel, options.unit)]
+    columns = library_shape(gemm).n
+    multiplying = [
+        kernel
+        for kernel in known
+        if multiplies(arch, gemm, kernel, options.unit)
+        and (name is not None or kernel.family.max_n is None or columns <= kernel.family.max_n)
+    ]
     if not multiplying:
         raise UnsupportedError(_unsupported(arch, gemm, options.unit))
     reading = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
     if not reading:
-        told = dict.fromkeys(refusal for kernel in multiplying for refusal in refusals(gemm, kernel))
+        for_all = [kernel for kernel in multiplying if kernel.family.max_n is None]
+        told = dict.fromkeys(refusal for kernel in for_all or multiplying for refusal in refusals(gemm, kernel))
         raise UnsupportedError(f"{_wanted(gemm)} on {arch.name}: {'; '.join(told)}")
     if name is None:
-        columns = library_shape(gemm).n
-        serving = tuple(one for one in reading if one.family.max_n is None or columns <= one.family.max_n)
-        if not serving:
-            raise UnsupportedError(_unsupported(arch, gemm, options.unit))
-        return serving
+        return tuple(reading)
     printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in reading}
     if name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
@@ -269,6 +272,7 @@ def _result(
         k=gemm.k,
         dtype=gemm.dtype.value,
         accumulate=gemm.accumulate,
+        output_dtype=gemm.output,
         sparsity=gemm.sparsity,
         layout=gemm.layout,
         l2=options.l2,

@@ -62,6 +62,7 @@ class Result:
     k: int
     dtype: str
     accumulate: str
+    output_dtype: str
     sparsity: str
     layout: str
     l2: str

@@ -39,7 +39,7 @@ def bounds_us(
     ``issue``: one issue slot per multiply instruction.
     """
     # A 2:4 operand is half its elements and what says which; the other one is dense.
-    of_b, output = gemm.dtype.bits / 8, gemm.dtype.output_bits / 8
+    of_b, output = gemm.dtype.bits / 8, gemm.output_bits / 8
     of_a = of_b * gemm.kept_fraction + gemm.metadata_bits / 8
     macs = gemm.batch * gemm.m * gemm.n * gemm.k
     sms, parts = arch.sm.count, arch.sm.sub_partitions

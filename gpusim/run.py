@@ -161,7 +161,7 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
         "peak_tflops": round(100 * record["tflops"] / share, 6) if share else 0.0,
         "dram_peak_gb_per_s": arch.dram.peak_bandwidth_gb_per_s,
         "element_bits": case.case.gemm.dtype.bits,
-        "output_bits": case.case.gemm.dtype.output_bits,
+        "output_bits": case.case.gemm.output_bits,
     }
 
 

@@ -30,9 +30,14 @@ class Dtype(Enum):
         return {Dtype.FP64: "fp64", Dtype.INT8: "int32", Dtype.INT4: "int32"}.get(self, "fp32")
 
     @property
+    def default_output(self) -> str:
+        """Type of C as libraries write it by default: INT8/INT4 give INT32, FP8 gives BF16, TF32 gives FP32."""
+        return {Dtype.TF32: "fp32", Dtype.INT8: "int32", Dtype.INT4: "int32", Dtype.FP8: "bf16"}.get(self, self.value)
+
+    @property
     def output_bits(self) -> int:
-        """Bits of an element of C as libraries write it by default: INT8/INT4 give INT32, FP8 gives BF16."""
-        return {Dtype.INT8: 32, Dtype.INT4: 32, Dtype.FP8: 16}.get(self, self.bits)
+        """Bits of an element of such a C."""
+        return OUTPUT_BITS[self.default_output]
 
 
 TENSOR_CORES_SINCE: dict[Dtype, tuple[str, str]] = {
@@ -58,6 +63,9 @@ _BITS = {
     Dtype.INT4: 4,
     Dtype.FP8: 8,
 }
+
+OUTPUT_BITS = {"fp64": 64, "fp32": 32, "int32": 32, "fp16": 16, "bf16": 16, "int8": 8, "fp8": 8}
+"""Bits of an element of C."""
 
 ACCUMULATOR_BITS = {"fp64": 64, "fp32": 32, "int32": 32, "fp16": 16}
 """Bits of a partial sum."""
@@ -89,6 +97,8 @@ class Gemm:
     sparsity: str = "dense"
     accumulate: str = ""
     order: str = "row"
+    output: str = ""
+    """Type that C is written in; an epilogue converts the sums, as a quantised layer's does from INT32 to FP16."""
 
     def __post_init__(self) -> None:
         for name in ("batch", "m", "n", "k"):
@@ -103,6 +113,15 @@ class Gemm:
             raise ValueError(f"order: expected 'row' or 'column', got '{self.order}'")
         if not self.accumulate:
             object.__setattr__(self, "accumulate", self.dtype.default_accumulate)
+        if not self.output:
+            object.__setattr__(self, "output", self.dtype.default_output)
+        if self.output not in OUTPUT_BITS:
+            raise ValueError(f"output: expected one of {', '.join(OUTPUT_BITS)}, got '{self.output}'")
+
+    @property
+    def output_bits(self) -> int:
+        """Bits of an element of C."""
+        return OUTPUT_BITS[self.output]
 
     @property
     def accumulator_bits(self) -> int:

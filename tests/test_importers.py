@@ -417,6 +417,7 @@ def test_aiconfigurator_tables_are_read_from_parquet_and_from_text(tmp_path: Pat
     assert [types(row)[:2] for row in text.rows] == [("bf16", "fp32"), ("int8", "int32")]
     assert {(row.gpu, row.l2) for row in text.rows} == {("a100-sxm4-80gb", "cold")}
     assert [(row.method, row.stopwatch) for row in text.rows] == [("graph", "graph"), ("layer", "layer")]
+    assert [row.stated_output for row in text.rows] == ["", "fp16"]
     assert text.rows[1].source == "aiconfigurator-trtllm-1.2.0-sq"
 
 

@@ -57,6 +57,28 @@ def test_extra_columns_are_allowed_in_any_place_and_kept(tmp_path: Path) -> None
     assert row.extra == {"driver": "450.1", "note": "warm room"}
 
 
+@pytest.mark.parametrize(
+    ("dtype", "op", "stated", "written"),
+    [
+        ("int8", "linear", "", "fp16"),  # a quantised layer hands on what the next one reads
+        ("int8", "linear", "int32", "int32"),
+        ("int8", "gemm", "", "int32"),
+        ("bf16", "linear", "", "bf16"),
+        ("bf16", "linear", "fp32", "fp32"),
+    ],
+)
+def test_a_row_says_what_c_is_written_in_or_its_operator_does(
+    tmp_path: Path, dtype: str, op: str, stated: str, written: str
+) -> None:
+    accumulate = "int32" if dtype == "int8" else "fp32"
+    values = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
+    line = ",".join({**values, "dtype": dtype, "op": op, "acc_dtype": accumulate}.values())
+    (row,) = read_measured(write(tmp_path, HEADER + ",out_dtype", f"{line},{stated}"))
+    gemm = row.gemm()
+    assert gemm is not None
+    assert gemm.output == written
+
+
 def test_columns_that_only_some_sources_record_may_be_missing(tmp_path: Path) -> None:
     (row,) = read_measured(
         write(

@@ -49,6 +49,13 @@ def test_sums_are_kept_in_the_wider_type_unless_asked_otherwise(dtype: Dtype, ac
     assert Gemm(8, 8, 8, dtype, accumulate="fp16").accumulate == "fp16"
 
 
+def test_an_epilogue_may_write_another_type() -> None:
+    assert Gemm(8, 8, 8, Dtype.INT8).output_bits == 32
+    assert Gemm(8, 8, 8, Dtype.INT8, output="fp16").output_bits == 16
+    with pytest.raises(ValueError, match=r"^output: expected one of fp64, .*, got 'fp12'$"):
+        Gemm(8, 8, 8, Dtype.INT8, output="fp12")
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_blas_layout_is_accepted(layout: str) -> None:
     assert Gemm(1, 1, 1, Dtype.FP32, layout=layout).layout == layout

@@ -59,6 +59,7 @@ def _add(found: Import, line: int, fields: Fields, dtype: Dtype) -> None:
         device=fields.get("device"),
         layout="tn",
         method="layer" if layer_profiled else "",
+        output="fp16" if layer_profiled else "",
         source="-".join(("aiconfigurator", *origin)),
         extra={name: text for name, text in extra.items() if text},
     )

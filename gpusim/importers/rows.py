@@ -88,6 +88,7 @@ class Import:
         kernel: Kernel | None = None,
         tile: tuple[int, int] | None = None,
         method: str = "",
+        output: str = "",
         source: str = "",
         extra: Mapping[str, str] | None = None,
     ) -> None:
@@ -129,6 +130,7 @@ class Import:
                 tile_m=tile[0] if tile else None,
                 tile_n=tile[1] if tile else None,
                 grid=kernel.grid if kernel else None,
+                stated_output=output,
                 source=options.source or source or self.source,
                 extra=extra or {},
             )

@@ -81,8 +81,6 @@ FORMATS: dict[str, NumberFormat] = {
 }
 """By name; ``fp8`` is E4M3."""
 
-_OUTPUTS = {Dtype.TF32: "fp32", Dtype.INT8: "int32", Dtype.INT4: "int32", Dtype.FP8: "bf16"}
-
 
 def input_format(dtype: Dtype) -> NumberFormat:
     """What A and B are rounded to."""
@@ -90,8 +88,8 @@ def input_format(dtype: Dtype) -> NumberFormat:
 
 
 def output_format(dtype: Dtype) -> NumberFormat:
-    """What C is written in (:attr:`gpusim.workload.Dtype.output_bits`)."""
-    return FORMATS[_OUTPUTS.get(dtype, dtype.value)]
+    """What C is written in (:attr:`gpusim.workload.Dtype.default_output`)."""
+    return FORMATS[dtype.default_output]
 
 
 @dataclass(frozen=True, slots=True)
