@@ -56,8 +56,12 @@ def time_likelihoods(log_errors: Floats) -> Floats:
 def probabilities(options: Options, credits_: Credits) -> Floats:
     """Of each candidate to be taken."""
     credit = np.array([credits_.by_label.get(label, 0.0) for label in options.labels])
-    score = options.log_estimates - credits_.results_exponent * options.log_results
-    score = score + credits_.split_exponent * options.log_splits - credit
+    return _probabilities(options, credits_.results_exponent, credits_.split_exponent, credit)
+
+
+def _probabilities(options: Options, results_exponent: float, split_exponent: float, credit: Floats) -> Floats:
+    score = options.log_estimates - results_exponent * options.log_results + split_exponent * options.log_splits
+    score = score - credit
     weights = np.exp((score.min() - score) / SCALE)
     return np.asarray(weights / weights.sum())
 
@@ -80,9 +84,7 @@ def fit_credits(rows: Sequence[Options], start: Credits) -> Credits:
         pull = (theta - centre) / sd
         total, slope = 0.5 * float(pull @ pull), pull / sd
         for row, place in zip(rows, places, strict=True):
-            score = row.log_estimates - theta[0] * row.log_results + theta[1] * row.log_splits - theta[2:][place]
-            weights = np.exp((score.min() - score) / SCALE)
-            chances = weights / weights.sum()
+            chances = _probabilities(row, theta[0], theta[1], theta[2:][place])
             joint = chances * (row.likelihoods + 1e-12)
             explained = joint.sum()
             total -= float(np.log(explained))
