@@ -589,7 +589,9 @@ def _epilogue(kernel: Kernel, ends: _Ends) -> Program:
             # C is rearranged through shared memory so that its rows leave in full lines.
             count = rearranged_bytes / WIDE_SHARED_BYTES
             ops += [StoreShared(rearranged_bytes, count), LoadShared(rearranged_bytes, count)]
-        ops.append(Store(ends.store_bytes, max(1.0, ends.store_bytes / WIDE_SHARED_BYTES)))
+        store = Store(ends.store_bytes, max(1.0, ends.store_bytes / WIDE_SHARED_BYTES))
+        # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
+        ops += [Barrier(), store, Barrier()] if family.staging == "bulk" else [store]
     return tuple(ops)
 
 

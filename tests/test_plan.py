@@ -18,9 +18,11 @@ from gpusim.workload import Dtype, Gemm
 
 V100 = load_arch("V100-SXM2-16GB").arch
 A100 = load_arch("A100-SXM4-80GB").arch
+H100 = load_arch("H100-SXM5-80GB").arch
 VOLTA_SGEMM = "volta_sgemm_128x64_tn"
 VOLTA_HGEMM = "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_tn"
 AMPERE_HGEMM = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"
+HOPPER_HGEMM = "nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNT"
 ROUNDING = 1e-9  # relative; sums of averages
 
 
@@ -119,6 +121,13 @@ def test_the_main_loop_turns_at_its_barrier() -> None:
     loop = next(op for op in program if isinstance(op, Repeat))
     assert [op.ends_step for op in loop.body if isinstance(op, Barrier)] == [True]
     assert isinstance(program[-1], Store)
+
+
+def test_warpgroups_meet_before_a_tile_is_stored_and_until_it_has_been_taken() -> None:
+    gemm = Gemm(1024, 1024, 1024, Dtype.FP16)
+    producer, consumer = plan(H100, gemm, kernel(H100, HOPPER_HGEMM)).main.roles
+    assert not any(isinstance(op, Barrier | Store) for op in flat(producer.program))
+    assert [type(op) for op in consumer.program[-3:]] == [Barrier, Store, Barrier]
 
 
 def test_the_reduction_reads_every_split_and_writes_the_result_once() -> None:

@@ -476,6 +476,17 @@ def test_teams_that_take_turns_hide_each_others_epilogues(detail: str) -> None:
     assert long - short == pytest.approx(36 * 40 * 20, rel=0.01)
 
 
+@pytest.mark.parametrize("detail", DETAILS)
+def test_no_consumer_multiplies_the_next_tile_before_all_have_stored_theirs(detail: str) -> None:
+    # 4 warps write 5000 B each at 50 B/cycle of the port: 400 cycles that 10 steps of 20 do not hide
+    arch = machine({"load_store.l2_port_bytes_per_cycle": 50.0, "shared_memory.latency_cycles": 1})
+    one = specialised(arch, 20.0, stages=16, steps=10, tiles=5)
+    producer, consumer = one.roles
+    stored = (*consumer.program, Barrier(), Store(5000.0, 0.0), Barrier())
+    storing = dataclasses.replace(one, roles=(producer, dataclasses.replace(consumer, program=stored)))
+    assert play(arch, storing, detail).cycles - play(arch, one, detail).cycles == pytest.approx(5 * 400, rel=0.11)
+
+
 def test_what_a_cluster_shares_passes_every_port_in_full_and_l2_once() -> None:
     # 1000 B a step at 50 B/cycle of the port: 20 cycles; L2 has half as much to deliver
     arch = machine({"load_store.l2_port_bytes_per_cycle": 50.0, "shared_memory.latency_cycles": 1})
