@@ -708,7 +708,9 @@ def calibrate(
     arch: Annotated[str, typer.Option("--arch", help="Board, or base that boards extend: then all that ran.")],
     measured: Annotated[list[Path], typer.Option("--measured", help="Measured runs; may be repeated.", metavar="FILE")],
     out: Annotated[Path, typer.Option("-o", help="Spec to write.", metavar="SPEC.yaml")],
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows of a table, GPU and type, at most.")] = 100,
+    rows: Annotated[
+        int, typer.Option("--rows", min=1, help="Rows of a table, GPU and type that physical values are fitted to.")
+    ] = 100,
     seed: Annotated[int, typer.Option("--seed", help="Of the draw of rows.")] = 0,
     date: Annotated[str | None, typer.Option("--date", help="Date in the spec; today's if not given.")] = None,
     jobs: JobsOption = None,

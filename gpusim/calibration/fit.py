@@ -113,8 +113,8 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
     return found, reasons
 
 
-def drawn(found: Sequence[Observation], most: int, seed: int) -> list[Observation]:
-    """At most ``most`` observations of each file, GPU and data type, drawn at random; the order stays."""
+def drawn(found: Sequence[Observation], most: int, seed: int) -> list[int]:
+    """Places of at most ``most`` observations of each file, GPU and data type, drawn at random; in order."""
     groups: dict[tuple[str, str, str, str], list[int]] = {}
     for index, item in enumerate(found):
         key = (item.row.file, item.row.gpu, item.row.dtype.value, item.row.op)
@@ -123,7 +123,7 @@ def drawn(found: Sequence[Observation], most: int, seed: int) -> list[Observatio
     kept: set[int] = set()
     for indices in groups.values():
         kept.update(indices if len(indices) <= most else chooser.sample(indices, most))
-    return [item for index, item in enumerate(found) if index in kept]
+    return sorted(kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +137,24 @@ class _Choices:
 
 
 class Calibrator:
-    """Holds the rows and fits the values to them."""
+    """Holds the rows and fits the values to them.
+
+    The library's likings are fitted to all rows: each kernel is one more value, and a row is timed a few times only.
+    Physical values are few and need many timings a row: they are fitted to the rows at ``drawn``.
+    """
 
     def __init__(
         self,
         boards: Mapping[str, Board],
         observed: Sequence[Observation],
+        drawn: Sequence[int],
         moving: Sequence[Parameter],
         timer: Timer,
         log: Log = lambda _text: None,
     ) -> None:
         self._boards = boards
         self._rows = observed
+        self._drawn = np.array(drawn)
         self._moving = moving
         self._timer = timer
         self._log = log
@@ -166,7 +172,7 @@ class Calibrator:
             choices = self._choices(theta, credits_)
             rows = self._credit_rows(choices, theta)
             credits_ = fit_credits(rows, self._start)
-            runs = [self._explained(one, row, credits_) for one, row in zip(choices, rows, strict=True)]
+            runs = [self._explained(choices[place], rows[place], credits_) for place in self._drawn]
             theta, jacobian, residuals = self._fit_values(theta, runs)
             self._log(f"round {turn + 1}: {_told(residuals)} with the kernels that explain the times")
         fitted, theta = self._judged(theta, jacobian)
@@ -217,14 +223,15 @@ class Calibrator:
     # physical values
 
     def _fit_values(self, theta: Floats, runs: Sequence[Run]) -> tuple[Floats, Floats, Floats]:
-        """Values, derivatives of the residuals by them, and the residuals."""
+        """Values, derivatives of the drawn rows' residuals by them, and the residuals."""
         sd = np.array([one.prior_sd for one in self._moving])
         low = np.array([math.log(one.low / one.value) for one in self._moving])
         high = np.array([math.log(one.high / one.value) for one in self._moving])
         rows = len(runs)
+        measured = self._measured[self._drawn]
 
         def residuals(at: Floats) -> Floats:
-            found = np.array(self._timer.log_times([(self.values(at), run) for run in runs])) - self._measured
+            found = np.array(self._timer.log_times([(self.values(at), run) for run in runs])) - measured
             return np.concatenate([found / RESIDUAL_SCALE, at / sd])
 
         def derivatives(at: Floats) -> Floats:
@@ -296,12 +303,12 @@ class Calibrator:
             return -np.linalg.solve(normal, slopes.T @ residuals[kept] + theta / sd**2)
 
         errors = np.zeros(len(self._rows))
-        unmoved = step(np.ones(len(self._rows), dtype=np.bool_))
+        unmoved = step(np.ones(len(residuals), dtype=np.bool_))
         for fold in range(FOLDS):
             out = np.arange(len(self._rows)) % FOLDS == fold
             kept = ~out
             # what leaving the rows out changes, not what the search had still left to do
-            moved = np.where(theta == 0.0, 0.0, theta + step(kept) - unmoved)
+            moved = np.where(theta == 0.0, 0.0, theta + step(kept[self._drawn]) - unmoved)
             without = fit_credits([row for row, use in zip(rows, kept, strict=True) if use], self._start)
             items = [item for item, leave in zip(self._rows, out, strict=True) if leave]
             errors[out] = self._errors_as_chosen(moved, without, items)

@@ -42,6 +42,8 @@ class Report:
     setting: Setting
     calibration: Calibration
     observed: tuple[Observation, ...]
+    drawn_rows: int
+    """How many of them physical values were fitted to."""
     left_out: Mapping[str, int]
     """Rows that took no part, by reason."""
     tables_sha256: Mapping[str, str]
@@ -67,6 +69,7 @@ class Report:
         return {
             "arch": self.setting.arch.stem,
             "rows": len(self.observed),
+            "drawn_rows": self.drawn_rows,
             "left_out": dict(self.left_out),
             "tables": dict(self.tables_sha256),
             "parameters": [
@@ -136,7 +139,7 @@ def calibrate(
         arch: a board, or a base that boards extend: then all of them take part.
         files: measured tables; rows of other GPUs are counted and left out.
         out: where the fitted spec will lie; its own values, if it is there already, are passed over.
-        rows_per_table: most rows of a table, GPU and data type; drawn at random.
+        rows_per_table: most rows of a table, GPU and data type that physical values are fitted to; drawn at random.
 
     Raises:
         SpecError, MeasuredError: a file is wrong.
@@ -152,19 +155,17 @@ def calibrate(
     found, left_out = observations(rows, boards)
     if not found:
         raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
-    observed = drawn(found, rows_per_table, seed)
-    if len(observed) < len(found):
-        left_out["not drawn"] = len(found) - len(observed)
     instructions = {
         kernel.family.instruction
-        for item in observed
+        for item in found
         for kernel in usable_kernels(boards[item.row.gpu].arch, item.gemm, item.options)
     }
-    moving = parameters(boards.values(), instructions, {item.row.stopwatch for item in observed})
+    moving = parameters(boards.values(), instructions, {item.row.stopwatch for item in found})
     with Timer(boards, jobs, journal_of(out), progress) as timer:
-        outcome = Calibrator(boards, observed, moving, timer, log).calibrate()
+        places = drawn(found, rows_per_table, seed)
+        outcome = Calibrator(boards, found, places, moving, timer, log).calibrate()
     setting = Setting(start, tuple(files), rows_per_table, seed)
-    return Report(setting, outcome, tuple(observed), left_out, tables, timer.resumed)
+    return Report(setting, outcome, tuple(found), len(places), left_out, tables, timer.resumed)
 
 
 def journal_of(out: Path) -> Path:

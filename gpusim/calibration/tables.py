@@ -32,7 +32,8 @@ def _parameter_table(report: Mapping[str, Any]) -> TextTable:
         for one in report["parameters"]
     ]
     headings = ("value", ">before", "kind", ">after", ">95 %", "")
-    return TextTable(f"{report['arch']}: values", headings, tuple(rows))
+    title = f"{report['arch']}: values, fitted to {report['drawn_rows']} of {report['rows']} rows"
+    return TextTable(title, headings, tuple(rows))
 
 
 def _credit_table(report: Mapping[str, Any]) -> TextTable:
@@ -42,7 +43,11 @@ def _credit_table(report: Mapping[str, Any]) -> TextTable:
     ]
     told = sorted(report["credits"].items(), key=lambda item: -item[1])
     rows += [(label, f"{credit:+.3f}") for label, credit in told if abs(credit) >= TOLD_CREDITS]
-    return TextTable("Likings of the library (logarithms of time)", ("kernel", ">credit"), tuple(rows))
+    return TextTable(
+        f"Likings of the library (logarithms of time), fitted to {report['rows']} rows",
+        ("kernel", ">credit"),
+        tuple(rows),
+    )
 
 
 def _error_table(report: Mapping[str, Any]) -> TextTable:
