@@ -166,7 +166,6 @@ class Power(_Part):
     """Inputs of the clock governor. Energies of the core are stated at ``energy_voltage_v``."""
 
     board_limit_w: PositiveFloat
-    response_ms: PositiveFloat = Field(description="how long a load may draw more than the limit before clocks fall")
     idle_w: float = Field(ge=0, description="board at full clock with no kernel")
     active_static_w: float = Field(ge=0, description="added once any SM works, at max voltage; scales with V^2")
     energy_voltage_v: PositiveFloat

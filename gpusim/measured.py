@@ -108,14 +108,9 @@ class MeasuredRow:
     def load(self) -> str:
         """Whether the run lasted long enough for the power limit.
 
-        Unless the source says: graphs are replayed a few times (but see ``timed_launches``), layers run once.
+        Unless the source says: graphs are replayed a few times, layers run once.
         """
         return self.stated_load or ("burst" if self.stopwatch in ("graph", "layer") else "sustained")
-
-    @property
-    def timed_launches(self) -> tuple[int, int] | None:
-        """Which of a burst's launches were timed, as the source documents; None where nobody says."""
-        return source_named(self.source).timed_launches if self.load == "burst" and self.stopwatch == "graph" else None
 
     def gemm(self) -> Gemm | None:
         """The matrix multiplication of this row; None where the operator is another.

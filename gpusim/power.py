@@ -93,23 +93,6 @@ def sustained_clock(arch: GpuArch, used: Energy, time_at: Callable[[float], floa
     return Sustained(low, power_w(arch, used, tried.get(low) or time_at(low), low))
 
 
-def unlimited_fraction(arch: GpuArch, timed_launches: tuple[int, int], time_us: float) -> float:
-    """Share of the launches that were timed which ran before the governor acted.
-
-    Args:
-        timed_launches: numbers of the first launch of an unbroken load that was timed, and of the first after those.
-        time_us: duration of a launch at the highest clock [us].
-
-    >>> from gpusim.specfile import load_arch, with_overrides
-    >>> h200 = with_overrides(load_arch("h200"), {"power.response_ms": 4.0}).arch
-    >>> [unlimited_fraction(h200, (18, 54), time_us) for time_us in (50.0, 4000 / 36, 1000.0)]
-    [1.0, 0.5, 0.0]
-    """
-    first, end = timed_launches
-    unlimited = arch.power.response_ms * 1e3 / time_us
-    return min(1.0, max(0.0, (unlimited - first) / (end - first)))
-
-
 def _clock_within(
     arch: GpuArch,
     used: Energy,

@@ -11,7 +11,7 @@ from gpusim.choose import Candidate, candidates, multiplies, refusals
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import Launch, Plan, library_shape, plan
-from gpusim.power import Sustained, energy, power_w, sustained_clock, unlimited_fraction
+from gpusim.power import Sustained, energy, power_w, sustained_clock
 from gpusim.results import Alternative, Cause, Result
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.gpu import Outcome, simulate
@@ -34,12 +34,9 @@ class Options:
     """Pin a kernel by its printed name; None lets the ranking choose."""
     load: str = "sustained"
     """``sustained``: repeated until the power limit has had its say. ``burst``: a few launches, over before
-    it acts (``power.response_ms`` of the spec), at maximum clock."""
+    it acts (boards average power over 25 to 100 ms: Yang et al., arXiv:2312.02741), at maximum clock."""
     unit: Unit | None = None
     """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
-    timed_launches: tuple[int, int] | None = None
-    """Of a burst that may be longer than that: numbers of the first back-to-back launch that was timed and of the
-    first after those. Launches are timed together, so their clock is the mean of the one before the limit and after."""
 
 
 CORES: dict[Unit, str] = {"cuda": "CUDA cores", "tensor": "Tensor Cores"}
@@ -107,21 +104,12 @@ def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, play: 
         return _kernel_time_us(arch, runs[clock_mhz], clock_mhz)
 
     used = energy(arch, gemm, planned)
-    highest = arch.clock.max_mhz
-    unlimited = 0.0
-    if options.detail == "bound":
+    if options.load == "burst" or options.detail == "bound":
         # A lower bound knows no power limit.
-        unlimited = 1.0
-    elif options.load == "burst":
-        launches = options.timed_launches
-        unlimited = unlimited_fraction(arch, launches, time_at(highest)) if launches else 1.0
-    if unlimited == 0.0:
-        sustained = sustained_clock(arch, used, time_at)
-    else:
-        clock_mhz = highest
-        if unlimited < 1.0:
-            clock_mhz -= (1.0 - unlimited) * (highest - sustained_clock(arch, used, time_at).clock_mhz)
+        clock_mhz = arch.clock.max_mhz
         sustained = Sustained(clock_mhz, power_w(arch, used, time_at(clock_mhz), clock_mhz))
+    else:
+        sustained = sustained_clock(arch, used, time_at)
     return Timed(sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
 
 

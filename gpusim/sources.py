@@ -20,9 +20,6 @@ class Source:
     """Where it says so."""
     method: str | None = None
     """How it timed, where its own code says another way than the tables do that carry its rows on."""
-    timed_launches: tuple[int, int] | None = None
-    """Of launches that follow each other without a pause: the number of the first that was timed, and of the first
-    after those."""
     stopwatch_us: float | None = None
     """Mean deviation of a reading from the truth [us]."""
     repeats_p90: Mapping[str, float] = field(default_factory=dict)
@@ -41,11 +38,6 @@ SOURCES: Mapping[str, Source] = {
         "https://github.com/ai-dynamo/aiconfigurator, collector/trtllm/collect_gemm_trt.py",
         method="layer",
         stopwatch_us=1.024 / 3,
-    ),
-    # A graph of 6 linears is replayed 3 times before and 6 times between the events.
-    "aiconfigurator-vllm-*": Source(
-        "https://github.com/ai-dynamo/aiconfigurator, collector/vllm/collect_gemm.py and collector/helper.py",
-        timed_launches=(18, 54),
     ),
     "neusight": Source("https://github.com/sitar-lab/NeuSight", repeats_p90={"v100-pcie-32gb": 0.02}),
     # do_bench: events inside a queue that clearing the L2 keeps filled, so no dispatch is waited for.

@@ -241,22 +241,6 @@ def test_a_table_may_hold_training_steps_which_are_no_single_product(tmp_path: P
     assert row.gemm() is None
 
 
-@pytest.mark.parametrize(
-    ("method", "source", "timed"),
-    [
-        ("graph", "aiconfigurator-vllm-0.24.0", (18, 54)),
-        ("graph", "made up", None),
-        ("profiler", "aiconfigurator-vllm-0.24.0", None),
-    ],
-)
-def test_launches_are_counted_where_the_source_says_how_many_it_replays(
-    tmp_path: Path, method: str, source: str, timed: tuple[int, int] | None
-) -> None:
-    line = with_value("source", source).replace(",graph,", f",{method},")
-    (row,) = read_measured(write(tmp_path, HEADER, line))
-    assert row.timed_launches == timed
-
-
 def test_a_layers_profiler_reads_its_events_too_and_is_over_before_the_power_limit_acts(
     tmp_path: Path, a100: GpuArch
 ) -> None:

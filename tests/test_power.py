@@ -16,7 +16,6 @@ from gpusim.predict import Options, predict
 from gpusim.specfile import list_archs, load_arch, with_overrides
 from gpusim.workload import Dtype, Gemm
 
-H200 = load_arch("H200-SXM-141GB").arch
 REAL_BOARDS = [entry.name for entry in list_archs() if entry.name != "teaching"]
 LIMIT_TOLERANCE = 0.015  # of the board limit: the governor stops within 1 %, or at a step of 1 MHz
 
@@ -105,18 +104,6 @@ def test_the_clock_meets_the_limit_where_a_person_solves_it() -> None:
 
 def test_a_load_that_no_clock_can_hold_runs_at_the_lowest() -> None:
     assert settled(1.0, 0.0, 1000.0, 0.0, limit_w=300.0)[0] == 100.0
-
-
-def test_a_burst_that_outlasts_the_governors_response_is_timed_before_and_after_it() -> None:
-    gemm = Gemm(8192, 8192, 8192, Dtype.BF16)
-    free, held = (predict(H200, gemm, Options(load=load)).kernel_time_us for load in ("burst", "sustained"))
-    assert held > 1.05 * free
-    response = H200.power.response_ms * 1e3 / free  # launches
-    for first, time_us in ((0, free), (math.ceil(response), held)):
-        timed = (first, first + (math.floor(response) if first == 0 else 1))
-        assert predict(H200, gemm, Options(load="burst", timed_launches=timed)).kernel_time_us == time_us
-    between = Options(load="burst", timed_launches=(0, 2 * round(response)))
-    assert predict(H200, gemm, between).kernel_time_us == pytest.approx((free + held) / 2, rel=0.02)
 
 
 ENERGY_J = st.floats(min_value=0.0, max_value=1e-2)

@@ -101,7 +101,7 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
         elif gemm is None:
             reason = f"operator '{row.op}' is not predicted"
         else:
-            options = PredictOptions(l2=row.l2, load=row.load, timed_launches=row.timed_launches)
+            options = PredictOptions(l2=row.l2, load=row.load)
             try:
                 usable_kernels(boards[row.gpu].arch, gemm, options)
             except UnsupportedError as error:

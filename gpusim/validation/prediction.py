@@ -137,8 +137,7 @@ def _cases(
         elif gemm is None:
             reasons[index] = f"operator '{row.op}' is not predicted"
         else:
-            options = Options(detail=detail, l2=row.l2, load=row.load, timed_launches=row.timed_launches)
-            cases[index] = Case(archs[row.gpu], gemm, options)
+            cases[index] = Case(archs[row.gpu], gemm, Options(detail=detail, l2=row.l2, load=row.load))
     return cases, reasons
 
 
