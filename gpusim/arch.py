@@ -168,6 +168,7 @@ class Power(_Part):
     board_limit_w: PositiveFloat
     idle_w: float = Field(ge=0, description="board at full clock with no kernel")
     active_static_w: float = Field(ge=0, description="added once any SM works, at max voltage; scales with V^2")
+    averaging_ms: float = Field(ge=0, description="time constant of the average that the governor holds to the limit")
     energy_voltage_v: PositiveFloat
     max_voltage_v: PositiveFloat = Field(description="at the highest clock")
     min_voltage_v: PositiveFloat

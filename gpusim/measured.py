@@ -93,7 +93,7 @@ class MeasuredRow:
     grid: tuple[int, int, int] | None = None
     source: str = ""
     stated_load: str = ""
-    """``burst`` or ``sustained``; empty where the source does not say."""
+    """``burst``, ``sustained`` or a number of calls; empty where the source does not say."""
     stated_output: str = ""
     """Type that C was written in; empty where the source does not say."""
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -106,11 +106,13 @@ class MeasuredRow:
 
     @property
     def load(self) -> str:
-        """Whether the run lasted long enough for the power limit.
+        """How long the power limit could act: ``burst``, ``sustained`` or a number of calls.
 
         Unless the source says: graphs are replayed a few times, layers run once.
         """
-        return self.stated_load or ("burst" if self.stopwatch in ("graph", "layer") else "sustained")
+        calls = source_named(self.source).calls
+        usual = "burst" if self.stopwatch in ("graph", "layer") else "sustained"
+        return self.stated_load or (str(calls) if calls else usual)
 
     def gemm(self) -> Gemm | None:
         """The matrix multiplication of this row; None where the operator is another.
@@ -319,10 +321,17 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         tile_n=fields.whole("tile_n"),
         grid=None if grid[0] is None else (grid[0], grid[1] or 1, grid[2] or 1),
         source=fields.get("source"),
-        stated_load=fields.one_of("load", LOADS, unknown=("",)),
+        stated_load=_load(fields),
         stated_output=fields.one_of("out_dtype", tuple(OUTPUT_BITS), unknown=("",)),
         extra={name: text for name, text in fields.values.items() if name not in COLUMNS},
     )
+
+
+def _load(fields: Fields) -> str:
+    """A load by name or the number of calls back to back."""
+    if fields.get("load").isdecimal():
+        return str(fields.number("load"))
+    return fields.one_of("load", LOADS, unknown=("",))
 
 
 @dataclass(frozen=True, slots=True)

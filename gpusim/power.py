@@ -58,7 +58,22 @@ class Sustained:
     power_w: float
 
 
-def sustained_clock(arch: GpuArch, used: Energy, time_at: Callable[[float], float]) -> Sustained:
+def limit_w(arch: GpuArch, busy_us: float) -> float:
+    """Mean power that the board lets through while it is busy for ``busy_us`` after it idled [W].
+
+    The governor compares a running average with the limit. Until that has risen from idle it lets through energy: what
+    lies between idle and limit, for the time constant of the average. A long run does not notice.
+    """
+    power = arch.power
+    headroom_w = max(0.0, power.board_limit_w - power.idle_w)
+    if busy_us <= 0:
+        return math.inf
+    return power.board_limit_w + headroom_w * power.averaging_ms * 1e3 / busy_us
+
+
+def sustained_clock(
+    arch: GpuArch, used: Energy, time_at: Callable[[float], float], calls: float = math.inf
+) -> Sustained:
     """Highest clock within the board limit.
 
     From a clock that was tried to others, time follows a power law: inverse to the clock where the SMs bind, flat
@@ -67,17 +82,17 @@ def sustained_clock(arch: GpuArch, used: Energy, time_at: Callable[[float], floa
     Args:
         used: energy of one execution.
         time_at: duration at a clock [us]; called a few times, at most once per clock.
+        calls: executions back to back, after which the board may rest.
     """
-    limit_w = arch.power.board_limit_w
-    tolerance_w = TOLERANCE_FRACTION * (limit_w - arch.power.idle_w)
+    tolerance_w = TOLERANCE_FRACTION * (arch.power.board_limit_w - arch.power.idle_w)
     low, high = arch.clock.min_mhz, arch.clock.max_mhz
     tried, exponent = {high: time_at(high)}, 1.0
     clock, drawn = high, power_w(arch, used, tried[high], high)
-    if drawn <= limit_w:
+    if drawn <= limit_w(arch, calls * tried[high]):
         return Sustained(high, drawn)
     for turn in range(MAX_ROUNDS):
         last = clock
-        guess = _clock_within(arch, used, limit_w, (last, tried[last], exponent), (low, high))
+        guess = _clock_within(arch, used, calls, (last, tried[last], exponent), (low, high))
         if turn % 3 == BISECTED_TURN:
             # Where the law is far off it creeps from one side; halving moves the other end too.
             guess = math.sqrt(low * high)
@@ -87,16 +102,17 @@ def sustained_clock(arch: GpuArch, used: Energy, time_at: Callable[[float], floa
         tried[clock] = time_at(clock)
         exponent = min(1.0, max(0.0, math.log(tried[clock] / tried[last]) / math.log(last / clock)))
         drawn = power_w(arch, used, tried[clock], clock)
-        if abs(drawn - limit_w) <= tolerance_w:
+        over_w = drawn - limit_w(arch, calls * tried[clock])
+        if abs(over_w) <= tolerance_w:
             return Sustained(clock, drawn)
-        low, high = (low, clock) if drawn > limit_w else (clock, high)
+        low, high = (low, clock) if over_w > 0 else (clock, high)
     return Sustained(low, power_w(arch, used, tried.get(low) or time_at(low), low))
 
 
 def _clock_within(
     arch: GpuArch,
     used: Energy,
-    limit_w: float,
+    calls: float,
     law: tuple[float, float, float],
     bracket_mhz: tuple[float, float],
 ) -> float:
@@ -105,7 +121,8 @@ def _clock_within(
     low, high = bracket_mhz
     while high - low > 1:
         middle = (low + high) / 2
-        if power_w(arch, used, time_us * (tried_mhz / middle) ** exponent, middle) > limit_w:
+        there_us = time_us * (tried_mhz / middle) ** exponent
+        if power_w(arch, used, there_us, middle) > limit_w(arch, calls * there_us):
             high = middle
         else:
             low = middle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from gpusim.choose import Candidate, candidates, multiplies, refusals
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import Launch, Plan, library_shape, plan
-from gpusim.power import Sustained, energy, power_w, sustained_clock
+from gpusim.power import Sustained, energy, sustained_clock
 from gpusim.results import Alternative, Cause, Result
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.gpu import Outcome, simulate
@@ -33,10 +34,20 @@ class Options:
     kernel: str | None = None
     """Pin a kernel by its printed name; None lets the ranking choose."""
     load: str = "sustained"
-    """``sustained``: repeated until the power limit has had its say. ``burst``: a few launches, over before
-    it acts (boards average power over 25 to 100 ms: Yang et al., arXiv:2312.02741), at maximum clock."""
+    """``sustained``: repeated until the power limit has had its say. ``burst``: over before it acts, at maximum
+    clock. A whole number: so many calls back to back, of which the limit sees a running average."""
     unit: Unit | None = None
     """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
+
+
+def calls_of(load: str) -> float:
+    """Executions back to back that a load stands for.
+
+    >>> calls_of("burst"), calls_of("25"), calls_of("sustained")
+    (0.0, 25.0, inf)
+    """
+    known = {"burst": 0.0, "sustained": math.inf}
+    return known[load] if load in known else float(int(load))
 
 
 CORES: dict[Unit, str] = {"cuda": "CUDA cores", "tensor": "Tensor Cores"}
@@ -104,12 +115,9 @@ def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, play: 
         return _kernel_time_us(arch, runs[clock_mhz], clock_mhz)
 
     used = energy(arch, gemm, planned)
-    if options.load == "burst" or options.detail == "bound":
-        # A lower bound knows no power limit.
-        clock_mhz = arch.clock.max_mhz
-        sustained = Sustained(clock_mhz, power_w(arch, used, time_at(clock_mhz), clock_mhz))
-    else:
-        sustained = sustained_clock(arch, used, time_at)
+    # A lower bound knows no power limit.
+    calls = 0.0 if options.detail == "bound" else calls_of(options.load)
+    sustained = sustained_clock(arch, used, time_at, calls)
     return Timed(sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
 
 

@@ -20,6 +20,8 @@ class Source:
     """Where it says so."""
     method: str | None = None
     """How it timed, where its own code says another way than the tables do that carry its rows on."""
+    calls: int | None = None
+    """Executions back to back, with those that warm up: how long the power limit could act."""
     stopwatch_us: float | None = None
     """Mean deviation of a reading from the truth [us]."""
     repeats_p90: Mapping[str, float] = field(default_factory=dict)
@@ -27,9 +29,11 @@ class Source:
 
 
 SOURCES: Mapping[str, Source] = {
-    # Whole microseconds, cut off: half of one on average. gemm_bench.cu casts the mean of 400 launches to int.
+    # The mean of 400 launches, cast to whole microseconds: half of one is cut off on average.
     "deepbench": Source(
-        "https://github.com/baidu-research/DeepBench/blob/master/code/nvidia/gemm_bench.cu", stopwatch_us=1 / 2
+        "https://github.com/baidu-research/DeepBench/blob/master/code/nvidia/gemm_bench.cu",
+        calls=400,
+        stopwatch_us=1 / 2,
     ),
     # TensorRT's layer profiler around one layer. It ticks every 1.024 us, all times of these tables are multiples of
     # it: with f = time / tick modulo 1 a time is read one tick too high with probability f, else too low, and the
@@ -39,7 +43,17 @@ SOURCES: Mapping[str, Source] = {
         method="layer",
         stopwatch_us=1.024 / 3,
     ),
-    "neusight": Source("https://github.com/sitar-lab/NeuSight", repeats_p90={"v100-pcie-32gb": 0.02}),
+    # A CUDA graph of 6 linears is replayed 3 times before and 6 times between the events.
+    "aiconfigurator-vllm-*": Source(
+        "https://github.com/ai-dynamo/aiconfigurator, collector/vllm/collect_gemm.py and collector/helper.py",
+        calls=54,
+    ),
+    # One call to warm up and 25 timed ones.
+    "neusight": Source(
+        "https://github.com/sitar-lab/NeuSight, neusight/Tracing/trace.py",
+        calls=26,
+        repeats_p90={"v100-pcie-32gb": 0.02},
+    ),
     # do_bench: events inside a queue that clearing the L2 keeps filled, so no dispatch is waited for.
     "https://github.com/triton-lang/triton/*": Source(
         "https://github.com/triton-lang/triton, python/triton/testing.py", method="profiler"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from gpusim.arch import GpuArch
 from gpusim.measured import METHODS, MeasuredError, observed_time_us, read_measured
+from gpusim.predict import calls_of
 from gpusim.specfile import load_arch
 from gpusim.workload import Dtype
 
@@ -247,3 +249,27 @@ def test_a_layers_profiler_reads_its_events_too_and_is_over_before_the_power_lim
     (row,) = read_measured(write(tmp_path, HEADER, with_value("method", "layer")))
     assert row.load == "burst"
     assert observed_time_us(10.0, "layer", a100) == 10.0 + a100.launch.method_overhead_us["layer"]
+
+
+@pytest.mark.parametrize(
+    ("source", "stated", "load", "calls"),
+    [
+        ("neusight", "", "26", 26),
+        ("deepbench", "", "400", 400),
+        ("neusight", "burst", "burst", 0),
+        ("made up", "7", "7", 7),
+        ("made up", "", "sustained", math.inf),
+    ],
+)
+def test_the_calls_of_a_source_say_how_long_the_power_limit_could_act(
+    tmp_path: Path, source: str, stated: str, load: str, calls: float
+) -> None:
+    row = with_value("source", source).replace(",graph,", ",event,")
+    (read,) = read_measured(write(tmp_path, HEADER + ",load", f"{row},{stated}"))
+    assert read.load == load
+    assert calls_of(read.load) == calls
+
+
+def test_a_load_of_no_calls_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MeasuredError, match="load: expected a positive whole number"):
+        read_measured(write(tmp_path, HEADER + ",load", f"{ROW},0"))

@@ -106,6 +106,46 @@ def test_a_load_that_no_clock_can_hold_runs_at_the_lowest() -> None:
     assert settled(1.0, 0.0, 1000.0, 0.0, limit_w=300.0)[0] == 100.0
 
 
+# 300 us at the highest clock, 400 W without a limit; 100 W idle and an average over 2 ms
+
+
+def settled_after(calls: float, averaging_ms: float = 2.0) -> tuple[float, float]:
+    values = {"power.board_limit_w": 200.0, "power.averaging_ms": averaging_ms}
+    arch = with_overrides(BOARD, values).arch
+    found = sustained_clock(arch, Energy(84e-3, 0.0), lambda clock: 300e3 / clock, calls)
+    return found.clock_mhz, found.power_w
+
+
+def test_what_is_over_before_the_average_has_risen_runs_at_the_highest_clock() -> None:
+    # (200 - 100) W x 2 ms = 200 mJ above the limit, a call takes (400 - 200) W x 0.3 ms = 60 mJ of it
+    clock, power = settled_after(3)
+    assert clock == 1000.0
+    assert power == pytest.approx(400.0)
+    assert settled_after(4)[0] < 1000.0
+
+
+def test_a_board_draws_above_its_limit_what_the_average_hides() -> None:
+    # 10 calls at f take 3000 / f ms of f in MHz, so 200 mJ are f / 15 W
+    clock, power = settled_after(10)
+    assert power == pytest.approx(200.0 + 200.0 * clock / 3000.0, rel=LIMIT_TOLERANCE)
+
+
+def test_the_more_calls_the_lower_the_clock_down_to_the_sustained_one() -> None:
+    clocks = [settled_after(calls)[0] for calls in (1, 5, 10, 50, 1e6, math.inf)]
+    assert clocks == sorted(clocks, reverse=True)
+    assert clocks[-2] == pytest.approx(clocks[-1], rel=0.01)
+    assert settled_after(10, averaging_ms=0.0) == settled_after(math.inf)
+
+
+def test_a_t4_is_throttled_less_the_shorter_it_is_loaded() -> None:
+    loads = ("burst", "25", "100", "sustained")
+    clocks = [
+        predict(unfitted("T4"), Gemm(1024, 4096, 512, Dtype.FP32), Options(load=load)).clock_mhz for load in loads
+    ]
+    assert clocks == sorted(clocks, reverse=True)
+    assert clocks[0] > clocks[2] > clocks[-1]
+
+
 ENERGY_J = st.floats(min_value=0.0, max_value=1e-2)
 CYCLES = st.floats(min_value=1e2, max_value=1e6)
 FIXED_US = st.floats(min_value=0.0, max_value=100.0)

@@ -34,6 +34,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "sm.cta_launch_cycles": (1.0, 5000.0),
     "instructions.*.sustained_fraction": (0.3, 1.0),
     "instructions.*.energy_pj_per_fma": (0.02, 200.0),
+    "power.averaging_ms": (0.1, 1000.0),
     "power.active_static_w": (0.5, 300.0),
     "power.instruction_pj_per_lane": (0.5, 200.0),
     "power.l2_pj_per_byte": (0.5, 300.0),
