@@ -16,7 +16,7 @@ from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 from gpusim.workload import Gemm
 
-MAX_SPLIT_K = 64
+SPLITS = (*range(2, 17), 20, 24, 32, 40, 48, 64)
 MIN_STEPS_PER_SPLIT = 2
 
 
@@ -60,7 +60,7 @@ def candidates(
     """All plans of a workload, best estimate first; kernels that do not fit the SM are left out."""
     found: list[Candidate] = []
     for kernel in kernels:
-        for split, mode in _splits(arch, gemm, kernel):
+        for split, mode in _splits(gemm, kernel):
             try:
                 planned = plan(arch, gemm, kernel, split, mode, warm)
             except DoesNotFitError:
@@ -88,18 +88,18 @@ def tile_results(gemm: Gemm, kernel: Kernel) -> int:
     return min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n)
 
 
-def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
+def _splits(gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
     """Split factors worth a look.
 
-    Libraries split a single product's k, and only as far as it takes to fill the GPU a few times.
+    Libraries split a single product's k, also where there are tiles enough: the last wave is fuller then. Recorded
+    cuBLAS kernels of Volta and Turing go up to hundreds of CTAs an SM, and odd factors are as common as even ones.
     """
     shape = library_shape(gemm)
-    tiles = ceil_div(shape.m, kernel.tile_m) * ceil_div(shape.n, kernel.tile_n) * shape.batch
     steps = ceil_div(shape.k, kernel.tile_k)
-    most = min(MAX_SPLIT_K, steps // MIN_STEPS_PER_SPLIT, 4 * arch.sm.count // tiles)
+    most = steps // MIN_STEPS_PER_SPLIT
     splits: list[tuple[int, str]] = [(1, "in_kernel")]
     if kernel.family.split_k and shape.batch == 1:
-        factors = [factor for factor in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64) if factor <= most]
+        factors = [factor for factor in SPLITS if factor <= most]
         splits += [(factor, mode) for factor in factors for mode in kernel.family.split_k]
     return splits
 

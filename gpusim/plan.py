@@ -156,7 +156,8 @@ class Launch:
     def l2_bytes(self) -> float:
         """Bytes between the SMs and L2, both ways [B]."""
         # Of n CTAs that share a tile all but one pass partial sums on, and all but one read some.
-        exchanged = 2 * self.exchange_times / (self.exchange_times + 1) * self.exchange_bytes_per_cta
+        splits = self.tiling.splits if self.tiling is not None else 1
+        exchanged = 2 * (splits - 1) / splits * self.exchange_bytes_per_cta
         return self.ctas * (self.steps * self.load_bytes_per_step + self.store_bytes + exchanged)
 
     @property
@@ -369,7 +370,9 @@ def plan(
     partial = split_k > 1 and mode == "reduce"
     result_bytes = shape.accumulator_bytes if partial else shape.output_bits / 8
     store_bytes = rows_a * rows_b * result_bytes if family.stores_result else 0.0
-    exchange_times = split_k - 1 if mode == "in_kernel" else 0
+    # Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other.
+    together = ceil_div(arch.sm.count * resident.ctas, tiles_m * tiles_n * shape.batch)
+    exchange_times = min(split_k - 1, together) if mode == "in_kernel" else 0
     # Warpgroups round their results before they rearrange them (stmatrix), others after.
     rearranged = result_bytes if family.staging == "bulk" else shape.accumulator_bytes
     ends = _Ends(

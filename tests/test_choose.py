@@ -55,6 +55,15 @@ def test_candidates_are_ranked_best_first_but_for_ties(name: str, gemm: Gemm) ->
     assert scores == sorted(scores)
 
 
+def test_k_is_split_also_where_there_are_tiles_enough() -> None:
+    # 12 x 16 tiles of 128 x 128 on 80 SMs with 2 CTAs each: 1.2 waves, but 6 whole ones when k is split by 5
+    arch = load_arch("V100-PCIe-32GB").arch
+    found = ranked(arch, Gemm(2048, 1536, 4608, Dtype.FP32, layout="tn"))
+    of_tile = {one.plan.split_k: one for one in found if one.plan.kernel.label == "ffma_128x128x8"}
+    assert of_tile[5].plan.main.waves(arch) == 6.0
+    assert of_tile[5].estimate_us < of_tile[1].estimate_us
+
+
 def without_credits(arch: GpuArch, **values: float | dict[str, float]) -> GpuArch:
     """A board whose library goes by estimated time and nothing but what is given."""
     plain: dict[str, float | dict[str, float]] = {"results_exponent": 0.0, "split_exponent": 0.0, "vector_credit": 0.0}

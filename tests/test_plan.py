@@ -150,6 +150,12 @@ def test_splitting_inside_the_kernel_passes_partial_sums_down_a_chain() -> None:
     assert launch.ctas * launch.store_bytes == 256 * 512 * 4  # one of the four writes C
 
 
+def test_splits_of_a_tile_that_run_one_after_the_other_do_not_wait_for_each_other() -> None:
+    # 32 x 64 tiles on 80 SMs with 4 CTAs each: the next split of a tile starts when the one before it is long done
+    launch = plan(V100, Gemm(4096, 4096, 8192, Dtype.FP32), kernel(V100, VOLTA_SGEMM), 8, "in_kernel").main
+    assert [op.times for op in flat(program_of(launch)) if isinstance(op, Exchange)] == [1]
+
+
 @pytest.mark.parametrize(
     ("k", "over"),
     [
