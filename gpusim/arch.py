@@ -62,6 +62,9 @@ class SharedMemory(_Part):
     bandwidth_bytes_per_cycle: PositiveFloat
     sustained_fraction: float = Field(gt=0, le=1, description="of that bandwidth, under a kernel's mix of accesses")
     latency_cycles: PositiveInt
+    broadcast_fraction: float = Field(
+        gt=0, le=1, description="port time of a CUDA-core kernel's 128-bit reads, of reads that share nothing"
+    )
     turned_fill_ways: float = Field(ge=1, description="bank conflict of writing an operand turned by 90 degrees")
 
     @property
@@ -110,6 +113,8 @@ class Dram(_Part):
     peak_bandwidth_gb_per_s: PositiveFloat
     efficiency_fraction: float = Field(gt=0, le=1, description="streaming reads, of peak")
     tiled_fraction: float = Field(gt=0, le=1, description="reads of operand tiles, of streaming reads")
+    page_bytes: PositiveFloat = Field(description="what a row activation opens in one bank")
+    activation_bytes: float = Field(ge=0, description="what could have been read while a page is opened")
     latency_ns: PositiveFloat = Field(description="seen by a warp, L2 miss, TLB hit")
     tlb_miss_ns: float = Field(ge=0, description="added while an SM first translates pages it has not used")
 

@@ -142,7 +142,7 @@ def _round_cycles(
     l2_rate = min(port_rate, arch.l2.bandwidth_bytes_per_cycle * ctas / active)
     dram_rate = arch.dram_tiled_bytes_per_cycle(clock_mhz) * ctas / active
     moved = launch.traffic
-    missed = moved.miss_fraction * (1 + moved.dirty_fraction)
+    missed = moved.miss_fraction * (moved.read_cost + moved.dirty_fraction)
     latency = cycles_of_ns(arch.dram.latency_ns, clock_mhz) if missed else arch.l2.latency_cycles
     warps = launch.multiplying_warps * ctas
     # Warps stay on the sub-partition they start on: the fullest one decides.

@@ -21,6 +21,8 @@ class Traffic:
     dram_write_bytes: float
     missing_steps_fraction: float = 1.0
     """Share of a CTA's steps that need something from DRAM, if any do."""
+    read_cost: float = 1.0
+    """DRAM time of what is read, of the same bytes in a stream: more where pages are opened for little."""
 
     @property
     def miss_fraction(self) -> float:
@@ -71,6 +73,8 @@ def traffic(
     raster_width: int,
     l2_capacity_bytes: float,
     warm: bool,
+    panel_x_cost: float = 1.0,
+    panel_y_cost: float = 1.0,
 ) -> Traffic:
     """Bytes between L2, DRAM and the CTAs of a tiled product.
 
@@ -86,6 +90,8 @@ def traffic(
         raster_width: x tiles a raster stripe is wide; ``panels_x`` for plain order.
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
         warm: operands were used just before.
+        panel_x_cost: DRAM time of x panels' bytes, of the same bytes in a stream.
+        panel_y_cost: the same of y panels.
     """
     tiles = panels_x * panels_y
     l2_read = batch * tiles * (panel_x_bytes + panel_y_bytes)
@@ -106,6 +112,7 @@ def traffic(
     y_survives = survival_fraction(stripe_bytes, l2_capacity_bytes)
     y_reads = panels_y * panel_y_bytes * (1.0 + (stripes - 1) * (1.0 - y_survives))
     dram_read = min(l2_read, max(compulsory, batch * (x_reads + y_reads)))
+    read_cost = (x_reads * panel_x_cost + y_reads * panel_y_cost) / (x_reads + y_reads)
     dram_write = result_bytes
     missing_steps = 1.0
     if warm:
@@ -115,4 +122,4 @@ def traffic(
         dram_write *= 1.0 - resident
         # A step needs a tile of either operand.
         missing_steps = 1.0 - resident**2
-    return Traffic(l2_read, dram_read, dram_write, missing_steps)
+    return Traffic(l2_read, dram_read, dram_write, missing_steps, read_cost)

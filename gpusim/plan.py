@@ -229,6 +229,17 @@ class Operand:
         aligned = _access_bytes(self.row_bytes, SECTOR_BYTES)
         return 1.0 + (SECTOR_BYTES - aligned) / max(run_bytes, SECTOR_BYTES)
 
+    def page_share_bytes(self, tile_k: int, page_bytes: float) -> float:
+        """What a step reads of a DRAM page at once [B].
+
+        Neighbours read the rest of rows that lie along m or n at the same time. Of rows that lie along k a step takes
+        one slice each, and of a page as many slices as it holds rows.
+        """
+        if not self.k_contiguous:
+            return page_bytes
+        slices = max(1.0, page_bytes / self.row_bytes)
+        return min(page_bytes, max(SECTOR_BYTES, tile_k * self.kept_fraction * self.element_bits / 8 * slices))
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -282,6 +293,17 @@ def _access_bytes(row_bytes: float, widest: int) -> int:
 def _effective_l2_bytes(arch: GpuArch) -> float:
     """Capacity that data read from every SM sees: each L2 partition keeps its own copy [B]."""
     return arch.l2.capacity_bytes / arch.l2.partitions
+
+
+def _read_cost(arch: GpuArch, operand: Operand, tile_k: int) -> float:
+    """DRAM time of an operand's bytes, of the same bytes read a page at a time.
+
+    A page is opened for each slice of k, and the sector that a slice ends in is out of L2 when the next step comes.
+    """
+    dram = arch.dram
+    whole = 1.0 + dram.activation_bytes / dram.page_bytes
+    over = operand.sector_overfetch(tile_k, tile_k) if operand.k_contiguous else 1.0
+    return (over + dram.activation_bytes / operand.page_share_bytes(tile_k, dram.page_bytes)) / whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,6 +419,8 @@ def plan(
         raster_width=raster_width,
         l2_capacity_bytes=_effective_l2_bytes(arch),
         warm=warm,
+        panel_x_cost=_read_cost(arch, shape.a, kernel.tile_k),
+        panel_y_cost=_read_cost(arch, shape.b, kernel.tile_k),
     )
     moved = replace(moved, l2_read_bytes=ctas * steps * staged.load_bytes)
     name = kernel.printed_name(gemm.layout, gemm.dtype)
@@ -467,7 +491,7 @@ def _warp_loop(arch: GpuArch, kernel: Kernel, shape: Shape, staged: _Staged, end
     multiplies, slices = _multiplies(instruction, warp_m, warp_n, warp_k)
     direct = family.staging == "direct"
     pipe = multiplies + staged.fills / kernel.warps * arch.load_store.fill_pipe_instructions
-    operand = 0.0 if direct else _operand_bytes(instruction, shape, warp_m, warp_n, warp_k)
+    operand = 0.0 if direct else _operand_bytes(arch, instruction, shape, warp_m, warp_n, warp_k)
     ahead = kernel.stages if direct else kernel.stages - 1 if staged.asynchronous else 1
     warp_loads = staged.loads / kernel.warps
     stores_shared = 0.0 if staged.asynchronous else staged.fill_bytes
@@ -532,17 +556,19 @@ def _multiplies(instruction: Instruction, warp_m: float, warp_n: float, warp_k: 
     return count, max(1, min(math.ceil(warp_k / k), count))
 
 
-def _operand_bytes(instruction: Instruction, shape: Shape, warp_m: float, warp_n: float, warp_k: float) -> float:
+def _operand_bytes(
+    arch: GpuArch, instruction: Instruction, shape: Shape, warp_m: float, warp_n: float, warp_k: float
+) -> float:
     """Shared-memory port time of a warp's operands for one step [B].
 
     Tensor Core fragments are read once a warp, metadata among them. On CUDA cores each thread of a warp holds a
-    square of results and reads its own rows and columns: 128-bit reads pass the port a quarter warp at a time,
-    so all that is delivered counts, shared or not.
+    square of results and reads its own rows and columns: 128-bit reads pass the port a quarter warp at a time, or a
+    half where threads of both quarters share what they read, so much of what is delivered counts, shared or not.
     """
     if instruction.unit == "tensor":
         return (warp_m * shape.a.bits + warp_n * shape.b.bits) * warp_k / 8
     side = math.sqrt(warp_m * warp_n / 32)
-    return side * 32 * warp_k * (shape.a.bits + shape.b.bits) / 8
+    return side * 32 * warp_k * (shape.a.bits + shape.b.bits) / 8 * arch.shared_memory.broadcast_fraction
 
 
 def _program(

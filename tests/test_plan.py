@@ -14,7 +14,7 @@ from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.predict import Options, predict
 from gpusim.program import Barrier, Exchange, Load, Op, Program, Repeat, Store
 from gpusim.specfile import load_arch
-from gpusim.workload import Dtype, Gemm
+from gpusim.workload import Dtype, Gemm, Layout
 
 V100 = load_arch("V100-SXM2-16GB").arch
 A100 = load_arch("A100-SXM4-80GB").arch
@@ -99,10 +99,49 @@ def test_a_step_of_one_cta_by_hand() -> None:
 
 
 def test_a_thread_of_a_cuda_core_tile_reads_the_rows_and_columns_of_its_square() -> None:
-    # 128 x 64 by 2 x 2 warps: 64 x 32 a warp, 64 results a thread: 8 + 8 operands of 4 B for 32 lanes and 8 of k
+    # 128 x 64 by 2 x 2 warps: 64 x 32 a warp, 64 results a thread: 8 + 8 operands of 4 B for 32 lanes and 8 of k;
+    # what lanes share passes the port together
     launch = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP32), kernel(V100, VOLTA_SGEMM)).main
-    assert launch.operand_bytes_per_step == pytest.approx((8 + 8) * 4 * 32 * 8)
+    alone = (8 + 8) * 4 * 32 * 8
+    assert launch.operand_bytes_per_step == pytest.approx(alone * V100.shared_memory.broadcast_fraction)
     assert launch.multiply_per_step == 64 * 8
+
+
+@pytest.mark.parametrize(
+    ("layout", "k", "taken_bytes"),
+    [
+        ("nt", 1024, (2048, 2048)),  # both lie along m or n: neighbours read the rest of a page
+        ("tn", 1024, (32, 32)),  # rows of 4 KB: 8 values of k from a page
+        ("nn", 1024, (2048, 32)),
+        ("tn", 128, (128, 128)),  # four rows in a page, 8 values of k from each
+        ("tn", 8, (2048, 2048)),  # rows that a step reads whole
+    ],
+)
+def test_a_page_of_dram_is_opened_for_what_a_step_takes_of_it(
+    layout: Layout, k: int, taken_bytes: tuple[int, int]
+) -> None:
+    dram = V100.dram.model_copy(update={"page_bytes": 2048.0, "activation_bytes": 64.0})
+    arch = V100.model_copy(update={"dram": dram})
+    planned = plan(arch, Gemm(4096, 4096, k, Dtype.FP32, layout=layout, order="column"), kernel(V100, VOLTA_SGEMM))
+    costs = [(1 + 64 / taken) / (1 + 64 / 2048) for taken in taken_bytes]
+    assert min(costs) - ROUNDING <= planned.main.traffic.read_cost <= max(costs) + ROUNDING
+
+
+def test_rows_that_start_inside_a_sector_cost_dram_the_rest_of_it() -> None:
+    costs = [
+        plan(V100, Gemm(512, 512, k, Dtype.FP32, layout="tn"), kernel(V100, VOLTA_SGEMM)).main.traffic.read_cost
+        for k in (1024, 1025)
+    ]
+    assert costs[0] < costs[1]
+
+
+def test_streaming_an_operand_that_lies_along_k_takes_longer() -> None:
+    times = []
+    for layout in ("nn", "tn"):
+        gemm = Gemm(8448, 16, 2816, Dtype.FP32, layout=layout, order="column")
+        name = VOLTA_SGEMM.replace("tn", layout)
+        times.append(predict(V100, gemm, Options(kernel=name)).kernel_time_us)
+    assert times[0] < times[1]
 
 
 def test_volta_stages_one_step_ahead_and_ampere_all_stages_but_one() -> None:

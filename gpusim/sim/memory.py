@@ -85,7 +85,7 @@ class SampledMemory:
         self._dirty = launch.traffic.dirty_fraction
         self._missing_steps = launch.traffic.missing_steps_fraction if launch.traffic.miss_fraction else 0.0
         if self._missing_steps:
-            self._miss = launch.traffic.miss_fraction * (1 + self._dirty) / self._missing_steps
+            self._miss = launch.traffic.miss_fraction * (launch.traffic.read_cost + self._dirty) / self._missing_steps
         self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
         self.l2 = Link("L2", self._l2_rate / arch.sm.count, self._l2_rate)
         self.dram = Link("DRAM", self._dram_rate / arch.sm.count, self._dram_rate)
@@ -168,6 +168,7 @@ class TileCache:
         self.missed_bytes = 0.0
         self.launch = launch
         self.dirty = launch.traffic.dirty_fraction
+        self._read_cost = launch.traffic.read_cost
         self._capacity = arch.l2.capacity_bytes / arch.l2.partitions
         self._held = 0.0
         self._arrival: dict[_Tile, float] = {}
@@ -212,7 +213,8 @@ class TileCache:
         arrival = self._arrival.get(tile)
         if arrival is None:
             # What enters L2 pushes something out, some of it dirty.
-            arrival = self.dram.book(now, size_bytes * (1 + self.dirty)) + self.latency.dram - self.latency.l2
+            passed = self.dram.book(now, size_bytes * (self._read_cost + self.dirty))
+            arrival = passed + self.latency.dram - self.latency.l2
             self.missed_bytes += size_bytes
             self._hold(tile, size_bytes, arrival)
         return arrival
