@@ -112,7 +112,6 @@ class Dram(_Part):
     capacity_gb: PositiveFloat
     peak_bandwidth_gb_per_s: PositiveFloat
     efficiency_fraction: float = Field(gt=0, le=1, description="streaming reads, of peak")
-    tiled_fraction: float = Field(gt=0, le=1, description="reads of operand tiles, of streaming reads")
     page_bytes: PositiveFloat = Field(description="what a row activation opens in one bank")
     activation_bytes: float = Field(ge=0, description="what could have been read while a page is opened")
     latency_ns: PositiveFloat = Field(description="seen by a warp, L2 miss, TLB hit")
@@ -223,10 +222,6 @@ class GpuArch(_Part):
         """Peak rate of an instruction [TFLOP/s or TOP/s], 2 operations per multiply-add; by default as stated."""
         fma_per_cycle = self.sm.count * self.sm.sub_partitions * instruction.fma / instruction.issue_interval_cycles
         return 2 * fma_per_cycle * (clock_mhz or self.stated_clock_mhz(instruction)) * MEGA / TERA
-
-    def dram_tiled_bytes_per_cycle(self, clock_mhz: float) -> float:
-        """DRAM bandwidth that kernels get who read their operands in tiles [B/SM cycle] at an SM clock."""
-        return self.dram_bytes_per_cycle(clock_mhz) * self.dram.tiled_fraction
 
     def dram_bytes_per_cycle(self, clock_mhz: float) -> float:
         """Achievable DRAM bandwidth [B/SM cycle] at an SM clock."""

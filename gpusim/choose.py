@@ -60,7 +60,7 @@ def candidates(
     """All plans of a workload, best estimate first; kernels that do not fit the SM are left out."""
     found: list[Candidate] = []
     for kernel in kernels:
-        for split, mode in _splits(gemm, kernel):
+        for split, mode in _splits(arch, gemm, kernel):
             try:
                 planned = plan(arch, gemm, kernel, split, mode, warm)
             except DoesNotFitError:
@@ -88,19 +88,26 @@ def tile_results(gemm: Gemm, kernel: Kernel) -> int:
     return min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n)
 
 
-def _splits(gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
+def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
     """Split factors worth a look.
 
     Libraries split a single product's k, also where there are tiles enough: the last wave is fuller then. Recorded
-    cuBLAS kernels of Volta and Turing go up to hundreds of CTAs an SM, and odd factors are as common as even ones.
+    cuBLAS kernels of Volta and Turing have odd factors as often as even ones. One that leaves the busiest SM more to do
+    than a smaller one did is not worth what the splits exchange.
     """
     shape = library_shape(gemm)
-    steps = ceil_div(shape.k, kernel.tile_k)
-    most = steps // MIN_STEPS_PER_SPLIT
     splits: list[tuple[int, str]] = [(1, "in_kernel")]
-    if kernel.family.split_k and shape.batch == 1:
-        factors = [factor for factor in SPLITS if factor <= most]
-        splits += [(factor, mode) for factor in factors for mode in kernel.family.split_k]
+    if not kernel.family.split_k or shape.batch > 1:
+        return splits
+    tiles = ceil_div(shape.m, kernel.tile_m) * ceil_div(shape.n, kernel.tile_n)
+    all_steps = ceil_div(shape.k, kernel.tile_k)
+    least = all_steps * ceil_div(tiles, arch.sm.count)
+    for factor in SPLITS:
+        steps = ceil_div(all_steps, factor)
+        work = steps * ceil_div(tiles * factor, arch.sm.count)
+        if steps >= MIN_STEPS_PER_SPLIT and work <= least:
+            least = work
+            splits += [(factor, mode) for mode in kernel.family.split_k]
     return splits
 
 
@@ -140,7 +147,7 @@ def _round_cycles(
     """
     port_rate = arch.load_store.l2_port_bytes_per_cycle
     l2_rate = min(port_rate, arch.l2.bandwidth_bytes_per_cycle * ctas / active)
-    dram_rate = arch.dram_tiled_bytes_per_cycle(clock_mhz) * ctas / active
+    dram_rate = arch.dram_bytes_per_cycle(clock_mhz) * ctas / active
     moved = launch.traffic
     missed = moved.miss_fraction * (moved.read_cost + moved.dirty_fraction)
     latency = cycles_of_ns(arch.dram.latency_ns, clock_mhz) if missed else arch.l2.latency_cycles

@@ -30,7 +30,7 @@ from gpusim.workload import Dtype, Gemm
 STREAMS = [(16, n, k) for n, k in ((2048, 4096), (4096, 4096), (8192, 2048), (4096, 8192), (6144, 3072))]
 SMALL = [(64, 64, 64), (128, 64, 128), (64, 128, 256), (256, 256, 64)]
 LARGE = [(1024, 1024, 1024), (2048, 1024, 512), (1536, 1536, 768)]
-TRUTH = (("dram.tiled_fraction", 0.7), ("launch.method_overhead_us.event", 20.0))
+TRUTH = (("dram.activation_bytes", 90.0), ("launch.method_overhead_us.event", 20.0))
 
 
 def made_up_line(shape: tuple[int, int, int], truth: Sequence[tuple[str, float]]) -> str:
@@ -98,10 +98,10 @@ def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
 
 def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
     spec = load_arch("t4")
-    board = Board(spec.arch, {"dram.tiled_fraction": "assumed"}, spec.sha256)
-    trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.tiled_fraction", 0.5)))
+    board = Board(spec.arch, {"dram.activation_bytes": "assumed"}, spec.sha256)
+    trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.activation_bytes", 5.0)))
     assert trial.clock.max_mhz == spec.arch.clock.max_mhz
-    assert trial.dram.tiled_fraction == 0.5
+    assert trial.dram.activation_bytes == 5.0
 
 
 def _alike(key_path: str, pattern: str) -> bool:
@@ -120,7 +120,7 @@ def test_the_written_spec_extends_the_original_and_predicts_the_runs(
     first = out.read_bytes()
     document = yaml.safe_load(first)
     assert (document["name"], document["extends"]) == ("T4", "t4")
-    leaf = document["dram"]["tiled_fraction"]
+    leaf = document["dram"]["activation_bytes"]
     assert leaf["kind"] == "fitted"
     assert "2026-01-01, data sha256" in leaf["source"]
     assert gpusim("archs", "check", str(out)).returncode == 0
@@ -157,12 +157,12 @@ def test_a_killed_calibration_takes_up_where_it_stopped(
 
 
 def test_a_fit_against_a_physical_limit_is_refused(gpusim: RunGpusim, write_runs: WriteRuns, tmp_path: Path) -> None:
-    slow = [made_up_line(shape, (("dram.tiled_fraction", 0.02),)) for shape in STREAMS]
+    slow = [made_up_line(shape, (("dram.activation_bytes", 5000.0),)) for shape in STREAMS]
     out = tmp_path / "mine.yaml"
     done = gpusim("calibrate", "--arch", "t4", "--measured", str(write_runs(slow)), "-o", str(out),
                   "--arch-path", str(specs(tmp_path)))  # fmt: skip
     assert done.returncode == 1
-    assert "dram.tiled_fraction is driven to its limit" in done.stderr
+    assert "dram.activation_bytes is driven to its limit" in done.stderr
     assert not out.exists()
 
 

@@ -74,7 +74,7 @@ class SampledMemory:
     def __init__(self, arch: GpuArch, launch: Launch, clock_mhz: float) -> None:
         self._latency = Latencies(arch, launch, clock_mhz)
         self._l2_rate = arch.l2.bandwidth_bytes_per_cycle
-        self._dram_rate = arch.dram_tiled_bytes_per_cycle(clock_mhz)
+        self._dram_rate = arch.dram_bytes_per_cycle(clock_mhz)
         self._bytes = launch.load_bytes_per_step
         self._received = launch.received_bytes_per_step
         self._ahead = launch.stages_ahead
@@ -163,7 +163,7 @@ class TileCache:
     def __init__(self, arch: GpuArch, launch: Launch, clock_mhz: float, warm: bool) -> None:
         self.latency = Latencies(arch, launch, clock_mhz)
         self.l2 = Link("L2", arch.l2.bandwidth_bytes_per_cycle)
-        self.dram = Link("DRAM", arch.dram_tiled_bytes_per_cycle(clock_mhz))
+        self.dram = Link("DRAM", arch.dram_bytes_per_cycle(clock_mhz))
         self.read_bytes = 0.0
         self.missed_bytes = 0.0
         self.launch = launch
