@@ -161,6 +161,7 @@ class KernelChoice(_Part):
 
     results_exponent: float = Field(description="credit per logarithm of a CTA's results: libraries like large tiles")
     split_exponent: float = Field(description="charge per logarithm of the CTAs that share a tile's k")
+    reduce_charge: float = Field(description="charge of a second kernel that adds the partial sums")
     vector_credit: float = Field(description="credit of kernels made for vectors, where they serve")
     plain: dict[str, float] = Field(description="credit of a kernel, by its label, in single products")
     batched: dict[str, float] = Field(description="the same in batches, which libraries choose for apart")

@@ -72,20 +72,26 @@ def candidates(
 
 def score(arch: GpuArch, gemm: Gemm, candidate: Candidate) -> float:
     """What a library goes by: the logarithm of the estimated time, less its liking for the kernel."""
-    choice, kernel = arch.kernel_choice, candidate.plan.kernel
-    credit = (choice.plain if gemm.batch == 1 else choice.batched).get(kernel.label, 0.0)
-    if kernel.family.max_n is not None:
-        credit += choice.vector_credit
-    credit += choice.results_exponent * math.log(tile_results(gemm, kernel))
-    return math.log(candidate.estimate_us) + choice.split_exponent * math.log(candidate.plan.split_k) - credit
+    choice = arch.kernel_choice
+    credit = (choice.plain if gemm.batch == 1 else choice.batched).get(candidate.plan.kernel.label, 0.0)
+    charges = 0.0
+    for name, times in charged(gemm, candidate.plan).items():
+        charges += times * getattr(choice, name)
+    return math.log(candidate.estimate_us) + charges - credit
 
 
-def tile_results(gemm: Gemm, kernel: Kernel) -> int:
-    """Results of a CTA that a library likes a kernel for; it likes kernels for vectors for another reason."""
-    if kernel.family.max_n is not None:
-        return 1
-    shape = library_shape(gemm)
-    return min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n)
+def charged(gemm: Gemm, planned: Plan) -> dict[str, float]:
+    """How often each value of :class:`gpusim.arch.KernelChoice` is charged, credits negative."""
+    shape, kernel = library_shape(gemm), planned.kernel
+    for_vectors = kernel.family.max_n is not None
+    # Libraries like kernels for vectors for another reason than their results.
+    results = 1 if for_vectors else min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n)
+    return {
+        "results_exponent": -math.log(results),
+        "split_exponent": math.log(planned.split_k),
+        "reduce_charge": float(len(planned.launches) > 1),
+        "vector_credit": -float(for_vectors),
+    }
 
 
 def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:

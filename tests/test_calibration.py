@@ -17,7 +17,7 @@ import pytest
 import yaml
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, refused, unfitted
 
-from gpusim.calibration.choice import Credits, Options, fit_credits, posterior, probabilities
+from gpusim.calibration.choice import Credits, Options, fit_credits, posterior, probabilities, time_likelihoods
 from gpusim.calibration.parameters import LIMITS, SETTLED_WHEN_MEASURED, Board, parameters, with_values
 from gpusim.calibration.spec_writer import spec_text, write_spec
 from gpusim.calibration.summary import Report, calibrate
@@ -191,27 +191,37 @@ def test_wrong_input_is_one_line(
 # The conditional logit, by hand
 
 
+NO_LIKING = {"results_exponent": 0.0, "split_exponent": 0.0}
+
+
 def option(recorded: int, estimates: Sequence[float]) -> Options:
     count = len(estimates)
     return Options(
-        np.log(estimates), np.zeros(count), np.zeros(count), tuple(f"plain.k{at}" for at in range(count)),
-        np.eye(count)[recorded],
+        np.log(estimates), np.zeros((count, 2)), tuple(f"plain.k{at}" for at in range(count)), np.eye(count)[recorded]
     )  # fmt: skip
 
 
 def test_a_kernel_that_is_recorded_in_spite_of_longer_estimates_gets_credit() -> None:
-    found = fit_credits([option(1, (1.0, 1.1))] * 30, Credits(0.0, 0.0, {}))
+    found = fit_credits([option(1, (1.0, 1.1))] * 30, Credits(NO_LIKING, {}))
     assert found.by_label["plain.k1"] - found.by_label["plain.k0"] > math.log(1.1)
     assert probabilities(option(1, (1.0, 1.1)), found)[1] > 0.5
 
 
 def test_without_rows_that_tell_credits_stay_at_zero() -> None:
-    even = Options(np.zeros(2), np.zeros(2), np.zeros(2), ("plain.a", "plain.b"), np.ones(2))
-    found = fit_credits([even], Credits(0.1, 0.02, {}))
+    even = Options(np.zeros(2), np.zeros((2, 2)), ("plain.a", "plain.b"), np.ones(2))
+    found = fit_credits([even], Credits({"results_exponent": 0.1, "split_exponent": 0.02}, {}))
     assert found.by_label == {"plain.a": 0.0, "plain.b": 0.0}
-    assert (found.results_exponent, found.split_exponent) == (0.1, 0.02)
+    assert found.common == {"results_exponent": 0.1, "split_exponent": 0.02}
 
 
 def test_the_time_tells_which_kernel_ran() -> None:
-    row = Options(np.zeros(2), np.zeros(2), np.zeros(2), ("plain.a", "plain.b"), np.array([1.0, 1e-6]))
-    assert posterior(row, Credits(0.0, 0.0, {}))[0] > 0.99
+    row = Options(np.zeros(2), np.zeros((2, 2)), ("plain.a", "plain.b"), np.array([1.0, 1e-6]))
+    assert posterior(row, Credits(NO_LIKING, {}))[0] > 0.99
+
+
+def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_credit() -> None:
+    errors = np.array([-0.3, 0.02])
+    row = Options(np.log([1.0, 1.1]), np.zeros((2, 2)), ("plain.a", "plain.b"), time_likelihoods(errors), errors)
+    found = fit_credits([row] * 30, Credits(NO_LIKING, {}))
+    assert probabilities(row, Credits(NO_LIKING, {}))[1] < 0.2
+    assert probabilities(row, found)[1] > 0.5

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.arch import GpuArch, Unit
-from gpusim.choose import Candidate, candidates, estimate_us, score
+from gpusim.choose import Candidate, candidates, charged, estimate_us, score
 from gpusim.kernels import load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import plan
@@ -66,7 +66,8 @@ def test_k_is_split_also_where_there_are_tiles_enough() -> None:
 
 def without_credits(arch: GpuArch, **values: float | dict[str, float]) -> GpuArch:
     """A board whose library goes by estimated time and nothing but what is given."""
-    plain: dict[str, float | dict[str, float]] = {"results_exponent": 0.0, "split_exponent": 0.0, "vector_credit": 0.0}
+    common = charged(square(Dtype.FP32), ranked(arch, square(Dtype.FP32))[0].plan)
+    plain: dict[str, float | dict[str, float]] = dict.fromkeys(common, 0.0)
     plain |= {"plain": {}, "batched": {}} | values
     return arch.model_copy(update={"kernel_choice": arch.kernel_choice.model_copy(update=plain)})
 

@@ -1,13 +1,13 @@
-"""Which kernel a library takes: credits fitted to recorded kernels and, where none were recorded, to the times.
+"""Which kernel a library takes: likings fitted to recorded kernels and, where none were recorded, to the times.
 
 A library is taken to draw from its candidates with probabilities that fall off with their score
 (:func:`gpusim.choose.score`), a conditional logit. A row whose kernel was recorded is likely where that kernel is; a
-row with a time alone where the kernels that would explain the time are (the kernel is a latent class).
+row with a time alone has to be predicted well by the kernels that are likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +18,14 @@ SCALE = 0.04
 """Scores this far apart differ by a factor e in probability: how far the estimate is from what a library knows."""
 TIME_SCALE = 0.06
 """Mean deviation of logarithms of times that a right kernel still has (Laplace)."""
+EXPLAINED_SCALE = 0.15
+"""The same while physical values are not settled, so that they and not another kernel explain what a row took."""
+FAR_OFF = 0.6
+"""Deviation beyond which a kernel is as wrong as any."""
 CREDIT_SD = 0.15
 """Prior standard deviation of a kernel's credit."""
-EXPONENT_SD = 0.1
-"""The same of the exponents, around their values in the spec."""
+COMMON_SD = 0.1
+"""The same of what all kernels share, around the values in the spec."""
 
 Floats = NDArray[np.float64]
 
@@ -31,37 +35,37 @@ class Options:
     """The candidates of one row."""
 
     log_estimates: Floats
-    log_results: Floats
-    log_splits: Floats
+    charged: Floats
+    """How often each common value is charged (:func:`gpusim.choose.charged`): candidates x values."""
     labels: tuple[str, ...]
     """Kernel of each candidate, with ``batched.`` or ``plain.`` before it."""
     likelihoods: Floats
     """Of the observation under each: 1 for a recorded kernel and 0 for others, or how well a time fits."""
+    log_errors: Floats | None = None
+    """Logarithm of the ratio of each candidate's time to the reading, where the kernel was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credits:
-    """What :class:`gpusim.arch.KernelChoice` holds, the credits in one mapping."""
+    """What :class:`gpusim.arch.KernelChoice` holds: the values that all kernels share by name, and kernels' credits."""
 
-    results_exponent: float
-    split_exponent: float
-    by_label: dict[str, float]
+    common: Mapping[str, float]
+    by_label: Mapping[str, float]
 
 
 def time_likelihoods(log_errors: Floats) -> Floats:
     """How well predicted times fit the reading, by the logarithm of their ratio."""
-    return np.exp(-np.abs(log_errors) / TIME_SCALE)
+    return np.exp(-np.abs(log_errors) / EXPLAINED_SCALE)
 
 
 def probabilities(options: Options, credits_: Credits) -> Floats:
     """Of each candidate to be taken."""
     credit = np.array([credits_.by_label.get(label, 0.0) for label in options.labels])
-    return _probabilities(options, credits_.results_exponent, credits_.split_exponent, credit)
+    return _probabilities(options, np.array(list(credits_.common.values())), credit)
 
 
-def _probabilities(options: Options, results_exponent: float, split_exponent: float, credit: Floats) -> Floats:
-    score = options.log_estimates - results_exponent * options.log_results + split_exponent * options.log_splits
-    score = score - credit
+def _probabilities(options: Options, common: Floats, credit: Floats) -> Floats:
+    score = options.log_estimates + options.charged @ common - credit
     weights = np.exp((score.min() - score) / SCALE)
     return np.asarray(weights / weights.sum())
 
@@ -73,29 +77,40 @@ def posterior(options: Options, credits_: Credits) -> Floats:
 
 
 def fit_credits(rows: Sequence[Options], start: Credits) -> Credits:
-    """The most likely credits; labels that no row tells apart stay near zero by their prior."""
+    """The best likings; labels that no row tells apart stay near zero by their prior.
+
+    What is minimised: the negative logarithm of the recorded kernels' probability, and for rows with a time alone the
+    deviation that is to be expected of the predicted time.
+    """
     labels = sorted({label for row in rows for label in row.labels})
     index = {label: at for at, label in enumerate(labels)}
     places = [np.array([index[label] for label in row.labels]) for row in rows]
-    centre = np.array([start.results_exponent, start.split_exponent, *(0.0 for _ in labels)])
-    sd = np.array([EXPONENT_SD, EXPONENT_SD, *(CREDIT_SD for _ in labels)])
+    shared = len(start.common)
+    centre = np.array([*start.common.values(), *(0.0 for _ in labels)])
+    sd = np.array([*(COMMON_SD for _ in start.common), *(CREDIT_SD for _ in labels)])
 
     def loss(theta: Floats) -> tuple[float, Floats]:
         pull = (theta - centre) / sd
         total, slope = 0.5 * float(pull @ pull), pull / sd
         for row, place in zip(rows, places, strict=True):
-            chances = _probabilities(row, theta[0], theta[1], theta[2:][place])
-            joint = chances * (row.likelihoods + 1e-12)
-            explained = joint.sum()
-            total -= float(np.log(explained))
-            # d loss / d score of each candidate
-            pushed = (joint / explained - chances) / SCALE
-            slope[0] -= pushed @ row.log_results
-            slope[1] += pushed @ row.log_splits
-            np.subtract.at(slope, place + 2, pushed)
+            chances = _probabilities(row, theta[:shared], theta[shared:][place])
+            if row.log_errors is None:
+                joint = chances * (row.likelihoods + 1e-12)
+                explained = joint.sum()
+                total -= float(np.log(explained))
+                pushed = (joint / explained - chances) / SCALE  # d total / d score of each candidate
+            else:
+                deviations = np.minimum(np.abs(row.log_errors), FAR_OFF) / TIME_SCALE
+                expected = float(chances @ deviations)
+                total += expected
+                pushed = chances * (expected - deviations) / SCALE
+            slope[:shared] += pushed @ row.charged
+            np.subtract.at(slope, place + shared, pushed)
         return total, slope
 
     found = minimize(loss, centre, jac=True, method="L-BFGS-B", options={"maxiter": 500})
-    theta = found.x
-    by_label = {label: round(float(theta[at + 2]), 4) for label, at in index.items()}
-    return Credits(round(float(theta[0]), 4), round(float(theta[1]), 4), by_label)
+    values = [round(float(value), 4) for value in found.x]
+    return Credits(
+        dict(zip(start.common, values[:shared], strict=True)),
+        {label: values[shared + at] for label, at in index.items()},
+    )

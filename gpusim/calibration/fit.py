@@ -20,7 +20,7 @@ from gpusim.arch import GpuArch
 from gpusim.calibration.cases import Run, Timer, Values
 from gpusim.calibration.choice import Credits, Floats, Options, fit_credits, posterior, time_likelihoods
 from gpusim.calibration.parameters import Board, Parameter
-from gpusim.choose import Candidate, candidates, tile_results
+from gpusim.choose import Candidate, candidates, charged
 from gpusim.measured import MeasuredRow
 from gpusim.predict import Options as PredictOptions
 from gpusim.predict import UnsupportedError, usable_kernels
@@ -36,9 +36,7 @@ MAX_EVALUATIONS = 12
 """Of the residuals in one round; derivatives are taken only where a step was good."""
 FIRST_STEP = 0.3
 """How far a value may move at first, in its logarithm."""
-CANDIDATES = 10
-"""Kernels of a row that are timed, the best by estimate."""
-WORTH_TIMING = 1.6
+WORTH_TIMING = 1.5
 """Longest estimate worth timing, of the shortest."""
 FOLDS = 3
 KNOWN_FRACTION = 0.9
@@ -160,7 +158,8 @@ class Calibrator:
         self._log = log
         self._measured = np.array([math.log(item.row.time_us) for item in observed])
         any_choice = next(iter(boards.values())).arch.kernel_choice
-        self._start = Credits(any_choice.results_exponent, any_choice.split_exponent, {})
+        common = {name: value for name, value in any_choice.model_dump().items() if isinstance(value, float)}
+        self._start = Credits(common, {})
 
     def calibrate(self) -> Calibration:
         """Fit, and judge the fit."""
@@ -206,13 +205,20 @@ class Calibrator:
         log_times = iter(self._timer.log_times(tasks))
         rows = []
         for item, one, measured in zip(self._rows, choices, self._measured, strict=True):
-            if one.recorded is None:
-                likelihoods = time_likelihoods(np.array([next(log_times) for _ in one.runs]) - measured)
-            else:
-                likelihoods = _recorded_likelihoods(item, one)
-            vector_credit = self._boards[item.row.gpu].arch.kernel_choice.vector_credit
-            rows.append(_credit_row(item, one, likelihoods, vector_credit))
+            log_errors = None if one.recorded is not None else np.array([next(log_times) for _ in one.runs]) - measured
+            rows.append(self._credit_row(item, one, log_errors))
         return rows
+
+    def _credit_row(self, item: Observation, one: _Choices, log_errors: Floats | None) -> Options:
+        table = "plain" if item.gemm.batch == 1 else "batched"
+        times_charged = [charged(item.gemm, candidate.plan) for candidate in one.items]
+        return Options(
+            np.log([candidate.estimate_us for candidate in one.items]),
+            np.array([[times[name] for name in self._start.common] for times in times_charged]),
+            tuple(f"{table}.{candidate.plan.kernel.label}" for candidate in one.items),
+            _recorded_likelihoods(item, one) if log_errors is None else time_likelihoods(log_errors),
+            log_errors,
+        )
 
     def _explained(self, one: _Choices, row: Options, credits_: Credits) -> Run:
         """The run that was recorded, or else the one most likely to have been timed."""
@@ -326,9 +332,9 @@ def _choices_of(item: Observation, arch: GpuArch) -> _Choices:
     ranked = _ranked(item, arch)
     recorded = _recorded(item, ranked)
     shortest = min(one.estimate_us for one in ranked)
-    near = [one for one in ranked if one.estimate_us <= WORTH_TIMING * shortest or one is recorded]
+    near = [one for one in ranked if one.estimate_us <= WORTH_TIMING * shortest]
     # a library's own choice may lie far down where its likings are strong
-    items = near[:CANDIDATES] if recorded is None else ranked
+    items = near if recorded is None else ranked
     place = None if recorded is None else next(at for at, one in enumerate(items) if one is recorded)
     runs = [_run(item, one) for one in items]
     if place is not None and item.row.grid is not None:
@@ -367,23 +373,9 @@ def _run(item: Observation, candidate: Candidate) -> Run:
     )  # fmt: skip
 
 
-def _credit_row(item: Observation, one: _Choices, likelihoods: Floats, vector_credit: float) -> Options:
-    kernels = [candidate.plan.kernel for candidate in one.items]
-    table = "plain" if item.gemm.batch == 1 else "batched"
-    results = [tile_results(item.gemm, kernel) for kernel in kernels]
-    for_vectors = [0.0 if kernel.family.max_n is None else vector_credit for kernel in kernels]
-    return Options(
-        np.log([candidate.estimate_us for candidate in one.items]) - for_vectors,
-        np.log(results),
-        np.log([candidate.plan.split_k for candidate in one.items]),
-        tuple(f"{table}.{kernel.label}" for kernel in kernels),
-        likelihoods,
-    )
-
-
 def _choice_values(credits_: Credits) -> Values:
-    exponents = (("results_exponent", credits_.results_exponent), ("split_exponent", credits_.split_exponent))
-    return tuple((f"kernel_choice.{key}", value) for key, value in (*exponents, *sorted(credits_.by_label.items())))
+    found = (*credits_.common.items(), *sorted(credits_.by_label.items()))
+    return tuple((f"kernel_choice.{key}", value) for key, value in found)
 
 
 def _told(log_errors: Floats) -> str:

@@ -43,8 +43,8 @@ def _moved(report: Report) -> Iterator[tuple[str, float, str]]:
             before, (low, high) = one.parameter, one.interval
             yield before.key_path, one.value, f"was {before.value:g} ({before.kind}); 95 % {low:.4g} to {high:.4g}"
     found = outcome.credits
-    yield "kernel_choice.results_exponent", found.results_exponent, "conditional logit"
-    yield "kernel_choice.split_exponent", found.split_exponent, "conditional logit"
+    for name, value in found.common.items():
+        yield f"kernel_choice.{name}", value, "conditional logit"
     for label, credit in sorted(found.by_label.items()):
         if abs(credit) >= CREDIT_WORTH_TELLING:
             yield f"kernel_choice.{label}", credit, "conditional logit"

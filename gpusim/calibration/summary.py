@@ -85,9 +85,8 @@ class Report:
                 }
                 for one in outcome.fitted
             ],
-            "results_exponent": outcome.credits.results_exponent,
-            "split_exponent": outcome.credits.split_exponent,
-            "credits": outcome.credits.by_label,
+            "common": dict(outcome.credits.common),
+            "credits": dict(outcome.credits.by_label),
             "errors": self._errors(),
             "refusals": self.refusals,
         }

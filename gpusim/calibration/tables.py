@@ -37,10 +37,7 @@ def _parameter_table(report: Mapping[str, Any]) -> TextTable:
 
 
 def _credit_table(report: Mapping[str, Any]) -> TextTable:
-    rows = [
-        ("results_exponent", f"{report['results_exponent']:+.3f}"),
-        ("split_exponent", f"{report['split_exponent']:+.3f}"),
-    ]
+    rows = [(name, f"{value:+.3f}") for name, value in report["common"].items()]
     told = sorted(report["credits"].items(), key=lambda item: -item[1])
     rows += [(label, f"{credit:+.3f}") for label, credit in told if abs(credit) >= TOLD_CREDITS]
     return TextTable(
