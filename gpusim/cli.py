@@ -77,7 +77,11 @@ OutputTypeOption = Annotated[
 KernelOption = Annotated[str | None, typer.Option(help="Pin a kernel by its printed name.")]
 L2Option = Annotated[Literal["cold", "warm"], typer.Option(help="L2 at the start.")]
 LoadOption = Annotated[
-    Literal["sustained", "burst"], typer.Option(help="Repeated until the power limit acts, or over before.")
+    str,
+    typer.Option(
+        help="Repeated until the power limit acts, over before, or so many calls back to back.",
+        metavar="[sustained|burst|CALLS]",
+    ),
 ]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Replace a value of the spec.", metavar="KEY.PATH=VALUE")
@@ -281,7 +285,7 @@ def gemm(
 
     workload = _workload(m, n, k, dtype, batch, layout, sparsity, accumulate, order, output_dtype)
     spec = _spec(arch, arch_path or (), overrides or ())
-    result = predict(spec.arch, workload, Options(detail, l2, kernel, load, unit))
+    result = predict(spec.arch, workload, Options(detail, l2, kernel, _load(load), unit))
     if output == "json":
         _emit_json(result.as_dict())
         return
@@ -291,6 +295,13 @@ def gemm(
     if explain:
         shown.append(tables.alternatives_table(result))
     _emit_tables(shown)
+
+
+def _load(text: str) -> str:
+    """A load that predictions know."""
+    if text not in ("sustained", "burst") and not (text.isdecimal() and int(text)):
+        _refuse(f"--load {text}: expected sustained, burst or a number of calls back to back")
+    return text
 
 
 def _workload(
@@ -376,7 +387,7 @@ def trace(
     if not out.parent.is_dir():
         _refuse(f"-o {out}: no folder {out.parent}")
     recorder = Recorder(limit)
-    result = predict(spec.arch, workload, Options(detail, l2, kernel, load, unit), recorder)
+    result = predict(spec.arch, workload, Options(detail, l2, kernel, _load(load), unit), recorder)
     try:
         write_timeline(out, result, recorder)
     except OSError as error:

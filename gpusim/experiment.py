@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, model_validator
 
 from gpusim.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
@@ -174,7 +174,9 @@ class ExperimentFile(Part):
     sparsity: Sparsities = ("dense",)
     detail: Details = ("sampled",)
     l2: L2States = ("cold",)
-    load: Literal["sustained", "burst"] = "sustained"
+    load: Literal["sustained", "burst"] | PositiveInt = Field(
+        default="sustained", description="a number: so many calls back to back"
+    )
     measured: tuple[Overlay, ...] = ()
     plots: tuple[PlotEntry, ...] = ()
     tables: Annotated[tuple[TableKind, ...], BeforeValidator(as_list)] = ("results",)
@@ -308,7 +310,7 @@ class Experiment:
             sums = content.accumulate or accumulate
             gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, sums, content.order, content.output_dtype)
             group = entry.group or ("square" if entry.square else "")
-            case = Case(spec.arch, gemm, Options(detail, l2, entry.kernel, content.load))
+            case = Case(spec.arch, gemm, Options(detail, l2, entry.kernel, str(content.load)))
             yield ExperimentCase(index, group, entry.label, gpu, case, mode, mathmode)
 
     def _types(self, index: int, entry: GemmEntry) -> list[dict[str, _Type]]:

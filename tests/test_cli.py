@@ -346,6 +346,25 @@ def test_a_path_that_is_not_there_is_refused_in_one_line(gpusim: RunGpusim, argu
     assert text in refused(gpusim("gemm", "-m", "64", "-n", "64", *arguments.split()))
 
 
+def test_a_load_may_be_a_number_of_calls(gpusim: RunGpusim) -> None:
+    command = ("gemm", "--arch", "T4", "-m", "1024", "-n", "4096", "-k", "512", "--dtype", "fp32", "--format", "json")
+    clocks = [json.loads(gpusim(*command, "--load", load).stdout)["clock_mhz"] for load in ("burst", "60", "sustained")]
+    assert clocks == sorted(clocks, reverse=True)
+    assert clocks[0] > clocks[2]
+    for load in ("0", "short"):
+        assert f"--load {load}: expected sustained, burst or a number" in refused(gpusim(*command, "--load", load))
+
+
+def test_a_few_bytes_of_output_take_less_time(gpusim: RunGpusim) -> None:
+    command = ("gemm", "--arch", "A100-SXM4-80GB", "-m", "8192", "-n", "8192", "-k", "128", "--dtype", "int8")
+    wide, narrow = (
+        json.loads(gpusim(*command, "--format", "json", "--output-dtype", one).stdout) for one in ("int32", "fp16")
+    )
+    assert (wide["output_dtype"], narrow["output_dtype"]) == ("int32", "fp16")
+    assert narrow["kernel_time_us"] < wide["kernel_time_us"]
+    assert "output: expected one of" in refused(gpusim(*command, "--output-dtype", "fp12"))
+
+
 def test_a_trace_plays_the_chosen_unit(gpusim: RunGpusim, tmp_path: Path) -> None:
     arguments = "trace --arch A100-SXM4-80GB -m 256 -n 256 -k 256 --dtype fp16 --accumulate fp16 --unit cuda -o t.json"
     done = gpusim(*arguments.split())
