@@ -18,6 +18,8 @@ SCALE = 0.04
 """Scores this far apart differ by a factor e in probability: how far the estimate is from what a library knows."""
 TIME_SCALE = 0.06
 """Mean deviation of logarithms of times that a right kernel still has (Laplace)."""
+EXPLAINED_SCALE = 0.15
+"""The same while physical values are not settled, so that they and not another kernel explain what a row took."""
 FAR_OFF = 0.6
 """Deviation beyond which a kernel is as wrong as any."""
 CREDIT_SD = 0.15
@@ -51,9 +53,9 @@ class Credits:
     by_label: Mapping[str, float]
 
 
-def time_likelihoods(log_errors: Floats, scale: float = TIME_SCALE) -> Floats:
-    """How well predicted times fit the reading, by the logarithm of their ratio and how much it is worth."""
-    return np.exp(-np.abs(log_errors) / scale)
+def time_likelihoods(log_errors: Floats) -> Floats:
+    """How well predicted times fit the reading, by the logarithm of their ratio."""
+    return np.exp(-np.abs(log_errors) / EXPLAINED_SCALE)
 
 
 def probabilities(options: Options, credits_: Credits) -> Floats:

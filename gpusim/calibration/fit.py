@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 
 from gpusim.arch import GpuArch
 from gpusim.calibration.cases import Run, Timer, Values
-from gpusim.calibration.choice import TIME_SCALE, Credits, Floats, Options, fit_credits, posterior, time_likelihoods
+from gpusim.calibration.choice import Credits, Floats, Options, fit_credits, posterior, time_likelihoods
 from gpusim.calibration.parameters import Board, Parameter
 from gpusim.choose import Candidate, candidates, charged
 from gpusim.measured import MeasuredRow
@@ -26,9 +26,8 @@ from gpusim.predict import Options as PredictOptions
 from gpusim.predict import UnsupportedError, usable_kernels
 from gpusim.workload import Gemm
 
-EXPLAINED_SCALES = (0.15, TIME_SCALE)
-"""Deviation of logarithms of times that a right kernel still has, in each turn of credits and physical values. While
-these are not settled they, and not another kernel, are to explain what a row took."""
+ROUNDS = 2
+"""Turns of credits and physical values; the second hardly moves either."""
 RESIDUAL_SCALE = 0.05
 """Deviation of logarithms beyond which a row counts as an outlier (soft L1)."""
 STEP = 0.06
@@ -168,16 +167,16 @@ class Calibrator:
         before = self._errors_as_chosen(theta, self._start, self._rows)
         self._log(f"before: {_told(before)}")
         credits_ = self._start
-        for turn, scale in enumerate(EXPLAINED_SCALES, 1):
+        for turn in range(ROUNDS):
             choices = self._choices(theta, credits_)
-            rows = self._credit_rows(choices, theta, scale)
+            rows = self._credit_rows(choices, theta)
             credits_ = fit_credits(rows, self._start)
             runs = [self._explained(choices[place], rows[place], credits_) for place in self._drawn]
             theta, jacobian, residuals = self._fit_values(theta, runs)
-            self._log(f"round {turn}: {_told(residuals)} with the kernels that explain the times")
+            self._log(f"round {turn + 1}: {_told(residuals)} with the kernels that explain the times")
         fitted, theta = self._judged(theta, jacobian)
         choices = self._choices(theta, credits_)
-        rows = self._credit_rows(choices, theta, TIME_SCALE)
+        rows = self._credit_rows(choices, theta)
         credits_ = fit_credits(rows, self._start)
         after = self._errors_as_chosen(theta, credits_, self._rows)
         self._log(f"after: {_told(after)}")
@@ -199,7 +198,7 @@ class Calibrator:
         trial = {name: board.with_values(values) for name, board in self._boards.items()}
         return [_choices_of(item, trial[item.row.gpu]) for item in self._rows]
 
-    def _credit_rows(self, choices: Sequence[_Choices], theta: Floats, scale: float) -> list[Options]:
+    def _credit_rows(self, choices: Sequence[_Choices], theta: Floats) -> list[Options]:
         """Each row's candidates, with how well each explains what was observed."""
         values = self.values(theta)
         tasks = [(values, run) for one in choices if one.recorded is None for run in one.runs]
@@ -207,17 +206,17 @@ class Calibrator:
         rows = []
         for item, one, measured in zip(self._rows, choices, self._measured, strict=True):
             log_errors = None if one.recorded is not None else np.array([next(log_times) for _ in one.runs]) - measured
-            rows.append(self._credit_row(item, one, log_errors, scale))
+            rows.append(self._credit_row(item, one, log_errors))
         return rows
 
-    def _credit_row(self, item: Observation, one: _Choices, log_errors: Floats | None, scale: float) -> Options:
+    def _credit_row(self, item: Observation, one: _Choices, log_errors: Floats | None) -> Options:
         table = "plain" if item.gemm.batch == 1 else "batched"
         times_charged = [charged(item.gemm, candidate.plan) for candidate in one.items]
         return Options(
             np.log([candidate.estimate_us for candidate in one.items]),
             np.array([[times[name] for name in self._start.common] for times in times_charged]),
             tuple(f"{table}.{candidate.plan.kernel.label}" for candidate in one.items),
-            _recorded_likelihoods(item, one) if log_errors is None else time_likelihoods(log_errors, scale),
+            _recorded_likelihoods(item, one) if log_errors is None else time_likelihoods(log_errors),
             log_errors,
         )
 
