@@ -155,13 +155,10 @@ def usable_kernels(arch: GpuArch, gemm: Gemm, options: Options) -> tuple[Kernel,
             raise UnsupportedError(
                 f"{arch.name} has no instruction '{wanted}' for {kernel.family.name}; nearest: {near}"
             )
-    columns = library_shape(gemm).n
-    multiplying = [
-        kernel
-        for kernel in known
-        if multiplies(arch, gemm, kernel, options.unit)
-        and (name is not None or kernel.family.max_n is None or columns <= kernel.family.max_n)
-    ]
+    multiplying = [kernel for kernel in known if multiplies(arch, gemm, kernel, options.unit)]
+    if name is None and multiplying:
+        columns = library_shape(gemm).n
+        multiplying = [kernel for kernel in multiplying if columns <= (kernel.family.max_n or columns)]
     if not multiplying:
         raise UnsupportedError(_unsupported(arch, gemm, options.unit))
     reading = [kernel for kernel in multiplying if not refusals(gemm, kernel)]

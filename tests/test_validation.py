@@ -281,9 +281,6 @@ TABLES = [
     ("neusight_linear_fp32", "v100-pcie-32gb"),
     ("llmservingsim_rtx3090_bf16", "rtx-3090"),
 ]
-KNOWN_GAPS = {
-    ("neusight_linear_fp32", "t4"): "how far this T4 throttles depends on how long it was timed",
-}
 
 
 @pytest.fixture(scope="module")
@@ -307,14 +304,7 @@ def test_measured_runs_are_predicted_closer_than_by_their_bound(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "key",
-    [
-        pytest.param(key, marks=pytest.mark.xfail(strict=True, reason=KNOWN_GAPS[key])) if key in KNOWN_GAPS else key
-        for key in TABLES
-    ],
-    ids=["-".join(key) for key in TABLES],
-)
+@pytest.mark.parametrize("key", TABLES, ids=["-".join(key) for key in TABLES])
 def test_half_of_the_measured_runs_are_predicted_within_12_percent(
     measured_tables: dict[tuple[str, str], dict[str, Any]], key: tuple[str, str]
 ) -> None:
