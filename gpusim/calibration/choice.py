@@ -19,7 +19,7 @@ SCALE = 0.04
 TIME_SCALE = 0.06
 """Mean deviation of logarithms of times that a right kernel still has (Laplace)."""
 EXPLAINED_SCALE = 0.15
-"""The same while physical values are not settled, so that they and not another kernel explain what a row took."""
+"""The same where physical values are fitted: wider, so that they and not another kernel explain what a row took."""
 FAR_OFF = 0.6
 """Deviation beyond which a kernel is as wrong as any."""
 CREDIT_SD = 0.15
