@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from gpusim.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
@@ -25,7 +25,7 @@ from gpusim.numerics.training import Run, Scaler, Task
 from gpusim.predict import Options
 from gpusim.specfile import Spec, SpecError, YamlFile, load_arch, with_overrides
 from gpusim.sweep import Case
-from gpusim.workload import Dtype, Gemm
+from gpusim.workload import OUTPUT_BITS, Dtype, Gemm
 
 PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
 TableKind = Literal["results", "speedup", "ledger"]
@@ -174,9 +174,7 @@ class ExperimentFile(Part):
     sparsity: Sparsities = ("dense",)
     detail: Details = ("sampled",)
     l2: L2States = ("cold",)
-    load: Literal["sustained", "burst"] | PositiveInt = Field(
-        default="sustained", description="a number: so many calls back to back"
-    )
+    load: str = Field(default="sustained", description="sustained, burst or a number of calls back to back")
     measured: tuple[Overlay, ...] = ()
     plots: tuple[PlotEntry, ...] = ()
     tables: Annotated[tuple[TableKind, ...], BeforeValidator(as_list)] = ("results",)
@@ -192,6 +190,20 @@ class ExperimentFile(Part):
             if isinstance(expanded.get(key), list):
                 expanded[key] = [{name: item} if isinstance(item, str) else item for item in expanded[key]]
         return expanded
+
+    @field_validator("load", mode="before")
+    @classmethod
+    def _load_is_known(cls, load: Any) -> str:
+        if load in ("sustained", "burst") or (type(load) is int and load > 0):
+            return str(load)
+        raise ValueError("expected sustained, burst or a number of calls back to back")
+
+    @field_validator("output_dtype")
+    @classmethod
+    def _output_is_known(cls, output: str) -> str:
+        if output and output not in OUTPUT_BITS:
+            raise ValueError(f"expected one of {', '.join(OUTPUT_BITS)}")
+        return output
 
     @model_validator(mode="after")
     def _types_are_given_once(self) -> ExperimentFile:
@@ -310,7 +322,7 @@ class Experiment:
             sums = content.accumulate or accumulate
             gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, sums, content.order, content.output_dtype)
             group = entry.group or ("square" if entry.square else "")
-            case = Case(spec.arch, gemm, Options(detail, l2, entry.kernel, str(content.load)))
+            case = Case(spec.arch, gemm, Options(detail, l2, entry.kernel, content.load))
             yield ExperimentCase(index, group, entry.label, gpu, case, mode, mathmode)
 
     def _types(self, index: int, entry: GemmEntry) -> list[dict[str, _Type]]:
