@@ -95,6 +95,8 @@ class L2(_Part):
     """The L2 cache, all partitions together. Latency is seen by a warp, in SM cycles at boost."""
 
     capacity_mib: PositiveFloat
+    usable_fraction: float = Field(gt=0, le=1, description="of the capacity, for lines that are read in pieces")
+    fetch_bytes: PositiveInt = Field(description="aligned unit that a miss reads from DRAM")
     partitions: PositiveInt
     bandwidth_bytes_per_cycle: PositiveFloat = Field(description="achievable, whole GPU, per SM cycle at boost")
     latency_cycles: PositiveInt = Field(description="hit in the near partition")

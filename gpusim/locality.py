@@ -60,6 +60,18 @@ def survival_fraction(reuse_bytes: float, capacity_bytes: float) -> float:
     return hit
 
 
+def fetches(readers: float, outlives_a_step: float) -> float:
+    """How often a line comes from DRAM that several CTAs read within one step, evenly spread over it.
+
+    Args:
+        outlives_a_step: chance that a line is still in L2 a step after it was read.
+
+    >>> fetches(16, 1.0), round(fetches(2, 0.25), 2), round(fetches(1e9, 0.25), 2)
+    (1.0, 1.5, 2.39)
+    """
+    return 1.0 + (readers - 1.0) * (1.0 - outlives_a_step ** (1.0 / readers))
+
+
 def traffic(
     *,
     panels_x: int,
@@ -73,6 +85,7 @@ def traffic(
     raster_width: int,
     l2_capacity_bytes: float,
     warm: bool,
+    outlives_a_step: float = 1.0,
     panel_x_cost: float = 1.0,
     panel_y_cost: float = 1.0,
 ) -> Traffic:
@@ -90,6 +103,7 @@ def traffic(
         raster_width: x tiles a raster stripe is wide; ``panels_x`` for plain order.
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
         warm: operands were used just before.
+        outlives_a_step: chance that a line is still in L2 a step after it was read.
         panel_x_cost: DRAM time of x panels' bytes, of the same bytes in a stream.
         panel_y_cost: the same of y panels.
     """
@@ -112,7 +126,9 @@ def traffic(
     y_survives = survival_fraction(stripe_bytes, l2_capacity_bytes)
     y_reads = panels_y * panel_y_bytes * (1.0 + (stripes - 1) * (1.0 - y_survives))
     dram_read = min(l2_read, max(compulsory, batch * (x_reads + y_reads)))
-    read_cost = (x_reads * panel_x_cost + y_reads * panel_y_cost) / (x_reads + y_reads)
+    x_cost = panel_x_cost * fetches(wave_y, outlives_a_step)
+    y_cost = panel_y_cost * fetches(wave_x, outlives_a_step)
+    read_cost = (x_reads * x_cost + y_reads * y_cost) / (x_reads + y_reads)
     dram_write = result_bytes
     missing_steps = 1.0
     if warm:

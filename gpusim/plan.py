@@ -39,7 +39,9 @@ from gpusim.units import ceil_div
 from gpusim.workload import Gemm
 
 SECTOR_BYTES = 32
-"""Smallest unit of L1, L2 and DRAM traffic."""
+"""Smallest unit of traffic between L1 and L2."""
+LINE_BYTES = 128
+"""Unit in which caches hold data."""
 MIN_ASYNC_COPY_BYTES = 4
 """Smallest cp.async (PTX ISA)."""
 WIDE_SHARED_BYTES = 512
@@ -220,7 +222,7 @@ class Operand:
         """Values along the contiguous dimension, which bound the width of loads [B]."""
         return self._contiguous_bytes(self.rows, self.k)
 
-    def _contiguous_bytes(self, rows: int, k: int) -> float:
+    def _contiguous_bytes(self, rows: float, k: int) -> float:
         return (k * self.kept_fraction if self.k_contiguous else rows) * self.element_bits / 8
 
     def sector_overfetch(self, tile_rows: int, tile_k: int) -> float:
@@ -228,6 +230,16 @@ class Operand:
         run_bytes = min(self._contiguous_bytes(tile_rows, tile_k), self.row_bytes)
         aligned = _access_bytes(self.row_bytes, SECTOR_BYTES)
         return 1.0 + (SECTOR_BYTES - aligned) / max(run_bytes, SECTOR_BYTES)
+
+    def touched_bytes(self, rows: float, tile_k: int, unit_bytes: int) -> float:
+        """Aligned units of memory that a step's slice of so many rows touches, wherever it starts [B].
+
+        Rows that are shorter than a unit share it.
+        """
+        run_bytes = min(self._contiguous_bytes(rows, tile_k), self.row_bytes)
+        runs = rows if self.k_contiguous else tile_k * self.kept_fraction
+        aligned = min(_access_bytes(self.row_bytes, unit_bytes), _access_bytes(run_bytes, unit_bytes))
+        return runs * max(run_bytes, min(run_bytes + unit_bytes - aligned, self.row_bytes))
 
     def page_share_bytes(self, tile_k: int, page_bytes: float) -> float:
         """What a step reads of a DRAM page at once [B].
@@ -295,14 +307,33 @@ def _effective_l2_bytes(arch: GpuArch) -> float:
     return arch.l2.capacity_bytes / arch.l2.partitions
 
 
-def _read_cost(arch: GpuArch, operand: Operand, tile_k: int) -> float:
+def _outlives_a_step(
+    arch: GpuArch, kernel: Kernel, shape: Shape, rows: tuple[float, float], concurrent_ctas: int
+) -> float:
+    """Chance that a line which a step read a piece of is still in L2 when the next step wants the rest.
+
+    Until then all CTAs that are resident have read a slice each, in whole lines.
+    """
+    a, b = (
+        operand.touched_bytes(of_tile, kernel.tile_k, LINE_BYTES)
+        for operand, of_tile in zip((shape.a, shape.b), rows, strict=True)
+    )
+    return survival_fraction(concurrent_ctas * (a + b), _effective_l2_bytes(arch) * arch.l2.usable_fraction)
+
+
+def _read_cost(arch: GpuArch, operand: Operand, tile_k: int, outlives: float) -> float:
     """DRAM time of an operand's bytes, of the same bytes read a page at a time.
 
-    A page is opened for each slice of k, and the sector that a slice ends in is out of L2 when the next step comes.
+    A page is opened for each slice of k. What DRAM hands over beyond a slice is read again with the next one, unless
+    it outlives the step in L2.
     """
     dram = arch.dram
     whole = 1.0 + dram.activation_bytes / dram.page_bytes
-    over = operand.sector_overfetch(tile_k, tile_k) if operand.k_contiguous else 1.0
+    over = 1.0
+    if operand.k_contiguous:
+        fetched = operand.touched_bytes(1, tile_k, arch.l2.fetch_bytes)
+        wanted = operand.touched_bytes(1, tile_k, 1)
+        over += (1.0 - outlives) * (fetched / wanted - 1.0)
     return (over + dram.activation_bytes / operand.page_share_bytes(tile_k, dram.page_bytes)) / whole
 
 
@@ -392,8 +423,9 @@ def plan(
     partial = split_k > 1 and mode == "reduce"
     result_bytes = shape.accumulator_bytes if partial else shape.output_bits / 8
     store_bytes = rows_a * rows_b * result_bytes if family.stores_result else 0.0
+    concurrent_ctas = arch.sm.count * resident.ctas
     # Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other.
-    together = ceil_div(arch.sm.count * resident.ctas, tiles_m * tiles_n * shape.batch)
+    together = ceil_div(concurrent_ctas, tiles_m * tiles_n * shape.batch)
     exchange_times = min(split_k - 1, together) if mode == "in_kernel" else 0
     # Warpgroups round their results before they rearrange them (stmatrix), others after.
     rearranged = result_bytes if family.staging == "bulk" else shape.accumulator_bytes
@@ -407,6 +439,7 @@ def plan(
     lower = _warpgroup_loop if family.staging == "bulk" else _warp_loop
     loop = lower(arch, kernel, shape, staged, ends)
     raster_width = min(family.raster_width or tiles_m, tiles_m)
+    outlives = _outlives_a_step(arch, kernel, shape, (rows_a, rows_b), min(ctas, concurrent_ctas))
     moved = traffic(
         panels_x=tiles_m,
         panels_y=tiles_n,
@@ -415,12 +448,13 @@ def plan(
         panel_x_bytes=rows_a * shape.k * shape.a.bits / 8,
         panel_y_bytes=rows_b * shape.k * shape.b.bits / 8,
         result_bytes=ctas * store_bytes / (1 if partial else split_k),
-        concurrent_ctas=arch.sm.count * resident.ctas,
+        concurrent_ctas=concurrent_ctas,
         raster_width=raster_width,
         l2_capacity_bytes=_effective_l2_bytes(arch),
         warm=warm,
-        panel_x_cost=_read_cost(arch, shape.a, kernel.tile_k),
-        panel_y_cost=_read_cost(arch, shape.b, kernel.tile_k),
+        outlives_a_step=outlives,
+        panel_x_cost=_read_cost(arch, shape.a, kernel.tile_k, outlives),
+        panel_y_cost=_read_cost(arch, shape.b, kernel.tile_k, outlives),
     )
     moved = replace(moved, l2_read_bytes=ctas * steps * staged.load_bytes)
     name = kernel.printed_name(gemm.layout, gemm.dtype)
