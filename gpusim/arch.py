@@ -96,6 +96,7 @@ class L2(_Part):
 
     capacity_mib: PositiveFloat
     usable_fraction: float = Field(gt=0, le=1, description="of the capacity, for lines that are read in pieces")
+    merged_fraction: float = Field(ge=0, lt=1, description="of the pieces of a sector that narrow stores write")
     fetch_bytes: PositiveInt = Field(description="aligned unit that a miss reads from DRAM")
     partitions: PositiveInt
     bandwidth_bytes_per_cycle: PositiveFloat = Field(description="achievable, whole GPU, per SM cycle at boost")

@@ -178,7 +178,7 @@ def _round_cycles(
         arrive / launch.stages_ahead,
     )
     store = launch.store_bytes * ctas
-    write = max(store / l2_rate, store * moved.dirty_fraction / dram_rate)
+    write = max(store * launch.store_passes / l2_rate, store * moved.dirty_fraction / dram_rate)
     rearrange = 2 * launch.results_bytes * ctas / shared_rate
     exchange = launch.exchange_times * (2 * arch.l2.latency_cycles + 2 * launch.exchange_bytes_per_cta * ctas / l2_rate)
     if later:

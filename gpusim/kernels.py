@@ -112,6 +112,9 @@ class Family(_Entry):
     step_instructions: NonNegativeInt = Field(description="per warp and step: loop, addresses, predicates")
     pipelined: bool = Field(description="fetches the next slice's operands while one multiplies")
     stores_result: bool
+    rearranges_result: bool = Field(
+        default=True, description="passes results through shared memory, so that its rows leave in full lines"
+    )
     split_k: tuple[Literal["in_kernel", "reduce"], ...]
     raster_width: NonNegativeInt = Field(description="x tiles of a raster stripe, 0: plain order")
     max_n: PositiveInt | None = Field(default=None, description="largest n (vectors) it serves")

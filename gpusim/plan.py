@@ -46,6 +46,8 @@ MIN_ASYNC_COPY_BYTES = 4
 """Smallest cp.async (PTX ISA)."""
 WIDE_SHARED_BYTES = 512
 """A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
+WIDEST_STORE_BYTES = 16
+"""Widest global store of a thread (STG.128)."""
 BULK_LOAD_INSTRUCTIONS = 8
 """Of the producer and step: two loads, the barrier's expected bytes, stage and phase; an assumption."""
 LOAD_OVERHEAD_INSTRUCTIONS = 2
@@ -103,6 +105,8 @@ class Launch:
     """Load/store path time it takes, in bytes of port width (narrow accesses waste the rest) [B]."""
     store_bytes: float
     """Results a CTA writes [B]."""
+    store_passes: float
+    """How often each sector of them is handed to L2: narrow stores write it piece by piece."""
     stages_ahead: int
     """Steps that are on their way while one is multiplied."""
     multiply_per_step: float
@@ -160,7 +164,8 @@ class Launch:
         # Of n CTAs that share a tile all but one pass partial sums on, and all but one read some.
         splits = self.tiling.splits if self.tiling is not None else 1
         exchanged = 2 * (splits - 1) / splits * self.exchange_bytes_per_cta
-        return self.ctas * (self.steps * self.load_bytes_per_step + self.store_bytes + exchanged)
+        stored = self.store_bytes * self.store_passes
+        return self.ctas * (self.steps * self.load_bytes_per_step + stored + exchanged)
 
     @property
     def setup_cycles(self) -> float:
@@ -302,6 +307,11 @@ def _access_bytes(row_bytes: float, widest: int) -> int:
     return min(widest, whole & -whole)
 
 
+def _simt_access_bytes(row_bytes: float, widest: int, element_bytes: float) -> int:
+    """Access of a CUDA-core kernel [B]: it was compiled for rows that are all aligned, and for elements."""
+    return widest if row_bytes % widest == 0 else math.ceil(element_bytes)
+
+
 def _effective_l2_bytes(arch: GpuArch) -> float:
     """Capacity that data read from every SM sees: each L2 partition keeps its own copy [B]."""
     return arch.l2.capacity_bytes / arch.l2.partitions
@@ -370,7 +380,12 @@ def _staged(
     direct = family.staging == "direct"
     simt = arch.instructions[family.instruction].unit == "cuda" and not direct
     lanes, port_rate = arch.sm.warp_size, arch.shared_memory.bandwidth_bytes_per_cycle
-    widths = [_access_bytes(operand.row_bytes, family.load_bytes) for operand in (shape.a, shape.b)]
+    widths = [
+        _simt_access_bytes(operand.row_bytes, family.load_bytes, operand.element_bits / 8)
+        if simt
+        else _access_bytes(operand.row_bytes, family.load_bytes)
+        for operand in (shape.a, shape.b)
+    ]
     asynchronous = family.staging == "async" and arch.load_store.async_copy and min(widths) >= MIN_ASYNC_COPY_BYTES
     asynchronous |= family.staging == "bulk"
     load_bytes = received_bytes = load_port_bytes = loads = fill_bytes = fills = 0.0
@@ -424,6 +439,10 @@ def plan(
     result_bytes = shape.accumulator_bytes if partial else shape.output_bits / 8
     store_bytes = rows_a * rows_b * result_bytes if family.stores_result else 0.0
     concurrent_ctas = arch.sm.count * resident.ctas
+    # Without rearrangement a thread writes runs of neighbours along m.
+    store_width = _simt_access_bytes(shape.m * result_bytes, WIDEST_STORE_BYTES, result_bytes)
+    pieces = 1.0 if family.rearranges_result else WIDEST_STORE_BYTES / store_width
+    store_passes = 1.0 + (pieces - 1.0) * (1.0 - arch.l2.merged_fraction)
     # Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other.
     together = ceil_div(concurrent_ctas, tiles_m * tiles_n * shape.batch)
     exchange_times = min(split_k - 1, together) if mode == "in_kernel" else 0
@@ -432,6 +451,7 @@ def plan(
     ends = _Ends(
         setup_cycles=family.setup_instructions * arch.instructions["ffma"].latency_cycles,
         store_bytes=store_bytes / kernel.warps,
+        store_instructions=max(1.0, store_bytes / kernel.warps / (arch.sm.warp_size * store_width)),
         rearranged_bytes=kernel.tile_m * kernel.tile_n * rearranged / kernel.warps,
         exchange_bytes=rows_a * rows_b * shape.accumulator_bytes / kernel.warps,
         exchange_times=exchange_times,
@@ -472,6 +492,7 @@ def plan(
         received_bytes_per_step=staged.received_bytes,
         load_port_bytes_per_step=staged.fill_bytes if staged.asynchronous else staged.load_port_bytes,
         store_bytes=store_bytes / (1 if partial or split_k == 1 else split_k),
+        store_passes=store_passes,
         stages_ahead=loop.ahead,
         multiply_per_step=loop.multiplies,
         pipe_per_step=loop.pipe,
@@ -495,6 +516,7 @@ class _Ends:
 
     setup_cycles: float
     store_bytes: float
+    store_instructions: float
     rearranged_bytes: float
     """Results that pass through shared memory on their way out [B]."""
     exchange_bytes: float
@@ -648,11 +670,11 @@ def _epilogue(kernel: Kernel, ends: _Ends) -> Program:
     if ends.exchange_times:
         ops.append(Exchange(ends.exchange_bytes, ends.exchange_times))
     if family.stores_result:
-        if family.staging != "direct":
+        if family.rearranges_result and family.staging != "direct":
             # C is rearranged through shared memory so that its rows leave in full lines.
             count = rearranged_bytes / WIDE_SHARED_BYTES
             ops += [StoreShared(rearranged_bytes, count), LoadShared(rearranged_bytes, count)]
-        store = Store(ends.store_bytes, max(1.0, ends.store_bytes / WIDE_SHARED_BYTES))
+        store = Store(ends.store_bytes, ends.store_instructions)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
         ops += [Barrier(), store, Barrier()] if family.staging == "bulk" else [store]
     return tuple(ops)
@@ -691,6 +713,7 @@ def _reduction(arch: GpuArch, shape: Shape, splits: int) -> Launch:
         received_bytes_per_step=step_bytes,
         load_port_bytes_per_step=step_bytes,
         store_bytes=store_bytes,
+        store_passes=1.0,
         stages_ahead=ahead,
         multiply_per_step=add.instructions,
         pipe_per_step=add.instructions,

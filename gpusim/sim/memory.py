@@ -77,6 +77,7 @@ class SampledMemory:
         self._dram_rate = arch.dram_bytes_per_cycle(clock_mhz)
         self._bytes = launch.load_bytes_per_step
         self._received = launch.received_bytes_per_step
+        self._store_passes = launch.store_passes
         self._ahead = launch.stages_ahead
         self._slots = launch.occupancy.ctas
         self._behind = 0.0
@@ -142,7 +143,8 @@ class SampledMemory:
         return max(passed, link.free_at - self._behind)
 
     def store(self, size_bytes: float, now: float) -> float:
-        accepted = max(self.port.book(now, size_bytes), self._last_of(self.l2, now, size_bytes))
+        handed = size_bytes * self._store_passes
+        accepted = max(self.port.book(now, handed), self._last_of(self.l2, now, handed))
         if self._dirty > 0.0:
             accepted = max(accepted, self._last_of(self.dram, now, size_bytes * self._dirty))
         self.drained_at = max(self.drained_at, accepted + self._latency.l2)
@@ -234,7 +236,7 @@ class TileCache:
 
     def write(self, size_bytes: float, now: float) -> float:
         """Take written bytes; when L2 has found room for the last [cycles]."""
-        accepted = self.l2.book(now, size_bytes)
+        accepted = self.l2.book(now, size_bytes * self.launch.store_passes)
         if self.dirty > 0.0:
             accepted = max(accepted, self.dram.book(now, size_bytes * self.dirty))
         return accepted
@@ -247,6 +249,7 @@ class FullMemory:
         self._cache = cache
         self._bytes = launch.load_bytes_per_step
         self._received = launch.received_bytes_per_step
+        self._store_passes = launch.store_passes
         self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
         self.drained_at = 0.0
         self._translated_at: float | None = None
@@ -269,7 +272,7 @@ class FullMemory:
         return max(passed, in_l2) + cache.latency.l2
 
     def store(self, size_bytes: float, now: float) -> float:
-        accepted = max(self.port.book(now, size_bytes), self._cache.write(size_bytes, now))
+        accepted = max(self.port.book(now, size_bytes * self._store_passes), self._cache.write(size_bytes, now))
         self.drained_at = max(self.drained_at, accepted + self._cache.latency.l2)
         return accepted
 
