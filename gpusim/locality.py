@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from gpusim.units import ceil_div
 
+DRIFT_STEPS = 1.5
+"""Steps between the first and the last of the CTAs that read a panel together; an assumption."""
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -61,15 +64,35 @@ def survival_fraction(reuse_bytes: float, capacity_bytes: float) -> float:
 
 
 def fetches(readers: float, outlives_a_step: float) -> float:
-    """How often a line comes from DRAM that several CTAs read within one step, evenly spread over it.
+    """How often a line comes from DRAM that several CTAs read, evenly spread over ``DRIFT_STEPS``.
 
     Args:
         outlives_a_step: chance that a line is still in L2 a step after it was read.
 
     >>> fetches(16, 1.0), round(fetches(2, 0.25), 2), round(fetches(1e9, 0.25), 2)
-    (1.0, 1.5, 2.39)
+    (1.0, 1.5, 3.08)
     """
-    return 1.0 + (readers - 1.0) * (1.0 - outlives_a_step ** (1.0 / readers))
+    apart_steps = DRIFT_STEPS / (readers + 1.0)
+    return 1.0 + (readers - 1.0) * (1.0 - math.pow(outlives_a_step, apart_steps))
+
+
+def copies(readers: float) -> float:
+    """Different slices of a panel in use at once, of the CTAs that read it one after the other.
+
+    >>> copies(1), copies(100)
+    (1.0, 2.5)
+    """
+    return min(float(readers), 1.0 + DRIFT_STEPS)
+
+
+def wave_panels(panels_x: int, panels_y: int, wave_tiles: int, raster_width: int) -> tuple[int, int]:
+    """Different x panels and y panels that a wave of tiles reads.
+
+    >>> wave_panels(8, 100, 32, 8), wave_panels(8, 100, 32, 4), wave_panels(8, 100, 3, 8)
+    ((8, 4), (4, 8), (3, 1))
+    """
+    width = min(raster_width, panels_x)
+    return min(width, wave_tiles), min(panels_y, ceil_div(wave_tiles, width))
 
 
 def traffic(
@@ -113,8 +136,7 @@ def traffic(
     # A wave, in tiles of one product: splits of one tile run side by side and read different k ranges.
     wave_tiles = max(1, min(tiles, concurrent_ctas // splits))
     width = min(raster_width, panels_x)
-    wave_x = min(width, wave_tiles)
-    wave_y = min(panels_y, ceil_div(wave_tiles, width))
+    wave_x, wave_y = wave_panels(panels_x, panels_y, wave_tiles, raster_width)
     stripes = ceil_div(panels_x, width)
     waves_per_stripe = max(1.0, panels_y / wave_y)
     wave_bytes = wave_x * panel_x_bytes + wave_y * panel_y_bytes + result_bytes / max(1.0, batch * tiles / wave_tiles)

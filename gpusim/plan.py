@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from gpusim.arch import GpuArch, Instruction
 from gpusim.kernels import WARPGROUP_WARPS, Kernel
-from gpusim.locality import Traffic, survival_fraction, traffic
+from gpusim.locality import Traffic, copies, survival_fraction, traffic, wave_panels
 from gpusim.occupancy import Occupancy, occupancy
 from gpusim.program import (
     AcquireStage,
@@ -230,12 +230,6 @@ class Operand:
     def _contiguous_bytes(self, rows: float, k: int) -> float:
         return (k * self.kept_fraction if self.k_contiguous else rows) * self.element_bits / 8
 
-    def sector_overfetch(self, tile_rows: int, tile_k: int) -> float:
-        """Bytes fetched per byte wanted: a tile's runs that start inside a 32-byte sector touch one more."""
-        run_bytes = min(self._contiguous_bytes(tile_rows, tile_k), self.row_bytes)
-        aligned = _access_bytes(self.row_bytes, SECTOR_BYTES)
-        return 1.0 + (SECTOR_BYTES - aligned) / max(run_bytes, SECTOR_BYTES)
-
     def touched_bytes(self, rows: float, tile_k: int, unit_bytes: int) -> float:
         """Aligned units of memory that a step's slice of so many rows touches, wherever it starts [B].
 
@@ -245,6 +239,12 @@ class Operand:
         runs = rows if self.k_contiguous else tile_k * self.kept_fraction
         aligned = min(_access_bytes(self.row_bytes, unit_bytes), _access_bytes(run_bytes, unit_bytes))
         return runs * max(run_bytes, min(run_bytes + unit_bytes - aligned, self.row_bytes))
+
+    def sector_overfetch(self, tile_rows: int, tile_k: int) -> float:
+        """Bytes that an SM fetches per byte wanted: runs that start inside a 32-byte sector touch one more."""
+        run_bytes = min(self._contiguous_bytes(tile_rows, tile_k), self.row_bytes)
+        aligned = _access_bytes(self.row_bytes, SECTOR_BYTES)
+        return 1.0 + (SECTOR_BYTES - aligned) / max(run_bytes, SECTOR_BYTES)
 
     def page_share_bytes(self, tile_k: int, page_bytes: float) -> float:
         """What a step reads of a DRAM page at once [B].
@@ -318,17 +318,16 @@ def _effective_l2_bytes(arch: GpuArch) -> float:
 
 
 def _outlives_a_step(
-    arch: GpuArch, kernel: Kernel, shape: Shape, rows: tuple[float, float], concurrent_ctas: int
+    arch: GpuArch, slices_bytes: tuple[float, float], readers: tuple[int, int], resident_ctas: int
 ) -> float:
     """Chance that a line which a step read a piece of is still in L2 when the next step wants the rest.
 
-    Until then all CTAs that are resident have read a slice each, in whole lines.
+    Until then all CTAs that are resident have read a slice of either operand, in whole lines; those that read the same
+    panel read the same ones a little later.
     """
-    a, b = (
-        operand.touched_bytes(of_tile, kernel.tile_k, LINE_BYTES)
-        for operand, of_tile in zip((shape.a, shape.b), rows, strict=True)
-    )
-    return survival_fraction(concurrent_ctas * (a + b), _effective_l2_bytes(arch) * arch.l2.usable_fraction)
+    shares = (copies(count) / count for count in readers)
+    of_a_cta = sum(size * share for size, share in zip(slices_bytes, shares, strict=True))
+    return survival_fraction(resident_ctas * of_a_cta, _effective_l2_bytes(arch) * arch.l2.usable_fraction)
 
 
 def _read_cost(arch: GpuArch, operand: Operand, tile_k: int, outlives: float) -> float:
@@ -341,8 +340,7 @@ def _read_cost(arch: GpuArch, operand: Operand, tile_k: int, outlives: float) ->
     whole = 1.0 + dram.activation_bytes / dram.page_bytes
     over = 1.0
     if operand.k_contiguous:
-        fetched = operand.touched_bytes(1, tile_k, arch.l2.fetch_bytes)
-        wanted = operand.touched_bytes(1, tile_k, 1)
+        fetched, wanted = (operand.touched_bytes(1, tile_k, unit) for unit in (arch.l2.fetch_bytes, 1))
         over += (1.0 - outlives) * (fetched / wanted - 1.0)
     return (over + dram.activation_bytes / operand.page_share_bytes(tile_k, dram.page_bytes)) / whole
 
@@ -459,7 +457,14 @@ def plan(
     lower = _warpgroup_loop if family.staging == "bulk" else _warp_loop
     loop = lower(arch, kernel, shape, staged, ends)
     raster_width = min(family.raster_width or tiles_m, tiles_m)
-    outlives = _outlives_a_step(arch, kernel, shape, (rows_a, rows_b), min(ctas, concurrent_ctas))
+    wave_m, wave_n = wave_panels(
+        tiles_m, tiles_n, max(1, min(tiles_m * tiles_n, concurrent_ctas // split_k)), raster_width
+    )
+    slices = (
+        shape.a.touched_bytes(rows_a, kernel.tile_k, LINE_BYTES),
+        shape.b.touched_bytes(rows_b, kernel.tile_k, LINE_BYTES),
+    )
+    outlives = _outlives_a_step(arch, slices, (wave_n, wave_m), min(ctas, concurrent_ctas))
     moved = traffic(
         panels_x=tiles_m,
         panels_y=tiles_n,

@@ -127,12 +127,37 @@ def test_a_page_of_dram_is_opened_for_what_a_step_takes_of_it(
     assert min(costs) - ROUNDING <= planned.main.traffic.read_cost <= max(costs) + ROUNDING
 
 
-def test_rows_that_start_inside_a_sector_cost_dram_the_rest_of_it() -> None:
-    costs = [
-        plan(V100, Gemm(512, 512, k, Dtype.FP32, layout="tn"), kernel(V100, VOLTA_SGEMM)).main.traffic.read_cost
-        for k in (1024, 1025)
-    ]
-    assert costs[0] < costs[1]
+@pytest.mark.parametrize(("batch", "larger"), [(1, False), (640, True)])
+def test_pieces_of_rows_cost_dram_the_rest_where_more_are_read_at_once_than_l2_holds(batch: int, larger: bool) -> None:
+    costs = []
+    for k in (1024, 1025):  # 8 values a step: a sector each, or parts of two
+        gemm = Gemm(64, 128, k, Dtype.FP32, batch=batch, layout="tn")
+        costs.append(plan(V100, gemm, kernel(V100, VOLTA_SGEMM)).main.traffic.read_cost)
+    assert (costs[1] > 1.1 * costs[0]) == larger
+
+
+@pytest.mark.parametrize(
+    ("k", "rows", "unit", "touched"),
+    [
+        (1024, 4, 1, 4 * 32.0),
+        (1024, 4, 128, 4 * 128.0),  # 32 aligned bytes of a line
+        (1025, 4, 64, 4 * (32 + 64 - 4)),  # at any multiple of 4: one unit, and another 7 times of 16
+        (10, 4, 64, 4 * 40.0),  # rows of 40 B follow each other
+    ],
+)
+def test_a_slice_touches_whole_units_of_memory(k: int, rows: int, unit: int, touched: float) -> None:
+    operand = library_shape(Gemm(64, 128, k, Dtype.FP32, layout="tn")).a
+    assert operand.touched_bytes(rows, 8, unit) == pytest.approx(touched)
+
+
+@pytest.mark.parametrize(("n", "passes"), [(1024, 1.0), (1022, 1 + 3 * 0.75), (1021, 1 + 3 * 0.75)])
+def test_results_that_are_not_aligned_are_written_element_by_element(n: int, passes: float) -> None:
+    l2 = V100.l2.model_copy(update={"merged_fraction": 0.25})
+    arch = V100.model_copy(update={"l2": l2})
+    launch = plan(arch, Gemm(64, n, 64, Dtype.FP32), kernel(arch, VOLTA_SGEMM)).main
+    assert launch.store_passes == pytest.approx(passes)
+    # kernels of the Tensor Cores write C in whole lines
+    assert plan(arch, Gemm(64, n, 64, Dtype.FP16), kernel(arch, VOLTA_HGEMM)).main.store_passes == 1.0
 
 
 def test_streaming_an_operand_that_lies_along_k_takes_longer() -> None:
