@@ -437,10 +437,11 @@ def plan(
     result_bytes = shape.accumulator_bytes if partial else shape.output_bits / 8
     store_bytes = rows_a * rows_b * result_bytes if family.stores_result else 0.0
     concurrent_ctas = arch.sm.count * resident.ctas
-    # Without rearrangement a thread writes runs of neighbours along m.
-    store_width = _simt_access_bytes(shape.m * result_bytes, WIDEST_STORE_BYTES, result_bytes)
-    pieces = 1.0 if family.rearranges_result else WIDEST_STORE_BYTES / store_width
-    store_passes = 1.0 + (pieces - 1.0) * (1.0 - arch.l2.merged_fraction)
+    store_width, store_passes = _access_bytes(shape.m * result_bytes, WIDEST_STORE_BYTES), 1.0
+    if not family.rearranges_result:
+        # A thread writes runs of neighbours along m.
+        store_width = _simt_access_bytes(shape.m * result_bytes, WIDEST_STORE_BYTES, result_bytes)
+        store_passes += (WIDEST_STORE_BYTES / store_width - 1.0) * (1.0 - arch.l2.merged_fraction)
     # Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other.
     together = ceil_div(concurrent_ctas, tiles_m * tiles_n * shape.batch)
     exchange_times = min(split_k - 1, together) if mode == "in_kernel" else 0
