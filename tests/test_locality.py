@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.locality import Traffic, survival_fraction, traffic
+from gpusim.locality import Traffic, copies, fetches, survival_fraction, traffic
 
 BYTES = st.floats(min_value=1.0, max_value=1e12)
 
@@ -42,6 +42,21 @@ def test_more_traffic_or_less_capacity_never_lets_more_survive(used: float, capa
     assert 0.0 <= survives <= 1.0
     assert survival_fraction(used * factor, capacity) <= survives
     assert survival_fraction(used, capacity / factor) <= survives
+
+
+@settings(derandomize=True)
+@given(st.integers(1, 1000), st.floats(min_value=0.0, max_value=1.0), st.floats(min_value=0.0, max_value=1.0))
+def test_a_shared_line_is_fetched_once_at_least_and_by_each_reader_at_most(
+    readers: int, less: float, more: float
+) -> None:
+    less, more = sorted((less, more))
+    assert 1.0 <= fetches(readers, more) <= fetches(readers, less) <= readers
+    assert fetches(readers, 1.0) == fetches(1, less) == 1.0
+    assert 1.0 <= copies(readers) <= readers
+
+
+def test_readers_that_no_line_outlives_fetch_it_each() -> None:
+    assert fetches(7, 0.0) == 7.0
 
 
 def played_hit_fraction(footprint: int, capacity: int) -> float:
