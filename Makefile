@@ -20,9 +20,7 @@ MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 ne
 MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16
 MEASURED_ON_hopper := aiconfigurator_h200_bf16
 # Rows of a table, GPU and data type: where there is one table, more of it.
-ROWS_OF_volta := 70
-ROWS_OF_turing := 70
-ROWS_OF_ampere_ga100 := 100
+ROWS_OF_ampere_ga100 := 60
 ROWS_OF_hopper := 150
 ROWS_OF_ampere_ga10x := 150
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
