@@ -29,10 +29,10 @@ from gpusim.workload import Gemm
 ROUNDS = 2
 """Turns of credits and physical values; the second hardly moves either."""
 RESIDUAL_SCALE = 0.05
-"""Deviation of logarithms beyond which a row counts as an outlier, and the less the further it is off (Cauchy)."""
+"""Deviation of logarithms beyond which a row counts as an outlier (soft L1)."""
 STEP = 0.06
 """Step of the numerical derivatives, in the logarithm of a value: wide enough to see past whole cycles."""
-MAX_EVALUATIONS = 8
+MAX_EVALUATIONS = 12
 """Of the residuals in one round; derivatives are taken only where a step was good."""
 FIRST_STEP = 0.3
 """How far a value may move at first, in its logarithm."""
@@ -250,8 +250,9 @@ class Calibrator:
             return np.concatenate([slopes / RESIDUAL_SCALE, np.diag(1 / sd)])
 
         def loss(squared: Floats) -> Floats:
-            """Cauchy's for the rows, plain squares for the prior; with first and second derivative."""
-            rho = np.stack([np.log1p(squared), 1 / (1 + squared), -1 / (1 + squared) ** 2])
+            """Soft L1 for the rows, plain squares for the prior; with first and second derivative."""
+            root = np.sqrt(1 + squared)
+            rho = np.stack([2 * (root - 1), 1 / root, -0.5 / root**3])
             rho[0, rows:], rho[1, rows:], rho[2, rows:] = squared[rows:], 1.0, 0.0
             return rho
 
@@ -299,7 +300,7 @@ class Calibrator:
     def _held_out(self, theta: Floats, jacobian: Floats, residuals: Floats, rows: Sequence[Options]) -> Floats:
         """Errors of rows that had no say in the values: the fit's last step without them, and credits without them."""
         sd = np.array([one.prior_sd for one in self._moving])
-        weights = 1 / (1 + (residuals / RESIDUAL_SCALE) ** 2) / RESIDUAL_SCALE**2
+        weights = 1 / np.sqrt(1 + (residuals / RESIDUAL_SCALE) ** 2) / RESIDUAL_SCALE**2
 
         def step(kept: NDArray[np.bool_]) -> Floats:
             """The fit's next step on some of the rows."""
