@@ -78,9 +78,8 @@ def test_the_values_that_made_the_runs_are_found_again(report: Report) -> None:
     for key_path, value in TRUTH:
         low, high = found[key_path].interval
         assert low <= found[key_path].value <= high
-        assert found[key_path].value == pytest.approx(
-            value, rel=0.08
-        )  # latencies and DRAM's efficiency take a little of it
+        # latencies and DRAM's efficiency take a little of it
+        assert found[key_path].value == pytest.approx(value, rel=0.08)
     outcome = report.calibration
     assert np.abs(np.expm1(outcome.after)).mean() < 0.02 < np.abs(np.expm1(outcome.before)).mean()
     assert np.abs(np.expm1(outcome.held_out)).mean() < np.abs(np.expm1(outcome.before)).mean()
