@@ -19,6 +19,7 @@ from simulated_gpu import SimulatedGpu
 
 from gpusim.convolution import ConvolutionShape
 from gpusim.measure.device import DeviceLostError, Identity
+from gpusim.measure.files import RowFile
 from gpusim.measure.instructions import INSTRUCTIONS, benchmark
 from gpusim.measure.kineto import kernels_of_trace
 from gpusim.measure.runner import Outcome, estimate_s, plan_of, run_suite
@@ -274,12 +275,25 @@ def test_an_item_that_takes_the_device_down_is_not_tried_again(tmp_path: Path) -
     assert len(read_measured(tmp_path / "out.csv")) == SMALL_ROWS - 4
 
 
+def lines_of(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_file_that_a_kill_left_empty_is_begun_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.touch()
+    file = RowFile(path, ("item", "value"))
+    assert file.rows == ()
+    file.append({"item": "a", "value": 1.5})
+    assert path.read_text(encoding="utf-8") == "item,value\na,1.5\n"
+
+
 def test_a_killed_process_goes_on_where_it_stopped(tmp_path: Path) -> None:
     suite_of(tmp_path)
     command = [sys.executable, REPOSITORY / "tests" / "simulated_gpu.py", tmp_path / "suite.yaml", tmp_path / "out.csv"]
     process = subprocess.Popen([*map(str, command), "0.3"], env=environment())
     deadline = time.monotonic() + 30
-    while not (tmp_path / "out.csv").exists() and time.monotonic() < deadline:
+    while lines_of(tmp_path / "out.csv") < 2 and time.monotonic() < deadline:  # the header and a row
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
