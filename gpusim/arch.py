@@ -7,7 +7,7 @@ default here: what a spec does not say, the machine does not know.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
@@ -85,7 +85,7 @@ class LoadStore(_Part):
     l2_port_bytes_per_cycle: PositiveFloat = Field(description="L2 to one SM, per SM cycle")
     bulk_copy_cycles: float = Field(ge=0, description="that a bulk copy (TMA) answers later than a load")
     fill_pipe_instructions: float = Field(
-        ge=0, description="FMA-pipe instructions (addresses, predicates) per warp-wide write into shared memory"
+        ge=0, description="FMA-pipe slots that moving 32 elements into shared memory takes from a CUDA-core kernel"
     )
     async_copy: bool = Field(description="cp.async: global to shared without registers")
     matrix_load: bool = Field(description="ldmatrix")
@@ -156,7 +156,7 @@ class Launch(_Part):
     method_overhead_us: dict[str, float] = Field(description="what a way of timing adds on the host, by method")
 
 
-class KernelChoice(_Part):
+class Likings(_Part):
     """How a library's choice departs from the shortest estimated time.
 
     All are in logarithms of time: 0.1 makes up for an estimate that is 10 % longer.
@@ -168,6 +168,25 @@ class KernelChoice(_Part):
     vector_credit: float = Field(description="credit of kernels made for vectors, where they serve")
     plain: dict[str, float] = Field(description="credit of a kernel, by its label, in single products")
     batched: dict[str, float] = Field(description="the same in batches, which libraries choose for apart")
+
+
+CudaName = Annotated[str, Field(pattern=r"^cuda_\d+$")]
+"""A major version of CUDA as a key: ``cuda_10``."""
+
+
+def cuda_name(major: int) -> CudaName:
+    """The key of a major version.
+
+    >>> cuda_name(10)
+    'cuda_10'
+    """
+    return f"cuda_{major}"
+
+
+class KernelChoice(Likings):
+    """The likings of the newest library that is known, and those of older ones."""
+
+    older: dict[CudaName, Likings] = Field(description="of libraries up to a major version of CUDA")
 
 
 class Power(_Part):
@@ -215,6 +234,15 @@ class GpuArch(_Part):
     stated_peaks: dict[str, PositiveFloat] = Field(
         description="vendor figures: TFLOP/s (TOP/s) by instruction key, at boost; checked within 1 %"
     )
+
+    def with_cuda(self, major: int | None) -> GpuArch:
+        """The board as the libraries of a major version of CUDA use it; None stands for the newest."""
+        versions = {int(name.rpartition("_")[2]): likings for name, likings in self.kernel_choice.older.items()}
+        until = min((version for version in versions if major is not None and version >= major), default=None)
+        if until is None:
+            return self
+        older = KernelChoice(**versions[until].model_dump(), older={})
+        return self.model_copy(update={"kernel_choice": older})
 
     def stated_clock_mhz(self, instruction: Instruction) -> float:
         """Clock that the vendor's peak of an instruction stands for [MHz]."""

@@ -43,8 +43,8 @@ def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
     """Why a library would not run a workload on a kernel that multiplies its type: layout, or odd sizes."""
     family, shape = kernel.family, library_shape(gemm)
     found = []
-    if gemm.layout not in family.layouts:
-        found.append(f"its kernels read layout {' or '.join(family.layouts)}, not {gemm.layout}")
+    if gemm.layout not in kernel.layouts:
+        found.append(f"its kernels read layout {' or '.join(kernel.layouts)}, not {gemm.layout}")
     sizes = {"m": shape.m, "n": shape.n, "k": shape.k}
     if shape.swapped:
         sizes = {"n": shape.m, "m": shape.n, "k": shape.k}

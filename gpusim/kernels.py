@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     ValidationError,
     ValidationInfo,
@@ -76,6 +77,10 @@ class KernelEntry(_Entry):
         default=(1, 1), description="CTAs along [m, n] that load what they share once for all of them (multicast)"
     )
     suffix: str = ""
+    layouts: tuple[Layout, ...] | None = Field(default=None, description="operand layouts, if not all of its family's")
+    fill_pipe_share: PositiveFloat = Field(
+        default=1.0, description="of the FMA-pipe instructions that kernels of this GPU spend on filling shared memory"
+    )
 
     def tile_k(self, element_bits: int) -> int:
         """Elements of k in a slice."""
@@ -176,6 +181,8 @@ class Kernel:
     cluster_m: int
     cluster_n: int
     suffix: str
+    layouts: tuple[Layout, ...]
+    fill_pipe_share: float
 
     @property
     def label(self) -> str:
@@ -238,6 +245,8 @@ def kernels_of(catalogue: Catalogue) -> tuple[Kernel, ...]:
             entry.registers,
             *entry.cluster,
             entry.suffix,
+            entry.layouts or family.layouts,
+            entry.fill_pipe_share,
         )
         for family in catalogue.families
         for entry in family.kernels

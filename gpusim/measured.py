@@ -105,6 +105,11 @@ class MeasuredRow:
         return source_named(self.source).method or self.method
 
     @property
+    def cuda(self) -> int | None:
+        """Major version of CUDA whose libraries ran, where the source says."""
+        return source_named(self.source).cuda
+
+    @property
     def load(self) -> str:
         """How long the power limit could act: ``burst``, ``sustained`` or a number of calls.
 

@@ -361,7 +361,7 @@ class _Staged:
     fill_bytes: float
     """Shared-memory port time of writing them there, bank conflicts included [B]."""
     fills: float
-    """Warp-wide writes whose addresses take slots of the multiply pipe."""
+    """Elements of CUDA-core kernels, a warp's width at a time: moving them takes slots of the multiply pipe."""
 
 
 def _staged(
@@ -400,7 +400,7 @@ def _staged(
         loads += asked / load_width / lanes
         ways = arch.shared_memory.turned_fill_ways if turned else 1.0
         fill_bytes += 0.0 if direct else panel * max(1.0, port_rate / (lanes * fill_width)) * ways
-        fills += panel / fill_width / lanes if simt else 0.0
+        fills += panel * 8 / operand.element_bits / lanes if simt else 0.0
     return _Staged(asynchronous, load_bytes, received_bytes, load_port_bytes, loads, fill_bytes, fills)
 
 
@@ -552,7 +552,8 @@ def _warp_loop(arch: GpuArch, kernel: Kernel, shape: Shape, staged: _Staged, end
     warp_k = kernel.tile_k / kernel.warps_k
     multiplies, slices = _multiplies(instruction, warp_m, warp_n, warp_k)
     direct = family.staging == "direct"
-    pipe = multiplies + staged.fills / kernel.warps * arch.load_store.fill_pipe_instructions
+    fill_pipe = arch.load_store.fill_pipe_instructions * kernel.fill_pipe_share
+    pipe = multiplies + staged.fills / kernel.warps * fill_pipe
     operand = 0.0 if direct else _operand_bytes(arch, instruction, shape, warp_m, warp_n, warp_k)
     ahead = kernel.stages if direct else kernel.stages - 1 if staged.asynchronous else 1
     warp_loads = staged.loads / kernel.warps

@@ -24,16 +24,19 @@ class Source:
     """Executions back to back, with those that warm up: how long the power limit could act."""
     stopwatch_us: float | None = None
     """Mean deviation of a reading from the truth [us]."""
+    cuda: int | None = None
+    """Major version of CUDA whose libraries it ran."""
     repeats_p90: Mapping[str, float] = field(default_factory=dict)
     """Relative deviation of its repeats that nine in ten stay below, by board."""
 
 
 SOURCES: Mapping[str, Source] = {
-    # The mean of 400 launches, cast to whole microseconds: half of one is cut off on average.
+    # CUDA 10.1 on both boards. The mean of 400 launches, cast to whole microseconds: half of one is cut off on average.
     "deepbench": Source(
         "https://github.com/baidu-research/DeepBench/blob/master/code/nvidia/gemm_bench.cu",
         calls=400,
         stopwatch_us=1 / 2,
+        cuda=10,
     ),
     # TensorRT's layer profiler around one layer. It ticks every 1.024 us, all times of these tables are multiples of
     # it: with f = time / tick modulo 1 a time is read one tick too high with probability f, else too low, and the
@@ -48,10 +51,11 @@ SOURCES: Mapping[str, Source] = {
         "https://github.com/ai-dynamo/aiconfigurator, collector/vllm/collect_gemm.py and collector/helper.py",
         calls=54,
     ),
-    # One call to warm up and 25 timed ones.
+    # PyTorch 2.1 with CUDA 12.1. One call to warm up and 25 timed ones.
     "neusight": Source(
         "https://github.com/sitar-lab/NeuSight, neusight/Tracing/trace.py",
         calls=26,
+        cuda=12,
         repeats_p90={"v100-pcie-32gb": 0.02},
     ),
     # do_bench: events inside a queue that clearing the L2 keeps filled, so no dispatch is waited for.

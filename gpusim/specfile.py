@@ -679,8 +679,9 @@ def _is_sourced(key: str, info: FieldInfo) -> bool:
 
 
 def _part_models(model: type[BaseModel]) -> list[type[BaseModel]]:
-    parts = (_value_model(info) for info in model.model_fields.values())
-    return [part for part in parts if part is not None]
+    """All parts of a model, those of parts among them."""
+    parts = [part for info in model.model_fields.values() if (part := _value_model(info)) is not None]
+    return [*parts, *(below for part in parts for below in _part_models(part))]
 
 
 def _leaf_schema(value: dict[str, Any]) -> dict[str, Any]:

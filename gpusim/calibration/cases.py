@@ -10,10 +10,10 @@ import hashlib
 import json
 import math
 import multiprocessing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -33,9 +33,15 @@ from gpusim.sweep import ignore_interrupt
 from gpusim.workload import Gemm
 
 CHUNK = 40
+"""Tasks that a process is given at once, at least."""
 
 BESIDE_THE_MACHINE = ("power.*", "launch.*", "instructions.*.energy_pj_per_fma", "kernel_choice.*")
 """Values that no simulated cycle depends on."""
+IN_THE_LAUNCH = (
+    *("load_store.fill_pipe_instructions", "shared_memory.broadcast_fraction", "shared_memory.turned_fill_ways"),
+    *("l2.usable_fraction", "l2.merged_fraction", "dram.activation_bytes"),
+)
+"""Values that the machine does not read: what they change of a launch is in it."""
 
 Values = tuple[tuple[str, float], ...]
 """Trial values by key path."""
@@ -72,21 +78,19 @@ def _board_with(board: str, values: Values) -> GpuArch:
 def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
     """Logarithm of what each run would have read [us].
 
-    Energies and overheads change no cycle: trial values that differ in these alone share their simulations.
+    Trial values that differ only in what this launch does not depend on share its simulation.
     """
     found = []
-    played: dict[tuple[Values, Run, int, float], Outcome] = {}
+    played: dict[Hashable, Outcome] = {}
     for values, run in tasks:
         arch = _board_with(run.board, values)
         planned = plan(arch, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
-        machine = tuple(item for item in values if not any(fnmatchcase(item[0], one) for one in BESIDE_THE_MACHINE))
-        places = {id(launch): place for place, launch in enumerate(planned.launches)}
 
         def play(
             arch: GpuArch, launch: Launch, clock_mhz: float, detail: str, warm: bool,
-            machine: Values = machine, run: Run = run, places: Mapping[int, int] = places,
+            board: str = run.board, values: Values = values,
         ) -> Outcome:  # fmt: skip
-            key = machine, run, places[id(launch)], clock_mhz
+            key = board, _machine_values(arch, launch, values), _played_part(launch), clock_mhz, detail, warm
             if key not in played:
                 played[key] = simulate(arch, launch, clock_mhz, detail, warm=warm)
             return played[key]
@@ -94,6 +98,31 @@ def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
         timed = time_plan(arch, run.gemm, planned, run.options, play)
         found.append(math.log(observed_time_us(timed.kernel_time_us, run.method, arch)))
     return found
+
+
+def _machine_values(arch: GpuArch, launch: Launch, values: Values) -> Values:
+    """The trial values that a simulation of a launch reads."""
+    mine = next(name for name, one in arch.instructions.items() if one is launch.instruction)
+    return tuple(
+        (path, value)
+        for path, value in values
+        if not any(fnmatchcase(path, one) for one in (*BESIDE_THE_MACHINE, *IN_THE_LAUNCH))
+        and (path.startswith(f"instructions.{mine}.") or not path.startswith("instructions."))
+    )
+
+
+def _played_part(launch: Launch) -> Launch:
+    """A launch without what follows from its kernel and board: equal ones take equal times."""
+    return replace(launch, instruction=None, occupancy=None)  # type: ignore[arg-type]
+
+
+def _chunks(tasks: Sequence[tuple[Values, Run]]) -> Iterator[Sequence[tuple[Values, Run]]]:
+    """Tasks in order; neighbours of one run stay together, for what they share."""
+    start = 0
+    for at in range(1, len(tasks) + 1):
+        if at == len(tasks) or (at - start >= CHUNK and tasks[at][1] is not tasks[at - 1][1]):
+            yield tasks[start:at]
+            start = at
 
 
 class Timer:
@@ -144,7 +173,7 @@ class Timer:
             self._pool = ProcessPoolExecutor(
                 self._jobs, mp_context=spawn, initializer=_start_worker, initargs=(self._boards,)
             )
-        chunks = [self._pool.submit(_log_times, tasks[at : at + CHUNK]) for at in range(0, len(tasks), CHUNK)]
+        chunks = [self._pool.submit(_log_times, chunk) for chunk in _chunks(tasks)]
         found: list[float] = []
         for chunk in chunks:
             found += chunk.result()

@@ -47,7 +47,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Credits:
-    """What :class:`gpusim.arch.KernelChoice` holds: the values that all kernels share by name, and kernels' credits."""
+    """What :class:`gpusim.arch.Likings` holds: the values that all kernels share by name, and kernels' credits."""
 
     common: Mapping[str, float]
     by_label: Mapping[str, float]
@@ -77,16 +77,16 @@ def posterior(options: Options, credits_: Credits) -> Floats:
 
 
 def fit_credits(rows: Sequence[Options], start: Credits) -> Credits:
-    """The best likings; labels that no row tells apart stay near zero by their prior.
+    """The best likings; what no row tells apart stays near ``start`` by its prior.
 
     What is minimised: the negative logarithm of the recorded kernels' probability, and for rows with a time alone the
     deviation that is to be expected of the predicted time.
     """
-    labels = sorted({label for row in rows for label in row.labels})
+    labels = sorted({label for row in rows for label in row.labels}.union(start.by_label))
     index = {label: at for at, label in enumerate(labels)}
     places = [np.array([index[label] for label in row.labels]) for row in rows]
     shared = len(start.common)
-    centre = np.array([*start.common.values(), *(0.0 for _ in labels)])
+    centre = np.array([*start.common.values(), *(start.by_label.get(label, 0.0) for label in labels)])
     sd = np.array([*(COMMON_SD for _ in start.common), *(CREDIT_SD for _ in labels)])
 
     def loss(theta: Floats) -> tuple[float, Floats]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from scipy.optimize import least_squares
 from gpusim.arch import GpuArch
 from gpusim.calibration.cases import Run, Timer, Values
 from gpusim.calibration.choice import Credits, Floats, Options, fit_credits, posterior, time_likelihoods
-from gpusim.calibration.parameters import Board, Parameter
+from gpusim.calibration.parameters import Board, Parameter, with_values
 from gpusim.choose import Candidate, candidates, charged
 from gpusim.measured import MeasuredRow
 from gpusim.predict import Options as PredictOptions
@@ -45,6 +45,8 @@ SPLIT_SCALE = 0.3
 """How far a split may lie from the recorded one, in logarithms, to count as the same choice."""
 
 Log = Callable[[str], None]
+LibraryCredits = Mapping[int | None, Credits]
+"""Likings by major version of CUDA: those of older ones, and of the newest (None)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Calibration:
     """Outcome of a calibration."""
 
     fitted: tuple[Fitted, ...]
-    credits: Credits
+    credits: LibraryCredits
     before: Floats
     """Logarithms of predicted over measured time, as the library's choice is predicted, with the values of the spec."""
     after: Floats
@@ -160,24 +162,25 @@ class Calibrator:
         any_choice = next(iter(boards.values())).arch.kernel_choice
         common = {name: value for name, value in any_choice.model_dump().items() if isinstance(value, float)}
         self._start = Credits(common, {})
+        self._newest = max((item.row.cuda for item in observed if item.row.cuda is not None), default=None)
 
     def calibrate(self) -> Calibration:
         """Fit, and judge the fit."""
         theta = np.zeros(len(self._moving))
-        before = self._errors_as_chosen(theta, self._start, self._rows)
+        credits_: LibraryCredits = {None: self._start}
+        before = self._errors_as_chosen(theta, credits_, self._rows)
         self._log(f"before: {_told(before)}")
-        credits_ = self._start
         for turn in range(ROUNDS):
             choices = self._choices(theta, credits_)
             rows = self._credit_rows(choices, theta)
-            credits_ = fit_credits(rows, self._start)
-            runs = [self._explained(choices[place], rows[place], credits_) for place in self._drawn]
+            credits_ = self._liked(rows, range(len(rows)))
+            runs = [self._explained(place, choices[place], rows[place], credits_) for place in self._drawn]
             theta, jacobian, residuals = self._fit_values(theta, runs)
             self._log(f"round {turn + 1}: {_told(residuals)} with the kernels that explain the times")
         fitted, theta = self._judged(theta, jacobian)
         choices = self._choices(theta, credits_)
         rows = self._credit_rows(choices, theta)
-        credits_ = fit_credits(rows, self._start)
+        credits_ = self._liked(rows, range(len(rows)))
         after = self._errors_as_chosen(theta, credits_, self._rows)
         self._log(f"after: {_told(after)}")
         held_out = self._held_out(theta, jacobian, residuals, rows)
@@ -193,10 +196,33 @@ class Calibrator:
 
     # kernels
 
-    def _choices(self, theta: Floats, credits_: Credits) -> list[_Choices]:
-        values = self.values(theta) + _choice_values(credits_)
-        trial = {name: board.with_values(values) for name, board in self._boards.items()}
-        return [_choices_of(item, trial[item.row.gpu]) for item in self._rows]
+    def _library(self, item: Observation) -> int | None:
+        """What its row's likings are kept under."""
+        return None if item.row.cuda == self._newest else item.row.cuda
+
+    def _liked(self, options: Sequence[Options], places: Iterable[int]) -> LibraryCredits:
+        """Likings that the rows at some places show: of all libraries together, and from there of each apart."""
+        by_library: dict[int | None, list[Options]] = {}
+        for place in places:
+            by_library.setdefault(self._library(self._rows[place]), []).append(options[place])
+        pooled = fit_credits([one for rows in by_library.values() for one in rows], self._start)
+        if len(by_library) == 1:
+            return {None: pooled}
+        return {None: pooled} | {library: fit_credits(rows, pooled) for library, rows in by_library.items()}
+
+    def _trials(self, theta: Floats, credits_: LibraryCredits) -> Callable[[Observation], GpuArch]:
+        """The boards with trial values, as the library of a row uses them."""
+        values = self.values(theta)
+        boards = {
+            (name, library): with_values(board.with_values(values), _choice_values(likings))
+            for name, board in self._boards.items()
+            for library, likings in credits_.items()
+        }
+        return lambda item: boards[item.row.gpu, self._library(item) if len(credits_) > 1 else None]
+
+    def _choices(self, theta: Floats, credits_: LibraryCredits) -> list[_Choices]:
+        trial = self._trials(theta, credits_)
+        return [_choices_of(item, trial(item)) for item in self._rows]
 
     def _credit_rows(self, choices: Sequence[_Choices], theta: Floats) -> list[Options]:
         """Each row's candidates, with how well each explains what was observed."""
@@ -220,11 +246,12 @@ class Calibrator:
             log_errors,
         )
 
-    def _explained(self, one: _Choices, row: Options, credits_: Credits) -> Run:
+    def _explained(self, place: int, one: _Choices, row: Options, credits_: LibraryCredits) -> Run:
         """The run that was recorded, or else the one most likely to have been timed."""
         if one.recorded is not None:
             return one.runs[one.recorded]
-        return one.runs[int(np.argmax(posterior(row, credits_)))]
+        library = self._library(self._rows[place]) if len(credits_) > 1 else None
+        return one.runs[int(np.argmax(posterior(row, credits_[library])))]
 
     # physical values
 
@@ -289,11 +316,10 @@ class Calibrator:
 
     # judging
 
-    def _errors_as_chosen(self, theta: Floats, credits_: Credits, items: Sequence[Observation]) -> Floats:
+    def _errors_as_chosen(self, theta: Floats, credits_: LibraryCredits, items: Sequence[Observation]) -> Floats:
         """Logarithms of predicted over measured times, the kernel chosen as a prediction would."""
-        values = self.values(theta) + _choice_values(credits_)
-        trial = {name: board.with_values(values) for name, board in self._boards.items()}
-        runs = [_run(item, _ranked(item, trial[item.row.gpu])[0]) for item in items]
+        trial = self._trials(theta, credits_)
+        runs = [_run(item, _ranked(item, trial(item))[0]) for item in items]
         log_times = self._timer.log_times([(self.values(theta), run) for run in runs])
         return np.asarray(log_times, dtype=np.float64) - [math.log(item.row.time_us) for item in items]
 
@@ -315,7 +341,7 @@ class Calibrator:
             kept = ~out
             # what leaving the rows out changes, not what the search had still left to do
             moved = np.where(theta == 0.0, 0.0, theta + step(kept[self._drawn]) - unmoved)
-            without = fit_credits([row for row, use in zip(rows, kept, strict=True) if use], self._start)
+            without = self._liked(rows, np.flatnonzero(kept).tolist())
             items = [item for item, leave in zip(self._rows, out, strict=True) if leave]
             errors[out] = self._errors_as_chosen(moved, without, items)
         return errors

@@ -84,7 +84,7 @@ class Board:
 
     def with_values(self, values: Iterable[tuple[str, float]]) -> GpuArch:
         """The board with trial values in place, where it has none of its own."""
-        taken = [item for item in values if item[0] in self.kinds or item[0].startswith("kernel_choice.")]
+        taken = [item for item in values if item[0] in self.kinds]
         return with_values(self.arch, taken)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from gpusim.arch import cuda_name
 from gpusim.calibration.summary import CREDIT_WORTH_TELLING, Report, journal_of
 from gpusim.outputs import replacing
 from gpusim.specfile import load_yaml_with_lines
@@ -42,12 +43,13 @@ def _moved(report: Report) -> Iterator[tuple[str, float, str]]:
         if one.identified:
             before, (low, high) = one.parameter, one.interval
             yield before.key_path, one.value, f"was {before.value:g} ({before.kind}); 95 % {low:.4g} to {high:.4g}"
-    found = outcome.credits
-    for name, value in found.common.items():
-        yield f"kernel_choice.{name}", value, "conditional logit"
-    for label, credit in sorted(found.by_label.items()):
-        if abs(credit) >= CREDIT_WORTH_TELLING:
-            yield f"kernel_choice.{label}", credit, "conditional logit"
+    for library, found in sorted(outcome.credits.items(), key=lambda item: item[0] or 0):
+        part = "kernel_choice" if library is None else f"kernel_choice.older.{cuda_name(library)}"
+        for name, value in found.common.items():
+            yield f"{part}.{name}", value, "conditional logit"
+        for label, credit in sorted(found.by_label.items()):
+            if abs(credit) >= CREDIT_WORTH_TELLING:
+                yield f"{part}.{label}", credit, "conditional logit"
 
 
 def write_spec(report: Report, out: Path, date: str) -> None:

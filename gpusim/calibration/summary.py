@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.arch import cuda_name
 from gpusim.calibration.cases import Progress, Timer
-from gpusim.calibration.choice import Floats
+from gpusim.calibration.choice import Credits, Floats
 from gpusim.calibration.error import CalibrationError
 from gpusim.calibration.fit import Calibration, Calibrator, Observation, drawn, observations
 from gpusim.calibration.parameters import Board, parameters
@@ -85,8 +86,10 @@ class Report:
                 }
                 for one in outcome.fitted
             ],
-            "common": dict(outcome.credits.common),
-            "credits": dict(outcome.credits.by_label),
+            **_likings(outcome.credits[None]),
+            "older": {
+                cuda_name(library): _likings(found) for library, found in outcome.credits.items() if library is not None
+            },
             "errors": self._errors(),
             "refusals": self.refusals,
         }
@@ -109,6 +112,10 @@ class Report:
             }
             for key, places in groups.items()
         ]
+
+
+def _likings(found: Credits) -> dict[str, dict[str, float]]:
+    return {"common": dict(found.common), "credits": dict(found.by_label)}
 
 
 def _figures(when: str, log_errors: Floats) -> dict[str, float]:

@@ -13,7 +13,9 @@ TOLD_CREDITS = 0.05
 
 def calibration_tables(report: Mapping[str, Any]) -> list[TextTable]:
     """What moved, what the library likes, and the errors before and after."""
-    tables = [_parameter_table(report), _credit_table(report), _error_table(report)]
+    tables = [_parameter_table(report), _credit_table(report, "")]
+    tables += [_credit_table(found, f" of {name}") for name, found in report["older"].items()]
+    tables.append(_error_table(report))
     if report["left_out"]:
         tables.append(_left_out_table(report))
     return tables
@@ -36,15 +38,11 @@ def _parameter_table(report: Mapping[str, Any]) -> TextTable:
     return TextTable(title, headings, tuple(rows))
 
 
-def _credit_table(report: Mapping[str, Any]) -> TextTable:
-    rows = [(name, f"{value:+.3f}") for name, value in report["common"].items()]
-    told = sorted(report["credits"].items(), key=lambda item: -item[1])
+def _credit_table(likings: Mapping[str, Any], whose: str) -> TextTable:
+    rows = [(name, f"{value:+.3f}") for name, value in likings["common"].items()]
+    told = sorted(likings["credits"].items(), key=lambda item: -item[1])
     rows += [(label, f"{credit:+.3f}") for label, credit in told if abs(credit) >= TOLD_CREDITS]
-    return TextTable(
-        f"Likings of the library (logarithms of time), fitted to {report['rows']} rows",
-        ("kernel", ">credit"),
-        tuple(rows),
-    )
+    return TextTable(f"Likings of the library{whose} (logarithms of time)", ("kernel", ">credit"), tuple(rows))
 
 
 def _error_table(report: Mapping[str, Any]) -> TextTable:

@@ -129,6 +129,8 @@ def _cases(
 ) -> tuple[dict[int, Case], dict[int, str]]:
     """The predictions to make and the reasons for making none, by row index."""
     cases: dict[int, Case] = {}
+    boards = {(row.gpu, row.cuda) for row in rows if row.gpu not in unknown}
+    used = {(gpu, cuda): archs[gpu].with_cuda(cuda) for gpu, cuda in boards}
     reasons: dict[int, str] = {}
     for index, row in enumerate(rows):
         gemm = row.gemm()
@@ -137,7 +139,7 @@ def _cases(
         elif gemm is None:
             reasons[index] = f"operator '{row.op}' is not predicted"
         else:
-            cases[index] = Case(archs[row.gpu], gemm, Options(detail=detail, l2=row.l2, load=row.load))
+            cases[index] = Case(used[row.gpu, row.cuda], gemm, Options(detail=detail, l2=row.l2, load=row.load))
     return cases, reasons
 
 
