@@ -76,6 +76,10 @@ OutputTypeOption = Annotated[
 ]
 KernelOption = Annotated[str | None, typer.Option(help="Pin a kernel by its printed name.")]
 L2Option = Annotated[Literal["cold", "warm"], typer.Option(help="L2 at the start.")]
+CudaOption = Annotated[
+    int | None,
+    typer.Option("--cuda", min=1, help="Major version of CUDA whose libraries choose the kernel; the newest known."),
+]
 LoadOption = Annotated[
     str,
     typer.Option(
@@ -274,6 +278,7 @@ def gemm(
     detail: DetailOption = "sampled",
     l2: L2Option = "cold",
     load: LoadOption = "sustained",
+    cuda: CudaOption = None,
     overrides: SetOption = None,
     explain: Annotated[bool, typer.Option("--explain", help="List the kernels that were ranked.")] = False,
     arch_path: ArchPathOption = None,
@@ -285,7 +290,7 @@ def gemm(
 
     workload = _workload(m, n, k, dtype, batch, layout, sparsity, accumulate, order, output_dtype)
     spec = _spec(arch, arch_path or (), overrides or ())
-    result = predict(spec.arch, workload, Options(detail, l2, kernel, _load(load), unit))
+    result = predict(spec.arch.with_cuda(cuda), workload, Options(detail, l2, kernel, _load(load), unit))
     if output == "json":
         _emit_json(result.as_dict())
         return
@@ -371,6 +376,7 @@ def trace(
     detail: Annotated[Literal["sampled", "full"], typer.Option(help="How much is simulated.")] = "sampled",
     l2: L2Option = "cold",
     load: LoadOption = "sustained",
+    cuda: CudaOption = None,
     overrides: SetOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Events in the file, at most.")] = TRACE_EVENTS,
     arch_path: ArchPathOption = None,
@@ -387,7 +393,7 @@ def trace(
     if not out.parent.is_dir():
         _refuse(f"-o {out}: no folder {out.parent}")
     recorder = Recorder(limit)
-    result = predict(spec.arch, workload, Options(detail, l2, kernel, _load(load), unit), recorder)
+    result = predict(spec.arch.with_cuda(cuda), workload, Options(detail, l2, kernel, _load(load), unit), recorder)
     try:
         write_timeline(out, result, recorder)
     except OSError as error:

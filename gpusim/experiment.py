@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from gpusim.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
@@ -175,6 +175,9 @@ class ExperimentFile(Part):
     detail: Details = ("sampled",)
     l2: L2States = ("cold",)
     load: str = Field(default="sustained", description="sustained, burst or a number of calls back to back")
+    cuda: PositiveInt | None = Field(
+        default=None, description="major version of CUDA whose libraries choose the kernels; the newest known"
+    )
     measured: tuple[Overlay, ...] = ()
     plots: tuple[PlotEntry, ...] = ()
     tables: Annotated[tuple[TableKind, ...], BeforeValidator(as_list)] = ("results",)
@@ -305,6 +308,7 @@ class Experiment:
 
     def _of_entry(self, index: int, entry: GemmEntry) -> Iterator[ExperimentCase]:
         content = self.content
+        boards = {gpu: spec.arch.with_cuda(content.cuda) for gpu, spec in self.specs.items()}
         axes = product(
             entry.shapes(),
             self._types(index, entry),
@@ -312,17 +316,17 @@ class Experiment:
             content.layout,
             content.detail,
             content.l2,
-            self.specs.items(),
+            boards.items(),
         )
         runs = dict(zip(self.specs, (gpu.dtypes or Dtype for gpu in content.gpus), strict=True))
-        for (batch, m, n, k), types, sparsity, layout, detail, l2, (gpu, spec) in axes:
+        for (batch, m, n, k), types, sparsity, layout, detail, l2, (gpu, arch) in axes:
             dtype, accumulate, mode, mathmode = types[gpu]
             if dtype not in runs[gpu]:
                 continue
             sums = content.accumulate or accumulate
             gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, sums, content.order, content.output_dtype)
             group = entry.group or ("square" if entry.square else "")
-            case = Case(spec.arch, gemm, Options(detail, l2, entry.kernel, content.load))
+            case = Case(arch, gemm, Options(detail, l2, entry.kernel, content.load))
             yield ExperimentCase(index, group, entry.label, gpu, case, mode, mathmode)
 
     def _types(self, index: int, entry: GemmEntry) -> list[dict[str, _Type]]:

@@ -23,7 +23,7 @@ from gpusim.calibration.spec_writer import spec_text, write_spec
 from gpusim.calibration.summary import Report, calibrate
 from gpusim.measured import observed_time_us
 from gpusim.predict import Options as PredictOptions
-from gpusim.predict import predict
+from gpusim.predict import predict, ranked_plans
 from gpusim.specfile import load_arch
 from gpusim.workload import Dtype, Gemm
 
@@ -134,6 +134,32 @@ def test_the_written_spec_extends_the_original_and_predicts_the_runs(
     assert not list(tmp_path.glob("*.journal"))
     assert gpusim(*command).returncode == 0
     assert out.read_bytes() == first  # its own values do not feed back
+
+
+def recorded_line(shape: tuple[int, int, int], source: str, label: str) -> str:
+    """A T4's product on a kernel of a label, as a source with a library of its own recorded it."""
+    arch, gemm = unfitted("t4"), Gemm(*shape, Dtype.FP16)
+    found = next(
+        one.plan for one in ranked_plans(arch, gemm) if one.plan.kernel.label == label and one.plan.split_k == 1
+    )
+    time_us = predict(arch, gemm, PredictOptions(kernel=found.name)).kernel_time_us
+    grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, found.main.grid), strict=True))
+    return measured_line(shape, time_us, method="profiler", l2="cold", source=source, kernel=found.name, **grid)
+
+
+def test_libraries_of_different_versions_of_cuda_have_likings_of_their_own(
+    write_runs: WriteRuns, tmp_path: Path
+) -> None:
+    of_source = {"deepbench": "hmma_1688_f32_64x64x32", "neusight": "hmma_1688_f32_128x128x32"}
+    shapes = [*LARGE, (2048, 2048, 512), (1024, 2048, 1024)]
+    table = write_runs([recorded_line(shape, *item) for shape in shapes for item in of_source.items()])
+    report = calibrate("t4", [table], tmp_path / "mine.yaml", jobs=2, arch_path=[specs(tmp_path)])
+    write_spec(report, tmp_path / "mine.yaml", "2026-01-01")
+    arch = load_arch(str(tmp_path / "mine.yaml")).arch
+    assert set(arch.kernel_choice.older) == {"cuda_10"}
+    gemm = Gemm(1536, 1024, 1024, Dtype.FP16)
+    chosen = {cuda: ranked_plans(arch.with_cuda(cuda), gemm)[0].plan.kernel.label for cuda in (10, 12, None)}
+    assert chosen == {10: of_source["deepbench"], 12: of_source["neusight"], None: of_source["neusight"]}
 
 
 def test_a_killed_calibration_takes_up_where_it_stopped(

@@ -5,7 +5,7 @@ from conftest import suited, unfitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.arch import GpuArch, Unit
+from gpusim.arch import GpuArch, Likings, Unit
 from gpusim.choose import Candidate, candidates, charged, estimate_us, score
 from gpusim.kernels import load_kernels
 from gpusim.occupancy import DoesNotFitError
@@ -64,10 +64,10 @@ def test_k_is_split_also_where_there_are_tiles_enough() -> None:
     assert of_tile[5].estimate_us < of_tile[1].estimate_us
 
 
-def without_credits(arch: GpuArch, **values: float | dict[str, float]) -> GpuArch:
+def without_credits(arch: GpuArch, **values: float | dict[str, float] | dict[str, Likings]) -> GpuArch:
     """A board whose library goes by estimated time and nothing but what is given."""
     common = charged(square(Dtype.FP32), ranked(arch, square(Dtype.FP32))[0].plan)
-    plain: dict[str, float | dict[str, float]] = dict.fromkeys(common, 0.0)
+    plain: dict[str, float | dict[str, float] | dict[str, Likings]] = dict.fromkeys(common, 0.0)
     plain |= {"plain": {}, "batched": {}} | values
     return arch.model_copy(update={"kernel_choice": arch.kernel_choice.model_copy(update=plain)})
 
@@ -88,6 +88,17 @@ def test_credit_moves_a_kernel_up_and_a_liking_for_results_prefers_large_tiles()
     assert ranked(credited, gemm)[0].plan.kernel.label == last
     largest = ranked(without_credits(arch, results_exponent=10.0), gemm)[0].plan.kernel
     assert largest.tile_m * largest.tile_n == 256 * 128
+
+
+def test_an_older_library_goes_by_likings_of_its_own() -> None:
+    arch, gemm = load_arch("V100-SXM2-16GB").arch, Gemm(512, 512, 512, Dtype.FP32)
+    newest = without_credits(arch, older={})
+    last = ranked(newest, gemm)[-1].plan.kernel.label
+    of_ten = Likings(**newest.kernel_choice.model_dump(exclude={"older", "plain"}), plain={last: 10.0})
+    both = without_credits(arch, older={"cuda_10": of_ten})
+    first = {cuda: ranked(both.with_cuda(cuda), gemm)[0].plan.kernel.label for cuda in (None, 9, 10, 11, 12)}
+    assert first[9] == first[10] == last
+    assert first[None] == first[11] == first[12] == ranked(newest, gemm)[0].plan.kernel.label != last
 
 
 @settings(derandomize=True, deadline=None)

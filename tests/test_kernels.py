@@ -11,7 +11,7 @@ from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import plan
 from gpusim.specfile import ARCH_PATH_VARIABLE, SpecError, list_archs, load_arch
-from gpusim.workload import Dtype, Gemm
+from gpusim.workload import LAYOUTS, Dtype, Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
 CATALOGUES = sorted((Path(__file__).parent.parent / "arch_specs" / "kernels").glob("*.yaml"))
@@ -93,8 +93,34 @@ def test_kernels_are_too_large_only_for_the_smaller_sm_of_ga10x() -> None:
 @pytest.mark.parametrize("name", BOARDS)
 def test_no_two_kernels_of_a_board_print_the_same_name(name: str) -> None:
     _, kernels = kernels_of(name)
-    names = [kernel.printed_name("tn", dtype) for kernel in kernels for dtype in kernel.family.inputs]
-    assert len(set(names)) == len(names)
+    for layout in LAYOUTS:
+        reading = [kernel for kernel in kernels if layout in kernel.layouts]
+        names = [kernel.printed_name(layout, dtype) for kernel in reading for dtype in kernel.family.inputs]
+        assert len(set(names)) == len(names)
+
+
+def test_a_tile_may_be_two_kernels_that_read_different_layouts() -> None:
+    arch, kernels = kernels_of("V100-PCIe-32GB")
+    of_tile = [kernel for kernel in kernels if kernel.label == "ffma_128x64x8"]
+    assert sorted(layout for kernel in of_tile for layout in kernel.layouts) == sorted(LAYOUTS)
+    shares = {kernel.layouts[0]: kernel.fill_pipe_share for kernel in of_tile}
+    assert shares["nt"] < shares["nn"]
+    steps = {}
+    for kernel in of_tile:
+        gemm = Gemm(1024, 1024, 1024, Dtype.FP32, layout=kernel.layouts[0])
+        launch = plan(arch, gemm, kernel).main
+        steps[kernel.layouts[0]] = launch.pipe_per_step - launch.multiply_per_step
+    assert steps["nt"] / steps["nn"] == pytest.approx(shares["nt"] / shares["nn"])
+
+
+@pytest.mark.parametrize("width", [1024, 1023])
+def test_what_moving_an_element_takes_of_the_pipe_does_not_depend_on_how_wide_it_is_loaded(width: int) -> None:
+    arch, kernels = kernels_of("A100-SXM4-80GB")
+    kernel = next(one for one in kernels if one.label == "ffma_128x128x8")
+    launch = plan(arch, Gemm(1024, width, 1024, Dtype.FP32, layout="nn"), kernel).main
+    lost = (launch.pipe_per_step - launch.multiply_per_step) * kernel.warps
+    elements = 8 * (128 + width / 8)  # of a step, edges averaged in
+    assert lost == pytest.approx(elements / 32 * arch.load_store.fill_pipe_instructions)
 
 
 @pytest.mark.parametrize("name", BOARDS)

@@ -11,6 +11,7 @@ import pytest
 from conftest import suited
 
 from gpusim.choose import candidates
+from gpusim.plan import plan
 from gpusim.predict import Options, predict
 from gpusim.sim import extrapolate
 from gpusim.sim.gpu import simulate
@@ -149,17 +150,43 @@ def played_cycles(case: Case) -> list[int]:
     """Cycles of each launch of a product in ``sampled``."""
     arch = load_arch(case.name).arch
     warm = case.l2 == "warm"
-    plan = candidates(arch, case.gemm, suited(arch, case.gemm), warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
-    return [simulate(arch, launch, arch.clock.max_mhz, "sampled", warm=warm).cycles for launch in plan.launches]
+    planned = candidates(arch, case.gemm, suited(arch, case.gemm), warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
+    return [simulate(arch, launch, arch.clock.max_mhz, "sampled", warm=warm).cycles for launch in planned.launches]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "batch", "label"),
+    [
+        # two teams finish their tiles in pairs, soon after each other and then a while later
+        (Dtype.TF32, (64, 128, 128), 3000, "wgmma_8_tf32_64x256x32"),
+        (Dtype.FP8, (64, 128, 128), 3000, "wgmma_32_fp8_64x64x128"),
+        # the first tiles are as fast as a ring of 16 stages is filled
+        (Dtype.FP8, (64, 128, 128), 1000, "wgmma_32_fp8_64x16x128"),
+        (Dtype.FP8, (64, 64, 256), 3000, "wgmma_32_fp8_64x16x128"),
+    ],
+)
+def test_tiles_of_persistent_ctas_are_jumped_in_whole_turns_once_they_are_steady(
+    dtype: Dtype, shape: tuple[int, int, int], batch: int, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arch, gemm = load_arch("H200-SXM-141GB").arch, Gemm(*shape, dtype, batch=batch)
+    kernel = next(one for one in suited(arch, gemm) if one.label == label)
+    launch = plan(arch, gemm, kernel).main
+    jumped = simulate(arch, launch, arch.clock.max_mhz, "sampled").cycles
+    play_everything(monkeypatch)
+    assert jumped == pytest.approx(simulate(arch, launch, arch.clock.max_mhz, "sampled").cycles, rel=0.005)
+
+
+def play_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A period as long as no loop, and a pace that is never steady."""
+    monkeypatch.setattr(extrapolate, "MIN_PERIOD_STEPS", 10**9)
+    monkeypatch.setattr(extrapolate, "PACE_TOLERANCE", -1.0)
+    monkeypatch.setattr(extrapolate, "PATIENCE", 10**9)
 
 
 def test_jumps_over_what_repeats_lose_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = drawn(seed=3, count=300) + drawn_of_hopper(seed=3, count=60)
     jumped = [sum(played_cycles(case)) for case in cases]
-    # a period as long as no loop, and a pace that is never steady: everything is played
-    monkeypatch.setattr(extrapolate, "MIN_PERIOD_STEPS", 10**9)
-    monkeypatch.setattr(extrapolate, "PACE_TOLERANCE", -1.0)
-    monkeypatch.setattr(extrapolate, "PATIENCE", 10**9)
+    play_everything(monkeypatch)
     whole = [sum(played_cycles(case)) for case in cases]
     assert jumped != whole
     differences = [abs(short / long - 1) for short, long in zip(jumped, whole, strict=True)]

@@ -30,6 +30,8 @@ def spec_text(report: Report, date: str) -> str:
         for parent in parents:
             part = part.setdefault(parent, {})
         part[last] = {"value": value, "kind": "fitted", "source": f"{where}: {told}"}
+    for likings in document["kernel_choice"].get("older", {}).values():
+        likings.update({table: likings.get(table, {}) for table in ("plain", "batched")})  # nothing to inherit
     head = [f"# {start.stem} fitted to measured runs by gpusim calibrate; do not edit, run it again."]
     head += [f"# {table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()]
     body = yaml.safe_dump(document, sort_keys=False, width=LINE_WIDTH, allow_unicode=True)

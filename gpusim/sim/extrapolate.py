@@ -55,7 +55,12 @@ class Extrapolator:
         self.ctas_left = ctas_left
         """CTAs not yet started on this SM: one number, shared with its dispatcher."""
         self.skipped = Skipped()
+        # Teams that take tiles in turn finish them in uneven turns too.
+        self.generation = sm.launch.occupancy.ctas * max(role.teams for role in sm.launch.roles)
+        """CTAs after which the pace can repeat."""
         ahead = sm.launch.stages_ahead
+        self.settling = ceil_div(ahead, sm.launch.steps) if sm.launch.persistent else 0
+        """First tiles whose loads were all asked for at once, as the ring was empty."""
         self.period_steps = ahead * ceil_div(MIN_PERIOD_STEPS, ahead)
         self._times: dict[Cta, list[int]] = {}
         self._start: tuple[Cta, dict[Cta, int], _Snapshot] | None = None
@@ -146,16 +151,19 @@ class Extrapolator:
         self._jumped.discard(cta)
         if self._start is not None and cta in self._start[1]:
             self._start = None
-        slots = sm.launch.occupancy.ctas
+        if self.settling:
+            self.settling -= 1
+            return
+        size = self.generation
         seen = self._generations
         seen.append(self._look())
-        if len(seen) < 2 * slots + 1 or self.ctas_left[0] < 2 * slots:
+        if len(seen) < 2 * size + 1 or self.ctas_left[0] < 2 * size:
             return
-        last = seen[-1].cycles - seen[-1 - slots].cycles
-        before = seen[-1 - slots].cycles - seen[-1 - 2 * slots].cycles
-        if len(seen) < PATIENCE * slots and abs(last - before) > PACE_TOLERANCE * before:
+        last = seen[-1].cycles - seen[-1 - size].cycles
+        before = seen[-1 - size].cycles - seen[-1 - 2 * size].cycles
+        if len(seen) < PATIENCE * size and abs(last - before) > PACE_TOLERANCE * before:
             return
-        generations = self.ctas_left[0] // slots - 1
-        self.ctas_left[0] -= generations * slots
-        self._count(seen[-1 - slots], seen[-1], generations)
+        generations = self.ctas_left[0] // size - 1
+        self.ctas_left[0] -= generations * size
+        self._count(seen[-1 - size], seen[-1], generations)
         seen.clear()
