@@ -146,7 +146,7 @@ class Extrapolator:
 
     # Generations of CTAs
 
-    def _on_finish(self, sm: Sm, cta: Cta) -> None:
+    def _on_finish(self, _sm: Sm, cta: Cta) -> None:
         _ = self._times.pop(cta, None)
         self._jumped.discard(cta)
         if self._start is not None and cta in self._start[1]:
