@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
-from gpusim.units import MEGA, TERA, bytes_per_cycle
+from gpusim.units import MEGA, MIB, TERA, bytes_per_cycle
 
 Unit = Literal["cuda", "tensor"]
 
@@ -87,6 +87,9 @@ class LoadStore(_Part):
     fill_pipe_instructions: float = Field(
         ge=0, description="FMA-pipe slots that moving 32 elements into shared memory takes from a CUDA-core kernel"
     )
+    tlb_entries: PositiveInt = Field(description="pages that an SM's first TLB remembers")
+    tlb_page_mib: PositiveFloat
+    tlb_miss_cycles: float = Field(ge=0, description="that a page it does not remember holds up the SM's loads")
     async_copy: bool = Field(description="cp.async: global to shared without registers")
     matrix_load: bool = Field(description="ldmatrix")
 
@@ -105,7 +108,7 @@ class L2(_Part):
 
     @property
     def capacity_bytes(self) -> int:
-        return int(self.capacity_mib * 2**20)
+        return int(self.capacity_mib * MIB)
 
 
 class Dram(_Part):

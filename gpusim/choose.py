@@ -174,6 +174,7 @@ def _round_cycles(
         launch.slices * instruction.latency_cycles,
         warps_of_part * launch.issue_per_step / arch.sm.issue_per_cycle,
         shared / shared_rate,
+        launch.load_port_bytes_per_step * ctas / shared_rate,
         transfer,
         arrive / launch.stages_ahead,
     )

@@ -35,7 +35,7 @@ from gpusim.program import (
     WaitLoad,
     WaitStage,
 )
-from gpusim.units import ceil_div
+from gpusim.units import MIB, ceil_div
 from gpusim.workload import Gemm
 
 SECTOR_BYTES = 32
@@ -330,6 +330,19 @@ def _outlives_a_step(
     return survival_fraction(resident_ctas * of_a_cta, _effective_l2_bytes(arch) * arch.l2.usable_fraction)
 
 
+def _missed_pages(arch: GpuArch, operand_rows: tuple[tuple[Operand, float], ...]) -> float:
+    """Pages that a CTA's step visits and that the SM's TLB has forgotten since the step before.
+
+    A step reads a slice of every row that lies along k, and goes round the pages of all of them.
+    """
+    path = arch.load_store
+    visited = 0.0
+    for operand, rows in operand_rows:
+        if operand.k_contiguous:
+            visited += min(rows, rows * operand.row_bytes / (path.tlb_page_mib * MIB))
+    return visited if visited > path.tlb_entries else 0.0
+
+
 def _read_cost(arch: GpuArch, operand: Operand, tile_k: int, outlives: float) -> float:
     """DRAM time of an operand's bytes, of the same bytes read a page at a time.
 
@@ -428,6 +441,8 @@ def plan(
     # Edge tiles load and store only what exists; the average tile stands for all.
     rows_a, rows_b = shape.m / tiles_m, shape.n / tiles_n
     k_per_step = shape.k / (steps * split_k)
+    missed_pages = _missed_pages(arch, ((shape.a, rows_a), (shape.b, rows_b)))
+    tlb_port_bytes = missed_pages * arch.load_store.tlb_miss_cycles * arch.shared_memory.bandwidth_bytes_per_cycle
     # Panels lie in L2 without the rest of the sectors that their edges share.
     a_panel, b_panel = rows_a * k_per_step * shape.a.bits / 8, rows_b * k_per_step * shape.b.bits / 8
     # A row of tiles that a cluster ends in the middle of is loaded by the CTAs that are there.
@@ -496,7 +511,8 @@ def plan(
         steps=steps,
         load_bytes_per_step=staged.load_bytes,
         received_bytes_per_step=staged.received_bytes,
-        load_port_bytes_per_step=staged.fill_bytes if staged.asynchronous else staged.load_port_bytes,
+        load_port_bytes_per_step=tlb_port_bytes
+        + (staged.fill_bytes if staged.asynchronous else staged.load_port_bytes),
         store_bytes=store_bytes / (1 if partial or split_k == 1 else split_k),
         store_passes=store_passes,
         stages_ahead=loop.ahead,

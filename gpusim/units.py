@@ -9,6 +9,7 @@ from fractions import Fraction
 MEGA = 1e6
 GIGA = 1e9
 TERA = 1e12
+MIB = 2**20
 
 US_PER_UNIT: Mapping[str, Fraction] = {
     unit: Fraction(us)

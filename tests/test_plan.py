@@ -150,6 +150,29 @@ def test_a_slice_touches_whole_units_of_memory(k: int, rows: int, unit: int, tou
     assert operand.touched_bytes(rows, 8, unit) == pytest.approx(touched)
 
 
+def held_up_cycles(gemm: Gemm) -> float:
+    """Cycles of a step that pages which the TLB has forgotten hold up an SM's loads."""
+    path = V100.load_store
+    without = V100.model_copy(update={"load_store": path.model_copy(update={"tlb_miss_cycles": 0.0})})
+    mine = kernel(V100, VOLTA_SGEMM)
+    found = [plan(arch, gemm, mine).main.load_port_bytes_per_step for arch in (V100, without)]
+    return (found[0] - found[1]) / V100.shared_memory.bandwidth_bytes_per_cycle
+
+
+@pytest.mark.parametrize(
+    ("k", "pages"),
+    [
+        (32_768, 0.0),  # rows of 128 KiB: (128 + 64) x 128 KiB lie on 12 pages of 2 MiB
+        (65_536, 24.0),  # more than the 16 that are remembered
+        (1_000_000, 192.0),  # rows of 4 MB: each has pages of its own
+    ],
+)
+def test_rows_that_lie_on_more_pages_than_the_tlb_remembers_hold_up_every_step(k: int, pages: float) -> None:
+    cycles = pages * V100.load_store.tlb_miss_cycles
+    assert held_up_cycles(Gemm(64, 128, k, Dtype.FP32, layout="tn")) == pytest.approx(cycles)
+    assert held_up_cycles(Gemm(64, 128, k, Dtype.FP32, layout="nt")) == 0.0  # goes on to other pages
+
+
 @pytest.mark.parametrize(("n", "passes"), [(1024, 1.0), (1022, 1 + 3 * 0.75), (1021, 1 + 3 * 0.75)])
 def test_results_that_are_not_aligned_are_written_element_by_element(n: int, passes: float) -> None:
     l2 = V100.l2.model_copy(update={"merged_fraction": 0.25})
