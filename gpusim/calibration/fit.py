@@ -114,15 +114,25 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
 
 
 def drawn(found: Sequence[Observation], most: int, seed: int) -> list[int]:
-    """Places of at most ``most`` observations of each file, GPU and data type, drawn at random; in order."""
-    groups: dict[tuple[str, str, str, str], list[int]] = {}
+    """Places of at most ``most`` observations of each file, GPU and data type, drawn at random; in order.
+
+    Each doubling of time has a share by the root of its rows: the few long ones are all that tells of the power limit,
+    and the many short ones all that tells of latencies.
+    """
+    groups: dict[tuple[str, str, str, str], dict[int, list[int]]] = {}
     for index, item in enumerate(found):
         key = (item.row.file, item.row.gpu, item.row.dtype.value, item.row.op)
-        groups.setdefault(key, []).append(index)
+        groups.setdefault(key, {}).setdefault(math.floor(math.log2(item.row.time_us)), []).append(index)
     chooser = random.Random(seed)  # noqa: S311 - sampling, no secret
     kept: set[int] = set()
-    for indices in groups.values():
-        kept.update(indices if len(indices) <= most else chooser.sample(indices, most))
+    for by_magnitude in groups.values():
+        taken = dict.fromkeys(by_magnitude, 0)
+        for _ in range(min(most, sum(map(len, by_magnitude.values())))):
+            left = [one for one, rows in by_magnitude.items() if taken[one] < len(rows)]
+            due = min(left, key=lambda one: (taken[one] + 1) / math.sqrt(len(by_magnitude[one])))
+            taken[due] += 1
+        for magnitude, rows in by_magnitude.items():
+            kept.update(chooser.sample(rows, taken[magnitude]))
     return sorted(kept)
 
 
