@@ -18,10 +18,11 @@ import yaml
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, refused, unfitted
 
 from gpusim.calibration.choice import Credits, Options, fit_credits, posterior, probabilities, time_likelihoods
+from gpusim.calibration.fit import drawn, observations
 from gpusim.calibration.parameters import LIMITS, SETTLED_WHEN_MEASURED, Board, parameters, with_values
 from gpusim.calibration.spec_writer import spec_text, write_spec
 from gpusim.calibration.summary import Report, calibrate
-from gpusim.measured import observed_time_us
+from gpusim.measured import observed_time_us, read_measured
 from gpusim.predict import Options as PredictOptions
 from gpusim.predict import predict, ranked_plans
 from gpusim.specfile import load_arch
@@ -90,6 +91,20 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: Report) -> None:
     assert not fills.identified
     assert fills.value == pytest.approx(fills.parameter.value, rel=1e-5)
     assert "fill_pipe_instructions" not in spec_text(report, "2026-01-01")
+
+
+def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> None:
+    times_us = [10.0 + at / 100 for at in range(90)] + [100.0, 101.0, 102.0, 103.0, 5000.0]
+    rows = read_measured(write_runs([measured_line((64, 64, 64 + at), time) for at, time in enumerate(times_us)]))
+    arch = load_arch("t4").arch
+    found, _ = observations(rows, {"t4": Board(arch, {}, "")})
+    kept = [found[place].row.time_us for place in drawn(found, 20, seed=1)]
+    assert len(kept) == 20
+    assert kept.count(5000.0) == 1
+    # the root of 90 rows is 9.5, of 4 it is 2, of 1 it is 1: 20 x 2 / 12.5 = 3.2
+    assert sum(time in (100.0, 101.0, 102.0, 103.0) for time in kept) == 3
+    assert drawn(found, 20, seed=1) == drawn(found, 20, seed=1) != drawn(found, 20, seed=2)
+    assert drawn(found, 1000, seed=1) == list(range(len(rows)))
 
 
 def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
