@@ -157,14 +157,15 @@ def _round_cycles(
     moved = launch.traffic
     missed = moved.miss_fraction * (moved.read_cost + moved.dirty_fraction)
     latency = cycles_of_ns(arch.dram.latency_ns, clock_mhz) if missed else arch.l2.latency_cycles
-    warps = launch.multiplying_warps * ctas
+    multiplying = launch.multiplying_warps
+    warps = multiplying * ctas
     # Warps stay on the sub-partition they start on: the fullest one decides.
     warps_of_part = ceil_div(warps, arch.sm.sub_partitions)
     instruction = launch.instruction
     interval = instruction.issue_interval_cycles / instruction.sustained_fraction
     load = launch.load_bytes_per_step * ctas
     shared_rate = arch.shared_memory.sustained_bytes_per_cycle
-    shared = (launch.operand_bytes_per_step * launch.multiplying_warps + launch.shared_write_bytes_per_step) * ctas
+    shared = (launch.operand_bytes_per_step * multiplying + launch.shared_write_bytes_per_step) * ctas
     received = launch.received_bytes_per_step * ctas
     transfer = max(load / l2_rate, received / port_rate, load * missed / dram_rate)
     # One CTA's step on its way: at the port's rate, not at the SM's share of what all SMs contend for.

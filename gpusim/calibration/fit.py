@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from scipy.optimize import lsq_linear
 
 from gpusim.arch import GpuArch
 from gpusim.calibration.cases import Run, Timer, Values
@@ -32,10 +32,14 @@ RESIDUAL_SCALE = 0.05
 """Deviation of logarithms beyond which a row counts as an outlier (soft L1)."""
 STEP = 0.06
 """Step of the numerical derivatives, in the logarithm of a value: wide enough to see past whole cycles."""
-MAX_EVALUATIONS = 12
-"""Of the residuals in one round; derivatives are taken only where a step was good."""
+MAX_STEPS = 8
+"""Tried in one round; derivatives are taken only where one was good."""
 FIRST_STEP = 0.3
 """How far a value may move at first, in its logarithm."""
+LEAST_STEP = 0.01
+"""A step this short is not worth trying."""
+LEAST_GAIN = 0.002
+"""Share of the loss; a step that gains less is the last."""
 WORTH_TIMING = 1.5
 """Longest estimate worth timing, of the shortest."""
 FOLDS = 3
@@ -286,27 +290,9 @@ class Calibrator:
             slopes = (table[:, 1:] - table[:, :1]) / np.array(steps)
             return np.concatenate([slopes / RESIDUAL_SCALE, np.diag(1 / sd)])
 
-        def loss(squared: Floats) -> Floats:
-            """Soft L1 for the rows, plain squares for the prior; with first and second derivative."""
-            root = np.sqrt(1 + squared)
-            rho = np.stack([2 * (root - 1), 1 / root, -0.5 / root**3])
-            rho[0, rows:], rho[1, rows:], rho[2, rows:] = squared[rows:], 1.0, 0.0
-            return rho
-
         start = np.clip(theta, low, high)
-        found = least_squares(
-            residuals,
-            start,
-            jac=derivatives,
-            bounds=(low, high),
-            method="dogbox",  # many values start at a limit, where the other methods creep
-            loss=loss,  # type: ignore[arg-type] # the stubs have another signature than the documentation
-            x_scale=FIRST_STEP,
-            max_nfev=MAX_EVALUATIONS,
-            xtol=1e-3,
-            ftol=1e-4,
-        )
-        return found.x, derivatives(found.x)[:rows] * RESIDUAL_SCALE, residuals(found.x)[:rows] * RESIDUAL_SCALE
+        found = _search(residuals, derivatives, start, low, high, robust=rows)
+        return found.at, found.slopes[:rows] * RESIDUAL_SCALE, found.residuals[:rows] * RESIDUAL_SCALE
 
     def _judged(self, theta: Floats, jacobian: Floats) -> tuple[list[Fitted], Floats]:
         """Each value with its interval; those that the runs do not identify go back to where they were."""
@@ -355,6 +341,55 @@ class Calibrator:
             items = [item for item, leave in zip(self._rows, out, strict=True) if leave]
             errors[out] = self._errors_as_chosen(moved, without, items)
         return errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Where a search ended."""
+
+    at: Floats
+    residuals: Floats
+    slopes: Floats
+
+
+def _search(
+    residuals: Callable[[Floats], Floats],
+    derivatives: Callable[[Floats], Floats],
+    start: Floats,
+    low: Floats,
+    high: Floats,
+    robust: int,
+) -> _Found:
+    """Least squares within limits: each step solves the linear problem in a box that follows what steps were worth.
+
+    Many values start at a limit, and the ends of SciPy's own steps are blocked by those: ``dogbox`` falls back to
+    steepest descent, ``trf`` creeps.
+
+    Args:
+        robust: so many residuals, the first, count by soft L1; the rest are a prior's and count by their square.
+    """
+
+    def weights(found: Floats) -> Floats:
+        return np.concatenate([1 / np.sqrt(1 + found[:robust] ** 2), np.ones(len(found) - robust)])
+
+    def loss(found: Floats) -> float:
+        return float(2 * (np.sqrt(1 + found[:robust] ** 2) - 1).sum() + (found[robust:] ** 2).sum())
+
+    at, found, slopes, box = start, residuals(start), derivatives(start), FIRST_STEP
+    for _ in range(MAX_STEPS):
+        root = np.sqrt(weights(found))
+        bounds = (np.maximum(low - at, -box), np.minimum(high - at, box))
+        step = lsq_linear(slopes * root[:, None], -found * root, bounds=bounds).x
+        tried = residuals(at + step)
+        gain = 1 - loss(tried) / loss(found)
+        if gain > 0:
+            at, found, box = at + step, tried, 2 * box
+            slopes = derivatives(at)
+        else:
+            box = float(np.abs(step).max()) / 4
+        if 0 < gain < LEAST_GAIN or box < LEAST_STEP:
+            break
+    return _Found(at, found, slopes)
 
 
 def _ranked(item: Observation, arch: GpuArch) -> list[Candidate]:
