@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import yaml
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, refused, unfitted
+from numpy.typing import NDArray
 
 from gpusim.calibration.choice import Credits, Options, fit_credits, posterior, probabilities, time_likelihoods
-from gpusim.calibration.fit import drawn, observations
+from gpusim.calibration.fit import drawn, observations, search
 from gpusim.calibration.parameters import LIMITS, SETTLED_WHEN_MEASURED, Board, parameters, with_values
 from gpusim.calibration.spec_writer import spec_text, write_spec
 from gpusim.calibration.summary import Report, calibrate
@@ -234,6 +235,32 @@ def test_wrong_input_is_one_line(
     table = write_runs(made_up[:2])
     done = gpusim("calibrate", "--measured", str(table), "-o", str(tmp_path / "mine.yaml"), *arguments)
     assert told in refused(done)
+
+
+# The search, by hand
+
+
+def test_values_that_start_at_a_limit_do_not_block_the_search_for_others() -> None:
+    mixing = np.array([[1.0, 0.9, 0.2], [0.9, 1.0, 0.1], [0.3, 0.2, 2.0], [0.1, 1.0, 1.0]])
+    truth = np.array([0.7, 0.4, 0.2])
+
+    def residuals(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.concatenate([20 * mixing @ (np.exp(at) - np.exp(truth)), at / 5])
+
+    def derivatives(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.vstack([20 * mixing * np.exp(at), np.eye(3) / 5])
+
+    low, high = np.array([-1.0, -1.0, 0.0]), np.array([1.0, 1.0, 1.0])
+    assert search(residuals, derivatives, np.zeros(3), low, high, robust=4).at == pytest.approx(truth, abs=0.01)
+    high[1] = 0.0  # it would go on where it may not
+    found = search(residuals, derivatives, np.zeros(3), low, high, robust=4).at
+    assert found[1] == pytest.approx(0.0, abs=1e-9)
+    for place in (0, 2):
+        for side in (-0.02, 0.02):
+            aside = found.copy()
+            aside[place] += side
+            losses = [np.sqrt(1 + residuals(at)[:4] ** 2).sum() for at in (found, aside)]
+            assert losses[0] < losses[1]
 
 
 # The conditional logit, by hand

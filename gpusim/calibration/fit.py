@@ -291,7 +291,7 @@ class Calibrator:
             return np.concatenate([slopes / RESIDUAL_SCALE, np.diag(1 / sd)])
 
         start = np.clip(theta, low, high)
-        found = _search(residuals, derivatives, start, low, high, robust=rows)
+        found = search(residuals, derivatives, start, low, high, robust=rows)
         return found.at, found.slopes[:rows] * RESIDUAL_SCALE, found.residuals[:rows] * RESIDUAL_SCALE
 
     def _judged(self, theta: Floats, jacobian: Floats) -> tuple[list[Fitted], Floats]:
@@ -344,7 +344,7 @@ class Calibrator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
     """Where a search ended."""
 
     at: Floats
@@ -352,14 +352,14 @@ class _Found:
     slopes: Floats
 
 
-def _search(
+def search(
     residuals: Callable[[Floats], Floats],
     derivatives: Callable[[Floats], Floats],
     start: Floats,
     low: Floats,
     high: Floats,
     robust: int,
-) -> _Found:
+) -> Found:
     """Least squares within limits: each step solves the linear problem in a box that follows what steps were worth.
 
     Many values start at a limit, and the ends of SciPy's own steps are blocked by those: ``dogbox`` falls back to
@@ -389,7 +389,7 @@ def _search(
             box = float(np.abs(step).max()) / 4
         if 0 < gain < LEAST_GAIN or box < LEAST_STEP:
             break
-    return _Found(at, found, slopes)
+    return Found(at, found, slopes)
 
 
 def _ranked(item: Observation, arch: GpuArch) -> list[Candidate]:
