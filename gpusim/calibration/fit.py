@@ -284,7 +284,7 @@ class Calibrator:
         def derivatives(at: Floats) -> Floats:
             steps = [STEP if at[index] + STEP <= high[index] else -STEP for index in range(len(at))]
             trials = [self.values(at), *(self.values(at + step) for step in np.diag(steps))]
-            # all trials of a run side by side: those that differ in energies alone share its simulation
+            # all trials of a run side by side: those that change nothing about its launches share their simulation
             times = np.array(self._timer.log_times([(trial, run) for run in runs for trial in trials]))
             table = times.reshape(rows, len(trials))
             slopes = (table[:, 1:] - table[:, :1]) / np.array(steps)
