@@ -7,9 +7,10 @@ default here: what a spec does not say, the machine does not know.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
 
 from gpusim.units import MEGA, MIB, TERA, bytes_per_cycle
 
@@ -173,11 +174,10 @@ class Likings(_Part):
     batched: dict[str, float] = Field(description="the same in batches, which libraries choose for apart")
 
 
-CudaName = Annotated[str, Field(pattern=r"^cuda_\d+$")]
-"""A major version of CUDA as a key: ``cuda_10``."""
+CUDA_NAME = re.compile(r"cuda_(\d+)")
 
 
-def cuda_name(major: int) -> CudaName:
+def cuda_name(major: int) -> str:
     """The key of a major version.
 
     >>> cuda_name(10)
@@ -189,7 +189,15 @@ def cuda_name(major: int) -> CudaName:
 class KernelChoice(Likings):
     """The likings of the newest library that is known, and those of older ones."""
 
-    older: dict[CudaName, Likings] = Field(description="of libraries up to a major version of CUDA")
+    older: dict[str, Likings] = Field(description="of libraries up to a major version of CUDA, such as cuda_10")
+
+    @field_validator("older")
+    @classmethod
+    def _versions_are_named(cls, older: dict[str, Likings]) -> dict[str, Likings]:
+        wrong = next((name for name in older if not CUDA_NAME.fullmatch(name)), None)
+        if wrong is not None:
+            raise ValueError(f"'{wrong}' names no version; write {cuda_name(10)} for CUDA 10")
+        return older
 
 
 class Power(_Part):

@@ -111,7 +111,7 @@ def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
     for factor in SPLITS:
         steps = ceil_div(all_steps, factor)
         work = steps * ceil_div(tiles * factor, arch.sm.count)
-        if steps >= MIN_STEPS_PER_SPLIT and work <= least:
+        if steps >= MIN_STEPS_PER_SPLIT and work < least:
             least = work
             splits += [(factor, mode) for mode in kernel.family.split_k]
     return splits

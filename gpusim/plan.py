@@ -40,6 +40,8 @@ from gpusim.workload import Gemm
 
 SECTOR_BYTES = 32
 """Smallest unit of traffic between L1 and L2."""
+WORD_BITS = 32
+"""Elements that are smaller travel packed (half2, dp4a)."""
 LINE_BYTES = 128
 """Unit in which caches hold data."""
 MIN_ASYNC_COPY_BYTES = 4
@@ -374,7 +376,7 @@ class _Staged:
     fill_bytes: float
     """Shared-memory port time of writing them there, bank conflicts included [B]."""
     fills: float
-    """Elements of CUDA-core kernels, a warp's width at a time: moving them takes slots of the multiply pipe."""
+    """Elements of CUDA-core kernels (or words of several), a warp's width at a time: they take slots of the pipe."""
 
 
 def _staged(
@@ -413,7 +415,7 @@ def _staged(
         loads += asked / load_width / lanes
         ways = arch.shared_memory.turned_fill_ways if turned else 1.0
         fill_bytes += 0.0 if direct else panel * max(1.0, port_rate / (lanes * fill_width)) * ways
-        fills += panel * 8 / operand.element_bits / lanes if simt else 0.0
+        fills += panel * 8 / max(operand.element_bits, WORD_BITS) / lanes if simt else 0.0
     return _Staged(asynchronous, load_bytes, received_bytes, load_port_bytes, loads, fill_bytes, fills)
 
 

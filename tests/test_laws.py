@@ -313,6 +313,8 @@ def test_more_of_anything_is_never_slower_in_sampled(name: str, gemm: Gemm, l2: 
     slow, fast = before_and_after(spec, gemm, MORE[what], by, Options(l2=l2, load="burst"))
     # another pace brings the CTAs of an SM into another order, and a jump averages over another period
     tolerance = 0.005 if what == "DRAM bandwidth" else SAMPLED_TOLERANCE
+    # CTAs of more SMs touch more lines of L2 at once, and lines that are read in pieces may not outlive a step
+    tolerance *= 2 if what == "SMs" else 1
     assert fast.kernel_time_us <= slow.kernel_time_us * (1 + tolerance)
 
 

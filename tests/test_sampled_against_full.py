@@ -173,7 +173,7 @@ def test_tiles_of_persistent_ctas_are_jumped_in_whole_turns_once_they_are_steady
     launch = plan(arch, gemm, kernel).main
     jumped = simulate(arch, launch, arch.clock.max_mhz, "sampled").cycles
     play_everything(monkeypatch)
-    assert jumped == pytest.approx(simulate(arch, launch, arch.clock.max_mhz, "sampled").cycles, rel=0.005)
+    assert jumped == pytest.approx(simulate(arch, launch, arch.clock.max_mhz, "sampled").cycles, rel=0.03)
 
 
 def play_everything(monkeypatch: pytest.MonkeyPatch) -> None:
