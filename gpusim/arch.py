@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from gpusim.units import MEGA, MIB, TERA, bytes_per_cycle
 
@@ -175,6 +175,7 @@ class Likings(_Part):
 
 
 CUDA_NAME = re.compile(r"cuda_(\d+)")
+"""A major version of CUDA as a key."""
 
 
 def cuda_name(major: int) -> str:
@@ -190,14 +191,6 @@ class KernelChoice(Likings):
     """The likings of the newest library that is known, and those of older ones."""
 
     older: dict[str, Likings] = Field(description="of libraries up to a major version of CUDA, such as cuda_10")
-
-    @field_validator("older")
-    @classmethod
-    def _versions_are_named(cls, older: dict[str, Likings]) -> dict[str, Likings]:
-        wrong = next((name for name in older if not CUDA_NAME.fullmatch(name)), None)
-        if wrong is not None:
-            raise ValueError(f"'{wrong}' names no version; write {cuda_name(10)} for CUDA 10")
-        return older
 
 
 class Power(_Part):

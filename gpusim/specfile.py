@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from gpusim.arch import GpuArch
+from gpusim.arch import CUDA_NAME, GpuArch, cuda_name
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -593,8 +593,16 @@ def _validated(numbers: Mapping[str, Any], fail: _Fail) -> GpuArch:
         fail(".".join(str(key) for key in first["loc"]), f"{message}, got {first['input']!r}; correct it")
 
 
+def _check_versions(arch: GpuArch, fail: _Fail) -> None:
+    """Likings are kept by version of CUDA."""
+    for name in arch.kernel_choice.older:
+        if not CUDA_NAME.fullmatch(name):
+            fail(f"kernel_choice.older.{name}", f"names no version; write {cuda_name(10)} for CUDA 10")
+
+
 def _cross_check(arch: GpuArch, fail: _Fail) -> None:
     """Values that contradict each other; the first is reported."""
+    _check_versions(arch, fail)
     clock, sm, shared, l2, power = arch.clock, arch.sm, arch.shared_memory, arch.l2, arch.power
     # What a board reaches may lie below the boost clock that the vendor states.
     if not clock.min_mhz <= clock.base_mhz <= min(clock.boost_mhz, clock.max_mhz):

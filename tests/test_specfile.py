@@ -296,6 +296,15 @@ CONTRADICTIONS = [
 ]
 
 
+def test_likings_are_kept_by_version_of_cuda(board: Writer) -> None:
+    names = ("results_exponent", "split_exponent", "reduce_charge", "vector_credit")
+    values = "".join(f"      {name}: {leaf(0.1)}\n" for name in names)
+    text = f"kernel_choice:\n  older:\n    cuda_10:\n{values}      plain: {{}}\n      batched: {{}}\n"
+    assert load_arch(board(text)).arch.with_cuda(9).kernel_choice.split_exponent == 0.1
+    wrong = board(text.replace("cuda_10", "cuda_ten"), stem="wrong")
+    assert_fails(wrong, 6, r"kernel_choice\.older\.cuda_ten: names no version; write cuda_10 for CUDA 10")
+
+
 @pytest.mark.parametrize(("part", "key", "value", "expected"), CONTRADICTIONS)
 def test_values_that_contradict_each_other_are_named(
     board: Writer, part: str, key: str, value: float, expected: str
