@@ -125,6 +125,22 @@ def test_a_kernel_can_be_pinned_by_the_name_that_explain_prints(gpusim: RunGpusi
     assert object_of(gpusim(*question, "--kernel", other, "--format", "json"))["kernel"] == other
 
 
+def test_an_older_library_chooses_by_its_own_likings(gpusim: RunGpusim, tmp_path: Path) -> None:
+    shape = ("-m", "1760", "-n", "64", "-k", "1760")
+    found = {}
+    for cuda in (10, 12):
+        done = gpusim("gemm", "--arch", "V100-SXM2-16GB", *shape, "--cuda", str(cuda), "--format", "json")
+        found[cuda] = object_of(done)["kernel"]
+    assert found[10] != found[12]
+    experiment = tmp_path / "old.yaml"
+    experiment.write_text(
+        "title: Old\ncuda: 10\ngpus: [V100-SXM2-16GB]\ndtypes: [fp16]\ngemms: [{m: 1760, n: 64, k: 1760}]\n"
+    )
+    done = gpusim("run", experiment, "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert found[10] in (tmp_path / "out" / "results.csv").read_text()
+
+
 def test_a_value_of_the_spec_can_be_replaced(gpusim: RunGpusim) -> None:
     question = ("gemm", "--arch", "t4", "-m", "16", "-n", "8192", "-k", "8192", "--format", "json")
     plain = object_of(gpusim(*question))
