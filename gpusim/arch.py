@@ -86,7 +86,7 @@ class LoadStore(_Part):
     l2_port_bytes_per_cycle: PositiveFloat = Field(description="L2 to one SM, per SM cycle")
     bulk_copy_cycles: float = Field(ge=0, description="that a bulk copy (TMA) answers later than a load")
     fill_pipe_instructions: float = Field(
-        ge=0, description="FMA-pipe slots that moving 32 elements into shared memory takes from a CUDA-core kernel"
+        ge=0, description="FMA-pipe slots that a CUDA-core kernel loses per 32 elements it moves into shared memory"
     )
     tlb_entries: PositiveInt = Field(description="pages that an SM's first TLB remembers")
     tlb_page_mib: PositiveFloat
