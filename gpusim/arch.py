@@ -174,17 +174,23 @@ class Likings(_Part):
     batched: dict[str, float] = Field(description="the same in batches, which libraries choose for apart")
 
 
-CUDA_NAME = re.compile(r"cuda_(\d+)")
-"""A major version of CUDA as a key."""
-
-
 def cuda_name(major: int) -> str:
-    """The key of a major version.
+    """The key of a major version of CUDA.
 
     >>> cuda_name(10)
     'cuda_10'
     """
     return f"cuda_{major}"
+
+
+def cuda_version(name: str) -> int | None:
+    """The major version that a key names, if it names one.
+
+    >>> cuda_version("cuda_10"), cuda_version("cuda_10.1")
+    (10, None)
+    """
+    found = re.fullmatch(r"cuda_(\d+)", name)
+    return int(found[1]) if found else None
 
 
 class KernelChoice(Likings):
@@ -241,8 +247,8 @@ class GpuArch(_Part):
 
     def with_cuda(self, major: int | None) -> GpuArch:
         """The board as the libraries of a major version of CUDA use it; None stands for the newest."""
-        versions = {int(name.rpartition("_")[2]): likings for name, likings in self.kernel_choice.older.items()}
-        until = min((version for version in versions if major is not None and version >= major), default=None)
+        versions = {cuda_version(name): likings for name, likings in self.kernel_choice.older.items()}
+        until = min((one for one in versions if one is not None and major is not None and one >= major), default=None)
         if until is None:
             return self
         older = KernelChoice(**versions[until].model_dump(), older={})

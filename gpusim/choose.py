@@ -177,7 +177,7 @@ def _round_cycles(
         shared / shared_rate,
         launch.load_port_bytes_per_step * ctas / shared_rate,
         transfer,
-        arrive / launch.stages_ahead,
+        arrive / launch.stages_ahead if launch.stages_ahead else arrive + launch.slices * instruction.latency_cycles,
     )
     store = launch.store_bytes * ctas
     write = max(store * launch.store_passes / l2_rate, store * moved.dirty_fraction / dram_rate)

@@ -71,7 +71,9 @@ class KernelEntry(_Entry):
 
     tile: tuple[PositiveInt, PositiveInt, PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d*B$")]]
     warps: tuple[PositiveInt, PositiveInt, PositiveInt]
-    stages: PositiveInt | tuple[PositiveInt, ...] = Field(description="depths of the ring, a kernel for each")
+    stages: PositiveInt | tuple[PositiveInt, ...] = Field(
+        description="depths of the ring (1: a step is loaded, then used), a kernel for each"
+    )
     registers: PositiveInt = Field(description="per thread, as profilers report, with accumulators of 32 bits")
     cluster: tuple[PositiveInt, PositiveInt] = Field(
         default=(1, 1), description="CTAs along [m, n] that load what they share once for all of them (multicast)"

@@ -573,7 +573,7 @@ def _warp_loop(arch: GpuArch, kernel: Kernel, shape: Shape, staged: _Staged, end
     fill_pipe = arch.load_store.fill_pipe_instructions * kernel.fill_pipe_share
     pipe = multiplies + staged.fills / kernel.warps * fill_pipe
     operand = 0.0 if direct else _operand_bytes(arch, instruction, shape, warp_m, warp_n, warp_k)
-    ahead = kernel.stages if direct else kernel.stages - 1 if staged.asynchronous else 1
+    ahead = kernel.stages - 1 if direct or staged.asynchronous else 1
     warp_loads = staged.loads / kernel.warps
     stores_shared = 0.0 if staged.asynchronous else staged.fill_bytes
     per_load = LOAD_OVERHEAD_INSTRUCTIONS + (1 if direct or staged.asynchronous else 2)
@@ -666,7 +666,7 @@ def _program(
     ops: list[Op] = [Compute(ends.setup_cycles)] if ends.setup_cycles else []
     if family.staging == "direct":
         ops += [Load(step, warp_loads, fill_shared=False) for step in range(ahead)]
-        ops.append(Repeat((WaitLoad(0), Load(ahead, warp_loads, fill_shared=False), multiply, EndStep())))
+        ops.append(Repeat((Load(ahead, warp_loads, fill_shared=False), WaitLoad(0), multiply, EndStep())))
     else:
         ops += [Load(step, warp_loads, fill_shared=asynchronous) for step in range(ahead)]
         ops.append(WaitLoad(0))

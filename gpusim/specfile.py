@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from gpusim.arch import CUDA_NAME, GpuArch, cuda_name
+from gpusim.arch import GpuArch, cuda_name, cuda_version
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -596,7 +596,7 @@ def _validated(numbers: Mapping[str, Any], fail: _Fail) -> GpuArch:
 def _check_versions(arch: GpuArch, fail: _Fail) -> None:
     """Likings are kept by version of CUDA."""
     for name in arch.kernel_choice.older:
-        if not CUDA_NAME.fullmatch(name):
+        if cuda_version(name) is None:
             fail(f"kernel_choice.older.{name}", f"names no version; write {cuda_name(10)} for CUDA 10")
 
 

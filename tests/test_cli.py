@@ -126,19 +126,25 @@ def test_a_kernel_can_be_pinned_by_the_name_that_explain_prints(gpusim: RunGpusi
 
 
 def test_an_older_library_chooses_by_its_own_likings(gpusim: RunGpusim, tmp_path: Path) -> None:
-    shape = ("-m", "1760", "-n", "64", "-k", "1760")
+    liked = "hmma_884_f32_256x64x32"
+    spec = tmp_path / "liking.yaml"
+    spec.write_text(
+        "extends: v100_sxm2_16gb\nkernel_choice: {older: {cuda_10: {plain: "
+        f"{{{liked}: {{value: 5.0, kind: assumed, source: strong enough}}}}}}}}}}\n"
+    )
     found = {}
     for cuda in (10, 12):
-        done = gpusim("gemm", "--arch", "V100-SXM2-16GB", *shape, "--cuda", str(cuda), "--format", "json")
+        done = gpusim("gemm", "--arch", spec, *SMALL, "--cuda", str(cuda), "--format", "json")
         found[cuda] = object_of(done)["kernel"]
-    assert found[10] != found[12]
+    assert "256x64" in found[10]
+    assert "256x64" not in found[12]
     experiment = tmp_path / "old.yaml"
     experiment.write_text(
-        "title: Old\ncuda: 10\ngpus: [V100-SXM2-16GB]\ndtypes: [fp16]\ngemms: [{m: 1760, n: 64, k: 1760}]\n"
+        "title: Old\ncuda: 10\ngpus: [liking.yaml]\ndtypes: [fp16]\ngemms: [{m: 512, n: 512, k: 512}]\n"
     )
     done = gpusim("run", experiment, "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert found[10] in (tmp_path / "out" / "results.csv").read_text()
+    assert "256x64" in (tmp_path / "out" / "results.csv").read_text()
 
 
 def test_a_value_of_the_spec_can_be_replaced(gpusim: RunGpusim) -> None:

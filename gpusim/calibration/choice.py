@@ -22,9 +22,9 @@ EXPLAINED_SCALE = 0.15
 """The same where physical values are fitted: wider, so that they and not another kernel explain what a row took."""
 FAR_OFF = 0.6
 """Deviation beyond which a kernel is as wrong as any."""
-CREDIT_SD = 0.15
+CREDIT_SD = 0.4
 """Prior standard deviation of a kernel's credit."""
-COMMON_SD = 0.1
+COMMON_SD = 0.2
 """The same of what all kernels share, around the values in the spec."""
 
 Floats = NDArray[np.float64]

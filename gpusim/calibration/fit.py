@@ -211,8 +211,13 @@ class Calibrator:
     # kernels
 
     def _library(self, item: Observation) -> int | None:
-        """What its row's likings are kept under."""
+        """The library that a row ran on: an older version of CUDA, or the newest."""
         return None if item.row.cuda == self._newest else item.row.cuda
+
+    def _known(self, item: Observation, credits_: LibraryCredits) -> int | None:
+        """What the likings of a row's library are kept under; those of all libraries together, until it has its own."""
+        library = self._library(item)
+        return library if library in credits_ else None
 
     def _liked(self, options: Sequence[Options], places: Iterable[int]) -> LibraryCredits:
         """Likings that the rows at some places show: of all libraries together, and from there of each apart."""
@@ -232,7 +237,7 @@ class Calibrator:
             for name, board in self._boards.items()
             for library, likings in credits_.items()
         }
-        return lambda item: boards[item.row.gpu, self._library(item) if len(credits_) > 1 else None]
+        return lambda item: boards[item.row.gpu, self._known(item, credits_)]
 
     def _choices(self, theta: Floats, credits_: LibraryCredits) -> list[_Choices]:
         trial = self._trials(theta, credits_)
@@ -264,8 +269,8 @@ class Calibrator:
         """The run that was recorded, or else the one most likely to have been timed."""
         if one.recorded is not None:
             return one.runs[one.recorded]
-        library = self._library(self._rows[place]) if len(credits_) > 1 else None
-        return one.runs[int(np.argmax(posterior(row, credits_[library])))]
+        likings = credits_[self._known(self._rows[place], credits_)]
+        return one.runs[int(np.argmax(posterior(row, likings)))]
 
     # physical values
 

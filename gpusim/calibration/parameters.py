@@ -26,6 +26,7 @@ AT_LIMIT = 0.01
 LIMITS: Mapping[str, tuple[float, float]] = {
     "clock.max_mhz": (300.0, 3000.0),
     "load_store.fill_pipe_instructions": (0.1, 32.0),
+    "load_store.tlb_miss_cycles": (1.0, 200.0),
     "shared_memory.broadcast_fraction": (0.5, 1.0),
     "shared_memory.turned_fill_ways": (1.0, 32.0),
     "shared_memory.sustained_fraction": (0.3, 1.0),
@@ -100,8 +101,12 @@ def parameters(
             settled = kind == "datasheet" or (kind == "measured" and key_path in SETTLED_WHEN_MEASURED)
             if key_path in found or settled or not limits or not _used(key_path, instructions, methods):
                 continue
+            stated = float(value_at(numbers, key_path))
+            if stated == 0.0:
+                # What a GPU does not have has no logarithm to search in.
+                continue
             low, high = limits[0]
-            value = min(max(float(value_at(numbers, key_path)), low), high)
+            value = min(max(stated, low), high)
             found[key_path] = Parameter(key_path, value, kind, low, high)
     return tuple(found.values())
 

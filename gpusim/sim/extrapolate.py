@@ -58,7 +58,7 @@ class Extrapolator:
         # Teams that take tiles in turn finish them in uneven turns too.
         self.generation = sm.launch.occupancy.ctas * max(role.teams for role in sm.launch.roles)
         """CTAs after which the pace can repeat."""
-        ahead = sm.launch.stages_ahead
+        ahead = max(1, sm.launch.stages_ahead)
         self.settling = ceil_div(ahead, sm.launch.steps) if sm.launch.persistent else 0
         """First tiles whose loads were all asked for at once, as the ring was empty."""
         self.period_steps = ahead * ceil_div(MIN_PERIOD_STEPS, ahead)
