@@ -119,6 +119,14 @@ def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
     assert met == patterns
 
 
+def test_what_a_gpu_does_not_have_stays_away() -> None:
+    spec = load_arch("A100-SXM4-80GB")
+    assert spec.arch.load_store.tlb_miss_cycles == 0.0
+    board = Board(spec.arch, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    moving = parameters([board], spec.arch.instructions, ("event", "layer", "stream"))
+    assert "load_store.tlb_miss_cycles" not in {one.key_path for one in moving}
+
+
 def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
     spec = load_arch("t4")
     board = Board(spec.arch, {"dram.activation_bytes": "assumed"}, spec.sha256)

@@ -92,7 +92,7 @@ def test_splits_take_whole_k_tiles_one_after_another() -> None:
 
 
 def test_lanes_of_a_vector_kernel_take_vectors_in_turn() -> None:
-    used = kernel(A100, "gemv", Dtype.FP16)  # a warp of 32 lanes has 2 results of a k tile of 1024: 16 lanes each
+    used = kernel(A100, "gemv", Dtype.FP16)  # a warp of 32 lanes has 2 results: 16 lanes each
     order = order_of(plan(A100, Gemm(1, 64, 2048, Dtype.FP16), used), 2048, 16)
     (lanes,) = order.chains[0]
     assert len(lanes) == 16

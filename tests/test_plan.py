@@ -12,7 +12,7 @@ from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.predict import Options, predict
-from gpusim.program import Barrier, Exchange, Load, Op, Program, Repeat, Store
+from gpusim.program import Barrier, EndStep, Exchange, Load, Multiply, Op, Program, Repeat, Store, WaitLoad
 from gpusim.specfile import load_arch
 from gpusim.workload import Dtype, Gemm, Layout
 
@@ -201,6 +201,23 @@ def test_volta_stages_one_step_ahead_and_ampere_all_stages_but_one() -> None:
     # the ring is filled before the loop, and each turn asks for one step more
     loads = [op.ahead for op in program_of(ampere) if isinstance(op, Load)]
     assert loads == [0, 1, 2, 3]
+
+
+def test_a_kernel_of_one_stage_loads_a_step_and_then_uses_it() -> None:
+    gemv = next(one for one in load_kernels(A100.kernel_catalogues) if one.family.name.startswith("gemvx"))
+    launch = plan(A100, Gemm(1, 64, 8192, Dtype.FP16), gemv).main
+    assert (gemv.stages, launch.stages_ahead) == (1, 0)
+    first, *rest = program_of(launch)[1:]
+    assert isinstance(first, Repeat)
+    assert [type(op) for op in first.body] == [Load, WaitLoad, Multiply, EndStep]
+    assert not any(isinstance(op, Load) for op in rest)
+    # With nothing on its way while it multiplies, each step takes the latency of DRAM, in the machine and by estimate.
+    pinned = Options(kernel=gemv.printed_name("tn", Dtype.FP16))
+    short, long = (predict(A100, Gemm(1, 64, k, Dtype.FP16), pinned) for k in (8192, 16384))
+    steps = (16384 - 8192) / gemv.tile_k
+    assert long.kernel_time_us - short.kernel_time_us > steps * A100.dram.latency_ns / 1e3
+    estimates = [result.alternatives[0].estimate_us for result in (short, long)]
+    assert estimates[1] - estimates[0] > steps * A100.dram.latency_ns / 1e3
 
 
 def test_the_main_loop_turns_at_its_barrier() -> None:
