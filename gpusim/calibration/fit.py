@@ -142,10 +142,11 @@ def drawn(found: Sequence[Observation], most: int, seed: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Choices:
-    """The candidates of a row: what each is worth by estimate, and the run that times it."""
+    """The candidates of a row, those worth timing first, and the runs that time them."""
 
     items: tuple[Candidate, ...]
     runs: tuple[Run, ...]
+    """Of the first of them: those worth timing."""
     recorded: int | None
     """The candidate that was recorded, if one was."""
 
@@ -250,7 +251,11 @@ class Calibrator:
         log_times = iter(self._timer.log_times(tasks))
         rows = []
         for item, one, measured in zip(self._rows, choices, self._measured, strict=True):
-            log_errors = None if one.recorded is not None else np.array([next(log_times) for _ in one.runs]) - measured
+            log_errors = None
+            if one.recorded is None:
+                # Those not worth timing are as wrong as any.
+                log_errors = np.full(len(one.items), np.inf)
+                log_errors[: len(one.runs)] = [next(log_times) - measured for _ in one.runs]
             rows.append(self._credit_row(item, one, log_errors))
         return rows
 
@@ -409,10 +414,11 @@ def _choices_of(item: Observation, arch: GpuArch) -> _Choices:
     recorded = _recorded(item, ranked)
     shortest = min(one.estimate_us for one in ranked)
     near = [one for one in ranked if one.estimate_us <= WORTH_TIMING * shortest]
-    # a library's own choice may lie far down where its likings are strong
-    items = near if recorded is None else ranked
+    far = [one for one in ranked if one.estimate_us > WORTH_TIMING * shortest]
+    items = [*near, *far]
     place = None if recorded is None else next(at for at, one in enumerate(items) if one is recorded)
-    runs = [_run(item, one) for one in items]
+    # a library's own choice may lie far down where its likings are strong
+    runs = [_run(item, one) for one in (near if recorded is None else items)]
     if place is not None and item.row.grid is not None:
         runs[place] = replace(runs[place], split_k=_recorded_split(item))
     return _Choices(tuple(items), tuple(runs), place)
