@@ -308,3 +308,16 @@ def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_cred
     found = fit_credits([row] * 30, Credits(NO_LIKING, {}))
     assert probabilities(row, Credits(NO_LIKING, {}))[1] < 0.2
     assert probabilities(row, found)[1] > 0.5
+
+
+def test_a_kernel_that_is_not_worth_timing_gets_no_credit() -> None:
+    # By credit of one kernel in other rows, a third that is far slower must not come out on top.
+    errors = np.array([-0.3, 0.02, np.inf])
+    labels = ("plain.a", "plain.b", "plain.b")
+    charged = np.array([[0.0], [0.0], [1.0]])
+    row = Options(np.log([1.0, 1.1, 3.0]), charged, labels, time_likelihoods(errors), errors)
+    assert time_likelihoods(errors)[2] == 0.0
+    found = fit_credits([row] * 30, Credits({"split_exponent": -1.1}, {}))
+    assert np.argmax(probabilities(row, Credits({"split_exponent": -1.1}, {}))) != 1
+    assert np.argmax(probabilities(row, found)) == 1
+    assert math.isfinite(sum(found.by_label.values()))
