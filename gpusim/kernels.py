@@ -63,6 +63,11 @@ class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _as_list(value: object) -> object:
+    """One value where several may stand."""
+    return value if isinstance(value, list) else [value]
+
+
 class KernelEntry(_Entry):
     """One tile of a family. ``tile`` is [m, n, k] of a CTA, ``warps`` its warps along [m, n, k].
 
@@ -71,8 +76,8 @@ class KernelEntry(_Entry):
 
     tile: tuple[PositiveInt, PositiveInt, PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d*B$")]]
     warps: tuple[PositiveInt, PositiveInt, PositiveInt]
-    stages: PositiveInt | tuple[PositiveInt, ...] = Field(
-        description="depths of the ring (1: a step is loaded, then used), a kernel for each"
+    stages: Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_list)] = Field(
+        min_length=1, description="depths of the ring (1: a step is loaded, then used), a kernel for each"
     )
     registers: PositiveInt = Field(description="per thread, as profilers report, with accumulators of 32 bits")
     cluster: tuple[PositiveInt, PositiveInt] = Field(
@@ -143,9 +148,9 @@ class Family(_Entry):
         if (self.staging == "bulk") != (self.schedule is not None):
             raise ValueError("staging: bulk and a schedule go together; give both or neither")
         for entry in self.kernels if self.staging == "bulk" else ():
-            depths = entry.stages if isinstance(entry.stages, tuple) else (entry.stages,)
-            if min(depths) < MIN_RING_STAGES:
-                raise ValueError(f"a ring of {min(depths)} stages; warpgroups release one when they are at the next")
+            if min(entry.stages) < MIN_RING_STAGES:
+                shortest = min(entry.stages)
+                raise ValueError(f"a ring of {shortest} stages; warpgroups release one when they are at the next")
             m, n, k = entry.warps
             whole = k == 1 and (m % WARPGROUP_WARPS == 0 or n % WARPGROUP_WARPS == 0)
             if not whole or (self.schedule == "pingpong" and m * n != WARPGROUP_WARPS):
@@ -252,7 +257,7 @@ def kernels_of(catalogue: Catalogue) -> tuple[Kernel, ...]:
         )
         for family in catalogue.families
         for entry in family.kernels
-        for stages in (entry.stages if isinstance(entry.stages, tuple) else (entry.stages,))
+        for stages in entry.stages
     )
 
 
