@@ -38,6 +38,7 @@ def main() -> None:
     if path is not None and not path.is_file():
         print(f"speed: {path}: no such table, language-model shapes instead", file=sys.stderr)
         path = None
+    loading = timed(partial(load_arch, BOARD))
     arch = load_arch(BOARD).arch
     gemms = shapes_of(path) if path else [Gemm(m, n, k, Dtype.BF16) for m, (n, k) in product(TOKENS, LAYERS)]
     seconds = [timed(partial(predict, arch, gemm)) for gemm in gemms]
@@ -45,6 +46,7 @@ def main() -> None:
     full = best(partial(predict, arch, cube(1024), Options(detail="full")))
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     rows = (
+        ("loading a board's spec", f"{1e3 * loading:.0f} ms"),
         ("sampled, kernel chosen: median of a GEMM", f"{1e3 * statistics.median(seconds):.1f} ms"),
         ("sampled, kernel chosen: slowest GEMM", f"{1e3 * max(seconds):.1f} ms"),
         ("sampled, 65536 cubed over 4096 cubed", f"{huge / middle:.2f}"),

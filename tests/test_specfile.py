@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,13 +107,16 @@ def test_listing_shows_boards_and_no_bases() -> None:
     assert not any(name in names for name in ("volta", "turing", "nvidia"))
 
 
-def test_loading_one_board_takes_less_than_50_ms() -> None:
+def test_a_file_is_parsed_once_however_many_boards_are_loaded() -> None:
     specfile._read_yaml.cache_clear()
-    specfile._entry.cache_clear()
-    start = time.perf_counter()
     load_arch("A100-SXM4-80GB")
-    # 50 ms is the aim, reached several times over; the factor is for a busy test machine
-    assert time.perf_counter() - start < 0.05 * 10
+    parsed = specfile._read_yaml.cache_info().misses
+    load_arch("A100-PCIe-80GB")
+    load_arch("A100-SXM4-80GB")
+    again = specfile._read_yaml.cache_info()
+    assert parsed > 0
+    # one more at most, the other board's own file; what both extend has been read
+    assert again.misses <= parsed + 1
 
 
 @given(st.sampled_from(["V100-SXM2-16GB", "RTX-2080-Ti", "A100-PCIe-80GB"]), st.data())
