@@ -35,7 +35,7 @@ Schedule = Literal["cooperative", "pingpong"]
 WARPGROUP_WARPS = 4
 """Warps that issue a wgmma together, one on each sub-partition (PTX ISA)."""
 MIN_RING_STAGES = 2
-"""A stage is released when the multiplies of the next have been handed over."""
+"""In shared memory one stage is filled while another is read; warpgroups release one when they are at the next."""
 PRODUCER_WARPS = WARPGROUP_WARPS
 """The warpgroup that fills the ring; one of its warps has work."""
 
@@ -77,7 +77,8 @@ class KernelEntry(_Entry):
     tile: tuple[PositiveInt, PositiveInt, PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d*B$")]]
     warps: tuple[PositiveInt, PositiveInt, PositiveInt]
     stages: Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_list)] = Field(
-        min_length=1, description="depths of the ring (1: a step is loaded, then used), a kernel for each"
+        min_length=1,
+        description="depths of the ring, a kernel for each; 1 where operands go straight to registers: load, then use",
     )
     registers: PositiveInt = Field(description="per thread, as profilers report, with accumulators of 32 bits")
     cluster: tuple[PositiveInt, PositiveInt] = Field(
@@ -144,13 +145,20 @@ class Family(_Entry):
         return inputs
 
     @model_validator(mode="after")
+    def _one_stage_is_filled_while_one_is_read(self) -> Family:
+        shortest = min(depth for entry in self.kernels for depth in entry.stages)
+        if self.staging != "direct" and shortest < MIN_RING_STAGES:
+            raise ValueError(
+                f"a ring of {shortest} stage in shared memory, where one is filled while one is read; "
+                f"give {MIN_RING_STAGES} or more"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _warpgroups_are_whole(self) -> Family:
         if (self.staging == "bulk") != (self.schedule is not None):
             raise ValueError("staging: bulk and a schedule go together; give both or neither")
         for entry in self.kernels if self.staging == "bulk" else ():
-            if min(entry.stages) < MIN_RING_STAGES:
-                shortest = min(entry.stages)
-                raise ValueError(f"a ring of {shortest} stages; warpgroups release one when they are at the next")
             m, n, k = entry.warps
             whole = k == 1 and (m % WARPGROUP_WARPS == 0 or n % WARPGROUP_WARPS == 0)
             if not whole or (self.schedule == "pingpong" and m * n != WARPGROUP_WARPS):

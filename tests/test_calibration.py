@@ -311,7 +311,7 @@ def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_cred
 
 
 def test_a_kernel_that_is_not_worth_timing_gets_no_credit() -> None:
-    # By credit of one kernel in other rows, a third that is far slower must not come out on top.
+    # The third is the second kernel in a far slower way: credit for the one must not bring the other to the top.
     errors = np.array([-0.3, 0.02, np.inf])
     labels = ("plain.a", "plain.b", "plain.b")
     charged = np.array([[0.0], [0.0], [1.0]])

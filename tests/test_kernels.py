@@ -224,6 +224,7 @@ MALFORMED = [
     ),
     ("1, 1], stages: 2", "1, 1], stages: 0", "16: families.0.kernels.1.stages.0: Input should be greater than 0"),
     ("1, 1], stages: 2", "1, 1], stages: []", "16: families.0.kernels.1.stages: Tuple should have at least 1 item"),
+    ("1, 1], stages: 2", "1, 1], stages: 1", "2: families.0: a ring of 1 stage in shared memory, where one is filled"),
     ("inputs: [fp32]", "inputs: [fp33]", "5: families.0.inputs.0: Input should be 'fp64'"),
     ("staging: async", "staging: psychic", "6: families.0.staging: Input should be 'registers', 'async', 'bulk' or"),
     ("staging: async", "staging: bulk", "2: families.0: staging: bulk and a schedule go together; give both or"),

@@ -23,10 +23,11 @@ EXPLAINED_SCALE = 0.15
 FAR_OFF = 0.6
 """Deviation beyond which a kernel is as wrong as any."""
 CREDIT_SD = 0.25
-"""Prior standard deviation of a kernel's credit; of 0.15, 0.25 and 0.4, and of the next one, what served calibration
-rows left out best, on the V100 and the T4."""
+"""Prior standard deviation of a kernel's credit. With the next one: of the pairs (0.15, 0.1), (0.25, 0.2), (0.3, 0.3)
+and (0.4, 0.2) one that served left-out calibration rows of the V100 and the T4 well; they hardly tell the last three
+apart."""
 COMMON_SD = 0.2
-"""The same of what all kernels share, around the values in the spec; of 0.1, 0.2 and 0.3."""
+"""The same of what all kernels share, around the values in the spec."""
 
 Floats = NDArray[np.float64]
 

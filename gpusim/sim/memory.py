@@ -113,6 +113,7 @@ class SampledMemory:
 
     def _fetch(self, cta: int, step: int, now: float) -> float:
         """When a CTA's step has passed the shared part of the path [cycles]."""
+        # A first step is asked for by all SMs at once, also by kernels that keep none ahead.
         filling = step < max(1, self._ahead) and cta < self._slots
         passed = self._share_of(self.l2, now, self._bytes, at_once=filling)
         # Steps that need DRAM are spread evenly over the loop.
