@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -52,7 +53,7 @@ def sweep(cases: Sequence[Case], jobs: int = 1) -> Iterator[Outcome]:
         return
     others = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")  # a fork would copy the threads of a progress bar
-    with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=spawn, initializer=ignore_interrupt) as pool:
+    with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=spawn, initializer=follow_parent) as pool:
         try:
             chunks = [pool.submit(_run_chunk, cases[at : at + CHUNK]) for at in range(0, len(cases), CHUNK)]
             for chunk in chunks:
@@ -83,6 +84,14 @@ def available_cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def ignore_interrupt() -> None:
-    """Leave Ctrl-C to the parent process, which stops the workers."""
+def follow_parent() -> None:
+    """Of a worker process: leave Ctrl-C to the parent, which stops its workers, and end with it if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)  # nobody is left to take what the worker is at

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -259,25 +261,44 @@ def test_a_reader_that_leaves_ends_the_program_quietly() -> None:
     assert process.returncode == 141
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_ctrl_c_ends_a_run_quietly_and_keeps_what_is_done(tmp_path: Path, jobs: str) -> None:
-    experiment = tmp_path / "long.yaml"
+@contextmanager
+def long_run(folder: Path, jobs: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A run of a whole process group, with some of its predictions made and many left."""
+    experiment = folder / "long.yaml"
     experiment.write_text(
         "title: Long\ngpus: [A100-SXM4-40GB]\ndtypes: [fp16]\ndetail: full\ngemms: [{square: '512:8192:64'}]\n",
         encoding="utf-8",
     )
-    command = [sys.executable, "-m", "gpusim", "run", str(experiment), "-o", str(tmp_path / "out"), "--jobs", jobs]
-    journal = tmp_path / "out" / "results.partial.jsonl"
+    command = [sys.executable, "-m", "gpusim", "run", str(experiment), "-o", str(folder / "out"), "--jobs", jobs]
+    journal = folder / "out" / "results.partial.jsonl"
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment(), "start_new_session": True}
     with subprocess.Popen(command, **pipe) as process:  # type: ignore[call-overload]
         deadline = time.monotonic() + 60
         while not (journal.is_file() and journal.stat().st_size) and time.monotonic() < deadline:
             assert process.poll() is None
             time.sleep(0.05)
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ctrl_c_ends_a_run_quietly_and_keeps_what_is_done(tmp_path: Path, jobs: str) -> None:
+    with long_run(tmp_path, jobs) as process:
         os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, output, errors) == (130, b"", b"")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [journal.name]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.partial.jsonl"]
+
+
+def test_the_workers_of_a_killed_run_end_with_it(tmp_path: Path) -> None:
+    with long_run(tmp_path, jobs="2") as process:
+        process.kill()
+        # Pipes that the workers inherited are closed once the last of them is gone.
+        _ = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
 
 
 # The README -------------------------------------------------------------------------------------

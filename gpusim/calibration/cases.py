@@ -29,7 +29,7 @@ from gpusim.outputs import append_lines
 from gpusim.plan import Launch, plan
 from gpusim.predict import Options, time_plan
 from gpusim.sim.gpu import Outcome, simulate
-from gpusim.sweep import ignore_interrupt
+from gpusim.sweep import follow_parent
 from gpusim.workload import Gemm
 
 CHUNK = 40
@@ -66,7 +66,7 @@ _BOARDS: dict[str, Board] = {}
 
 
 def _start_worker(boards: Mapping[str, Board]) -> None:
-    ignore_interrupt()
+    follow_parent()
     _BOARDS.update(boards)
 
 
