@@ -67,6 +67,9 @@ class SharedMemory(_Part):
         gt=0, le=1, description="port time of a CUDA-core kernel's 128-bit reads, of reads that share nothing"
     )
     turned_fill_ways: float = Field(ge=1, description="bank conflict of writing an operand turned by 90 degrees")
+    rearrange_pass_cycles: float = Field(
+        ge=0, description="latency of a pass of results through shared memory: write, meet, read, meet, store"
+    )
 
     @property
     def sustained_bytes_per_cycle(self) -> float:

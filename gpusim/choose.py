@@ -187,5 +187,5 @@ def _round_cycles(
         teams = max(role.teams for role in launch.roles)
         busy = launch.steps * step + rearrange + write + exchange
         return max(launch.steps * step, busy / teams)
-    setup = arch.sm.cta_launch_cycles + launch.setup_cycles
+    setup = arch.sm.cta_launch_cycles + launch.serial_cycles
     return setup + latency + transfer + launch.steps * step + rearrange + write + exchange

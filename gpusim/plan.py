@@ -48,6 +48,9 @@ MIN_ASYNC_COPY_BYTES = 4
 """Smallest cp.async (PTX ISA)."""
 WIDE_SHARED_BYTES = 512
 """A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
+REARRANGED_ROWS = 8
+"""Rows of a warp's results that pass through shared memory at once (CUTLASS 2,
+include/cutlass/epilogue/warp/tensor_op_policy.h); of Volta and of CUDA-core kernels it is an assumption."""
 WIDEST_STORE_BYTES = 16
 """Widest global store of a thread (STG.128)."""
 BULK_LOAD_INSTRUCTIONS = 8
@@ -170,8 +173,8 @@ class Launch:
         return self.ctas * (self.steps * self.load_bytes_per_step + stored + exchanged)
 
     @property
-    def setup_cycles(self) -> float:
-        """Arithmetic of a warp before its first load [cycles]."""
+    def serial_cycles(self) -> float:
+        """What a warp goes through on its own before and after its main loop [cycles]."""
         return max(sum(op.cycles for op in role.program if isinstance(op, Compute)) for role in self.roles)
 
     @property
@@ -345,19 +348,19 @@ def _missed_pages(arch: GpuArch, operand_rows: tuple[tuple[Operand, float], ...]
     return visited if visited > path.tlb_entries else 0.0
 
 
-def _read_cost(arch: GpuArch, operand: Operand, tile_k: int, outlives: float) -> float:
+def _read_cost(arch: GpuArch, operand: Operand, asked_k: int, outlives: float) -> float:
     """DRAM time of an operand's bytes, of the same bytes read a page at a time.
 
-    A page is opened for each slice of k. What DRAM hands over beyond a slice is read again with the next one, unless
-    it outlives the step in L2.
+    A page is opened for each ``asked_k`` values of k that are on their way together. What DRAM hands over beyond them
+    is read again with the next ones, unless it outlives the step in L2.
     """
     dram = arch.dram
     whole = 1.0 + dram.activation_bytes / dram.page_bytes
     over = 1.0
     if operand.k_contiguous:
-        fetched, wanted = (operand.touched_bytes(1, tile_k, unit) for unit in (arch.l2.fetch_bytes, 1))
+        fetched, wanted = (operand.touched_bytes(1, asked_k, unit) for unit in (arch.l2.fetch_bytes, 1))
         over += (1.0 - outlives) * (fetched / wanted - 1.0)
-    return (over + dram.activation_bytes / operand.page_share_bytes(tile_k, dram.page_bytes)) / whole
+    return (over + dram.activation_bytes / operand.page_share_bytes(asked_k, dram.page_bytes)) / whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,6 +472,8 @@ def plan(
         store_bytes=store_bytes / kernel.warps,
         store_instructions=max(1.0, store_bytes / kernel.warps / (arch.sm.warp_size * store_width)),
         rearranged_bytes=kernel.tile_m * kernel.tile_n * rearranged / kernel.warps,
+        rearrange_cycles=math.ceil(kernel.tile_n / kernel.warps_n / REARRANGED_ROWS)
+        * arch.shared_memory.rearrange_pass_cycles,
         exchange_bytes=rows_a * rows_b * shape.accumulator_bytes / kernel.warps,
         exchange_times=exchange_times,
     )
@@ -483,6 +488,8 @@ def plan(
         shape.b.touched_bytes(rows_b, kernel.tile_k, LINE_BYTES),
     )
     outlives = _outlives_a_step(arch, slices, (wave_n, wave_m), min(ctas, concurrent_ctas))
+    # A ring asks for several steps at once, so that DRAM has their slices of a row to hand over from one open page.
+    asked_k = kernel.tile_k * max(1, loop.ahead)
     moved = traffic(
         panels_x=tiles_m,
         panels_y=tiles_n,
@@ -496,8 +503,8 @@ def plan(
         l2_capacity_bytes=_effective_l2_bytes(arch),
         warm=warm,
         outlives_a_step=outlives,
-        panel_x_cost=_read_cost(arch, shape.a, kernel.tile_k, outlives),
-        panel_y_cost=_read_cost(arch, shape.b, kernel.tile_k, outlives),
+        panel_x_cost=_read_cost(arch, shape.a, asked_k, outlives),
+        panel_y_cost=_read_cost(arch, shape.b, asked_k, outlives),
     )
     moved = replace(moved, l2_read_bytes=ctas * steps * staged.load_bytes)
     name = kernel.printed_name(gemm.layout, gemm.dtype)
@@ -543,6 +550,8 @@ class _Ends:
     store_instructions: float
     rearranged_bytes: float
     """Results that pass through shared memory on their way out [B]."""
+    rearrange_cycles: float
+    """Latency of the passes in which they do."""
     exchange_bytes: float
     exchange_times: int
 
@@ -699,6 +708,9 @@ def _epilogue(kernel: Kernel, ends: _Ends) -> Program:
             # C is rearranged through shared memory so that its rows leave in full lines.
             count = rearranged_bytes / WIDE_SHARED_BYTES
             ops += [StoreShared(rearranged_bytes, count), LoadShared(rearranged_bytes, count)]
+            if ends.rearrange_cycles and family.staging != "bulk":
+                # A few rows at a time; other CTAs may use the port meanwhile.
+                ops.append(Compute(ends.rearrange_cycles))
         store = Store(ends.store_bytes, ends.store_instructions)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
         ops += [Barrier(), store, Barrier()] if family.staging == "bulk" else [store]

@@ -206,7 +206,8 @@ def test_2_4_wins_nearly_twofold_where_arithmetic_binds_and_little_where_the_pro
 
 @pytest.mark.parametrize(("dtype", "ratio"), [(Dtype.FP16, 16 / 9), (Dtype.TF32, 16 / 9), (Dtype.INT8, 16 / 10)])
 def test_2_4_wins_the_ratio_of_the_bytes_where_weights_stream(dtype: Dtype, ratio: float) -> None:
-    assert sparse_speedup(A100, Gemm(16384, 16, 16384, dtype)) == pytest.approx(ratio, rel=0.08)
+    # A tile of 128 rows for each SM: with some left over, the kernels' tiles decide, and not the bytes alone.
+    assert sparse_speedup(A100, Gemm(128 * A100.sm.count, 16, 16384, dtype)) == pytest.approx(ratio, rel=0.05)
 
 
 def test_2_4_needs_the_bandwidth_of_shared_memory() -> None:
@@ -231,7 +232,7 @@ def test_a_large_2_4_product_runs_at_its_published_rate() -> None:
     assert best(square(16384, Dtype.FP16, "2:4")).tflops == pytest.approx(484, rel=0.15)
 
 
-@pytest.mark.xfail(strict=True, reason="1.87; at full clock 303 dense, as measured, but 589 sparse: it is fed too well")
+@pytest.mark.xfail(strict=True, reason="1.87: unfitted, 484 sparse, as measured, but 259 dense instead of 302")
 def test_a_large_2_4_product_is_as_much_faster_as_published() -> None:
     # 302 TFLOP/s dense and 484 sparse in the same place
     ratio = best(square(16384, Dtype.FP16, "2:4")).tflops / best(square(16384, Dtype.FP16)).tflops

@@ -108,6 +108,24 @@ def test_a_thread_of_a_cuda_core_tile_reads_the_rows_and_columns_of_its_square()
 
 
 @pytest.mark.parametrize(
+    ("arch", "name", "dtype", "passes"),
+    [
+        (V100, VOLTA_HGEMM, Dtype.FP16, 8),  # 64 columns of C a warp, eight at a time
+        (V100, VOLTA_SGEMM, Dtype.FP32, 0),  # threads write what they hold
+    ],
+)
+def test_results_pass_through_shared_memory_a_few_rows_at_a_time(
+    arch: GpuArch, name: str, dtype: Dtype, passes: int
+) -> None:
+    cycles = []
+    for latency in (0.0, 100.0):
+        shared = arch.shared_memory.model_copy(update={"rearrange_pass_cycles": latency})
+        slower = arch.model_copy(update={"shared_memory": shared})
+        cycles.append(plan(slower, Gemm(1024, 1024, 1024, dtype), kernel(slower, name)).main.serial_cycles)
+    assert cycles[1] - cycles[0] == 100.0 * passes
+
+
+@pytest.mark.parametrize(
     ("layout", "k", "taken_bytes"),
     [
         ("nt", 1024, (2048, 2048)),  # both lie along m or n: neighbours read the rest of a page
@@ -125,6 +143,22 @@ def test_a_page_of_dram_is_opened_for_what_a_step_takes_of_it(
     planned = plan(arch, Gemm(4096, 4096, k, Dtype.FP32, layout=layout, order="column"), kernel(V100, VOLTA_SGEMM))
     costs = [(1 + 64 / taken) / (1 + 64 / 2048) for taken in taken_bytes]
     assert min(costs) - ROUNDING <= planned.main.traffic.read_cost <= max(costs) + ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("name", "taken_bytes"),
+    [
+        (AMPERE_HGEMM, 4 * 32 * 2),  # five stages: four steps of 32 values of k are on their way
+        (AMPERE_HGEMM.replace("32x5", "64x3"), 2 * 64 * 2),
+    ],
+)
+def test_a_ring_asks_for_the_slices_of_several_steps_while_a_page_of_dram_is_open(name: str, taken_bytes: int) -> None:
+    dram = A100.dram.model_copy(update={"page_bytes": 2048.0, "activation_bytes": 64.0})
+    # All of L2: lines outlive the step, so that nothing is read again
+    roomy = A100.l2.model_copy(update={"usable_fraction": 1.0})
+    arch = A100.model_copy(update={"dram": dram, "l2": roomy})
+    planned = plan(arch, Gemm(128, 128, 4096, Dtype.FP16, layout="tn", order="column"), kernel(arch, name))
+    assert planned.main.traffic.read_cost == pytest.approx((1 + 64 / taken_bytes) / (1 + 64 / 2048))
 
 
 @pytest.mark.parametrize(("batch", "larger"), [(1, False), (640, True)])

@@ -30,6 +30,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "shared_memory.broadcast_fraction": (0.5, 1.0),
     "shared_memory.turned_fill_ways": (1.0, 32.0),
     "shared_memory.sustained_fraction": (0.3, 1.0),
+    "shared_memory.rearrange_pass_cycles": (20.0, 600.0),
     "l2.bandwidth_bytes_per_cycle": (100.0, 20000.0),
     "l2.usable_fraction": (0.2, 1.0),
     "l2.merged_fraction": (0.01, 0.99),
