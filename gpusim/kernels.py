@@ -128,6 +128,11 @@ class Family(_Entry):
     rearranges_result: bool = Field(
         default=True, description="passes results through shared memory, so that its rows leave in full lines"
     )
+    rearranged_rows: PositiveInt = Field(
+        default=8,
+        description="rows of a warp's results that do so at once; 8 from Turing on and 16 on Volta (NVIDIA/cutlass "
+        "include/cutlass/epilogue/warp/tensor_op_policy.h, volta_tensor_op_policy.h), of CUDA-core kernels assumed",
+    )
     split_k: tuple[Literal["in_kernel", "reduce"], ...]
     raster_width: NonNegativeInt = Field(description="x tiles of a raster stripe, 0: plain order")
     max_n: PositiveInt | None = Field(default=None, description="largest n (vectors) it serves")

@@ -48,9 +48,6 @@ MIN_ASYNC_COPY_BYTES = 4
 """Smallest cp.async (PTX ISA)."""
 WIDE_SHARED_BYTES = 512
 """A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
-REARRANGED_ROWS = 8
-"""Rows of a warp's results that pass through shared memory at once (CUTLASS 2,
-include/cutlass/epilogue/warp/tensor_op_policy.h); of Volta and of CUDA-core kernels it is an assumption."""
 WIDEST_STORE_BYTES = 16
 """Widest global store of a thread (STG.128)."""
 BULK_LOAD_INSTRUCTIONS = 8
@@ -472,7 +469,7 @@ def plan(
         store_bytes=store_bytes / kernel.warps,
         store_instructions=max(1.0, store_bytes / kernel.warps / (arch.sm.warp_size * store_width)),
         rearranged_bytes=kernel.tile_m * kernel.tile_n * rearranged / kernel.warps,
-        rearrange_cycles=math.ceil(kernel.tile_n / kernel.warps_n / REARRANGED_ROWS)
+        rearrange_cycles=math.ceil(kernel.tile_n / kernel.warps_n / family.rearranged_rows)
         * arch.shared_memory.rearrange_pass_cycles,
         exchange_bytes=rows_a * rows_b * shape.accumulator_bytes / kernel.warps,
         exchange_times=exchange_times,
