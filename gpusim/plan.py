@@ -248,16 +248,16 @@ class Operand:
         aligned = _access_bytes(self.row_bytes, SECTOR_BYTES)
         return 1.0 + (SECTOR_BYTES - aligned) / max(run_bytes, SECTOR_BYTES)
 
-    def page_share_bytes(self, tile_k: int, page_bytes: float) -> float:
-        """What a step reads of a DRAM page at once [B].
+    def page_share_bytes(self, asked_k: int, page_bytes: float) -> float:
+        """What is read of a DRAM page at once, where ``asked_k`` values of k are on their way together [B].
 
-        Neighbours read the rest of rows that lie along m or n at the same time. Of rows that lie along k a step takes
-        one slice each, and of a page as many slices as it holds rows.
+        Neighbours read the rest of rows that lie along m or n at the same time. Of rows that lie along k one slice
+        each is taken, and of a page as many slices as it holds rows.
         """
         if not self.k_contiguous:
             return page_bytes
         slices = max(1.0, page_bytes / self.row_bytes)
-        return min(page_bytes, max(SECTOR_BYTES, tile_k * self.kept_fraction * self.element_bits / 8 * slices))
+        return min(page_bytes, max(SECTOR_BYTES, asked_k * self.kept_fraction * self.element_bits / 8 * slices))
 
 
 @dataclass(frozen=True, slots=True)
