@@ -27,7 +27,7 @@ from gpusim.predict import UnsupportedError, usable_kernels
 from gpusim.workload import Gemm
 
 ROUNDS = 2
-"""Turns of credits and physical values; a third took the A100 a fifth longer and its held-out error from 7.1 to 6.9 %."""
+"""Turns of credits and physical values; a third took a fifth longer and the A100's held-out error from 7.1 to 6.9 %."""
 RESIDUAL_SCALE = 0.05
 """Deviation of logarithms beyond which a row counts as an outlier (soft L1)."""
 STEP = 0.06
