@@ -19,7 +19,7 @@ MEASURED_ON_turing := deepbench_t4_fp16 deepbench_t4_fp32 neusight_linear_fp32 n
 MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16
 MEASURED_ON_hopper := aiconfigurator_h200_bf16
-# Rows of a table, GPU and data type, if not 50: as many as a quarter of an hour on two cores allows.
+# Rows of a table, GPU and data type, if not 50: where there is one table, more of it.
 ROWS_OF_ampere_ga100 := 60
 ROWS_OF_hopper := 150
 ROWS_OF_ampere_ga10x := 150

@@ -706,7 +706,7 @@ def _epilogue(kernel: Kernel, ends: _Ends) -> Program:
             count = rearranged_bytes / WIDE_SHARED_BYTES
             ops += [StoreShared(rearranged_bytes, count), LoadShared(rearranged_bytes, count)]
             if ends.rearrange_cycles and family.staging != "bulk":
-                # A few rows at a time; other CTAs may use the port meanwhile.
+                # A few rows at a time, and other CTAs may use the port meanwhile; the TMA stores a tile at once.
                 ops.append(Compute(ends.rearrange_cycles))
         store = Store(ends.store_bytes, ends.store_instructions)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
