@@ -7,6 +7,7 @@ kept as they stand.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import math
@@ -40,6 +41,9 @@ ACCUMULATORS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int32")
 
 QUANTISED_OUTPUT = "fp16"
 """What a quantised linear layer hands on (SmoothQuant, Xiao et al., arXiv:2211.10438, figure 6)."""
+
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""What begins a file that PowerShell wrote by ``>``."""
 
 REQUIRED = ("gpu", "op", "batch", "m", "n", "k", "dtype", "sparsity", "time_us", "method", "l2")
 OPTIONAL = (
@@ -229,7 +233,8 @@ def read_text(path: Path | str) -> str:
         MeasuredError: it cannot be read or is no text.
     """
     try:
-        return Path(path).read_bytes().decode("utf-8-sig")
+        data = Path(path).read_bytes()
+        return data.decode("utf-16" if data.startswith(UTF_16_MARKS) else "utf-8-sig")
     except OSError as error:
         raise MeasuredError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
     except UnicodeDecodeError as error:

@@ -293,6 +293,38 @@ def test_nsight_compute_shapes_may_stand_in_a_file_of_their_own(tmp_path: Path) 
         import_file("ncu", SAMPLES / "ncu.csv", Options(gpu="t4", shapes=shapes))
 
 
+OLD_NCU = """==PROF== Connected to process 77 (/home/user/product)
+"ID" of the run: 1, 2
+max error, 0
+==PROF== Disconnected from process 77
+"ID","Process ID","Process Name","Host Name","Kernel Name","Kernel Time","Context","Stream","gpu__time_duration.sum",\
+"launch__block_dim_x","launch__block_dim_y","launch__block_dim_z","launch__grid_dim_x","launch__grid_dim_y",\
+"launch__grid_dim_z","lts__t_sector_hit_rate.pct"
+"","","","","","","","","usecond","block","block","block","","","","%"
+"0","77","product","127.0.0.1","ampere_dgemm_64x64_nn","2022-May-10 20:02:12","1","7","39.008000",\
+"128.000000","2.000000","1.000000","1228","16","1","(!) n/a"
+"""
+
+
+def test_old_nsight_compute_listings_have_the_grid_in_metrics_and_may_follow_what_the_program_printed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(OLD_NCU.replace("\\\n", ""), encoding="utf-8")
+    (row,) = import_file("ncu", path, SHAPE).rows
+    assert (row.time_us, row.grid, row.threads, row.line) == (39.008, (1228, 16, 1), 256, 7)
+    assert row.extra["lts__t_sector_hit_rate.pct"] == ""
+    path.write_text(OLD_NCU.replace("\\\n", "").replace("launch__", "sm__"), encoding="utf-8")
+    (row,) = import_file("ncu", path, SHAPE).rows
+    assert (row.grid, row.threads) == (None, None)
+
+
+def test_a_listing_may_be_utf_16_as_powershell_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text((SAMPLES / "ncu.csv").read_text(encoding="utf-8"), encoding="utf-16", newline="\r\n")
+    assert len(import_file("ncu", path, SHAPE).rows) == 2
+
+
 # Nsight Systems ----------------------------------------------------------------------------------
 
 

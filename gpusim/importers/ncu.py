@@ -17,7 +17,7 @@ from gpusim.measured import Fields, csv_fields, header_with, read_text
 from gpusim.units import US_PER_UNIT
 
 TIME = "gpu__time_duration.sum"
-REQUIRED = ("Kernel Name", "Block Size", "Grid Size", TIME)
+REQUIRED = ("Kernel Name", TIME)
 DEVICE_NAME = "device__attribute_display_name"
 METRICS = (
     TIME,
@@ -53,6 +53,8 @@ def launches_of(path: Path) -> list[Launch]:
         MeasuredError: the file cannot be read, or is no listing with a line per kernel.
     """
     text = re.sub(r"^==.*$", "", read_text(path), flags=re.MULTILINE)  # what ncu says on a console
+    if header := re.search(r'^"ID",', text, re.MULTILINE):  # without --log-file the profiled program speaks before it
+        text = "\n" * text.count("\n", 0, header.start()) + text[header.start() :]
     units: Mapping[str, str] | None = None
     launches = []
     for line, fields in csv_fields(str(path), text, _header):
@@ -78,12 +80,12 @@ def _kernel(fields: Fields, units: Mapping[str, str]) -> Kernel:
         raise fields.refuse(TIME, f"unknown unit '{unit}'", "export with --print-units base")
     time_us = Fields(fields.where, {TIME: _number(fields, TIME)}).time_us(TIME, unit)
     metrics = {name: _in_base_unit(fields, name, units[name].strip()) for name in METRICS[1:] if name in units}
-    grid, block = (_extent(fields, column) for column in ("Grid Size", "Block Size"))
+    grid, block = (_extent(fields, what) for what in ("Grid", "Block"))
     return Kernel(
         fields.get("Kernel Name"),
         time_us,
         grid,
-        block[0] * block[1] * block[2],
+        block[0] * block[1] * block[2] if block else None,
         {TIME: f"{1e3 * time_us:.12g}", **metrics},
     )
 
@@ -96,9 +98,18 @@ def _number(fields: Fields, column: str) -> str:
     return text.replace(",", "")
 
 
-def _extent(fields: Fields, column: str) -> tuple[int, int, int]:
-    """A size such as ``(256, 1, 1)``."""
-    numbers = [int(text) for text in re.findall(r"\d+", fields.get(column))]
+def _extent(fields: Fields, what: str) -> tuple[int, int, int] | None:
+    """The size of a grid or block such as ``(256, 1, 1)``; None where there is none.
+
+    Old versions (2022.3) have no column of it, but a metric for each axis where launch statistics were collected.
+    """
+    column, axes = f"{what} Size", [f"launch__{what.lower()}_dim_{axis}" for axis in "xyz"]
+    if column in fields.values:
+        numbers = [int(text) for text in re.findall(r"\d+", fields.get(column))]
+    elif all(fields.get(axis) for axis in axes):
+        numbers = [int(float(_number(fields, axis))) for axis in axes]
+    else:
+        return None
     match numbers:
         case [x, y, z] if min(numbers) > 0:
             return x, y, z
@@ -107,7 +118,7 @@ def _extent(fields: Fields, column: str) -> tuple[int, int, int]:
 
 def _in_base_unit(fields: Fields, column: str, unit: str) -> str:
     """A counter in bytes, cycles, instructions or percent; empty where it was not collected."""
-    if fields.get(column) in ("", "n/a", "nan"):
+    if fields.get(column).removeprefix("(!) ") in ("", "n/a", "nan", "no data"):
         return ""
     prefix = unit[:1] if unit[1:].startswith(("byte", "sector", "cycle", "inst")) else ""
     value = float(_number(fields, column)) * _PREFIXES.get(prefix, 1)
