@@ -262,6 +262,27 @@ def test_cutlass_lines_keep_their_sizes_and_say_whether_c_lies_in_rows() -> None
     }
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("s1688tf32gemm", "s1688bf16gemm", "FP32 operands multiplied in another type than TF32"),
+        ("s1688tf32gemm", "s1688gemm", "FP32 operands multiplied in another type than TF32"),
+        ("universal", "planar_complex", "complex numbers"),
+    ],
+)
+def test_cutlass_lines_of_other_arithmetic_are_skipped(old: str, new: str, reason: str, tmp_path: Path) -> None:
+    found = import_file("cutlass", edited("cutlass.gemm.csv", old, new)(tmp_path), A100)
+    assert len(found.rows) == 3
+    assert found.skipped[reason] == 1
+
+
+def test_cutlass_names_sparsity_by_the_instruction_too(tmp_path: Path) -> None:
+    found = import_file(
+        "cutlass", edited("cutlass.gemm.csv", "heuristic,tensorop", "heuristic,sptensorop")(tmp_path), A100
+    )
+    assert [row.sparsity for row in found.rows] == ["2:4", "dense", "dense", "2:4"]
+
+
 # Nsight Compute ----------------------------------------------------------------------------------
 
 

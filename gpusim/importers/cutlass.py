@@ -56,6 +56,7 @@ def _reason_to_skip(fields: Fields) -> str:
     """Why a line is no timed matrix multiplication; empty where it is one."""
     kind, status, disposition = (fields.get(column) for column in ("OperationKind", "Status", "Disposition"))
     (a_type, a_order), (b_type, b_order) = _operand(fields, "A"), _operand(fields, "B")
+    of_fp32 = ELEMENTS.get(a_type) is Dtype.FP32 and fields.get("op_class").endswith("tensorop")
     strange = [order for order in (a_order, b_order, _operand(fields, "C")[1]) if order not in LETTERS]
     reasons = {
         f"operation kind {kind or 'empty'} is no matrix multiplication": kind not in PRODUCTS,
@@ -64,6 +65,10 @@ def _reason_to_skip(fields: Fields) -> str:
         "not timed": fields.get("Runtime") in ("", "0"),
         "operands of two types": ELEMENTS.get(a_type) is not ELEMENTS.get(b_type),
         f"operands of type {a_type or 'empty'}": a_type not in ELEMENTS,
+        "complex numbers": fields.get("gemm_kind").startswith("planar_complex"),
+        # There is no FP32 Tensor Core. Kernels that round to TF32 say so; the others round to FP16 or BF16, or add
+        # up several products for the precision of FP32.
+        "FP32 operands multiplied in another type than TF32": of_fp32 and "tf32gemm" not in fields.get("Operation"),
         f"operand order {' '.join(strange) or 'empty'}": bool(strange),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
@@ -84,7 +89,8 @@ def _add(found: Import, line: int, fields: Fields) -> None:
     accumulator = fields.get("accum")
     dtype = ELEMENTS[element]
     if dtype is Dtype.FP32 and fields.get("op_class").endswith("tensorop"):
-        dtype = Dtype.TF32  # there is no FP32 Tensor Core: FP32 tensors go through TF32
+        dtype = Dtype.TF32
+    sparse = fields.get("OperationKind") == "spgemm" or fields.get("op_class") == "sptensorop"
     threads = 32 * (warps[0] or 1) * (warps[1] or 1) * (warps[2] or 1) if warps[0] else None
     m, n, k = (fields.number(column) for column in "mnk")
     found.add(
@@ -96,7 +102,7 @@ def _add(found: Import, line: int, fields: Fields) -> None:
         fields.time_us("Runtime", "ms"),
         accumulate=ACCUMULATORS.get(accumulator, ""),
         layout=layout,
-        sparsity="2:4" if fields.get("OperationKind") == "spgemm" else "dense",
+        sparsity="2:4" if sparse else "dense",
         kernel=Kernel(fields.get("Operation"), 0.0, threads=threads),
         tile=None if tile[0] is None or tile[1] is None else (tile[1], tile[0]) if rows else (tile[0], tile[1]),
         extra={column: fields.get(column) for column in ("Provider", "split_k_slices", "stages") if fields.get(column)},
