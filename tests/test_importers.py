@@ -411,6 +411,64 @@ def test_an_operator_of_no_length_is_counted(tmp_path: Path) -> None:
     assert found.skipped["operator of no length: the trace has whole microseconds"] == 1
 
 
+@pytest.mark.parametrize(("kept", "missing"), [("cpu_op", "GPU kernels"), ("kernel", "operators")])
+def test_a_trace_of_one_side_alone_is_refused_with_the_remedy(kept: str, missing: str, tmp_path: Path) -> None:
+    trace = json.loads((SAMPLES / "trace.json").read_text(encoding="utf-8"))
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") == kept]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(trace), encoding="utf-8")
+    with pytest.raises(
+        SourceError, match=rf"no {missing} in the trace; profile with activities=\[ProfilerActivity\.CPU"
+    ):
+        import_file("kineto", path, Options())
+
+
+def test_a_name_in_a_trace_may_hold_control_characters(tmp_path: Path) -> None:
+    path = edited("trace.json", '"name": "python"', '"name": "S(1): \x01<module>\t"')(tmp_path)
+    assert len(import_file("kineto", path, Options()).rows) == 4
+
+
+def convolution(folder: Path, *, transposed: str, strides: Sequence[int]) -> Import:
+    """A convolution with a bias, as PyTorch calls it on a GPU: a kernel of cuDNN, then one that adds the bias."""
+    arguments = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", transposed, "[0, 0]", "1"]
+    inner = "aten::cudnn_convolution" + ("_transpose" if transposed == "True" else "")
+    calls = (
+        ("aten::convolution", 0, 90, arguments),
+        ("aten::_convolution", 5, 80, [*arguments, "False", "False", "True", "True"]),
+        (inner, 10, 20, ["", "", *("[1, 1]",) * 3, "1", "True", "False", "True"]),
+        ("aten::add_", 40, 20, ["", "", "1"]),
+    )
+    events: list[dict[str, Any]] = [
+        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": start, "dur": length}
+        | {"args": {"External id": number, "Concrete Inputs": concrete, "Input type": ["c10::Half", "c10::Half"]}}
+        for number, (name, start, length, concrete) in enumerate(calls, 1)
+    ]
+    for event in events:
+        event["args"] |= {"Input Dims": [[2, 8, 6, 6], [8, 8, 3, 3]], "Input Strides": [strides, [72, 9, 3, 1]]}
+    for number, length in ((3, 7.5), (4, 2.5)):
+        kernel = {"ph": "X", "cat": "kernel", "name": f"kernel{number}", "ts": 100 * number, "dur": length}
+        events.append(kernel | {"args": {"External id": number}})
+    path = folder / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    return import_file("kineto", path, T4)
+
+
+def test_the_bias_of_a_convolution_is_no_convolution(tmp_path: Path) -> None:
+    found = convolution(tmp_path, transposed="False", strides=(288, 36, 6, 1))
+    assert [(shape(row), row.time_us, row.layout) for row in found.rows] == [(("conv_fwd", 2, 72, 8, 72), 7.5, "nchw")]
+    assert found.skipped == {"kernel of an operator outside the schema": 1}
+
+
+def test_images_may_lie_with_their_channels_last(tmp_path: Path) -> None:
+    (row,) = convolution(tmp_path, transposed="False", strides=(288, 1, 48, 8)).rows
+    assert row.layout == "nhwc"
+
+
+def test_a_transposed_convolution_is_no_forward_one(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"no operator to import: 1 x transposed convolution;"):
+        convolution(tmp_path, transposed="True", strides=(288, 36, 6, 1))
+
+
 def test_a_trace_without_shapes_is_refused_with_the_remedy(tmp_path: Path) -> None:
     trace = json.loads((SAMPLES / "trace.json").read_text(encoding="utf-8"))
     for event in trace["traceEvents"]:

@@ -11,7 +11,7 @@ import gzip
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,11 @@ def read(path: Path, options: Options) -> Import:
     document = load_trace(path)
     found = Import(str(path), options, "profiler", "cold", "pytorch-profiler")
     operators, calls, kernels = (events_of(document, categories) for categories in (OPERATORS, CUDA_CALLS, KERNELS))
+    if not operators or not kernels:
+        raise SourceError(
+            f"{path}: no {'operators' if kernels else 'GPU kernels'} in the trace;"
+            " profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+        )
     above = _above(path, operators + calls)
     launchers = _launchers(operators, calls)
     launched: dict[Event, list[Event]] = defaultdict(list)
@@ -84,6 +89,10 @@ def read(path: Path, options: Options) -> Import:
         else:
             found.skip("kernel that no recorded operator launched (a CUDA graph?)")
     devices = _devices(document)
+    around = {outer for operator in launched for outer in _around(operator, above)}
+    for operator in around & launched.keys():  # as the kernel that adds the bias, beside the convolution within
+        for _ in launched.pop(operator):
+            found.skip("kernel of an operator outside the schema")
     for operator in sorted(launched, key=lambda event: event.index):
         where = f"{path}: traceEvents[{operator.index}]"
         device = devices.get(launched[operator][0].key("device"), "")
@@ -120,7 +129,7 @@ def load_trace(path: Path) -> dict[str, Any]:
         content = path.read_bytes()
         if content.startswith(GZIP_MAGIC):
             content = gzip.decompress(content)
-        document = json.loads(content)
+        document = json.loads(content, strict=False)  # names of Python functions may hold control characters
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise SourceError(f"{path}: the gzip stream is broken; copy the file again") from None
     except OSError as error:
@@ -166,16 +175,18 @@ def _known(event: Event | None, above: Mapping[int, Event | None]) -> Event | No
     return event
 
 
+def _around(event: Event, above: Mapping[int, Event | None]) -> Iterator[Event]:
+    """The host events that an event was made within, from the innermost."""
+    while (outer := above[event.index]) is not None:
+        yield outer
+        event = outer
+
+
 def _call(event: Event, above: Mapping[int, Event | None]) -> Call:
     """An operator's recorded inputs."""
-    within = []
-    outer = above[event.index]
-    while outer is not None:
-        within.append(outer.name)
-        outer = above[outer.index]
     return Call(
         event.name,
-        tuple(within),
+        tuple(outer.name for outer in _around(event, above)),
         shapes_of(event.arg("Input Dims", "Input dims")),
         event.listed("Input type"),
         shapes_of(event.arg("Input Strides")),

@@ -162,6 +162,8 @@ def _convolution(call: Call) -> _Operator | str:
     """A forward convolution in two dimensions."""
     if len(call.dims) < 2 or len(call.dims[0]) != 4 or len(call.dims[1]) != 4:
         return "convolution in other than two dimensions"
+    if call.name in ("aten::_convolution", "aten::convolution") and call.concrete[6:7] == ("True",):
+        return "transposed convolution"
     first = 2 if call.name == "aten::cudnn_convolution" else 3
     lists = [_pair(text) for text in call.concrete[first : first + 3]]
     match lists:
@@ -176,7 +178,15 @@ def _convolution(call: Call) -> _Operator | str:
     if min(*call.dims[0], *call.dims[1], *stride) < 1:
         return "empty tensor"
     shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride)
-    return _Operator("conv_fwd", shape.product, _dtype(call, 0), "nchw", shape.columns)
+    return _Operator("conv_fwd", shape.product, _dtype(call, 0), _order(call.strides[:1]), shape.columns)
+
+
+def _order(strides: Sequence[Shape]) -> str:
+    """How images lie in memory; in PyTorch's usual order where nothing else was recorded."""
+    match strides:
+        case [(_, 1, _, width)] if width > 1:
+            return "nhwc"
+    return "nchw"
 
 
 def _pair(text: str) -> tuple[int, int] | None:
