@@ -106,6 +106,8 @@ def _launches(path: Path, database: sqlite3.Connection) -> list[tuple[tuple[int,
         kernel = Kernel(str(names[name]), time_us, (grid[0], grid[1], grid[2]), block[0] * block[1] * block[2])
         launch = Launch(where, row, kernel, str(devices.get(device, "")))
         result.append(((_process(process), correlation), launch))
+    if not result:
+        raise SourceError(f"{path}: {KERNELS}: no kernels; profile with --trace=cuda,nvtx and export to sqlite again")
     return result
 
 
