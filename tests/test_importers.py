@@ -832,6 +832,10 @@ def test_a_missing_reader_is_named_with_its_extra(
 # Names of kernels --------------------------------------------------------------------------------
 
 
+FP8_TILE = ("fp8", "fp32", "tn", (64, 256))
+TF32_TILE = ("tf32", "fp32", "nt", (64, 128))
+
+
 @pytest.mark.parametrize(
     ("name", "dtype", "accumulate", "layout", "tile"),
     [
@@ -848,6 +852,15 @@ def test_a_missing_reader_is_named_with_its_extra(
             "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x128x64_warpgroupsize1x1x1_execute_segment_k_off",
             *("bf16", "fp32", "tn", (64, 128)),
         ),
+        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x64x128_stage4", "fp8", "fp32", "tn", (128, 64)),
+        ("cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_64x1_nn_align8", "bf16", "fp32", "nn", (32, 32)),
+        ("volta_fp16_sgemm_fp16_128x32_nt", "fp16", "fp32", "nt", (128, 32)),
+        ("cutlass3x_sm100_tensorop_s64x256x32gemm_f8_f8_f32_f16_f16_64x256x128_1x1x1_0_tnn_align4_1sm_bias", *FP8_TILE),
+        ("cutlass3x_sm90_tensorop_s64x128x8tf32gemm_f32_f32_f32_f32_f32_64x128x32_1x1x1_0_ntn_align4", *TF32_TILE),
+        ("nvjet_qqtst_64x256_128x6_2x1_v_bz_coopA_algo2_TNN", *FP8_TILE),
+        ("nvjet_sm120_tst_mma_64x32x128_3_32x32x128_tmaAB_alignCD4_bz_TNNN", "bf16", "fp32", "tn", (64, 32)),
+        ("void cutlass::device_kernel<GemmUniversal<cutlass::bfloat16_t, float> >(Params)", "bf16", "", "", None),
+        ("void cutlass::Kernel<gemm::Gemm<NumericArrayConverter<float, float, 4> > >(Params)", "fp32", "", "", None),
         ("sm80_xmma_gemm_f16f16_f16f16_f16_nn_n_tilesize96x128x32_stage4", "fp16", "fp16", "nn", (96, 128)),
         ("nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNT", "fp16", "fp32", "tn", (128, 256)),
         ("nvjet_sm100_tst_64x8_64x16_2x4_h_bz_splitK_TNT", "bf16", "fp32", "tn", (64, 8)),
@@ -870,10 +883,17 @@ def test_a_kernels_name_tells_types_layout_and_tile(
         "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize64x64x64_stage4",
         "void implicit_convolve_sgemm<float, float, 128, 5, 5, 3, 3, 3, 1>",
         "void cublasLt::splitKreduce_kernel<32, 16, int, float, __half>",
+        "void dot_kernel<float, 128, 0, cublasDotParams<cublasGemvTensorStridedBatched<float const> > >",
     ],
 )
 def test_other_kernels_are_no_products(name: str) -> None:
     assert product_kernel(name) is None
+
+
+def test_an_argument_of_a_kernel_with_quantised_inputs_is_not_their_type() -> None:
+    fact = product_kernel("void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 6144u, 128u, cutlass::bfloat16_t>")
+    assert fact is not None
+    assert fact.dtype is None
 
 
 # The command -------------------------------------------------------------------------------------
