@@ -668,6 +668,11 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], Path], Options, str]] = {
         SHAPE,
         ":6: gpu__time_duration.sum: unknown unit",
     ),
+    "what ncu could not do": (
+        "ncu",
+        bytes_of("ncu.csv", b"==PROF== Connected\n==WARNING== No kernels were profiled.\n==ERROR== ERR_NVGPUCTRPERM\n"),
+        *(SHAPE, ":3: no kernel is listed, for ncu says: ERR_NVGPUCTRPERM; profile again"),
+    ),
     "no line of units": ("ncu", edited("ncu.csv", '"","","","",""', '"","","","","k"'), SHAPE, ":5: "),
     "a comma for a point": ("ncu", edited("ncu.csv", '"12.50"', '"12,50"'), SHAPE, ":6: gpu__time_duration.sum: exp"),
     "a grid that is none": ("ncu", edited("ncu.csv", "(16, 8, 1)", "16"), SHAPE, ":6: Grid Size: expected (x, y, z)"),

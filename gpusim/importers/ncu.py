@@ -36,6 +36,7 @@ METRICS = (
 """Carried over as extra columns, in base units, to be laid beside the simulated ones of the same names."""
 
 _PREFIXES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_ERROR, _WARNING = (re.compile(rf"^=={kind}== *(.*?)[.\s]*$", re.MULTILINE) for kind in ("ERROR", "WARNING"))
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
@@ -52,9 +53,13 @@ def launches_of(path: Path) -> list[Launch]:
     Raises:
         MeasuredError: the file cannot be read, or is no listing with a line per kernel.
     """
-    text = re.sub(r"^==.*$", "", read_text(path), flags=re.MULTILINE)  # what ncu says on a console
+    said = read_text(path)
+    text = re.sub(r"^==.*$", "", said, flags=re.MULTILINE)  # what ncu says on a console
     if header := re.search(r'^"ID",', text, re.MULTILINE):  # without --log-file the profiled program speaks before it
         text = "\n" * text.count("\n", 0, header.start()) + text[header.start() :]
+    elif failure := _ERROR.search(said) or _WARNING.search(said):
+        line = said.count("\n", 0, failure.start()) + 1
+        raise SourceError(f"{path}:{line}: no kernel is listed, for ncu says: {failure[1]}; profile again")
     units: Mapping[str, str] | None = None
     launches = []
     for line, fields in csv_fields(str(path), text, _header):
