@@ -61,6 +61,13 @@ def test_two_of_every_four_values_are_pruned(dtype: Dtype) -> None:
     assert float(kept.float().mean()) == pytest.approx(2, rel=0.02)  # a drawn value may be zero itself
 
 
+def test_one_of_every_two_fp32_values_is_pruned() -> None:
+    from gpusim.measure.torch_operators import _pruned
+
+    a = _pruned(GemmWork("gemm", Dtype.TF32, 64, 64, 256, sparsity="2:4"), "cpu")
+    assert ((a != 0).view(64, 128, 2).sum(-1) == 1).all()
+
+
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("op", ["conv_fwd", "conv_bwd_inputs", "conv_bwd_weights"])
 def test_a_convolution_gives_the_gradient_that_its_row_names(op: Any, layout: str) -> None:

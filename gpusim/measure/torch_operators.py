@@ -142,25 +142,39 @@ def _sparse_gemm(work: GemmWork, device: str) -> Call:
         raise UnavailableError(f"2:4 sparsity has no {work.dtype.value} path; FP32 tensors go through tf32")
     if not hasattr(torch, "_cslt_compress") or not torch.backends.cusparselt.is_available():
         return _sparse_gemm_without_cusparselt(work, device)
-    kinds = {Dtype.INT8: torch.int32, Dtype.FP8: torch.bfloat16}
-    options = {"transpose_result": True}
-    if work.dtype in kinds:
-        options["out_dtype"] = kinds[work.dtype]
+    result_kind = {Dtype.INT8: torch.int32, Dtype.FP8: torch.bfloat16}.get(work.dtype)
 
     def operands() -> Operands:
         compressed = torch._cslt_compress(_pruned(work, device))  # noqa: SLF001 -- no public name
         return compressed, _random((work.n, work.k), work.dtype, device)
 
+    def multiply(compressed: Tensor, b: Tensor, *choice: int) -> Tensor:
+        return torch._cslt_sparse_mm(  # noqa: SLF001 -- no public name
+            compressed, b.mT, None, None, result_kind, True, *choice
+        )
+
     compressed, b = operands()
     try:
-        algorithm = int(torch._cslt_sparse_mm_search(compressed, b.mT, **options))  # noqa: SLF001 -- no public name
-    except (RuntimeError, TypeError, AttributeError):
-        algorithm = 0  # what cuSPARSELt takes without a search
+        choice = _searched(compressed, b, result_kind)
+        multiply(compressed, b, *choice)
+    except (RuntimeError, TypeError, ValueError, AttributeError):
+        choice = (0,)  # what cuSPARSELt takes without a search
 
     def run(compressed: Tensor, b: Tensor) -> Tensor:
-        return torch._cslt_sparse_mm(compressed, b.mT, alg_id=algorithm, **options)  # noqa: SLF001 -- no public name
+        return multiply(compressed, b, *choice)
 
-    return Call(operands, run, f"cusparselt:{algorithm}")
+    return Call(operands, run, "cusparselt:" + "/".join(str(int(part)) for part in choice))
+
+
+def _searched(compressed: Tensor, b: Tensor, result_kind: Any) -> tuple[int, ...]:
+    """The algorithm that cuSPARSELt finds fastest, and its split-K where it has one."""
+    try:
+        search = torch._C._cusparselt.mm_search  # noqa: SLF001 -- no public name, from PyTorch 2.5 on
+    except AttributeError:
+        search_2_4 = torch._cslt_sparse_mm_search  # noqa: SLF001 -- no public name
+        return (int(search_2_4(compressed, b.mT, None, None, result_kind, True)),)
+    algorithm, split_k, split_k_mode, _ = search(compressed, b.mT, None, None, result_kind, True)
+    return (algorithm,) if split_k == 1 else (algorithm, split_k, split_k_mode)
 
 
 def _sparse_gemm_without_cusparselt(work: GemmWork, device: str) -> Call:
@@ -177,14 +191,15 @@ def _sparse_gemm_without_cusparselt(work: GemmWork, device: str) -> Call:
 
 
 def _pruned(work: GemmWork, device: str) -> Tensor:
-    """A[m, k] with two of every four values along k set to zero, which two drawn at random."""
+    """A[m, k] with two of every four values along k set to zero, which two drawn at random.
+
+    Of FP32 tensors one of every two, the pattern that Sparse Tensor Cores take them in.
+    """
     if work.k % 4:
         raise UnavailableError("2:4 needs a k that is a multiple of 4")
-    pairs = torch.tensor(
-        [[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]],
-        dtype=torch.int8,
-        device=device,
-    )
+    one_of_two = [[1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1]]
+    patterns = one_of_two if work.dtype is Dtype.TF32 else [*one_of_two, [1, 1, 0, 0], [0, 0, 1, 1]]
+    pairs = torch.tensor(patterns, dtype=torch.int8, device=device)
     drawn = torch.randint(0, len(pairs), (work.m * work.k // 4,), dtype=torch.int32, device=device)
     kept = pairs[drawn].reshape(work.m, work.k)
     if work.dtype is Dtype.FP8:
