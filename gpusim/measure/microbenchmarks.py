@@ -19,13 +19,17 @@ from gpusim.measure import instructions
 from gpusim.measure.device import MicroResult, UnavailableError
 from gpusim.measure.nvrtc import Module, compile_cubin, load, target
 from gpusim.measure.suite import Microbenchmark
+from gpusim.measure.torch_capture import captured
 
 REPETITIONS = 11
 LINE_BYTES = 128
 """An L2 line; the chain visits each line once before it comes round."""
 MAX_CHASE_STEPS = 2**14
-MAX_WARMING_STEPS = 2**18
+MAX_WARMING_STEPS = 2**19
+"""Every line of 64 MiB, more than the largest L2 so far: beyond, no line is found there anyway."""
 STREAM_THREADS = 512
+STREAM_CHUNK_BYTES = 4 * 16 * STREAM_THREADS
+"""What a CTA moves at a time: four 16-byte vectors a thread."""
 STREAM_BYTES = 4 * 2**30
 """What one streaming kernel moves, at least: milliseconds, against microseconds of launching."""
 SHARED_RING_WORDS = 4096
@@ -81,25 +85,29 @@ class Microbenchmarks:
         del addresses, order
         module = self._module("latency.cu")
 
-        def chase(steps: int) -> Callable[[], None]:
-            arguments = (cursor.data_ptr(), ctypes.c_int(steps), elapsed.data_ptr())
+        def chase(warming: int, steps: int) -> Callable[[], None]:
+            arguments = (cursor.data_ptr(), ctypes.c_int(warming), ctypes.c_int(steps), elapsed.data_ptr())
             return module.bind(f"chase_{cache_level}", 1, 1, arguments, stream=_stream())
 
-        chase(_multiple_of_eight(min(lines, MAX_WARMING_STEPS)))()
+        warming = _multiple_of_eight(min(lines, MAX_WARMING_STEPS))
         steps = _multiple_of_eight(min(max(lines, 1024), MAX_CHASE_STEPS))
+        if cache_level == "l1":  # it is empty when a kernel begins, so that each one fills its own
+            _, cycles = self._timed(chase(warming, steps), elapsed)
+            return MicroResult(tuple(one / steps for one in cycles), "cycles per load")
+        chase(warming, 8)()
         # The cursor goes on where it was: a chain longer than the caches never finds its lines there.
-        times_us, cycles = self._timed(chase(steps), elapsed)
+        times_us, cycles = self._timed(chase(0, steps), elapsed)
         note = f"{1e3 * sorted(times_us)[len(times_us) // 2] / steps:.1f} ns"
         return MicroResult(tuple(one / steps for one in cycles), "cycles per load", note)
 
     def _stream(self, variant: str, footprint_bytes: int) -> MicroResult:
         """Bandwidth of all SMs over a footprint; a copy reads one half of it and writes the other."""
         arrays = 2 if variant == "copy" else 1
-        unit = 4 * STREAM_THREADS * 16
-        blocks = min(4 * self._multiprocessors, footprint_bytes // arrays // unit)
-        if blocks < 1:
-            raise UnavailableError(f"a stream needs a footprint of {arrays * unit // 1024} KiB at least")
-        array_bytes = footprint_bytes // arrays // (blocks * unit) * (blocks * unit)
+        chunks = footprint_bytes // (arrays * STREAM_CHUNK_BYTES)
+        if chunks < 1:
+            raise UnavailableError(f"a stream needs a footprint of {arrays * STREAM_CHUNK_BYTES // 1024} KiB at least")
+        blocks = min(4 * self._multiprocessors, chunks)
+        array_bytes = chunks * STREAM_CHUNK_BYTES
         source = torch.randint(-(2**31), 2**31, (array_bytes // 4,), dtype=torch.int32, device=self._device)
         sink = torch.zeros_like(source) if variant == "copy" else source
         moved = arrays * array_bytes
@@ -108,7 +116,7 @@ class Microbenchmarks:
         arguments = (
             source.data_ptr(),
             sink.data_ptr(),
-            ctypes.c_longlong(array_bytes // 16),
+            ctypes.c_int(chunks),
             ctypes.c_int(rounds),
             spill.data_ptr(),
         )
@@ -212,12 +220,9 @@ class Microbenchmarks:
         graph = torch.cuda.CUDAGraph()
         launch()
         torch.cuda.synchronize()
-        graph.capture_begin(capture_error_mode="relaxed")
-        try:
+        with captured(graph):
             for _ in range(GAP_LAUNCHES):
                 launch()
-        finally:
-            graph.capture_end()
         times_us, _ = self._timed(graph.replay)
         return [time_us / GAP_LAUNCHES for time_us in times_us]
 

@@ -21,25 +21,30 @@ __device__ __forceinline__ void store(Vector *to, Vector value) {
 
 __device__ __forceinline__ unsigned mix(Vector value) { return value.x ^ value.y ^ value.z ^ value.w; }
 
-// Each thread takes every stride-th vector, four at a time; the footprint is a multiple of four strides.
-#define STREAM(NAME, ...)                                                                                  \
-    extern "C" __global__ void NAME(Vector *from, Vector *to, long long vectors, int rounds, unsigned *sink) { \
-        const long long first = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;             \
-        const long long stride = gridDim.x * static_cast<long long>(blockDim.x);                           \
-        unsigned seen = 0;                                                                                 \
-        for (int round = 0; round < rounds; ++round) {                                                     \
-            for (long long i = first; i + 3 * stride < vectors; i += 4 * stride) {                         \
-                __VA_ARGS__                                                                                  \
-            }                                                                                              \
-        }                                                                                                  \
-        if (seen == 0x9e3779b9u && rounds < 0) *sink = seen;                                               \
+// A CTA takes chunks of four vectors a thread, gridDim apart, through all rounds as if they were one long
+// footprint: CTAs have as much to do as each other, to a chunk, however many chunks there are. Bounded, so that all
+// CTAs of a grid of four per SM run at once.
+#define STREAM(NAME, ...)                                                                                     \
+    extern "C" __global__ void __launch_bounds__(512, 4)                                                      \
+        NAME(Vector *from, Vector *to, int chunks, int rounds, unsigned *sink) {                              \
+        const long long turns = static_cast<long long>(chunks) * rounds;                                      \
+        const long long stride = blockDim.x;                                                                  \
+        int chunk = blockIdx.x;                                                                               \
+        unsigned seen = 0;                                                                                    \
+        for (long long turn = blockIdx.x; turn < turns; turn += gridDim.x) {                                  \
+            const long long i = 4 * stride * chunk + threadIdx.x;                                             \
+            __VA_ARGS__                                                                                       \
+            chunk += gridDim.x;                                                                               \
+            if (chunk >= chunks) chunk -= chunks;                                                             \
+        }                                                                                                     \
+        if (seen == 0x9e3779b9u && rounds < 0) *sink = seen;                                                  \
     }
 
 STREAM(stream_read, const Vector a = load(from + i); const Vector b = load(from + i + stride);
        const Vector c = load(from + i + 2 * stride); const Vector d = load(from + i + 3 * stride);
        seen ^= mix(a) ^ mix(b) ^ mix(c) ^ mix(d);)
 
-STREAM(stream_write, const unsigned bits = static_cast<unsigned>(i) * 2654435761u + round;
+STREAM(stream_write, const unsigned bits = static_cast<unsigned>(i) * 2654435761u + static_cast<unsigned>(turn);
        const Vector value = {bits, bits ^ 0x5bd1e995u, bits + 77u, ~bits}; store(to + i, value);
        store(to + i + stride, value); store(to + i + 2 * stride, value); store(to + i + 3 * stride, value);)
 

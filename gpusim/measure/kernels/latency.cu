@@ -1,12 +1,18 @@
 // Dependent loads: each one's result is the next one's address, so the time of a step is a latency.
 
+// Steps before the count begins fill L1 with what it can hold: no kernel finds there what another left.
+#define STEPS(LOAD, COUNT)                                                                                 \
+    for (int step = 0; step < COUNT; step += 8) {                                                          \
+        _Pragma("unroll") for (int i = 0; i < 8; ++i) asm volatile(LOAD " %0, [%0];" : "+l"(at));          \
+    }
+
 #define CHASE(NAME, LOAD)                                                                                  \
-    extern "C" __global__ void NAME(unsigned long long *cursor, int steps, long long *elapsed_cycles) {    \
+    extern "C" __global__ void NAME(unsigned long long *cursor, int warming, int steps,                    \
+                                    long long *elapsed_cycles) {                                           \
         unsigned long long at = *cursor;                                                                   \
+        STEPS(LOAD, warming)                                                                               \
         const long long begin = clock64();                                                                 \
-        for (int step = 0; step < steps; step += 8) {                                                      \
-            _Pragma("unroll") for (int i = 0; i < 8; ++i) asm volatile(LOAD " %0, [%0];" : "+l"(at));      \
-        }                                                                                                  \
+        STEPS(LOAD, steps)                                                                                 \
         asm volatile("" ::"l"(at) : "memory");                                                             \
         *elapsed_cycles = clock64() - begin;                                                               \
         *cursor = at;                                                                                      \
