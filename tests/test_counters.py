@@ -42,7 +42,7 @@ IDENTITY = Identity("NVIDIA A100-SXM4-40GB", 40 * 2**20, (("driver", "1"),))
 NCU = """#!{python}
 import sys
 if "--query-metrics" in sys.argv:
-    print("dram__bytes_read  Bytes read\\nlts__t_bytes  Bytes\\ngpu__time_duration  Time")
+    print("dram__bytes_read  Bytes read\\nlts__t_bytes  Bytes")
     sys.exit()
 open({called!r}, "w").write("\\n".join(sys.argv))
 open(sys.argv[sys.argv.index("--log-file") + 1], "w").write({listing!r})
@@ -91,6 +91,7 @@ def test_no_clock_is_touched_and_only_metrics_that_the_gpu_has_are_asked_for(ncu
     called = (ncu / "called.txt").read_text(encoding="utf-8").splitlines()
     assert called[called.index("--clock-control") + 1] == "none"
     asked = called[called.index("--metrics") + 1].split(",")
+    assert "gpu__time_duration.sum" in asked
     assert "dram__bytes_read.sum" in asked
     assert "dram__bytes_write.sum" not in asked
     assert "launch__waves_per_multiprocessor" in asked

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from simulated_gpu import SimulatedGpu
 
 from gpusim.convolution import ConvolutionShape
-from gpusim.measure.device import DeviceLostError, Identity
+from gpusim.measure import telemetry
+from gpusim.measure.device import DeviceLostError, Identity, Reading
 from gpusim.measure.files import RowFile
 from gpusim.measure.instructions import INSTRUCTIONS, benchmark
 from gpusim.measure.kineto import kernels_of_trace
-from gpusim.measure.runner import Outcome, estimate_s, plan_of, run_suite
+from gpusim.measure.runner import Outcome, _sensor_columns, estimate_s, plan_of, run_suite
 from gpusim.measure.suite import ConvolutionWork, GemmWork, Item, Suite, load_suite, shipped_suites, work_key
 from gpusim.measured import MeasuredError, read_measured
 from gpusim.specfile import SpecError
@@ -321,16 +322,21 @@ def test_kernels_of_a_profile_are_those_of_one_call_without_the_first(tmp_path: 
         return {"ph": "X", "cat": "kernel", "name": name, "ts": at, "dur": time_us, "args": arguments}
 
     times_us = (95.0, 5.0, 5.0)
-    calls = [event("a", 10 * call, time_us) for call, time_us in enumerate(times_us)]
-    calls += [event("b", 10 * call + 1, 1.0) for call in range(len(times_us))]
+    calls = [event("void at::spin_kernel(long)", 10 * call, 1.0) for call in range(len(times_us))]
+    calls += [event("a", 10 * call + 1, time_us) for call, time_us in enumerate(times_us)]
+    calls += [event("b", 10 * call + 2, 1.0) for call in range(len(times_us))]
     other = {"ph": "X", "cat": "gpu_memset", "name": "Memset", "ts": 3, "dur": 1}
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"traceEvents": [other, *reversed(calls)]}), encoding="utf-8")
-    first, second = kernels_of_trace(trace, calls=3)
+    first, second = kernels_of_trace(trace)
     assert (first.name, first.time_us, first.grid, first.threads) == ("a", 5.0, (8, 2, 1), 256)
     assert (second.name, second.registers, second.shared_bytes) == ("b", 96, 1024)
-    trace.write_text(json.dumps({"traceEvents": [other]}), encoding="utf-8")
-    assert kernels_of_trace(trace, calls=3) == ()
+    # The profiler lost the beginning of the trace: it starts within the first call, or has the last one's alone.
+    for kept in ([*calls[1:3], *calls[4:]], [calls[2], calls[5], calls[8]]):
+        trace.write_text(json.dumps({"traceEvents": kept}), encoding="utf-8")
+        assert [kernel.name for kernel in kernels_of_trace(trace)] == ["a", "b"]
+    trace.write_text(json.dumps({"traceEvents": [other, *calls[3:]]}), encoding="utf-8")
+    assert kernels_of_trace(trace) == ()
 
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
@@ -343,6 +349,46 @@ def test_an_instructions_program_names_its_registers_and_counts_its_turns(name: 
     assert f"%{registers - 1}" in program.source
     per_sub_partition = 1 if latency else program.threads // (128 if instruction.warpgroup else 32 * 4)
     assert program.instructions_per_round == 8 * issued * max(1, per_sub_partition)
+
+
+def test_hopper_has_no_fp8_product_of_a_single_warp() -> None:
+    fp8 = INSTRUCTIONS["mma_fp8_m16n8k32"]
+    assert [fp8.runs_on(*capability) for capability in ((8, 6), (8, 9), (9, 0))] == [False, True, False]
+
+
+class Nvml:
+    """Two or more cards, or one that CUDA calls otherwise."""
+
+    class NVMLError(Exception): ...
+
+    def __init__(self, cards: int) -> None:
+        self.cards = cards
+
+    def nvmlInit(self) -> None: ...  # noqa: N802 -- as NVML calls it
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802 -- the same
+        return self.cards
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802 -- the same
+        raise self.NVMLError(f"no {uuid}")
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802 -- the same
+        return index
+
+
+@pytest.mark.parametrize(("cards", "missing"), [(1, ""), (2, "NVML says no GPU-7")])
+def test_a_card_that_nvml_calls_otherwise_is_taken_if_it_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, cards: int, missing: str
+) -> None:
+    monkeypatch.setattr(telemetry, "pynvml", Nvml(cards))
+    assert telemetry.Sensors("GPU-7").missing.endswith(missing)
+    assert (telemetry.Sensors("GPU-7").missing == "") == (cards == 1)
+
+
+def test_what_the_card_does_not_tell_stays_empty() -> None:
+    reading = Reading(0.0, 0.0, 300.0, 0.0, frozenset(), None)
+    columns = _sensor_columns([reading])
+    assert (columns["clock_mhz"], columns["power_w"], columns["temperature_c"]) == ("", 300.0, "")
 
 
 # The command ------------------------------------------------------------------------------------

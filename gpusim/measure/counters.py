@@ -17,15 +17,13 @@ from typing import Any
 
 import gpusim
 from gpusim.importers.launches import joined
-from gpusim.importers.ncu import METRICS, launches_of
+from gpusim.importers.ncu import METRICS, TIME, launches_of
 from gpusim.importers.rows import Kernel
-from gpusim.measure.device import Identity, NoDeviceError
+from gpusim.measure.device import MARKER, Identity, NoDeviceError
 from gpusim.measure.files import SCHEMA_COLUMNS, RowFile
 from gpusim.measure.suite import GemmWork, Item, Suite, load_suite
 from gpusim.measured import MeasuredError
 
-MARKER = "spin_kernel"
-"""The kernel of ``torch.cuda._sleep``."""
 COUNTER_COLUMNS = (*SCHEMA_COLUMNS, *METRICS, "kernels", "gpu_name", "versions", "item")
 
 
@@ -79,7 +77,8 @@ def known_metrics(program: str) -> tuple[str, ...]:
     listed = {line.split()[0] for line in asked.stdout.splitlines() if line.split()}
     if not any(name.startswith("dram__") for name in listed):
         return METRICS
-    return tuple(name for name in METRICS if name.startswith("launch__") or name.partition(".")[0] in listed)
+    always = (TIME, *(name for name in METRICS if name.startswith("launch__")))  # listed elsewhere, or not at all
+    return tuple(name for name in METRICS if name in always or name.partition(".")[0] in listed)
 
 
 def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[Kernel]:

@@ -12,6 +12,8 @@ from gpusim.measured import gpu_of_device
 
 MAX_LAUNCHES = 500
 """Launches in one graph, at most."""
+MARKER = "spin_kernel"
+"""The kernel of ``torch.cuda._sleep``, which tells a profiler's reader where an operator begins."""
 
 
 class NoDeviceError(ValueError):
@@ -63,6 +65,7 @@ class Reading:
     at_s: float
     """``time.monotonic``."""
     clock_mhz: float
+    """0 where the card does not tell, as of power and temperature."""
     power_w: float
     temperature_c: float
     throttle: frozenset[str]

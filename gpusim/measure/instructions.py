@@ -112,7 +112,8 @@ INSTRUCTIONS: dict[str, Instruction] = {
         _mma("mma_tf32_m16n8k8", "m16n8k8", "f32.tf32.tf32.f32", (8, 0), 4, 2, 4),
         _mma("mma_int8_m8n8k16", "m8n8k16", "s32.s8.s8.s32", (7, 5), 1, 1, 2),
         _mma("mma_int8_m16n8k32", "m16n8k32", "s32.s8.s8.s32", (8, 0), 4, 2, 4),
-        _mma("mma_fp8_m16n8k32", "m16n8k32", "f32.e4m3.e4m3.f32", (8, 9), 4, 2, 4),
+        # Hopper has none in FP8 but wgmma: the assembler makes FP16 products of it, and of those one for all.
+        _mma("mma_fp8_m16n8k32", "m16n8k32", "f32.e4m3.e4m3.f32", (8, 9), 4, 2, 4, until=(9, 0)),
         _mma("mma_fp64_m8n8k4", "m8n8k4", "f64.f64.f64.f64", (8, 0), 1, 1, 2, register="d"),
         _mma("mma_fp64_m16n8k16", "m16n8k16", "f64.f64.f64.f64", (9, 0), 8, 4, 4, register="d"),
         _sparse_mma("mma_sp_fp16_m16n8k16", "m16n8k16", "f32.f16.f16.f32", 2, 2),

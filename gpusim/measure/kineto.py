@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from gpusim.importers.kineto import KERNELS, events_of, kernel_of, load_trace, number_of
-from gpusim.measure.device import Kernel
+from gpusim.importers.kineto import KERNELS, Event, events_of, kernel_of, load_trace, number_of
+from gpusim.measure.device import MARKER, Kernel
 
 
-def kernels_of_trace(path: Path, calls: int) -> tuple[Kernel, ...]:
-    """The kernels of one of several equal calls: times are medians without the first call.
+def kernels_of_trace(path: Path) -> tuple[Kernel, ...]:
+    """The kernels of one of several equal calls, a marker before each: times are medians without the first call.
+
+    What stands before the first marker is left out: a profiler may lose the beginning of a trace.
 
     Raises:
         MeasuredError: the file cannot be read, or is no trace.
     """
     events = events_of(load_trace(path), KERNELS)
     events.sort(key=lambda event: number_of(path, event, "ts"))
-    count = len(events) // calls
-    kernels = []
-    for position in range(count):
-        later = events[count + position :: count] or events[position::count]
-        last = kernel_of(path, later[-1])
-        kernels.append(
-            Kernel(
-                name=last.name,
-                time_us=statistics.median(kernel_of(path, event).time_us for event in later),
-                grid=last.grid or (1, 1, 1),
-                threads=last.threads or 1,
-                registers=int(later[-1].arg("registers per thread") or 0),
-                shared_bytes=int(later[-1].arg("shared memory") or 0),
-            )
-        )
-    return tuple(kernels)
+    calls: list[list[Event]] = []
+    for event in events:
+        if MARKER in event.name:
+            calls.append([])
+        elif calls:
+            calls[-1].append(event)
+    whole = [call for call in calls if call]
+    later = whole[1:] or whole
+    if not later:
+        return ()
+    (usual, _), *_ = Counter(map(_names, later)).most_common(1)
+    alike = [call for call in later if _names(call) == usual]
+    return tuple(_kernel(path, same) for same in zip(*alike, strict=True))
+
+
+def _names(call: Sequence[Event]) -> tuple[str, ...]:
+    return tuple(event.name for event in call)
+
+
+def _kernel(path: Path, events: Sequence[Event]) -> Kernel:
+    """One kernel of the operator, as the calls had it."""
+    last = kernel_of(path, events[-1])
+    return Kernel(
+        name=last.name,
+        time_us=statistics.median(kernel_of(path, event).time_us for event in events),
+        grid=last.grid or (1, 1, 1),
+        threads=last.threads or 1,
+        registers=int(events[-1].arg("registers per thread") or 0),
+        shared_bytes=int(events[-1].arg("shared memory") or 0),
+    )

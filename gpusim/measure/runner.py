@@ -304,9 +304,9 @@ def _sensor_columns(readings: Sequence[Reading]) -> dict[str, Any]:
     if not readings:
         return {}
     return {
-        "clock_mhz": float(np.median([reading.clock_mhz for reading in readings])),
-        "power_w": float(np.median([reading.power_w for reading in readings])),
-        "temperature_c": float(np.median([reading.temperature_c for reading in readings])),
+        "clock_mhz": float(np.median([reading.clock_mhz for reading in readings])) or "",
+        "power_w": float(np.median([reading.power_w for reading in readings])) or "",
+        "temperature_c": float(np.median([reading.temperature_c for reading in readings])) or "",
         "throttle": " ".join(sorted(frozenset().union(*(reading.throttle for reading in readings)))),
     }
 

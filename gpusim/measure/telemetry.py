@@ -42,7 +42,7 @@ class Sensors:
             return
         try:
             pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(0)
+            self._handle = _handle_of(uuid)
         except pynvml.NVMLError as error:
             self.missing = f"no clocks, power or temperature: NVML says {error}"
 
@@ -106,6 +106,17 @@ class Sensors:
             return query(*arguments)
         except pynvml.NVMLError:
             return None
+
+
+def _handle_of(uuid: str) -> Any:
+    """The card of that name; the only card, where NVML calls it otherwise than CUDA does, as on virtual machines."""
+    if uuid:
+        try:
+            return pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        except pynvml.NVMLError:
+            if pynvml.nvmlDeviceGetCount() != 1:
+                raise
+    return pynvml.nvmlDeviceGetHandleByIndex(0)
 
 
 class Recorder:

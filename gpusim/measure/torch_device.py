@@ -33,6 +33,7 @@ from gpusim.measure.kineto import kernels_of_trace
 from gpusim.measure.microbenchmarks import Microbenchmarks
 from gpusim.measure.suite import Microbenchmark, Operator
 from gpusim.measure.telemetry import Recorder, Sensors
+from gpusim.measure.torch_capture import captured
 from gpusim.measure.torch_operators import Call, Operands, Tensor, call_of, float32_precision
 
 COLD_FOOTPRINT = 2
@@ -44,6 +45,12 @@ REASON_CHARACTERS = 300
 """Of an error's first line: PyTorch lists all of its backends there."""
 PROFILED_CALLS = 4
 """The first one of a profile is not counted."""
+PROFILE_LEADS_MS = (1, 16, 128, 128, 128, 128)
+"""Spinning before the profiled calls: CUPTI of CUDA 12.6 to 13.0 loses kernels at the beginning of a trace. The next
+one is taken once a trace had no call whole; after the last no more traces are made."""
+CYCLES_PER_MS = 2_000_000
+"""About as many as a GPU of the day has."""
+MARKER_CYCLES = 1000
 
 
 class TorchDevice:
@@ -59,15 +66,23 @@ class TorchDevice:
         os.environ.setdefault("TEARDOWN_CUPTI", "0")
         os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
         self.device = "cuda:0"
-        self._profile = profile
-        self._properties = torch.cuda.get_device_properties(0)
-        uuid = str(getattr(self._properties, "uuid", ""))
-        self._sensors = Sensors(f"GPU-{uuid.removeprefix('GPU-')}" if uuid else "")
-        self._l2_bytes = int(self._properties.L2_cache_size)
-        self._identity = self._identify()
-        torch.cuda.set_stream(torch.cuda.Stream())
-        self._flushed = torch.zeros(FLUSH_FOOTPRINT * self._l2_bytes // 4, dtype=torch.float32, device=self.device)
-        self._microbenchmarks = Microbenchmarks(self.device)
+        self._leads_ms = list(PROFILE_LEADS_MS) if profile else []
+        try:
+            self._properties = torch.cuda.get_device_properties(0)
+            uuid = str(getattr(self._properties, "uuid", ""))
+            self._sensors = Sensors(f"GPU-{uuid.removeprefix('GPU-')}" if uuid else "")
+            self._l2_bytes = int(self._properties.L2_cache_size)
+            self._identity = self._identify()
+            torch.cuda.set_stream(torch.cuda.Stream())
+            self._flushed = torch.zeros(FLUSH_FOOTPRINT * self._l2_bytes // 4, dtype=torch.float32, device=self.device)
+            self._microbenchmarks = Microbenchmarks(self.device)
+            torch.cuda.synchronize()
+        except (RuntimeError, AssertionError) as error:  # in use, too old for this PyTorch, without memory
+            reason = str(error).strip().splitlines()[0]
+            raise NoDeviceError(
+                f"PyTorch {torch.__version__} cannot use the GPU that it sees: {reason}; free it, or install"
+                " a PyTorch that supports it"
+            ) from None
 
     @property
     def identity(self) -> Identity:
@@ -81,7 +96,7 @@ class TorchDevice:
         try:
             with translated_errors(), float32_precision(work):
                 call = call_of(work, self.device)
-                prepared = TorchOperator(work, call, self._sets(call), self._flush, profile=self._profile)
+                prepared = TorchOperator(work, call, self._sets(call), self._flush, self._leads_ms)
                 prepared.warm_up()
             yield prepared
         finally:
@@ -140,13 +155,18 @@ class TorchOperator:
     """One operator with its operand sets."""
 
     def __init__(
-        self, work: Operator, call: Call, sets: Sequence[Operands], flush: Callable[[int], None], *, profile: bool
+        self,
+        work: Operator,
+        call: Call,
+        sets: Sequence[Operands],
+        flush: Callable[[int], None],
+        leads_ms: list[int],
     ) -> None:
         self._work = work
         self._call = call
         self._sets = list(sets)
         self._flush = flush
-        self._profile = profile
+        self._leads_ms = leads_ms
         self._graph: Any = None
         self._captured: tuple[int, bool] | None = None
 
@@ -188,24 +208,29 @@ class TorchOperator:
 
     def kernels(self) -> Sequence[Kernel]:
         """The kernels of one call, from the profiler; none where it cannot run."""
-        if not self._profile:
-            return ()
-        try:
-            with translated_errors(), float32_precision(self._work):
-                return self._profiled()
-        except UnavailableError:
-            return ()  # a time without its kernel's name is still a time
+        while self._leads_ms:
+            try:
+                with translated_errors(), float32_precision(self._work):
+                    kernels = self._profiled(self._leads_ms[0])
+            except UnavailableError:
+                kernels = ()  # a time without its kernel's name is still a time
+            if kernels:
+                return kernels
+            del self._leads_ms[0]  # for the operators to come as well: they would need it too
+        return ()
 
-    def _profiled(self) -> Sequence[Kernel]:
+    def _profiled(self, lead_ms: int) -> Sequence[Kernel]:
         """The kernels that the profiler saw in some calls."""
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            torch.cuda._sleep(lead_ms * CYCLES_PER_MS)  # noqa: SLF001 -- no public name
             for index in range(PROFILED_CALLS):
+                torch.cuda._sleep(MARKER_CYCLES)  # noqa: SLF001 -- no public name
                 self._call.run(*self._sets[index % len(self._sets)])
             torch.cuda.synchronize()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(path))
-            return kernels_of_trace(path, PROFILED_CALLS)
+            return kernels_of_trace(path)
 
     def release(self) -> None:
         """Give the memory back."""
@@ -223,17 +248,9 @@ class TorchOperator:
         # Results stay alive as long as their operands' turn lasts, so that they rotate too.
         results: deque[Tensor] = deque(maxlen=min(len(sets), launches))
         torch.cuda.synchronize()
-        with float32_precision(self._work):
-            # Relaxed: a library that allocates or asks for an event's state while it is captured may.
-            graph.capture_begin(capture_error_mode="relaxed")
-            try:
-                for index in range(launches):
-                    results.append(self._call.run(*sets[index % len(sets)]))
-            except BaseException:
-                with suppress(RuntimeError):  # the first error is the one to tell
-                    graph.capture_end()
-                raise
-            graph.capture_end()
+        with float32_precision(self._work), captured(graph):
+            for index in range(launches):
+                results.append(self._call.run(*sets[index % len(sets)]))
         self._graph, self._captured = graph, (launches, cold)
 
     def _drop_graph(self) -> None:
