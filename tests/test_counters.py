@@ -97,6 +97,15 @@ def test_no_clock_is_touched_and_only_metrics_that_the_gpu_has_are_asked_for(ncu
     assert "launch__waves_per_multiprocessor" in asked
 
 
+def test_what_could_not_run_under_ncu_is_named_with_its_reason(ncu: Path) -> None:
+    suite = load_suite(str(ncu / "suite.yaml"))
+    refused_item = gemms_of(suite)[1].key
+    program = ncu / "bin" / "ncu"
+    told = f'print({refused_item!r} + ": RuntimeError: no FP8", file=sys.stderr)\nsys.exit(0)'
+    program.write_text(program.read_text(encoding="utf-8").replace("sys.exit(0)", told), encoding="utf-8")
+    assert count(suite, IDENTITY, ncu / "counters.csv")[1] == [f"{refused_item}: RuntimeError: no FP8"]
+
+
 def test_a_second_run_adds_nothing(ncu: Path) -> None:
     suite = load_suite(str(ncu / "suite.yaml"))
     count(suite, IDENTITY, ncu / "counters.csv")

@@ -33,7 +33,7 @@ def gemms_of(suite: Suite) -> tuple[Item, ...]:
 
 
 def count(suite: Suite, identity: Identity, out: Path) -> tuple[int, list[str]]:
-    """Run a suite's matrix multiplications under ncu; the number of rows written and the items without kernels.
+    """Run a suite's matrix multiplications under ncu; the number of rows written and the items without, and why.
 
     Raises:
         NoDeviceError: no ncu, or one that may not read counters.
@@ -50,11 +50,12 @@ def count(suite: Suite, identity: Identity, out: Path) -> tuple[int, list[str]]:
         command = ncu_command(program, known_metrics(program), listing, str(suite.file.path))
         ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 -- a found program
         groups = operators_of(_read(listing, ended))
+    reasons = dict(line.split(": ", 1) for line in ended.stderr.splitlines() if ": " in line)
     written, without = 0, []
     for index, item in enumerate(items):
         group = groups[index] if index < len(groups) else []
         if not group:
-            without.append(item.key)
+            without.append(f"{item.key}: {reasons[item.key]}" if item.key in reasons else item.key)
         elif item.key not in done:
             rows.append(_row(item, group, identity, suite.name))
             written += 1
