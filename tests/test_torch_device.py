@@ -144,7 +144,9 @@ def test_a_profiler_that_names_nothing_is_not_asked_again_and_again(monkeypatch:
     assert operator(leads_ms, 16).kernels() == operator(leads_ms, 16).kernels() == (KERNEL,)
     assert asked == [1, 16, 16]
     assert operator(leads_ms, 1000).kernels() == operator(leads_ms, 1000).kernels() == ()
-    assert asked[3:] == [16, 128, 128, 128, 128]
+    assert asked[3:] == [16, 128, 128]  # each of two operators up to the longest
+    assert [operator(leads_ms, 1000).kernels() for _ in range(9)] == [()] * 9
+    assert asked[6:] == [128, 128]
 
 
 def test_a_gpu_that_cannot_be_used_is_said_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

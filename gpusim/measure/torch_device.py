@@ -208,15 +208,17 @@ class TorchOperator:
 
     def kernels(self) -> Sequence[Kernel]:
         """The kernels of one call, from the profiler; none where it cannot run."""
-        while self._leads_ms:
+        lead_ms = 0
+        while self._leads_ms and lead_ms < max(PROFILE_LEADS_MS):
+            lead_ms = self._leads_ms[0]
             try:
                 with translated_errors(), float32_precision(self._work):
-                    kernels = self._profiled(self._leads_ms[0])
+                    kernels = self._profiled(lead_ms)
             except UnavailableError:
-                kernels = ()  # a time without its kernel's name is still a time
+                break  # a time without its kernel's name is still a time
             if kernels:
                 return kernels
-            del self._leads_ms[0]  # for the operators to come as well: they would need it too
+            del self._leads_ms[0]  # for the operators to come as well: they would need the longer one too
         return ()
 
     def _profiled(self, lead_ms: int) -> Sequence[Kernel]:
