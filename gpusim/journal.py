@@ -85,15 +85,17 @@ def journal_in(out: Path) -> Iterator[Journal]:
     """A journal in a folder, which is made if need be, while a command runs.
 
     An interrupt leaves it for the next run. A command that ends has no more use for it, and one that fails leaves
-    no folder of its own making behind.
+    no file or folder of its own making behind; what an interrupted run has left stays, it may have taken hours.
     """
     existed = out.is_dir()
     out.mkdir(parents=True, exist_ok=True)
     journal = Journal(out / JOURNAL)
+    interrupted = journal.path.exists()
     try:
         yield journal
     except Exception:
-        journal.remove()
+        if not interrupted:
+            journal.remove()
         if not existed:
             with suppress(OSError):  # something of the user's has come to lie there
                 out.rmdir()

@@ -91,6 +91,16 @@ def test_an_interrupted_validation_goes_on_where_it_stopped(table: Path, tmp_pat
     assert list(out.iterdir()) == []
 
 
+def test_wrong_input_leaves_what_an_interrupted_validation_has_left(
+    gpusim: RunGpusim, table: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "out" / JOURNAL
+    kept.parent.mkdir()
+    kept.write_text('{"key": "of an hour", "record": {}}\n', encoding="utf-8")
+    assert "cannot be read" in refused(gpusim("validate", table, tmp_path / "tpyo.csv", "-o", tmp_path / "out"))
+    assert "of an hour" in kept.read_text(encoding="utf-8")
+
+
 def test_wrong_input_leaves_no_folder(gpusim: RunGpusim, table: Path, tmp_path: Path) -> None:
     assert "cannot be read" in refused(gpusim("validate", tmp_path / "none.csv", "-o", tmp_path / "out"))
     assert not (tmp_path / "out").exists()
@@ -133,3 +143,9 @@ def test_every_axis_says_what_it_shows(report: Report) -> None:
     for figure in (plots.parity(report), plots.error_by_shape(report), plots.speedup(report.speedups)):
         assert all(ax.get_xlabel() and ax.get_ylabel() for ax in figure.axes)
         assert figure.legends
+
+
+def test_every_kind_of_line_stands_in_the_legend(report: Report) -> None:
+    figure = plots.error_by_shape(report)
+    drawn = {line.get_linestyle() for ax in figure.axes for line in ax.get_lines()}
+    assert drawn == {handle.get_linestyle() for handle in figure.legends[0].get_lines()}

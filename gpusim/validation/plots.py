@@ -40,6 +40,8 @@ LOOKS: dict[str, Any] = {
         "markeredgewidth": 0.8,
     },
 }
+EDGE: dict[str, Any] = {"color": "0.6", "linewidth": 0.8, "linestyle": ":"}
+"""Look of the ends of a range of m."""
 LEGEND_ENTRY_INCHES = 2.7
 """Room for the longest entry of a legend."""
 OFF = 1.25
@@ -56,7 +58,7 @@ def parity(report: Report) -> Figure:
 def error_by_shape(report: Report) -> Figure:
     """Predicted over measured time against m, a panel per table."""
     median = Line2D([], [], color="black", linewidth=2.2, label="median of a range of m")
-    return _panels(report, _shape_panel, "Error by shape", median)
+    return _panels(report, _shape_panel, "Error by shape", median, Line2D([], [], **EDGE, label="end of a range of m"))
 
 
 def speedup(speedups: Speedups) -> Figure:
@@ -150,7 +152,7 @@ def _shape_panel(ax: Axes, scored: Sequence[Scored]) -> None:
             middle = float(np.median([item.predicted_us / item.row.time_us for item in own]))
             ax.plot((begin, end), (middle, middle), color="black", linewidth=2.2, solid_capstyle="butt")
     for edge in edges[1:-1]:
-        ax.axvline(edge, color="0.6", linewidth=0.8, linestyle=":")
+        ax.axvline(edge, **EDGE)
     ax.axhline(1.0, color="0.25", linewidth=1.0)
     for line in (OFF, 1 / OFF):
         ax.axhline(line, color="0.25", linewidth=0.8, linestyle="--")
