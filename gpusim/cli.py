@@ -742,11 +742,12 @@ def calibrate(
 
     from gpusim.calibration.spec_writer import write_spec
     from gpusim.calibration.summary import calibrate as calibrate_spec
+    from gpusim.calibration.summary import journal_of
     from gpusim.calibration.tables import calibration_tables
     from gpusim.specfile import spec_file
     from gpusim.sweep import available_cores
 
-    if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir():
+    if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir() or out.is_dir():
         _refuse(f"-o {out}: expected a .yaml file in a folder that is there")
     if out.stem == spec_file(arch, arch_path or ()).stem:
         _refuse(f"-o {out}: a spec cannot extend one of its own file name; choose another")
@@ -754,18 +755,21 @@ def calibrate(
     def log(text: str) -> None:
         print(f"gpusim: {text}", file=sys.stderr)
 
-    with _progress("calibrate") as progress:
-        report = calibrate_spec(
-            arch,
-            measured,
-            out,
-            rows_per_table=rows,
-            seed=seed,
-            jobs=jobs or available_cores(),
-            arch_path=arch_path or (),
-            progress=progress,
-            log=log,
-        )
+    try:
+        with _progress("calibrate") as progress:
+            report = calibrate_spec(
+                arch,
+                measured,
+                out,
+                rows_per_table=rows,
+                seed=seed,
+                jobs=jobs or available_cores(),
+                arch_path=arch_path or (),
+                progress=progress,
+                log=log,
+            )
+    except OSError as error:
+        _refuse(f"-o {out}: {error.strerror or error}")
     if output == "json":
         _emit_json(report.as_dict())
     else:
@@ -773,8 +777,14 @@ def calibrate(
     if report.refusals:
         for refusal in report.refusals:
             log(refusal)
+        journal_of(out).unlink(missing_ok=True)
         raise typer.Exit(1)
-    write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
+    if report.worse_held_out:
+        log("rows held out are predicted worse than before the fit; measure more rows, or keep the spec as it was")
+    try:
+        write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
+    except OSError as error:
+        _refuse(f"-o {out}: {error.strerror or error}; run it again, what was timed is kept")
     log(f"wrote {out}")
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from gpusim.arch import GpuArch
 from gpusim.outputs import replacing
 from gpusim.sources import source_named
-from gpusim.specfile import SpecError, load_arch
+from gpusim.specfile import UnknownGpuError, load_arch
 from gpusim.units import us_of_duration
-from gpusim.workload import LAYOUTS, OUTPUT_BITS, Dtype, Gemm
+from gpusim.workload import LARGEST_SIZE, LAYOUTS, OUTPUT_BITS, Dtype, Gemm
 
 MATRIX_OPS = ("gemm", "linear", "bmm")
 """Operators that are a (batched) matrix multiplication; ``linear`` adds a bias in the epilogue."""
@@ -41,6 +41,9 @@ ACCUMULATORS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int32")
 
 QUANTISED_OUTPUT = "fp16"
 """What a quantised linear layer hands on (SmoothQuant, Xiao et al., arXiv:2211.10438, figure 6)."""
+
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}
+"""What spreadsheets put in place of commas, by language."""
 
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """What begins a file that PowerShell wrote by ``>``."""
@@ -157,7 +160,7 @@ def gpu_of_device(device: str) -> str:
     """
     try:
         return load_arch(device).arch.name.lower()
-    except SpecError:
+    except UnknownGpuError:
         words = [word for word in device.lower().split() if word not in ("nvidia", "tesla", "geforce")]
         return "-".join(words)
 
@@ -193,6 +196,19 @@ def read_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
     name = str(path)
     fields = csv_fields(name, read_text(path), _checked_header)
     return tuple(_row(of_line, name, line) for line, of_line in fields)
+
+
+def read_tables(paths: Sequence[Path | str]) -> list[MeasuredRow]:
+    """The rows of several measured CSVs.
+
+    Raises:
+        MeasuredError: one cannot be read, or is named twice: its rows would count twice.
+    """
+    files = [Path(path).resolve() for path in paths]
+    for place, path in enumerate(paths):
+        if files[place] in files[:place]:
+            raise MeasuredError(f"{path}: named twice; name each table once")
+    return [row for path in paths for row in read_measured(path)]
 
 
 def write_measured(path: Path, rows: Sequence[MeasuredRow]) -> None:
@@ -294,13 +310,17 @@ def header_with(required: Sequence[str], where: str, names: list[str]) -> list[s
     missing = [name for name in required if name not in names]
     if not names:
         raise MeasuredError(f"{where}; expected a header with {', '.join(required)}")
+    mark = next((mark for mark in OTHER_SEPARATORS if mark in names[0]), "") if len(names) == 1 else ""
+    if mark:
+        raise MeasuredError(f"{where}: columns are separated by {OTHER_SEPARATORS[mark]}; export it with commas")
     if missing:
         close = get_close_matches(missing[0], names, n=1)
         hint = f"is it '{close[0]}'?" if close else f"expected at least {', '.join(required)}"
         raise MeasuredError(f"{where}: {missing[0]}: no such column in the header; {hint}")
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise MeasuredError(f"{where}: {twice[0]}: column stands twice in the header; remove one")
+        name = twice[0] or "column without a name"
+        raise MeasuredError(f"{where}: {name}: column stands twice in the header; remove one")
     return names
 
 
@@ -385,6 +405,8 @@ class Fields:
             value = int(text)
         except ValueError:
             value = 0
+        if value > LARGEST_SIZE:
+            raise self.refuse(column, "more than 64 bits hold", "correct or remove the row")
         if value < 1:
             raise self.refuse(column, f"expected a positive whole number, got '{text}'", "correct or remove the row")
         return value

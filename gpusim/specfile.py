@@ -52,6 +52,10 @@ class SpecError(ValueError):
     """A spec that cannot be used: one line with file, line, key path, problem and remedy."""
 
 
+class UnknownGpuError(SpecError):
+    """A name that no board answers to, or several do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Where one value came from. An override has no file and line 0."""
@@ -273,18 +277,18 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
             found = [entry for entry in entries if wanted in answers_to(entry)]
             if len(found) > 1:
                 rivals = ", ".join(entry.name for entry in found)
-                raise SpecError(f"{name}: names several GPUs in {folder.name}: {rivals}; say which")
+                raise UnknownGpuError(f"{name}: names several GPUs in {folder.name}: {rivals}; say which")
             if found:
                 return found[0].path
         for entry in entries:
             names += [entry.name, *entry.aliases]
         base = folder / f"{name}.yaml"
         if base.is_file():
-            raise SpecError(
+            raise UnknownGpuError(
                 f"{base}: {name} is a base that boards extend, not a board; add 'name:' or ask for"
                 f" one of {', '.join(sorted({entry.name for entry in entries}))}"
             )
-    raise SpecError(_unknown_gpu(name, wanted, names))
+    raise UnknownGpuError(_unknown_gpu(name, wanted, names))
 
 
 def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:

@@ -75,6 +75,9 @@ METADATA_BITS = {Dtype.FP16: 1.0, Dtype.BF16: 1.0, Dtype.INT8: 1.0, Dtype.FP8: 1
 matrix storage). FP16, BF16, INT8 and FP8 keep 2 of 4, 2 bits each; TF32 keeps 1 of 2, 4 bits each; INT4 keeps 2
 pairs of 4, 2 bits a pair."""
 
+LARGEST_SIZE = 2**63 - 1
+"""Of batch, m, n and k: the largest that any library takes."""
+
 Layout = Literal["nn", "nt", "tn", "tt"]
 LAYOUTS: tuple[Layout, ...] = ("nn", "nt", "tn", "tt")
 
@@ -105,6 +108,8 @@ class Gemm:
             value = getattr(self, name)
             if value < 1:
                 raise ValueError(f"{name}: expected a positive integer, got {value}")
+            if value > LARGEST_SIZE:
+                raise ValueError(f"{name}: more than 64 bits hold")
         if self.layout not in LAYOUTS:
             raise ValueError(f"layout: expected one of {', '.join(LAYOUTS)}, got '{self.layout}'")
         if self.sparsity not in ("dense", "2:4"):

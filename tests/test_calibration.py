@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,13 @@ def test_the_values_that_made_the_runs_are_found_again(report: Report) -> None:
     outcome = report.calibration
     assert np.abs(np.expm1(outcome.after)).mean() < 0.02 < np.abs(np.expm1(outcome.before)).mean()
     assert np.abs(np.expm1(outcome.held_out)).mean() < np.abs(np.expm1(outcome.before)).mean()
+
+
+def test_a_fit_that_only_serves_its_own_rows_is_told(report: Report) -> None:
+    assert not report.worse_held_out
+    outcome = report.calibration
+    overfitted = replace(outcome, held_out=2 * outcome.before)
+    assert replace(report, calibration=overfitted).worse_held_out
 
 
 def test_what_the_runs_say_nothing_about_is_left_alone(report: Report) -> None:
@@ -220,7 +228,7 @@ def test_a_fit_against_a_physical_limit_is_refused(gpusim: RunGpusim, write_runs
                   "--arch-path", str(specs(tmp_path)))  # fmt: skip
     assert done.returncode == 1
     assert "dram.activation_bytes is driven to its limit" in done.stderr
-    assert not out.exists()
+    assert not list(tmp_path.glob("mine.yaml*"))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +237,11 @@ def test_a_fit_against_a_physical_limit_is_refused(gpusim: RunGpusim, write_runs
         (("--arch", "t5"), "t5"),
         (("--arch", "a100-sxm4-80gb"), "none of the rows ran on it"),
         (("--arch", "t4", "-o", "nowhere/mine.yaml"), "expected a .yaml file"),
+        (("--arch", "t4", "-o", "folder.yaml"), "expected a .yaml file"),
         (("--arch", "t4", "--measured", "missing.csv"), "missing.csv"),
+        (("--arch", "t4", "--measured", "runs.csv"), "runs.csv: named twice"),
+        (("--arch", "t4", "--measured", "other/runs.csv"), "two tables go by one file name"),
+        (("--arch", "turing", "--arch-path", "wrong"), "t4.yaml:3: nonsense"),
     ],
 )
 def test_wrong_input_is_one_line(
@@ -241,8 +253,23 @@ def test_wrong_input_is_one_line(
     told: str,
 ) -> None:
     table = write_runs(made_up[:2])
+    for folder in ("other", "wrong", "folder.yaml"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "other" / "runs.csv").write_bytes(table.read_bytes())
+    (tmp_path / "wrong" / "t4.yaml").write_text("name: T4\nextends: turing\nnonsense: 1\n", encoding="utf-8")
     done = gpusim("calibrate", "--measured", str(table), "-o", str(tmp_path / "mine.yaml"), *arguments)
     assert told in refused(done)
+
+
+def test_a_place_that_cannot_be_written_to_is_refused(
+    gpusim: RunGpusim, write_runs: WriteRuns, made_up: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml.journal").mkdir()  # no user may write to it as a file, not even root
+    table = write_runs(made_up[:2])
+    done = gpusim("calibrate", "--arch", "t4", "--measured", str(table), "-o", str(tmp_path / "mine.yaml"))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("gpusim: ")
+    assert "Traceback" not in done.stderr
 
 
 # The search, by hand

@@ -267,6 +267,25 @@ def test_a_broken_file_is_refused_in_one_line(gpusim: RunGpusim, write_runs: Wri
     assert f"{path}:3: time_us: expected a positive time, got '-1.0'" in refused(gpusim("validate", path))
     assert "cannot be read" in refused(gpusim("validate", tmp_path / "none.csv"))
     assert f"{path}: named twice" in refused(gpusim("validate", path, path))
+    assert f"{path}: named twice" in refused(gpusim("validate", "runs.csv", path))
+
+
+def test_a_wrong_spec_is_refused_and_makes_no_skipped_rows(
+    gpusim: RunGpusim, write_runs: WriteRuns, tmp_path: Path
+) -> None:
+    path = write_runs([line(SHAPES[0], 10.0)])
+    assert "no such folder" in refused(gpusim("validate", path, "--arch-path", tmp_path / "nowhere"))
+    (tmp_path / "t4.yaml").write_text("name: T4\nextends: turing\nnonsense: 1\n", encoding="utf-8")
+    assert "t4.yaml:3: nonsense" in refused(gpusim("validate", path, "--arch-path", tmp_path))
+
+
+def test_skipped_rows_are_told_by_type_and_operator(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
+    lines = [line(SHAPES[0], 10.0, op="add", dtype=dtype) for dtype in ("fp16", "fp32")]
+    told = gpusim("validate", write_runs(lines)).stdout.partition("Skipped rows")[2]
+    assert [row.split()[2:4] for row in told.splitlines() if "not predicted" in row] == [
+        ["fp16", "add"],
+        ["fp32", "add"],
+    ]
 
 
 # Table and GPU; what a model with nothing fitted to timings has to reach is 18 % mean and 12 % median.

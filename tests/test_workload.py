@@ -69,6 +69,13 @@ def test_a_size_below_one_is_refused_by_its_name(name: str, size: int) -> None:
         Gemm(sizes["m"], sizes["n"], sizes["k"], Dtype.FP32, batch=sizes["batch"])
 
 
+@pytest.mark.parametrize("name", ["batch", "m", "n", "k"])
+def test_a_size_that_no_library_counts_to_is_refused_by_its_name(name: str) -> None:
+    sizes = {"batch": 1, "m": 8, "n": 8, "k": 8, name: 2**63}
+    with pytest.raises(ValueError, match=f"^{name}: more than 64 bits hold$"):
+        Gemm(sizes["m"], sizes["n"], sizes["k"], Dtype.FP32, batch=sizes["batch"])
+
+
 def test_words_that_mean_nothing_are_refused_with_those_that_do() -> None:
     with pytest.raises(ValueError, match=r"^layout: expected one of nn, nt, tn, tt, got 'row'$"):
         Gemm(1, 1, 1, Dtype.FP32, layout="row")

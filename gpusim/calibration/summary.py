@@ -17,9 +17,9 @@ from gpusim.calibration.choice import Credits, Floats
 from gpusim.calibration.error import CalibrationError
 from gpusim.calibration.fit import Calibration, Calibrator, Observation, drawn, observations
 from gpusim.calibration.parameters import Board, parameters
-from gpusim.measured import MeasuredRow, read_measured
+from gpusim.measured import MeasuredRow, read_tables
 from gpusim.predict import usable_kernels
-from gpusim.specfile import SpecError, load_arch, spec_file
+from gpusim.specfile import UnknownGpuError, load_arch, spec_file
 
 CREDIT_WORTH_TELLING = 0.01
 """Smaller credits change no choice that times could tell apart."""
@@ -58,6 +58,12 @@ class Report:
             for one in self.calibration.fitted
             if one.at_limit
         ]
+
+    @property
+    def worse_held_out(self) -> bool:
+        """Whether rows that the values were not fitted to are predicted worse than by the spec as it was."""
+        before, held_out = (_figures("", one)["_mape"] for one in (self.calibration.before, self.calibration.held_out))
+        return held_out > before
 
     @property
     def data_sha256(self) -> str:
@@ -149,11 +155,13 @@ def calibrate(
 
     Raises:
         SpecError, MeasuredError: a file is wrong.
-        CalibrationError: no row can be used.
+        CalibrationError: no row can be used, or two tables go by one name.
     """
     start = spec_file(arch, arch_path)
-    tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
-    rows = [row for path in files for row in read_measured(path)]
+    rows = read_tables(files)
+    tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    if len(tables) < len(files):
+        raise CalibrationError("two tables go by one file name, which the spec is to name them by; rename one")
     boards = _boards(start, rows, out, arch_path)
     if not boards:
         gpus = ", ".join(sorted({row.gpu for row in rows}))
@@ -185,7 +193,7 @@ def _boards(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequ
     for name in sorted({row.gpu for row in rows}):
         try:
             spec = load_arch(name, arch_path, without=out)
-        except SpecError:
+        except UnknownGpuError:
             continue  # counted as of another GPU
         chain = [path.resolve() for path in spec.files]
         if start.resolve() in chain:

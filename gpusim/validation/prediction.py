@@ -15,7 +15,7 @@ from gpusim.journal import Journal
 from gpusim.measured import MeasuredRow, observed_time_us
 from gpusim.predict import Options
 from gpusim.results import Cause, Result
-from gpusim.specfile import Spec, SpecError, load_arch
+from gpusim.specfile import Spec, UnknownGpuError, load_arch
 from gpusim.sweep import Case, Outcome, sweep
 from gpusim.validation.noise import noise_fractions
 
@@ -78,13 +78,17 @@ class Predictions:
 
 
 def specs_of(gpus: Iterable[str], arch_path: Sequence[Path]) -> tuple[dict[str, Spec], dict[str, str]]:
-    """The specs of GPUs by the name that a table gives them, and why others have none."""
+    """The specs of GPUs by the name that a table gives them, and why others have none.
+
+    Raises:
+        SpecError: a spec is wrong, or a folder of specs is not there.
+    """
     known: dict[str, Spec] = {}
     unknown: dict[str, str] = {}
     for gpu in sorted(set(gpus)):
         try:
             known[gpu] = load_arch(gpu, arch_path)
-        except SpecError as error:
+        except UnknownGpuError as error:
             unknown[gpu] = str(error)
     return known, unknown
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import gpusim
 from gpusim.journal import Journal, code_sha256
-from gpusim.measured import MeasuredError, MeasuredRow, read_measured
+from gpusim.measured import MeasuredError, MeasuredRow, read_tables
 from gpusim.sources import source_named
 from gpusim.specfile import Spec, load_arch
 from gpusim.validation.accuracy import figures, percent, rounded, strata
@@ -106,12 +106,9 @@ def validate(
 
     Raises:
         MeasuredError: a file breaks the schema, or holds nothing for a pair of GPUs.
-        SpecError: a GPU of a pair is not known.
+        SpecError: a spec is wrong, or a GPU of a pair is not known.
     """
-    twice = [path for path, count in Counter(map(str, paths)).items() if count > 1]
-    if twice:
-        raise MeasuredError(f"{twice[0]}: named twice; name each table once")
-    rows = [row for path in paths for row in read_measured(path)]
+    rows = read_tables(paths)
     sha256 = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     specs, unknown = specs_of((row.gpu for row in rows), arch_path)
     boards = _boards_of_pair(pair, specs, arch_path) if pair else None

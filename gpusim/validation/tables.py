@@ -246,11 +246,11 @@ def _worst_pairs_table(speedups: Mapping[str, Any]) -> TextTable:
 def _skipped_table(report: Mapping[str, Any]) -> TextTable:
     """How many rows have no prediction, and why."""
     reasons: Sequence[tuple[str, ...]] = [
-        (stem(table), table["gpu"], str(count), reason)
+        (*_place(table), str(count), reason)
         for table in report["tables"]
         for reason, count in table["skip_reasons"].items()
     ]
-    return TextTable("Skipped rows", ("table", "GPU", ">rows", "reason"), tuple(reasons))
+    return TextTable("Skipped rows", ("table", "GPU", "type", "op", ">rows", "reason"), tuple(reasons))
 
 
 def _percent(value: float | None) -> str:
