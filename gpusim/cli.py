@@ -919,6 +919,8 @@ def measure(
         _refuse(f"-o {out}: no folder {out.parent}")
     if out.suffix != ".csv" or out.is_dir():
         _refuse(f"-o {out}: expected a file ending in .csv")
+    if counters and limit_s is not None:
+        _refuse("--limit-s: ncu counts a suite in one go; ask for fewer items, or without --counters")
     try:
         complete = _count(suite, out) if counters else _measure(suite, suite_name, out, limit_s, profiler)
     except OSError as error:
@@ -1016,7 +1018,9 @@ def _measurement_plan(suite: Suite, output: Format) -> None:
 
 @app.command()
 def counters(
-    files: Annotated[list[Path], typer.Argument(help="Tables of 'measure --counters'.", metavar="COUNTERS.csv...")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Tables of 'measure --counters' or 'import ncu'.", metavar="COUNTERS.csv...")
+    ],
     arch: Annotated[
         str | None, typer.Option("--arch", help="GPU to simulate; the one that was measured if not given.")
     ] = None,
@@ -1025,12 +1029,12 @@ def counters(
     output: FormatOption = "table",
 ) -> None:
     """Lay measured hardware counters beside those of the simulation."""
-    from gpusim.counters import beside, counters_table
+    from gpusim.counters import beside, counters_tables
 
     compared = beside(files, arch=arch, detail=detail, arch_path=arch_path or ())
     if output == "json":
         _emit_json({"rows": compared})
     else:
-        _emit_tables([counters_table(compared)])
+        _emit_tables(counters_tables(compared))
     if any(row["skipped"] for row in compared):
         raise typer.Exit(1)

@@ -1,15 +1,17 @@
 """Measured hardware counters laid beside the simulated ones, under their Nsight Compute names.
 
-Reads measured rows with the metrics as columns of their own, as ``gpusim measure --counters`` writes them.
+Reads measured rows with the metrics as columns of their own, as ``gpusim measure --counters`` and ``import ncu``
+write them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpusim.measured import MeasuredRow, read_measured
+from gpusim.measured import MeasuredError, MeasuredRow, read_measured
 from gpusim.predict import Options
 from gpusim.specfile import load_arch
 from gpusim.sweep import Case, run_case
@@ -33,10 +35,18 @@ def beside(
     """One object per measured multiplication: ``measured`` and ``simulated`` metrics, or why it was ``skipped``.
 
     Raises:
-        MeasuredError: a file breaks the measured schema.
+        MeasuredError: a file breaks the measured schema, or has none of the counters.
         SpecError: no spec of the GPU.
     """
-    return [_beside(row, arch, detail, arch_path) for file in files for row in read_measured(file)]
+    compared = []
+    for file in files:
+        rows = read_measured(file)
+        if not any(name in rows[0].extra for name in COMPARED):
+            raise MeasuredError(
+                f"{file}:1: no counters, such as {COMPARED[0]}; write it with 'measure --counters' or 'import ncu'"
+            )
+        compared += [_beside(row, arch, detail, arch_path) for row in rows]
+    return compared
 
 
 def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence[Path]) -> dict[str, Any]:
@@ -65,9 +75,19 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
     return compared
 
 
-def counters_table(compared: Sequence[dict[str, Any]]) -> TextTable:
-    """Measured over simulated, one line a multiplication."""
-    headings = ("shape", "type", ">time", ">L2 hits %", ">DRAM read", ">DRAM written", ">Tensor active %", ">waves")
+def counters_tables(compared: Sequence[dict[str, Any]]) -> list[TextTable]:
+    """Measured over simulated, one line a multiplication; then what was skipped, and why."""
+    headings = (
+        "GPU",
+        "shape",
+        "type",
+        ">time",
+        ">L2 hits %",
+        ">DRAM read",
+        ">DRAM written",
+        ">Tensor active %",
+        ">waves",
+    )
     names = (
         "gpu__time_duration.sum",
         "lts__t_sector_hit_rate.pct",
@@ -76,16 +96,22 @@ def counters_table(compared: Sequence[dict[str, Any]]) -> TextTable:
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
         "launch__waves_per_multiprocessor",
     )
-    rows = []
-    for row in compared:
-        cells = [_pair(name, row["measured"].get(name), row["simulated"].get(name)) for name in names]
-        kind = row["dtype"] if row["sparsity"] == "dense" else f"{row['dtype']} {row['sparsity']}"
-        rows.append((shape_text(row), kind, *cells) if not row["skipped"] else _skipped(row, kind, len(names)))
-    return TextTable("Counters: measured / simulated", headings, tuple(rows))
+    rows = [
+        (*_place(row), *(_pair(name, row["measured"].get(name), row["simulated"].get(name)) for name in names))
+        for row in compared
+        if not row["skipped"]
+    ]
+    tables = [TextTable("Counters: measured / simulated", headings, tuple(rows))]
+    skipped = [(*_place(row), row["skipped"]) for row in compared if row["skipped"]]
+    if skipped:
+        tables.append(TextTable("Skipped rows", ("GPU", "shape", "type", "reason"), tuple(skipped)))
+    return tables
 
 
-def _skipped(row: dict[str, Any], kind: str, columns: int) -> tuple[str, ...]:
-    return (shape_text(row), kind, f"skipped: {row['skipped']}", *[""] * (columns - 1))
+def _place(row: dict[str, Any]) -> tuple[str, str, str]:
+    """GPU, shape and type."""
+    kind = row["dtype"] if row["sparsity"] == "dense" else f"{row['dtype']} {row['sparsity']}"
+    return row["gpu"], shape_text(row), kind
 
 
 def _pair(name: str, measured: float | None, simulated: float | None) -> str:
@@ -102,7 +128,9 @@ def _pair(name: str, measured: float | None, simulated: float | None) -> str:
 
 
 def _number(text: str) -> float | None:
+    """A metric; None where there is none, or it is a ratio to nothing (``nan``)."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return None
+    return value if math.isfinite(value) else None

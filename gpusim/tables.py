@@ -104,12 +104,12 @@ def bytes_text(size_bytes: float) -> str:
 
 
 def shape_text(row: Mapping[str, Any]) -> str:
-    """``m x n x k``, with the batch in front where there is one.
+    """``m x n x k``, with the batch in front where there is one; vectors have no k.
 
     >>> shape_text({"batch": 8, "m": 1, "n": 2, "k": 3})
     '8 x 1x2x3'
     """
-    size = f"{row['m']}x{row['n']}x{row['k']}"
+    size = "x".join(str(row[name]) for name in "mnk" if row[name] is not None)
     return size if row["batch"] == 1 else f"{row['batch']} x {size}"
 
 

@@ -114,6 +114,14 @@ def test_a_second_run_adds_nothing(ncu: Path) -> None:
     assert (ncu / "counters.csv").read_bytes() == before
 
 
+def test_another_gpu_is_counted_beside_the_first(ncu: Path) -> None:
+    suite = load_suite(str(ncu / "suite.yaml"))
+    first = count(suite, IDENTITY, ncu / "counters.csv")[0]
+    other = Identity("NVIDIA H200", 141 * 2**30, IDENTITY.versions)
+    assert count(suite, other, ncu / "counters.csv")[0] == first
+    assert len({row.gpu for row in read_measured(ncu / "counters.csv")}) == 2
+
+
 def test_counters_that_may_not_be_read_are_said_so(ncu: Path) -> None:
     program = ncu / "bin" / "ncu"
     error = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
@@ -152,6 +160,36 @@ def test_measured_counters_stand_beside_simulated_ones(ncu: Path, gpusim: RunGpu
     table = gpusim("counters", ncu / "counters.csv", "--arch", "a100-sxm4-80gb").stdout
     assert "64x256x512" in table
     assert "6.000 us / " in table
+
+
+def with_counters(folder: Path, *lines: str) -> Path:
+    """A table of a T4's operators with one counter each."""
+    path = folder / "counted.csv"
+    head = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2,lts__t_sector_hit_rate.pct"
+    path.write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_ratio_to_nothing_is_no_counter(tmp_path: Path, gpusim: RunGpusim) -> None:
+    path = with_counters(tmp_path, "t4,gemm,1,64,64,64,fp16,dense,5,profiler,cold,nan")
+    done = gpusim("counters", path, "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["rows"][0]["measured"] == {}
+
+
+def test_what_is_skipped_stands_in_a_table_of_its_own(tmp_path: Path, gpusim: RunGpusim) -> None:
+    lines = ("t4,gemm,1,64,64,64,fp16,dense,5,profiler,cold,50", "t4,relu,1,64,32,,fp16,dense,5,profiler,cold,50")
+    done = gpusim("counters", with_counters(tmp_path, *lines))
+    assert (done.returncode, done.stderr) == (1, "")
+    compared, _, skipped = done.stdout.partition("Skipped rows")
+    assert "64x64x64" in compared
+    assert skipped.splitlines()[-1].split(maxsplit=3) == ["t4", "64x32", "fp16", "relu is no matrix multiplication"]
+
+
+def test_a_table_without_counters_is_refused(tmp_path: Path, gpusim: RunGpusim) -> None:
+    path = with_counters(tmp_path, "t4,gemm,1,64,64,64,fp16,dense,5,profiler,cold,50")
+    path.write_text(path.read_text(encoding="utf-8").replace("lts__t", "own"), encoding="utf-8")
+    assert f"{path}:1: no counters" in refused(gpusim("counters", path))
 
 
 def test_counters_of_a_gpu_without_a_spec_are_refused(ncu: Path, gpusim: RunGpusim) -> None:

@@ -254,7 +254,7 @@ def test_a_line_that_was_cut_off_is_taken_away_and_measured_again(tmp_path: Path
     assert measured(tmp_path).measured == SMALL_ROWS
 
 
-@pytest.mark.parametrize("text", ["a,b\n1,2\n", "\xff\xfe\n"])
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", "\xff\xfe\n", "a line without its break"])
 def test_another_programs_file_is_left_alone(tmp_path: Path, text: str) -> None:
     (tmp_path / "out.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(MeasuredError, match="choose another file with -o"):
@@ -416,3 +416,4 @@ def test_wrong_arguments_are_refused(gpusim: RunGpusim) -> None:
     assert "name the table to write" in refused(gpusim("measure", "quick"))
     assert "no folder" in refused(gpusim("measure", "quick", "-o", "none/runs.csv"))
     assert "ending in .csv" in refused(gpusim("measure", "quick", "-o", "runs"))
+    assert "in one go" in refused(gpusim("measure", "quick", "--counters", "--limit-s", "9", "-o", "runs.csv"))

@@ -20,7 +20,7 @@ from gpusim.importers.launches import joined
 from gpusim.importers.ncu import METRICS, TIME, launches_of
 from gpusim.importers.rows import Kernel
 from gpusim.measure.device import MARKER, Identity, NoDeviceError
-from gpusim.measure.files import SCHEMA_COLUMNS, RowFile
+from gpusim.measure.files import SCHEMA_COLUMNS, RowFile, versions_text
 from gpusim.measure.suite import GemmWork, Item, Suite, load_suite
 from gpusim.measured import MeasuredError
 
@@ -43,7 +43,8 @@ def count(suite: Suite, identity: Identity, out: Path) -> tuple[int, list[str]]:
     if program is None:
         raise NoDeviceError("ncu is not on the PATH; install Nsight Compute")
     rows = RowFile(out, COUNTER_COLUMNS)
-    done = {row["item"] for row in rows.rows}
+    mine = (identity.gpu_name, versions_text(identity))
+    done = {row["item"] for row in rows.rows if (row["gpu_name"], row["versions"]) == mine}
     items = gemms_of(suite)
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "ncu.csv"
@@ -124,7 +125,7 @@ def _row(item: Item, kernels: Sequence[Kernel], identity: Identity, suite: str) 
         **whole.extra,
         "kernels": len(kernels),
         "gpu_name": identity.gpu_name,
-        "versions": " ".join(f"{name}={version}" for name, version in identity.versions),
+        "versions": versions_text(identity),
         "item": item.key,
     }
 

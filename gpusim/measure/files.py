@@ -69,9 +69,12 @@ class RowFile:
             text = self.path.read_bytes()
             whole = text[: text.rfind(b"\n") + 1]
             lines = list(csv.reader(io.StringIO(whole.decode("utf-8"), newline=""), strict=True))
+            cut_off = text[len(whole) :].decode("utf-8", errors="replace")
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise MeasuredError(f"{self.path}: cannot be continued: {error}; choose another file with -o") from None
-        if lines and tuple(lines[0]) != self.columns:
+        # Without a whole line it may be a header that a kill cut off, or a file of the user's.
+        ours = tuple(lines[0]) == self.columns if lines else ",".join(self.columns).startswith(cut_off)
+        if not ours:
             raise MeasuredError(f"{self.path}:1: columns of another program; choose another file with -o")
         if any(len(line) != len(self.columns) for line in lines):
             raise MeasuredError(f"{self.path}: lines of different lengths; choose another file with -o")
@@ -97,7 +100,7 @@ class MeasurementFiles:
         self.operators = RowFile(out, OPERATOR_COLUMNS)
         self.microbenchmarks = RowFile(out.with_suffix(".microbenchmarks.csv"), MICROBENCHMARK_COLUMNS)
         self.log_path = out.with_suffix(".log.jsonl")
-        mine = (identity.gpu_name, _versions(identity))
+        mine = (identity.gpu_name, versions_text(identity))
         rows = (*self.operators.rows, *self.microbenchmarks.rows)
         own = [row for row in rows if (row["gpu_name"], row["versions"]) == mine]
         self.done = {(row["item"], row.get("l2", ""), row.get("load", "")) for row in own}
@@ -120,7 +123,7 @@ class MeasurementFiles:
     def stamp(self) -> dict[str, str]:
         """Columns that every row has."""
         identity = self.identity
-        versions = _versions(identity)
+        versions = versions_text(identity)
         return {"gpu": identity.gpu, "gpu_name": identity.gpu_name, "versions": versions, "measured_at": _now()}
 
     def _runs_that_ended_at(self, mine: tuple[str, str]) -> Counter[str]:
@@ -147,13 +150,14 @@ class MeasurementFiles:
         self.log(
             "start",
             gpu_name=identity.gpu_name,
-            versions=_versions(identity),
+            versions=versions_text(identity),
             facts=dict(identity.facts),
             **facts,
         )
 
 
-def _versions(identity: Identity) -> str:
+def versions_text(identity: Identity) -> str:
+    """What ran, as the column ``versions`` says it."""
     return " ".join(f"{name}={version}" for name, version in identity.versions)
 
 
