@@ -913,6 +913,12 @@ def test_the_command_writes_what_validate_reads_and_counts_the_rest(gpusim: RunG
     assert sum(entry["rows"] for entry in json.loads(validated.stdout)["tables"]) == 4
 
 
+@pytest.mark.parametrize(("said", "gpu"), [("Tesla V100-PCIE-32GB", "v100-pcie-32gb"), ("Voodoo 2", "voodoo-2")])
+def test_a_gpu_that_is_said_goes_by_its_id(said: str, gpu: str) -> None:
+    rows = import_file("neusight", SAMPLES / "neusight.csv", Options(gpu=said)).rows
+    assert {row.gpu for row in rows} == {gpu}
+
+
 def test_the_same_file_gives_the_same_bytes(gpusim: RunGpusim, tmp_path: Path) -> None:
     for name in ("first.csv", "second.csv"):
         gpusim("import", "kineto", SAMPLES / "trace.json", "-o", name)

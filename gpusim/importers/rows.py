@@ -98,7 +98,8 @@ class Import:
             SourceError: the file does not name the GPU or the data type, and no option does, or a size is none.
         """
         options = self.options
-        gpu = options.gpu.lower() or (gpu_of_device(device) if device else "")
+        named = options.gpu or device
+        gpu = gpu_of_device(named) if named else ""
         if not gpu:
             raise SourceError(f"{where}: the file does not name the GPU; add --gpu, as in --gpu a100-sxm4-80gb")
         dtype = dtype or options.dtype
