@@ -64,6 +64,16 @@ def test_the_same_rows_give_the_same_files(report: Report, tmp_path: Path) -> No
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
+def test_a_picture_of_other_rows_does_not_stay(report: Report, table: Path, tmp_path: Path) -> None:
+    assert "speedup.png" in {path.name for path in write_files(report, tmp_path)}
+    (tmp_path / "mine.png").write_bytes(b"")
+    written = write_files(validate([table]), tmp_path)
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        "mine.png",
+        *(path.name for path in written if path.suffix == ".png"),
+    }
+
+
 def test_a_table_of_nothing_but_skipped_rows_is_written_without_pictures(
     gpusim: RunGpusim, write_runs: WriteRuns, tmp_path: Path
 ) -> None:

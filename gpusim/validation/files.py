@@ -14,8 +14,14 @@ from gpusim.validation.prediction import Scored
 from gpusim.validation.summary import Report, explained
 
 
+PICTURES = ("parity.png", "error_by_shape.png", "speedup.png")
+
+
 def write_files(report: Report, out: Path) -> tuple[Path, ...]:
-    """Write ``rows.csv``, ``validation.json`` and the pictures into an existing folder, all or none."""
+    """Write ``rows.csv``, ``validation.json`` and the pictures into an existing folder, all or none.
+
+    A picture that an earlier validation drew there and this one does not is removed: it shows other rows.
+    """
     with staging(out) as folder:
         write_csv(folder / "rows.csv", _rows(report))
         write_json(folder / "validation.json", report.as_dict())
@@ -25,6 +31,9 @@ def write_files(report: Report, out: Path) -> tuple[Path, ...]:
         if report.speedups and report.speedups.pairs:
             plots.save(plots.speedup(report.speedups), folder / "speedup.png")
         names = sorted(path.name for path in folder.iterdir())
+    for name in PICTURES:
+        if name not in names:
+            (out / name).unlink(missing_ok=True)
     return tuple(out / name for name in names)
 
 
