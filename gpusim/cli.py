@@ -800,7 +800,7 @@ cutlass         cutlass_profiler --operation=gemm --output=runs.csv
 deepbench       baidu-research/DeepBench: results/**/*.xlsx (extra: xlsx)
 kineto          PyTorch's profile(record_shapes=True), exported as JSON
 llmservingsim   casys-kaist/LLMServingSim: perf_models/**/layers.csv
-ncu             Nsight Compute: ncu --csv --page raw --log-file runs.csv
+ncu             ncu --clock-control none --csv --page raw --log-file runs.csv
 neusight        sitar-lab/NeuSight: dataset/**/*.csv
 nsys            Nsight Systems: nsys export --type sqlite report.nsys-rep
 

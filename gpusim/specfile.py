@@ -119,7 +119,7 @@ def list_archs(arch_path: Iterable[str | os.PathLike[str]] = ()) -> tuple[ArchEn
         for entry in _folder_entries(folder):
             twin = of_folder.setdefault(_normalised(entry.name), entry)
             if twin is not entry:
-                raise _error(entry.path, 1, "name", f"{entry.name} is also the name of {twin.path.name}; rename one")
+                raise _twins(twin, entry)
         for key, entry in of_folder.items():
             entries.setdefault(key, entry)
     return tuple(sorted(entries.values(), key=lambda entry: entry.name.lower()))
@@ -276,8 +276,10 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
         for answers_to in (_by_name, _by_stem, _by_alias):
             found = [entry for entry in entries if wanted in answers_to(entry)]
             if len(found) > 1:
+                if _normalised(found[0].name) == _normalised(found[1].name):  # no name would tell them apart
+                    raise _twins(*found[:2])
                 rivals = ", ".join(entry.name for entry in found)
-                raise UnknownGpuError(f"{name}: names several GPUs in {folder.name}: {rivals}; say which")
+                raise UnknownGpuError(f"{name}: names several GPUs in {folder}: {rivals}; say which")
             if found:
                 return found[0].path
         for entry in entries:
@@ -289,6 +291,11 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
                 f" one of {', '.join(sorted({entry.name for entry in entries}))}"
             )
     raise UnknownGpuError(_unknown_gpu(name, wanted, names))
+
+
+def _twins(first: ArchEntry, second: ArchEntry) -> SpecError:
+    """Two specs of a folder go by one name."""
+    return _error(second.path, 1, "name", f"{second.name} is also the name of {first.path.name}; rename one")
 
 
 def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:

@@ -929,6 +929,8 @@ def test_help_says_where_each_kind_of_file_comes_from(gpusim: RunGpusim) -> None
     lines = [line.split() for line in gpusim("import", "--help").stdout.splitlines()]
     for kind in KINDS:
         assert any(line[:1] == [kind] and len(line) > 2 for line in lines), kind
+    # ncu locks the clock to its base otherwise, and predictions would be held against a slower GPU
+    assert any("--clock-control none" in " ".join(line) for line in lines if line[:1] == ["ncu"])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from gpusim import specfile
 from gpusim.specfile import (
     KINDS,
     SpecError,
+    UnknownGpuError,
     list_archs,
     load_arch,
     load_yaml_with_lines,
@@ -280,10 +281,16 @@ def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
 def test_a_name_shared_by_two_boards_is_refused(tmp_path: Path, board: Writer) -> None:
     board(stem="one")
     board(stem="two")
-    with pytest.raises(SpecError, match=r"Mine: names several GPUs in .*: Mine, Mine; say which"):
+    for ask in (lambda folders: load_arch("Mine", arch_path=folders), lambda folders: list_archs(arch_path=folders)):
+        with pytest.raises(SpecError, match=r"two\.yaml:1: name: Mine is also the name of one\.yaml; rename one"):
+            ask([tmp_path])
+
+
+def test_an_alias_shared_by_two_boards_is_answered_with_both(tmp_path: Path, board: Writer) -> None:
+    for stem in ("one", "two"):
+        board(stem=stem, head=f"name: {stem}\naliases: [Mine]\nextends: teaching\n")
+    with pytest.raises(UnknownGpuError, match=r"^Mine: names several GPUs in .*: one, two; say which$"):
         load_arch("Mine", arch_path=[tmp_path])
-    with pytest.raises(SpecError, match=r"two\.yaml:1: name: Mine is also the name of one\.yaml; rename one"):
-        list_archs(arch_path=[tmp_path])
 
 
 CONTRADICTIONS = [

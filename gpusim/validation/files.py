@@ -13,7 +13,6 @@ from gpusim.validation.kernel_choice import recorded_split_k
 from gpusim.validation.prediction import Scored
 from gpusim.validation.summary import Report, explained
 
-
 PICTURES = ("parity.png", "error_by_shape.png", "speedup.png")
 
 
