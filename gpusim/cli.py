@@ -726,7 +726,10 @@ def calibrate(
     measured: Annotated[list[Path], typer.Option("--measured", help="Measured runs; may be repeated.", metavar="FILE")],
     out: Annotated[Path, typer.Option("-o", help="Spec to write.", metavar="SPEC.yaml")],
     rows: Annotated[
-        int, typer.Option("--rows", min=1, help="Rows of a table, GPU and type that physical values are fitted to.")
+        int,
+        typer.Option(
+            "--rows", min=1, help="Rows of a table, GPU, type and operator that physical values are fitted to."
+        ),
     ] = 100,
     seed: Annotated[int, typer.Option("--seed", help="Of the draw of rows.")] = 0,
     date: Annotated[str | None, typer.Option("--date", help="Date in the spec; today's if not given.")] = None,

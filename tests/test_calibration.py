@@ -189,9 +189,29 @@ def test_libraries_of_different_versions_of_cuda_have_likings_of_their_own(
     write_spec(report, tmp_path / "mine.yaml", "2026-01-01")
     arch = load_arch(str(tmp_path / "mine.yaml")).arch
     assert set(arch.kernel_choice.older) == {"cuda_10"}
+    written = yaml.safe_load((tmp_path / "mine.yaml").read_text(encoding="utf-8"))["kernel_choice"]
+    assert "vector_credit" not in written  # none of the runs is of a vector
+    assert written["older"]["cuda_10"]["vector_credit"]["kind"] == "assumed"
+    assert written["older"]["cuda_10"]["results_exponent"]["kind"] == "fitted"
     gemm = Gemm(1536, 1024, 1024, Dtype.FP16)
     chosen = {cuda: ranked_plans(arch.with_cuda(cuda), gemm)[0].plan.kernel.label for cuda in (10, 12, None)}
     assert chosen == {10: of_source["deepbench"], 12: of_source["neusight"], None: of_source["neusight"]}
+
+
+def test_a_few_runs_of_ones_own_do_not_undo_an_earlier_fit(write_runs: WriteRuns, tmp_path: Path) -> None:
+    spec = load_arch("t4")
+    known = {f"plain.{label}": credit for label, credit in spec.arch.kernel_choice.plain.items()}
+    lines = []
+    for shape in LARGE[:2]:
+        time_us = predict(spec.arch, Gemm(*shape, Dtype.FP16)).kernel_time_us
+        lines.append(measured_line(shape, time_us, method="profiler", l2="cold"))
+    report = calibrate("t4", [write_runs(lines)], tmp_path / "mine.yaml", jobs=2)
+    found = report.calibration.credits[None].by_label
+    shared = {label for label in found if abs(known.get(label, 0.0)) > 0.1}
+    assert shared
+    assert all(found[label] == pytest.approx(known[label], abs=0.05) for label in shared)
+    assert all(one.parameter.prior_sd <= 0.2 for one in report.calibration.fitted if one.parameter.kind == "fitted")
+    assert np.abs(np.expm1(report.calibration.after)).max() < 0.02
 
 
 def test_a_killed_calibration_takes_up_where_it_stopped(
@@ -327,6 +347,12 @@ def test_without_rows_that_tell_credits_stay_at_zero() -> None:
 def test_the_time_tells_which_kernel_ran() -> None:
     row = Options(np.zeros(2), np.zeros((2, 2)), ("plain.a", "plain.b"), np.array([1.0, 1e-6]))
     assert posterior(row, Credits(NO_LIKING, {}))[0] > 0.99
+
+
+def test_a_kernel_that_was_not_timed_did_not_run_however_well_it_is_liked() -> None:
+    errors = np.array([-0.5, np.inf])
+    row = Options(np.zeros(2), np.zeros((2, 2)), ("plain.a", "plain.b"), time_likelihoods(errors), errors)
+    assert posterior(row, Credits(NO_LIKING, {"plain.b": 1.5})).tolist() == [1.0, 0.0]
 
 
 def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_credit() -> None:

@@ -74,8 +74,9 @@ def _probabilities(options: Options, common: Floats, credit: Floats) -> Floats:
 
 
 def posterior(options: Options, credits_: Credits) -> Floats:
-    """Of each candidate to have been taken, the observation known."""
-    joint = probabilities(options, credits_) * (options.likelihoods + 1e-12)
+    """Of each candidate to have been taken, the observation known; none of those that were not worth timing."""
+    timed = np.ones(len(options.labels)) if options.log_errors is None else np.isfinite(options.log_errors)
+    joint = probabilities(options, credits_) * (options.likelihoods + 1e-12 * timed)
     return np.asarray(joint / joint.sum())
 
 

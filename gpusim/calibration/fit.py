@@ -85,6 +85,8 @@ class Calibration:
     """Outcome of a calibration."""
 
     fitted: tuple[Fitted, ...]
+    start: Credits
+    """What the spec knew of libraries."""
     credits: LibraryCredits
     before: Floats
     """Logarithms of predicted over measured time, as the library's choice is predicted, with the values of the spec."""
@@ -118,7 +120,7 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
 
 
 def drawn(found: Sequence[Observation], most: int, seed: int) -> list[int]:
-    """Places of at most ``most`` observations of each file, GPU and data type, drawn at random; in order.
+    """Places of at most ``most`` observations of each file, GPU, data type and operator, drawn at random; in order.
 
     Each doubling of time has a share by the root of its rows: the few long ones are all that tells of the power limit,
     and the many short ones all that tells of latencies.
@@ -174,9 +176,7 @@ class Calibrator:
         self._timer = timer
         self._log = log
         self._measured = np.array([math.log(item.row.time_us) for item in observed])
-        any_choice = next(iter(boards.values())).arch.kernel_choice
-        common = {name: value for name, value in any_choice.model_dump().items() if isinstance(value, float)}
-        self._start = Credits(common, {})
+        self._start = _credits_of(next(iter(boards.values())).arch)
         self._newest = max((item.row.cuda for item in observed if item.row.cuda is not None), default=None)
 
     def calibrate(self) -> Calibration:
@@ -200,7 +200,7 @@ class Calibrator:
         self._log(f"after: {_told(after)}")
         held_out = self._held_out(theta, jacobian, residuals, rows)
         self._log(f"held out: {_told(held_out)}")
-        return Calibration(tuple(fitted), credits_, before, after, held_out)
+        return Calibration(tuple(fitted), self._start, credits_, before, after, held_out)
 
     def values(self, theta: Floats) -> Values:
         """Trial values by key path."""
@@ -391,7 +391,8 @@ def search(
         bounds = (np.maximum(low - at, -box), np.minimum(high - at, box))
         step = lsq_linear(slopes * root[:, None], -found * root, bounds=bounds).x
         tried = residuals(at + step)
-        gain = 1 - loss(tried) / loss(found)
+        known = loss(found)
+        gain = 1 - loss(tried) / known if known else 0.0  # there is nothing to gain on runs that a prediction made up
         if gain > 0:
             at, found, box = at + step, tried, 2 * box
             slopes = derivatives(at)
@@ -453,6 +454,15 @@ def _run(item: Observation, candidate: Candidate) -> Run:
     return Run(
         item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.stopwatch
     )  # fmt: skip
+
+
+def _credits_of(arch: GpuArch) -> Credits:
+    """What a board's spec knows of libraries: of the newest, where fits begin."""
+    choice = arch.kernel_choice
+    tables = {"plain": choice.plain, "batched": choice.batched}
+    by_label = {f"{table}.{label}": credit for table, of_label in tables.items() for label, credit in of_label.items()}
+    common = {name: value for name, value in choice.model_dump().items() if isinstance(value, float)}
+    return Credits(common, by_label)
 
 
 def _choice_values(credits_: Credits) -> Values:

@@ -13,9 +13,10 @@ from typing import Any
 
 from gpusim.arch import GpuArch
 
-PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.7, "assumed": 0.7}
+PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.2, "assumed": 0.7}
 """Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree
-within some 10 %; an assumption may be off by a factor of two."""
+within some 10 %; an assumption may be off by a factor of two. A fit to other runs lies between: a few runs of one's own
+correct it, and do not undo it."""
 
 SETTLED_WHEN_MEASURED = ("clock.max_mhz",)
 """Read off a meter and not out of timings: such values move only where they were assumed."""

@@ -24,12 +24,12 @@ def spec_text(report: Report, date: str) -> str:
     document: dict[str, Any] = {key: original[key] for key in ("name", "aliases") if key in original}
     document["extends"] = start.stem
     where = f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"
-    for key_path, value, told in _moved(report):
+    for key_path, value, kind, told in _moved(report):
         *parents, last = key_path.split(".")
         part = document
         for parent in parents:
             part = part.setdefault(parent, {})
-        part[last] = {"value": value, "kind": "fitted", "source": f"{where}: {told}"}
+        part[last] = {"value": value, "kind": kind, "source": f"{where}: {told}"}
     for likings in document["kernel_choice"].get("older", {}).values():
         likings.update({table: likings.get(table, {}) for table in ("plain", "batched")})  # nothing to inherit
     head = [f"# {start.stem} fitted to measured runs by gpusim calibrate; do not edit, run it again."]
@@ -38,20 +38,28 @@ def spec_text(report: Report, date: str) -> str:
     return "\n".join(head) + "\n" + body
 
 
-def _moved(report: Report) -> Iterator[tuple[str, float, str]]:
-    """Key path, value and where it came from, of everything that the fit settled."""
+def _moved(report: Report) -> Iterator[tuple[str, float, str, str]]:
+    """Key path, value, kind and where it came from, of everything that the fit settled.
+
+    Likings of an older library are told whole, as they extend nothing.
+    """
     outcome = report.calibration
     for one in outcome.fitted:
         if one.identified:
             before, (low, high) = one.parameter, one.interval
-            yield before.key_path, one.value, f"was {before.value:g} ({before.kind}); 95 % {low:.4g} to {high:.4g}"
+            told = f"was {before.value:g} ({before.kind}); 95 % {low:.4g} to {high:.4g}"
+            yield before.key_path, one.value, "fitted", told
     for library, found in sorted(outcome.credits.items(), key=lambda item: item[0] or 0):
         part = "kernel_choice" if library is None else f"kernel_choice.older.{cuda_name(library)}"
         for name, value in found.common.items():
-            yield f"{part}.{name}", value, "conditional logit"
+            if value != outcome.start.common[name]:
+                yield f"{part}.{name}", value, "fitted", "conditional logit"
+            elif library is not None:
+                yield f"{part}.{name}", value, "assumed", "no run tells, as of the newest library"
         for label, credit in sorted(found.by_label.items()):
-            if abs(credit) >= CREDIT_WORTH_TELLING:
-                yield f"{part}.{label}", credit, "conditional logit"
+            inherited = outcome.start.by_label.get(label, 0.0) if library is None else 0.0
+            if abs(credit - inherited) >= CREDIT_WORTH_TELLING:
+                yield f"{part}.{label}", credit, "fitted", "conditional logit"
 
 
 def write_spec(report: Report, out: Path, date: str) -> None:

@@ -151,7 +151,8 @@ def calibrate(
         arch: a board, or a base that boards extend: then all of them take part.
         files: measured tables; rows of other GPUs are counted and left out.
         out: where the fitted spec will lie; its own values, if it is there already, are passed over.
-        rows_per_table: most rows of a table, GPU and data type that physical values are fitted to; drawn at random.
+        rows_per_table: most rows of a table, GPU, data type and operator that physical values are fitted to; drawn at
+            random.
 
     Raises:
         SpecError, MeasuredError: a file is wrong.
