@@ -105,6 +105,13 @@ def run_cli(arguments: Sequence[str]) -> int:
         if isinstance(error, _input_errors()):
             return _wrong_input(str(error))
         raise
+    except RuntimeError as error:
+        from gpusim.sweep import WorkerLostError
+
+        if isinstance(error, WorkerLostError):
+            print(f"gpusim: {error}", file=sys.stderr)
+            return 1
+        raise
     return status if isinstance(status, int) else 0
 
 

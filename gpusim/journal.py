@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 import gpusim
 from gpusim.document import shipped_folder
 from gpusim.outputs import append_lines
-from gpusim.sweep import Case, Outcome, sweep
+from gpusim.sweep import Case, Outcome, WorkerLostError, sweep
 
 JOURNAL = "results.partial.jsonl"
 """Name of the file."""
@@ -84,8 +84,9 @@ class Journal:
 def journal_in(out: Path) -> Iterator[Journal]:
     """A journal in a folder, which is made if need be, while a command runs.
 
-    An interrupt leaves it for the next run. A command that ends has no more use for it, and one that fails leaves
-    no file or folder of its own making behind; what an interrupted run has left stays, it may have taken hours.
+    An interrupt, a killed worker or a full disk leaves it for the next run. A command that ends has no more use for it,
+    and one whose input is wrong leaves no file or folder of its own making behind; what an interrupted run has left
+    stays, it may have taken hours.
     """
     existed = out.is_dir()
     out.mkdir(parents=True, exist_ok=True)
@@ -93,8 +94,8 @@ def journal_in(out: Path) -> Iterator[Journal]:
     interrupted = journal.path.exists()
     try:
         yield journal
-    except Exception:
-        if not interrupted:
+    except Exception as error:
+        if not interrupted and not isinstance(error, WorkerLostError | OSError):
             journal.remove()
         if not existed:
             with suppress(OSError):  # something of the user's has come to lie there

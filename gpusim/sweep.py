@@ -12,12 +12,19 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpusim.arch import GpuArch
 from gpusim.predict import Options, UnsupportedError, predict
 from gpusim.results import Result
 from gpusim.workload import Gemm
+
+
+class WorkerLostError(RuntimeError):
+    """A worker process ended that nobody had told to."""
+
 
 CHUNK = 8
 """Cases that travel to a worker together: few enough to keep progress smooth and an interrupt short."""
@@ -57,7 +64,9 @@ def sweep(cases: Sequence[Case], jobs: int = 1) -> Iterator[Outcome]:
         try:
             chunks = [pool.submit(_run_chunk, cases[at : at + CHUNK]) for at in range(0, len(cases), CHUNK)]
             for chunk in chunks:
-                yield from chunk.result()
+                with workers_watched():
+                    outcomes = chunk.result()
+                yield from outcomes
         except BaseException:  # an interrupt above all: what the workers are at is of no use any more
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
@@ -76,6 +85,21 @@ def run_case(case: Case) -> Outcome:
 
 def _run_chunk(cases: Sequence[Case]) -> list[Outcome]:
     return [run_case(case) for case in cases]
+
+
+@contextmanager
+def workers_watched() -> Iterator[None]:
+    """Wait for workers in here.
+
+    Raises:
+        WorkerLostError: one was killed.
+    """
+    try:
+        yield
+    except BrokenProcessPool:
+        raise WorkerLostError(
+            "a worker process was killed, as systems do that run out of memory; run it again, with fewer --jobs"
+        ) from None
 
 
 def available_cores() -> int:

@@ -301,6 +301,17 @@ def test_the_workers_of_a_killed_run_end_with_it(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+def test_a_killed_worker_ends_a_run_in_one_line_and_keeps_what_is_done(tmp_path: Path) -> None:
+    with long_run(tmp_path, jobs="2") as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+        os.kill(int(children[-1]), signal.SIGKILL)  # the first child keeps track of resources
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (1, b"")
+    assert errors.decode().startswith("gpusim: a worker process was killed")
+    assert errors.count(b"\n") == 1
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.partial.jsonl"]
+
+
 # The README -------------------------------------------------------------------------------------
 
 

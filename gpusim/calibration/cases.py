@@ -29,7 +29,7 @@ from gpusim.outputs import append_lines
 from gpusim.plan import Launch, plan
 from gpusim.predict import Options, time_plan
 from gpusim.sim.gpu import Outcome, simulate
-from gpusim.sweep import follow_parent
+from gpusim.sweep import follow_parent, workers_watched
 from gpusim.workload import Gemm
 
 CHUNK = 40
@@ -176,6 +176,7 @@ class Timer:
         chunks = [self._pool.submit(_log_times, chunk) for chunk in _chunks(tasks)]
         found: list[float] = []
         for chunk in chunks:
-            found += chunk.result()
+            with workers_watched():
+                found += chunk.result()
             self._progress(len(found), len(tasks))
         return found
