@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -196,6 +197,17 @@ def test_libraries_of_different_versions_of_cuda_have_likings_of_their_own(
     gemm = Gemm(1536, 1024, 1024, Dtype.FP16)
     chosen = {cuda: ranked_plans(arch.with_cuda(cuda), gemm)[0].plan.kernel.label for cuda in (10, 12, None)}
     assert chosen == {10: of_source["deepbench"], 12: of_source["neusight"], None: of_source["neusight"]}
+
+
+def test_values_that_a_spec_between_has_of_its_own_are_told(write_runs: WriteRuns, tmp_path: Path) -> None:
+    told: list[str] = []
+    table = write_runs([measured_line((64, 64, 64), 9.0, method="profiler", l2="cold")])
+    calibrate("turing", [table], tmp_path / "mine.yaml", jobs=1, log=told.append)
+    assert re.fullmatch(r"\d+ values that could move stand in turing_fitted.yaml and stay; fit them with .*", told[0])
+    assert told[0].endswith("--arch turing_fitted")
+    told.clear()
+    calibrate("turing_fitted", [table], tmp_path / "mine.yaml", jobs=1, log=told.append)
+    assert not any("stand in" in text for text in told)
 
 
 def test_a_few_runs_of_ones_own_do_not_undo_an_earlier_fit(write_runs: WriteRuns, tmp_path: Path) -> None:

@@ -91,6 +91,11 @@ class Board:
         return with_values(self.arch, taken)
 
 
+def may_move(key_path: str) -> bool:
+    """Whether a value is one of those that a calibration fits where they are uncertain."""
+    return any(fnmatchcase(key_path, pattern) for pattern in LIMITS)
+
+
 def parameters(
     boards: Collection[Board], instructions: Collection[str], methods: Collection[str]
 ) -> tuple[Parameter, ...]:

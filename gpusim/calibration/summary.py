@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from gpusim.calibration.cases import Progress, Timer
 from gpusim.calibration.choice import Credits, Floats
 from gpusim.calibration.error import CalibrationError
 from gpusim.calibration.fit import Calibration, Calibrator, Observation, drawn, observations
-from gpusim.calibration.parameters import Board, parameters
+from gpusim.calibration.parameters import Board, may_move, parameters
 from gpusim.measured import MeasuredRow, read_tables
 from gpusim.predict import usable_kernels
 from gpusim.specfile import UnknownGpuError, load_arch, spec_file
@@ -167,6 +167,8 @@ def calibrate(
     if not boards:
         gpus = ", ".join(sorted({row.gpu for row in rows}))
         raise CalibrationError(f"{arch}: none of the rows ran on it (they name {gpus}); give other tables")
+    for file, values in sorted(_hidden(start, boards, out, arch_path).items()):
+        log(f"{values} values that could move stand in {file.name} and stay; fit them with --arch {file.stem}")
     found, left_out = observations(rows, boards)
     if not found:
         raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
@@ -181,6 +183,18 @@ def calibrate(
         outcome = Calibrator(boards, found, places, moving, timer, log).calibrate()
     setting = Setting(start, tuple(files), rows_per_table, seed)
     return Report(setting, outcome, tuple(found), len(places), left_out, tables, timer.resumed)
+
+
+def _hidden(start: Path, boards: Iterable[str], out: Path, arch_path: Sequence[Path]) -> dict[Path, int]:
+    """Specs between the boards and the one that is fitted, and how many of the values that may move they override."""
+    hidden: dict[Path, int] = {}
+    for name in boards:
+        spec = load_arch(name, arch_path, without=out)
+        files = list(spec.files)
+        between = files[1 : [path.resolve() for path in files].index(start.resolve())]
+        for file in between:
+            hidden[file] = sum(may_move(key) and origin.file == file for key, origin in spec.provenance.items())
+    return {file: values for file, values in hidden.items() if values}
 
 
 def journal_of(out: Path) -> Path:
