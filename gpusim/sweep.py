@@ -21,13 +21,12 @@ from gpusim.predict import Options, UnsupportedError, predict
 from gpusim.results import Result
 from gpusim.workload import Gemm
 
+CHUNK = 8
+"""Cases that travel to a worker together: few enough to keep progress smooth and an interrupt short."""
+
 
 class WorkerLostError(RuntimeError):
     """A worker process ended that nobody had told to."""
-
-
-CHUNK = 8
-"""Cases that travel to a worker together: few enough to keep progress smooth and an interrupt short."""
 
 
 @dataclass(frozen=True, slots=True)

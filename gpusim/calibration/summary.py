@@ -19,7 +19,7 @@ from gpusim.calibration.fit import Calibration, Calibrator, Observation, drawn, 
 from gpusim.calibration.parameters import Board, may_move, parameters
 from gpusim.measured import MeasuredRow, read_tables
 from gpusim.predict import usable_kernels
-from gpusim.specfile import UnknownGpuError, load_arch, spec_file
+from gpusim.specfile import Spec, UnknownGpuError, load_arch, spec_file
 
 CREDIT_WORTH_TELLING = 0.01
 """Smaller credits change no choice that times could tell apart."""
@@ -163,12 +163,13 @@ def calibrate(
     tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     if len(tables) < len(files):
         raise CalibrationError("two tables go by one file name, which the spec is to name them by; rename one")
-    boards = _boards(start, rows, out, arch_path)
-    if not boards:
+    specs = _specs(start, rows, out, arch_path)
+    if not specs:
         gpus = ", ".join(sorted({row.gpu for row in rows}))
         raise CalibrationError(f"{arch}: none of the rows ran on it (they name {gpus}); give other tables")
-    for file, values in sorted(_hidden(start, boards, out, arch_path).items()):
+    for file, values in sorted(_hidden(start, specs.values()).items()):
         log(f"{values} values that could move stand in {file.name} and stay; fit them with --arch {file.stem}")
+    boards = {name: _board(start, spec) for name, spec in specs.items()}
     found, left_out = observations(rows, boards)
     if not found:
         raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
@@ -185,38 +186,47 @@ def calibrate(
     return Report(setting, outcome, tuple(found), len(places), left_out, tables, timer.resumed)
 
 
-def _hidden(start: Path, boards: Iterable[str], out: Path, arch_path: Sequence[Path]) -> dict[Path, int]:
-    """Specs between the boards and the one that is fitted, and how many of the values that may move they override."""
-    hidden: dict[Path, int] = {}
-    for name in boards:
-        spec = load_arch(name, arch_path, without=out)
-        files = list(spec.files)
-        between = files[1 : [path.resolve() for path in files].index(start.resolve())]
-        for file in between:
-            hidden[file] = sum(may_move(key) and origin.file == file for key, origin in spec.provenance.items())
-    return {file: values for file, values in hidden.items() if values}
-
-
 def journal_of(out: Path) -> Path:
     """Where the timings of an unfinished calibration lie."""
     return out.with_name(out.name + ".journal")
 
 
-def _boards(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequence[Path]) -> dict[str, Board]:
+def _specs(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequence[Path]) -> dict[str, Spec]:
     """The boards among the rows that have the spec in their chain, as they are without the output's values."""
-    boards = {}
+    specs = {}
     for name in sorted({row.gpu for row in rows}):
         try:
             spec = load_arch(name, arch_path, without=out)
         except UnknownGpuError:
             continue  # counted as of another GPU
-        chain = [path.resolve() for path in spec.files]
-        if start.resolve() in chain:
-            above = set(chain[chain.index(start.resolve()) :])
-            kinds = {
-                key: origin.kind
-                for key, origin in spec.provenance.items()
-                if origin.file is not None and origin.file.resolve() in above
-            }
-            boards[name] = Board(spec.arch, kinds, spec.sha256)
-    return boards
+        if start.resolve() in _chain(spec):
+            specs[name] = spec
+    return specs
+
+
+def _chain(spec: Spec) -> list[Path]:
+    """The files of a board, from its own to the base of all."""
+    return [path.resolve() for path in spec.files]
+
+
+def _board(start: Path, spec: Spec) -> Board:
+    """A board with the values that it has from the spec that is fitted, or from below."""
+    chain = _chain(spec)
+    above = set(chain[chain.index(start.resolve()) :])
+    kinds = {
+        key: origin.kind
+        for key, origin in spec.provenance.items()
+        if origin.file is not None and origin.file.resolve() in above
+    }
+    return Board(spec.arch, kinds, spec.sha256)
+
+
+def _hidden(start: Path, specs: Iterable[Spec]) -> dict[Path, int]:
+    """Specs between the boards and the one that is fitted, and how many of the values that may move they override."""
+    hidden: dict[Path, int] = {}
+    for spec in specs:
+        chain = _chain(spec)
+        for file in chain[1 : chain.index(start.resolve())]:
+            of_file = [key for key, origin in spec.provenance.items() if origin.file and origin.file.resolve() == file]
+            hidden[file] = sum(map(may_move, of_file))
+    return {file: values for file, values in hidden.items() if values}

@@ -19,7 +19,7 @@ import gpusim
 from gpusim.importers.launches import joined
 from gpusim.importers.ncu import METRICS, TIME, launches_of
 from gpusim.importers.rows import Kernel
-from gpusim.measure.device import MARKER, Identity, NoDeviceError
+from gpusim.measure.device import Identity, NoDeviceError, behind_markers
 from gpusim.measure.files import SCHEMA_COLUMNS, RowFile, versions_text
 from gpusim.measure.suite import GemmWork, Item, Suite, load_suite
 from gpusim.measured import MeasuredError
@@ -50,7 +50,7 @@ def count(suite: Suite, identity: Identity, out: Path) -> tuple[int, list[str]]:
         listing = Path(folder) / "ncu.csv"
         command = ncu_command(program, known_metrics(program), listing, str(suite.file.path))
         ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 -- a found program
-        groups = operators_of(_read(listing, ended))
+        groups = behind_markers(_read(listing, ended))
     reasons = dict(line.split(": ", 1) for line in ended.stderr.splitlines() if ": " in line)
     written, without = 0, []
     for index, item in enumerate(items):
@@ -95,17 +95,6 @@ def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[Kernel
     lines = (told + ended.stdout + ended.stderr).splitlines()
     reason = next((line for line in lines if "ERR" in line or "rror" in line), problem)
     raise NoDeviceError(f"ncu read no counters: {reason.strip().removeprefix('==ERROR== ')}")
-
-
-def operators_of(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
-    """The kernels behind each marker."""
-    groups: list[list[Kernel]] = []
-    for kernel in kernels:
-        if MARKER in kernel.name:
-            groups.append([])
-        elif groups:
-            groups[-1].append(kernel)
-    return groups
 
 
 def _row(item: Item, kernels: Sequence[Kernel], identity: Identity, suite: str) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gpusim.measure.suite import Microbenchmark, Operator
 from gpusim.measured import gpu_of_device
@@ -14,6 +14,25 @@ MAX_LAUNCHES = 500
 """Launches in one graph, at most."""
 MARKER = "spin_kernel"
 """The kernel of ``torch.cuda._sleep``, which tells a profiler's reader where an operator begins."""
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+NamedT = TypeVar("NamedT", bound=_Named)
+
+
+def behind_markers(kernels: Iterable[NamedT]) -> list[list[NamedT]]:
+    """The kernels behind each marker, in order; what stands before the first is left out."""
+    groups: list[list[NamedT]] = []
+    for kernel in kernels:
+        if MARKER in kernel.name:
+            groups.append([])
+        elif groups:
+            groups[-1].append(kernel)
+    return groups
 
 
 class NoDeviceError(ValueError):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpusim.importers.kineto import KERNELS, Event, events_of, kernel_of, load_trace, number_of
-from gpusim.measure.device import MARKER, Kernel
+from gpusim.measure.device import Kernel, behind_markers
 
 
 def kernels_of_trace(path: Path) -> tuple[Kernel, ...]:
@@ -21,13 +21,7 @@ def kernels_of_trace(path: Path) -> tuple[Kernel, ...]:
     """
     events = events_of(load_trace(path), KERNELS)
     events.sort(key=lambda event: number_of(path, event, "ts"))
-    calls: list[list[Event]] = []
-    for event in events:
-        if MARKER in event.name:
-            calls.append([])
-        elif calls:
-            calls[-1].append(event)
-    whole = [call for call in calls if call]
+    whole = [call for call in behind_markers(events) if call]
     later = whole[1:] or whole
     if not later:
         return ()
