@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from gpusim.specfile import SpecError, load_yaml_with_lines, spec_folders
+from gpusim.specfile import catalogue_files, load_yaml_with_lines
 from gpusim.workload import LAYOUTS, Dtype, Layout
 
 Staging = Literal["registers", "async", "bulk", "direct"]
@@ -280,22 +280,7 @@ def load_kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
     Raises:
         SpecError: a catalogue is missing or malformed; one line with file and line.
     """
-    return tuple(kernel for name in names for kernel in _load_catalogue(_find(name)))
-
-
-def _find(name: str) -> Path:
-    if name.endswith(".yaml"):
-        return Path(name)
-    paths = [folder / "kernels" / f"{name}.yaml" for folder in spec_folders()]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        raise SpecError(f"kernel_catalogues: no catalogue '{name}'; expected a file like {paths[-1]}")
-    return path
-
-
-def _load_catalogue(path: Path) -> tuple[Kernel, ...]:
-    file = load_yaml_with_lines(path)
-    return _kernels_of_file(path, file.sha256)
+    return tuple(kernel for path, sha256 in catalogue_files(names) for kernel in _kernels_of_file(path, sha256))
 
 
 @lru_cache(maxsize=64)

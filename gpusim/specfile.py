@@ -20,7 +20,7 @@ import re
 import types
 import typing
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -69,12 +69,15 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One loaded board: the numbers, where each came from, and a hash of the files read."""
+    """One loaded board: the numbers, where each came from, and the files that decide its predictions."""
 
     arch: GpuArch
     provenance: Mapping[str, Provenance]
     files: tuple[Path, ...]
+    decided_by: tuple[tuple[Path, str], ...]
+    """Files with the SHA-256 of their content: the spec, what it extends, and its kernel catalogues, as found."""
     sha256: str
+    """Of everything that decides a prediction: those files and the overrides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ def load_arch(
     folders = _search_folders(own)
     text = os.fspath(name_or_path)
     path = Path(text) if text.endswith((".yaml", ".yml")) else _resolve(text, folders)
-    return _with_own_catalogues(_load(path, folders, without), [Path(folder) for folder in own])
+    return _load(path, folders, [Path(folder) for folder in own], without)
 
 
 def spec_file(name: str, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Path:
@@ -154,14 +157,35 @@ def spec_file(name: str, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Pa
     return bases[0] if bases else _resolve(name, folders)
 
 
-def _with_own_catalogues(spec: Spec, folders: Sequence[Path]) -> Spec:
-    """The spec with those of its kernel catalogues that the caller's folders hold named by path."""
+def catalogue_files(names: Iterable[str]) -> tuple[tuple[Path, str], ...]:
+    """Kernel catalogues by name or path: each file with the SHA-256 of its content, in the order named.
+
+    A name is looked for in ``kernels/`` beside the specs, in the user's folders first.
+
+    Raises:
+        SpecError: a catalogue is missing or cannot be read.
+    """
+    paths = [_catalogue_path(name) for name in names]
+    return tuple((path, _sha256(path)) for path in paths)
+
+
+def _catalogue_path(name: str) -> Path:
+    if name.endswith(".yaml"):
+        return Path(name)
+    paths = [folder / "kernels" / f"{name}.yaml" for folder in spec_folders()]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise SpecError(f"kernel_catalogues: no catalogue '{name}'; expected a file like {paths[-1]}")
+    return path
+
+
+def _in_own_folders(catalogues: Iterable[str], folders: Sequence[Path]) -> tuple[str, ...]:
+    """Names of kernel catalogues; those that the caller's folders hold are named by path."""
     named = []
-    for name in spec.arch.kernel_catalogues:
+    for name in catalogues:
         paths = (folder / "kernels" / f"{name}.yaml" for folder in folders)
         named.append(next((str(path) for path in paths if path.is_file()), name))
-    arch = spec.arch.model_copy(update={"kernel_catalogues": tuple(named)})
-    return replace(spec, arch=arch)
+    return tuple(named)
 
 
 def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
@@ -186,11 +210,9 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
     def fail(key_path: str, problem: str) -> Never:
         raise SpecError(f"override: {key_path}: {problem}")
 
-    digest = hashlib.sha256(spec.sha256.encode())
-    digest.update(json.dumps(dict(sorted(overrides.items())), default=str).encode())
     arch = _validated(numbers, fail)
     _cross_check(arch, fail)
-    return Spec(arch, types.MappingProxyType(provenance), spec.files, digest.hexdigest())
+    return _spec(arch, provenance, spec.files, overrides)
 
 
 def spec_folders() -> tuple[Path, ...]:
@@ -352,6 +374,17 @@ def _read_text(path: Path) -> str:
         raise SpecError(f"{path}: not UTF-8 text; save it as UTF-8") from None
 
 
+def _sha256(path: Path) -> str:
+    """SHA-256 of what a file holds."""
+    return _sha256_at(path, _signature(path))
+
+
+@cache
+def _sha256_at(path: Path, signature: tuple[int, int]) -> str:
+    del signature  # only keys the cache
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 @cache
 def _read_yaml(path: Path, signature: tuple[int, int]) -> YamlFile:
     del signature  # only keys the cache
@@ -421,7 +454,7 @@ _Tree = dict[str, Any]
 """Nested mappings whose leaves are :class:`_Leaf`."""
 
 
-def _load(path: Path, folders: Sequence[Path], without: Path | None = None) -> Spec:
+def _load(path: Path, folders: Sequence[Path], own: Sequence[Path], without: Path | None) -> Spec:
     files = [file for file in _chain(path, folders) if without is None or file.path.resolve() != without.resolve()]
     tree: _Tree = {}
     for file in reversed(files):
@@ -437,9 +470,22 @@ def _load(path: Path, folders: Sequence[Path], without: Path | None = None) -> S
     arch = _validated(_values(tree), fail)
     _cross_check(arch, fail)
     _check_stated_peaks(arch, fail)
-    digest = hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest()
-    provenance = types.MappingProxyType(dict(_provenance(tree)))
-    return Spec(arch, provenance, tuple(file.path for file in files), digest)
+    catalogues = _in_own_folders(arch.kernel_catalogues, own)
+    arch = arch.model_copy(update={"kernel_catalogues": catalogues})
+    try:
+        return _spec(arch, dict(_provenance(tree)), tuple(file.path for file in files), {})
+    except SpecError as error:
+        fail("kernel_catalogues", str(error).removeprefix("kernel_catalogues: "))
+
+
+def _spec(
+    arch: GpuArch, provenance: dict[str, Provenance], files: tuple[Path, ...], overrides: Mapping[str, object]
+) -> Spec:
+    """A loaded board with the hash of all that decides its predictions."""
+    decided_by = (*((path, _sha256(path)) for path in files), *catalogue_files(arch.kernel_catalogues))
+    digest = hashlib.sha256("".join(sha256 for _, sha256 in decided_by).encode())
+    digest.update(json.dumps(dict(sorted(overrides.items())), default=str).encode())
+    return Spec(arch, types.MappingProxyType(provenance), files, decided_by, digest.hexdigest())
 
 
 def _chain(path: Path, folders: Sequence[Path]) -> list[YamlFile]:

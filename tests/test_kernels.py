@@ -1,5 +1,6 @@
 """The catalogue of library kernels: it loads, its kernels fit their SMs, and its names are the libraries'."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -269,6 +270,36 @@ def test_a_catalogue_beside_the_callers_specs_wins(tmp_path: Path) -> None:
     arch = load_arch("t4", (tmp_path,)).arch
     assert arch.kernel_catalogues == (str(own), *shipped.kernel_catalogues[1:])
     assert load_kernels(arch.kernel_catalogues[:1]) != load_kernels(shipped.kernel_catalogues[:1])
+
+
+def test_the_hash_of_a_board_covers_its_catalogues_where_they_were_found(tmp_path: Path) -> None:
+    shipped = load_arch("t4")
+    name = shipped.arch.kernel_catalogues[0]
+    own = tmp_path / "kernels" / f"{name}.yaml"
+    own.parent.mkdir()
+    hashes = [shipped.sha256]
+    for text in (FAMILY, FAMILY.replace("registers: 64", "registers: 96")):
+        own.write_text(text, encoding="utf-8")
+        spec = load_arch("t4", (tmp_path,))
+        assert (own, hashlib.sha256(text.encode()).hexdigest()) in spec.decided_by
+        assert not any(path != own and path.name == own.name for path, _ in spec.decided_by)
+        hashes.append(spec.sha256)
+    assert len(set(hashes)) == 3
+
+
+def test_every_file_that_decides_a_shipped_board_is_listed_once() -> None:
+    for name in BOARDS:
+        spec = load_arch(name)
+        files = [path for path, _ in spec.decided_by]
+        assert files[: len(spec.files)] == list(spec.files)
+        assert [path.stem for path in files[len(spec.files) :]] == list(spec.arch.kernel_catalogues)
+
+
+def test_a_board_that_names_no_catalogue_there_is_refused_at_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: Mine\naliases: []\nextends: teaching\nkernel_catalogues: [nowhere]\n", encoding="utf-8")
+    with pytest.raises(SpecError, match=rf"^{path}:4: kernel_catalogues: no catalogue 'nowhere'; expected a file like"):
+        load_arch(path)
 
 
 def test_families_share_tiles_by_the_bytes_of_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
