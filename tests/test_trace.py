@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 import gpusim as package
 from gpusim import timeline as timeline_module
 from gpusim.choose import candidates
-from gpusim.cli import TRACE_EVENTS
+from gpusim.cli.trace import TRACE_EVENTS
 from gpusim.kernels import load_kernels
 from gpusim.plan import Launch
 from gpusim.predict import Options, predict

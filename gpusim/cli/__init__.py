@@ -1,0 +1,101 @@
+"""The command line: reads arguments, calls one function, prints what it says. One module per command.
+
+Exit status 0 is fine, 1 a result outside what was asked, 2 wrong input. Wrong input is one line on
+standard error and no traceback. Data goes to standard output, talk to standard error. Heavy imports
+stand inside the commands that need them, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import gpusim
+from gpusim.cli import (
+    archs,
+    calibrate,
+    counters,
+    gemm,
+    import_,
+    mathmode,
+    measure,
+    numerics,
+    run,
+    trace,
+    validate,
+)
+from gpusim.cli.console import wrong_input
+
+app = typer.Typer(
+    name="gpusim",
+    help="Predicts how long a tiled matrix multiplication takes on a GPU that you do not have, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(archs.app, name="archs")
+app.command()(gemm.gemm)
+app.command()(trace.trace)
+app.command()(numerics.numerics)
+app.command()(run.run)
+app.command()(validate.validate)
+app.command()(mathmode.mathmode)
+app.command()(calibrate.calibrate)
+app.command("import", help=import_.HELP)(import_.import_)
+app.command()(measure.measure)
+app.command()(counters.counters)
+
+
+def run_cli(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit status."""
+    try:
+        status = app(args=list(arguments), prog_name="gpusim", standalone_mode=False)
+    except typer.TyperException as error:
+        message = error.format_message()
+        return wrong_input(message) if message else 0  # without a command the help has been printed
+    except typer.Abort:
+        return 130
+    except ValueError as error:
+        if isinstance(error, _input_errors()):
+            return wrong_input(str(error))
+        raise
+    except RuntimeError as error:
+        from gpusim.sweep import WorkerLostError
+
+        if isinstance(error, WorkerLostError):
+            print(f"gpusim: {error}", file=sys.stderr)
+            return 1
+        raise
+    return status if isinstance(status, int) else 0
+
+
+def _input_errors() -> tuple[type[ValueError], ...]:
+    """What the user can put right; any other ValueError is ours and keeps its traceback."""
+    from gpusim.calibration.error import CalibrationError
+    from gpusim.mathmode.resolve import MathModeError
+    from gpusim.measured import MeasuredError
+    from gpusim.numerics.sparsity import SparsityError
+    from gpusim.numerics.study import OperandError
+    from gpusim.predict import UnsupportedError
+    from gpusim.specfile import SpecError
+
+    others = OperandError, SparsityError, UnsupportedError
+    return CalibrationError, MathModeError, MeasuredError, SpecError, *others
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"gpusim {gpusim.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Name the version.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""

@@ -1,0 +1,71 @@
+"""The GPUs that can be asked for: listed, shown, checked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gpusim.cli.console import emit, emit_json, emit_tables, wrong_input
+from gpusim.cli.options import ArchPathOption, FormatOption
+
+app = typer.Typer(help="The GPUs that can be asked for.", no_args_is_help=True)
+
+
+@app.command("list")
+def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table") -> None:
+    """List the GPUs, with what they can do at boost clock."""
+    from gpusim import specfile, tables
+
+    specs = [specfile.load_arch(entry.path, arch_path or ()) for entry in specfile.list_archs(arch_path or ())]
+    summaries = [tables.arch_summary(spec) for spec in specs]
+    if output == "json":
+        emit_json({"archs": summaries})
+    else:
+        emit_tables([tables.archs_table(summaries)])
+
+
+@app.command("show")
+def archs_show(
+    name: Annotated[str, typer.Argument(help="GPU, alias, nvidia-smi name or spec file.")],
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Show one GPU: derived peaks, and where every value comes from."""
+    from gpusim import specfile, tables
+
+    spec = specfile.load_arch(name, arch_path or ())
+    if output == "json":
+        emit_json(tables.arch_object(spec))
+    else:
+        emit_tables(tables.arch_tables(spec))
+
+
+@app.command("check")
+def archs_check(
+    files: Annotated[list[str], typer.Argument(help="Spec files.", metavar="FILE...")], arch_path: ArchPathOption = None
+) -> None:
+    """Check spec files: sources, units, ranges, contradictions."""
+    from gpusim import specfile
+
+    wrong = 0
+    for file in files:
+        if not file.endswith((".yaml", ".yml")):
+            wrong = wrong_input(f"{file}: not a .yaml file; give the path of a spec")
+            continue
+        try:
+            spec = specfile.load_arch(file, arch_path or ())
+        except specfile.SpecError as error:
+            wrong = wrong_input(str(error))
+        else:
+            emit(lambda: print(f"{file}: fine: {spec.arch.name}, {len(spec.provenance)} values with a source"))  # noqa: B023
+    if wrong:
+        raise typer.Exit(wrong)
+
+
+@app.command("schema")
+def archs_schema() -> None:
+    """Print the JSON Schema of a spec file, for editors."""
+    from gpusim.specfile import spec_json_schema
+
+    emit_json(spec_json_schema())

@@ -1,0 +1,82 @@
+"""A spec fitted to measured runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse
+from gpusim.cli.options import ArchPathOption, FormatOption, JobsOption
+
+
+def calibrate(
+    arch: Annotated[str, typer.Option("--arch", help="Board, or base that boards extend: then all that ran.")],
+    measured: Annotated[list[Path], typer.Option("--measured", help="Measured runs; may be repeated.", metavar="FILE")],
+    out: Annotated[Path, typer.Option("-o", help="Spec to write.", metavar="SPEC.yaml")],
+    rows: Annotated[
+        int,
+        typer.Option(
+            "--rows", min=1, help="Rows of a table, GPU, type and operator that physical values are fitted to."
+        ),
+    ] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Of the draw of rows.")] = 0,
+    date: Annotated[str | None, typer.Option("--date", help="Date in the spec; today's if not given.")] = None,
+    jobs: JobsOption = None,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Fit the uncertain values of a spec to measured runs and write a spec that extends it.
+
+    Exit status 1: the fit drives a value against what physics allows; nothing is written.
+    """
+    from datetime import UTC, datetime
+
+    from gpusim.calibration.spec_writer import write_spec
+    from gpusim.calibration.summary import calibrate as calibrate_spec
+    from gpusim.calibration.summary import journal_of
+    from gpusim.calibration.tables import calibration_tables
+    from gpusim.specfile import spec_file
+    from gpusim.sweep import available_cores
+
+    if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir() or out.is_dir():
+        refuse(f"-o {out}: expected a .yaml file in a folder that is there")
+    if out.stem == spec_file(arch, arch_path or ()).stem:
+        refuse(f"-o {out}: a spec cannot extend one of its own file name; choose another")
+
+    def log(text: str) -> None:
+        print(f"gpusim: {text}", file=sys.stderr)
+
+    try:
+        with progress_bar("calibrate") as progress:
+            report = calibrate_spec(
+                arch,
+                measured,
+                out,
+                rows_per_table=rows,
+                seed=seed,
+                jobs=jobs or available_cores(),
+                arch_path=arch_path or (),
+                progress=progress,
+                log=log,
+            )
+    except OSError as error:
+        refuse(f"-o {out}: {error.strerror or error}")
+    if output == "json":
+        emit_json(report.as_dict())
+    else:
+        emit_tables(calibration_tables(report.as_dict()))
+    if report.refusals:
+        for refusal in report.refusals:
+            log(refusal)
+        journal_of(out).unlink(missing_ok=True)
+        raise typer.Exit(1)
+    if report.worse_held_out:
+        log("rows held out are predicted worse than before the fit; measure more rows, or keep the spec as it was")
+    try:
+        write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
+    except OSError as error:
+        refuse(f"-o {out}: {error.strerror or error}; run it again, what was timed is kept")
+    log(f"wrote {out}")

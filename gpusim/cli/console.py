@@ -1,0 +1,93 @@
+"""What every command prints with: data to standard output, messages and progress to standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from gpusim.tables import TextTable
+
+PROGRESS_AFTER_S = 2.0
+"""A bar appears only when there is something to wait for."""
+BROKEN_PIPE_STATUS = 141
+"""What a shell reports for a program that ended because its reader left (128 + SIGPIPE)."""
+
+
+def wrong_input(message: str) -> int:
+    """Say what is wrong in one line."""
+    print("gpusim: " + " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
+def refuse(message: str) -> NoReturn:
+    """Wrong input found by a command itself."""
+    raise typer.BadParameter(message)
+
+
+def emit(write: Callable[[], object]) -> None:
+    """Print data; a reader that has left ends the program quietly."""
+    try:
+        write()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(BROKEN_PIPE_STATUS) from None
+
+
+def emit_json(value: object) -> None:
+    """Print a value as JSON; NaN and infinity are none."""
+    emit(lambda: print(json.dumps(value, indent=2, allow_nan=False)))
+
+
+def emit_tables(tables: Sequence[TextTable]) -> None:
+    """Tables with an empty line between them."""
+    for index, table in enumerate(tables):
+        if index:
+            emit(print)
+        emit(table.show)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, on a terminal, for work of more than two seconds."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what)
+    began = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        if time.monotonic() - began > PROGRESS_AFTER_S:
+            bar.start()
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        bar.stop()
+
+
+def refuse_file(folder: Path) -> None:
+    """A folder that results go to must not be a file."""
+    if folder.exists() and not folder.is_dir():
+        refuse(f"{folder}: is a file; give a folder with -o")
+
+
+def tell_resumed(records: int) -> None:
+    """Say what an interrupted run has left."""
+    if records:
+        print(f"gpusim: {records} results taken from an interrupted run", file=sys.stderr)

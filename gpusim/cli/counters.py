@@ -1,0 +1,34 @@
+"""Measured hardware counters beside simulated ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpusim.cli.console import emit_json, emit_tables
+from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption
+
+
+def counters(
+    files: Annotated[
+        list[Path], typer.Argument(help="Tables of 'measure --counters' or 'import ncu'.", metavar="COUNTERS.csv...")
+    ],
+    arch: Annotated[
+        str | None, typer.Option("--arch", help="GPU to simulate; the one that was measured if not given.")
+    ] = None,
+    detail: DetailOption = "sampled",
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Lay measured hardware counters beside those of the simulation."""
+    from gpusim.counters import beside, counters_tables
+
+    compared = beside(files, arch=arch, detail=detail, arch_path=arch_path or ())
+    if output == "json":
+        emit_json({"rows": compared})
+    else:
+        emit_tables(counters_tables(compared))
+    if any(row["skipped"] for row in compared):
+        raise typer.Exit(1)

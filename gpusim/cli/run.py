@@ -1,0 +1,100 @@
+"""Experiments from YAML files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpusim.cli.console import emit, emit_tables, progress_bar, refuse, refuse_file, tell_resumed
+from gpusim.cli.options import ArchPathOption, JobsOption
+
+if TYPE_CHECKING:
+    from gpusim.experiment import Experiment, TrainingExperiment
+    from gpusim.run import Finished
+    from gpusim.tables import TextTable
+
+
+def run(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            help="Experiments by name or file, and values to replace.", metavar="EXPERIMENT... [KEY.PATH=VALUE]..."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("-o", help="Output folder; results/NAME if not given.", metavar="DIR")
+    ] = None,
+    jobs: JobsOption = None,
+    arch_path: ArchPathOption = None,
+) -> None:
+    """Run experiments: a CSV of results, a manifest and plots each."""
+    from gpusim.experiment import open_experiment
+
+    overrides = [text for text in arguments if "=" in text and not text.endswith((".yaml", ".yml"))]
+    names = [text for text in arguments if text not in overrides]
+    if not names:
+        refuse("name an experiment or give its .yaml file")
+    experiments = [open_experiment(name, overrides, arch_path or ()) for name in names]
+    taken = [experiment.name for experiment in experiments]
+    if out is not None and len(set(taken)) < len(taken):
+        refuse("two experiments have the same name; give each its own run")
+    for experiment in experiments:
+        folder = Path("results") / experiment.name if out is None else out
+        if out is not None and len(experiments) > 1:
+            folder = out / experiment.name
+        _run_one(experiment, folder, jobs, ["gpusim", "run", *arguments])
+
+
+def _run_one(
+    experiment: Experiment | TrainingExperiment, folder: Path, jobs: int | None, command: Sequence[str]
+) -> None:
+    """Run one experiment, print its tables and where its files lie."""
+    from gpusim.experiment import TrainingExperiment
+    from gpusim.run import run_experiment, run_training
+    from gpusim.sweep import available_cores
+    from gpusim.tables import training_table
+
+    refuse_file(folder)
+    try:
+        with progress_bar(experiment.name) as progress:
+            if isinstance(experiment, TrainingExperiment):
+                done = run_training(experiment, folder, command=command, progress=progress)
+            else:
+                done = run_experiment(
+                    experiment, folder, jobs=jobs or available_cores(), command=command, progress=progress
+                )
+    except OSError as error:
+        refuse(f"{error.filename or folder}: {error.strerror or error}; choose another folder with -o")
+    tell_resumed(done.resumed)
+    if isinstance(experiment, TrainingExperiment):
+        emit_tables([training_table(experiment.content.title, done.rows)])
+    else:
+        emit_tables(_experiment_tables(experiment, done))
+    emit(lambda: print("\n" + "\n".join(f"wrote {path}" for path in done.files)))
+
+
+def _experiment_tables(experiment: Experiment, done: Finished) -> list[TextTable]:
+    """The tables that an experiment asks for."""
+    from gpusim import report, tables
+
+    shown = []
+    for kind in experiment.content.tables:
+        if kind == "results":
+            shown.append(tables.experiment_table(experiment.content.title, done.rows))
+        elif kind == "speedup":
+            baseline = next(plot.baseline for plot in experiment.content.plots if plot.kind == "speedup")
+            measured = report.measured_speedups(done.points, baseline)
+            shown.append(tables.speedup_table(experiment.content.title, done.rows, baseline, measured))
+        else:
+            shown += [
+                tables.ledger_table(
+                    row["stall_cycles"],
+                    row["warp_cycles"],
+                    f"{row['label'] or tables.shape_text(row)} on {row['gpu']}: {row['cycles']} cycles, by cause",
+                )
+                for row in done.rows
+            ]
+    return shown

@@ -1,0 +1,87 @@
+"""Predictions beside measured runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refuse_file, tell_resumed
+from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption, JobsOption
+
+if TYPE_CHECKING:
+    from gpusim.validation.summary import Report
+
+
+def validate(
+    files: Annotated[
+        list[Path], typer.Argument(help="Measured runs in the documented schema.", metavar="MEASURED.csv...")
+    ],
+    detail: DetailOption = "sampled",
+    pair: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--pair", help="Score the speedup of GPU_B over GPU_A, too.", metavar="GPU_A GPU_B"),
+    ] = None,
+    strata: Annotated[bool, typer.Option("--strata", help="Errors by the range of m and what binds.")] = False,
+    more: Annotated[
+        bool, typer.Option("--more", help="More figures, tiles chosen for others, and the rows furthest off.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("-o", help="Folder for every row, the report and plots.", metavar="DIR")
+    ] = None,
+    jobs: JobsOption = None,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Predict measured runs and print how far off the predictions are."""
+    from gpusim.validation.tables import validation_tables
+
+    report = _validated(files, detail, pair, out, jobs, arch_path)
+    if output == "json":
+        emit_json(report.as_dict())
+    else:
+        emit_tables(validation_tables(report.as_dict(), by_stratum=strata, more=more))
+    if not report.complete:
+        raise typer.Exit(1)
+
+
+def _validated(
+    files: Sequence[Path],
+    detail: str,
+    pair: tuple[str, str] | None,
+    out: Path | None,
+    jobs: int | None,
+    arch_path: Sequence[Path] | None,
+) -> Report:
+    """The validation, with its files written where a folder was named."""
+    from gpusim.journal import journal_in
+    from gpusim.sweep import available_cores
+    from gpusim.validation.summary import validate as validate_files
+
+    if out is not None:
+        refuse_file(out)
+        from gpusim.validation.files import write_files  # the pictures' library takes a while
+    try:
+        with journal_in(out) if out else nullcontext() as journal:
+            with progress_bar("validate") as progress:
+                report = validate_files(
+                    files,
+                    detail=detail,
+                    jobs=jobs or available_cores(),
+                    arch_path=arch_path or (),
+                    pair=pair,
+                    progress=progress,
+                    journal=journal,
+                )
+            written = write_files(report, out) if out else ()
+    except OSError as error:
+        refuse(f"{error.filename or out}: {error.strerror or error}; choose another folder with -o")
+    if journal:
+        tell_resumed(journal.resumed)
+    for path in written:
+        print(f"gpusim: wrote {path}", file=sys.stderr)
+    return report
