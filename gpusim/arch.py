@@ -26,49 +26,61 @@ class _Part(BaseModel):
 class Clock(_Part):
     """SM clock limits [MHz]. ``max`` is the highest clock the board boosts to on its own."""
 
-    base_mhz: PositiveFloat
-    boost_mhz: PositiveFloat
+    base_mhz: PositiveFloat = Field(description="Guaranteed SM clock [MHz].")
+    boost_mhz: PositiveFloat = Field(description="SM clock that the vendor states its peak rates for [MHz].")
     tensor_boost_mhz: PositiveFloat | None = Field(
-        default=None, description="that the vendor's Tensor Core peaks stand for, FP64 apart, if it is another one"
+        default=None,
+        description="SM clock of the stated Tensor Core peaks, FP64 excepted, where it differs from boost_mhz [MHz].",
     )
-    max_mhz: PositiveFloat
-    min_mhz: PositiveFloat
+    max_mhz: PositiveFloat = Field(description="Highest SM clock that the board boosts to on its own [MHz].")
+    min_mhz: PositiveFloat = Field(description="Lowest SM clock [MHz].")
 
 
 class Sm(_Part):
     """A streaming multiprocessor: its schedulers and what CTAs compete for."""
 
-    count: PositiveInt
-    sub_partitions: PositiveInt
-    issue_per_cycle: PositiveFloat = Field(description="warp instructions per sub-partition and cycle")
-    warp_size: PositiveInt
-    max_warps: PositiveInt
-    max_ctas: PositiveInt
-    max_threads_per_cta: PositiveInt
-    registers: PositiveInt = Field(description="32-bit registers per SM")
-    register_allocation_unit: PositiveInt = Field(description="registers, per warp")
-    max_registers_per_thread: PositiveInt
-    cta_launch_cycles: float = Field(ge=0, description="from a free slot to the first instruction")
+    count: PositiveInt = Field(description="Streaming multiprocessors (SMs) of the board.")
+    sub_partitions: PositiveInt = Field(description="Sub-partitions of an SM, each with a warp scheduler.")
+    issue_per_cycle: PositiveFloat = Field(description="Warp instructions that a sub-partition issues per SM cycle.")
+    warp_size: PositiveInt = Field(description="Threads of a warp.")
+    max_warps: PositiveInt = Field(description="Most warps resident on an SM.")
+    max_ctas: PositiveInt = Field(description="Most CTAs (thread blocks) resident on an SM.")
+    max_threads_per_cta: PositiveInt = Field(description="Most threads of a CTA.")
+    registers: PositiveInt = Field(description="32-bit registers of an SM.")
+    register_allocation_unit: PositiveInt = Field(
+        description="Unit in which registers are allocated to a warp [32-bit registers]."
+    )
+    max_registers_per_thread: PositiveInt = Field(description="Most 32-bit registers of a thread.")
+    cta_launch_cycles: float = Field(
+        ge=0, description="Time from a free CTA slot to the first instruction of the next CTA [SM cycles]."
+    )
 
 
 class SharedMemory(_Part):
     """Shared memory of one SM, and the L1 it is carved out of."""
 
-    unified_l1_kib: PositiveFloat
-    carveouts_kib: tuple[float, ...]
-    max_kib_per_cta: PositiveFloat
-    reserved_bytes_per_cta: int = Field(ge=0)
-    allocation_unit_bytes: PositiveInt
-    banks: PositiveInt
-    bandwidth_bytes_per_cycle: PositiveFloat
-    sustained_fraction: float = Field(gt=0, le=1, description="of that bandwidth, under a kernel's mix of accesses")
-    latency_cycles: PositiveInt
-    broadcast_fraction: float = Field(
-        gt=0, le=1, description="port time of a CUDA-core kernel's 128-bit reads, of reads that share nothing"
+    unified_l1_kib: PositiveFloat = Field(description="Memory of an SM that L1 and shared memory divide [KiB].")
+    carveouts_kib: tuple[float, ...] = Field(description="Sizes of shared memory that can be configured per SM [KiB].")
+    max_kib_per_cta: PositiveFloat = Field(description="Most shared memory of a CTA, the reserved part excepted [KiB].")
+    reserved_bytes_per_cta: int = Field(ge=0, description="Shared memory that the system reserves per CTA [B].")
+    allocation_unit_bytes: PositiveInt = Field(description="Unit in which shared memory is allocated to a CTA [B].")
+    banks: PositiveInt = Field(description="Shared memory banks of an SM.")
+    bandwidth_bytes_per_cycle: PositiveFloat = Field(description="Peak shared memory bandwidth of an SM [B/SM cycle].")
+    sustained_fraction: float = Field(
+        gt=0, le=1, description="Fraction of the peak bandwidth that a kernel's mix of accesses sustains [0 to 1]."
     )
-    turned_fill_ways: float = Field(ge=1, description="bank conflict of writing an operand turned by 90 degrees")
+    latency_cycles: PositiveInt = Field(description="Latency of a load without bank conflicts [SM cycles].")
+    broadcast_fraction: float = Field(
+        gt=0,
+        le=1,
+        description="Port time of a CUDA-core kernel's 128-bit reads relative to reads that share no address [0 to 1].",
+    )
+    turned_fill_ways: float = Field(
+        ge=1, description="Bank conflict degree of storing an operand transposed; 1 is no conflict."
+    )
     rearrange_pass_cycles: float = Field(
-        ge=0, description="latency of a pass of results through shared memory: write, meet, read, meet, store"
+        ge=0,
+        description="Latency of an epilogue pass: write shared memory, barrier, read, barrier, store [SM cycles].",
     )
 
     @property
@@ -85,30 +97,45 @@ class SharedMemory(_Part):
 class LoadStore(_Part):
     """Path between an SM and L2: L1 as a pass-through for streaming tiles."""
 
-    l1_latency_cycles: PositiveInt
-    l2_port_bytes_per_cycle: PositiveFloat = Field(description="L2 to one SM, per SM cycle")
-    bulk_copy_cycles: float = Field(ge=0, description="that a bulk copy (TMA) answers later than a load")
+    l1_latency_cycles: PositiveInt = Field(description="Latency of an L1 hit [SM cycles].")
+    l2_port_bytes_per_cycle: PositiveFloat = Field(description="Bandwidth from L2 to one SM [B/SM cycle].")
+    bulk_copy_cycles: float = Field(ge=0, description="Latency of a bulk copy (TMA) beyond that of a load [SM cycles].")
     fill_pipe_instructions: float = Field(
-        ge=0, description="FMA-pipe slots that a CUDA-core kernel loses per 32 elements it moves into shared memory"
+        ge=0,
+        description="FMA-pipe issue slots that a CUDA-core kernel loses per 32 elements it stores to shared memory.",
     )
-    tlb_entries: PositiveInt = Field(description="pages that an SM's first TLB remembers")
-    tlb_page_mib: PositiveFloat
-    tlb_miss_cycles: float = Field(ge=0, description="that a page it does not remember holds up the SM's loads")
-    async_copy: bool = Field(description="cp.async: global to shared without registers")
-    matrix_load: bool = Field(description="ldmatrix")
+    tlb_entries: PositiveInt = Field(description="Pages that an SM's first-level TLB holds.")
+    tlb_page_mib: PositiveFloat = Field(description="Memory that one TLB entry covers [MiB].")
+    tlb_miss_cycles: float = Field(
+        ge=0, description="Time that a first-level TLB miss delays the SM's loads [SM cycles]."
+    )
+    async_copy: bool = Field(description="Whether cp.async copies global to shared memory without registers.")
+    matrix_load: bool = Field(description="Whether ldmatrix is available.")
 
 
 class L2(_Part):
     """The L2 cache, all partitions together. Latency is seen by a warp, in SM cycles at boost."""
 
-    capacity_mib: PositiveFloat
-    usable_fraction: float = Field(gt=0, le=1, description="of the capacity, for lines that are read in pieces")
-    merged_fraction: float = Field(ge=0, lt=1, description="of the pieces of a sector that narrow stores write")
-    fetch_bytes: PositiveInt = Field(description="aligned unit that a miss reads from DRAM")
-    partitions: PositiveInt
-    bandwidth_bytes_per_cycle: PositiveFloat = Field(description="achievable, whole GPU, per SM cycle at boost")
-    latency_cycles: PositiveInt = Field(description="hit in the near partition")
-    far_latency_cycles: PositiveInt = Field(description="hit in the far partition; equals near if there is one")
+    capacity_mib: PositiveFloat = Field(description="Capacity of all L2 partitions together [MiB].")
+    usable_fraction: float = Field(
+        gt=0, le=1, description="Fraction of the capacity that is usable for lines that are read in pieces [0 to 1]."
+    )
+    merged_fraction: float = Field(
+        ge=0, lt=1, description="Fraction of narrow stores to a sector that L2 merges before they reach it [0 to 1]."
+    )
+    fetch_bytes: PositiveInt = Field(description="Aligned unit that an L2 miss reads from DRAM [B].")
+    partitions: PositiveInt = Field(
+        description="L2 partitions; a hit in another partition than the SM's has the far latency."
+    )
+    bandwidth_bytes_per_cycle: PositiveFloat = Field(
+        description="Achievable L2 bandwidth of the whole GPU at boost clock [B/SM cycle]."
+    )
+    latency_cycles: PositiveInt = Field(
+        description="Latency of a hit in the near partition at boost clock [SM cycles]."
+    )
+    far_latency_cycles: PositiveInt = Field(
+        description="Latency of a hit in the far partition at boost clock, or in the only one [SM cycles]."
+    )
 
     @property
     def capacity_bytes(self) -> int:
@@ -118,14 +145,18 @@ class L2(_Part):
 class Dram(_Part):
     """Device memory."""
 
-    technology: str
-    capacity_gb: PositiveFloat
-    peak_bandwidth_gb_per_s: PositiveFloat
-    efficiency_fraction: float = Field(gt=0, le=1, description="streaming reads, of peak")
-    page_bytes: PositiveFloat = Field(description="what a row activation opens in one bank")
-    activation_bytes: float = Field(ge=0, description="what could have been read while a page is opened")
-    latency_ns: PositiveFloat = Field(description="seen by a warp, L2 miss, TLB hit")
-    tlb_miss_ns: float = Field(ge=0, description="added while an SM first translates pages it has not used")
+    technology: str = Field(description="Memory technology, such as HBM2e or GDDR6.")
+    capacity_gb: PositiveFloat = Field(description="Device memory [GB].")
+    peak_bandwidth_gb_per_s: PositiveFloat = Field(description="Peak bandwidth [GB/s].")
+    efficiency_fraction: float = Field(
+        gt=0, le=1, description="Fraction of the peak bandwidth that streaming reads achieve [0 to 1]."
+    )
+    page_bytes: PositiveFloat = Field(description="DRAM page that a row activation opens in one bank [B].")
+    activation_bytes: float = Field(
+        ge=0, description="Transfer lost to one row activation, as the bytes that could have been read meanwhile [B]."
+    )
+    latency_ns: PositiveFloat = Field(description="Latency of a load that misses L2 and hits the TLB [ns].")
+    tlb_miss_ns: float = Field(ge=0, description="Latency added while an SM first translates a page [ns].")
 
 
 class Instruction(_Part):
@@ -135,15 +166,21 @@ class Instruction(_Part):
     counts the dense-equivalent elements.
     """
 
-    unit: Unit
-    inputs: tuple[str, ...] = Field(description="data types of A and B it multiplies")
-    accumulate: str
-    sparsity: Literal["dense", "2:4"]
-    shape: tuple[PositiveInt, PositiveInt, PositiveInt]
-    issue_interval_cycles: PositiveFloat = Field(description="per sub-partition, from the published peak rate")
-    sustained_fraction: float = Field(gt=0, le=1, description="of that rate, in a register-only microbenchmark")
-    latency_cycles: PositiveFloat
-    energy_pj_per_fma: float = Field(ge=0, description="at the energy voltage of the power section")
+    unit: Unit = Field(description="Execution unit: cuda (CUDA cores) or tensor (Tensor Cores).")
+    inputs: tuple[str, ...] = Field(description="Data types of A and B that the instruction multiplies.")
+    accumulate: str = Field(description="Data type of the accumulator.")
+    sparsity: Literal["dense", "2:4"] = Field(description="Structure of A: dense, or 2:4 for structured sparsity.")
+    shape: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
+        description="Extents m, n, k of one warp instruction; k counts dense-equivalent elements for 2:4."
+    )
+    issue_interval_cycles: PositiveFloat = Field(
+        description="Issue interval on a sub-partition at the published peak rate [SM cycles]."
+    )
+    sustained_fraction: float = Field(
+        gt=0, le=1, description="Fraction of the peak rate that a register-only microbenchmark sustains [0 to 1]."
+    )
+    latency_cycles: PositiveFloat = Field(description="Latency of a dependent instruction [SM cycles].")
+    energy_pj_per_fma: float = Field(ge=0, description="Energy of a multiply-add at power.energy_voltage_v [pJ].")
 
     @property
     def fma(self) -> int:
@@ -155,12 +192,16 @@ class Instruction(_Part):
 class Launch(_Part):
     """What lies around a kernel on the GPU and in the driver [us]."""
 
-    kernel_latency_us: float = Field(ge=0, description="kernel duration of an empty kernel: start, drain, flush")
-    graph_gap_us: float = Field(ge=0, description="between dependent kernels replayed from a CUDA graph")
-    stream_gap_us: float = Field(ge=0, description="between kernels that were launched into one stream long before")
-    stream_interval_us: float = Field(ge=0, description="shortest interval between launches into a stream")
-    library_interval_us: float = Field(ge=0, description="the same between calls of a library that picks a kernel")
-    method_overhead_us: dict[str, float] = Field(description="what a way of timing adds on the host, by method")
+    kernel_latency_us: float = Field(ge=0, description="Duration of an empty kernel: start, drain and flush [us].")
+    graph_gap_us: float = Field(ge=0, description="Gap between dependent kernels of a CUDA graph [us].")
+    stream_gap_us: float = Field(
+        ge=0, description="Gap between kernels that were queued in one stream long before [us]."
+    )
+    stream_interval_us: float = Field(ge=0, description="Shortest interval between launches into a stream [us].")
+    library_interval_us: float = Field(
+        ge=0, description="Shortest interval between calls of a library that selects a kernel [us]."
+    )
+    method_overhead_us: dict[str, float] = Field(description="Host time that a timing method adds, by method [us].")
 
 
 class Likings(_Part):
@@ -169,12 +210,22 @@ class Likings(_Part):
     All are in logarithms of time: 0.1 makes up for an estimate that is 10 % longer.
     """
 
-    results_exponent: float = Field(description="credit per logarithm of a CTA's results: libraries like large tiles")
-    split_exponent: float = Field(description="charge per logarithm of the CTAs that share a tile's k")
-    reduce_charge: float = Field(description="charge of a second kernel that adds the partial sums")
-    vector_credit: float = Field(description="credit of kernels made for vectors, where they serve")
-    plain: dict[str, float] = Field(description="credit of a kernel, by its label, in single products")
-    batched: dict[str, float] = Field(description="the same in batches, which libraries choose for apart")
+    results_exponent: float = Field(
+        description="Credit per logarithm of the elements of C that a CTA computes: libraries prefer large tiles."
+    )
+    split_exponent: float = Field(description="Charge per logarithm of the CTAs that share the k of a tile (split-K).")
+    reduce_charge: float = Field(
+        description="Charge of a second kernel that adds the partial sums [logarithm of time]."
+    )
+    vector_credit: float = Field(
+        description="Credit of kernels made for vectors, where they apply [logarithm of time]."
+    )
+    plain: dict[str, float] = Field(
+        description="Credit of a kernel, by its label, in a single product [logarithm of time]."
+    )
+    batched: dict[str, float] = Field(
+        description="Credit of a kernel, by its label, in batched products [logarithm of time]."
+    )
 
 
 def cuda_name(major: int) -> str:
@@ -199,24 +250,34 @@ def cuda_version(name: str) -> int | None:
 class KernelChoice(Likings):
     """The likings of the newest library that is known, and those of older ones."""
 
-    older: dict[str, Likings] = Field(description="of libraries up to a major version of CUDA, such as cuda_10")
+    older: dict[str, Likings] = Field(
+        description="Heuristic bias of older libraries, by the last major version of CUDA with it, such as cuda_10."
+    )
 
 
 class Power(_Part):
     """Inputs of the clock governor. Energies of the core are stated at ``energy_voltage_v``."""
 
-    board_limit_w: PositiveFloat
-    idle_w: float = Field(ge=0, description="board at full clock with no kernel")
-    active_static_w: float = Field(ge=0, description="added once any SM works, at max voltage; scales with V^2")
-    averaging_ms: float = Field(ge=0, description="time constant of the average that the governor holds to the limit")
-    energy_voltage_v: PositiveFloat
-    max_voltage_v: PositiveFloat = Field(description="at the highest clock")
-    min_voltage_v: PositiveFloat
-    min_voltage_mhz: PositiveFloat = Field(description="highest clock that min voltage sustains")
-    instruction_pj_per_lane: float = Field(ge=0, description="to fetch, decode and feed one instruction of a thread")
-    shared_pj_per_byte: float = Field(ge=0)
-    l2_pj_per_byte: float = Field(ge=0)
-    dram_pj_per_byte: float = Field(ge=0, description="does not scale with core voltage")
+    board_limit_w: PositiveFloat = Field(description="Power limit of the board [W].")
+    idle_w: float = Field(ge=0, description="Power of the board at full clock with no kernel [W].")
+    active_static_w: float = Field(
+        ge=0, description="Static power added once any SM works, at max_voltage_v; scales with the voltage squared [W]."
+    )
+    averaging_ms: float = Field(
+        ge=0, description="Time constant of the average power that the governor holds to the limit [ms]."
+    )
+    energy_voltage_v: PositiveFloat = Field(description="Core voltage that the energies are stated at [V].")
+    max_voltage_v: PositiveFloat = Field(description="Core voltage at clock.max_mhz [V].")
+    min_voltage_v: PositiveFloat = Field(description="Lowest core voltage [V].")
+    min_voltage_mhz: PositiveFloat = Field(description="Highest SM clock that min_voltage_v sustains [MHz].")
+    instruction_pj_per_lane: float = Field(
+        ge=0, description="Energy to fetch, decode and feed one instruction of a thread [pJ]."
+    )
+    shared_pj_per_byte: float = Field(ge=0, description="Energy of a shared memory access [pJ/B].")
+    l2_pj_per_byte: float = Field(ge=0, description="Energy of an L2 access [pJ/B].")
+    dram_pj_per_byte: float = Field(
+        ge=0, description="Energy of a DRAM access; does not scale with core voltage [pJ/B]."
+    )
 
     def voltage_v(self, clock_mhz: float, max_clock_mhz: float) -> float:
         """Core voltage at a clock [V]: flat up to ``min_voltage_mhz``, then linear to the maximum."""
@@ -229,23 +290,27 @@ class Power(_Part):
 class GpuArch(_Part):
     """One board. Every rate is per SM cycle unless its name says otherwise."""
 
-    name: str
-    aliases: tuple[str, ...]
-    architecture: str
-    compute_capability: str = Field(pattern=r"^\d+\.\d$")
-    kernel_catalogues: tuple[str, ...] = Field(description="files of arch_specs/kernels, without .yaml")
-    clock: Clock
-    sm: Sm
-    shared_memory: SharedMemory
-    load_store: LoadStore
-    l2: L2
-    dram: Dram
-    instructions: dict[str, Instruction]
-    launch: Launch
-    kernel_choice: KernelChoice
-    power: Power
+    name: str = Field(description="Name of the board; a file without one is a base that boards extend.")
+    aliases: tuple[str, ...] = Field(description="Other names of the board, such as the one that nvidia-smi prints.")
+    architecture: str = Field(description="Architecture, such as ampere.")
+    compute_capability: str = Field(pattern=r"^\d+\.\d$", description="CUDA compute capability, such as 8.0.")
+    kernel_catalogues: tuple[str, ...] = Field(
+        description="Kernel catalogues: files of the folder kernels, without .yaml."
+    )
+    clock: Clock = Field(description="Clocks of the SMs.")
+    sm: Sm = Field(description="Streaming multiprocessor.")
+    shared_memory: SharedMemory = Field(description="Shared memory of an SM, and the L1 it is configured from.")
+    load_store: LoadStore = Field(description="Path between an SM and L2.")
+    l2: L2 = Field(description="L2 cache.")
+    dram: Dram = Field(description="Device memory: its bandwidth and latency.")
+    instructions: dict[str, Instruction] = Field(
+        description="Multiply-accumulate instructions, by key; stated_peaks names the same keys."
+    )
+    launch: Launch = Field(description="Latencies around a kernel, on the GPU and in the driver.")
+    kernel_choice: KernelChoice = Field(description="Heuristic bias of the library that selects kernels.")
+    power: Power = Field(description="Inputs of the clock governor.")
     stated_peaks: dict[str, PositiveFloat] = Field(
-        description="vendor figures: TFLOP/s (TOP/s) by instruction key, at boost; checked within 1 %"
+        description="Peak rate that the vendor states, by key of instructions [TFLOP/s or TOP/s]; checked within 1 %."
     )
 
     def with_cuda(self, major: int | None) -> GpuArch:

@@ -233,8 +233,10 @@ def spec_json_schema() -> dict[str, Any]:
                 own["properties"][key] = _leaf_schema(own["properties"][key])
             elif _value_model(info) is None and get_origin(info.annotation) is dict:
                 values = own["properties"][key]
-                values["additionalProperties"] = _leaf_schema(values["additionalProperties"])
-    schema["properties"]["extends"] = {"type": "string", "description": "base spec, without .yaml"}
+                values["additionalProperties"] = _leaf_schema(
+                    {**values["additionalProperties"], "description": values["description"]}
+                )
+    schema["properties"]["extends"] = {"type": "string", "description": "Base spec, without .yaml."}
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "gpusim architecture spec"
     return schema
@@ -752,11 +754,11 @@ def _part_models(model: type[BaseModel]) -> list[type[BaseModel]]:
 def _leaf_schema(value: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
-        "description": value.get("description", ""),
+        "description": value["description"],
         "properties": {
             "value": value,
-            "kind": {"enum": list(KINDS)},
-            "source": {"type": "string", "minLength": 1},
+            "kind": {"enum": list(KINDS), "description": "How the value is known."},
+            "source": {"type": "string", "minLength": 1, "description": "Publication, file or reasoning behind it."},
         },
         "required": list(_LEAF_KEYS),
         "additionalProperties": False,

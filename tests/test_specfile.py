@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -416,6 +416,56 @@ def assert_described(data: object, part: dict[str, object], schema: dict[str, ob
         assert isinstance(below, dict), key
         assert_described(value, below, schema)
     assert set(data) >= set(part.get("required", ()))  # type: ignore[call-overload]
+
+
+def test_json_schema_describes_every_key() -> None:
+    schema = spec_json_schema()
+    assert list(keys_without_description(schema)) == []
+
+
+UNITS = {
+    "_mhz": "[MHz]",
+    "_kib": "[KiB]",
+    "_mib": "[MiB]",
+    "_gb": "[GB]",
+    "_gb_per_s": "[GB/s]",
+    "_bytes": "[B]",
+    "_bytes_per_cycle": "[B/SM cycle]",
+    "_cycles": "[SM cycles]",
+    "_fraction": "[0 to 1]",
+    "_ns": "[ns]",
+    "_us": "[us]",
+    "_ms": "[ms]",
+    "_w": "[W]",
+    "_v": "[V]",
+    "_pj_per_byte": "[pJ/B]",
+}
+
+
+def test_json_schema_states_the_unit_that_a_key_ends_in() -> None:
+    keys = [item for part in spec_json_schema()["$defs"].values() for item in part["properties"].items()]
+    for key, below in keys:
+        unit = next((unit for suffix, unit in UNITS.items() if key.endswith(suffix)), "")
+        assert unit in below["description"], key
+    assert all(any(key.endswith(suffix) for key, _ in keys) for suffix in UNITS)
+
+
+def keys_without_description(part: object, key_path: str = "") -> Iterator[str]:
+    """Every key below ``properties``, and every row of a table, that says nothing."""
+    if isinstance(part, list):
+        for item in part:
+            yield from keys_without_description(item, key_path)
+    if not isinstance(part, dict):
+        return
+    keys = dict(part.get("properties", {}))
+    rows = part.get("additionalProperties")
+    if isinstance(rows, dict) and "$ref" not in rows:
+        keys["*"] = rows
+    for key, below in keys.items():
+        if not below.get("description", "").strip():
+            yield f"{key_path}.{key}"
+    for key, below in part.items():
+        yield from keys_without_description(below, f"{key_path}.{key}")
 
 
 def test_json_schema_asks_for_source_and_kind_of_numbers_only() -> None:
