@@ -292,6 +292,9 @@ class GpuArch(_Part):
 
     name: str = Field(description="Name of the board; a file without one is a base that boards extend.")
     aliases: tuple[str, ...] = Field(description="Other names of the board, such as the one that nvidia-smi prints.")
+    short_names: tuple[str, ...] = Field(
+        default=(), description="Names that several boards could go by and that select this one; the choice is logged."
+    )
     architecture: str = Field(description="Architecture, such as ampere.")
     compute_capability: str = Field(pattern=r"^\d+\.\d$", description="CUDA compute capability, such as 8.0.")
     kernel_catalogues: tuple[str, ...] = Field(

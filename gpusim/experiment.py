@@ -360,7 +360,8 @@ class Experiment:
     def _points(self, overlay: Overlay) -> Iterator[MeasuredPoint]:
         by_board = {spec.arch.name.lower(): label for label, spec in self.specs.items()}
         for spec in self.specs.values():
-            by_board |= {alias.lower(): by_board[spec.arch.name.lower()] for alias in spec.arch.aliases}
+            names = (*spec.arch.aliases, *spec.arch.short_names)
+            by_board |= {name.lower(): by_board[spec.arch.name.lower()] for name in names}
         by_board |= {board.lower(): label for board, label in overlay.stand_in.items()}
         dtypes = self.content.dtypes or {case.case.gemm.dtype for case in self.cases()}
         for row in read_measured(self.file.path.parent / overlay.file):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import logging
 import os
 import re
 import types
@@ -40,6 +41,8 @@ KINDS: tuple[str, ...] = get_args(Kind)
 ARCH_PATH_VARIABLE = "GPUSIM_ARCH_PATH"
 STATED_PEAK_TOLERANCE = 0.01
 """Vendors round to two or three digits: 14 TFLOP/s for 14.13 is 0.9 % off."""
+
+_LOG = logging.getLogger(__name__)
 
 _Document = Any  # what YAML holds: mappings, lists, text, numbers, None
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -87,6 +90,8 @@ class ArchEntry:
     name: str
     aliases: tuple[str, ...]
     path: Path
+    short_names: tuple[str, ...] = ()
+    """Names that other boards could go by, too, and that select this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ def load_arch(
     *,
     without: Path | None = None,
 ) -> Spec:
-    """Load a board by spec name, file stem, alias or nvidia-smi string, or from a YAML file.
+    """Load a board by spec name, file stem, alias, short name or nvidia-smi string, or from a YAML file.
 
     ``without`` is a file of the chain whose values are passed over: what the board was before it had them.
 
@@ -283,21 +288,27 @@ def _entry(path: Path, signature: tuple[int, int]) -> ArchEntry | None:
     head = _read_yaml(path, signature)
     if not isinstance(head.data, dict):
         raise head.error("", "expected a mapping; start with 'name: ...'")
-    name, aliases = head.data.get("name"), head.data.get("aliases", ())
+    name = head.data.get("name")
     if not isinstance(name, str) or not name:
         raise head.error("name", f"expected text, got {name!r}; quote it")
-    if not isinstance(aliases, (list, tuple)) or not all(isinstance(one, str) for one in aliases):
-        raise head.error("aliases", "expected a list of texts; write [A, B]")
-    return ArchEntry(name, tuple(aliases), path)
+    return ArchEntry(name, _names(head, "aliases"), path, _names(head, "short_names"))
+
+
+def _names(head: YamlFile, key: str) -> tuple[str, ...]:
+    """Further names of a board."""
+    names = head.data.get(key, ())
+    if not isinstance(names, (list, tuple)) or not all(isinstance(one, str) for one in names):
+        raise head.error(key, "expected a list of texts; write [A, B]")
+    return tuple(names)
 
 
 def _resolve(name: str, folders: Sequence[Path]) -> Path:
-    """File of a board. A name beats a stem beats an alias; an earlier folder beats a later one."""
+    """File of a board. A name beats a stem beats an alias beats a short name; an earlier folder beats a later one."""
     wanted = _normalised(name)
     names: list[str] = []
     for folder in folders:
         entries = _folder_entries(folder)
-        for answers_to in (_by_name, _by_stem, _by_alias):
+        for answers_to in (_by_name, _by_stem, _by_alias, _by_short_name):
             found = [entry for entry in entries if wanted in answers_to(entry)]
             if len(found) > 1:
                 if _normalised(found[0].name) == _normalised(found[1].name):  # no name would tell them apart
@@ -305,6 +316,8 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
                 rivals = ", ".join(entry.name for entry in found)
                 raise UnknownGpuError(f"{name}: names several GPUs in {folder}: {rivals}; say which")
             if found:
+                if answers_to is _by_short_name:
+                    _log_choice(name, found[0], folders)
                 return found[0].path
         for entry in entries:
             names += [entry.name, *entry.aliases]
@@ -315,6 +328,19 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
                 f" one of {', '.join(sorted({entry.name for entry in entries}))}"
             )
     raise UnknownGpuError(_unknown_gpu(name, wanted, names))
+
+
+def _log_choice(name: str, taken: ArchEntry, folders: Iterable[Path]) -> None:
+    """Log which board a short name selects, and the boards with all of its words that it could stand for."""
+    short = next(one for one in taken.short_names if _normalised(one) == _normalised(name))
+    entries = (entry for folder in folders for entry in _folder_entries(folder))
+    others = {
+        entry.name
+        for entry in entries
+        if entry.name != taken.name and any(_words(short) <= _words(one) for one in (entry.name, *entry.aliases))
+    }
+    if others:
+        _LOG.warning("'%s' is taken as %s; others: %s", name, taken.name, ", ".join(sorted(others)))
 
 
 def _twins(first: ArchEntry, second: ArchEntry) -> SpecError:
@@ -340,6 +366,14 @@ def _by_stem(entry: ArchEntry) -> set[str]:
 
 def _by_alias(entry: ArchEntry) -> set[str]:
     return {_normalised(alias) for alias in entry.aliases}
+
+
+def _by_short_name(entry: ArchEntry) -> set[str]:
+    return {_normalised(short) for short in entry.short_names}
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 @cache

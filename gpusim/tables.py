@@ -269,6 +269,7 @@ def arch_summary(spec: Spec) -> dict[str, Any]:
     return {
         "name": arch.name,
         "aliases": list(arch.aliases),
+        "short_names": list(arch.short_names),
         "architecture": arch.architecture,
         "compute_capability": arch.compute_capability,
         "sm_count": arch.sm.count,
@@ -342,7 +343,7 @@ def arch_tables(spec: Spec) -> list[TextTable]:
     arch, summary = spec.arch, arch_summary(spec)
     facts = (
         ("compute capability", f"{arch.compute_capability} ({arch.architecture})"),
-        ("also called", ", ".join(arch.aliases)),
+        ("also called", ", ".join((*arch.aliases, *arch.short_names))),
         ("SMs", f"{arch.sm.count}, each of {arch.sm.sub_partitions} sub-partitions"),
         (
             "clock",

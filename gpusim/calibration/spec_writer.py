@@ -21,7 +21,7 @@ def spec_text(report: Report, date: str) -> str:
     start = report.setting.arch
     original = load_yaml_with_lines(start).data
     # A fitted board answers to the names of the original, which it stands in for where its folder comes first.
-    document: dict[str, Any] = {key: original[key] for key in ("name", "aliases") if key in original}
+    document: dict[str, Any] = {key: original[key] for key in ("name", "aliases", "short_names") if key in original}
     document["extends"] = start.stem
     where = f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"
     for key_path, value, kind, told in _moved(report):

@@ -27,7 +27,7 @@ from gpusim.cli import (
     trace,
     validate,
 )
-from gpusim.cli.console import wrong_input
+from gpusim.cli.console import log_to_stderr, wrong_input
 
 app = typer.Typer(
     name="gpusim",
@@ -52,7 +52,8 @@ app.command()(counters.counters)
 def run_cli(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status."""
     try:
-        status = app(args=list(arguments), prog_name="gpusim", standalone_mode=False)
+        with log_to_stderr():
+            status = app(args=list(arguments), prog_name="gpusim", standalone_mode=False)
     except typer.TyperException as error:
         message = error.format_message()
         return wrong_input(message) if message else 0  # without a command the help has been printed

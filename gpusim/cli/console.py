@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
@@ -26,6 +27,27 @@ def wrong_input(message: str) -> int:
     """Say what is wrong in one line."""
     print("gpusim: " + " ".join(message.split()), file=sys.stderr)
     return 2
+
+
+@contextmanager
+def log_to_stderr() -> Iterator[None]:
+    """Print what the modules log: each message once, as one line on standard error."""
+    printed: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        known = len(printed)
+        printed.add(record.getMessage())
+        return len(printed) > known
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("gpusim: %(message)s"))
+    handler.addFilter(is_new)
+    logger = logging.getLogger("gpusim")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def refuse(message: str) -> NoReturn:
