@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 import csv
+import errno
+import hashlib
 import json
 import os
+import platform
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+WRITING = ".writing-"
+"""How the names of folders begin that hold files until all of them are written."""
+
 
 @contextmanager
-def staging(out: Path) -> Iterator[Path]:
-    """A folder whose files move into ``out`` when all of them are written; on an error none does."""
-    folder = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))
+def output_folder(out: Path) -> Iterator[None]:
+    """A folder and its parents, created where missing; after an error those created are removed if empty."""
+    created = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
+        out.mkdir(parents=True, exist_ok=True)
+        yield
+    except Exception:
+        for folder in created:
+            with suppress(OSError):  # not empty, or never created
+                folder.rmdir()
+        raise
+
+
+@contextmanager
+def staging(out: Path, record: str) -> Iterator[Path]:
+    """A folder whose files move into ``out`` when all of them are written; on an error none does.
+
+    Args:
+        record: The one of the files that lists the others (:func:`check_places`). It moves first, so that a kill in
+            between leaves no file in ``out`` that no record lists.
+    """
+    with _writing_folder(out) as folder:
         yield folder
-        for path in sorted(folder.iterdir()):
-            path.replace(out / path.name)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        names = sorted((path.name for path in folder.iterdir()), key=lambda name: (name != record, name))
+        check_places(out, names, record)
+        _place(folder, out, names)
 
 
 @contextmanager
@@ -35,13 +58,91 @@ def replacing(path: Path) -> Iterator[Path]:
     path = path.resolve()
     if path.exists() and not path.is_file():
         raise OSError(f"{path.name} is there and is no file")
-    folder = Path(tempfile.mkdtemp(prefix=".writing-", dir=path.parent))
-    try:
+    with _writing_folder(path.parent) as folder:
         whole = folder / path.name
         yield whole
         whole.replace(path)
+
+
+def check_places(out: Path, names: Collection[str], record: str) -> None:
+    """Check that files of these names can be put into a folder: nothing else is replaced than what gpusim wrote.
+
+    Args:
+        record: The JSON file in the folder whose ``files`` are the names that an earlier command wrote.
+
+    Raises:
+        OSError: a name is taken by a folder, or by a file that the record does not list.
+    """
+    known = _recorded_files(out / record)
+    for path in (out / name for name in names):
+        if path.exists() and not path.is_file():
+            raise IsADirectoryError(errno.EISDIR, "is a folder where a file is to be written", str(path))
+        if path.exists() and path.name not in known:
+            raise FileExistsError(errno.EEXIST, "exists and was not written by gpusim", str(path))
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file in a folder, by name."""
+    return {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _recorded_files(record: Path) -> Collection[str]:
+    """The record itself and the names that it lists; none where it is no record of gpusim's."""
+    try:
+        found = json.loads(record.read_bytes())
+        return {record.name, *found["files"]} if "gpusim" in found else ()
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ()
+
+
+@contextmanager
+def _writing_folder(parent: Path) -> Iterator[Path]:
+    """A folder that is removed at the end; those of processes that were killed are removed first."""
+    for abandoned in parent.glob(f"{WRITING}*"):
+        if _is_abandoned(abandoned.name):
+            shutil.rmtree(abandoned, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{WRITING}{os.getpid()}-{platform.node()}-", dir=parent))
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(name: str) -> bool:
+    """Whether the process that a folder is named after ran on this host and is gone."""
+    process, _, rest = name.removeprefix(WRITING).partition("-")
+    host, _, _ = rest.rpartition("-")
+    if host != platform.node() or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)  # signal 0 only asks whether the process exists
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
+
+
+def _place(folder: Path, out: Path, names: Sequence[str]) -> None:
+    """Move files into place; if one cannot be moved, everything is as it was before."""
+    before = Path(tempfile.mkdtemp(dir=folder))
+    try:
+        for name in names:
+            if (out / name).exists():
+                (out / name).replace(before / name)
+            (folder / name).replace(out / name)
+    except BaseException:
+        for name in names:
+            if (before / name).exists():
+                (before / name).replace(out / name)
+            elif not (folder / name).exists():
+                (out / name).unlink()
+        raise
 
 
 def append_lines(path: Path, text: str, *, synchronise: bool = False) -> None:
@@ -61,8 +162,11 @@ def append_lines(path: Path, text: str, *, synchronise: bool = False) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows under the names of their fields; lists and objects as JSON."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+    """Rows under the names of their fields; lists and objects as JSON.
+
+    Bytes of a file name that are not UTF-8 are escaped.
+    """
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(rows[0])
         for row in rows:

@@ -7,25 +7,28 @@ depend on; the next run of the same experiment takes them up, and removes the jo
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import gpusim
 from gpusim import report
+from gpusim.document import shipped_folder
 from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
 from gpusim.journal import Journal, code_sha256, journal_in
 from gpusim.numerics.training import Run, Task, train
-from gpusim.outputs import staging, write_csv, write_json
+from gpusim.outputs import check_places, file_hashes, sha256_of, staging, write_csv, write_json
 from gpusim.results import Result
+from gpusim.specfile import Spec
 from gpusim.tables import Row
 
+MANIFEST = "manifest.json"
+"""What it takes to get the files of a run again, and what these files are."""
 PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "pydantic", "pyyaml", "simpy")
 
 Progress = Callable[[int, int], None]
@@ -41,6 +44,8 @@ class Finished:
     """Everything written, plots last."""
     resumed: int
     """Predictions, or runs of a training, taken from the journal of an interrupted run."""
+    damaged: int
+    """Records of that journal that were damaged."""
 
 
 def run_experiment(
@@ -59,16 +64,18 @@ def run_experiment(
     """
     points = experiment.measured_points()
     cases = experiment.cases()
+    made_from = manifest_inputs(experiment, command)
+    plots = [plot.file_name for plot in experiment.content.plots]
+    check_places(out, ["results.csv", MANIFEST, *plots], MANIFEST)
     with journal_in(out) as journal:
         rows = _rows(experiment, cases, journal, jobs, progress)
-        with staging(out) as folder:
+        with staging(out, MANIFEST) as folder:
             write_csv(folder / "results.csv", rows)
             for plot in experiment.content.plots:
                 report.draw(plot, experiment.content.title, rows, points, folder / plot.file_name)
-            names = sorted(path.name for path in folder.iterdir())
-            write_json(folder / "manifest.json", _manifest(experiment, cases, command, rows, names))
-    plots = [out / plot.file_name for plot in experiment.content.plots]
-    return Finished(tuple(rows), points, (out / "results.csv", out / "manifest.json", *plots), journal.resumed)
+            _write_manifest(folder, {**made_from, "mathmode": _mathmodes(cases)}, rows)
+    files = tuple(out / name for name in ("results.csv", MANIFEST, *plots))
+    return Finished(tuple(rows), points, files, journal.resumed, journal.damaged)
 
 
 def run_training(
@@ -79,6 +86,9 @@ def run_training(
     progress: Progress = lambda _done, _total: None,
 ) -> Finished:
     """Train in every way asked for; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
+    figure = f"{experiment.name}.png"
+    made_from = manifest_inputs(experiment, command)
+    check_places(out, ["results.csv", "gradients.csv", MANIFEST, figure], MANIFEST)
     with journal_in(out) as journal:
         records = _trained(experiment, journal, progress)
         rows = [
@@ -91,15 +101,13 @@ def run_training(
             for run, record in zip(experiment.content.runs, records, strict=True)
             for exponent, count in record["gradients"].items()
         ]
-        figure = f"{experiment.name}.png"
-        with staging(out) as folder:
+        with staging(out, MANIFEST) as folder:
             write_csv(folder / "results.csv", rows)
             write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
             report.draw_training(experiment.content, rows, gradients, folder / figure)
-            names = sorted(path.name for path in folder.iterdir())
-            write_json(folder / "manifest.json", _made_by(experiment, command, rows, names))
-    files = (out / "results.csv", out / "gradients.csv", out / "manifest.json", out / figure)
-    return Finished(tuple(rows), (), files, journal.resumed)
+            _write_manifest(folder, made_from, rows)
+    files = tuple(out / name for name in ("results.csv", "gradients.csv", MANIFEST, figure))
+    return Finished(tuple(rows), (), files, journal.resumed, journal.damaged)
 
 
 def _trained(experiment: TrainingExperiment, journal: Journal, progress: Progress) -> list[dict[str, Any]]:
@@ -130,12 +138,12 @@ def _rows(
 ) -> list[Row]:
     """The result rows in the order of the cases."""
     rows = []
-    outcomes = journal.sweep([case.case for case in cases], jobs)
-    for done, (case, outcome) in enumerate(zip(cases, outcomes, strict=True), 1):
-        if outcome.result is None:
-            raise experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {outcome.reason}")
-        progress(done, len(cases))
-        rows.append(_row(case, _record(outcome.result)))
+    with closing(journal.sweep([case.case for case in cases], jobs)) as outcomes:
+        for done, (case, outcome) in enumerate(zip(cases, outcomes, strict=True), 1):
+            if outcome.result is None:
+                raise experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {outcome.reason}")
+            progress(done, len(cases))
+            rows.append(_row(case, _record(outcome.result)))
     return rows
 
 
@@ -165,36 +173,9 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
     }
 
 
-def _manifest(
-    experiment: Experiment,
-    cases: Sequence[ExperimentCase],
-    command: Sequence[str],
-    rows: Sequence[Row],
-    names: Sequence[str],
-) -> dict[str, Any]:
-    """What it takes to get the same files again."""
-    folder = experiment.file.path.parent
-    specs = {
-        label: {"arch": spec.arch.name, "sha256": spec.sha256, "overrides": dict(entry.overrides)}
-        for (label, spec), entry in zip(experiment.specs.items(), experiment.content.gpus, strict=True)
-    }
-    measured = {
-        overlay.file: hashlib.sha256((folder / overlay.file).read_bytes()).hexdigest()
-        for overlay in experiment.content.measured
-    }
-    inputs = {"specs": specs, "measured": measured, "mathmode": _mathmodes(cases)}
-    return _made_by(experiment, command, rows, names, inputs)
-
-
-def _made_by(
-    experiment: Experiment | TrainingExperiment,
-    command: Sequence[str],
-    rows: Sequence[Row],
-    names: Sequence[str],
-    inputs: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Program, command, experiment and other inputs of a run, and its files."""
-    return {
+def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequence[str]) -> dict[str, Any]:
+    """All that decides the results of a run: the program, the options, and every file that is read, with its hash."""
+    made_by = {
         "gpusim": gpusim.__version__,
         "code_sha256": code_sha256(),
         "python": platform.python_version(),
@@ -205,10 +186,31 @@ def _made_by(
             "sha256": experiment.file.sha256,
             "overrides": list(experiment.overrides),
         },
-        **inputs,
-        "rows": len(rows),
-        "files": list(names),
     }
+    if isinstance(experiment, TrainingExperiment):
+        return made_by
+    entries = zip(experiment.specs.items(), experiment.content.gpus, strict=True)
+    folder = experiment.file.path.parent
+    return {
+        **made_by,
+        "specs": {label: _spec_inputs(spec, entry.overrides) for (label, spec), entry in entries},
+        "measured": {overlay.file: sha256_of(folder / overlay.file) for overlay in experiment.content.measured},
+    }
+
+
+def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A GPU, and the spec files and kernel catalogues that it was read from; shipped ones without the installation."""
+    shipped = shipped_folder("arch_specs")
+    files = {
+        str(path.relative_to(shipped.parent) if path.is_relative_to(shipped) else path): sha256
+        for path, sha256 in spec.decided_by
+    }
+    return {"arch": spec.arch.name, "sha256": spec.sha256, "overrides": dict(overrides), "files": files}
+
+
+def _write_manifest(folder: Path, made_from: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """What the files in a folder were made from, and their hashes."""
+    write_json(folder / MANIFEST, {**made_from, "rows": len(rows), "files": file_hashes(folder)})
 
 
 def _mathmodes(cases: Sequence[ExperimentCase]) -> list[dict[str, Any]]:

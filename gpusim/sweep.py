@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -49,7 +49,7 @@ class Outcome:
     """Wall time of this prediction."""
 
 
-def sweep(cases: Sequence[Case], jobs: int = 1) -> Iterator[Outcome]:
+def sweep(cases: Sequence[Case], jobs: int = 1) -> Generator[Outcome]:
     """One outcome per case, in order, each as soon as it and all before it are known.
 
     ``jobs`` processes share the work; the outcomes do not depend on how many.

@@ -20,7 +20,8 @@ from gpusim.experiment import (
     shipped_experiments,
 )
 from gpusim.journal import JOURNAL
-from gpusim.run import run_experiment
+from gpusim.outputs import sha256_of
+from gpusim.run import manifest_inputs, run_experiment
 from gpusim.specfile import SpecError
 
 SMALL = """\
@@ -321,6 +322,7 @@ def test_a_run_leaves_its_rows_its_manifest_and_its_plots(
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["specs"]["T4"]["sha256"]
     assert manifest["rows"] == 20
+    assert manifest["files"] == {name: sha256_of(tmp_path / "out" / name) for name in ("results.csv", "time.png")}
     assert f"wrote {tmp_path / 'out' / 'time.png'}" in done.stdout
 
 
@@ -413,6 +415,65 @@ def test_a_changed_gpu_is_predicted_anew(write: WriteExperiment, tmp_path: Path)
     gpus = "[T4, {gpu: A100-SXM4-40GB, overrides: {dram.peak_bandwidth_gb_per_s: 2000}}]"
     changed = load_experiment(write(SMALL.replace("[T4, A100-SXM4-40GB]", gpus)))
     assert run_experiment(changed, out).resumed == 10
+
+
+def test_a_manifest_has_every_option_and_every_file_that_decides_a_result(
+    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path
+) -> None:
+    shutil.copytree(REPOSITORY / "arch_specs", tmp_path / "mine")
+    arguments = ["run", write(SMALL), "layout=nn", "--arch-path", str(tmp_path / "mine")]
+    assert gpusim(*arguments, "-o", tmp_path / "out", "--jobs", "1").returncode == 0
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["command"] == ["gpusim", *arguments[:3], f"--arch-path={tmp_path / 'mine'}"]
+    files = manifest["specs"]["T4"]["files"]
+    assert {Path(path).name for path in files} >= {"t4.yaml", "turing.yaml", "tensor_turing.yaml"}
+    assert all(sha256_of(Path(path)) == sha256 for path, sha256 in files.items())
+
+
+def test_an_edited_catalogue_of_the_users_changes_what_a_run_is_made_from_and_is_predicted_anew(
+    write: WriteExperiment, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    shutil.copytree(REPOSITORY / "arch_specs", mine)
+    out = tmp_path / "out"
+
+    def load() -> Experiment:
+        return load_experiment(write(SMALL), (), [mine])
+
+    interrupted(load(), out, after=20)
+    before = manifest_inputs(load(), ())
+    catalogue = mine / "kernels" / "tensor_turing.yaml"
+    catalogue.write_text(catalogue.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
+    after = manifest_inputs(load(), ())
+    assert before["specs"]["T4"] != after["specs"]["T4"]
+    assert before["specs"]["A100-SXM4-40GB"] == after["specs"]["A100-SXM4-40GB"]
+    assert run_experiment(load(), out).resumed == 10  # those of the A100
+
+
+def test_files_that_no_run_wrote_are_not_replaced(gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "results.csv").write_text("of the user", encoding="utf-8")
+    assert "results.csv: exists and was not written by gpusim" in refused(gpusim("run", write(SMALL), "-o", out))
+    assert [path.name for path in out.iterdir()] == ["results.csv"]
+    (out / "results.csv").unlink()
+    (out / "time.png").mkdir()
+    assert "time.png: is a folder" in refused(gpusim("run", write(SMALL), "-o", out))
+    assert [path.name for path in out.iterdir()] == ["time.png"]
+
+
+def test_an_experiment_whose_name_is_no_folder_of_its_own_is_refused(gpusim: RunGpusim, tmp_path: Path) -> None:
+    path = tmp_path / "...yaml"  # its name without .yaml is the folder above
+    path.write_text(SMALL, encoding="utf-8")
+    assert "has no folder of its own" in refused(gpusim("run", path))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_refused_output_leaves_no_folder(gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
+    wrong = write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]"))
+    assert "has no bf16" in refused(gpusim("run", wrong, "-o", tmp_path / "x" / "y"))
+    assert "File name too long" in refused(gpusim("run", write(SMALL), "-o", tmp_path / "x" / ("y" * 300)))
+    assert not (tmp_path / "x").exists()
 
 
 def test_an_error_is_told_from_an_interrupt(write: WriteExperiment, tmp_path: Path) -> None:

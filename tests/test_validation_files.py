@@ -47,7 +47,9 @@ def test_the_folder_has_every_row_the_report_and_the_pictures(gpusim: RunGpusim,
     names = ["error_by_shape.png", "parity.png", "rows.csv", "speedup.png", "validation.json"]
     assert sorted(path.name for path in out.iterdir()) == names
     assert [Path(text.rpartition(" ")[2]).name for text in done.stderr.splitlines()] == names
-    assert json.loads((out / "validation.json").read_text(encoding="utf-8")) == json.loads(done.stdout)
+    written = json.loads((out / "validation.json").read_text(encoding="utf-8"))
+    assert sorted(written.pop("files")) == [name for name in names if name != "validation.json"]
+    assert written == without_seconds(json.loads(done.stdout))
     assert all((out / name).read_bytes().startswith(PNG) for name in names if name.endswith(".png"))
     with (out / "rows.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -56,10 +58,10 @@ def test_the_folder_has_every_row_the_report_and_the_pictures(gpusim: RunGpusim,
     assert all(float(row["predicted_us"]) > 0 for row in rows if not row["skipped"])
 
 
-def test_the_same_rows_give_the_same_files(report: Report, tmp_path: Path) -> None:
+def test_the_same_rows_give_the_same_files(table: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        _ = write_files(report, tmp_path / name)
+        _ = write_files(validate([table], pair=GPUS), tmp_path / name)
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
@@ -115,6 +117,15 @@ def test_wrong_input_leaves_no_folder(gpusim: RunGpusim, table: Path, tmp_path: 
     assert "cannot be read" in refused(gpusim("validate", tmp_path / "none.csv", "-o", tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     assert "is a file" in refused(gpusim("validate", table, "-o", table))
+
+
+def test_files_that_no_validation_wrote_are_not_replaced(gpusim: RunGpusim, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "rows.csv").write_text("of the user", encoding="utf-8")
+    assert "rows.csv: exists and was not written by gpusim" in refused(gpusim("validate", table, "-o", out))
+    assert [path.name for path in out.iterdir()] == ["rows.csv"]
+    assert (out / "rows.csv").read_text(encoding="utf-8") == "of the user"
 
 
 def dots_of(ax: Axes) -> set[tuple[float, float]]:

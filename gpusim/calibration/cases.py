@@ -1,31 +1,27 @@
 """Measured rows as cases that are timed again and again under trial values, on several processes.
 
-Every timing is kept in a journal beside the output, so that a calibration that was killed takes up where it stopped:
-it asks for the same timings in the same order, and finds them there.
+Every timing is kept in a journal (:mod:`gpusim.journal`), so that a calibration that was killed takes up where it
+stopped: it asks for the same timings in the same order, and finds them there.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import multiprocessing
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from gpusim.arch import GpuArch
 from gpusim.calibration.parameters import Board
-from gpusim.journal import code_sha256
+from gpusim.journal import Journal
 from gpusim.kernels import Kernel
 from gpusim.measured import observed_time_us
-from gpusim.outputs import append_lines
 from gpusim.plan import Launch, plan
 from gpusim.predict import Options, time_plan
 from gpusim.sim.gpu import Outcome, simulate
@@ -128,20 +124,12 @@ def _chunks(tasks: Sequence[tuple[Values, Run]]) -> Iterator[Sequence[tuple[Valu
 class Timer:
     """Times runs under trial values on several processes, each timing once."""
 
-    def __init__(self, boards: Mapping[str, Board], jobs: int, journal: Path, progress: Progress) -> None:
+    def __init__(self, boards: Mapping[str, Board], jobs: int, journal: Journal, progress: Progress) -> None:
         self._boards = dict(boards)
         self._jobs = jobs
         self._journal = journal
         self._progress = progress
-        self._known: dict[str, list[float]] = {}
         self._pool: ProcessPoolExecutor | None = None
-        self.resumed = 0
-        """Requests that a journal had the answer to."""
-        with suppress(OSError):
-            for line in journal.read_text(encoding="utf-8").splitlines():
-                with suppress(ValueError, KeyError, TypeError):  # a line that was cut off
-                    entry = json.loads(line)
-                    self._known[entry["key"]] = [float(value) for value in entry["log_times"]]
 
     def __enter__(self) -> Self:
         return self
@@ -155,16 +143,11 @@ class Timer:
     def log_times(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:
         """Logarithm of what each run would have read [us], in order."""
         specs = sorted((name, board.sha256) for name, board in self._boards.items())
-        digest = hashlib.sha256(f"{code_sha256()} {specs!r}".encode())
+        asked = hashlib.sha256(repr(specs).encode())
         for task in tasks:
-            digest.update(repr(task).encode())
-        key = digest.hexdigest()
-        if key in self._known:
-            self.resumed += 1
-            return self._known[key]
-        found = self._timed(tasks)
-        self._known[key] = found
-        append_lines(self._journal, json.dumps({"key": key, "log_times": found}) + "\n")
+            asked.update(repr(task).encode())
+        record = self._journal.once(asked.hexdigest(), lambda: {"log_times": self._timed(tasks)})
+        found: list[float] = record["log_times"]
         return found
 
     def _timed(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:

@@ -17,6 +17,7 @@ from gpusim.calibration.choice import Credits, Floats
 from gpusim.calibration.error import CalibrationError
 from gpusim.calibration.fit import Calibration, Calibrator, Observation, drawn, observations
 from gpusim.calibration.parameters import Board, may_move, parameters
+from gpusim.journal import Journal
 from gpusim.measured import MeasuredRow, read_tables
 from gpusim.predict import usable_kernels
 from gpusim.specfile import Spec, UnknownGpuError, load_arch, spec_file
@@ -179,11 +180,14 @@ def calibrate(
         for kernel in usable_kernels(boards[item.row.gpu].arch, item.gemm, item.options)
     }
     moving = parameters(boards.values(), instructions, {item.row.stopwatch for item in found})
-    with Timer(boards, jobs, journal_of(out), progress) as timer:
+    journal = Journal(journal_of(out))
+    if journal.damaged:
+        log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
+    with Timer(boards, jobs, journal, progress) as timer:
         places = drawn(found, rows_per_table, seed)
         outcome = Calibrator(boards, found, places, moving, timer, log).calibrate()
     setting = Setting(start, tuple(files), rows_per_table, seed)
-    return Report(setting, outcome, tuple(found), len(places), left_out, tables, timer.resumed)
+    return Report(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
 
 
 def journal_of(out: Path) -> Path:

@@ -109,7 +109,9 @@ def refuse_file(folder: Path) -> None:
         refuse(f"{folder}: is a file; give a folder with -o")
 
 
-def tell_resumed(records: int) -> None:
-    """Say what an interrupted run has left."""
-    if records:
-        print(f"gpusim: {records} results taken from an interrupted run", file=sys.stderr)
+def report_journal(resumed: int, damaged: int) -> None:
+    """Say what the journal of an interrupted run gave, and what of it could not be used."""
+    if resumed:
+        print(f"gpusim: {resumed} results taken from an interrupted run", file=sys.stderr)
+    if damaged:
+        print(f"gpusim: {damaged} damaged records of an interrupted run ignored and computed again", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit, emit_tables, progress_bar, refuse, refuse_file, tell_resumed
+from gpusim.cli.console import emit, emit_tables, progress_bar, refuse, refuse_file, report_journal
 from gpusim.cli.options import ArchPathOption, JobsOption
 
 if TYPE_CHECKING:
@@ -38,14 +38,21 @@ def run(
     if not names:
         refuse("name an experiment or give its .yaml file")
     experiments = [open_experiment(name, overrides, arch_path or ()) for name in names]
-    taken = [experiment.name for experiment in experiments]
-    if out is not None and len(set(taken)) < len(taken):
+    folders = _folders([experiment.name for experiment in experiments], out)
+    command = ["gpusim", "run", *arguments, *(f"--arch-path={folder}" for folder in arch_path or ())]
+    for experiment, folder in zip(experiments, folders, strict=True):
+        _run_one(experiment, folder, jobs, command)
+
+
+def _folders(names: Sequence[str], out: Path | None) -> list[Path]:
+    """The output folder of each experiment: the one that is given, or one below it by the experiment's name."""
+    if out is not None and len(names) == 1:
+        return [out]
+    if unusable := {".", ".."}.intersection(names):
+        refuse(f"an experiment named '{unusable.pop()}' has no folder of its own; rename its file, or give -o")
+    if len(set(names)) < len(names):
         refuse("two experiments have the same name; give each its own run")
-    for experiment in experiments:
-        folder = Path("results") / experiment.name if out is None else out
-        if out is not None and len(experiments) > 1:
-            folder = out / experiment.name
-        _run_one(experiment, folder, jobs, ["gpusim", "run", *arguments])
+    return [(out or Path("results")) / name for name in names]
 
 
 def _run_one(
@@ -68,7 +75,7 @@ def _run_one(
                 )
     except OSError as error:
         refuse(f"{error.filename or folder}: {error.strerror or error}; choose another folder with -o")
-    tell_resumed(done.resumed)
+    report_journal(done.resumed, done.damaged)
     if isinstance(experiment, TrainingExperiment):
         emit_tables([training_table(experiment.content.title, done.rows)])
     else:

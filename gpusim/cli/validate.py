@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refuse_file, tell_resumed
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refuse_file, report_journal
 from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption, JobsOption
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ def _validated(
     from gpusim.sweep import available_cores
     from gpusim.validation.summary import validate as validate_files
 
-    if out is not None:
-        refuse_file(out)
-        from gpusim.validation.files import write_files  # the pictures' library takes a while
     try:
+        if out is not None:
+            from gpusim.validation.files import check_folder, write_files  # the pictures' library takes a while
+
+            refuse_file(out)
+            check_folder(out)
         with journal_in(out) if out else nullcontext() as journal:
             with progress_bar("validate") as progress:
                 report = validate_files(
@@ -81,7 +83,7 @@ def _validated(
     except OSError as error:
         refuse(f"{error.filename or out}: {error.strerror or error}; choose another folder with -o")
     if journal:
-        tell_resumed(journal.resumed)
+        report_journal(journal.resumed, journal.damaged)
     for path in written:
         print(f"gpusim: wrote {path}", file=sys.stderr)
     return report

@@ -6,14 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.measured import MeasuredRow
-from gpusim.outputs import staging, write_csv, write_json
+from gpusim.outputs import check_places, file_hashes, staging, write_csv, write_json
 from gpusim.validation import plots
 from gpusim.validation.accuracy import percent, rounded, stratum_of
 from gpusim.validation.kernel_choice import recorded_split_k
 from gpusim.validation.prediction import Scored
 from gpusim.validation.summary import Report, explained
 
+REPORT = "validation.json"
 PICTURES = ("parity.png", "error_by_shape.png", "speedup.png")
+
+
+def check_folder(out: Path) -> None:
+    """Check that :func:`write_files` can put its files into a folder.
+
+    Raises:
+        OSError: a name is taken by a folder, or by a file that no validation wrote.
+    """
+    check_places(out, ("rows.csv", REPORT, *PICTURES), REPORT)
 
 
 def write_files(report: Report, out: Path) -> tuple[Path, ...]:
@@ -21,19 +31,26 @@ def write_files(report: Report, out: Path) -> tuple[Path, ...]:
 
     A picture that an earlier validation drew there and this one does not is removed: it shows other rows.
     """
-    with staging(out) as folder:
+    with staging(out, REPORT) as folder:
         write_csv(folder / "rows.csv", _rows(report))
-        write_json(folder / "validation.json", report.as_dict())
         if any(table.scored for table in report.tables):
             plots.save(plots.parity(report), folder / "parity.png")
             plots.save(plots.error_by_shape(report), folder / "error_by_shape.png")
         if report.speedups and report.speedups.pairs:
             plots.save(plots.speedup(report.speedups), folder / "speedup.png")
+        write_json(folder / REPORT, _without_seconds(report.as_dict()) | {"files": file_hashes(folder)})
         names = sorted(path.name for path in folder.iterdir())
     for name in PICTURES:
         if name not in names:
             (out / name).unlink(missing_ok=True)
     return tuple(out / name for name in names)
+
+
+def _without_seconds(report: dict[str, Any]) -> dict[str, Any]:
+    """The same on every run: how long the predictions took is printed, not written."""
+    for figures in (*report["tables"], report["overall"]):
+        del figures["seconds"]
+    return report
 
 
 def _rows(report: Report) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ A row that cannot be predicted has a reason instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -173,6 +174,7 @@ def _outcomes(
 ) -> Iterator[tuple[int, Outcome]]:
     """What each case gives, by its index; those that the journal holds are not predicted again."""
     run = journal.sweep if journal else sweep
-    for done, (index, outcome) in enumerate(zip(cases, run(list(cases.values()), jobs), strict=True), 1):
-        progress(done, len(cases))
-        yield index, outcome
+    with closing(run(list(cases.values()), jobs)) as outcomes:
+        for done, (index, outcome) in enumerate(zip(cases, outcomes, strict=True), 1):
+            progress(done, len(cases))
+            yield index, outcome
