@@ -22,10 +22,10 @@ class ConvolutionShape:
 
     @property
     def output(self) -> tuple[int, int]:
-        """Height and width of the result of the forward pass."""
+        """Height and width of the result of the forward pass; 0 where the filter is larger than the padded image."""
         rows = (self.height + 2 * self.pad[0] - self.filter_h) // self.stride[0] + 1
         columns = (self.width + 2 * self.pad[1] - self.filter_w) // self.stride[1] + 1
-        return rows, columns
+        return max(rows, 0), max(columns, 0)
 
     @property
     def product(self) -> tuple[int, int, int, int]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpusim.measured import MeasuredError, MeasuredRow, read_measured
+from gpusim.measured import MeasuredError, MeasuredRow, board_of, read_measured
 from gpusim.predict import Options
 from gpusim.specfile import load_arch
 from gpusim.sweep import Case, run_case
@@ -65,7 +65,8 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
     }
     if gemm is None:
         return compared
-    outcome = run_case(Case(load_arch(arch or row.gpu, arch_path).arch, gemm, Options(detail, row.l2, None, "burst")))
+    spec = load_arch(arch, arch_path) if arch else board_of(row.gpu, arch_path)
+    outcome = run_case(Case(spec.arch, gemm, Options(detail, row.l2, None, "burst")))
     if outcome.result is None:
         return {**compared, "skipped": outcome.reason}
     metrics = outcome.result.nsight_metrics()

@@ -10,18 +10,19 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
 from gpusim.arch import GpuArch
+from gpusim.inputs import excerpt, read_bytes
 from gpusim.outputs import replacing
 from gpusim.sources import source_named
-from gpusim.specfile import UnknownGpuError, load_arch
+from gpusim.specfile import Spec, UnknownGpuError, load_arch
 from gpusim.units import us_of_duration
 from gpusim.workload import LARGEST_SIZE, LAYOUTS, OUTPUT_BITS, Dtype, Gemm
 
@@ -44,6 +45,18 @@ QUANTISED_OUTPUT = "fp16"
 
 OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}
 """What spreadsheets put in place of commas, by language."""
+
+MOST_ROWS = 1_000_000
+"""Of one table; each takes a kilobyte of memory."""
+MOST_COLUMNS = 10_000
+"""Nsight Compute writes some 3,000."""
+MOST_NAME_CHARACTERS = 100
+"""Of the name of a GPU."""
+TIMES_US = (1e-6, 1e13)
+"""What a reading may be: no shorter than a picosecond, no longer than some months."""
+
+NUMBER = re.compile(r"[+-]?(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,4})?", re.ASCII)
+"""A decimal number that can be computed with: neither ``1_000`` nor ``nan``, and no more digits than a double has."""
 
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """What begins a file that PowerShell wrote by ``>``."""
@@ -149,6 +162,18 @@ class MeasuredRow:
         return replace(gemm, layout=self.layout) if self.layout else gemm
 
 
+def board_of(gpu: str, arch_path: Iterable[Path] = (), *, without: Path | None = None) -> Spec:
+    """The spec of the board that a table names. A table names boards, never files.
+
+    Raises:
+        UnknownGpuError: no board has the name.
+        SpecError: a spec is wrong, or a folder of specs is not there.
+    """
+    if gpu.endswith((".yaml", ".yml")):
+        raise UnknownGpuError(f"{excerpt(gpu)}: a table names boards, not files; write the board's name")
+    return load_arch(gpu, arch_path, without=without)
+
+
 @cache
 def gpu_of_device(device: str) -> str:
     """The id of a GPU in measured tables from the name that CUDA reports.
@@ -159,7 +184,7 @@ def gpu_of_device(device: str) -> str:
     ('v100-pcie-32gb', 'b200')
     """
     try:
-        return load_arch(device).arch.name.lower()
+        return board_of(device).arch.name.lower()
     except UnknownGpuError:
         words = [word for word in device.lower().split() if word not in ("nvidia", "tesla", "geforce")]
         return "-".join(words)
@@ -246,10 +271,10 @@ def read_text(path: Path | str) -> str:
     """The text of a file.
 
     Raises:
-        MeasuredError: it cannot be read or is no text.
+        MeasuredError: it cannot be read, is larger than what is read, or is no text.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_bytes(path)
         return data.decode("utf-16" if data.startswith(UTF_16_MARKS) else "utf-8-sig")
     except OSError as error:
         raise MeasuredError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
@@ -270,7 +295,7 @@ def csv_fields(
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     cut_line = 0 if text.endswith(("\n", "\r")) else text.count("\n") + 1
     header: list[str] | None = None
-    empty = True
+    rows = 0
     line = start = 1
     try:
         for values in lines:
@@ -278,6 +303,8 @@ def csv_fields(
             if not values:
                 continue
             if header is None:
+                if len(values) > MOST_COLUMNS:
+                    raise MeasuredError(f"{name}:{line}: {len(values)} columns; at most {MOST_COLUMNS} are read")
                 header = checked_header(f"{name}:{line}", values)
                 continue
             if len(values) != len(header):
@@ -289,13 +316,15 @@ def csv_fields(
                         else "the file ends inside this line, copy it again"
                     )
                 )
-            empty = False
+            rows += 1
+            if rows > MOST_ROWS:
+                raise MeasuredError(f"{name}:{line}: more than {MOST_ROWS} rows; split the table")
             yield line, Fields(f"{name}:{line}", dict(zip(header, values, strict=True)))
     except csv.Error as error:
         raise MeasuredError(f"{name}:{start}: {error}; copy the file again") from None
     if header is None:
         checked_header(f"{name}:1: empty file", [])
-    if empty:
+    if not rows:
         raise MeasuredError(f"{name}:{start}: no rows below the header; copy the file again")
 
 
@@ -315,11 +344,11 @@ def header_with(required: Sequence[str], where: str, names: list[str]) -> list[s
         raise MeasuredError(f"{where}: columns are separated by {OTHER_SEPARATORS[mark]}; export it with commas")
     if missing:
         close = get_close_matches(missing[0], names, n=1)
-        hint = f"is it '{close[0]}'?" if close else f"expected at least {', '.join(required)}"
+        hint = f"is it '{excerpt(close[0])}'?" if close else f"expected at least {', '.join(required)}"
         raise MeasuredError(f"{where}: {missing[0]}: no such column in the header; {hint}")
-    twice = [name for name in names if names.count(name) > 1]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        name = twice[0] or "column without a name"
+        name = excerpt(twice[0]) or "column without a name"
         raise MeasuredError(f"{where}: {name}: column stands twice in the header; remove one")
     return names
 
@@ -332,7 +361,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
     return MeasuredRow(
         file=file,
         line=line,
-        gpu=fields.text("gpu", "name the board, as in 'a100-sxm4-80gb'"),
+        gpu=_gpu(fields),
         op=op,
         batch=fields.number("batch"),
         m=fields.number("m"),
@@ -355,6 +384,15 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         stated_output=fields.one_of("out_dtype", tuple(OUTPUT_BITS), unknown=("",)),
         extra={name: text for name, text in fields.values.items() if name not in COLUMNS},
     )
+
+
+def _gpu(fields: Fields) -> str:
+    """The name of a board."""
+    remedy = "name the board, as in 'a100-sxm4-80gb'"
+    name = fields.text("gpu", remedy)
+    if len(name) > MOST_NAME_CHARACTERS:
+        raise fields.refuse("gpu", f"a name of {len(name)} characters", remedy)
+    return name
 
 
 def _load(fields: Fields) -> str:
@@ -396,7 +434,7 @@ class Fields:
             return ""
         close = get_close_matches(text, known, n=3, cutoff=0.5)
         remedy = f"nearest: {', '.join(close)}" if close else f"expected one of {', '.join(known)}"
-        raise self.refuse(column, f"unknown '{text}'" if text else "empty", remedy)
+        raise self.refuse(column, f"unknown '{excerpt(text)}'" if text else "empty", remedy)
 
     def number(self, column: str) -> int:
         """A positive whole number."""
@@ -408,7 +446,8 @@ class Fields:
         if value > LARGEST_SIZE:
             raise self.refuse(column, "more than 64 bits hold", "correct or remove the row")
         if value < 1:
-            raise self.refuse(column, f"expected a positive whole number, got '{text}'", "correct or remove the row")
+            problem = f"expected a positive whole number, got '{excerpt(text)}'"
+            raise self.refuse(column, problem, "correct or remove the row")
         return value
 
     def whole(self, column: str) -> int | None:
@@ -416,14 +455,15 @@ class Fields:
         return self.number(column) if self.get(column) else None
 
     def time_us(self, column: str, unit: str = "us") -> float:
-        """A time in ``unit``, positive and finite [us]."""
+        """A time in ``unit``, positive and within ``TIMES_US`` [us]."""
         text = self.get(column)
-        try:
-            value = float(text)
-        except ValueError:
-            raise self.refuse(column, f"expected a time, got '{text}'", f"give a number of {unit}") from None
-        finite = value > 0 and math.isfinite(value)
-        time_us = us_of_duration(text, unit) if finite else 0.0
-        if not 0 < time_us < math.inf:
-            raise self.refuse(column, f"expected a positive time, got '{text}'", "correct or remove the row")
+        got = f"got '{excerpt(text)}'"
+        if not NUMBER.fullmatch(text):
+            raise self.refuse(column, f"expected a time, {got}", f"give a number of {unit}")
+        time_us = us_of_duration(text, unit)
+        if not time_us > 0:
+            raise self.refuse(column, f"expected a positive time, {got}", "correct or remove the row")
+        if not TIMES_US[0] <= time_us <= TIMES_US[1]:
+            limits = f"{TIMES_US[0]:g} to {TIMES_US[1]:g} us"
+            raise self.refuse(column, f"expected a time of {limits}, {got}", "correct or remove the row")
         return time_us

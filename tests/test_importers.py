@@ -7,6 +7,8 @@ import gzip
 import json
 import sqlite3
 import sys
+import time
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from gpusim.importers import KINDS, Import, Options, SourceError, import_file
+from gpusim.importers import KINDS, Import, Options, SourceError, import_file, nsys
 from gpusim.importers.kernel_names import product_kernel
+from gpusim.inputs import MOST_BYTES
 from gpusim.measured import (
     ACCUMULATORS,
     COLUMNS,
@@ -30,12 +33,14 @@ from gpusim.measured import (
     METHODS,
     OPS,
     SPARSITIES,
+    TIMES_US,
     VECTOR_OPS,
     MeasuredError,
     MeasuredRow,
     read_measured,
     write_measured,
 )
+from gpusim.units import MIB
 from gpusim.workload import LAYOUTS, Dtype
 
 SAMPLES = Path(__file__).resolve().parent / "importers"
@@ -171,7 +176,7 @@ def measured_rows(draw: st.DrawFn) -> MeasuredRow:
         accumulate=draw(st.sampled_from(("", *ACCUMULATORS))),
         layout=draw(st.sampled_from(("", *LAYOUTS))),
         sparsity=draw(st.sampled_from(SPARSITIES)),
-        time_us=draw(st.floats(min_value=1e-9, max_value=1e15, exclude_min=True)),
+        time_us=draw(st.floats(*TIMES_US)),
         method=draw(st.sampled_from(METHODS)),
         l2=draw(st.sampled_from(L2_STATES)),
         kernel=draw(NAMES),
@@ -829,9 +834,128 @@ def test_a_missing_reader_is_named_with_its_extra(
     kind: str, package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, _ = sources(tmp_path)[kind]
-    monkeypatch.setitem(sys.modules, package, None)
+    for module in [one for one in sys.modules if one.partition(".")[0] == package]:
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SourceError, match=rf"need {package}; pip install 'gpusim\[{extra}\]'"):
         import_file(kind, path, Options(gpu="t4"))
+
+
+# What a file expands to --------------------------------------------------------------------------
+
+
+def test_a_cell_in_the_last_corner_of_a_sheet_costs_nothing(tmp_path: Path) -> None:
+    path = workbook(tmp_path, {"FP32": [GEMM_HEADING, (1024, 64, 512, "N", "T", 40, 1.678)]})
+    book = openpyxl.load_workbook(path)
+    book["FP32"]["XFD1048576"] = 1
+    book["FP32"].merge_cells("A5:XFC5")
+    book.save(path)
+    found = import_file("deepbench", path, Options(gpu="t4"))
+    assert [shape(row) for row in found.rows] == [("gemm", 1, 1024, 64, 512)]
+
+
+def test_a_workbook_that_expands_beyond_what_is_read_is_refused(tmp_path: Path) -> None:
+    path = workbook(tmp_path, {"FP32": [GEMM_HEADING]})
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/media/bomb", bytes(17 * MIB))
+    assert path.stat().st_size < MIB / 10
+    with pytest.raises(SourceError, match=r"DeepBench\.xlsx: expands to more than 16 MiB, the most that is read"):
+        import_file("deepbench", path, Options(gpu="t4"))
+
+
+def test_a_workbook_with_any_damaged_byte_is_read_or_refused(tmp_path: Path) -> None:
+    path = workbook(tmp_path, {"FP32": [GEMM_HEADING, (1024, 64, 512, "N", "T", 40, 1.678)]})
+    whole = path.read_bytes()
+    for place in range(30, len(whole), 97):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        with contextlib.suppress(SourceError):
+            import_file("deepbench", path, Options(gpu="t4"))
+
+
+def test_a_packed_trace_that_expands_beyond_what_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(bytes(MOST_BYTES + 1), compresslevel=1))
+    with pytest.raises(SourceError, match=r"it expands to more than 256 MiB, the most that is read"):
+        import_file("kineto", path, Options(gpu="t4"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIEW StringIds AS WITH RECURSIVE n(id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM n) SELECT * FROM n",
+        "CREATE TABLE StringIds (id, value GENERATED ALWAYS AS (hex(zeroblob(1000000000))))",
+    ],
+)
+def test_only_what_a_table_stores_is_read_of_a_report(statement: str, tmp_path: Path) -> None:
+    path = report(tmp_path, ranges=False)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE StringIds")
+        database.execute(statement)
+        database.commit()
+    with pytest.raises(SourceError, match=r"StringIds(\.value)?: no such (table|column)"):
+        import_file("nsys", path, SHAPE)
+
+
+def test_text_in_a_report_that_is_not_utf_8_is_read(tmp_path: Path) -> None:
+    path = report(tmp_path, ranges=False)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE StringIds SET value = CAST(x'7367656d6dff' AS TEXT) WHERE id = 13")
+        database.commit()
+    assert [row.kernel[:6] for row in import_file("nsys", path, SHAPE).rows] == ["ampere", "sgemm\ufffd"]
+
+
+def test_queries_of_a_report_have_a_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nsys, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(nsys, "STEPS_BETWEEN_CHECKS", 1)
+    with pytest.raises(SourceError, match=r"report\.sqlite: interrupted"):
+        import_file("nsys", report(tmp_path, ranges=False), SHAPE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_device_is_no_file_to_import(kind: str) -> None:
+    with pytest.raises(MeasuredError, match=r"/dev/zero: cannot be read: not a regular file"):
+        import_file(kind, Path("/dev/zero"), SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sample", "old", "new"),
+    [
+        ("llmservingsim", "config.json", '"hidden_size": 1024', f'"hidden_size": {2**63}'),
+        ("cutlass", "cutlass.gemm.csv", ",4,2,1,", f",{2**62},2,1,"),
+    ],
+)
+def test_numbers_that_the_schema_does_not_take_are_refused(
+    kind: str, sample: str, old: str, new: str, tmp_path: Path
+) -> None:
+    path = edited(sample, old, new)(tmp_path)
+    options = replace(sources(tmp_path)[kind][1], gpu="t4")
+    if kind == "llmservingsim":
+        path, options = SAMPLES / "layers.csv", replace(options, model_config=path)
+    with pytest.raises(
+        SourceError, match=r":\d+: [a-z ]+ .*\(over 64 bits\).*: expected numbers from 1 to 9223372036854775807"
+    ):
+        import_file(kind, path, options)
+
+
+def test_a_filter_larger_than_the_image_is_refused(tmp_path: Path) -> None:
+    rows = [CONV_HEADING, (1, 1, 3, 2, 4, 5, 5, 0, 0, 1, 1, 10, 10, 10, 30, 1)]
+    with pytest.raises(SourceError, match=r"row 2: sizes 2 x 0 x 4 x 75: expected numbers from 1"):
+        import_file("deepbench", workbook(tmp_path, {"FP32": rows}), Options(gpu="t4"))
+
+
+def test_calls_nested_without_end_are_refused(tmp_path: Path) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "sgemm", "ts": 1, "dur": 1, "args": {"External id": 1}}
+    calls = [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": i, "dur": 1000 - 2 * i} for i in range(300)]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([kernel, *calls]), encoding="utf-8")
+    with pytest.raises(SourceError, match=r"calls more than 200 deep within each other"):
+        import_file("kineto", path, Options(gpu="t4"))
+
+
+@pytest.mark.parametrize("name", ["xmma_gemm_" + "a1e1" * 200 + "!", "cutlass3x_sm90_" * 20_000, "gemm_" * 50_000])
+def test_no_name_of_a_kernel_takes_long_to_read(name: str) -> None:
+    began = time.process_time()
+    product_kernel(name)
+    assert time.process_time() - began < 1.0
 
 
 # Names of kernels --------------------------------------------------------------------------------

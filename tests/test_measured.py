@@ -10,10 +10,11 @@ from conftest import MEASURED_HEADER as HEADER
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim import measured
 from gpusim.arch import GpuArch
-from gpusim.measured import METHODS, MeasuredError, observed_time_us, read_measured
+from gpusim.measured import METHODS, MeasuredError, board_of, gpu_of_device, observed_time_us, read_measured
 from gpusim.predict import calls_of
-from gpusim.specfile import load_arch
+from gpusim.specfile import UnknownGpuError, load_arch
 from gpusim.workload import Dtype
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -30,6 +31,25 @@ def with_value(column: str, value: str) -> str:
     """The sample row with one value replaced."""
     values = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
     return ",".join({**values, column: value}.values())
+
+
+def test_a_table_names_boards_and_never_files(tmp_path: Path) -> None:
+    spec = tmp_path / "mine.yaml"
+    spec.write_text("name: Mine\nextends: t4\n", encoding="utf-8")
+    assert board_of("t4").arch.name == "T4"
+    with pytest.raises(UnknownGpuError, match=r"mine\.yaml: a table names boards, not files"):
+        board_of(str(spec))
+    assert gpu_of_device(str(spec)) == str(spec).lower()
+
+
+def test_a_table_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MeasuredError, match=r"/dev/zero: cannot be read: not a regular file"):
+        read_measured("/dev/zero")
+    monkeypatch.setattr(measured, "MOST_ROWS", 2)
+    with pytest.raises(MeasuredError, match=r"runs\.csv:4: more than 2 rows"):
+        read_measured(write(tmp_path, HEADER, ROW, ROW, ROW))
+    with pytest.raises(MeasuredError, match=r"runs\.csv:1: 20001 columns; at most 10000 are read"):
+        read_measured(write(tmp_path, "," * 20_000))
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +125,14 @@ def test_a_last_line_without_its_line_break_is_read_when_it_is_complete(tmp_path
     [
         ("time_us", "-3", "2: time_us: expected a positive time, got '-3'"),
         ("time_us", "0", "2: time_us: expected a positive time, got '0'"),
-        ("time_us", "nan", "2: time_us: expected a positive time, got 'nan'"),
-        ("time_us", "inf", "2: time_us: expected a positive time, got 'inf'"),
+        ("time_us", "nan", "2: time_us: expected a time, got 'nan'"),
+        ("time_us", "inf", "2: time_us: expected a time, got 'inf'"),
+        ("time_us", "1_000", "2: time_us: expected a time, got '1_000'"),
+        ("time_us", "1e-9", "2: time_us: expected a time of 1e-06 to 1e+13 us, got '1e-9'"),
+        ("time_us", "1e999", "2: time_us: expected a time of 1e-06 to 1e+13 us, got '1e999'"),
+        ("time_us", "0." + "0" * 5000 + "1e5001", "2: time_us: expected a time, got '0.000"),
+        ("m", "9" * 5000, "2: m: expected a positive whole number, got '999"),
+        ("gpu", "x" * 300, "2: gpu: a name of 300 characters; name the board"),
         ("time_us", "fast", "2: time_us: expected a time, got 'fast'"),
         ("time_us", "", "2: time_us: expected a time, got ''"),
         ("m", "-16", "2: m: expected a positive whole number, got '-16'"),
@@ -134,6 +160,7 @@ def test_a_value_outside_the_schema_is_refused_with_line_and_column(
         read_measured(path)
     assert str(error.value).startswith(f"{path}:{line}")
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) - len(str(path)) < 300
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,8 @@ def test_given_matrices_take_the_place_of_drawn_ones(gpusim: RunGpusim, tmp_path
         (("--dtype", "fp16", "-n", "4", "--a", "missing.npy"), "missing.npy: No such file"),
         (("--dtype", "fp16", "-n", "4", "--a", "text.npy"), "text.npy: no .npy file"),
         (("--dtype", "fp16", "-n", "4", "--a", "cube.npy"), "cube.npy: expected a matrix"),
+        (("--dtype", "fp16", "-n", "4", "--a", "huge.npy"), "huge.npy: no .npy file"),
+        (("--dtype", "fp16", "-n", "4", "--a", "/dev/zero"), "/dev/zero: not a regular file"),
         (("--dtype", "fp16", "-n", "4", "--a", "words.npy"), "words.npy: expected real numbers"),
         (("--dtype", "fp16", "-n", "4", "--a", "nan.npy"), "nan.npy: holds numbers that are not finite"),
         (("--dtype", "fp16", "-n", "4", "-k", "5", "--a", "fine.npy"), "-k: -k says 5, fine.npy has 3"),
@@ -209,4 +211,7 @@ def test_wrong_input_is_refused_in_one_line(
     np.save(tmp_path / "words.npy", np.array([["a"]]))
     np.save(tmp_path / "nan.npy", np.array([[math.nan]]))
     np.save(tmp_path / "fine.npy", np.zeros((2, 3)))
+    whole = (tmp_path / "fine.npy").read_bytes()
+    (tmp_path / "huge.npy").write_bytes(whole.replace(b"(2, 3), }      ", b"(2" + b"0" * 6 + b", 300000)"))
+    assert b"300000)" in (tmp_path / "huge.npy").read_bytes()
     assert said in refused(gpusim("numerics", *arguments))

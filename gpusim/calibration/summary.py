@@ -18,9 +18,9 @@ from gpusim.calibration.error import CalibrationError
 from gpusim.calibration.fit import Calibration, Calibrator, Observation, drawn, observations
 from gpusim.calibration.parameters import Board, may_move, parameters
 from gpusim.journal import Journal
-from gpusim.measured import MeasuredRow, read_tables
+from gpusim.measured import MeasuredRow, board_of, read_tables
 from gpusim.predict import usable_kernels
-from gpusim.specfile import Spec, UnknownGpuError, load_arch, spec_file
+from gpusim.specfile import Spec, UnknownGpuError, spec_file
 
 CREDIT_WORTH_TELLING = 0.01
 """Smaller credits change no choice that times could tell apart."""
@@ -200,7 +200,7 @@ def _specs(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Seque
     specs = {}
     for name in sorted({row.gpu for row in rows}):
         try:
-            spec = load_arch(name, arch_path, without=out)
+            spec = board_of(name, arch_path, without=out)
         except UnknownGpuError:
             continue  # counted as of another GPU
         if start.resolve() in _chain(spec):

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.importers.rows import Import, Options, SourceError
-from gpusim.measured import Fields, csv_fields, header_with, read_text
+from gpusim.inputs import excerpt, regular_size_bytes
+from gpusim.measured import MOST_ROWS, Fields, csv_fields, header_with, read_text
+from gpusim.units import MIB
 from gpusim.workload import Dtype
 
 REQUIRED = ("framework", "version", "device", "gemm_dtype", "m", "n", "k", "latency")
+EXTRA = ("kernel_source", "gemm_dtype", "power", "power_limit")
 TYPES = {
     "float16": Dtype.FP16,
     "bfloat16": Dtype.BF16,
@@ -26,6 +29,8 @@ TYPES = {
     "sq": Dtype.INT8,  # SmoothQuant: INT8 weights and activations
 }
 LAYER_PROFILED = "sq"
+MOST_METADATA = 64 * MIB
+"""Of a Parquet file: its schema and the places of its columns."""
 PARQUET_MAGIC = b"PAR1"
 LFS_POINTER = b"version https://git-lfs"
 
@@ -36,9 +41,9 @@ def read(path: Path, options: Options) -> Import:
     for line, fields in _fields(path):
         kind, dtype = fields.get("op_name") or "gemm", fields.get("gemm_dtype")
         if kind != "gemm":
-            found.skip(f"operator {kind} is no matrix multiplication")
+            found.skip(f"operator {excerpt(kind)} is no matrix multiplication")
         elif dtype not in TYPES:
-            found.skip(f"type {dtype or 'empty'} is outside the schema")
+            found.skip(f"type {excerpt(dtype) or 'empty'} is outside the schema")
         else:
             _add(found, line, fields, TYPES[dtype])
     return found
@@ -48,7 +53,7 @@ def _add(found: Import, line: int, fields: Fields, dtype: Dtype) -> None:
     layer_profiled = fields.get("gemm_dtype") == LAYER_PROFILED
     origin = [fields.get(column).lower() for column in ("framework", "version")] + [LAYER_PROFILED] * layer_profiled
     m, n, k = (fields.number(column) for column in "mnk")
-    extra = {name: fields.get(name) for name in ("kernel_source", "gemm_dtype", "power", "power_limit")}
+    extra = {name: fields.get(name) for name in EXTRA}
     found.add(
         fields.where,
         line,
@@ -68,6 +73,7 @@ def _add(found: Import, line: int, fields: Fields, dtype: Dtype) -> None:
 def _fields(path: Path) -> Iterator[tuple[int, Fields]]:
     """The rows of a table with their numbers, from Parquet or CSV."""
     try:
+        regular_size_bytes(path)
         with path.open("rb") as file:
             head = file.read(len(LFS_POINTER))
     except OSError as error:
@@ -89,17 +95,21 @@ def _parquet_fields(path: Path) -> Iterator[tuple[int, Fields]]:
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
         raise SourceError(f"{path}: Parquet files need pyarrow; pip install 'gpusim[parquet]'") from None
-    try:
-        table = parquet.ParquetFile(path).read()
-    except (pa.ArrowException, OSError) as error:
-        problem = str(error).partition("\n")[0]
-        raise SourceError(f"{path}: no whole Parquet file: {problem}; download it again") from None
-    _header(f"{path}: schema", list(table.column_names))
     number = 0
-    for batch in table.to_batches(max_chunksize=10_000):
-        for row in batch.to_pylist():
-            number += 1
-            yield number, Fields(f"{path}: row {number}", {name: _text(value) for name, value in row.items()})
+    try:
+        table = parquet.ParquetFile(path, thrift_string_size_limit=MOST_METADATA, thrift_container_size_limit=MOST_ROWS)
+        names = [str(name) for name in table.schema_arrow.names]
+        _header(f"{path}: schema", names)
+        wanted = [name for name in names if name in (*REQUIRED, "op_name", *EXTRA)]
+        for batch in table.iter_batches(1_000, columns=wanted):
+            for row in batch.to_pylist():
+                number += 1
+                if number > MOST_ROWS:
+                    raise SourceError(f"{path}: more than {MOST_ROWS} rows; split the table")
+                yield number, Fields(f"{path}: row {number}", {name: _text(value) for name, value in row.items()})
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+        problem = excerpt(str(error).partition("\n")[0])
+        raise SourceError(f"{path}: no whole Parquet file: {problem}; download it again") from None
 
 
 def _text(value: Any) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpusim.importers.rows import Import, Kernel, Options
+from gpusim.inputs import excerpt
 from gpusim.measured import Fields, csv_fields, header_with, read_text
 from gpusim.workload import Dtype
 
@@ -71,7 +72,7 @@ def _reason_to_skip(fields: Fields) -> str:
         "FP32 operands multiplied in another type than TF32": of_fp32 and "tf32gemm" not in fields.get("Operation"),
         f"operand order {' '.join(strange) or 'empty'}": bool(strange),
     }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+    return next((excerpt(reason) for reason, holds in reasons.items() if holds), "")
 
 
 def _add(found: Import, line: int, fields: Fields) -> None:

@@ -10,22 +10,17 @@ asynchronous launches with the same buffers.
 from __future__ import annotations
 
 import re
-import warnings
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from xml.etree.ElementTree import ParseError
 
 from gpusim.convolution import ConvolutionShape
-from gpusim.importers.rows import Import, Options, SourceError
-from gpusim.measured import Fields
+from gpusim.importers.rows import Import, Options
+from gpusim.importers.workbook import is_number, read_sheets
+from gpusim.inputs import excerpt
+from gpusim.measured import NUMBER, Fields
 from gpusim.units import TERA, US_PER_UNIT
 from gpusim.workload import Dtype
-
-if TYPE_CHECKING:
-    from openpyxl.worksheet.worksheet import Worksheet
 
 _GEMM: Mapping[str, tuple[str, ...]] = {"m": ("m",), "n": ("n",), "k": ("k",)}
 _TRANSPOSED: Mapping[str, tuple[str, ...]] = {
@@ -64,6 +59,7 @@ _LETTERS = {
     **dict.fromkeys(("t", "1", "true", "yes", "y"), "t"),
     **dict.fromkeys(("n", "0", "false", "no"), "n"),
 }
+MOST_HEADING_LINES = 10
 WRONG_UNIT_FACTOR = 2.0
 """A time and a rate in one line that differ by more contradict each other; rounding to whole us stays below."""
 
@@ -95,66 +91,27 @@ class _Table:
 def read(path: Path, options: Options) -> Import:
     """The matrix multiplications and convolutions of all sheets."""
     found = Import(str(path), options, "stream", "warm", "deepbench")
-    for sheet, rows in _sheets(path):
+    for sheet in read_sheets(path):
         table: _Table | None = None
-        heading: list[list[str]] = []
-        for number, cells in enumerate(rows, 1):
-            has_number = any(_is_number(text) for text in cells)
-            if not has_number:
-                heading = [*heading, cells] if any(cells) else []
+        heading: list[tuple[str, ...]] = []
+        above = 0
+        for number, cells in sheet.rows:
+            if not any(is_number(text) for text in cells):
+                heading = [*(heading if number == above + 1 else []), cells][-MOST_HEADING_LINES:]
+                above = number
                 continue
-            if heading:
-                table, heading = _table(heading), []
-            where = f"{path}: sheet '{sheet}', row {number}"
+            if heading and number == above + 1:
+                table = _table(heading)
+            heading = []
+            where = f"{path}: sheet '{sheet.title}', row {number}"
             if table is None:
-                found.skip(f"row of sheet '{sheet}' in no table of matrix multiplications or convolutions")
+                found.skip(
+                    f"row of sheet '{excerpt(sheet.title)}' in no table of matrix multiplications or convolutions"
+                )
             else:
                 values = dict(zip(table.columns, [*cells, *[""] * len(table.columns)], strict=False))
-                _add(found, number, Fields(where, values), table, sheet)
+                _add(found, number, Fields(where, values), table, sheet.title)
     return found
-
-
-def _sheets(path: Path) -> Iterator[tuple[str, Iterator[list[str]]]]:
-    """The sheets of a workbook with their rows as text."""
-    try:
-        import openpyxl  # noqa: PLC0415 - an optional extra
-    except ImportError:
-        raise SourceError(f"{path}: workbooks need openpyxl; pip install 'gpusim[xlsx]'") from None
-    try:
-        with warnings.catch_warnings(), path.open("rb") as file:
-            warnings.simplefilter("ignore")  # of styles and extensions, which do not matter here
-            book = openpyxl.load_workbook(file, data_only=True)
-    except (zipfile.BadZipFile, KeyError, ValueError, ParseError) as error:
-        problem = " ".join(str(error).split())
-        raise SourceError(f"{path}: no whole .xlsx workbook: {problem}; download it again") from None
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
-    for sheet in book.worksheets:
-        yield sheet.title, _rows(sheet)
-
-
-def _rows(sheet: Worksheet) -> Iterator[list[str]]:
-    """The rows of a sheet as text; a heading over several columns stands in each of them."""
-    spread: dict[tuple[int, int], str] = {}
-    for merged in sheet.merged_cells.ranges:
-        text = _text(sheet.cell(merged.min_row, merged.min_col).value)
-        columns = range(merged.min_col, merged.max_col + 1)
-        spread |= {(merged.min_row, column): text for column in columns if not _is_number(text)}
-    for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
-        yield [spread.get((number, column), _text(cell)) for column, cell in enumerate(row, 1)]
-
-
-def _text(cell: Any) -> str:
-    """A cell as text; whole numbers without a point, however the workbook keeps them."""
-    if cell is None:
-        return ""
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell).strip()
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", text) is not None
 
 
 def _table(heading: Sequence[Sequence[str]]) -> _Table | None:
@@ -228,13 +185,13 @@ def _add(found: Import, number: int, fields: Fields, table: _Table, sheet: str) 
     """Add the times of one line."""
     names = table.names
     wanted = [names[meaning] for meaning in names if meaning in _SIZES]
-    if not any(_is_number(fields.get(column)) for column in wanted) or not table.times:
-        found.skip(f"row of sheet '{sheet}' without {'sizes' if table.times else 'times'}")
+    if not any(is_number(fields.get(column)) for column in wanted) or not table.times:
+        found.skip(f"row of sheet '{excerpt(sheet)}' without {'sizes' if table.times else 'times'}")
         return
     sizes = {meaning: fields.number(names[meaning]) for meaning in names if meaning in _SIZES}
     for time in table.times:
         if fields.get(time.column).lower() in _NOT_TIMED:
-            found.skip(f"no time in column '{time.said}'")
+            found.skip(f"no time in column '{excerpt(time.said)}'")
             continue
         unit = time.unit or found.options.time_unit
         if not unit:
@@ -269,7 +226,7 @@ def _layout(fields: Fields, names: Mapping[str, str]) -> str:
     for column in (names["a_t"], names["b_t"]):
         text = fields.get(column).lower() if column else ""
         if column and text not in _LETTERS:
-            raise fields.refuse(column, f"expected t or n, got '{text}'", "correct or remove the row")
+            raise fields.refuse(column, f"expected t or n, got '{excerpt(text)}'", "correct or remove the row")
         letters += _LETTERS.get(text, "")
     return letters
 
@@ -299,13 +256,14 @@ def _pad(fields: Fields, column: str) -> int:
 def _check_rate(fields: Fields, column: str, shape: tuple[int, int, int, int], time: _Time, time_us: float) -> None:
     """Refuse a time that contradicts the rate beside it, as one in another unit does."""
     text = fields.get(column) if column else ""
-    if not _is_number(text) or float(text) <= 0:
+    rate = float(text) if is_number(text) and NUMBER.fullmatch(text) else 0.0
+    if not rate > 0:
         return
     _, m, n, k = shape
-    from_rate_us = 2 * m * n * k / (float(text) * TERA) * float(US_PER_UNIT["s"])
-    if not 1 / WRONG_UNIT_FACTOR < time_us / from_rate_us < WRONG_UNIT_FACTOR:
+    from_rate_us = 2 * m * n * k / (rate * TERA) * float(US_PER_UNIT["s"])
+    if not from_rate_us / WRONG_UNIT_FACTOR < time_us < from_rate_us * WRONG_UNIT_FACTOR:
         raise fields.refuse(
             time.column,
-            f"{time_us:g} us contradicts {text} in {column}, which makes {from_rate_us:.4g} us",
+            f"{time_us:g} us contradicts {text} in {excerpt(column)}, which makes {from_rate_us:.4g} us",
             "correct the unit in the heading",
         )

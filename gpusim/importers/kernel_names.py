@@ -45,11 +45,14 @@ _BLAS_LETTERS = {  # BLAS names a routine by its type: sgemm, hgemm ...
 }
 _NVJET_LETTERS = {"h": Dtype.FP16, "t": Dtype.BF16, None: Dtype.FP8}
 
+LONGEST_NAME = 8192
+"""Characters that are looked at: the templates of CUTLASS come to some 2,000."""
+
 _CONVOLUTION = re.compile(r"fprop|dgrad|wgrad|conv(?!ert)|winograd|cudnn")
 _PRODUCT = re.compile(r"gemm|gemv(?!tensor|params)|nvjet|matmul")  # cublasGemvTensor: an argument of cuBLAS's dot too
 _REDUCTION = re.compile(r"split_?k_?reduce|reduce_?split_?k")
 _XMMA = re.compile(
-    r"gemm_(?:[a-z]+\d+(?:e\d)?)+?_(?P<element>tf32|bf16|e4m3|e5m2|f64|f32|f16|i8)[a-z\d]*?"
+    r"gemm_(?:[a-z]+\d+)+?_(?P<element>tf32|bf16|e4m3|e5m2|f64|f32|f16|i8)[a-z\d]*?"
     r"(?P<accumulator>f64|f32|f16|i32)_"
 )
 _CUTLASS_3 = re.compile(
@@ -89,7 +92,7 @@ def product_kernel(name: str) -> ProductKernel | None:
     <Dtype.TF32: 'tf32'>
     >>> product_kernel("cudnn::winograd_nonfused::winogradForwardData4x4")
     """
-    text = name.lower()
+    text = name[:LONGEST_NAME].lower()
     if not _PRODUCT.search(text) or _CONVOLUTION.search(text) or is_reduction(text):
         return None
     dtype, accumulate = _types(text)
@@ -105,7 +108,7 @@ def product_kernel(name: str) -> ProductKernel | None:
 
 def is_reduction(name: str) -> bool:
     """Whether a kernel adds up the partial results of the split-K kernel before it."""
-    return _REDUCTION.search(name.lower()) is not None
+    return _REDUCTION.search(name[:LONGEST_NAME].lower()) is not None
 
 
 def _types(text: str) -> tuple[Dtype | None, str]:

@@ -19,12 +19,16 @@ from typing import Any
 from gpusim.importers.nesting import parents
 from gpusim.importers.rows import Import, Kernel, Options, SourceError
 from gpusim.importers.torch_ops import KNOWN, Call, add_call, shapes_of
+from gpusim.inputs import parsed_json, read_bytes, unpacked
 from gpusim.units import us_of_duration
+from gpusim.workload import LARGEST_SIZE
 
 OPERATORS = ("cpu_op", "operator")
 KERNELS = ("kernel",)
 CUDA_CALLS = ("cuda_runtime", "cuda_driver", "runtime")
 GZIP_MAGIC = b"\x1f\x8b"
+LATEST_US = 1e18
+"""A time stamp counts from 1970, or from the start of the machine."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,9 +51,9 @@ class Event:
         return value if isinstance(value, int | str) else None
 
     def listed(self, *names: str) -> tuple[str, ...]:
-        """A list of texts."""
+        """A list of texts; what is no text is empty."""
         value = self.arg(*names)
-        return tuple(map(str, value)) if isinstance(value, list) else ()
+        return tuple(one if isinstance(one, str) else "" for one in value) if isinstance(value, list) else ()
 
     @property
     def external_id(self) -> int | str | None:
@@ -63,7 +67,12 @@ class Event:
 
     @property
     def name(self) -> str:
-        return str(self.content.get("name", ""))
+        return self.text("name")
+
+    def text(self, key: str) -> str:
+        """A text of the event; empty where there is none."""
+        value = self.content.get(key)
+        return value if isinstance(value, str) else ""
 
 
 def read(path: Path, options: Options) -> Import:
@@ -103,12 +112,11 @@ def read(path: Path, options: Options) -> Import:
 
 def events_of(document: Mapping[str, Any], categories: Sequence[str]) -> list[Event]:
     """The events of some categories that last a time."""
+    events = (
+        Event(index, content) for index, content in enumerate(document["traceEvents"]) if isinstance(content, dict)
+    )
     return [
-        Event(index, content)
-        for index, content in enumerate(document["traceEvents"])
-        if isinstance(content, dict)
-        and content.get("ph", "X") == "X"
-        and str(content.get("cat", "")).lower() in categories
+        event for event in events if event.content.get("ph", "X") == "X" and event.text("cat").lower() in categories
     ]
 
 
@@ -126,20 +134,18 @@ def load_trace(path: Path) -> dict[str, Any]:
         SourceError: the file cannot be read or is no trace.
     """
     try:
-        content = path.read_bytes()
-        if content.startswith(GZIP_MAGIC):
-            content = gzip.decompress(content)
-        document = json.loads(content, strict=False)  # names of Python functions may hold control characters
+        content = read_bytes(path)
+        document = parsed_json(unpacked(content) if content.startswith(GZIP_MAGIC) else content)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise SourceError(f"{path}: the gzip stream is broken; copy the file again") from None
     except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}; check the file") from None
     except json.JSONDecodeError as error:
         raise SourceError(f"{path}:{error.lineno}: column {error.colno}: {error.msg}; export the trace again") from None
     except UnicodeDecodeError as error:
         raise SourceError(f"{path}: byte {error.start} is not UTF-8 text; export the trace again") from None
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{path}: no JSON that can be held: {error}; export the trace again") from None
+    except ValueError as error:
+        raise SourceError(f"{path}: JSON that cannot be read: {error}; export the trace again") from None
     if isinstance(document, list):
         document = {"traceEvents": document}
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
@@ -149,13 +155,14 @@ def load_trace(path: Path) -> dict[str, Any]:
 
 def _above(path: Path, host: list[Event]) -> dict[int, Event | None]:
     """For every host event the one that it was made within, by place in the file."""
-    threads: dict[str, list[Event]] = defaultdict(list)
+    threads: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for event in host:
-        threads[f"{event.content.get('pid')} {event.content.get('tid')}"].append(event)
+        thread = (event.content.get(key) for key in ("pid", "tid"))
+        threads[tuple(one if isinstance(one, int | str) else None for one in thread)].append(event)
     above: dict[int, Event | None] = {}
     for calls in threads.values():
         spans = [(start := number_of(path, event, "ts"), start + number_of(path, event, "dur")) for event in calls]
-        for event, parent in zip(calls, parents(spans), strict=True):
+        for event, parent in zip(calls, parents(str(path), spans), strict=True):
             above[event.index] = None if parent is None else calls[parent]
     return above
 
@@ -163,8 +170,8 @@ def _above(path: Path, host: list[Event]) -> dict[int, Event | None]:
 def number_of(path: Path, event: Event, key: str) -> float:
     """A time in an event [us]."""
     value = event.content.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise SourceError(f"{path}: traceEvents[{event.index}].{key}: expected a time, got {value!r}; export again")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LATEST_US:
+        raise SourceError(f"{path}: traceEvents[{event.index}].{key}: expected a time in us; export again")
     return value
 
 
@@ -209,7 +216,7 @@ def kernel_of(path: Path, event: Event) -> Kernel:
 def _extent(value: Any) -> tuple[int, int, int] | None:
     """Three positive whole numbers, or None."""
     match value:
-        case [int(x), int(y), int(z)] if min(x, y, z) > 0:
+        case [int(x), int(y), int(z)] if min(x, y, z) > 0 and max(x, y, z) <= LARGEST_SIZE:
             return x, y, z
     return None
 
@@ -218,7 +225,7 @@ def _devices(document: Mapping[str, Any]) -> dict[int | str | None, str]:
     """Names of the GPUs by number."""
     properties = document.get("deviceProperties")
     return {
-        device["id"]: str(device.get("name", ""))
+        device["id"]: device["name"]
         for device in (properties if isinstance(properties, list) else ())
-        if isinstance(device, dict) and isinstance(device.get("id"), int)
+        if isinstance(device, dict) and isinstance(device.get("id"), int) and isinstance(device.get("name"), str)
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field, ValidationError
 
 from gpusim.importers.rows import Import, Options, SourceError
+from gpusim.inputs import excerpt
 from gpusim.measured import Fields, csv_fields, header_with, read_text
 
 REQUIRED = ("layer_name", "input", "latency(ns)")
@@ -65,7 +66,7 @@ def read(path: Path, options: Options) -> Import:
     for line, fields in lines:
         layer = fields.get("layer_name")
         if layer not in LAYERS:
-            found.skip(f"layer {layer or 'empty'} is no single matrix multiplication")
+            found.skip(f"layer {excerpt(layer) or 'empty'} is no single matrix multiplication")
         elif fields.get("latency(ns)") == "0":
             found.skip("latency 0")
         else:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gpusim.importers.launches import Launch, add_launches
 from gpusim.importers.rows import Import, Kernel, Options, SourceError
+from gpusim.inputs import excerpt
 from gpusim.measured import Fields, csv_fields, header_with, read_text
 from gpusim.units import US_PER_UNIT
 
@@ -36,8 +37,9 @@ METRICS = (
 """Carried over as extra columns, in base units, to be laid beside the simulated ones of the same names."""
 
 _PREFIXES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_ERROR, _WARNING = (re.compile(rf"^=={kind}== *(.*?)[.\s]*$", re.MULTILINE) for kind in ("ERROR", "WARNING"))
-_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_ERROR, _WARNING = (re.compile(rf"^=={kind}== *(.*)$", re.MULTILINE) for kind in ("ERROR", "WARNING"))
+_NUMBER = re.compile(r"\d{1,3}(?:,\d{3}){1,5}(?:\.\d{1,20})?|\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d\d?)?", re.ASCII)
+_EXTENT = re.compile(r"\D*(\d{1,19})\D+(\d{1,19})\D+(\d{1,19})\D*", re.ASCII)
 
 
 def read(path: Path, options: Options) -> Import:
@@ -59,7 +61,9 @@ def launches_of(path: Path) -> list[Launch]:
         text = "\n" * text.count("\n", 0, header.start()) + text[header.start() :]
     elif failure := _ERROR.search(said) or _WARNING.search(said):
         line = said.count("\n", 0, failure.start()) + 1
-        raise SourceError(f"{path}:{line}: no kernel is listed, for ncu says: {failure[1]}; profile again")
+        raise SourceError(
+            f"{path}:{line}: no kernel is listed, for ncu says: {excerpt(failure[1]).rstrip('. ')}; profile again"
+        )
     units: Mapping[str, str] | None = None
     launches = []
     for line, fields in csv_fields(str(path), text, _header):
@@ -82,7 +86,7 @@ def _kernel(fields: Fields, units: Mapping[str, str]) -> Kernel:
     """One profiled kernel."""
     unit = units.get(TIME, "").strip()
     if unit not in US_PER_UNIT:
-        raise fields.refuse(TIME, f"unknown unit '{unit}'", "export with --print-units base")
+        raise fields.refuse(TIME, f"unknown unit '{excerpt(unit)}'", "export with --print-units base")
     time_us = Fields(fields.where, {TIME: _number(fields, TIME)}).time_us(TIME, unit)
     metrics = {name: _in_base_unit(fields, name, units[name].strip()) for name in METRICS[1:] if name in units}
     grid, block = (_extent(fields, what) for what in ("Grid", "Block"))
@@ -99,7 +103,8 @@ def _number(fields: Fields, column: str) -> str:
     """A number without the commas between its thousands."""
     text = fields.get(column)
     if not _NUMBER.fullmatch(text):
-        raise fields.refuse(column, f"expected a number, got '{text}'", "export with LC_ALL=C --print-units base")
+        problem = f"expected a number, got '{excerpt(text)}'"
+        raise fields.refuse(column, problem, "export with LC_ALL=C --print-units base")
     return text.replace(",", "")
 
 
@@ -110,7 +115,8 @@ def _extent(fields: Fields, what: str) -> tuple[int, int, int] | None:
     """
     column, axes = f"{what} Size", [f"launch__{what.lower()}_dim_{axis}" for axis in "xyz"]
     if column in fields.values:
-        numbers = [int(text) for text in re.findall(r"\d+", fields.get(column))]
+        found = _EXTENT.fullmatch(fields.get(column))
+        numbers = [int(text) for text in found.groups()] if found else []
     elif all(fields.get(axis) for axis in axes):
         numbers = [int(float(_number(fields, axis))) for axis in axes]
     else:
@@ -118,7 +124,7 @@ def _extent(fields: Fields, what: str) -> tuple[int, int, int] | None:
     match numbers:
         case [x, y, z] if min(numbers) > 0:
             return x, y, z
-    raise fields.refuse(column, f"expected (x, y, z), got '{fields.get(column)}'", "export again")
+    raise fields.refuse(column, f"expected (x, y, z), got '{excerpt(fields.get(column))}'", "export again")
 
 
 def _in_base_unit(fields: Fields, column: str, unit: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from gpusim.convolution import ConvolutionShape
 from gpusim.importers.kernel_names import product_kernel
 from gpusim.importers.rows import Import, Kernel, Options
+from gpusim.inputs import excerpt
 from gpusim.measured import Fields, csv_fields, header_with, read_text
 from gpusim.workload import Dtype
 
@@ -42,7 +43,7 @@ def read(path: Path, options: Options) -> Import:
         elif op == "conv":
             _add_convolution(found, line, fields)
         else:
-            found.skip(f"operator {op or 'empty'} is outside the schema")
+            found.skip(f"operator {excerpt(op) or 'empty'} is outside the schema")
     return found
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import time
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,23 @@ from gpusim.importers.launches import Launch, add_launches
 from gpusim.importers.nesting import parents
 from gpusim.importers.rows import Import, Kernel, Options, SourceError
 from gpusim.importers.torch_ops import KNOWN, Call, add_call, shapes_of
+from gpusim.inputs import excerpt, regular_size_bytes
 from gpusim.units import us_of_duration
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 CUDA_CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 RANGES = "NVTX_EVENTS"
 DEVICES = "TARGET_INFO_GPU"
+MOST_SECONDS = 120.0
+"""For the queries of a report; a million kernels take some ten seconds."""
+STEPS_BETWEEN_CHECKS = 100_000
+"""Of SQLite's virtual machine."""
+LONGEST_TEXT = 2**20
+"""Bytes of a value in the database."""
+LONGEST_RANGE = 2**14
+"""Characters of a range's text: the shapes of what an operator takes."""
+MOST_ROWS = 3_000_000
+"""Of one table; each takes some 300 bytes of memory."""
 _EXTENTS = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _RANGE = re.compile(r"(?P<name>aten::\w+)\b.*?, sizes = (?P<sizes>\[.*?\](?:\])?)(?:, input_op_ids|$)")
 
@@ -50,13 +62,15 @@ class _Span:
 def read(path: Path, options: Options) -> Import:
     """The operators of a report, in the order of their ranges, or its kernels in the order of their starts."""
     found = Import(str(path), options, "profiler", "cold", "nsight-systems")
-    if not path.is_file():
-        raise SourceError(f"{path}: cannot be read: no such file; check the path")
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)) as database:
+        regular_size_bytes(path)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
+    try:
+        with _opened(path) as database:
             launches = _launches(path, database)
             ranges = _ranges_of_kernels(path, database)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.Error, OverflowError) as error:
         raise SourceError(f"{path}: {error}; export the report with nsys export --type sqlite") from None
     by_range: dict[_Span, list[Launch]] = defaultdict(list)
     without: list[Launch] = []
@@ -74,6 +88,20 @@ def read(path: Path, options: Options) -> Import:
     else:
         add_launches(found, without)
     return found
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database, to be read only: none of its views, triggers or functions runs, and no query goes on for ever."""
+    address = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(address, uri=True)) as database:
+        database.text_factory = lambda text: text.decode("utf-8", errors="replace")
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_TEXT)
+        database.execute("PRAGMA trusted_schema = OFF")
+        database.execute("PRAGMA cell_size_check = ON")
+        until = time.monotonic() + MOST_SECONDS
+        database.set_progress_handler(lambda: time.monotonic() > until, STEPS_BETWEEN_CHECKS)
+        yield database
 
 
 def _has_shapes(options: Options) -> bool:
@@ -96,11 +124,11 @@ def _launches(path: Path, database: sqlite3.Connection) -> list[tuple[tuple[int,
     ):
         where = f"{path}: {KERNELS} row {row}"
         if not _is_span(start, end) or end == start:
-            raise SourceError(f"{where}: end: expected a time after start, got {start!r} to {end!r}; export again")
+            raise SourceError(f"{where}: end: expected a time after start; export again")
         if name not in names:
-            raise SourceError(f"{where}: demangledName: {name!r} is not in StringIds; export again")
+            raise SourceError(f"{where}: demangledName: not in StringIds; export again")
         if not all(isinstance(extent, int) and extent > 0 for extent in extents):
-            raise SourceError(f"{where}: {_EXTENTS[0]}: expected sizes of grid and block, got {extents}; export again")
+            raise SourceError(f"{where}: {_EXTENTS[0]}: expected sizes of grid and block; export again")
         grid, block = extents[:3], extents[3:]
         time_us = us_of_duration(str(end - start), "ns")
         kernel = Kernel(str(names[name]), time_us, (grid[0], grid[1], grid[2]), block[0] * block[1] * block[2])
@@ -122,7 +150,7 @@ def _ranges_of_kernels(path: Path, database: sqlite3.Connection) -> dict[tuple[i
     for row, start, end, thread, text, one in _select(
         path, database, RANGES, ("rowid", "start", "end", "globalTid", "text", text_id)
     ):
-        said = str(text or strings.get(one) or "")
+        said = str(text or strings.get(one) or "")[:LONGEST_RANGE]
         if _is_span(start, end) and _name(said) in KNOWN:
             spans.append(_Span(row, start, end, thread, said))
     if not spans:
@@ -139,7 +167,7 @@ def _ranges_of_kernels(path: Path, database: sqlite3.Connection) -> dict[tuple[i
     return {
         span.correlation: on_thread[parent]
         for on_thread in by_thread.values()
-        for span, parent in zip(on_thread, parents([(one.start, one.end) for one in on_thread]), strict=True)
+        for span, parent in zip(on_thread, parents(str(path), [(one.start, one.end) for one in on_thread]), strict=True)
         if not span.text and parent is not None and on_thread[parent].text
     }
 
@@ -161,15 +189,18 @@ def _add_range(found: Import, span: _Span, launches: Sequence[Launch]) -> None:
     where = f"{found.file}: {RANGES} row {span.row}"
     try:
         dims = shapes_of(json.loads(said["sizes"]))
-    except ValueError:
-        raise SourceError(f"{where}: text: {span.text[:60]!r} holds no list of sizes; export again") from None
+    except (ValueError, RecursionError):
+        raise SourceError(f"{where}: text: '{excerpt(span.text)}' holds no list of sizes; export again") from None
     call = Call(said["name"], (), dims)
     add_call(found, where, span.row, call, [launch.kernel for launch in launches], launches[0].device)
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    """Names of the columns of a table; none where there is no such table."""
-    return {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
+    """Names of the columns that a table stores; none where there is no such table, or it is a view or computed."""
+    kinds = {row[2] for row in database.execute(f"PRAGMA table_list({table})") if row[0] == "main"}
+    if kinds != {"table"}:
+        return set()
+    return {row[1] for row in database.execute(f"PRAGMA table_xinfo({table})") if row[6] == 0}
 
 
 def _select(
@@ -182,5 +213,8 @@ def _select(
     missing = [column for column in columns if column not in available | {"rowid", "NULL"}]
     if missing:
         raise SourceError(f"{path}: {table}.{missing[0]}: no such column; export with a newer nsys")
-    query = f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}"  # noqa: S608 - names of ours alone
-    return database.execute(query).fetchall()
+    query = f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order} LIMIT {MOST_ROWS + 1}"  # noqa: S608 - names of ours alone
+    rows = database.execute(query).fetchall()
+    if len(rows) > MOST_ROWS:
+        raise SourceError(f"{path}: {table}: more than {MOST_ROWS} rows; profile a shorter run")
+    return rows

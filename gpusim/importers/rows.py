@@ -7,12 +7,12 @@ skips with a reason. What the file does not say comes from :class:`Options`, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpusim.measured import MeasuredError, MeasuredRow, gpu_of_device
-from gpusim.workload import Dtype
+from gpusim.measured import MOST_NAME_CHARACTERS, TIMES_US, MeasuredError, MeasuredRow, gpu_of_device
+from gpusim.workload import LARGEST_SIZE, Dtype
 
 
 class SourceError(MeasuredError):
@@ -95,7 +95,8 @@ class Import:
         """Add one timed operator; ``shape`` is batch, m, n, k, and ``device`` what the file calls the GPU.
 
         Raises:
-            SourceError: the file does not name the GPU or the data type, and no option does, or a size is none.
+            SourceError: the file does not name the GPU or the data type, and no option does, or a number is outside
+                what the schema takes.
         """
         options = self.options
         named = options.gpu or device
@@ -103,11 +104,16 @@ class Import:
         if not gpu:
             raise SourceError(f"{where}: the file does not name the GPU; add --gpu, as in --gpu a100-sxm4-80gb")
         dtype = dtype or options.dtype
+        if len(gpu) > MOST_NAME_CHARACTERS:
+            raise SourceError(f"{where}: a GPU's name of {len(gpu)} characters; name it with --gpu")
+        if not TIMES_US[0] <= time_us <= TIMES_US[1]:
+            raise SourceError(f"{where}: a time of {time_us:g} us; correct or remove the row")
         if dtype is None:
             raise SourceError(f"{where}: the file does not name the data type; add --dtype, as in --dtype bf16")
-        if min(size for size in shape if size is not None) < 1:
-            sizes = " x ".join(str(size) for size in shape if size is not None)
-            raise SourceError(f"{where}: sizes {sizes} hold one below 1; correct or remove the row")
+        _check(where, "sizes", shape)
+        _check(where, "tile", tile or ())
+        if kernel:
+            _check(where, "grid and threads", (*(kernel.grid or ()), kernel.threads))
         batch, m, n, k = shape
         self.rows.append(
             MeasuredRow(
@@ -135,4 +141,14 @@ class Import:
                 source=options.source or source or self.source,
                 extra=extra or {},
             )
+        )
+
+
+def _check(where: str, what: str, numbers: Sequence[int | None]) -> None:
+    """Refuse numbers that no row of the schema may hold."""
+    known = [number for number in numbers if number is not None]
+    if any(not 1 <= number <= LARGEST_SIZE for number in known):
+        shown = " x ".join(str(number) if abs(number) <= LARGEST_SIZE else "(over 64 bits)" for number in known)
+        raise SourceError(
+            f"{where}: {what} {shown}: expected numbers from 1 to {LARGEST_SIZE}; correct or remove the row"
         )

@@ -6,8 +6,8 @@ letter of a layout is the second operand's (``linear``, whose weight lies as [n,
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from gpusim.convolution import ConvolutionShape
 from gpusim.importers.kernel_names import product_kernel
 from gpusim.importers.rows import Import, Kernel
-from gpusim.workload import Dtype
+from gpusim.workload import LARGEST_SIZE, Dtype
 
 Shape = tuple[int, ...]
 
@@ -50,6 +50,11 @@ TYPES = {
     "c10::Float8_e5m2": Dtype.FP8,
 }
 """Names of element types in traces."""
+
+
+MOST_DIMENSIONS = 64
+"""Of a tensor in PyTorch (``dim_bitset_size``, ATen/WrapDimUtilsMulti.h)."""
+_PAIR = re.compile(r"\[\s*(\d{1,9})\s*(?:,\s*(\d{1,9})\s*)?\]", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +196,8 @@ def _order(strides: Sequence[Shape]) -> str:
 
 def _pair(text: str) -> tuple[int, int] | None:
     """``[1, 2]`` as two numbers, ``[1]`` as the same twice; None for anything else."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(value, list) or len(value) not in (1, 2) or not all(isinstance(one, int) for one in value):
-        return None
-    return value[0], value[-1]
+    found = _PAIR.fullmatch(text)
+    return (int(found[1]), int(found[2] or found[1])) if found else None
 
 
 def _vector(call: Call) -> _Operator | str:
@@ -211,10 +211,16 @@ def _vector(call: Call) -> _Operator | str:
 
 
 def shapes_of(value: Any) -> tuple[Shape, ...]:
-    """A JSON list of shapes; what is no list of whole numbers (a list of tensors, say) counts as no shape."""
+    """A JSON list of shapes; what is no list of sizes (a list of tensors, say) counts as no shape."""
     if not isinstance(value, list):
         return ()
-    return tuple(
-        tuple(shape) if isinstance(shape, list) and all(isinstance(size, int) for size in shape) else ()
-        for shape in value
+    return tuple(tuple(shape) if _is_shape(shape) else () for shape in value)
+
+
+def _is_shape(value: Any) -> bool:
+    """Whether a JSON value is what a tensor may have as sizes or strides."""
+    return (
+        isinstance(value, list)
+        and len(value) <= MOST_DIMENSIONS
+        and all(isinstance(size, int) and abs(size) <= LARGEST_SIZE for size in value)
     )

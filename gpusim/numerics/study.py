@@ -8,7 +8,6 @@ elements it is taken over, so that of the whole C is estimated from the tail of 
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gpusim.inputs import regular_size_bytes
 from gpusim.numerics.execute import Progress, execute, order_of
 from gpusim.numerics.formats import (
     FORMATS,
@@ -146,12 +146,14 @@ def load_matrix(path: Path) -> NDArray[Any]:
         OperandError: the file is missing or holds something else.
     """
     try:
-        matrix = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        problem = error.strerror if isinstance(error, OSError) and error.strerror else "no .npy file of numbers"
-        raise OperandError(f"{path}: {problem}; write one with numpy.save") from None
-    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or 0 in matrix.shape:
-        raise OperandError(f"{path}: expected a matrix; got shape {getattr(matrix, 'shape', 'of an archive')}")
+        regular_size_bytes(path)
+        matrix = np.lib.format.open_memmap(path, mode="r")  # holds what the file does, whatever its header says
+    except OSError as error:
+        raise OperandError(f"{path}: {error.strerror or error}; write one with numpy.save") from None
+    except Exception:  # noqa: BLE001 - numpy evaluates the header; damage ends in any exception
+        raise OperandError(f"{path}: no .npy file of numbers; write one with numpy.save") from None
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise OperandError(f"{path}: expected a matrix; got {matrix.ndim} dimensions of {matrix.size} numbers")
     if matrix.dtype.kind not in "fiu":
         raise OperandError(f"{path}: expected real numbers, got {matrix.dtype}; convert them")
     if not np.isfinite(matrix).all():

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from gpusim.arch import GpuArch
 from gpusim.journal import Journal
-from gpusim.measured import MeasuredRow, observed_time_us
+from gpusim.measured import MeasuredRow, board_of, observed_time_us
 from gpusim.predict import Options
 from gpusim.results import Cause, Result
-from gpusim.specfile import Spec, UnknownGpuError, load_arch
+from gpusim.specfile import Spec, UnknownGpuError
 from gpusim.sweep import Case, Outcome, sweep
 from gpusim.validation.noise import noise_fractions
 
@@ -88,7 +88,7 @@ def specs_of(gpus: Iterable[str], arch_path: Sequence[Path]) -> tuple[dict[str, 
     unknown: dict[str, str] = {}
     for gpu in sorted(set(gpus)):
         try:
-            known[gpu] = load_arch(gpu, arch_path)
+            known[gpu] = board_of(gpu, arch_path)
         except UnknownGpuError as error:
             unknown[gpu] = str(error)
     return known, unknown

@@ -1,0 +1,95 @@
+"""Files that others wrote, read within bounds: regular files only, and never more than a stated size.
+
+What is read or unpacked is bounded before it is held, so that a device, a damaged header or a packed file of a few
+kilobytes cannot fill the memory. Problems are an ``OSError`` whose text says the limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from gpusim.units import MIB
+
+MOST_BYTES = 256 * MIB
+"""Of a file, and of what a packed one expands to: a million rows of a table, or a profile of half a million events."""
+MOST_JSON_VALUES = 10_000_000
+"""In one document: Python takes some 100 bytes for each."""
+MOST_REPEATED = 100
+"""Characters of the input that a message repeats."""
+
+
+def read_bytes(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
+    """What a regular file holds.
+
+    Raises:
+        OSError: it is not there, is no regular file, or is larger than ``most_bytes``.
+    """
+    size_bytes = regular_size_bytes(path)
+    if size_bytes > most_bytes:
+        raise _too_large("it is", most_bytes)
+    with Path(path).open("rb") as file:
+        return file.read(size_bytes)
+
+
+def regular_size_bytes(path: Path | str) -> int:
+    """The size of a regular file, without opening it: a device or a pipe may have no end.
+
+    Raises:
+        OSError: it is not there, or is no regular file.
+    """
+    status = Path(path).stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    return status.st_size
+
+
+def unpacked(data: bytes, most_bytes: int = MOST_BYTES) -> bytes:
+    """What a gzip stream expands to.
+
+    Raises:
+        OSError: that is more than ``most_bytes``.
+        EOFError, zlib.error, gzip.BadGzipFile: the stream is damaged.
+    """
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+        content = stream.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise _too_large("it expands to", most_bytes)
+    return content
+
+
+def parsed_json(data: bytes) -> Any:
+    """The value that JSON text stands for; control characters may stand in its strings.
+
+    Raises:
+        OSError: it holds more values than ``MOST_JSON_VALUES``.
+        ValueError: it is no UTF-8 text or no JSON, or nests deeper than can be read.
+    """
+    if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MOST_JSON_VALUES:
+        raise OSError(errno.EFBIG, f"more than {MOST_JSON_VALUES} JSON values, the most that are read")
+    try:
+        return json.loads(data, strict=False)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def excerpt(text: str) -> str:
+    """A text as messages repeat it: on one line, its end left out where it is long.
+
+    >>> excerpt("9" * 400)[-12:]
+    '999999999...'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_REPEATED else line[: MOST_REPEATED - 3] + "..."
+
+
+def _too_large(what: str, most_bytes: int) -> OSError:
+    return OSError(errno.EFBIG, f"{what} more than {most_bytes // MIB} MiB, the most that is read")
