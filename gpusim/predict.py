@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from gpusim.arch import GpuArch, Unit
+from gpusim.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.choose import Candidate, candidates, multiplies, refusals
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
@@ -17,12 +18,10 @@ from gpusim.results import Alternative, Cause, Result
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.gpu import Outcome, simulate
 from gpusim.sim.trace import Recorder
-from gpusim.units import us_of_cycles
+from gpusim.units import GIB, us_of_cycles
 from gpusim.workload import SPARSITY_SINCE, TENSOR_CORES_SINCE, Gemm
 
 SHOWN_ALTERNATIVES = 8
-BUSY_FRACTION = 0.5
-"""A resource that idles more than it works binds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +235,9 @@ def _misfit(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> str:
 def _bounds(arch: GpuArch, gemm: Gemm, chosen: Plan, clock_mhz: float, warm: bool) -> dict[str, float]:
     kernel = chosen.kernel
     staged = kernel.family.staging != "direct"
-    tile = TileFacts(kernel.tile_m, kernel.tile_n, staged, kernel.cluster_m, kernel.cluster_n)
+    tile = TileFacts(
+        kernel.tile_m, kernel.tile_n, staged, kernel.cluster_m, kernel.cluster_n, kernel.family.stores_result
+    )
     return bounds_us(arch, gemm, chosen.main.instruction, clock_mhz, warm=warm, tile=tile)
 
 
@@ -263,10 +264,14 @@ def _result(
     dram_write = sum(launch.traffic.dram_write_bytes for launch in chosen.launches)
     power = timed.sustained.power_w
     tflops = gemm.flops / kernel_time_us / 1e6
-    busy = {
-        name: sum(outcome.busy_cycles[name] for outcome in outcomes) / cycles
-        for name in (outcomes[0].busy_cycles if outcomes else ())
-    }
+    if outcomes:
+        busy, gpu_busy = busy_fractions(outcomes), gpu_busy_fractions(arch, chosen.launches, outcomes)
+        shares = time_shares(busy, gpu_busy, us_of_cycles(cycles, clock) / kernel_time_us)
+    else:
+        busy = gpu_busy = {name: bound / kernel_time_us for name, bound in bounds.items()}
+        shares = {max(bounds, key=lambda name: bounds[name]): 1.0}
+    memory_gib = (gemm.operand_bytes + gemm.result_bytes) / GIB
+    fits = memory_gib <= arch.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
     gap = arch.launch.graph_gap_us
     return Result(
         arch=arch.name,
@@ -290,10 +295,18 @@ def _result(
         tflops=tflops,
         executed_tflops=tflops * gemm.kept_fraction,
         pct_of_peak=100 * tflops / arch.peak_tflops(main.instruction),
+        peak_tflops=arch.peak_tflops(main.instruction),
+        peak_clock_mhz=arch.stated_clock_mhz(main.instruction),
         bound_us=max(bounds.values()),
-        bottleneck=_bottleneck(arch, busy, cycles / clock) if outcomes else max(bounds, key=lambda name: bounds[name]),
+        bottleneck=next(iter(shares)),
+        time_shares=shares,
         busy_fractions=busy,
+        gpu_busy_fractions=gpu_busy,
+        sm_count=arch.sm.count,
+        sms_used=min(main.ctas, arch.sm.count),
+        useful_fraction=gemm.flops / 2 / main.fma,
         kernel=chosen.name,
+        unit=main.instruction.unit,
         split_k=chosen.split_k,
         grid=main.grid,
         threads=chosen.kernel.threads,
@@ -306,12 +319,15 @@ def _result(
         l2_bytes=round(sum(launch.l2_bytes for launch in chosen.launches)),
         shared_bytes=round(sum(launch.shared_bytes for launch in chosen.launches)),
         l2_hit_fraction=1.0 - min(1.0, dram_read / l2_read),
-        tensor_active_fraction=busy.get("arithmetic", 0.0) if main.instruction.unit == "tensor" else 0.0,
+        tensor_active_fraction=gpu_busy["arithmetic"] if main.instruction.unit == "tensor" else 0.0,
         power_w=power,
         energy_mj=power * kernel_time_us * 1e-3,
         stall_cycles=stalls,
         warp_cycles=sum(stalls.values()),
         bounds_us=bounds,
+        memory_gib=memory_gib,
+        fits=fits,
+        notes=() if fits else (_oversize(arch, memory_gib),),
         alternatives=tuple(
             Alternative(c.plan.name, c.plan.split_k, c.plan.main.grid, c.estimate_us)
             for c in ranked[:SHOWN_ALTERNATIVES]
@@ -319,9 +335,8 @@ def _result(
     )
 
 
-def _bottleneck(arch: GpuArch, busy: dict[str, float], work_us: float) -> str:
-    """The busiest resource, unless all of them wait for something else."""
-    if work_us < arch.launch.kernel_latency_us:
-        return "launch"
-    busiest = max(busy, key=lambda name: busy[name])
-    return busiest if busy[busiest] >= BUSY_FRACTION else "latency"
+def _oversize(arch: GpuArch, memory_gib: float) -> str:
+    return (
+        f"A, B and C do not fit into device memory: they take {memory_gib:.4g} GiB, {arch.name} has "
+        f"{arch.dram.capacity_gb:g}"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 
 class Cause(Enum):
@@ -38,6 +38,7 @@ class Cause(Enum):
 
 
 DETAILS = ("bound", "sampled", "full")
+TENSOR_CYCLES = "sm__pipe_tensor_cycles_active.avg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +83,31 @@ class Result:
     executed_tflops: float
     """The same without the products that a 2:4 operand leaves out."""
     pct_of_peak: float
+    """Of ``peak_tflops``; above 100 where the board runs at a higher clock than its peak is stated for."""
+    peak_tflops: float
+    """Peak rate of the kernel's instruction at ``peak_clock_mhz``, dense equivalent for a 2:4 one."""
+    peak_clock_mhz: float
+    """Clock that the vendor states the peak for."""
     bound_us: float
     """Closed-form lower bound on ``kernel_time_us``, at the board's highest clock."""
     bottleneck: str
-    """The busiest resource of the machine; ``latency`` if none works half of the time, ``launch`` if starting
-    and draining the kernel takes longer than its work. For ``bound``: the resource with the highest bound."""
+    """The first of ``time_shares``."""
+    time_shares: dict[str, float]
+    """Shares of ``kernel_time_us``, the largest first; they add up to one. A resource of the machine: the busiest of
+    the whole GPU. ``idle_sms``: that some SMs have more work than others. ``latency``: that nothing works at capacity.
+    ``launch``: that kernels start and drain. For ``bound`` all of the time is the resource's with the highest bound."""
     busy_fractions: dict[str, float]
     """Share of the kernel's cycles in which each resource works, on the SM with the most CTAs."""
+    gpu_busy_fractions: dict[str, float]
+    """The same, averaged over all SMs."""
+    sm_count: int
+    sms_used: int
+    """SMs that get a CTA."""
+    useful_fraction: float
+    """Multiply-adds of the product over those that are executed; the rest pads tiles."""
     kernel: str
+    unit: Literal["cuda", "tensor"]
+    """Cores that multiply."""
     split_k: int
     grid: tuple[int, int, int]
     threads: int
@@ -104,7 +122,7 @@ class Result:
     shared_bytes: int
     l2_hit_fraction: float
     tensor_active_fraction: float
-    """Share of cycles in which the math pipe in use is busy, averaged over SMs."""
+    """Share of cycles in which the Tensor Core pipes work, averaged over all SMs; 0 for kernels on CUDA cores."""
     power_w: float
     energy_mj: float
     stall_cycles: dict[str, int] = field(default_factory=dict)
@@ -112,10 +130,17 @@ class Result:
     warp_cycles: int = 0
     bounds_us: dict[str, float] = field(default_factory=dict)
     """Each closed-form bound by the resource it counts."""
+    memory_gib: float = 0.0
+    """Device memory that A, B and C take."""
+    fits: bool = True
+    """They fit into the memory of the GPU."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know to read the figures right, a sentence each."""
     alternatives: tuple[Alternative, ...] = ()
 
     def nsight_metrics(self) -> dict[str, float]:
         """The same figures under their Nsight Compute names, to lay beside ``ncu --csv``."""
+        tensor_active_fraction_of_busy_sms = self.busy_fractions["arithmetic"] if self.unit == "tensor" else 0.0
         return {
             "gpu__time_duration.sum": self.kernel_time_us * 1e3,
             "sm__cycles_elapsed.max": float(self.cycles),
@@ -123,7 +148,9 @@ class Result:
             "dram__bytes_write.sum": float(self.dram_write_bytes),
             "lts__t_bytes.sum": float(self.l2_bytes),
             "lts__t_sector_hit_rate.pct": 100 * self.l2_hit_fraction,
-            "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": 100 * self.tensor_active_fraction,
+            # Active SMs are alike; the cycles that elapse count idle SMs, too.
+            f"{TENSOR_CYCLES}.pct_of_peak_sustained_active": 100 * tensor_active_fraction_of_busy_sms,
+            f"{TENSOR_CYCLES}.pct_of_peak_sustained_elapsed": 100 * self.tensor_active_fraction,
             "launch__waves_per_multiprocessor": self.waves,
         }
 

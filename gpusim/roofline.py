@@ -23,6 +23,8 @@ class TileFacts:
     cluster_m: int = 1
     cluster_n: int = 1
     """Tiles along either dimension that one load from L2 serves, by multicast."""
+    stores_result: bool = True
+    """The kernel writes C."""
 
 
 def bounds_us(
@@ -31,24 +33,23 @@ def bounds_us(
     """Lower bounds by resource [us].
 
     ``arithmetic``: all multiply-adds at the instruction's issue rate on all SMs.
-    ``dram``: every operand once at peak bandwidth; what L2 may hold counts as free, and so does C, which may stay
-    there.
+    ``dram``: every operand and C once at peak bandwidth, less what a warm L2 may hold of the operands at the start,
+    and less what L2 may hold of C at the end, where nothing has evicted it yet.
     ``l2``: operands once for each tile that needs them, C once, at the SMs' port rate; operands once for each cluster
     of tiles at the rate of L2.
     ``shared_memory``: staged operands written once and read once for each tile that needs them.
     ``issue``: one issue slot per multiply instruction.
     """
     # A 2:4 operand is half its elements and what says which; the other one is dense.
-    of_b, output = gemm.dtype.bits / 8, gemm.output_bits / 8
+    of_b = gemm.dtype.bits / 8
     of_a = of_b * gemm.kept_fraction + gemm.metadata_bits / 8
     macs = gemm.batch * gemm.m * gemm.n * gemm.k
     sms, parts = arch.sm.count, arch.sm.sub_partitions
     arithmetic_cycles = macs * instruction.issue_interval_cycles / (instruction.fma * sms * parts)
     issue_cycles = macs / (instruction.fma * sms * parts * arch.sm.issue_per_cycle)
-    operands = gemm.batch * (gemm.m * gemm.k * of_a + gemm.k * gemm.n * of_b)
-    result = gemm.batch * gemm.m * gemm.n * output
-    held = arch.l2.capacity_bytes if warm else 0
-    dram_bytes = max(0.0, operands - held)
+    result = gemm.result_bytes if tile.stores_result else 0.0
+    capacity = arch.l2.capacity_bytes
+    dram_bytes = max(0.0, gemm.operand_bytes - (capacity if warm else 0)) + max(0.0, result - capacity)
     # Tiles lie over C as the library sees it: its m is our n where C is row-major and no operand is 2:4.
     swapped = gemm.order == "row" and gemm.sparsity == "dense"
     over_m, over_n = (tile.tile_n, tile.tile_m) if swapped else (tile.tile_m, tile.tile_n)

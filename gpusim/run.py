@@ -158,7 +158,6 @@ def _record(result: Result) -> dict[str, Any]:
 def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
     """A result with its place in the experiment and the peaks of its GPU."""
     arch = case.case.arch
-    share = record["pct_of_peak"]
     return {
         "gpu": case.gpu,
         "group": case.group,
@@ -166,7 +165,6 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
         "mathmode": case.mode,
         "mathmode_rule": case.mathmode.rule if case.mathmode else "",
         **record,
-        "peak_tflops": round(100 * record["tflops"] / share, 6) if share else 0.0,
         "dram_peak_gb_per_s": arch.dram.peak_bandwidth_gb_per_s,
         "element_bits": case.case.gemm.dtype.bits,
         "output_bits": case.case.gemm.output_bits,

@@ -16,6 +16,7 @@ from gpusim.arch import GpuArch
 from gpusim.mathmode.resolve import MathMode
 from gpusim.numerics.study import Study
 from gpusim.plan import Plan
+from gpusim.predict import CORES
 from gpusim.results import Result
 from gpusim.specfile import Provenance, Spec
 from gpusim.workload import Gemm
@@ -119,12 +120,48 @@ def _four_digits(value: float) -> str:
 
 
 def _rate_text(result: Result) -> str:
-    """Operations a second; of a 2:4 product also those that are carried out."""
+    """Operations a second, and of a 2:4 product those that are executed."""
     unit = "TOP/s" if result.dtype.startswith("int") else "TFLOP/s"
-    rate = f"{result.tflops:.2f} {unit}, {result.pct_of_peak:.1f} % of peak"
+    rate = f"{result.tflops:.2f} {unit}"
     if result.executed_tflops == result.tflops:
         return rate
-    return f"{rate} (dense equivalent; {result.executed_tflops:.2f} {unit} carried out)"
+    return f"{rate} (dense equivalent; {result.executed_tflops:.2f} {unit} executed)"
+
+
+def _peak_text(result: Result) -> str:
+    """The share of the stated peak, and of the peak at the clock of the run where that is another one."""
+    unit = "TOP/s" if result.dtype.startswith("int") else "TFLOP/s"
+    stated = (
+        f"{result.pct_of_peak:.1f} % of {result.peak_tflops:.1f} {unit} (stated at {result.peak_clock_mhz:.0f} MHz)"
+    )
+    at_clock = result.pct_of_peak * result.peak_clock_mhz / result.clock_mhz
+    if round(result.clock_mhz) == round(result.peak_clock_mhz):
+        return stated
+    return f"{stated}, {at_clock:.1f} % of the peak at {result.clock_mhz:.0f} MHz"
+
+
+def _shares_text(shares: Mapping[str, float], least: float = 0.005) -> str:
+    """Names with their percentages, the largest first, as far as they do not round to nothing.
+
+    >>> _shares_text({"issue": 0.001, "dram": 0.934, "l2": 0.2})
+    'dram 93 %, l2 20 %'
+    """
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in ordered if share >= least)
+
+
+def _busy_rows(result: Result) -> list[tuple[str, str]]:
+    """Busy shares of the whole GPU, and of its busiest SM where they are others."""
+    texts = _shares_text(result.gpu_busy_fractions), _shares_text(result.busy_fractions)
+    if texts[0] == texts[1]:
+        return [("busy", texts[0])]
+    return [("busy, mean SM", texts[0]), ("busy, busiest SM", texts[1])]
+
+
+def _multiplies_text(result: Result) -> str:
+    """The unit that multiplies, and how much of what it executes is padding."""
+    padding = 100 * (1.0 - result.useful_fraction)
+    return f"on {CORES[result.unit]}, {padding:.1f} % of them padding of tiles"
 
 
 def result_table(result: Result) -> TextTable:
@@ -134,7 +171,12 @@ def result_table(result: Result) -> TextTable:
         ("time", f"{time_text(result.time_us)}, of it {time_text(result.launch_overhead_us)} launch overhead"),
         ("kernel time", f"{time_text(result.kernel_time_us)}, {result.cycles} cycles at {result.clock_mhz:.0f} MHz"),
         ("rate", _rate_text(result)),
+        ("peak", _peak_text(result)),
         ("bottleneck", result.bottleneck),
+        ("time due to", _shares_text(result.time_shares)),
+        *_busy_rows(result),
+        ("SMs", f"{result.sms_used} of {result.sm_count} get a CTA"),
+        ("multiply-adds", _multiplies_text(result)),
         ("lower bound", f"{time_text(result.bound_us)} (kernel time, closed form)"),
         ("kernel", result.kernel),
         ("grid", f"{_grid(result.grid)} CTAs of {result.threads} threads, split-K {result.split_k}"),
@@ -142,8 +184,8 @@ def result_table(result: Result) -> TextTable:
         ("waves", f"{result.waves:.2f}"),
         ("traffic", "shared {}, L2 {}, DRAM {}".format(*map(bytes_text, shared_l2_dram))),
         ("L2 hits", f"{100 * result.l2_hit_fraction:.1f} %"),
-        ("math pipe busy", f"{100 * result.tensor_active_fraction:.1f} %"),
         ("power", f"{result.power_w:.0f} W, {result.energy_mj:.3g} mJ"),
+        *(("note", note) for note in result.notes),
     ]
     shape = shape_text({"batch": result.batch, "m": result.m, "n": result.n, "k": result.k})
     sparsity = "" if result.sparsity == "dense" else f" {result.sparsity}"

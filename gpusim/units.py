@@ -10,6 +10,7 @@ MEGA = 1e6
 GIGA = 1e9
 TERA = 1e12
 MIB = 2**20
+GIB = 2**30
 
 US_PER_UNIT: Mapping[str, Fraction] = {
     unit: Fraction(us)

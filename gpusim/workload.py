@@ -144,6 +144,17 @@ class Gemm:
         return METADATA_BITS.get(self.dtype, 0.0) if self.sparsity == "2:4" else 0.0
 
     @property
+    def operand_bytes(self) -> float:
+        """A and B of every product: of a 2:4 operand the elements that are kept, and which ones they are [B]."""
+        a_bits = self.dtype.bits * self.kept_fraction + self.metadata_bits
+        return self.batch * self.k * (self.m * a_bits + self.n * self.dtype.bits) / 8
+
+    @property
+    def result_bytes(self) -> float:
+        """C of every product [B]."""
+        return self.batch * self.m * self.n * self.output_bits / 8
+
+    @property
     def flops(self) -> int:
         """Floating-point (or integer) operations, two per multiply-add, dense-equivalent."""
         return 2 * self.batch * self.m * self.n * self.k

@@ -111,6 +111,31 @@ def test_no_simulated_time_is_below_the_bound(data: st.DataObject, name: str, l2
     assert all(result.kernel_time_us >= bound for bound in result.bounds_us.values())
 
 
+WRITERS = st.builds(
+    Gemm,
+    m=st.integers(min_value=4, max_value=32).map(lambda count: 16 * count),
+    n=st.integers(min_value=4, max_value=32).map(lambda count: 16 * count),
+    k=st.sampled_from([16, 32, 64]),
+    dtype=st.sampled_from([Dtype.FP32, Dtype.FP16, Dtype.INT8]),
+    batch=st.integers(min_value=64, max_value=256),
+)
+"""Products that write more than they read."""
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(gemm=WRITERS, name=NAMES, l2=L2)
+def test_no_time_is_below_what_dram_takes_for_results_that_l2_cannot_keep(gemm: Gemm, name: str, l2: str) -> None:
+    arch = board(name).arch
+    assume(gemm.dtype is not Dtype.INT8 or multiplies_int8(arch))
+    result = predict(arch, gemm, Options(l2=l2, load="burst"))
+    written = gemm.result_bytes - arch.l2.capacity_bytes
+    assert result.kernel_time_us >= result.bound_us >= written / (arch.dram.peak_bandwidth_gb_per_s * 1e3)
+
+
+def multiplies_int8(arch: GpuArch) -> bool:
+    return any(dtype is Dtype.INT8 for dtype, *_ in paths(arch.name))
+
+
 # Every cycle has one cause
 
 

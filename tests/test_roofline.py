@@ -12,6 +12,7 @@ from gpusim.workload import Dtype, Gemm
 
 V100 = unfitted("V100-SXM2-16GB")
 A100 = unfitted("A100-SXM4-80GB")
+T4 = unfitted("T4")
 TILE = TileFacts(128, 128, staged=True)
 
 
@@ -35,7 +36,21 @@ def test_dram_is_each_operand_once_at_the_datasheets_bandwidth() -> None:
     gemm = Gemm(1000, 2000, 3000, Dtype.FP16)
     assert bounds(V100, gemm, "hmma_884_f32", 1530.0)["dram"] == pytest.approx(2 * (3e6 + 6e6) / 897e3)
     several = Gemm(1000, 2000, 3000, Dtype.FP16, batch=5)
-    assert bounds(V100, several, "hmma_884_f32", 1530.0)["dram"] == pytest.approx(5 * 2 * (3e6 + 6e6) / 897e3)
+    # and of 5 x 4 MB of C what the 6 MiB of L2 cannot keep
+    moved = 5 * 2 * (3e6 + 6e6) + 5 * 2 * 2e6 - 6 * 2**20
+    assert bounds(V100, several, "hmma_884_f32", 1530.0)["dram"] == pytest.approx(moved / 897e3)
+
+
+def test_results_that_l2_cannot_keep_are_written_to_dram() -> None:
+    # T4: 320 GB/s and 4 MiB of L2; INT32 results of INT8 operands
+    gemm = Gemm(384, 384, 64, Dtype.INT8, batch=192)
+    operands, results = 192 * 2 * 384 * 64, 192 * 384 * 384 * 4
+    cold, warm = (bounds(T4, gemm, "imma_8816", 1590.0, warm=warm)["dram"] for warm in (False, True))
+    assert cold == pytest.approx((operands + results - 4 * 2**20) / 320e3)
+    assert warm == pytest.approx((operands + results - 2 * 4 * 2**20) / 320e3)
+    # A kernel that keeps its results to itself writes none.
+    silent = TileFacts(128, 128, staged=True, stores_result=False)
+    assert bounds(T4, gemm, "imma_8816", 1590.0, silent)["dram"] == pytest.approx(operands / 320e3)
 
 
 def test_what_a_warm_l2_may_hold_is_free() -> None:
@@ -87,13 +102,15 @@ def test_a_slower_clock_stretches_all_bounds_but_dram(gemm: Gemm, warm: bool, fa
 
 @settings(derandomize=True)
 @given(GEMMS, st.integers(min_value=1, max_value=9))
-def test_a_batch_takes_as_many_times_as_long(gemm: Gemm, batch: int) -> None:
+def test_a_batch_takes_as_many_times_as_long_but_l2_keeps_results_once(gemm: Gemm, batch: int) -> None:
     one = Gemm(gemm.m, gemm.n, gemm.k, gemm.dtype)
     several = Gemm(gemm.m, gemm.n, gemm.k, gemm.dtype, batch=batch)
-    expected = {
-        name: pytest.approx(batch * bound) for name, bound in bounds(A100, one, "hmma_16816_f32", 1410.0).items()
-    }
-    assert bounds(A100, several, "hmma_16816_f32", 1410.0) == expected
+    of_one, of_several = (bounds(A100, each, "hmma_16816_f32", 1410.0) for each in (one, several))
+    kept_us = A100.l2.capacity_bytes / (A100.dram.peak_bandwidth_gb_per_s * 1e3)
+    dram = of_several.pop("dram")
+    assert dram >= batch * of_one["dram"] * (1 - 1e-9)
+    assert dram <= batch * of_one.pop("dram") + batch * kept_us
+    assert of_several == {name: pytest.approx(batch * bound) for name, bound in of_one.items()}
 
 
 @settings(derandomize=True)

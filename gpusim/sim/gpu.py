@@ -187,6 +187,7 @@ def _busy_by_resource(busy_cycles: list[float], parts: int) -> dict[str, float]:
         "arithmetic": sum(pipes) / parts,
         "issue": sum(issues) / parts,
         "shared_memory": shared,
-        "l2": max(port, l2),
+        "l2_port": port,
+        "l2": l2,
         "dram": dram,
     }
