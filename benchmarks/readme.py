@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.measured import MeasuredError
-from gpusim.specfile import SpecError
 from gpusim.sweep import available_cores
 from gpusim.validation.summary import validate
+from gpusim.yamlfile import SpecError
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

@@ -12,10 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from gpusim.specfile import SpecError, YamlFile, load_yaml_with_lines
+from gpusim.yamlfile import SpecError, YamlFile, read_yaml
 
 Content = TypeVar("Content", bound=BaseModel)
 
@@ -103,10 +102,9 @@ def load_document(path: Path) -> YamlFile:
     Raises:
         SpecError: it cannot be read, or holds something else.
     """
-    file = load_yaml_with_lines(path)
+    file = read_yaml(path)
     if not isinstance(file.data, dict):
         raise file.error("", "expected a mapping; start with 'title: ...'")
-    _refuse_base_60(file)
     return file
 
 
@@ -132,20 +130,6 @@ def checked(
         return model.model_validate(data)
     except ValidationError as error:
         raise _one_line(file, error, model, parts, overrides) from None
-
-
-def _refuse_base_60(file: YamlFile) -> None:
-    """YAML 1.1 reads a bare ``8:56:8`` as a number to the base 60: refused, rather than run at another size."""
-    nodes = [yaml.compose(file.path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)]
-    while nodes:
-        match nodes.pop():
-            case yaml.MappingNode(value=pairs):
-                nodes += [node for pair in pairs for node in pair]
-            case yaml.SequenceNode(value=items):
-                nodes += items
-            case yaml.ScalarNode(value=text, tag=tag) as node if ":" in text and tag.endswith((":int", ":float")):
-                where = f"{file.path}:{node.start_mark.line + 1}"
-                raise SpecError(f"{where}: YAML takes {text} for a number to the base 60; quote it: '{text}'")
 
 
 def _one_line(

@@ -15,7 +15,6 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from gpusim.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
@@ -23,9 +22,10 @@ from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.measured import MeasuredRow, read_measured
 from gpusim.numerics.training import Run, Scaler, Task
 from gpusim.predict import Options
-from gpusim.specfile import Spec, SpecError, YamlFile, load_arch, with_overrides
+from gpusim.specfile import Spec, load_arch, with_overrides
 from gpusim.sweep import Case
 from gpusim.workload import OUTPUT_BITS, Dtype, Gemm
+from gpusim.yamlfile import SpecError, YamlFile, parse_value
 
 PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
 TableKind = Literal["results", "speedup", "ledger"]
@@ -434,27 +434,21 @@ def _apply(data: dict[str, Any], override: str) -> None:
     key_path, equals, text = override.partition("=")
     if not equals or not key_path:
         raise SpecError(f"override '{override}': expected key.path=value")
+    try:
+        value = parse_value(text)
+    except ValueError as error:
+        raise SpecError(f"override '{override}': {error}") from None
     *parents, last = key_path.split(".")
     node: Any = data
     try:
         for key in parents:
             node = node[int(key)] if isinstance(node, list) else node.setdefault(key, {})
         if isinstance(node, list):
-            node[int(last)] = _value(text)
+            node[int(last)] = value
         else:
-            node[last] = _value(text)
+            node[last] = value
     except (ValueError, IndexError, TypeError, AttributeError):
         raise SpecError(f"override '{override}': {key_path}: no such place in the experiment") from None
-
-
-def _value(text: str) -> Any:
-    """A value as YAML would read it; a range stays text, where YAML 1.1 sees base-60 numbers."""
-    if ":" in text and not text.startswith(("[", "{")):
-        return text
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
 
 
 def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | str]) -> dict[str, Spec]:

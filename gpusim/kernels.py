@@ -23,8 +23,9 @@ from pydantic import (
     model_validator,
 )
 
-from gpusim.specfile import catalogue_files, load_yaml_with_lines
+from gpusim.specfile import catalogue_files
 from gpusim.workload import LAYOUTS, Dtype, Layout
+from gpusim.yamlfile import read_yaml
 
 Staging = Literal["registers", "async", "bulk", "direct"]
 """How operands travel: through registers into shared memory, by cp.async, by bulk copies of a producer warp (TMA)
@@ -286,7 +287,7 @@ def load_kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
 @lru_cache(maxsize=64)
 def _kernels_of_file(path: Path, sha256: str) -> tuple[Kernel, ...]:
     del sha256  # only keys the cache
-    file = load_yaml_with_lines(path)
+    file = read_yaml(path)
     try:
         return kernels_of(Catalogue.model_validate(file.data))
     except ValidationError as error:

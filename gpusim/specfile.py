@@ -20,17 +20,28 @@ import os
 import re
 import types
 import typing
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from gpusim.arch import GpuArch, cuda_name, cuda_version
+from gpusim.inputs import MOST_REPEATED, excerpt
+from gpusim.yamlfile import (
+    MAX_BYTES,
+    SpecError,
+    YamlFile,
+    error_at,
+    join,
+    read_text,
+    read_yaml,
+    shown,
+)
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -45,14 +56,9 @@ STATED_PEAK_TOLERANCE = 0.01
 _LOG = logging.getLogger(__name__)
 
 _Document = Any  # what YAML holds: mappings, lists, text, numbers, None
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LEAF_KEYS = ("value", "kind", "source")
 _LEAF_FORM = "{value: ..., kind: " + "|".join(KINDS) + ', source: "..."}'
 _BRAND_WORDS = ("nvidia", "tesla", "geforce")
-
-
-class SpecError(ValueError):
-    """A spec that cannot be used: one line with file, line, key path, problem and remedy."""
 
 
 class UnknownGpuError(SpecError):
@@ -94,31 +100,6 @@ class ArchEntry:
     """Names that other boards could go by, too, and that select this one."""
 
 
-@dataclass(frozen=True, slots=True)
-class YamlFile:
-    """A YAML document and the line of each key path (``a.b.0.c``; ``""`` is the document)."""
-
-    path: Path
-    data: Any
-    lines: Mapping[str, int]
-    sha256: str
-
-    def line(self, key_path: str) -> int:
-        """Line of a key path, or of its nearest parent that is in the file."""
-        while key_path and key_path not in self.lines:
-            key_path = key_path.rpartition(".")[0]
-        return self.lines.get(key_path, 1)
-
-    def error(self, key_path: str, problem: str) -> SpecError:
-        """The error to raise for a key of this file."""
-        return _error(self.path, self.line(key_path), key_path, problem)
-
-
-def load_yaml_with_lines(path: Path) -> YamlFile:
-    """Read any YAML file, remembering lines; malformed YAML and repeated keys are a SpecError."""
-    return _read_yaml(path, _signature(path))
-
-
 def list_archs(arch_path: Iterable[str | os.PathLike[str]] = ()) -> tuple[ArchEntry, ...]:
     """Boards that :func:`load_arch` finds, by name. Reads names only; nothing is validated."""
     entries: dict[str, ArchEntry] = {}
@@ -149,17 +130,21 @@ def load_arch(
     own = tuple(arch_path)
     folders = _search_folders(own)
     text = os.fspath(name_or_path)
-    path = Path(text) if text.endswith((".yaml", ".yml")) else _resolve(text, folders)
+    path = Path(text) if _names_a_file(text) else _resolve(text, folders)
     return _load(path, folders, [Path(folder) for folder in own], without)
+
+
+def _names_a_file(text: str) -> bool:
+    return text.endswith((".yaml", ".yml"))
 
 
 def spec_file(name: str, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Path:
     """File of a board or of a base, which has no name but its own. Raises :class:`SpecError`."""
     folders = _search_folders(arch_path)
-    if name.endswith((".yaml", ".yml")):
+    if _names_a_file(name):
         return Path(name)
-    bases = [folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()]
-    return bases[0] if bases else _resolve(name, folders)
+    base = _first_file(folder / f"{name}.yaml" for folder in folders)
+    return base or _resolve(name, folders)
 
 
 def catalogue_files(names: Iterable[str]) -> tuple[tuple[Path, str], ...]:
@@ -171,16 +156,18 @@ def catalogue_files(names: Iterable[str]) -> tuple[tuple[Path, str], ...]:
         SpecError: a catalogue is missing or cannot be read.
     """
     paths = [_catalogue_path(name) for name in names]
-    return tuple((path, _sha256(path)) for path in paths)
+    return tuple((path, read_yaml(path).sha256) for path in paths)
 
 
 def _catalogue_path(name: str) -> Path:
-    if name.endswith(".yaml"):
+    if _names_a_file(name):
         return Path(name)
     paths = [folder / "kernels" / f"{name}.yaml" for folder in spec_folders()]
-    path = next((path for path in paths if path.is_file()), None)
+    path = _first_file(paths)
     if path is None:
-        raise SpecError(f"kernel_catalogues: no catalogue '{name}'; expected a file like {paths[-1]}")
+        raise SpecError(
+            f"kernel_catalogues: no catalogue {shown(name)}; expected a file like {excerpt(str(paths[-1]))}"
+        )
     return path
 
 
@@ -189,7 +176,7 @@ def _in_own_folders(catalogues: Iterable[str], folders: Sequence[Path]) -> tuple
     named = []
     for name in catalogues:
         paths = (folder / "kernels" / f"{name}.yaml" for folder in folders)
-        named.append(next((str(path) for path in paths if path.is_file()), name))
+        named.append(str(_first_file(paths) or name))
     return tuple(named)
 
 
@@ -250,18 +237,27 @@ def spec_json_schema() -> dict[str, Any]:
 # Finding a spec ---------------------------------------------------------------------------------
 
 
+def _first_file(paths: Iterable[Path]) -> Path | None:
+    """The first of some paths that is a file; what no file can be named is none."""
+    return next((path for path in paths if os.path.isfile(path)), None)  # noqa: PTH113 - is_file() raises for long names
+
+
 def _search_folders(arch_path: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     """Folders in order of precedence: argument, environment, shipped."""
     named = [Path(folder) for folder in arch_path]
     for folder in named:
-        if not folder.is_dir():
-            raise SpecError(f"{folder}: no such folder of architecture specs; correct the path")
+        if not _is_folder(folder):
+            raise SpecError(f"{excerpt(str(folder))}: no such folder of architecture specs; correct the path")
     variable = os.environ.get(ARCH_PATH_VARIABLE, "")
     for folder in (Path(part) for part in variable.split(os.pathsep) if part):
-        if not folder.is_dir():
-            raise SpecError(f"{folder}: no such folder; correct {ARCH_PATH_VARIABLE}")
+        if not _is_folder(folder):
+            raise SpecError(f"{excerpt(str(folder))}: no such folder; correct {ARCH_PATH_VARIABLE}")
         named.append(folder)
     return (*named, _shipped_folder())
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - is_dir() raises for long names
 
 
 @cache
@@ -274,23 +270,44 @@ def _shipped_folder() -> Path:
     raise SpecError(f"{package}: the package has no arch_specs folder; reinstall gpusim")
 
 
-def _folder_entries(folder: Path) -> list[ArchEntry]:
-    """Boards of a folder: its YAML files that have a name."""
-    entries = (_entry(path, _signature(path)) for path in sorted(folder.glob("*.yaml")))
-    return [entry for entry in entries if entry is not None]
+def _folder_entries(folder: Path, wanted: str | None = None) -> list[ArchEntry]:
+    """Boards of a folder: its YAML files that have a name.
+
+    A file that cannot be read is reported once and passed over, unless it is the one that is wanted.
+    """
+    entries = []
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            entry = _entry(path)
+        except SpecError as error:
+            if wanted in _claims(path):
+                raise
+            _LOG.warning("%s; passed over", error)
+        else:
+            entries += [] if entry is None else [entry]
+    return entries
 
 
-@cache
-def _entry(path: Path, signature: tuple[int, int]) -> ArchEntry | None:
+def _claims(path: Path) -> set[str]:
+    """Names that a file which cannot be read seems to have: its stem, and what its head says."""
+    text = ""
+    if _first_file([path]):
+        with suppress(OSError), path.open("rb") as file:
+            text = file.read(MAX_BYTES).decode("utf-8", "replace")
+    heads = re.findall(r"^(?:name|aliases|short_names)\s*:(.*)$", text, re.MULTILINE)
+    return {_normalised(path.stem), *(_normalised(name) for head in heads for name in re.split(r"[][,'\"#]", head))}
+
+
+def _entry(path: Path) -> ArchEntry | None:
     """Name and aliases of a file, or None for a base."""
-    if not re.search(r"^name\s*:", _read_text(path), re.MULTILINE):
+    if not re.search(r"^name\s*:", read_text(path), re.MULTILINE):
         return None
-    head = _read_yaml(path, signature)
+    head = read_yaml(path)
     if not isinstance(head.data, dict):
         raise head.error("", "expected a mapping; start with 'name: ...'")
     name = head.data.get("name")
     if not isinstance(name, str) or not name:
-        raise head.error("name", f"expected text, got {name!r}; quote it")
+        raise head.error("name", f"expected text, got {shown(name)}; quote it")
     return ArchEntry(name, _names(head, "aliases"), path, _names(head, "short_names"))
 
 
@@ -304,10 +321,12 @@ def _names(head: YamlFile, key: str) -> tuple[str, ...]:
 
 def _resolve(name: str, folders: Sequence[Path]) -> Path:
     """File of a board. A name beats a stem beats an alias beats a short name; an earlier folder beats a later one."""
+    if len(name) > MOST_REPEATED:
+        raise UnknownGpuError(f"{excerpt(name)}: unknown GPU; see 'archs list'")
     wanted = _normalised(name)
     names: list[str] = []
     for folder in folders:
-        entries = _folder_entries(folder)
+        entries = _folder_entries(folder, wanted)
         for answers_to in (_by_name, _by_stem, _by_alias, _by_short_name):
             found = [entry for entry in entries if wanted in answers_to(entry)]
             if len(found) > 1:
@@ -321,8 +340,8 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
                 return found[0].path
         for entry in entries:
             names += [entry.name, *entry.aliases]
-        base = folder / f"{name}.yaml"
-        if base.is_file():
+        base = _first_file([folder / f"{name}.yaml"])
+        if base:
             raise UnknownGpuError(
                 f"{base}: {name} is a base that boards extend, not a board; add 'name:' or ask for"
                 f" one of {', '.join(sorted({entry.name for entry in entries}))}"
@@ -345,7 +364,7 @@ def _log_choice(name: str, taken: ArchEntry, folders: Iterable[Path]) -> None:
 
 def _twins(first: ArchEntry, second: ArchEntry) -> SpecError:
     """Two specs of a folder go by one name."""
-    return _error(second.path, 1, "name", f"{second.name} is also the name of {first.path.name}; rename one")
+    return error_at(second.path, 1, "name", f"{second.name} is also the name of {first.path.name}; rename one")
 
 
 def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:
@@ -389,89 +408,6 @@ def _normalised(name: str) -> str:
     return "".join(words)
 
 
-# YAML with lines --------------------------------------------------------------------------------
-
-
-def _signature(path: Path) -> tuple[int, int]:
-    """Changes whenever the file does; keys the caches."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}; check the path") from None
-    return status.st_mtime_ns, status.st_size
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}; check the path") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: not UTF-8 text; save it as UTF-8") from None
-
-
-def _sha256(path: Path) -> str:
-    """SHA-256 of what a file holds."""
-    return _sha256_at(path, _signature(path))
-
-
-@cache
-def _sha256_at(path: Path, signature: tuple[int, int]) -> str:
-    del signature  # only keys the cache
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-@cache
-def _read_yaml(path: Path, signature: tuple[int, int]) -> YamlFile:
-    del signature  # only keys the cache
-    text = _read_text(path)
-    loader = _Loader(text)
-    try:
-        root = loader.get_single_node()
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise _error(path, mark.line + 1 if mark else 1, "", f"not YAML: {problem}; mend it") from None
-    lines = {"": 1}
-    data = None if root is None else _build(loader, root, path, "", lines)
-    return YamlFile(path, data, lines, hashlib.sha256(text.encode()).hexdigest())
-
-
-_MERGE_TAG = "tag:yaml.org,2002:merge"
-"""``<<: *anchor`` takes over the keys of another mapping (YAML 1.1); the mapping's own win."""
-
-
-def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, key_path: str, lines: dict[str, int]) -> _Document:
-    """Plain data of a node; books the line of every key path below it."""
-    lines.setdefault(key_path, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
-        data: dict[Hashable, Any] = {}
-        merged: dict[Hashable, Any] = {}
-        for key_node, value_node in sorted(node.value, key=lambda pair: pair[0].tag != _MERGE_TAG):
-            if key_node.tag == _MERGE_TAG:
-                if not isinstance(value_node, yaml.MappingNode):
-                    raise _error(path, value_node.start_mark.line + 1, key_path, "'<<' takes a mapping; name one")
-                merged |= _build(loader, value_node, path, key_path, lines)
-                continue
-            line = key_node.start_mark.line + 1
-            key = _build(loader, key_node, path, key_path, lines)
-            below = _join(key_path, str(key))
-            if not isinstance(key, Hashable):
-                raise _error(path, line, key_path, "a key must be one word; quote it")
-            if key in data:
-                raise _error(path, line, below, f"also set in line {lines[below]}; remove one")
-            lines[below] = line
-            data[key] = _build(loader, value_node, path, below, lines)
-        return merged | data
-    if isinstance(node, yaml.SequenceNode):
-        return [_build(loader, item, path, _join(key_path, str(index)), lines) for index, item in enumerate(node.value)]
-    try:
-        return loader.construct_object(node)
-    except (yaml.YAMLError, ValueError):
-        line = node.start_mark.line + 1
-        raise _error(path, line, key_path, f"cannot read {node.value!r}; quote it") from None
-
-
 # From files to numbers --------------------------------------------------------------------------
 
 
@@ -501,7 +437,7 @@ def _load(path: Path, folders: Sequence[Path], own: Sequence[Path], without: Pat
         leaf = _nearest_leaf(tree, key_path)
         if leaf is None:
             raise files[0].error(key_path, problem)
-        raise _error(leaf.file.path, leaf.line, key_path, problem)
+        raise error_at(leaf.file.path, leaf.line, key_path, problem)
 
     arch = _validated(_values(tree), fail)
     _cross_check(arch, fail)
@@ -518,7 +454,7 @@ def _spec(
     arch: GpuArch, provenance: dict[str, Provenance], files: tuple[Path, ...], overrides: Mapping[str, object]
 ) -> Spec:
     """A loaded board with the hash of all that decides its predictions."""
-    decided_by = (*((path, _sha256(path)) for path in files), *catalogue_files(arch.kernel_catalogues))
+    decided_by = (*((path, read_yaml(path).sha256) for path in files), *catalogue_files(arch.kernel_catalogues))
     digest = hashlib.sha256("".join(sha256 for _, sha256 in decided_by).encode())
     digest.update(json.dumps(dict(sorted(overrides.items())), default=str).encode())
     return Spec(arch, types.MappingProxyType(provenance), files, decided_by, digest.hexdigest())
@@ -528,7 +464,7 @@ def _chain(path: Path, folders: Sequence[Path]) -> list[YamlFile]:
     """The board's file and every base it extends, nearest first."""
     files: list[YamlFile] = []
     while True:
-        file = load_yaml_with_lines(path)
+        file = read_yaml(path)
         if not isinstance(file.data, dict):
             raise file.error("", "expected a mapping; start with 'name: ...' or 'extends: ...'")
         files.append(file)
@@ -536,7 +472,7 @@ def _chain(path: Path, folders: Sequence[Path]) -> list[YamlFile]:
             return files
         base = file.data["extends"]
         if not isinstance(base, str):
-            raise file.error("extends", f"expected the name of a base, got {base!r}; write one")
+            raise file.error("extends", f"expected the name of a base, got {shown(base)}; write one")
         path = _base_file(file, base, folders)
         if any(path.resolve() == seen.path.resolve() for seen in files):
             circle = " -> ".join([*(seen.path.name for seen in files), path.name])
@@ -546,18 +482,18 @@ def _chain(path: Path, folders: Sequence[Path]) -> list[YamlFile]:
 def _base_file(file: YamlFile, base: str, folders: Sequence[Path]) -> Path:
     """A base lies beside the file that extends it, or in a spec folder."""
     places = (file.path.parent, *folders)
-    for folder in places:
-        if (folder / f"{base}.yaml").is_file():
-            return folder / f"{base}.yaml"
+    path = _first_file(folder / f"{base}.yaml" for folder in places)
+    if path is not None:
+        return path
     stems = sorted({path.stem for folder in places for path in folder.glob("*.yaml")})
-    raise file.error("extends", f"no spec {base}.yaml{_did_you_mean(base, stems)}")
+    raise file.error("extends", f"no spec {excerpt(base)}.yaml{_did_you_mean(base, stems)}")
 
 
 def _tree(file: YamlFile, data: Mapping[str, Any], model: type[BaseModel], key_path: str) -> _Tree:
     """A file's values, checked against the model's keys; values themselves are not judged yet."""
     tree: _Tree = {}
     for key, value in data.items():
-        below = _join(key_path, str(key))
+        below = join(key_path, str(key))
         if not key_path and key == "extends":
             continue
         info = model.model_fields.get(key)
@@ -574,16 +510,16 @@ def _branch(file: YamlFile, value: _Document, key: str, info: FieldInfo, key_pat
     if part is None and not is_table:
         return _leaf(file, value, key_path, sourced=_is_sourced(key, info))
     if not isinstance(value, dict):
-        raise file.error(key_path, f"expected a mapping, got {value!r}; indent its keys below it")
+        raise file.error(key_path, f"expected a mapping, got {shown(value)}; indent its keys below it")
     if part is None:
-        return {one: _leaf(file, number, _join(key_path, str(one)), sourced=True) for one, number in value.items()}
+        return {one: _leaf(file, number, join(key_path, str(one)), sourced=True) for one, number in value.items()}
     if not is_table:
         return _tree(file, value, part, key_path)
     rows: _Tree = {}
     for row, content in value.items():
-        below = _join(key_path, str(row))
+        below = join(key_path, str(row))
         if not isinstance(content, dict):
-            raise file.error(below, f"expected a mapping, got {content!r}; indent its keys below it")
+            raise file.error(below, f"expected a mapping, got {shown(content)}; indent its keys below it")
         rows[row] = _tree(file, content, part, below)
     return rows
 
@@ -598,21 +534,21 @@ def _leaf(file: YamlFile, value: _Document, key_path: str, *, sourced: bool) -> 
 
 def _sourced_leaf(file: YamlFile, leaf: _Document, key_path: str) -> _Leaf:
     if not isinstance(leaf, dict):
-        raise file.error(key_path, f"bare value {leaf!r}; write {_LEAF_FORM}")
+        raise file.error(key_path, f"bare value {shown(leaf)}; write {_LEAF_FORM}")
     for key in leaf:
         if key not in _LEAF_KEYS:
-            raise file.error(_join(key_path, str(key)), f"unknown key{_did_you_mean(str(key), _LEAF_KEYS)}")
+            raise file.error(join(key_path, str(key)), f"unknown key{_did_you_mean(str(key), _LEAF_KEYS)}")
     for key in _LEAF_KEYS:
         if key not in leaf:
             raise file.error(key_path, f"has no {key}; write {_LEAF_FORM}")
     value, kind, source = leaf["value"], leaf["kind"], leaf["source"]
     if kind not in KINDS:
-        raise file.error(f"{key_path}.kind", f"{kind!r} is no kind; use one of {', '.join(KINDS)}")
+        raise file.error(f"{key_path}.kind", f"{shown(kind)} is no kind; use one of {', '.join(KINDS)}")
     if not isinstance(source, str) or not source.strip():
         raise file.error(f"{key_path}.source", "says nothing; name where the value comes from")
     for number in value if isinstance(value, list) else [value]:
-        if not isinstance(number, (int, float)):
-            raise file.error(f"{key_path}.value", f"{number!r} is no number; write one, with a point in 1.0e+6")
+        if not isinstance(number, int | float):
+            raise file.error(f"{key_path}.value", f"{shown(number)} is no number; write one, such as 108 or 1.5e3")
     return _Leaf(value, kind, source.strip(), file, file.line(f"{key_path}.value"))
 
 
@@ -629,7 +565,7 @@ def _merged(base: _Tree, top: _Tree) -> _Tree:
 def _require_all(files: Sequence[YamlFile], tree: _Tree, model: type[BaseModel], key_path: str) -> None:
     """Every key of the model is there; the missing one is named with the file it belongs in."""
     for key, info in model.model_fields.items():
-        below = _join(key_path, key)
+        below = join(key_path, key)
         part = _value_model(info)
         if key not in tree and not info.is_required():
             continue
@@ -640,7 +576,7 @@ def _require_all(files: Sequence[YamlFile], tree: _Tree, model: type[BaseModel],
             raise home.error(below, f"missing; add it to {files[0].path.name}{bases}{form}")
         if part is not None and get_origin(info.annotation) is dict:
             for row, content in tree[key].items():
-                _require_all(files, content, part, _join(below, row))
+                _require_all(files, content, part, join(below, row))
         elif part is not None:
             _require_all(files, tree[key], part, below)
 
@@ -651,7 +587,7 @@ def _values(tree: _Tree) -> dict[str, Any]:
 
 def _provenance(tree: _Tree, key_path: str = "") -> Iterator[tuple[str, Provenance]]:
     for key, node in tree.items():
-        below = _join(key_path, key)
+        below = join(key_path, key)
         if not isinstance(node, _Leaf):
             yield from _provenance(node, below)
         elif node.kind is not None:
@@ -801,22 +737,13 @@ def _leaf_schema(value: dict[str, Any]) -> dict[str, Any]:
 
 def _leaf_paths(numbers: Mapping[str, Any], key_path: str = "") -> Iterator[str]:
     for key, value in numbers.items():
-        below = _join(key_path, key)
+        below = join(key_path, key)
         if isinstance(value, dict):
             yield from _leaf_paths(value, below)
         else:
             yield below
 
 
-def _join(key_path: str, key: str) -> str:
-    return f"{key_path}.{key}" if key_path else key
-
-
 def _did_you_mean(key: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.4)
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
-
-
-def _error(path: Path, line: int, key_path: str, problem: str) -> SpecError:
-    where = f"{path}:{line}: {key_path}: " if key_path else f"{path}:{line}: "
-    return SpecError(" ".join((where + problem).split()))

@@ -22,7 +22,7 @@ from gpusim.experiment import (
 from gpusim.journal import JOURNAL
 from gpusim.outputs import sha256_of
 from gpusim.run import manifest_inputs, run_experiment
-from gpusim.specfile import SpecError
+from gpusim.yamlfile import SpecError
 
 SMALL = """\
 title: Small
@@ -213,6 +213,11 @@ def test_a_gpu_may_be_compared_with_itself_after_a_change(write: WriteExperiment
     assert plain.sha256 != changed.sha256
 
 
+def test_a_range_needs_no_quotes(write: WriteExperiment) -> None:
+    experiment = load_experiment(write(SMALL.replace("128:384:128", "8:56:8")))
+    assert experiment.content.gemms[0].square == tuple(range(8, 57, 8))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
@@ -222,7 +227,6 @@ def test_a_gpu_may_be_compared_with_itself_after_a_change(write: WriteExperiment
         ("[fp16, fp32]", "[fp16, fp23]", ":3: dtypes.1: "),
         ("[T4, ", "[T5, ", ":2: gpus.0: T5: unknown GPU; did you mean T4"),
         ("128:384:128", "128:64:128", ":5: gemms.0.square: a range needs 1 <= start <= end"),
-        ("128:384:128", "8:56:8", ":5: YAML takes 8:56:8 for a number to the base 60; quote it"),
         ("128:384:128", "-128", ":5: gemms.0.square: expected a positive size, got -128"),
         ("k: 128}", "k: 0}", ":6: gemms.1.k: expected a positive size, got 0"),
         (", k: 128}", "}", ":6: gemms.1: give either 'square' or all of 'm', 'n' and 'k'"),

@@ -11,8 +11,9 @@ from gpusim.choose import candidates
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import plan
-from gpusim.specfile import ARCH_PATH_VARIABLE, SpecError, list_archs, load_arch
+from gpusim.specfile import ARCH_PATH_VARIABLE, list_archs, load_arch
 from gpusim.workload import LAYOUTS, Dtype, Gemm
+from gpusim.yamlfile import SpecError
 
 BOARDS = [entry.name for entry in list_archs()]
 CATALOGUES = sorted((Path(__file__).parent.parent / "arch_specs" / "kernels").glob("*.yaml"))

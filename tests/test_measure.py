@@ -26,8 +26,8 @@ from gpusim.measure.kineto import kernels_of_trace
 from gpusim.measure.runner import Outcome, _sensor_columns, estimate_s, plan_of, run_suite
 from gpusim.measure.suite import ConvolutionWork, GemmWork, Item, Suite, load_suite, shipped_suites, work_key
 from gpusim.measured import MeasuredError, read_measured
-from gpusim.specfile import SpecError
 from gpusim.workload import Dtype
+from gpusim.yamlfile import SpecError
 
 SMALL = """\
 title: Small

@@ -7,7 +7,8 @@ import pytest
 from conftest import WriteRuns, measured_line
 
 from gpusim.cli import run_cli
-from gpusim.specfile import ArchEntry, SpecError, list_archs, load_arch
+from gpusim.specfile import ArchEntry, list_archs, load_arch
+from gpusim.yamlfile import SpecError
 
 SELECTED = [
     ("a100", "A100-SXM4-80GB", {"A100-SXM4-40GB", "A100-PCIe-40GB", "A100-PCIe-80GB"}),

@@ -10,17 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim import specfile
-from gpusim.specfile import (
-    KINDS,
-    SpecError,
-    UnknownGpuError,
-    list_archs,
-    load_arch,
-    load_yaml_with_lines,
-    spec_json_schema,
-    with_overrides,
-)
+from gpusim import yamlfile
+from gpusim.specfile import KINDS, UnknownGpuError, list_archs, load_arch, spec_json_schema, with_overrides
+from gpusim.yamlfile import SpecError, read_yaml
 
 Writer = Callable[..., Path]
 
@@ -109,12 +101,12 @@ def test_listing_shows_boards_and_no_bases() -> None:
 
 
 def test_a_file_is_parsed_once_however_many_boards_are_loaded() -> None:
-    specfile._read_yaml.cache_clear()
+    yamlfile._read_at.cache_clear()
     load_arch("A100-SXM4-80GB")
-    parsed = specfile._read_yaml.cache_info().misses
+    parsed = yamlfile._read_at.cache_info().misses
     load_arch("A100-PCIe-80GB")
     load_arch("A100-SXM4-80GB")
-    again = specfile._read_yaml.cache_info()
+    again = yamlfile._read_at.cache_info()
     assert parsed > 0
     # one more at most, the other board's own file; what both extend has been read
     assert again.misses <= parsed + 1
@@ -131,7 +123,7 @@ def test_case_and_separators_do_not_change_which_board_is_meant(name: str, data:
 def test_lines_of_any_yaml_file_are_known(tmp_path: Path) -> None:
     path = tmp_path / "any.yaml"
     path.write_text("rows:\n  - a: 1\n    b: [2, 3]\n  - a: 4\n")
-    file = load_yaml_with_lines(path)
+    file = read_yaml(path)
     assert file.data == {"rows": [{"a": 1, "b": [2, 3]}, {"a": 4}]}
     assert [file.line(key) for key in ("rows", "rows.0.b", "rows.0.b.1", "rows.1.a")] == [1, 3, 3, 4]
     assert file.line("rows.1.missing") == 4
@@ -144,16 +136,16 @@ def test_lines_of_any_yaml_file_are_known(tmp_path: Path) -> None:
 def test_a_merge_key_takes_over_what_the_mapping_does_not_set_itself(tmp_path: Path) -> None:
     path = tmp_path / "merged.yaml"
     path.write_text("- &first\n  a: 1\n  b: 2\n- b: 3\n  <<: *first\n", encoding="utf-8")
-    file = load_yaml_with_lines(path)
+    file = read_yaml(path)
     assert file.data == [{"a": 1, "b": 2}, {"a": 1, "b": 3}]
     assert file.lines["1.b"] == 4
     path.write_text("- &first [1]\n- <<: *first\n", encoding="utf-8")
-    with pytest.raises(SpecError, match=r"merged\.yaml:1: 1: '<<' takes a mapping"):
-        load_yaml_with_lines(path)
+    with pytest.raises(SpecError, match=r"merged\.yaml:2: 1: '<<' takes a mapping"):
+        read_yaml(path)
 
 
 def test_malformed_yaml_names_its_line(board: Writer) -> None:
-    assert_fails(board("sm: [1, 2\nl2: 3\n"), 5, r"not YAML: .*; mend it")
+    assert_fails(board("sm: [1, 2\nl2: 3\n"), 5, r"not YAML: .*; correct it")
 
 
 def test_a_key_set_twice_names_both_lines(board: Writer) -> None:
@@ -201,9 +193,9 @@ def test_a_misspelt_part_of_a_value_is_answered_with_the_nearest(board: Writer) 
     assert_fails(board(text), 5, r"sm\.count\.sorce: unknown key; did you mean source\?")
 
 
-def test_yaml_that_reads_a_number_as_text_says_how_to_write_it(board: Writer) -> None:
-    text = f"sm:\n  count: {leaf('1e2')}\n"
-    assert_fails(board(text), 5, r"sm\.count\.value: '1e2' is no number; write one, with a point in 1\.0e\+6")
+def test_text_where_a_number_belongs_is_refused(board: Writer) -> None:
+    text = f"sm:\n  count: {leaf('1_024')}\n"
+    assert_fails(board(text), 5, r"sm\.count\.value: '1_024' is no number; write one, such as 108 or 1\.5e3")
 
 
 def test_plain_text_takes_no_source(board: Writer) -> None:
@@ -343,6 +335,62 @@ def test_a_stated_peak_may_not_be_off_by_more(board: Writer, stated: float) -> N
 def test_a_stated_peak_of_an_unknown_instruction_is_answered_with_the_nearest(board: Writer) -> None:
     text = f"stated_peaks:\n  fmma: {leaf(8.0)}\n"
     assert_fails(board(text), 5, r"stated_peaks\.fmma: no such instruction; did you mean ffma\?")
+
+
+# Files beside the one that is asked for ---------------------------------------------------------
+
+
+BROKEN = ["name: Broken\nsm: [1", "name: [1]", "name: Broken\na: &a [*a]\n", "name: Broken\nsm: !!timestamp x\n"]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_broken_file_of_another_board_is_reported_and_passed_over(
+    board: Writer, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    board()
+    (tmp_path / "broken.yaml").write_text(text)
+    assert load_arch("Mine", [tmp_path]).arch.name == "Mine"
+    assert load_arch("T4", [tmp_path]).arch.name == "T4"
+    assert "Mine" in [entry.name for entry in list_archs([tmp_path])]
+    [message] = {record.getMessage() for record in caplog.records}
+    assert re.fullmatch(rf"{tmp_path}/broken\.yaml:\d: .*; passed over", message)
+
+
+OF_T4 = {"t4": "name: Other\n", "other": "name: T4 # mine\n", "third": "aliases: [x, 'T4']\nname: a\n"}
+
+
+def test_a_broken_file_of_the_board_that_is_asked_for_is_refused_not_replaced_by_the_shipped_one(
+    board: Writer, tmp_path: Path
+) -> None:
+    for stem, head in OF_T4.items():
+        path = board("sm: [1\n", stem=stem, head=head)
+        with pytest.raises(SpecError, match=rf"{stem}\.yaml:\d: not YAML"):
+            load_arch("T4", [tmp_path])
+        path.unlink()
+
+
+def test_a_folder_or_a_dangling_link_named_like_a_spec_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "gone")
+    (tmp_path / "device.yaml").symlink_to("/dev/zero")
+    assert load_arch("T4", [tmp_path]).arch.name == "T4"
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_names_that_no_file_can_have_are_one_line(board: Writer, tmp_path: Path, length: int) -> None:
+    long = "x" * length
+    asked: list[tuple[str | Path, list[Path]]] = [
+        (long, []),
+        (f"{long}.yaml", []),
+        ("T4", [tmp_path / long]),
+        (board(stem="extends", head=f"name: Mine\nextends: {long}\n"), []),
+        (board(f"kernel_catalogues: [{long}]\n"), []),
+    ]
+    for name, folders in asked:
+        with pytest.raises(SpecError) as raised:
+            load_arch(name, folders)
+        assert "\n" not in str(raised.value)
+        assert len(str(raised.value)) < 800
 
 
 # What-if ----------------------------------------------------------------------------------------

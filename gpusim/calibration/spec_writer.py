@@ -11,7 +11,7 @@ import yaml
 from gpusim.arch import cuda_name
 from gpusim.calibration.summary import CREDIT_WORTH_TELLING, Report, journal_of
 from gpusim.outputs import replacing
-from gpusim.specfile import load_yaml_with_lines
+from gpusim.yamlfile import read_yaml
 
 LINE_WIDTH = 120
 
@@ -19,7 +19,7 @@ LINE_WIDTH = 120
 def spec_text(report: Report, date: str) -> str:
     """The YAML of a fitted spec; ``date`` is written beside every value."""
     start = report.setting.arch
-    original = load_yaml_with_lines(start).data
+    original = read_yaml(start).data
     # A fitted board answers to the names of the original, which it stands in for where its folder comes first.
     document: dict[str, Any] = {key: original[key] for key in ("name", "aliases", "short_names") if key in original}
     document["extends"] = start.stem

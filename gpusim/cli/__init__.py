@@ -81,7 +81,7 @@ def _input_errors() -> tuple[type[ValueError], ...]:
     from gpusim.numerics.sparsity import SparsityError
     from gpusim.numerics.study import OperandError
     from gpusim.predict import UnsupportedError
-    from gpusim.specfile import SpecError
+    from gpusim.yamlfile import SpecError
 
     others = OperandError, SparsityError, UnsupportedError
     return CalibrationError, MathModeError, MeasuredError, SpecError, *others

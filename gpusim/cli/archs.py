@@ -47,6 +47,7 @@ def archs_check(
 ) -> None:
     """Check spec files: sources, units, ranges, contradictions."""
     from gpusim import specfile
+    from gpusim.yamlfile import SpecError
 
     wrong = 0
     for file in files:
@@ -55,7 +56,7 @@ def archs_check(
             continue
         try:
             spec = specfile.load_arch(file, arch_path or ())
-        except specfile.SpecError as error:
+        except SpecError as error:
             wrong = wrong_input(str(error))
         else:
             emit(lambda: print(f"{file}: fine: {spec.arch.name}, {len(spec.provenance)} values with a source"))  # noqa: B023

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -92,6 +91,7 @@ def dtype_of(text: str) -> Dtype:
 def spec_of(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> Spec:
     """A GPU with the values of ``--set`` in place."""
     from gpusim.specfile import load_arch, with_overrides
+    from gpusim.yamlfile import parse_value
 
     spec = load_arch(name, arch_path)
     values: dict[str, Any] = {}
@@ -100,9 +100,9 @@ def spec_of(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> S
         if not equals or not key_path:
             refuse(f"--set {override}: expected KEY.PATH=VALUE")
         try:
-            values[key_path] = json.loads(text)
-        except ValueError:
-            values[key_path] = text
+            values[key_path] = parse_value(text)
+        except ValueError as error:
+            refuse(f"--set {key_path}: {error}")
     return with_overrides(spec, values) if values else spec
 
 

@@ -11,14 +11,15 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
-import yaml
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gpusim.workload import Dtype
+from gpusim.yamlfile import read_yaml
 
 Kind = Literal["matmul", "conv", "rnn", "elementwise", "update"]
 Unit = Literal["tensor", "cuda"]
@@ -245,9 +246,8 @@ def frameworks() -> tuple[str, ...]:
 @cache
 def load_rulebook(name: str) -> Rulebook:
     """The rules of a framework, or of the hardware."""
-    document: Any = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
-    return Rulebook.model_validate(document)
+    return Rulebook.model_validate(read_yaml(_folder() / f"{name}.yaml").data)
 
 
-def _folder() -> Any:
-    return resources.files("gpusim") / "mathmode"
+def _folder() -> Path:
+    return Path(str(resources.files("gpusim"))) / "mathmode"

@@ -18,8 +18,8 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from gpusim.convolution import ConvolutionShape
 from gpusim.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
 from gpusim.measure.instructions import INSTRUCTIONS
-from gpusim.specfile import YamlFile
 from gpusim.workload import Dtype
+from gpusim.yamlfile import YamlFile
 
 GemmOp = Literal["gemm", "linear", "bmm"]
 ConvolutionOp = Literal["conv_fwd", "conv_bwd_inputs", "conv_bwd_weights"]
