@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpusim.experiment import TrainingExperiment, open_experiment
 from gpusim.run import run_experiment, run_training
-from gpusim.sweep import available_cores
+from gpusim.workers import available_cores
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = {

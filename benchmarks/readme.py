@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.measured import MeasuredError
-from gpusim.sweep import available_cores
 from gpusim.validation.summary import validate
+from gpusim.workers import available_cores
 from gpusim.yamlfile import SpecError
 
 ROOT = Path(__file__).resolve().parent.parent

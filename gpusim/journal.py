@@ -21,7 +21,8 @@ from pydantic import TypeAdapter
 import gpusim
 from gpusim.outputs import append_lines, output_folder
 from gpusim.specfile import catalogue_files
-from gpusim.sweep import Case, Outcome, WorkerLostError, sweep
+from gpusim.sweep import Case, Outcome, sweep
+from gpusim.workers import WorkerLostError
 
 JOURNAL = "results.partial.jsonl"
 """Name of the file."""

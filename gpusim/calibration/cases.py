@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import multiprocessing
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from types import TracebackType
-from typing import Self
 
 from gpusim.arch import GpuArch
 from gpusim.calibration.parameters import Board
@@ -25,7 +21,7 @@ from gpusim.measured import observed_time_us
 from gpusim.plan import Launch, plan
 from gpusim.predict import Options, time_plan
 from gpusim.sim.gpu import Outcome, simulate
-from gpusim.sweep import follow_parent, workers_watched
+from gpusim.workers import Workers
 from gpusim.workload import Gemm
 
 CHUNK = 40
@@ -61,8 +57,7 @@ _BOARDS: dict[str, Board] = {}
 """The boards of a worker process, given to it once when it starts."""
 
 
-def _start_worker(boards: Mapping[str, Board]) -> None:
-    follow_parent()
+def _take_boards(boards: Mapping[str, Board]) -> None:
     _BOARDS.update(boards)
 
 
@@ -121,29 +116,23 @@ def _chunks(tasks: Sequence[tuple[Values, Run]]) -> Iterator[Sequence[tuple[Valu
             start = at
 
 
+def timing_workers(boards: Mapping[str, Board], jobs: int) -> Workers:
+    """Processes that a :class:`Timer` of these boards works with."""
+    return Workers(jobs, _take_boards, dict(boards))
+
+
 class Timer:
     """Times runs under trial values on several processes, each timing once."""
 
-    def __init__(self, boards: Mapping[str, Board], jobs: int, journal: Journal, progress: Progress) -> None:
-        self._boards = dict(boards)
-        self._jobs = jobs
+    def __init__(self, boards: Mapping[str, Board], workers: Workers, journal: Journal, progress: Progress) -> None:
+        self._specs = sorted((name, board.sha256) for name, board in boards.items())
+        self._workers = workers
         self._journal = journal
         self._progress = progress
-        self._pool: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=kind is None, cancel_futures=True)
 
     def log_times(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:
         """Logarithm of what each run would have read [us], in order."""
-        specs = sorted((name, board.sha256) for name, board in self._boards.items())
-        asked = hashlib.sha256(repr(specs).encode())
+        asked = hashlib.sha256(repr(self._specs).encode())
         for task in tasks:
             asked.update(repr(task).encode())
         record = self._journal.once(asked.hexdigest(), lambda: {"log_times": self._timed(tasks)})
@@ -151,15 +140,8 @@ class Timer:
         return found
 
     def _timed(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:
-        if self._pool is None:
-            spawn = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(
-                self._jobs, mp_context=spawn, initializer=_start_worker, initargs=(self._boards,)
-            )
-        chunks = [self._pool.submit(_log_times, chunk) for chunk in _chunks(tasks)]
         found: list[float] = []
-        for chunk in chunks:
-            with workers_watched():
-                found += chunk.result()
+        for log_times in self._workers.map(_log_times, _chunks(tasks)):
+            found += log_times
             self._progress(len(found), len(tasks))
         return found

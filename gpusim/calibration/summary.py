@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.arch import cuda_name
-from gpusim.calibration.cases import Progress, Timer
+from gpusim.calibration.cases import Progress, Timer, timing_workers
 from gpusim.calibration.choice import Credits, Floats
 from gpusim.calibration.error import CalibrationError
 from gpusim.calibration.fit import Calibration, Calibrator, Observation, drawn, observations
@@ -183,8 +183,9 @@ def calibrate(
     journal = Journal(journal_of(out))
     if journal.damaged:
         log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
-    with Timer(boards, jobs, journal, progress) as timer:
-        places = drawn(found, rows_per_table, seed)
+    places = drawn(found, rows_per_table, seed)
+    with timing_workers(boards, jobs) as workers:
+        timer = Timer(boards, workers, journal, progress)
         outcome = Calibrator(boards, found, places, moving, timer, log).calibrate()
     setting = Setting(start, tuple(files), rows_per_table, seed)
     return Report(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)

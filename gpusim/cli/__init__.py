@@ -64,7 +64,7 @@ def run_cli(arguments: Sequence[str]) -> int:
             return wrong_input(str(error))
         raise
     except RuntimeError as error:
-        from gpusim.sweep import WorkerLostError
+        from gpusim.workers import WorkerLostError
 
         if isinstance(error, WorkerLostError):
             print(f"gpusim: {error}", file=sys.stderr)

@@ -39,7 +39,7 @@ def calibrate(
     from gpusim.calibration.summary import journal_of
     from gpusim.calibration.tables import calibration_tables
     from gpusim.specfile import spec_file
-    from gpusim.sweep import available_cores
+    from gpusim.workers import available_cores
 
     if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir() or out.is_dir():
         refuse(f"-o {out}: expected a .yaml file in a folder that is there")

@@ -61,8 +61,8 @@ def _run_one(
     """Run one experiment, print its tables and where its files lie."""
     from gpusim.experiment import TrainingExperiment
     from gpusim.run import run_experiment, run_training
-    from gpusim.sweep import available_cores
     from gpusim.tables import training_table
+    from gpusim.workers import available_cores
 
     refuse_file(folder)
     try:

@@ -59,8 +59,8 @@ def _validated(
 ) -> Report:
     """The validation, with its files written where a folder was named."""
     from gpusim.journal import journal_in
-    from gpusim.sweep import available_cores
     from gpusim.validation.summary import validate as validate_files
+    from gpusim.workers import available_cores
 
     try:
         if out is not None:

@@ -1,0 +1,66 @@
+"""Signals that end a command: it cleans up as after an error, prints nothing, and ends with the status of the signal.
+
+Ctrl-C (SIGINT), SIGTERM and SIGHUP raise SystemExit in the main thread, so that every ``finally`` on the way out is
+carried out: files half-written go, workers end, a journal stays for the next run.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGHUP)
+"""A terminal sends these to a command and its workers alike."""
+
+
+@contextmanager
+def stopping_signals() -> Iterator[None]:
+    """While a command runs, a signal ends it by SystemExit; a second one does not cut its clean-up short.
+
+    Signals that the caller had ignored, as ``nohup`` has, stay ignored.
+    """
+    for number in _heeded():
+        signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number in _heeded():
+            signal.signal(number, signal.SIG_DFL)  # nothing is left to clean up
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """A step that no signal cuts in two: it ends the command behind the step.
+
+    Processes that are started here leave Ctrl-C and hang-ups to this one, which ends them. Only the main thread handles
+    signals; in others this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    late: list[int] = []
+    handlers = {number: signal.signal(number, lambda number, _: late.append(number)) for number in _heeded()}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, FROM_THE_TERMINAL)  # which processes inherit
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if late:
+            signal.raise_signal(late[0])
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    for heeded in _heeded():
+        signal.signal(heeded, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def _heeded() -> list[signal.Signals]:
+    """The signals that are not ignored."""
+    return [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
