@@ -35,6 +35,8 @@ TRAINING_OPS = ("linear_fwd_bwd",)
 OPS = MATRIX_OPS + CONVOLUTION_OPS + VECTOR_OPS + TRAINING_OPS
 
 METHODS = ("graph", "stream", "profiler", "layer", "event", "host")
+HOST_METHODS = ("layer", "event", "host")
+"""Those to which the software and the machine that launches add a time of their own (``launch.method_overhead_us``)."""
 L2_STATES = ("cold", "warm")
 LOADS = ("burst", "sustained")
 SPARSITIES = ("dense", "2:4")
@@ -52,6 +54,8 @@ MOST_COLUMNS = 10_000
 """Nsight Compute writes some 3,000."""
 MOST_NAME_CHARACTERS = 100
 """Of the name of a GPU."""
+MOST_OVERHEAD_US = 1e6
+"""A second: more than any host takes to launch a kernel."""
 TIMES_US = (1e-6, 1e13)
 """What a reading may be: no shorter than a picosecond, no longer than some months."""
 
@@ -210,6 +214,37 @@ def observed_time_us(kernel_time_us: float, method: str, arch: GpuArch) -> float
         case "event" | "host":
             return back_to_back_us + arch.launch.method_overhead_us[method]
     raise MeasuredError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
+
+
+def parse_overheads(texts: Sequence[str]) -> dict[str, float]:
+    """What ways of timing add on one's own host [us], from texts ``METHOD=US``.
+
+    Raises:
+        MeasuredError: a method to which no host adds anything, a value that is no time, or one given twice.
+
+    >>> parse_overheads(["event=12.5"])
+    {'event': 12.5}
+    """
+    overheads: dict[str, float] = {}
+    for text in texts:
+        method, _, value = text.partition("=")
+        where = f"--overhead {excerpt(text)}"
+        if method not in HOST_METHODS:
+            raise MeasuredError(f"{where}: expected METHOD=US, with METHOD one of {', '.join(HOST_METHODS)}")
+        if not NUMBER.fullmatch(value) or not 0 <= float(value) <= MOST_OVERHEAD_US:
+            raise MeasuredError(f"{where}: expected 0 to {MOST_OVERHEAD_US:g} us")
+        if method in overheads:
+            raise MeasuredError(f"{where}: {method} is given twice; keep one")
+        overheads[method] = float(value)
+    return overheads
+
+
+def with_overheads(arch: GpuArch, overheads: Mapping[str, float]) -> GpuArch:
+    """The board on a host where ways of timing add these times [us]."""
+    if not overheads:
+        return arch
+    known = {**arch.launch.method_overhead_us, **overheads}
+    return arch.model_copy(update={"launch": arch.launch.model_copy(update={"method_overhead_us": known})})
 
 
 def read_measured(path: Path | str) -> tuple[MeasuredRow, ...]:

@@ -12,6 +12,7 @@ import pytest
 
 from gpusim.arch import GpuArch
 from gpusim.choose import multiplies, refusals
+from gpusim.cli import run_cli
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.specfile import Spec, load_arch
 from gpusim.workload import Gemm
@@ -40,6 +41,21 @@ def gpusim(tmp_path: Path) -> RunGpusim:
     def run(*arguments: str | Path, folder: Path = tmp_path) -> subprocess.CompletedProcess[str]:
         command: Sequence[str] = [sys.executable, "-m", "gpusim", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(), check=False)
+
+    return run
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunGpusim:
+    """Run a command in this process, in an empty folder: where no process of its own is the point."""
+
+    def run(*arguments: str | Path, folder: Path = tmp_path) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("COLUMNS", "200")
+        capsys.readouterr()
+        status = run_cli([*map(str, arguments)])
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, status, out, err)
 
     return run
 

@@ -149,15 +149,15 @@ def test_a_listing_without_kernels_is_said_so(ncu: Path, text: str, reason: str)
     assert not (ncu / "counters.csv").exists()
 
 
-def test_measured_counters_stand_beside_simulated_ones(ncu: Path, gpusim: RunGpusim) -> None:
+def test_measured_counters_stand_beside_simulated_ones(ncu: Path, command: RunGpusim) -> None:
     count(load_suite(str(ncu / "suite.yaml")), IDENTITY, ncu / "counters.csv")
-    done = gpusim("counters", ncu / "counters.csv", "--format", "json")
+    done = command("counters", ncu / "counters.csv", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     row = json.loads(done.stdout)["rows"][0]
     assert row["measured"]["gpu__time_duration.sum"] == 6000.0
     assert row["simulated"]["gpu__time_duration.sum"] > 0
     assert set(row["measured"]) <= set(row["simulated"])
-    table = gpusim("counters", ncu / "counters.csv", "--arch", "a100-sxm4-80gb").stdout
+    table = command("counters", ncu / "counters.csv", "--arch", "a100-sxm4-80gb").stdout
     assert "64x256x512" in table
     assert "6.000 us / " in table
 
@@ -170,28 +170,28 @@ def with_counters(folder: Path, *lines: str) -> Path:
     return path
 
 
-def test_a_ratio_to_nothing_is_no_counter(tmp_path: Path, gpusim: RunGpusim) -> None:
+def test_a_ratio_to_nothing_is_no_counter(tmp_path: Path, command: RunGpusim) -> None:
     path = with_counters(tmp_path, "t4,gemm,1,64,64,64,fp16,dense,5,profiler,cold,nan")
-    done = gpusim("counters", path, "--format", "json")
+    done = command("counters", path, "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["rows"][0]["measured"] == {}
 
 
-def test_what_is_skipped_stands_in_a_table_of_its_own(tmp_path: Path, gpusim: RunGpusim) -> None:
+def test_what_is_skipped_stands_in_a_table_of_its_own(tmp_path: Path, command: RunGpusim) -> None:
     lines = ("t4,gemm,1,64,64,64,fp16,dense,5,profiler,cold,50", "t4,relu,1,64,32,,fp16,dense,5,profiler,cold,50")
-    done = gpusim("counters", with_counters(tmp_path, *lines))
+    done = command("counters", with_counters(tmp_path, *lines))
     assert (done.returncode, done.stderr) == (1, "")
     compared, _, skipped = done.stdout.partition("Skipped rows")
     assert "64x64x64" in compared
     assert skipped.splitlines()[-1].split(maxsplit=3) == ["t4", "64x32", "fp16", "relu is no matrix multiplication"]
 
 
-def test_a_table_without_counters_is_refused(tmp_path: Path, gpusim: RunGpusim) -> None:
+def test_a_table_without_counters_is_refused(tmp_path: Path, command: RunGpusim) -> None:
     path = with_counters(tmp_path, "t4,gemm,1,64,64,64,fp16,dense,5,profiler,cold,50")
     path.write_text(path.read_text(encoding="utf-8").replace("lts__t", "own"), encoding="utf-8")
-    assert f"{path}:1: no counters" in refused(gpusim("counters", path))
+    assert f"{path}:1: no counters" in refused(command("counters", path))
 
 
-def test_counters_of_a_gpu_without_a_spec_are_refused(ncu: Path, gpusim: RunGpusim) -> None:
+def test_counters_of_a_gpu_without_a_spec_are_refused(ncu: Path, command: RunGpusim) -> None:
     count(load_suite(str(ncu / "suite.yaml")), Identity("NVIDIA Unheard Of", 1, ()), ncu / "counters.csv")
-    assert "unknown GPU" in refused(gpusim("counters", ncu / "counters.csv"))
+    assert "unknown GPU" in refused(command("counters", ncu / "counters.csv"))

@@ -812,12 +812,12 @@ def test_a_trace_with_anything_anywhere_is_read_or_refused(
 @pytest.mark.parametrize(
     "case", ["a time that is none", "no workbook", "no Parquet", "no database", "a trace cut short"]
 )
-def test_nothing_is_written_of_a_malformed_file(case: str, gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_nothing_is_written_of_a_malformed_file(case: str, command: RunGpusim, tmp_path: Path) -> None:
     kind, write, _, problem = MALFORMED[case]
     folder = tmp_path / "source"
     folder.mkdir()
     path = write(folder)
-    assert f"{path}{problem}" in refused(gpusim("import", kind, path, "-o", tmp_path / "measured.csv", "--gpu", "t4"))
+    assert f"{path}{problem}" in refused(command("import", kind, path, "-o", tmp_path / "measured.csv", "--gpu", "t4"))
     assert list(tmp_path.iterdir()) == [folder]
 
 
@@ -1028,12 +1028,12 @@ def test_an_argument_of_a_kernel_with_quantised_inputs_is_not_their_type() -> No
 # The command -------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_what_validate_reads_and_counts_the_rest(gpusim: RunGpusim, tmp_path: Path) -> None:
-    done = gpusim("import", "neusight", SAMPLES / "neusight.csv", "-o", "measured.csv")
+def test_the_command_writes_what_validate_reads_and_counts_the_rest(command: RunGpusim, tmp_path: Path) -> None:
+    done = command("import", "neusight", SAMPLES / "neusight.csv", "-o", "measured.csv")
     assert (done.returncode, done.stdout) == (0, "wrote measured.csv: 4 rows\n")
     assert done.stderr == "gpusim: skipped 1: operator addu is outside the schema\n"
     assert len(read_measured(tmp_path / "measured.csv")) == 4
-    validated = gpusim("validate", "measured.csv", "--format", "json")
+    validated = command("validate", "measured.csv", "--format", "json")
     assert sum(entry["rows"] for entry in json.loads(validated.stdout)["tables"]) == 4
 
 
@@ -1043,14 +1043,14 @@ def test_a_gpu_that_is_said_goes_by_its_id(said: str, gpu: str) -> None:
     assert {row.gpu for row in rows} == {gpu}
 
 
-def test_the_same_file_gives_the_same_bytes(gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_the_same_file_gives_the_same_bytes(command: RunGpusim, tmp_path: Path) -> None:
     for name in ("first.csv", "second.csv"):
-        gpusim("import", "kineto", SAMPLES / "trace.json", "-o", name)
+        command("import", "kineto", SAMPLES / "trace.json", "-o", name)
     assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
 
 
-def test_help_says_where_each_kind_of_file_comes_from(gpusim: RunGpusim) -> None:
-    lines = [line.split() for line in gpusim("import", "--help").stdout.splitlines()]
+def test_help_says_where_each_kind_of_file_comes_from(command: RunGpusim) -> None:
+    lines = [line.split() for line in command("import", "--help").stdout.splitlines()]
     for kind in KINDS:
         assert any(line[:1] == [kind] and len(line) > 2 for line in lines), kind
     # ncu locks the clock to its base otherwise, and predictions would be held against a slower GPU
@@ -1074,7 +1074,7 @@ def test_help_says_where_each_kind_of_file_comes_from(gpusim: RunGpusim) -> None
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line(
-    arguments: tuple[str | Path, ...], problem: str, gpusim: RunGpusim, tmp_path: Path
+    arguments: tuple[str | Path, ...], problem: str, command: RunGpusim, tmp_path: Path
 ) -> None:
-    assert problem in refused(gpusim("import", *arguments))
+    assert problem in refused(command("import", *arguments))
     assert not (tmp_path / "m.csv").exists()

@@ -394,26 +394,26 @@ def test_what_the_card_does_not_tell_stays_empty() -> None:
 # The command ------------------------------------------------------------------------------------
 
 
-def test_a_plan_needs_no_gpu_and_counts_what_a_run_would_do(gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_a_plan_needs_no_gpu_and_counts_what_a_run_would_do(command: RunGpusim, tmp_path: Path) -> None:
     suite = suite_of(tmp_path)
-    done = gpusim("measure", "suite.yaml", "--plan", "--format", "json")
+    done = command("measure", "suite.yaml", "--plan", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     lines = json.loads(done.stdout)["lines"]
     assert lines == plan_of(suite)
     assert sum(line["rows"] for line in lines) == SMALL_ROWS + SMALL_MICROBENCHMARKS + 4
-    assert "gemm 2:4" in gpusim("measure", "suite.yaml", "--plan").stdout
+    assert "gemm 2:4" in command("measure", "suite.yaml", "--plan").stdout
 
 
 @pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
-def test_without_pytorch_the_remedy_is_named(gpusim: RunGpusim, tmp_path: Path) -> None:
-    assert "pip install 'gpusim[measure]'" in refused(gpusim("measure", "quick", "-o", "runs.csv"))
-    assert "pip install 'gpusim[measure]'" in refused(gpusim("measure", "quick", "--counters", "-o", "runs.csv"))
+def test_without_pytorch_the_remedy_is_named(command: RunGpusim, tmp_path: Path) -> None:
+    assert "pip install 'gpusim[measure]'" in refused(command("measure", "quick", "-o", "runs.csv"))
+    assert "pip install 'gpusim[measure]'" in refused(command("measure", "quick", "--counters", "-o", "runs.csv"))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_wrong_arguments_are_refused(gpusim: RunGpusim) -> None:
-    assert "did you mean quick?" in refused(gpusim("measure", "quik", "-o", "runs.csv"))
-    assert "name the table to write" in refused(gpusim("measure", "quick"))
-    assert "no folder" in refused(gpusim("measure", "quick", "-o", "none/runs.csv"))
-    assert "ending in .csv" in refused(gpusim("measure", "quick", "-o", "runs"))
-    assert "in one go" in refused(gpusim("measure", "quick", "--counters", "--limit-s", "9", "-o", "runs.csv"))
+def test_wrong_arguments_are_refused(command: RunGpusim) -> None:
+    assert "did you mean quick?" in refused(command("measure", "quik", "-o", "runs.csv"))
+    assert "name the table to write" in refused(command("measure", "quick"))
+    assert "no folder" in refused(command("measure", "quick", "-o", "none/runs.csv"))
+    assert "ending in .csv" in refused(command("measure", "quick", "-o", "runs"))
+    assert "in one go" in refused(command("measure", "quick", "--counters", "--limit-s", "9", "-o", "runs.csv"))

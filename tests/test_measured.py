@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,16 @@ from hypothesis import strategies as st
 
 from gpusim import measured
 from gpusim.arch import GpuArch
-from gpusim.measured import METHODS, MeasuredError, board_of, gpu_of_device, observed_time_us, read_measured
+from gpusim.measured import (
+    METHODS,
+    MeasuredError,
+    board_of,
+    gpu_of_device,
+    observed_time_us,
+    parse_overheads,
+    read_measured,
+    with_overheads,
+)
 from gpusim.predict import calls_of
 from gpusim.specfile import UnknownGpuError, load_arch
 from gpusim.workload import Dtype
@@ -31,6 +41,29 @@ def with_value(column: str, value: str) -> str:
     """The sample row with one value replaced."""
     values = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
     return ",".join({**values, column: value}.values())
+
+
+def test_a_users_host_takes_the_place_of_the_specs(a100: GpuArch) -> None:
+    assert parse_overheads(["event=12.5", "layer=0"]) == {"event": 12.5, "layer": 0.0}
+    mine = with_overheads(a100, {"event": 12.5})
+    assert observed_time_us(10.0, "event", mine) == 10.0 + a100.launch.graph_gap_us + 12.5
+    assert observed_time_us(10.0, "host", mine) == observed_time_us(10.0, "host", a100)
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        (["evnt=1"], "--overhead evnt=1: expected METHOD=US, with METHOD one of layer, event, host"),
+        (["graph=1"], "--overhead graph=1: expected METHOD=US"),
+        (["event"], "--overhead event: expected 0 to 1e+06 us"),
+        (["event=nan"], "--overhead event=nan: expected 0 to 1e+06 us"),
+        (["event=-1"], "--overhead event=-1: expected 0 to 1e+06 us"),
+        (["event=1", "event=2"], "--overhead event=2: event is given twice"),
+    ],
+)
+def test_an_overhead_that_is_none_is_refused(texts: list[str], problem: str) -> None:
+    with pytest.raises(MeasuredError, match=re.escape(problem)):
+        parse_overheads(texts)
 
 
 def test_a_table_names_boards_and_never_files(tmp_path: Path) -> None:

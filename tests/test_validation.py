@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import pytest
 from conftest import RunGpusim, WriteRuns, refused
 from conftest import measured_line as line
 
-from gpusim.measured import observed_time_us
+from gpusim.measured import METHODS, observed_time_us
 from gpusim.predict import Options, predict
 from gpusim.specfile import load_arch
 from gpusim.validation.kernel_choice import tile_of
@@ -235,53 +236,53 @@ def test_the_tile_is_read_from_a_kernels_name(name: str, tile: tuple[int, int] |
     assert tile_of(name) == tile
 
 
-def test_the_command_prints_the_contracts_object(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
-    done = gpusim("validate", write_runs([line(shape, 10.0) for shape in SHAPES]), "--format", "json")
+def test_the_command_prints_the_contracts_object(command: RunGpusim, write_runs: WriteRuns) -> None:
+    done = command("validate", write_runs([line(shape, 10.0) for shape in SHAPES]), "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
     assert tuple(name for name in report["tables"][0] if name in CONTRACT) == CONTRACT
     assert set(report["overall"]) >= set(CONTRACT) - {"file", "gpu", "dtype", "sparsity", "op"}
 
 
-def test_a_skipped_row_is_named_and_makes_the_status_1(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
-    done = gpusim("validate", write_runs([line(SHAPES[0], 10.0), line(SHAPES[0], 10.0, op="add")]))
+def test_a_skipped_row_is_named_and_makes_the_status_1(command: RunGpusim, write_runs: WriteRuns) -> None:
+    done = command("validate", write_runs([line(SHAPES[0], 10.0), line(SHAPES[0], 10.0, op="add")]))
     assert done.returncode == 1
     assert "operator 'add' is not predicted" in done.stdout
     assert done.stderr == ""
 
 
-def test_more_lists_the_rows_furthest_off(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
+def test_more_lists_the_rows_furthest_off(command: RunGpusim, write_runs: WriteRuns) -> None:
     path = write_runs([line(shape, 10.0) for shape in SHAPES])
-    assert "Furthest off" not in gpusim("validate", path).stdout
-    assert "Furthest off in runs t4 fp16 linear" in gpusim("validate", path, "--more").stdout
+    assert "Furthest off" not in command("validate", path).stdout
+    assert "Furthest off in runs t4 fp16 linear" in command("validate", path, "--more").stdout
 
 
-def test_strata_are_printed_when_asked_for(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
+def test_strata_are_printed_when_asked_for(command: RunGpusim, write_runs: WriteRuns) -> None:
     path = write_runs([line(shape, 10.0) for shape in SHAPES])
-    assert "128 < m <= 1024" not in gpusim("validate", path).stdout
-    assert "128 < m <= 1024" in gpusim("validate", path, "--strata").stdout
+    assert "128 < m <= 1024" not in command("validate", path).stdout
+    assert "128 < m <= 1024" in command("validate", path, "--strata").stdout
 
 
-def test_a_broken_file_is_refused_in_one_line(gpusim: RunGpusim, write_runs: WriteRuns, tmp_path: Path) -> None:
+def test_a_broken_file_is_refused_in_one_line(command: RunGpusim, write_runs: WriteRuns, tmp_path: Path) -> None:
     path = write_runs([line(SHAPES[0], 10.0), line(SHAPES[1], -1.0)])
-    assert f"{path}:3: time_us: expected a positive time, got '-1.0'" in refused(gpusim("validate", path))
-    assert "cannot be read" in refused(gpusim("validate", tmp_path / "none.csv"))
-    assert f"{path}: named twice" in refused(gpusim("validate", path, path))
-    assert f"{path}: named twice" in refused(gpusim("validate", "runs.csv", path))
+    assert f"{path}:3: time_us: expected a positive time, got '-1.0'" in refused(command("validate", path))
+    assert "cannot be read" in refused(command("validate", tmp_path / "none.csv"))
+    assert f"{path}: named twice" in refused(command("validate", path, path))
+    assert f"{path}: named twice" in refused(command("validate", "runs.csv", path))
 
 
 def test_a_wrong_spec_is_refused_and_makes_no_skipped_rows(
-    gpusim: RunGpusim, write_runs: WriteRuns, tmp_path: Path
+    command: RunGpusim, write_runs: WriteRuns, tmp_path: Path
 ) -> None:
     path = write_runs([line(SHAPES[0], 10.0)])
-    assert "no such folder" in refused(gpusim("validate", path, "--arch-path", tmp_path / "nowhere"))
+    assert "no such folder" in refused(command("validate", path, "--arch-path", tmp_path / "nowhere"))
     (tmp_path / "t4.yaml").write_text("name: T4\nextends: turing\nnonsense: 1\n", encoding="utf-8")
-    assert "t4.yaml:3: nonsense" in refused(gpusim("validate", path, "--arch-path", tmp_path))
+    assert "t4.yaml:3: nonsense" in refused(command("validate", path, "--arch-path", tmp_path))
 
 
-def test_skipped_rows_are_told_by_type_and_operator(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
+def test_skipped_rows_are_told_by_type_and_operator(command: RunGpusim, write_runs: WriteRuns) -> None:
     lines = [line(SHAPES[0], 10.0, op="add", dtype=dtype) for dtype in ("fp16", "fp32")]
-    told = gpusim("validate", write_runs(lines)).stdout.partition("Skipped rows")[2]
+    told = command("validate", write_runs(lines)).stdout.partition("Skipped rows")[2]
     assert [row.split()[2:4] for row in told.splitlines() if "not predicted" in row] == [
         ["fp16", "add"],
         ["fp32", "add"],
@@ -412,3 +413,30 @@ def test_int8_runs_are_predicted_within_25_percent_and_half_within_15(measured_f
     assert table["skipped"] == 0
     assert table["mape"] <= 25.0
     assert table["median_ape"] <= 15.0
+
+
+def test_what_the_timing_method_adds_is_told_and_a_users_value_takes_its_place(
+    command: RunGpusim, write_runs: WriteRuns, tmp_path: Path
+) -> None:
+    methods = ("event", "profiler")
+    table = write_runs([line(shape, 50.0, method=method) for shape in SHAPES[:2] for method in methods])
+    launch = load_arch("t4").arch.launch
+    of_spec, of_user = launch.method_overhead_us["event"], 12.5
+    for added_us, options in ((of_spec, ()), (of_user, ("--overhead", f"event={of_user}"))):
+        done = command("validate", table, "--format", "json", *options, "-o", "out")
+        report = json.loads(done.stdout)
+        added = {one["method"]: one for one in report["tables"][0]["method_overheads"]}
+        assert added["event"]["median_us"] == pytest.approx(added_us + launch.graph_gap_us)
+        assert (added["event"]["rows"], added["profiler"]["median_us"]) == (2, 0.0)
+        with (tmp_path / "out" / "rows.csv").open(encoding="utf-8") as file:
+            rows = [float(row["method_overhead_us"]) for row in csv.DictReader(file)]
+        assert sorted(rows) == pytest.approx([0.0, 0.0, added_us + launch.graph_gap_us, added_us + launch.graph_gap_us])
+    assert report["overheads_us"] == {"event": 12.5}
+    shown = command("validate", table, "--overhead", "event=12.5").stdout
+    assert re.search(r"event +\d+\.\d+ us +\d+\.\d +--overhead", shown)
+
+
+def test_help_explains_every_method(command: RunGpusim) -> None:
+    lines = [shown.split() for shown in command("validate", "--help").stdout.splitlines()]
+    for method in METHODS:
+        assert any(words[:1] == [method] and len(words) > 4 for words in lines), method

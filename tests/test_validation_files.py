@@ -40,9 +40,9 @@ def without_seconds(report: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
-def test_the_folder_has_every_row_the_report_and_the_pictures(gpusim: RunGpusim, table: Path, tmp_path: Path) -> None:
+def test_the_folder_has_every_row_the_report_and_the_pictures(command: RunGpusim, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = gpusim("validate", table, "--pair", *GPUS, "-o", out, "--format", "json")
+    done = command("validate", table, "--pair", *GPUS, "-o", out, "--format", "json")
     assert done.returncode == 1  # one row is skipped
     names = ["error_by_shape.png", "parity.png", "rows.csv", "speedup.png", "validation.json"]
     assert sorted(path.name for path in out.iterdir()) == names
@@ -77,9 +77,9 @@ def test_a_picture_of_other_rows_does_not_stay(report: Report, table: Path, tmp_
 
 
 def test_a_table_of_nothing_but_skipped_rows_is_written_without_pictures(
-    gpusim: RunGpusim, write_runs: WriteRuns, tmp_path: Path
+    command: RunGpusim, write_runs: WriteRuns, tmp_path: Path
 ) -> None:
-    done = gpusim(
+    done = command(
         "validate", write_runs([line(SHAPES[0], 10.0, op="add")]), "-o", tmp_path / "out", "--strata", "--more"
     )
     assert done.returncode == 1
@@ -104,26 +104,26 @@ def test_an_interrupted_validation_goes_on_where_it_stopped(table: Path, tmp_pat
 
 
 def test_wrong_input_leaves_what_an_interrupted_validation_has_left(
-    gpusim: RunGpusim, table: Path, tmp_path: Path
+    command: RunGpusim, table: Path, tmp_path: Path
 ) -> None:
     kept = tmp_path / "out" / JOURNAL
     kept.parent.mkdir()
     kept.write_text('{"key": "of an hour", "record": {}}\n', encoding="utf-8")
-    assert "cannot be read" in refused(gpusim("validate", table, tmp_path / "tpyo.csv", "-o", tmp_path / "out"))
+    assert "cannot be read" in refused(command("validate", table, tmp_path / "tpyo.csv", "-o", tmp_path / "out"))
     assert "of an hour" in kept.read_text(encoding="utf-8")
 
 
-def test_wrong_input_leaves_no_folder(gpusim: RunGpusim, table: Path, tmp_path: Path) -> None:
-    assert "cannot be read" in refused(gpusim("validate", tmp_path / "none.csv", "-o", tmp_path / "out"))
+def test_wrong_input_leaves_no_folder(command: RunGpusim, table: Path, tmp_path: Path) -> None:
+    assert "cannot be read" in refused(command("validate", tmp_path / "none.csv", "-o", tmp_path / "out"))
     assert not (tmp_path / "out").exists()
-    assert "is a file" in refused(gpusim("validate", table, "-o", table))
+    assert "is a file" in refused(command("validate", table, "-o", table))
 
 
-def test_files_that_no_validation_wrote_are_not_replaced(gpusim: RunGpusim, table: Path, tmp_path: Path) -> None:
+def test_files_that_no_validation_wrote_are_not_replaced(command: RunGpusim, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "rows.csv").write_text("of the user", encoding="utf-8")
-    assert "rows.csv: exists and was not written by gpusim" in refused(gpusim("validate", table, "-o", out))
+    assert "rows.csv: exists and was not written by gpusim" in refused(command("validate", table, "-o", out))
     assert [path.name for path in out.iterdir()] == ["rows.csv"]
     assert (out / "rows.csv").read_text(encoding="utf-8") == "of the user"
 

@@ -99,29 +99,29 @@ def test_a_pair_without_a_prediction_is_counted_as_skipped(write_runs: WriteRuns
     assert (found["pairs"], found["skipped"]) == (1, 1)
 
 
-def test_no_common_shape_gives_no_figures(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
+def test_no_common_shape_gives_no_figures(command: RunGpusim, write_runs: WriteRuns) -> None:
     path = write_runs(runs({(T4, SMALL[0]): 30.0, (V100, LARGE[0]): 10.0}))
-    done = gpusim("validate", path, "--pair", T4, V100)
+    done = command("validate", path, "--pair", T4, V100)
     assert done.returncode == 0
     assert "runs without a counterpart: 1 on t4, 1 on v100-sxm2-16gb" in done.stdout
 
 
-def test_the_command_knows_boards_by_any_of_their_names(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
+def test_the_command_knows_boards_by_any_of_their_names(command: RunGpusim, write_runs: WriteRuns) -> None:
     path = write_runs(runs({(T4, SMALL[0]): 30.0, (V100, SMALL[0]): 10.0}))
-    done = gpusim("validate", path, "--pair", "Tesla T4", "Tesla V100-SXM2-16GB", "--format", "json")
+    done = command("validate", path, "--pair", "Tesla T4", "Tesla V100-SXM2-16GB", "--format", "json")
     assert done.returncode == 0
     speedups = json.loads(done.stdout)["speedups"]
     assert (speedups["gpu_a"], speedups["gpu_b"], speedups["pairs"]) == (T4, V100, 1)
-    shown = gpusim("validate", path, "--pair", T4, V100, "--more").stdout
+    shown = command("validate", path, "--pair", T4, V100, "--more").stdout
     assert "Speedup of v100-sxm2-16gb over t4, predicted against measured" in shown
     assert "Speedups of v100-sxm2-16gb over t4 furthest off" in shown
 
 
-def test_a_pair_that_cannot_be_formed_is_refused_at_once(gpusim: RunGpusim, write_runs: WriteRuns) -> None:
+def test_a_pair_that_cannot_be_formed_is_refused_at_once(command: RunGpusim, write_runs: WriteRuns) -> None:
     path = write_runs(runs({(T4, SMALL[0]): 30.0, (V100, SMALL[0]): 10.0}))
     assert "no run on rtx-3090 in the tables; they have t4, v100" in refused(
-        gpusim("validate", path, "--pair", T4, "rtx-3090")
+        command("validate", path, "--pair", T4, "rtx-3090")
     )
-    assert "are one board" in refused(gpusim("validate", path, "--pair", T4, "Tesla T4"))
-    assert "unknown GPU" in refused(gpusim("validate", path, "--pair", T4, "voodoo-2"))
-    assert "--pair" in refused(gpusim("validate", path, "--pair", T4))
+    assert "are one board" in refused(command("validate", path, "--pair", T4, "Tesla T4"))
+    assert "unknown GPU" in refused(command("validate", path, "--pair", T4, "voodoo-2"))
+    assert "--pair" in refused(command("validate", path, "--pair", T4))

@@ -44,7 +44,7 @@ WORTH_TIMING = 1.5
 """Longest estimate worth timing, of the shortest."""
 FOLDS = 3
 KNOWN_FRACTION = 0.9
-"""A value whose uncertainty shrinks by less than this is not identified."""
+"""A value whose uncertainty, within the range that physics allows, shrinks by less than this is not identified."""
 SPLIT_SCALE = 0.3
 """How far a split may lie from the recorded one, in logarithms, to count as the same choice."""
 
@@ -74,10 +74,14 @@ class Fitted:
 
     @property
     def at_limit(self) -> bool:
-        """Driven against a physical limit from further off than the spec's own uncertainty."""
+        """Whether the fit ended at a limit of the range that physics allows."""
+        return self.identified and self.parameter.touches_limit(self.value)
+
+    @property
+    def driven_to_limit(self) -> bool:
+        """The same, from further off than what was known before explains: the spec or the runs miss something."""
         parameter = self.parameter
-        far = abs(math.log(self.value / parameter.value)) > parameter.prior_sd
-        return self.identified and parameter.touches_limit(self.value) and far
+        return self.at_limit and abs(math.log(self.value / parameter.value)) > parameter.known_sd
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +313,8 @@ class Calibrator:
         sd = np.array([one.prior_sd for one in self._moving])
         information = jacobian.T @ jacobian / RESIDUAL_SCALE**2 + np.diag(1 / sd**2)
         posterior_sd = np.sqrt(np.diag(np.linalg.inv(information)))
-        identified = posterior_sd < KNOWN_FRACTION * sd
+        known_sd = np.array([one.known_sd for one in self._moving])
+        identified = posterior_sd < KNOWN_FRACTION * known_sd
         kept = np.where(identified, theta, 0.0)
         fitted = []
         for one, move, spread, known in zip(self._moving, kept, posterior_sd, identified, strict=True):

@@ -6,12 +6,14 @@ a log-normal prior around what stands in the spec, and a range that physics allo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from gpusim.arch import GpuArch
+from gpusim.measured import with_overheads
 
 PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.2, "assumed": 0.7}
 """Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree
@@ -70,6 +72,15 @@ class Parameter:
     def prior_sd(self) -> float:
         return PRIOR_SD[self.kind]
 
+    @property
+    def known_sd(self) -> float:
+        """Standard deviation of the logarithm that the prior and the allowed range leave together.
+
+        A value of which nothing is known but its range lies anywhere in it: a uniform distribution of width w has w
+        over the root of 12.
+        """
+        return min(self.prior_sd, math.log(self.high / self.low) / math.sqrt(12))
+
     def touches_limit(self, value: float) -> bool:
         """Whether a value is pressed against the range that physics allows."""
         return value <= self.low * (1 + AT_LIMIT) or value >= self.high * (1 - AT_LIMIT)
@@ -84,6 +95,14 @@ class Board:
     """Kind of each value that is not the board's own but of the spec that is fitted."""
     sha256: str
     """Of the files it was read from."""
+
+    def with_overheads(self, overheads: Mapping[str, float]) -> Board:
+        """The board on a host where ways of timing add these times [us], which are then no values to fit."""
+        if not overheads:
+            return self
+        given = {f"launch.method_overhead_us.{method}" for method in overheads}
+        kinds = {key: kind for key, kind in self.kinds.items() if key not in given}
+        return Board(with_overheads(self.arch, overheads), kinds, f"{self.sha256} {sorted(overheads.items())}")
 
     def with_values(self, values: Iterable[tuple[str, float]]) -> GpuArch:
         """The board with trial values in place, where it has none of its own."""

@@ -57,7 +57,7 @@ class Report:
         return [
             f"{one.parameter.key_path} is driven to its limit {one.value:g}: the spec or the data miss something"
             for one in self.calibration.fitted
-            if one.at_limit
+            if one.driven_to_limit
         ]
 
     @property
@@ -65,6 +65,17 @@ class Report:
         """Whether rows that the values were not fitted to are predicted worse than by the spec as it was."""
         before, held_out = (_figures("", one)["_mape"] for one in (self.calibration.before, self.calibration.held_out))
         return held_out > before
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to look at before the fit is used: values at a limit that they were near, and rows held out."""
+        at_limit = [
+            f"{one.parameter.key_path} ended at its limit {one.value:g}, near the {one.parameter.value:g} that it had"
+            for one in self.calibration.fitted
+            if one.at_limit and not one.driven_to_limit
+        ]
+        worse = "rows held out are predicted worse than before the fit; measure more rows, or keep the spec as it was"
+        return [*at_limit, worse] if self.worse_held_out else at_limit
 
     @property
     def data_sha256(self) -> str:
@@ -99,6 +110,7 @@ class Report:
             },
             "errors": self._errors(),
             "refusals": self.refusals,
+            "warnings": self.warnings,
         }
 
     def _errors(self) -> list[dict[str, Any]]:
@@ -139,6 +151,7 @@ def calibrate(
     files: Sequence[Path],
     out: Path,
     *,
+    overheads: Mapping[str, float] | None = None,
     rows_per_table: int = 100,
     seed: int = 0,
     jobs: int = 1,
@@ -152,6 +165,7 @@ def calibrate(
         arch: a board, or a base that boards extend: then all of them take part.
         files: measured tables; rows of other GPUs are counted and left out.
         out: where the fitted spec will lie; its own values, if it is there already, are passed over.
+        overheads: what ways of timing add on the host that measured [us]; given, they are not fitted.
         rows_per_table: most rows of a table, GPU, data type and operator that physical values are fitted to; drawn at
             random.
 
@@ -170,7 +184,7 @@ def calibrate(
         raise CalibrationError(f"{arch}: none of the rows ran on it (they name {gpus}); give other tables")
     for file, values in sorted(_hidden(start, specs.values()).items()):
         log(f"{values} values that could move stand in {file.name} and stay; fit them with --arch {file.stem}")
-    boards = {name: _board(start, spec) for name, spec in specs.items()}
+    boards = {name: _board(start, spec).with_overheads(overheads or {}) for name, spec in specs.items()}
     found, left_out = observations(rows, boards)
     if not found:
         raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse
-from gpusim.cli.options import ArchPathOption, FormatOption, JobsOption
+from gpusim.cli.options import ArchPathOption, FormatOption, JobsOption, OverheadOption
 
 
 def calibrate(
@@ -22,6 +22,7 @@ def calibrate(
             "--rows", min=1, help="Rows of a table, GPU, type and operator that physical values are fitted to."
         ),
     ] = 100,
+    overhead: OverheadOption = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the draw of rows.")] = 0,
     date: Annotated[str | None, typer.Option("--date", help="Date in the spec; today's if not given.")] = None,
     jobs: JobsOption = None,
@@ -38,6 +39,7 @@ def calibrate(
     from gpusim.calibration.summary import calibrate as calibrate_spec
     from gpusim.calibration.summary import journal_of
     from gpusim.calibration.tables import calibration_tables
+    from gpusim.measured import parse_overheads
     from gpusim.specfile import spec_file
     from gpusim.workers import available_cores
 
@@ -45,6 +47,8 @@ def calibrate(
         refuse(f"-o {out}: expected a .yaml file in a folder that is there")
     if out.stem == spec_file(arch, arch_path or ()).stem:
         refuse(f"-o {out}: a spec cannot extend one of its own file name; choose another")
+
+    overheads = parse_overheads(overhead or ())
 
     def log(text: str) -> None:
         print(f"gpusim: {text}", file=sys.stderr)
@@ -55,6 +59,7 @@ def calibrate(
                 arch,
                 measured,
                 out,
+                overheads=overheads,
                 rows_per_table=rows,
                 seed=seed,
                 jobs=jobs or available_cores(),
@@ -73,8 +78,8 @@ def calibrate(
             log(refusal)
         journal_of(out).unlink(missing_ok=True)
         raise typer.Exit(1)
-    if report.worse_held_out:
-        log("rows held out are predicted worse than before the fit; measure more rows, or keep the spec as it was")
+    for warning in report.warnings:
+        log(warning)
     try:
         write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
     except OSError as error:

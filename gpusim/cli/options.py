@@ -49,6 +49,14 @@ LoadOption = Annotated[
         metavar="[sustained|burst|CALLS]",
     ),
 ]
+OverheadOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--overhead",
+        help="What layer, event or host timing adds on your host, in place of the spec's value; may be repeated.",
+        metavar="METHOD=US",
+    ),
+]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Replace a value of the spec.", metavar="KEY.PATH=VALUE")
 ]

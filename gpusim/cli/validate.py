@@ -11,21 +11,41 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refuse_file, report_journal
-from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption, JobsOption
+from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption, JobsOption, OverheadOption
 
 if TYPE_CHECKING:
     from gpusim.validation.summary import Report
 
 
+HELP = """Predict measured runs and print how far off the predictions are.
+
+A table has the columns gpu, op, batch, m, n, k, dtype, sparsity, time_us, method and l2; others are kept.
+A prediction is compared with what the row's method would have read:
+
+\b
+METHOD    HOW IT WAS TIMED                     WHAT IT ADDS TO THE KERNELS
+profiler  kernel durations of a profiler       nothing
+graph     replays of a CUDA graph              the gap between kernels
+stream    many asynchronous calls over count   a gap, or the launch interval
+layer     TensorRT's layer profiler            host time
+event     CUDA events around one call          the gap, and host time
+host      wall clock with a synchronisation    the gap, and host time
+
+Host time differs between machines: the specs hold that of the machines whose runs they are fitted to. Set your own
+with --overhead. The rows that -o writes have what was added as method_overhead_us.
+"""
+
+
 def validate(
     files: Annotated[
-        list[Path], typer.Argument(help="Measured runs in the documented schema.", metavar="MEASURED.csv...")
+        list[Path], typer.Argument(help="Measured runs in the schema described above.", metavar="MEASURED.csv...")
     ],
     detail: DetailOption = "sampled",
     pair: Annotated[
         tuple[str, str] | None,
         typer.Option("--pair", help="Score the speedup of GPU_B over GPU_A, too.", metavar="GPU_A GPU_B"),
     ] = None,
+    overhead: OverheadOption = None,
     strata: Annotated[bool, typer.Option("--strata", help="Errors by the range of m and what binds.")] = False,
     more: Annotated[
         bool, typer.Option("--more", help="More figures, tiles chosen for others, and the rows furthest off.")
@@ -40,7 +60,7 @@ def validate(
     """Predict measured runs and print how far off the predictions are."""
     from gpusim.validation.tables import validation_tables
 
-    report = _validated(files, detail, pair, out, jobs, arch_path)
+    report = _validated(files, detail, pair, overhead or (), out, jobs, arch_path)
     if output == "json":
         emit_json(report.as_dict())
     else:
@@ -53,15 +73,18 @@ def _validated(
     files: Sequence[Path],
     detail: str,
     pair: tuple[str, str] | None,
+    overhead: Sequence[str],
     out: Path | None,
     jobs: int | None,
     arch_path: Sequence[Path] | None,
 ) -> Report:
     """The validation, with its files written where a folder was named."""
     from gpusim.journal import journal_in
+    from gpusim.measured import parse_overheads
     from gpusim.validation.summary import validate as validate_files
     from gpusim.workers import available_cores
 
+    overheads = parse_overheads(overhead)
     try:
         if out is not None:
             from gpusim.validation.files import check_folder, write_files  # the pictures' library takes a while
@@ -76,6 +99,7 @@ def _validated(
                     jobs=jobs or available_cores(),
                     arch_path=arch_path or (),
                     pair=pair,
+                    overheads=overheads,
                     progress=progress,
                     journal=journal,
                 )

@@ -46,6 +46,11 @@ class Scored:
     """With the recorded kernel pinned; None where it is not in the catalogue, or was not asked."""
 
     @property
+    def method_overhead_us(self) -> float:
+        """What the row's way of timing is taken to add to the time of its kernels [us]."""
+        return self.predicted_us - self.result.kernel_time_us
+
+    @property
     def error_fraction(self) -> float:
         """Signed: positive where the prediction is too slow."""
         return self.predicted_us / self.row.time_us - 1

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import gpusim
 from gpusim.journal import Journal, code_sha256
-from gpusim.measured import MeasuredError, MeasuredRow, read_tables
+from gpusim.measured import MeasuredError, MeasuredRow, read_tables, with_overheads
 from gpusim.sources import source_named
 from gpusim.specfile import Spec, load_arch
 from gpusim.validation.accuracy import figures, percent, rounded, strata
@@ -49,6 +50,7 @@ class Table:
             "op": self.op,
             "sha256": self.sha256,
             "timed_otherwise": _timed_otherwise([item.row for item in self.scored]),
+            "method_overheads": _method_overheads(self.scored),
             **figures(self.scored, [reason for _, reason in self.skipped]),
             "strata": strata(self.scored),
             "kernel_choice": kernel_choice(self.scored),
@@ -66,6 +68,8 @@ class Report:
     """Where a pair of GPUs was asked for."""
     specs: Mapping[str, str]
     """Hashes of the specs by the name that the tables give the GPU."""
+    overheads: Mapping[str, float]
+    """What ways of timing add on the user's host [us], where that was given; else it is as in the spec."""
 
     @property
     def complete(self) -> bool:
@@ -81,6 +85,7 @@ class Report:
             "code_sha256": code_sha256(),
             "specs": dict(self.specs),
             "detail": self.detail,
+            "overheads_us": dict(self.overheads),
             "tables": [table.as_dict() for table in self.tables],
             "overall": {**figures(scored, reasons), "strata": strata(scored), "kernel_choice": kernel_choice(scored)},
             "kernel_choice": by_gpu_and_op(scored),
@@ -95,6 +100,7 @@ def validate(
     jobs: int = 1,
     arch_path: Sequence[Path] = (),
     pair: tuple[str, str] | None = None,
+    overheads: Mapping[str, float] | None = None,
     progress: Progress = lambda _done, _total: None,
     journal: Journal | None = None,
 ) -> Report:
@@ -102,6 +108,7 @@ def validate(
 
     Args:
         pair: GPUs whose speedups are scored too, that of the second over the first.
+        overheads: what ways of timing add on the host that measured [us], in place of the spec's.
         journal: keeps finished predictions, and has those of an interrupted validation.
 
     Raises:
@@ -112,13 +119,14 @@ def validate(
     sha256 = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     specs, unknown = specs_of((row.gpu for row in rows), arch_path)
     boards = _boards_of_pair(pair, specs, arch_path) if pair else None
-    archs = {gpu: spec.arch for gpu, spec in specs.items()}
+    archs = {gpu: with_overheads(spec.arch, overheads or {}) for gpu, spec in specs.items()}
     predictions = predict_rows(rows, detail, archs, unknown, jobs, progress, journal)
     return Report(
         detail,
         _tables(rows, predictions, sha256),
         speedups(boards, rows, predictions) if boards else None,
         {gpu: spec.sha256 for gpu, spec in specs.items()},
+        overheads or {},
     )
 
 
@@ -134,6 +142,7 @@ def explained(item: Scored) -> dict[str, Any]:
         "layout": row.layout,
         "measured_us": row.time_us,
         "predicted_us": rounded(item.predicted_us),
+        "method_overhead_us": rounded(item.method_overhead_us),
         "error_pct": percent(item.error_fraction),
         "bottleneck": result.bottleneck,
         "dominant_stall": item.dominant_stall,
@@ -159,6 +168,22 @@ def _timed_otherwise(rows: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
             "rows": count,
         }
         for (source, stated, taken), count in found.items()
+    ]
+
+
+def _method_overheads(scored: Sequence[Scored]) -> list[dict[str, Any]]:
+    """What each way of timing is taken to add to the kernels' time, the median over its rows."""
+    by_method: dict[str, list[Scored]] = {}
+    for item in scored:
+        by_method.setdefault(item.row.stopwatch, []).append(item)
+    return [
+        {
+            "method": method,
+            "rows": len(items),
+            "median_us": rounded(median(item.method_overhead_us for item in items)),
+            "median_pct": percent(median(item.method_overhead_us / item.predicted_us for item in items)),
+        }
+        for method, items in sorted(by_method.items())
     ]
 
 

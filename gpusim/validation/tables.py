@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from gpusim.measured import HOST_METHODS
 from gpusim.tables import TextTable, shape_text, time_text
 
 ERRORS = {">MAPE %": "mape", ">median %": "median_ape", ">p90 %": "p90_ape", ">bias %": "bias"}
@@ -25,6 +26,8 @@ def validation_tables(report: Mapping[str, Any], *, by_stratum: bool, more: bool
         tables.append(_strata_table(report))
     if any(table["timed_otherwise"] for table in report["tables"]):
         tables.append(_timing_table(report))
+    if any(_host_overheads(table) for table in report["tables"]):
+        tables.append(_overhead_table(report))
     if report["kernel_choice"]:
         tables.append(_choice_table(report))
     if report["speedups"]:
@@ -106,6 +109,31 @@ def _timing_table(report: Mapping[str, Any]) -> TextTable:
     )
     headings = ("table", "GPU", "type", "op", ">rows", "method stated", "method taken", "documented in")
     return TextTable("Timed otherwise than the table states, by the code of their source", headings, body)
+
+
+def _host_overheads(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a table's ways of timing add that is a property of a host."""
+    return [one for one in table["method_overheads"] if one["method"] in HOST_METHODS]
+
+
+def _overhead_table(report: Mapping[str, Any]) -> TextTable:
+    """What the host adds to readings: the spec has it of the host whose runs it was fitted to."""
+    given = report["overheads_us"]
+    body = tuple(
+        (
+            *_place(table),
+            str(one["rows"]),
+            one["method"],
+            time_text(one["median_us"]),
+            _percent(one["median_pct"]),
+            "--overhead" if one["method"] in given else "spec",
+        )
+        for table in report["tables"]
+        for one in _host_overheads(table)
+    )
+    headings = ("table", "GPU", "type", "op", ">rows", "method", ">adds (median)", ">% of predicted", "value from")
+    title = "Added to the kernels' time by the host, per timing method (set your host's with --overhead METHOD=US)"
+    return TextTable(title, headings, body)
 
 
 def _yardsticks(figures: Mapping[str, Any]) -> tuple[str, str]:
