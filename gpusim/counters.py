@@ -13,7 +13,7 @@ from typing import Any
 
 from gpusim.measured import MeasuredError, MeasuredRow, board_of, read_measured
 from gpusim.predict import Options
-from gpusim.specfile import load_arch
+from gpusim.specfile import Spec, UnknownGpuError, load_arch
 from gpusim.sweep import Case, run_case
 from gpusim.tables import TextTable, bytes_text, shape_text, time_text
 
@@ -65,7 +65,7 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
     }
     if gemm is None:
         return compared
-    spec = load_arch(arch, arch_path) if arch else board_of(row.gpu, arch_path)
+    spec = load_arch(arch, arch_path) if arch else _board(row, arch_path)
     outcome = run_case(Case(spec.arch, gemm, Options(detail, row.l2, None, "burst")))
     if outcome.result is None:
         return {**compared, "skipped": outcome.reason}
@@ -74,6 +74,14 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
     compared["kernel"]["simulated"] = outcome.result.kernel
     compared["grid"]["simulated"] = list(outcome.result.grid)
     return compared
+
+
+def _board(row: MeasuredRow, arch_path: Sequence[Path]) -> Spec:
+    """The board of a row; one that has no spec is refused at its line."""
+    try:
+        return board_of(row.gpu, arch_path)
+    except UnknownGpuError as error:
+        raise MeasuredError(f"{row.file}:{row.line}: gpu: {error} (--arch simulates another GPU)") from None
 
 
 def counters_tables(compared: Sequence[dict[str, Any]]) -> list[TextTable]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from gpusim.workload import LARGEST_SIZE
 from gpusim.yamlfile import SpecError, YamlFile, read_yaml
 
 Content = TypeVar("Content", bound=BaseModel)
@@ -34,6 +35,8 @@ def parse_sizes(value: object) -> tuple[int, ...]:
         case int():
             if value < 1:
                 raise ValueError(f"expected a positive size, got {value}")
+            if value > LARGEST_SIZE:
+                raise ValueError("more than 64 bits hold")
             return (value,)
         case str():
             return _range(value)
@@ -55,6 +58,8 @@ def _range(text: str) -> tuple[int, ...]:
     start, end, step = (*parts, 1)[:3]
     if start < 1 or end < start or step < 1:
         raise ValueError(f"a range needs 1 <= start <= end and a step >= 1, got '{text}'")
+    if end > LARGEST_SIZE:
+        raise ValueError("a range ends beyond what 64 bits hold")
     if (end - start) // step >= MAX_SIZES:
         raise ValueError(f"'{text}' has more than {MAX_SIZES} sizes; enlarge the step")
     return tuple(range(start, end + 1, step))

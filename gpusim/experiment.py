@@ -24,7 +24,7 @@ from gpusim.numerics.training import Run, Scaler, Task
 from gpusim.predict import Options
 from gpusim.specfile import Spec, load_arch, with_overrides
 from gpusim.sweep import Case
-from gpusim.workload import OUTPUT_BITS, Dtype, Gemm
+from gpusim.workload import OUTPUT_BITS, Dtype, Gemm, checked_load
 from gpusim.yamlfile import SpecError, YamlFile, parse_value
 
 PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
@@ -197,9 +197,7 @@ class ExperimentFile(Part):
     @field_validator("load", mode="before")
     @classmethod
     def _load_is_known(cls, load: Any) -> str:
-        if load in ("sustained", "burst") or (type(load) is int and load > 0):
-            return str(load)
-        raise ValueError("expected sustained, burst or a number of calls back to back")
+        return checked_load(load)
 
     @field_validator("output_dtype")
     @classmethod

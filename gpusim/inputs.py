@@ -11,7 +11,9 @@ import gzip
 import io
 import json
 import os
+import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,11 @@ MOST_BYTES = 256 * MIB
 """Of a file, and of what a packed one expands to: a million rows of a table, or a profile of half a million events."""
 MOST_JSON_VALUES = 10_000_000
 """In one document: Python takes some 100 bytes for each."""
-MOST_REPEATED = 100
-"""Characters of the input that a message repeats."""
+MOST_REPEATED = 200
+"""Characters of one piece of input that a message repeats."""
+_CUT = "..."
+_LONG = re.compile(rf"'[^']{{{MOST_REPEATED - 1},}}'|\"[^\"]{{{MOST_REPEATED - 1},}}\"|\S{{{MOST_REPEATED + 1},}}")
+"""Quoted text, or a word, of more characters than that."""
 
 
 def read_bytes(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
@@ -82,13 +87,28 @@ def parsed_json(data: bytes) -> Any:
 
 
 def excerpt(text: str) -> str:
-    """A text as messages repeat it: on one line, its end left out where it is long.
+    """A text as messages repeat it: on one line, its middle left out where it is long.
 
-    >>> excerpt("9" * 400)[-12:]
-    '999999999...'
+    >>> excerpt("/" + 400 * "d" + "/runs.csv:7").replace("d", "")
+    '/.../runs.csv:7'
     """
     line = " ".join(text.split())
-    return line if len(line) <= MOST_REPEATED else line[: MOST_REPEATED - 3] + "..."
+    if len(line) <= MOST_REPEATED:
+        return line
+    tail = (MOST_REPEATED - len(_CUT)) // 2
+    return line[: MOST_REPEATED - len(_CUT) - tail] + _CUT + line[-tail:]
+
+
+def one_line(message: str, arguments: Iterable[str] = ()) -> str:
+    """A message on one line, with an excerpt of every argument, word and quoted text that is long: they are input."""
+    line = " ".join(message.split())
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        for text in (argument, name, value):
+            given = " ".join(text.split())
+            if len(given) > MOST_REPEATED:
+                line = line.replace(given, excerpt(given))
+    return _LONG.sub(lambda found: excerpt(found[0]), line)
 
 
 def _too_large(what: str, most_bytes: int) -> OSError:

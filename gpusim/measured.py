@@ -308,13 +308,18 @@ def read_text(path: Path | str) -> str:
     Raises:
         MeasuredError: it cannot be read, is larger than what is read, or is no text.
     """
+    name = excerpt(str(path))
     try:
         data = read_bytes(path)
-        return data.decode("utf-16" if data.startswith(UTF_16_MARKS) else "utf-8-sig")
     except OSError as error:
-        raise MeasuredError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
+        raise MeasuredError(f"{name}: cannot be read: {error.strerror or error}; check the path") from None
+    encoding, called = ("utf-16", "UTF-16") if data.startswith(UTF_16_MARKS) else ("utf-8-sig", "UTF-8")
+    try:
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise MeasuredError(f"{path}: byte {error.start} is not UTF-8 text; export it as CSV again") from None
+        line = data[: error.start].decode(encoding, "replace").count("\n") + 1
+        problem = f"byte {error.start} of the file is not {called} text"
+        raise MeasuredError(f"{name}:{line}: {problem}; export it as CSV again") from None
 
 
 def csv_fields(

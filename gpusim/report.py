@@ -565,7 +565,7 @@ def _training_curves(
     factor = 100.0 if value.endswith("_fraction") else 1.0
     for index, (run, rows) in enumerate(by_run.items()):
         every = max(1, len(rows) // 8)
-        values = [factor * row[value] for row in rows]
+        values = [math.nan if row[value] is None else factor * row[value] for row in rows]
         ax.plot([row["step"] for row in rows], values, **looks[run], markevery=(index * every // 8, every))
     ax.set_xlabel("step")
     ax.set_ylabel(label)

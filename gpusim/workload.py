@@ -78,6 +78,22 @@ pairs of 4, 2 bits a pair."""
 LARGEST_SIZE = 2**63 - 1
 """Of batch, m, n and k: the largest that any library takes."""
 
+
+def checked_load(load: object) -> str:
+    """A load as predictions take it: ``sustained``, ``burst``, or a number of calls back to back.
+
+    >>> checked_load(25)
+    '25'
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    text = str(load) if isinstance(load, str) or type(load) is int else ""
+    if text in ("sustained", "burst") or (text.isdecimal() and 0 < int(text[:20]) <= LARGEST_SIZE):
+        return text
+    raise ValueError("expected sustained, burst or a number of calls back to back")
+
+
 Layout = Literal["nn", "nt", "tn", "tt"]
 LAYOUTS: tuple[Layout, ...] = ("nn", "nt", "tn", "tt")
 

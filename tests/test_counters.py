@@ -194,4 +194,6 @@ def test_a_table_without_counters_is_refused(tmp_path: Path, command: RunGpusim)
 
 def test_counters_of_a_gpu_without_a_spec_are_refused(ncu: Path, command: RunGpusim) -> None:
     count(load_suite(str(ncu / "suite.yaml")), Identity("NVIDIA Unheard Of", 1, ()), ncu / "counters.csv")
-    assert "unknown GPU" in refused(command("counters", ncu / "counters.csv"))
+    line = refused(command("counters", ncu / "counters.csv"))
+    assert f"{ncu / 'counters.csv'}:2: gpu: unheard-of: unknown GPU; " in line
+    assert "--arch" in line

@@ -231,7 +231,10 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
         read_measured(tmp_path)
     binary = tmp_path / "runs.csv"
     binary.write_bytes(HEADER.encode() + b"\n\xff\xfe")
-    with pytest.raises(MeasuredError, match="is not UTF-8 text"):
+    with pytest.raises(MeasuredError, match=r"runs\.csv:2: byte \d+ of the file is not UTF-8 text"):
+        read_measured(binary)
+    binary.write_bytes(f"{HEADER}\n{ROW}\n".encode("utf-16") + b"\x00\xdc")
+    with pytest.raises(MeasuredError, match=r"runs\.csv:3: byte \d+ of the file is not UTF-16 text"):
         read_measured(binary)
 
 

@@ -35,7 +35,9 @@ def trained() -> dict[str, Training]:
 
 
 def final_loss(training: Training) -> float:
-    return training.steps[-1].loss
+    loss = training.steps[-1].loss
+    assert loss is not None
+    return loss
 
 
 # Loss scaling -----------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ def test_a_run_that_breaks_is_shown_as_broken(gpusim: RunGpusim, tmp_path: Path)
     assert process.stderr == ""
     with (tmp_path / "out" / "results.csv").open(encoding="utf-8") as file:
         last = {row["run"]: row for row in csv.DictReader(file)}
-    assert last["FP32"]["loss"] == "nan"
+    assert last["FP32"]["loss"] == ""
     assert float(last["FP16, dynamic scale"]["loss_scale"]) == SMALLEST_SCALE
     assert (tmp_path / "out" / f"{NAME}.png").exists()
 

@@ -56,13 +56,17 @@ def run_cli(arguments: Sequence[str]) -> int:
             status = app(args=list(arguments), prog_name="gpusim", standalone_mode=False)
     except typer.TyperException as error:
         message = error.format_message()
-        return wrong_input(message) if message else 0  # without a command the help has been printed
+        return wrong_input(message, arguments) if message else 0  # without a command the help has been printed
     except typer.Abort:
         return 130
     except ValueError as error:
         if isinstance(error, _input_errors()):
-            return wrong_input(str(error))
+            return wrong_input(str(error), arguments)
         raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return wrong_input(f"{error.filename}: {error.strerror}", (*arguments, str(error.filename)))
     except RuntimeError as error:
         from gpusim.workers import WorkerLostError
 

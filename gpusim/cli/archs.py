@@ -52,12 +52,12 @@ def archs_check(
     wrong = 0
     for file in files:
         if not file.endswith((".yaml", ".yml")):
-            wrong = wrong_input(f"{file}: not a .yaml file; give the path of a spec")
+            wrong = wrong_input(f"{file}: not a .yaml file; give the path of a spec", files)
             continue
         try:
             spec = specfile.load_arch(file, arch_path or ())
         except SpecError as error:
-            wrong = wrong_input(str(error))
+            wrong = wrong_input(str(error), files)
         else:
             emit(lambda: print(f"{file}: fine: {spec.arch.name}, {len(spec.provenance)} values with a source"))  # noqa: B023
     if wrong:

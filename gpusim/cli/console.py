@@ -23,25 +23,34 @@ BROKEN_PIPE_STATUS = 141
 """What a shell reports for a program that ended because its reader left (128 + SIGPIPE)."""
 
 
-def wrong_input(message: str) -> int:
-    """Say what is wrong in one line."""
-    print("gpusim: " + " ".join(message.split()), file=sys.stderr)
+def wrong_input(message: str, arguments: Sequence[str] = ()) -> int:
+    """Say what is wrong in one line, which repeats little of the arguments that it is about."""
+    from gpusim.inputs import one_line
+
+    print(f"gpusim: {one_line(message, arguments)}", file=sys.stderr)
     return 2
+
+
+class _Stderr(logging.Handler):
+    """Prints a message as one line on standard error; the same one once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from gpusim.inputs import one_line
+
+        line = one_line(record.getMessage())
+        if line not in self._printed:
+            self._printed.add(line)
+            print(f"gpusim: {line}", file=sys.stderr)
 
 
 @contextmanager
 def log_to_stderr() -> Iterator[None]:
-    """Print what the modules log: each message once, as one line on standard error."""
-    printed: set[str] = set()
-
-    def is_new(record: logging.LogRecord) -> bool:
-        known = len(printed)
-        printed.add(record.getMessage())
-        return len(printed) > known
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("gpusim: %(message)s"))
-    handler.addFilter(is_new)
+    """Print what the modules log while a command runs."""
+    handler = _Stderr()
     logger = logging.getLogger("gpusim")
     logger.addHandler(handler)
     try:

@@ -64,9 +64,12 @@ SetOption = Annotated[
 
 def load_of(text: str) -> str:
     """A load that predictions know."""
-    if text not in ("sustained", "burst") and not (text.isdecimal() and int(text)):
-        refuse(f"--load {text}: expected sustained, burst or a number of calls back to back")
-    return text
+    from gpusim.workload import checked_load
+
+    try:
+        return checked_load(text)
+    except ValueError as error:
+        refuse(f"--load {text}: {error}")
 
 
 def workload_of(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -28,6 +29,9 @@ from gpusim.mathmode.rulebook import (
     load_rulebook,
     release_in,
 )
+
+LONGEST_VERSION = 100
+"""Characters of a version."""
 
 
 class MathModeError(ValueError):
@@ -266,10 +270,10 @@ def _framework(name: str) -> str:
 
 
 def _version(what: str, text: str) -> Version:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        raise MathModeError(f"{what}: '{text}' is no version; write it like 1.13 or 1.15.2+nv20.06") from None
+    with suppress(InvalidVersion):
+        if len(text) <= LONGEST_VERSION:
+            return Version(text)
+    raise MathModeError(f"{what}: '{text}' is no version; write it like 1.13 or 1.15.2+nv20.06")
 
 
 def _dtype(text: str, hardware: Rulebook) -> str:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from gpusim.convolution import ConvolutionShape
 from gpusim.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
 from gpusim.measure.instructions import INSTRUCTIONS
-from gpusim.workload import Dtype
+from gpusim.workload import LARGEST_SIZE, Dtype
 from gpusim.yamlfile import YamlFile
 
 GemmOp = Literal["gemm", "linear", "bmm"]
@@ -45,7 +45,8 @@ def _pair_of_sizes(value: object) -> object:
     return [value] if single else value
 
 
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
+Padding = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
 Dtypes = Annotated[tuple[Dtype, ...], BeforeValidator(as_list), Field(min_length=1)]
 L2States = Annotated[tuple[L2State, ...], BeforeValidator(as_list), Field(min_length=1)]
 Layers = Annotated[tuple[tuple[Positive, Positive], ...], BeforeValidator(_pair_of_sizes), Field(min_length=1)]
@@ -110,14 +111,14 @@ class ConvolutionEntry(_Replayed):
     width: Positive
     out_channels: Positive
     filter: Annotated[tuple[Positive, Positive], Field(description="[height, width]")]
-    pad: tuple[int, int] = (0, 0)
+    pad: tuple[Padding, Padding] = (0, 0)
     stride: tuple[Positive, Positive] = (1, 1)
     layout: Literal["nchw", "nhwc"] = "nhwc"
 
     @model_validator(mode="after")
     def _filter_fits(self) -> ConvolutionEntry:
         for size, filter_size, pad in zip((self.height, self.width), self.filter, self.pad, strict=True):
-            if pad < 0 or size + 2 * pad < filter_size:
+            if size + 2 * pad < filter_size:
                 raise ValueError("the filter is larger than the padded image")
         return self
 

@@ -33,6 +33,8 @@ from gpusim.plan import Plan
 from gpusim.workload import Dtype, Gemm
 
 Scaling = Literal["none", "amax"]
+MOST_NUMBERS = 2**27
+"""Of a matrix of the sample: a gibibyte of float64."""
 TAIL_ELEMENTS = 100_000
 """Sampled elements below which no tail is extrapolated."""
 TAIL_SHARES = (1e-2, 1e-4)
@@ -90,6 +92,8 @@ def parse_distribution(text: str) -> Distribution:
         raise ValueError(f"'{text}': expected finite numbers")
     if name == "uniform" and second < first:
         raise ValueError(f"'{text}': the upper end lies below the lower")
+    if name == "uniform" and not math.isfinite(second - first):
+        raise ValueError(f"'{text}': the ends lie further apart than float64 holds")
     if name != "uniform" and second < 0:
         raise ValueError(f"'{text}': a standard deviation is not negative")
     return Distribution(name, first, second)
@@ -124,6 +128,12 @@ def operands(
     """
     of_a, of_b = (np.random.default_rng([seed, which]) for which in (0, 1))
     rows, columns = min(rows, gemm.m), min(columns, gemm.n)
+    numbers = max(rows * gemm.k, gemm.k * columns, rows * columns)
+    if numbers > MOST_NUMBERS:
+        raise OperandError(
+            f"{rows} rows and {columns} columns of C and k = {gemm.k}: a matrix of {numbers} numbers, more than the"
+            f" {MOST_NUMBERS} that are kept; lower --sample-rows and --sample-columns"
+        )
     if given[0] is None:
         a = distributions[0].draw(of_a, (rows, gemm.k))
     else:
@@ -132,7 +142,19 @@ def operands(
         b = distributions[1].draw(of_b, (gemm.k, columns))
     else:
         b = given[1][:, _some(of_b, gemm.n, columns)].astype(np.float64)
+    _check_range(a, b)
     return Operands(a, b, gemm.m, gemm.n)
+
+
+def _check_range(a: Floats, b: Floats) -> None:
+    """Float64 must hold the sum of everything that is compared: of k products in each element of C."""
+    largest_a, largest_b = (float(np.abs(x).max()) for x in (a, b))
+    elements = len(a) * b.shape[1]
+    if not math.isfinite(largest_a * largest_b * a.shape[1] * elements):
+        raise OperandError(
+            f"operands up to {largest_a:.3g} and {largest_b:.3g}: float64, which results are compared with, does not"
+            " hold their products; scale them down, or lower the numbers of --distribution"
+        )
 
 
 def _some(generator: np.random.Generator, extent: int, count: int) -> NDArray[np.int64]:
@@ -260,7 +282,7 @@ def _compared(
     return Study(
         max_abs_error=largest,
         mean_abs_error=float(errors.mean()) if errors.size else None,
-        rms_error=float(np.sqrt(np.mean(errors**2))) if errors.size else None,
+        rms_error=_rms(errors) if errors.size else None,
         relative_error=_over(largest, reference),
         whole_max_abs_error=whole,
         whole_relative_error=_over(whole, reference),
@@ -279,8 +301,16 @@ def _compared(
     )
 
 
+def _rms(errors: Floats) -> float:
+    """Root of the mean square; the squares of errors near the ends of float64 are never formed."""
+    largest = float(errors.max())
+    return largest * float(np.sqrt(np.mean((errors / largest) ** 2))) if largest else 0.0
+
+
 def _over(error: float | None, reference: float) -> float | None:
-    return None if error is None or reference == 0 else error / reference
+    """A quotient; None where there is none, or none that float64 holds."""
+    quotient = math.inf if error is None or reference == 0 else error / reference
+    return quotient if math.isfinite(quotient) else None
 
 
 def _largest_of(errors: Floats, count: int) -> float | None:
@@ -297,5 +327,8 @@ def _largest_of(errors: Floats, count: int) -> float | None:
         return None
     near_log, far_log = (-math.log(share) for share in TAIL_SHARES)
     shape = math.log(far_log / near_log) / math.log(far / near)
-    estimate: float = far * (math.log(count) / far_log) ** (1 / shape)
-    return max(float(errors.max()), estimate)
+    try:
+        estimate: float = far * (math.log(count) / far_log) ** (1 / shape)
+    except ArithmeticError:  # the tail is so heavy that float64 does not hold the estimate
+        return None
+    return max(float(errors.max()), estimate) if math.isfinite(estimate) else None

@@ -10,13 +10,15 @@ or, to show why it should not be done, in the low type.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
 
 from gpusim.numerics.formats import FORMATS, round_to_fp16
 
@@ -25,36 +27,57 @@ Progress = Callable[[int, int], None]
 LowType = Literal["fp32", "fp16", "bf16"]
 SMALLEST_SCALE = 2.0**-126
 """FP32's smallest normal number: a run that never gets finite gradients again stays there."""
+LARGEST_SCALE = float(np.finfo(np.float32).max)
+"""A scale does not grow beyond it (PyTorch, aten/src/ATen/native/cuda/AmpKernels.cu, amp_update_scale)."""
+MOST_NUMBERS = 2**24
+"""Of activations, or of weights, in a step: their tensors take some 100 bytes for each, a gigabyte and more in all."""
+MOST_STEPS = 10_000_000
+MOST_WORKERS = 2**31 - 1
+LARGEST_SEED = 2**64 - 1
+
+Count = Annotated[int, Field(ge=1, le=MOST_NUMBERS)]
+Step = Annotated[int, Field(ge=1, le=MOST_STEPS)]
 
 
 class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Task(_Settings):
     """The network, what it learns and how."""
 
-    layers: tuple[PositiveInt, ...] = Field(min_length=2, description="widths from input to output")
-    samples: PositiveInt = Field(description="of one worker, all of them in every step")
-    workers: PositiveInt = Field(
+    layers: tuple[Count, ...] = Field(min_length=2, description="widths from input to output")
+    samples: Count = Field(description="of one worker, all of them in every step")
+    workers: int = Field(
+        ge=1,
+        le=MOST_WORKERS,
         description="that share a step: the loss is the mean over all their samples, and their gradients, taken to be "
-        "alike, are added in FP32"
+        "alike, are added in FP32",
     )
     learning_rate: PositiveFloat
     momentum: float = Field(ge=0, lt=1)
-    steps: PositiveInt
-    log_every: PositiveInt
-    gradients_at: PositiveInt = Field(description="step whose gradients are counted by magnitude")
-    seed: int = Field(ge=0)
+    steps: Step
+    log_every: Step
+    gradients_at: Step = Field(description="step whose gradients are counted by magnitude")
+    seed: int = Field(ge=0, le=LARGEST_SEED)
+
+    @model_validator(mode="after")
+    def _fits_into_memory(self) -> Task:
+        activations = self.samples * sum(self.layers)
+        weights = sum(wide * narrow for wide, narrow in pairwise(self.layers))
+        for what, count in (("samples x layers", activations), ("layers", weights)):
+            if count > MOST_NUMBERS:
+                raise ValueError(f"{what}: a step has {count} numbers, more than the {MOST_NUMBERS} that are kept")
+        return self
 
 
 class Scaler(_Settings):
     """Dynamic loss scaling with the defaults of ``torch.amp.GradScaler`` (torch/amp/grad_scaler.py)."""
 
-    initial: PositiveFloat = 65536.0
-    growth_factor: float = Field(default=2.0, gt=1)
+    initial: float = Field(default=65536.0, ge=SMALLEST_SCALE, le=LARGEST_SCALE)
+    growth_factor: float = Field(default=2.0, gt=1, le=LARGEST_SCALE)
     backoff_factor: float = Field(default=0.5, gt=0, lt=1)
-    growth_interval: PositiveInt = Field(default=2000, description="steps without overflow before it grows")
+    growth_interval: Step = Field(default=2000, description="steps without overflow before it grows")
 
 
 def _dynamic(value: object) -> object:
@@ -99,7 +122,8 @@ class LossScale:
             return False
         self.good_steps += 1
         if self.good_steps == self.scaler.growth_interval:
-            self.value *= self.scaler.growth_factor
+            grown = self.value * self.scaler.growth_factor
+            self.value = grown if grown <= LARGEST_SCALE else self.value
             self.good_steps = 0
         return True
 
@@ -109,8 +133,8 @@ class LoggedStep:
     """A run at one step; every step that is skipped is logged."""
 
     step: int
-    loss: float
-    """Mean squared error, the targets' mean square being 1; NaN once the run has broken."""
+    loss: float | None
+    """Mean squared error, the targets' mean square being 1; None once the run has broken."""
     loss_scale: float
     skipped_steps: int
     """So far, this one included."""
@@ -147,7 +171,8 @@ def train(task: Task, run: Run, progress: Progress = lambda _done, _total: None)
             lost = _update(weights, velocity, gradients, task, run.weights) if taken else 0.0
             skipped += not taken
             if step % task.log_every == 0 or step == task.steps - 1 or not taken:
-                done.steps.append(LoggedStep(step, passed.loss, used, skipped, passed.vanished_fraction, lost))
+                loss = passed.loss if math.isfinite(passed.loss) else None
+                done.steps.append(LoggedStep(step, loss, used, skipped, passed.vanished_fraction, lost))
                 progress(step, task.steps)
             if step == task.gradients_at:
                 done.gradients = _by_exponent(passed.activations)

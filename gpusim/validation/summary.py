@@ -213,7 +213,8 @@ def _boards_of_pair(
         board = load_arch(gpu, arch_path).arch.name
         names.append(tuple(name for name, spec in specs.items() if spec.arch.name == board))
         if not names[-1]:
-            raise MeasuredError(f"--pair: no run on {gpu} in the tables; they have {', '.join(specs)}")
+            have = f"they have {', '.join(specs)}" if specs else "no GPU that they name has a spec"
+            raise MeasuredError(f"--pair: no run on {gpu} in the tables; {have}")
     if names[0] == names[1]:
         raise MeasuredError(f"--pair: {' and '.join(pair)} are one board; name two")
     return names[0], names[1]
