@@ -316,6 +316,12 @@ class GpuArch(_Part):
         description="Peak rate that the vendor states, by key of instructions [TFLOP/s or TOP/s]; checked within 1 %."
     )
 
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability as numbers, major and minor: 10.0 comes after 9.0."""
+        major, minor = self.compute_capability.split(".")
+        return int(major), int(minor)
+
     def with_cuda(self, major: int | None) -> GpuArch:
         """The board as the libraries of a major version of CUDA use it; None stands for the newest."""
         versions = {cuda_version(name): likings for name, likings in self.kernel_choice.older.items()}

@@ -40,7 +40,7 @@ def multiplies(arch: GpuArch, gemm: Gemm, kernel: Kernel, unit: Unit | None = No
 
 
 def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
-    """Why a library would not run a workload on a kernel that multiplies its type: layout, or odd sizes."""
+    """Why a library would not run a workload on a kernel that multiplies its type: layout, sizes or alignment."""
     family, shape = kernel.family, library_shape(gemm)
     found = []
     if gemm.layout not in kernel.layouts:
@@ -50,8 +50,29 @@ def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
         sizes = {"n": shape.m, "m": shape.n, "k": shape.k}
     for (name, size), unit in zip(sizes.items(), family.multiple_of, strict=True):
         if size % unit:
-            found.append(f"{name} must be a multiple of {unit}, got {size}; pad it to {ceil_div(size, unit) * unit}")
+            found.append(_not_a_multiple(name, size, unit))
+    alignment = family.alignment or 1
+    leading = {name: getattr(gemm, name) for name in gemm.leading_dimensions}
+    found += [_not_a_multiple(name, size, alignment) for name, size in leading.items() if size % alignment]
     return found
+
+
+def _not_a_multiple(name: str, size: int, unit: int) -> str:
+    return f"{name} must be a multiple of {unit}, got {size}; pad it to {ceil_div(size, unit) * unit}"
+
+
+def launched(kernels: list[Kernel]) -> tuple[Kernel, ...]:
+    """Those of the kernels that can run a workload which a library considers.
+
+    Of kernels for several alignments it takes those of the widest that the operands have, and a fallback only where it
+    has nothing else.
+    """
+    widest: dict[str, int] = {}
+    for kernel in kernels:
+        family = kernel.family
+        widest[family.instruction] = max(widest.get(family.instruction, 0), family.alignment or 0)
+    found = [kernel for kernel in kernels if kernel.family.alignment in (None, widest[kernel.family.instruction])]
+    return tuple([kernel for kernel in found if not kernel.family.fallback] or found)
 
 
 def candidates(

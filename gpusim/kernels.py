@@ -42,7 +42,7 @@ PRODUCER_WARPS = WARPGROUP_WARPS
 
 
 NAME_FIELDS = frozenset(
-    {"tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "suffix"}
+    {"tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "suffix", "alignment"}
     | {"layout", "layout_upper", "dtype", "cutlass_dtype", "nvjet_dtype"}
 )
 """What a family's name may be formatted with."""
@@ -122,6 +122,11 @@ class Family(_Entry):
     staging: Staging
     schedule: Schedule | None = Field(default=None, description="of persistent kernels; needs staging: bulk")
     load_bytes: PositiveInt = Field(description="widest global load of a thread [B]")
+    vector_bytes: PositiveInt | None = Field(
+        default=None,
+        description="neighbours that a thread copies to shared memory together, where it loads them in pieces of "
+        "load_bytes [B]; each piece touches the lines of the whole access and takes the load/store path as long",
+    )
     setup_instructions: NonNegativeInt = Field(description="dependent, before the first load")
     step_instructions: NonNegativeInt = Field(description="per warp and step: loop, addresses, predicates")
     pipelined: bool = Field(description="fetches the next slice's operands while one multiplies")
@@ -141,6 +146,10 @@ class Family(_Entry):
     multiple_of: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
         default=(1, 1, 1), description="what the library wants its m, n and k to be multiples of"
     )
+    alignment: PositiveInt | None = Field(
+        default=None, description="elements that leading dimensions of A, B and C must be multiples of, if it needs any"
+    )
+    fallback: bool = Field(default=False, description="launched only where no other kernel serves")
     kernels: Annotated[tuple[KernelEntry, ...], BeforeValidator(_flat)]
 
     @field_validator("inputs")
@@ -207,7 +216,7 @@ class Kernel:
 
     @property
     def label(self) -> str:
-        """What a spec calls this kernel, whatever its layout and data type."""
+        """What a spec calls this kernel, whatever its layout, data type and alignment."""
         return f"{self.family.instruction}_{self.tile_m}x{self.tile_n}x{self.tile_k}{self.suffix}"
 
     @property
@@ -251,6 +260,7 @@ class Kernel:
             cutlass_dtype=CUTLASS_NAMES.get(dtype, dtype.value),
             nvjet_dtype=NVJET_NAMES.get(dtype, dtype.value),
             suffix=self.suffix,
+            alignment=self.family.alignment,
         )
 
 

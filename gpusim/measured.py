@@ -23,7 +23,7 @@ from gpusim.inputs import excerpt, read_bytes
 from gpusim.outputs import replacing
 from gpusim.sources import source_named
 from gpusim.specfile import Spec, UnknownGpuError, load_arch
-from gpusim.units import us_of_duration
+from gpusim.units import ceil_div, us_of_duration
 from gpusim.workload import LARGEST_SIZE, LAYOUTS, OUTPUT_BITS, Dtype, Gemm
 
 MATRIX_OPS = ("gemm", "linear", "bmm")
@@ -147,7 +147,8 @@ class MeasuredRow:
         """The matrix multiplication of this row; None where the operator is another.
 
         A ``gemm`` is a BLAS call and writes columns, the operators of frameworks write rows. A layer writes what the
-        next one reads: unless the source says, a quantised one scales its sums into ``QUANTISED_OUTPUT``.
+        next one reads: unless the source says, a quantised one scales its sums into ``QUANTISED_OUTPUT``. Sizes are
+        those that ran: a source may have padded what the row states.
         """
         if self.op not in MATRIX_OPS or self.k is None:
             return None
@@ -163,7 +164,13 @@ class MeasuredRow:
             order="column" if self.op == "gemm" else "row",
             output=self.stated_output or (QUANTISED_OUTPUT if quantised else ""),
         )
-        return replace(gemm, layout=self.layout) if self.layout else gemm
+        gemm = replace(gemm, layout=self.layout) if self.layout else gemm
+        multiple = source_named(self.source).padded_halves if self.dtype is Dtype.FP16 else None
+        if multiple is None:
+            return gemm
+        sizes = {"m": gemm.m, "n": gemm.n, "k": gemm.k}
+        sizes |= {name: ceil_div(sizes[name], multiple) * multiple for name in gemm.leading_dimensions}
+        return replace(gemm, m=sizes["m"], n=sizes["n"], k=sizes["k"])
 
 
 def board_of(gpu: str, arch_path: Iterable[Path] = (), *, without: Path | None = None) -> Spec:

@@ -405,13 +405,20 @@ def _staged(
     parts = zip((shape.a, shape.b), panels, sharers, (kernel.tile_m, kernel.tile_n), widths, strict=True)
     for operand, panel, sharing, tile_rows, width in parts:
         turned = simt and operand.k_contiguous
-        fill_width = math.ceil(operand.element_bits / 8) if turned else width
+        vector = family.vector_bytes or width
+        fill_width = math.ceil(operand.element_bits / 8) if turned else vector
         load_width = fill_width if asynchronous else width
         asked = panel * operand.sector_overfetch(tile_rows, kernel.tile_k)
         load_bytes += asked / sharing
         received_bytes += asked
-        # A warp's access takes at least one cycle of the port, however narrow.
-        load_port_bytes += asked * max(1.0, port_rate / (lanes * load_width))
+        if family.vector_bytes:
+            # Each piece of a warp's access touches all its lines, at one a cycle.
+            lines = operand.touched_bytes(tile_rows, kernel.tile_k, LINE_BYTES) / LINE_BYTES
+            tile_bytes = tile_rows * kernel.tile_k * operand.element_bits / 8
+            load_port_bytes += panel / tile_bytes * lines * port_rate * vector / load_width
+        else:
+            # A warp's access takes at least one cycle of the port, however narrow.
+            load_port_bytes += asked * max(1.0, port_rate / (lanes * load_width))
         loads += asked / load_width / lanes
         ways = arch.shared_memory.turned_fill_ways if turned else 1.0
         fill_bytes += 0.0 if direct else panel * max(1.0, port_rate / (lanes * fill_width)) * ways

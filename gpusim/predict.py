@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpusim.arch import GpuArch, Unit
 from gpusim.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
-from gpusim.choose import Candidate, candidates, multiplies, refusals
+from gpusim.choose import Candidate, candidates, launched, multiplies, refusals
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import Launch, Plan, library_shape, plan
@@ -161,12 +161,15 @@ def usable_kernels(arch: GpuArch, gemm: Gemm, options: Options) -> tuple[Kernel,
     if not multiplying:
         raise UnsupportedError(_unsupported(arch, gemm, options.unit))
     reading = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
+    pinned = [kernel for kernel in multiplying if kernel.printed_name(gemm.layout, gemm.dtype) == name]
+    if pinned and not set(pinned) & set(reading):
+        raise UnsupportedError(f"{name}: {'; '.join(refusals(gemm, pinned[0]))}")
     if not reading:
         for_all = [kernel for kernel in multiplying if kernel.family.max_n is None]
         told = dict.fromkeys(refusal for kernel in for_all or multiplying for refusal in refusals(gemm, kernel))
         raise UnsupportedError(f"{_wanted(gemm)} on {arch.name}: {'; '.join(told)}")
     if name is None:
-        return tuple(reading)
+        return launched(reading)
     printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in reading}
     if name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
@@ -180,11 +183,16 @@ def _wanted(gemm: Gemm) -> str:
 
 def _unsupported(arch: GpuArch, gemm: Gemm, unit: Unit | None) -> str:
     """What the GPU cannot do, since when GPUs can, and what this one has."""
-    since, architecture = TENSOR_CORES_SINCE.get(gemm.dtype, ("0.0", ""))
+    since, architecture = TENSOR_CORES_SINCE.get(gemm.dtype, ((0, 0), ""))
     if gemm.sparsity != "dense":
         since, architecture = max((since, architecture), SPARSITY_SINCE)
-    if arch.compute_capability < since:
-        reason = f"Tensor Cores have it since compute capability {since} ({architecture})"
+    known = load_kernels(arch.kernel_catalogues)
+    vectors = max((kernel.family.max_n or 0 for kernel in known if multiplies(arch, gemm, kernel, unit)), default=0)
+    if vectors:
+        name = "m" if library_shape(gemm).swapped else "n"
+        reason = f"the kernel catalogues of this GPU hold only kernels for {name} up to {vectors}"
+    elif unit != "cuda" and arch.capability < since:
+        reason = f"Tensor Cores have it since compute capability {since[0]}.{since[1]} ({architecture})"
     else:
         reason = "the kernel catalogues of this GPU hold none"
     on = f" on {CORES[unit]}" if unit else ""

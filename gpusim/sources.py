@@ -26,17 +26,21 @@ class Source:
     """Mean deviation of a reading from the truth [us]."""
     cuda: int | None = None
     """Major version of CUDA whose libraries it ran."""
+    padded_halves: int | None = None
+    """Multiple that it padded leading dimensions of FP16 matrices to; rows state the sizes before."""
     repeats_p90: Mapping[str, float] = field(default_factory=dict)
     """Relative deviation of its repeats that nine in ten stay below, by board."""
 
 
 SOURCES: Mapping[str, Source] = {
     # CUDA 10.1 on both boards. The mean of 400 launches, cast to whole microseconds: half of one is cut off on average.
+    # FP16 matrices are padded first, as Tensor Cores needed before cuBLAS 11 (PAD_KERNELS).
     "deepbench": Source(
         "https://github.com/baidu-research/DeepBench/blob/master/code/nvidia/gemm_bench.cu",
         calls=400,
         stopwatch_us=1 / 2,
         cuda=10,
+        padded_halves=8,
     ),
     # TensorRT's layer profiler around one layer. It ticks every 1.024 us, all times of these tables are multiples of
     # it: with f = time / tick modulo 1 a time is read one tick too high with probability f, else too low, and the

@@ -40,17 +40,17 @@ class Dtype(Enum):
         return OUTPUT_BITS[self.default_output]
 
 
-TENSOR_CORES_SINCE: dict[Dtype, tuple[str, str]] = {
-    Dtype.FP16: ("7.0", "Volta"),
-    Dtype.INT8: ("7.5", "Turing"),
-    Dtype.INT4: ("7.5", "Turing"),
-    Dtype.BF16: ("8.0", "Ampere"),
-    Dtype.TF32: ("8.0", "Ampere"),
-    Dtype.FP64: ("8.0", "Ampere"),
-    Dtype.FP8: ("8.9", "Ada and Hopper"),
+TENSOR_CORES_SINCE: dict[Dtype, tuple[tuple[int, int], str]] = {
+    Dtype.FP16: ((7, 0), "Volta"),
+    Dtype.INT8: ((7, 5), "Turing"),
+    Dtype.INT4: ((7, 5), "Turing"),
+    Dtype.BF16: ((8, 0), "Ampere"),
+    Dtype.TF32: ((8, 0), "Ampere"),
+    Dtype.FP64: ((8, 0), "Ampere"),
+    Dtype.FP8: ((8, 9), "Ada and Hopper"),
 }
 """Compute capability and architecture that first multiplied a type on Tensor Cores (CUDA C++ Programming Guide)."""
-SPARSITY_SINCE = ("8.0", "Ampere")
+SPARSITY_SINCE = ((8, 0), "Ampere")
 """The same for 2:4 structured sparsity."""
 
 _BITS = {
@@ -138,6 +138,16 @@ class Gemm:
             object.__setattr__(self, "output", self.dtype.default_output)
         if self.output not in OUTPUT_BITS:
             raise ValueError(f"output: expected one of {', '.join(OUTPUT_BITS)}, got '{self.output}'")
+
+    @property
+    def leading_dimensions(self) -> tuple[str, str, str]:
+        """Which of m, n and k is the BLAS leading dimension of A, B and C: neighbours in memory run along it.
+
+        >>> Gemm(64, 128, 32, Dtype.FP16, layout="nt", order="column").leading_dimensions
+        ('m', 'n', 'm')
+        """
+        rows, columns = ("n", "m") if self.order == "row" else ("m", "n")
+        return "k" if self.layout[0] == "t" else rows, columns if self.layout[1] == "t" else "k", rows
 
     @property
     def output_bits(self) -> int:

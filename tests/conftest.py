@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpusim.arch import GpuArch
-from gpusim.choose import multiplies, refusals
+from gpusim.choose import launched, multiplies, refusals
 from gpusim.cli import run_cli
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.specfile import Spec, load_arch
@@ -93,9 +93,9 @@ def unfitted(name: str) -> GpuArch:
 
 
 def suited(arch: GpuArch, gemm: Gemm) -> tuple[Kernel, ...]:
-    """A board's kernels for a product's types, layout and sizes; those for vectors among them."""
+    """A board's kernels that a library considers for a product; those for vectors among them."""
     known = load_kernels(arch.kernel_catalogues)
-    return tuple(one for one in known if multiplies(arch, gemm, one) and not refusals(gemm, one))
+    return launched([one for one in known if multiplies(arch, gemm, one) and not refusals(gemm, one)])
 
 
 @pytest.fixture(scope="session")

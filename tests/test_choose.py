@@ -284,3 +284,71 @@ def test_a_few_columns_of_int8_go_to_the_kernel_that_serves_so_many(columns: int
     # a CTA of a tile walks all of k, that of a vector two rows
     assert taken.kernel_time_us < predict(arch, few, Options(unit="tensor")).kernel_time_us
     assert predict(arch, Gemm(8, 1024, 2048, Dtype.INT8)).kernel.startswith("cutlass_80_tensorop_i16832")
+
+
+BOARDS_WITH_ALIGNED_KERNELS = ("V100-SXM2-16GB", "T4")
+
+
+@pytest.mark.parametrize("name", BOARDS_WITH_ALIGNED_KERNELS)
+@pytest.mark.parametrize("accumulate", ["fp32", "fp16"])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "layout", "order", "alignment"),
+    [
+        (37, 1024, 1024, "tn", "row", 8),  # no leading dimension is m
+        (1024, 37, 1024, "tn", "row", 1),  # rows of C
+        (1024, 36, 1024, "nn", "row", 2),
+        (1024, 1024, 38, "tn", "row", 2),
+        (1024, 1024, 37, "nt", "row", 8),  # no leading dimension is k
+        (37, 1024, 1024, "tn", "column", 1),  # columns of C
+        (1024, 37, 1024, "tn", "column", 8),
+        (1024, 37, 1024, "nt", "column", 1),
+    ],
+)
+def test_the_leading_dimensions_decide_which_tensor_core_kernels_serve(
+    name: str, accumulate: str, m: int, n: int, k: int, layout: str, order: str, alignment: int
+) -> None:
+    gemm = Gemm(m, n, k, Dtype.FP16, layout=layout, order=order, accumulate=accumulate)
+    tiled = [one.plan.kernel for one in ranked_plans(load_arch(name).arch, gemm)]
+    found = {one.family.alignment for one in tiled if one.family.name.startswith(("volta", "turing", "cutlass_7"))}
+    assert found == {alignment}
+
+
+@pytest.mark.parametrize("name", BOARDS_WITH_ALIGNED_KERNELS)
+def test_a_product_that_is_not_aligned_takes_longer_than_its_padded_one(name: str) -> None:
+    arch = load_arch(name).arch
+    odd, even, padded = (predict(arch, Gemm(8192, n, 4096, Dtype.FP16, layout="nn")) for n in (1025, 1026, 1032))
+    assert odd.kernel_time_us > 1.3 * padded.kernel_time_us
+    assert odd.kernel_time_us > even.kernel_time_us > padded.kernel_time_us
+
+
+def test_a_pinned_kernel_that_needs_aligned_operands_is_refused_with_the_remedy() -> None:
+    gemm, name = Gemm(64, 63, 64, Dtype.FP16, layout="nn"), "volta_fp16_s884gemm_fp16_64x64_ldg8_f2f_nn"
+    with pytest.raises(UnsupportedError, match=f"{name}: n must be a multiple of 8, got 63; pad it to 64"):
+        predict(load_arch("V100-SXM2-16GB").arch, gemm, Options(kernel=name))
+
+
+@pytest.mark.parametrize("name", ["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "H100-SXM5-80GB"])
+def test_fp16_runs_on_cuda_cores_where_they_are_asked_for_and_only_there(name: str) -> None:
+    arch = load_arch(name).arch
+    for m in (1, 2, 512):
+        gemm = Gemm(m, 512, 512, Dtype.FP16)
+        asked = ranked_plans(arch, gemm, Options(unit="cuda"))
+        assert {one.plan.main.instruction.unit for one in asked} == {"cuda"}
+        matrix = {one.plan.kernel.family.name for one in ranked_plans(arch, gemm)}
+        assert not any("fp16_sgemm" in one for one in matrix)
+
+
+def test_a_type_with_kernels_for_vectors_only_is_refused_with_how_long_they_serve() -> None:
+    arch = load_arch("A100-SXM4-80GB").arch
+    assert ranked_plans(arch, Gemm(1, 64, 64, Dtype.BF16), Options(unit="cuda"))
+    for gemm, size in ((Gemm(2, 64, 64, Dtype.BF16), "m"), (Gemm(64, 2, 64, Dtype.BF16, order="column"), "n")):
+        with pytest.raises(UnsupportedError, match=f"on CUDA cores: .* hold only kernels for {size} up to 1;"):
+            predict(arch, gemm, Options(unit="cuda"))
+
+
+def test_compute_capabilities_compare_as_numbers() -> None:
+    board = load_arch("A100-SXM4-80GB").arch
+    fp8 = Gemm(64, 64, 64, Dtype.FP8)
+    for capability, reason in (("8.0", r"since compute capability 8\.9"), ("10.0", "catalogues of this GPU hold none")):
+        with pytest.raises(UnsupportedError, match=reason):
+            predict(board.model_copy(update={"compute_capability": capability}), fp8)

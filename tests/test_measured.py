@@ -261,6 +261,24 @@ def test_matrix_operators_become_matrix_multiplications(tmp_path: Path) -> None:
     assert (plain.layout, plain.order) == ("tn", "column")
 
 
+@pytest.mark.parametrize(
+    ("layout", "ran"),
+    [("nn", (40, 33, 24)), ("tn", (40, 33, 24)), ("nt", (40, 40, 17)), ("tt", (40, 40, 24))],
+)
+def test_sizes_that_a_source_padded_are_those_that_ran(tmp_path: Path, layout: str, ran: tuple[int, int, int]) -> None:
+    # DeepBench pads the leading dimensions of FP16 matrices; m is that of C in every layout
+    values = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
+    stated = {"op": "gemm", "m": "35", "n": "33", "k": "17", "layout": layout, "source": "deepbench"}
+    lines = [",".join({**values, **stated, "dtype": dtype}.values()) for dtype in ("fp16", "fp32")]
+    rows = read_measured(write(tmp_path, HEADER, *lines))
+    padded, as_stated = (row.gemm() for row in rows)
+    assert padded is not None
+    assert as_stated is not None
+    assert (padded.m, padded.n, padded.k) == ran
+    assert (as_stated.m, as_stated.n, as_stated.k) == (35, 33, 17)
+    assert (rows[0].m, rows[0].n, rows[0].k) == (35, 33, 17)
+
+
 def test_vector_and_convolution_rows_are_read_and_are_no_matrix_multiplication(tmp_path: Path) -> None:
     vector = with_value("op", "softmax").replace(",1024,bf16", ",,bf16")
     convolution = with_value("op", "conv_fwd").replace(",tn,", ",nchw,")
