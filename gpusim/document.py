@@ -7,12 +7,13 @@ ranges that include their end, as in the CUTLASS profiler.
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from gpusim.workload import LARGEST_SIZE
 from gpusim.yamlfile import SpecError, YamlFile, read_yaml
@@ -69,6 +70,17 @@ def as_list(value: object) -> object:
     """One value where a list may stand."""
     return value if isinstance(value, list | tuple) else [value]
 
+
+def readable(text: str) -> str:
+    """Text that can be drawn and written: no control characters but white space, no halves of surrogate pairs."""
+    for character in text:
+        if unicodedata.category(character) in ("Cc", "Cs") and not character.isspace():
+            raise ValueError(f"the character U+{ord(character):04X} cannot be shown; remove it")
+    return text
+
+
+Words = Annotated[str, Field(max_length=200), AfterValidator(readable)]
+"""A title or label."""
 
 Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), Field(min_length=1)]
 

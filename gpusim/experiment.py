@@ -17,36 +17,22 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
-from gpusim.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
+from gpusim.comparison import Row
+from gpusim.document import Part, Sizes, Words, as_list, checked, find_shipped, load_document, shipped_folder
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.measured import MeasuredRow, read_measured
 from gpusim.numerics.training import Run, Scaler, Task
+from gpusim.pages import page_count, problem
+from gpusim.plots import Dtypes, PlotEntry, ReferenceLine
 from gpusim.predict import Options
 from gpusim.specfile import Spec, load_arch, with_overrides
 from gpusim.sweep import Case
 from gpusim.workload import OUTPUT_BITS, Dtype, Gemm, checked_load
 from gpusim.yamlfile import SpecError, YamlFile, parse_value
 
-PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
 TableKind = Literal["results", "speedup", "ledger"]
 
 
-def parse_ratio(value: object) -> object:
-    """A number, or a quotient written out: ``1555/900`` keeps where a ratio comes from.
-
-    >>> parse_ratio("3/2")
-    1.5
-    """
-    if isinstance(value, str) and "/" in value:
-        above, _, below = value.partition("/")
-        try:
-            return float(above) / float(below)
-        except (ValueError, ZeroDivisionError):
-            raise ValueError(f"expected a number or a quotient such as 1555/900, got '{value}'") from None
-    return value
-
-
-Dtypes = Annotated[tuple[Dtype, ...], BeforeValidator(as_list), Field(min_length=1)]
 Layouts = Annotated[tuple[Literal["nn", "nt", "tn", "tt"], ...], BeforeValidator(as_list), Field(min_length=1)]
 Sparsities = Annotated[tuple[Literal["dense", "2:4"], ...], BeforeValidator(as_list), Field(min_length=1)]
 Details = Annotated[tuple[Literal["bound", "sampled", "full"], ...], BeforeValidator(as_list), Field(min_length=1)]
@@ -64,7 +50,7 @@ class GpuEntry(Part):
     """One GPU of the comparison, as it ships or with some values replaced."""
 
     gpu: str
-    label: str = ""
+    label: Words = ""
     dtypes: Dtypes | None = Field(default=None, description="those of the experiment's that it runs; all if absent")
     overrides: dict[str, int | float | str | bool | list[int | float]] = Field(default_factory=dict)
 
@@ -78,7 +64,7 @@ class MathModeEntry(Part):
     dtype: str = "fp32"
     set: dict[str, str | int | bool] = Field(default_factory=dict)
     env: dict[str, str | int | bool] = Field(default_factory=dict)
-    label: str = Field(default="", description="what a reader calls it")
+    label: Words = Field(default="", description="what a reader calls it")
 
     @property
     def name(self) -> str:
@@ -101,8 +87,8 @@ class GemmEntry(Part):
     n: Sizes | None = None
     k: Sizes | None = None
     batch: Sizes = (1,)
-    group: str = Field(default="", description="rows of one group share a panel of a plot")
-    label: str = Field(default="", description="what a reader calls this shape")
+    group: Words = Field(default="", description="rows of one group share a panel of a plot")
+    label: Words = Field(default="", description="what a reader calls this shape")
     dtypes: Dtypes | None = Field(default=None, description="instead of the experiment's")
     mathmode: MathModes | None = Field(default=None, description="in place of dtypes: what a framework takes")
     kernel: str | None = Field(default=None, description="pin a kernel by its printed name")
@@ -124,31 +110,6 @@ class GemmEntry(Part):
             yield from product(self.batch, self.m or (), self.n or (), self.k or ())
 
 
-class ReferenceLine(Part):
-    """A horizontal line of a speedup plot."""
-
-    label: str
-    value: Annotated[float, BeforeValidator(parse_ratio), Field(gt=0)]
-    dtypes: Dtypes | None = Field(default=None, description="only in the panels of these data types")
-
-
-class PlotEntry(Part):
-    """One picture."""
-
-    kind: PlotKind
-    file: str = Field(default="", description="name of the PNG, the kind if empty", pattern=r"^[\w.-]*$")
-    title: str = ""
-    baseline: str = Field(default="", description="label of the GPU that a speedup is over")
-    baseline_dtype: Dtype | None = Field(
-        default=None, description="data type that a speedup is over, whatever the other's; its own if absent"
-    )
-    lines: tuple[ReferenceLine, ...] = ()
-
-    @property
-    def file_name(self) -> str:
-        return f"{(self.file or self.kind).removesuffix('.png')}.png"
-
-
 class Overlay(Part):
     """Measured runs to lay over the predictions."""
 
@@ -161,7 +122,7 @@ class Overlay(Part):
 class ExperimentFile(Part):
     """What an experiment's YAML may say."""
 
-    title: str
+    title: Words
     question: str = ""
     gpus: Annotated[tuple[GpuEntry, ...], Field(min_length=1)]
     gemms: Annotated[tuple[GemmEntry, ...], Field(min_length=1)]
@@ -227,7 +188,7 @@ class _Type(NamedTuple):
 class TrainingFile(Part):
     """What the YAML of an experiment that trains may say."""
 
-    title: str
+    title: Words
     question: str = ""
     training: Task
     runs: Annotated[tuple[Run, ...], Field(min_length=1)]
@@ -270,6 +231,14 @@ class ExperimentCase:
     """What the framework was asked, where the data type follows from that."""
     mathmode: MathMode | None = None
     """And what it came to on this GPU."""
+
+    def row(self) -> Row:
+        """What is known of its result row before it is predicted, as if every prediction took 1 us."""
+        gemm, options = self.case.gemm, self.case.options
+        place = {"gpu": self.gpu, "group": self.group, "label": self.label, "mathmode": self.mode}
+        shape = {"batch": gemm.batch, "m": gemm.m, "n": gemm.n, "k": gemm.k, "dtype": gemm.dtype.value}
+        how = {"sparsity": gemm.sparsity, "layout": gemm.layout, "detail": options.detail, "l2": options.l2}
+        return {**place, **shape, **how, "time_us": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +320,11 @@ class Experiment:
             raise self.file.error(where, f"settings contradict each other: {answer.conflicts[0].says}")
         return _Type(Dtype(answer.path), answer.accumulate or "", mode.name, answer)
 
+    def plot_files(self) -> tuple[tuple[str, ...], ...]:
+        """The file names of every plot, a name for each of its pages."""
+        rows = [case.row() for case in self.cases()] if self.content.plots else []
+        return tuple(plot.file_names(page_count(plot, rows)) for plot in self.content.plots)
+
     def measured_points(self) -> tuple[MeasuredPoint, ...]:
         """Measured matrix multiplications of the boards and data types compared, in file order."""
         return tuple(point for overlay in self.content.measured for point in self._points(overlay))
@@ -419,7 +393,9 @@ def _experiment(
     content = checked(ExperimentFile, file, data, PARTS, overrides)
     specs = _specs(file, content, arch_path)
     _check_labels(file, content, specs)
-    return Experiment(file.path.stem, file, tuple(overrides), content, specs)
+    experiment = Experiment(file.path.stem, file, tuple(overrides), content, specs)
+    _check_plots(experiment)
+    return experiment
 
 
 def shipped_experiments() -> dict[str, Path]:
@@ -471,8 +447,6 @@ def _check_labels(file: YamlFile, content: ExperimentFile, specs: Mapping[str, S
         if plot.kind == "speedup" and plot.baseline not in specs:
             problem = f"'{plot.baseline}' is none of the GPUs; use {' or '.join(specs)}"
             raise file.error(f"plots.{index}.baseline", problem)
-        if plot.kind == "sparse_speedup" and set(content.sparsity) != {"dense", "2:4"}:
-            raise file.error(f"plots.{index}", "a sparse speedup needs both; write sparsity: [dense, '2:4']")
     if "speedup" in content.tables and not any(plot.kind == "speedup" for plot in content.plots):
         raise file.error("tables", "a speedup table needs a speedup plot with its baseline; add one")
     for index, overlay in enumerate(content.measured):
@@ -480,7 +454,18 @@ def _check_labels(file: YamlFile, content: ExperimentFile, specs: Mapping[str, S
             if label not in specs:
                 problem = f"'{label}' is none of the GPUs; use {' or '.join(specs)}"
                 raise file.error(f"measured.{index}.stand_in.{board}", problem)
-    twice = [plot.file_name for plot in content.plots]
-    for index, name in enumerate(twice):
-        if name in twice[:index]:
-            raise file.error(f"plots.{index}", f"{name} is drawn twice; give one of them a 'file'")
+
+
+def _check_plots(experiment: Experiment) -> None:
+    """Each plot can be drawn, into files of its own."""
+    if not experiment.content.plots:
+        return
+    rows = [case.row() for case in experiment.cases()]
+    taken: set[str] = set()
+    for index, plot in enumerate(experiment.content.plots):
+        if found := problem(plot, rows):
+            raise experiment.file.error(f"plots.{index}", found)
+        names = plot.file_names(page_count(plot, rows))
+        if twice := [name for name in names if name.lower() in taken]:
+            raise experiment.file.error(f"plots.{index}", f"{twice[0]} is drawn twice; give one of them a 'file'")
+        taken |= {name.lower() for name in names}

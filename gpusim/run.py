@@ -18,6 +18,7 @@ from typing import Any
 
 import gpusim
 from gpusim import report
+from gpusim.comparison import Row
 from gpusim.document import shipped_folder
 from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
 from gpusim.journal import Journal, code_sha256, journal_in
@@ -25,7 +26,6 @@ from gpusim.numerics.training import Run, Task, train
 from gpusim.outputs import check_places, file_hashes, sha256_of, staging, write_csv, write_json
 from gpusim.results import Result
 from gpusim.specfile import Spec
-from gpusim.tables import Row
 
 MANIFEST = "manifest.json"
 """What it takes to get the files of a run again, and what these files are."""
@@ -65,14 +65,14 @@ def run_experiment(
     points = experiment.measured_points()
     cases = experiment.cases()
     made_from = manifest_inputs(experiment, command)
-    plots = [plot.file_name for plot in experiment.content.plots]
+    plots = [name for names in experiment.plot_files() for name in names]
     check_places(out, ["results.csv", MANIFEST, *plots], MANIFEST)
     with journal_in(out) as journal:
         rows = _rows(experiment, cases, journal, jobs, progress)
         with staging(out, MANIFEST) as folder:
             write_csv(folder / "results.csv", rows)
             for plot in experiment.content.plots:
-                report.draw(plot, experiment.content.title, rows, points, folder / plot.file_name)
+                _ = report.draw(plot, experiment.content.title, rows, points, folder)
             _write_manifest(folder, {**made_from, "mathmode": _mathmodes(cases)}, rows)
     files = tuple(out / name for name in ("results.csv", MANIFEST, *plots))
     return Finished(tuple(rows), points, files, journal.resumed, journal.damaged)

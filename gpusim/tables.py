@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from gpusim.arch import GpuArch
+from gpusim.comparison import Row, asked_type, shape_key
 from gpusim.mathmode.resolve import MathMode
 from gpusim.numerics.study import Study
 from gpusim.plan import Plan
@@ -20,9 +21,6 @@ from gpusim.predict import CORES
 from gpusim.results import Result
 from gpusim.specfile import Provenance, Spec
 from gpusim.workload import Gemm
-
-Row = dict[str, Any]
-"""One result of an experiment: the fields of a result beside its place in the experiment."""
 
 PIPE_GAP = "  "
 SAMPLE_FIELDS = ("sampled_rows", "m", "sampled_columns", "n")
@@ -241,7 +239,7 @@ def speedup_table(
 ) -> TextTable:
     """Each shape on each GPU, and how many times faster than the baseline.
 
-    ``measured`` has measured speedups by :func:`shape_key` and GPU.
+    ``measured`` has measured speedups by :func:`~gpusim.comparison.shape_key` and GPU.
     """
     gpus = list(dict.fromkeys(row["gpu"] for row in rows))
     others = [gpu for gpu in gpus if gpu != baseline]
@@ -265,16 +263,6 @@ def speedup_table(
     for gpu in others:
         headings += [">speedup" if len(others) == 1 else f">speedup {gpu}", ">measured"]
     return TextTable(title, tuple(headings), tuple(body))
-
-
-def shape_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What two runs share when they were asked for the same work in the same way."""
-    return (asked_type(row), *(row[name] for name in ("sparsity", "batch", "m", "n", "k")))
-
-
-def asked_type(row: Mapping[str, Any]) -> str:
-    """The data type of a run, or what its framework was asked, which may be another type on each GPU."""
-    return str(row.get("mathmode") or row["dtype"])
 
 
 def mathmode_tables(answer: MathMode) -> list[TextTable]:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
 
+from gpusim.document import Words
 from gpusim.numerics.formats import FORMATS, round_to_fp16
 
 Tensor = NDArray[np.float32]
@@ -88,7 +89,7 @@ def _dynamic(value: object) -> object:
 class Run(_Settings):
     """One way to train."""
 
-    label: str
+    label: Words
     dtype: LowType
     weights: LowType = Field(default="fp32", description="what the optimizer keeps them in")
     loss_scale: Annotated[Scaler | None, BeforeValidator(_dynamic)] = Field(

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpusim.measured import MeasuredRow
 from gpusim.outputs import check_places, file_hashes, staging, write_csv, write_json
+from gpusim.report.style import save
 from gpusim.validation import plots
 from gpusim.validation.accuracy import percent, rounded, stratum_of
 from gpusim.validation.kernel_choice import recorded_split_k
@@ -34,10 +35,10 @@ def write_files(report: Report, out: Path) -> tuple[Path, ...]:
     with staging(out, REPORT) as folder:
         write_csv(folder / "rows.csv", _rows(report))
         if any(table.scored for table in report.tables):
-            plots.save(plots.parity(report), folder / "parity.png")
-            plots.save(plots.error_by_shape(report), folder / "error_by_shape.png")
+            save(plots.parity(report), folder / "parity.png")
+            save(plots.error_by_shape(report), folder / "error_by_shape.png")
         if report.speedups and report.speedups.pairs:
-            plots.save(plots.speedup(report.speedups), folder / "speedup.png")
+            save(plots.speedup(report.speedups), folder / "speedup.png")
         write_json(folder / REPORT, _without_seconds(report.as_dict()) | {"files": file_hashes(folder)})
         names = sorted(path.name for path in folder.iterdir())
     for name in PICTURES:

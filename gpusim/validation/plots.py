@@ -14,15 +14,15 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.patches import Patch
 
-from gpusim.report import COLOURS, MARKERS, STYLE
+from gpusim.report import ticks
+from gpusim.report.sheet import Caption, Entry, Sheet
+from gpusim.report.style import COLOURS, STYLE, look, wrapped
 from gpusim.validation.accuracy import STRATUM_EDGES, errors
 from gpusim.validation.prediction import Scored
 from gpusim.validation.speedups import Speedups
@@ -42,10 +42,13 @@ LOOKS: dict[str, Any] = {
 }
 EDGE: dict[str, Any] = {"color": "0.6", "linewidth": 0.8, "linestyle": ":"}
 """Look of the ends of a range of m."""
-LEGEND_ENTRY_INCHES = 2.7
-"""Room for the longest entry of a legend."""
+SQUARE_IN = 2.9
+"""Side of a panel."""
+SPEEDUP_IN = 4.6
 OFF = 1.25
 """The dashed lines: a quarter too slow, and as much too fast."""
+SIMULATED = "Predicted: simulated by gpusim. A point is a measured run"
+MOST_RATIOS = 8
 RATIOS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 """Where the axis of a ratio may be labelled."""
 
@@ -57,58 +60,46 @@ def parity(report: Report) -> Figure:
 
 def error_by_shape(report: Report) -> Figure:
     """Predicted over measured time against m, a panel per table."""
-    median = Line2D([], [], color="black", linewidth=2.2, label="median of a range of m")
-    return _panels(report, _shape_panel, "Error by shape", median, Line2D([], [], **EDGE, label="end of a range of m"))
+    median = Line2D([], [], color="black", linewidth=2.2)
+    edge = Line2D([], [], **EDGE)
+    entries: list[Entry] = [(median, "median of a range of m"), (edge, "end of a range of m")]
+    return _panels(report, _shape_panel, "Error by shape", *entries)
 
 
 def speedup(speedups: Speedups) -> Figure:
     """Predicted against measured speedup, a marker per operator and data type."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.6, 6.45), layout="constrained")
-        FigureCanvasAgg(figure)
-        ax = figure.subplots()
-        _speedup_panel(ax, speedups)
-        figure.suptitle("Predicted against measured speedup", fontsize=12, fontweight="bold")
-        corner = Line2D([], [], color="0.9", linewidth=8, label="the wrong GPU named faster")
-        _legend(figure, [*ax.get_legend_handles_labels()[0], *_guides(), corner])
-    return figure
+        sheet = Sheet()
+        found = speedups.as_dict()
+        named = f"the faster GPU is named for {found['faster_named_pct']:.0f} %"
+        title = f"{found['pairs']} shapes, median error {found['median_ape']:.1f} %; {named}"
+        entries = _speedup_panel(sheet.panel(0, 0, SPEEDUP_IN, SPEEDUP_IN, title), speedups)
+        corner = Patch(facecolor="0.9")
+        entries = [*entries, *_guides(), (corner, "the wrong GPU named faster")]
+        return sheet.finish(Caption("Predicted against measured speedup", SIMULATED, entries))
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a PNG; the same figure gives the same bytes."""
-    with mpl.rc_context(STYLE):
-        figure.savefig(path, metadata={"Software": None})
-
-
-def _panels(report: Report, draw: Callable[[Axes, Sequence[Scored]], None], title: str, *handles: Artist) -> Figure:
+def _panels(report: Report, draw: Callable[[Axes, Sequence[Scored]], None], title: str, *entries: Entry) -> Figure:
     """One panel per table that has predictions."""
     tables = [table for table in report.tables if table.scored]
-    columns = min(COLUMNS, len(tables))
-    lines = math.ceil(len(tables) / columns)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.9 * columns + 0.3, 3.6 * lines + 1.1), layout="constrained")
-        FigureCanvasAgg(figure)
-        places = figure.subplots(lines, columns, squeeze=False).ravel()
-        for ax, table in zip(places, tables, strict=False):
+        sheet = Sheet()
+        for index, table in enumerate(tables):
+            ax = sheet.panel(index // COLUMNS, index % COLUMNS, SQUARE_IN, SQUARE_IN, *_titles(table))
             draw(ax, table.scored)
-            ax.set_title(_title(table), loc="left", fontsize=8)
-        for ax in places[len(tables) :]:
-            ax.remove()
-        figure.suptitle(title, fontsize=12, fontweight="bold")
-        looks = [
-            Line2D([], [], linestyle="none", **look, label=f"bound by {name} in closed form")
-            for name, look in LOOKS.items()
+        looks: list[Entry] = [
+            (Line2D([], [], linestyle="none", **style), f"bound by {name} in closed form")
+            for name, style in LOOKS.items()
         ]
-        _legend(figure, [*looks, *handles, *_guides()])
-    return figure
+        return sheet.finish(Caption(title, SIMULATED, [*looks, *entries, *_guides()]))
 
 
-def _title(table: Table) -> str:
+def _titles(table: Table) -> tuple[str, str]:
     """What a panel shows, and its mean error."""
     off = errors([item.predicted_us for item in table.scored], [item.row.time_us for item in table.scored])
     sparsity = "" if table.sparsity == "dense" else f" {table.sparsity}"
     what = f"{Path(table.file).stem}: {table.gpu} {table.dtype}{sparsity} {table.op}"
-    return f"{what}\n{len(table.scored)} runs, MAPE {off['mape']:.1f} %, bias {off['bias']:+.1f} %"
+    return what, f"{len(table.scored)} runs, MAPE {off['mape']:.1f} %, bias {off['bias']:+.1f} %"
 
 
 def _parity_panel(ax: Axes, scored: Sequence[Scored]) -> None:
@@ -118,30 +109,16 @@ def _parity_panel(ax: Axes, scored: Sequence[Scored]) -> None:
     low, high = _limits([time for item in scored for time in (item.row.time_us, item.predicted_us)])
     _diagonals(ax, low, high)
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 100 else (1.0, 2.0, 5.0)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: _short_time(value)))
-        axis.set_minor_formatter(NullFormatter())
-    ax.set_aspect("equal")
+        ticks.set_log_ticks(axis, low, high, ticks.time, most=5)
     ax.set_xlabel("measured time")
     ax.set_ylabel("predicted time")
-
-
-def _short_time(time_us: float) -> str:
-    """A time in the unit that suits it, without digits to spare.
-
-    >>> _short_time(50.0), _short_time(1e4), _short_time(2e6)
-    ('50 µs', '10 ms', '2 s')
-    """
-    if time_us < 1e3:
-        return f"{time_us:g} µs"
-    return f"{time_us / 1e3:g} ms" if time_us < 1e6 else f"{time_us / 1e6:g} s"
 
 
 def _shape_panel(ax: Axes, scored: Sequence[Scored]) -> None:
     for name, own in _by_bound(scored).items():
         ratios = [item.predicted_us / item.row.time_us for item in own]
         ax.plot([item.row.m for item in own], ratios, linestyle="none", **LOOKS[name])
-    ax.set_xscale("log", base=2)
+    ax.set_xscale("log")
     ax.set_yscale("log")
     sizes = [item.row.m for item in scored]
     left, right = min(sizes) / 1.5, max(sizes) * 1.5
@@ -160,31 +137,39 @@ def _shape_panel(ax: Axes, scored: Sequence[Scored]) -> None:
     _ratio_ticks(ax.yaxis, low, high)
     ax.set_ylim(low, high)
     ax.set_xlim(left, right)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    ticks.set_ticks(ax.xaxis, _powers_of_four(left, right), lambda size: f"{size:.0f}")
     ax.set_xlabel("m (rows of C)")
     ax.set_ylabel("predicted / measured time")
 
 
-def _speedup_panel(ax: Axes, speedups: Speedups) -> None:
+def _powers_of_four(low: float, high: float) -> list[int]:
+    """Sizes to label, few enough to stand side by side.
+
+    >>> _powers_of_four(0.7, 20.0)
+    [1, 4, 16]
+    """
+    powers = [power for power in range(64) if low <= 2**power <= high]
+    stride = max(1, math.ceil(len(powers) / 6))
+    return [2**power for power in powers if power % stride == 0]
+
+
+def _speedup_panel(ax: Axes, speedups: Speedups) -> list[Entry]:
     groups: dict[str, list[tuple[float, float]]] = {}
     for pair in speedups.pairs:
         row = pair.first.row
         groups.setdefault(f"{row.op} {row.dtype.value}", []).append((pair.measured, pair.predicted))
+    entries: list[Entry] = []
     for place, (name, points) in enumerate(groups.items()):
-        look: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
-        ax.plot(*zip(*points, strict=True), **look, linestyle="none", markersize=4, alpha=0.7, label=name)
+        (line,) = ax.plot(*zip(*points, strict=True), **look(place), linestyle="none", markersize=4, alpha=0.7)
+        entries.append((line, name))
     low, high = _limits([1.0, *(value for points in groups.values() for point in points for value in point)])
     _diagonals(ax, low, high)
     _shade_wrong_corners(ax, low, high)
     for axis in (ax.xaxis, ax.yaxis):
         _ratio_ticks(axis, low, high)
-    ax.set_aspect("equal")
-    ax.set_xlabel(f"measured speedup of {speedups.gpu_b} over {speedups.gpu_a}")
+    ax.set_xlabel(wrapped(f"measured speedup of {speedups.gpu_b} over {speedups.gpu_a}", SPEEDUP_IN, 9.0))
     ax.set_ylabel("predicted speedup")
-    found = speedups.as_dict()
-    named = f"the faster GPU is named for {found['faster_named_pct']:.0f} %"
-    title = f"{found['pairs']} shapes, median error {found['median_ape']:.1f} %; {named}"
-    ax.set_title(title, loc="left", fontsize=8.5)
+    return entries
 
 
 def _by_bound(scored: Sequence[Scored]) -> dict[str, list[Scored]]:
@@ -215,18 +200,14 @@ def _shade_wrong_corners(ax: Axes, low: float, high: float) -> None:
 
 
 def _ratio_ticks(axis: Axis, low: float, high: float) -> None:
-    axis.set_major_locator(FixedLocator([ratio for ratio in RATIOS if low <= ratio <= high]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_locator(FixedLocator([]))
+    inside = [ratio for ratio in RATIOS if low <= ratio <= high]
+    if len(inside) > MOST_RATIOS:
+        inside = ticks.log_ticks(low, high, MOST_RATIOS)
+    ticks.set_ticks(axis, inside, ticks.number)
 
 
-def _guides() -> list[Artist]:
+def _guides() -> list[Entry]:
     return [
-        Line2D([], [], color="0.25", linewidth=1.0, label="predicted = measured"),
-        Line2D([], [], color="0.25", linewidth=0.8, linestyle="--", label="a quarter off"),
+        (Line2D([], [], color="0.25", linewidth=1.0), "predicted = measured"),
+        (Line2D([], [], color="0.25", linewidth=0.8, linestyle="--"), "a quarter off"),
     ]
-
-
-def _legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    columns = max(1, int(figure.get_figwidth() // LEGEND_ENTRY_INCHES))
-    figure.legend(handles=list(handles), loc="outside lower center", ncols=columns)
