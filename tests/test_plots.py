@@ -11,7 +11,7 @@ from prepared_rows import prepared_rows
 from gpusim import report
 from gpusim.experiment import Experiment, load_experiment
 from gpusim.pages import MAX_SERIES
-from gpusim.specfile import SpecError
+from gpusim.yamlfile import SpecError
 
 Load = Callable[[str], Experiment]
 
