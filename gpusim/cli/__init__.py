@@ -27,7 +27,7 @@ from gpusim.cli import (
     trace,
     validate,
 )
-from gpusim.cli.console import log_to_stderr, wrong_input
+from gpusim.cli.console import drop_output, log_to_stderr, prepare_streams, wrong_input
 
 app = typer.Typer(
     name="gpusim",
@@ -52,6 +52,7 @@ app.command()(counters.counters)
 def run_cli(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status."""
     try:
+        prepare_streams()
         with log_to_stderr():
             status = app(args=list(arguments), prog_name="gpusim", standalone_mode=False)
     except typer.TyperException as error:
@@ -64,16 +65,17 @@ def run_cli(arguments: Sequence[str]) -> int:
             return wrong_input(str(error), arguments)
         raise
     except OSError as error:
-        if error.filename is None:
-            raise
+        if error.filename is None:  # the help could not be printed
+            drop_output()
+            return wrong_input(f"input or output failed: {error.strerror or error}")
         return wrong_input(f"{error.filename}: {error.strerror}", (*arguments, str(error.filename)))
     except RuntimeError as error:
         from gpusim.workers import WorkerLostError
 
-        if isinstance(error, WorkerLostError):
-            print(f"gpusim: {error}", file=sys.stderr)
-            return 1
-        raise
+        if not isinstance(error, WorkerLostError):
+            raise
+        print(f"gpusim: {error}", file=sys.stderr)
+        status = 1
     return status if isinstance(status, int) else 0
 
 

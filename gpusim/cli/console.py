@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -21,6 +23,31 @@ PROGRESS_AFTER_S = 2.0
 """A bar appears only when there is something to wait for."""
 BROKEN_PIPE_STATUS = 141
 """What a shell reports for a program that ended because its reader left (128 + SIGPIPE)."""
+PLAIN = {"×": "x", "µ": "u", "μ": "u", "…": "..."}
+"""What is printed where an encoding lacks a character that tables have."""
+
+
+def prepare_streams() -> None:
+    """Make standard output take any text, and messages vanish where standard error is closed.
+
+    Raises:
+        typer.BadParameter: standard output is closed.
+    """
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 -- until the program ends
+    if sys.stdout is None:
+        refuse("standard output is closed; redirect it to a file or to /dev/null")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        codecs.register_error("plain", _plain)
+        sys.stdout.reconfigure(errors="plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """A character that the encoding lacks: a byte of a file name as it was, others in ASCII."""
+    assert isinstance(error, UnicodeEncodeError)
+    character = error.object[error.start]
+    byte = ord(character) - 0xDC00  # PEP 383
+    return bytes([byte]) if 0x80 <= byte <= 0xFF else PLAIN.get(character, "?"), error.start + 1
 
 
 def wrong_input(message: str, arguments: Sequence[str] = ()) -> int:
@@ -65,13 +92,22 @@ def refuse(message: str) -> NoReturn:
 
 
 def emit(write: Callable[[], object]) -> None:
-    """Print data; a reader that has left ends the program quietly."""
+    """Print data; a reader that has left ends the program quietly, a full disk in one line."""
     try:
         write()
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         raise typer.Exit(BROKEN_PIPE_STATUS) from None
+    except OSError as error:
+        drop_output()
+        refuse(f"standard output: {error.strerror or error}")
+
+
+def drop_output() -> None:
+    """Drop what standard output still holds after it could not be written; the interpreter would try again."""
+    with suppress(io.UnsupportedOperation):  # a stream of a caller's own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def emit_json(value: object) -> None:

@@ -98,7 +98,8 @@ def _titles(table: Table) -> tuple[str, str]:
     """What a panel shows, and its mean error."""
     off = errors([item.predicted_us for item in table.scored], [item.row.time_us for item in table.scored])
     sparsity = "" if table.sparsity == "dense" else f" {table.sparsity}"
-    what = f"{Path(table.file).stem}: {table.gpu} {table.dtype}{sparsity} {table.op}"
+    name = Path(table.file).stem.encode(errors="backslashreplace").decode()  # bytes that are no text have no glyphs
+    what = f"{name}: {table.gpu} {table.dtype}{sparsity} {table.op}"
     return what, f"{len(table.scored)} runs, MAPE {off['mape']:.1f} %, bias {off['bias']:+.1f} %"
 
 

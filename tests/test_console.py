@@ -1,0 +1,83 @@
+"""Standard streams that are closed, full, or of another encoding: one line or plainer text, never a traceback."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import environment
+
+from gpusim.cli import run_cli
+
+EXPERIMENT = "title: Small\ngpus: [T4]\ndtypes: [fp16]\ngemms: [{square: 256}]\nplots: [time]\n"
+
+
+def in_shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """A command line of the shell, in which ``gpusim`` is the program."""
+    return subprocess.run(
+        ["/bin/sh", "-c", command.replace("gpusim", f"{sys.executable} -m gpusim", 1)],
+        capture_output=True,
+        cwd=folder,
+        env=environment() | variables,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("gpusim archs show t4 >/dev/full", b"standard output: No space left on device\n"),
+        ("gpusim --help >/dev/full", b"gpusim: input or output failed: No space left on device\n"),
+        ("gpusim --version >/dev/full", b"gpusim: input or output failed: No space left on device\n"),
+        ("gpusim archs show t4 >&-", b"standard output is closed; redirect it to a file or to /dev/null\n"),
+        ("gpusim archs show t4 >&- 2>&-", b""),
+    ],
+)
+def test_output_that_cannot_be_written_is_refused_in_one_line(command: str, line: bytes, tmp_path: Path) -> None:
+    done = in_shell(command, tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.endswith(line)
+    assert done.stderr.count(b"\n") == line.count(b"\n")
+
+
+def test_messages_do_not_go_among_the_data_where_standard_error_is_closed(tmp_path: Path) -> None:
+    assert in_shell("gpusim archs show t4 nonsense 2>&-", tmp_path).stdout == b""
+
+
+def printed(arguments: list[str], encoding: str, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """What a command prints to a stream of an encoding."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr("sys.stdout", stream)
+    assert run_cli(arguments) == 0
+    stream.flush()
+    assert isinstance(stream.buffer, io.BytesIO)
+    return stream.buffer.getvalue()
+
+
+def test_an_encoding_that_lacks_characters_gets_plainer_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = tmp_path / "µ×…€.yaml"
+    experiment.write_text(EXPERIMENT, encoding="utf-8")
+    arguments = ["run", str(experiment), "-o", str(tmp_path / "µ×…€")]
+    utf8 = printed(arguments, "utf-8", monkeypatch).decode()
+    assert "µ×…€" in utf8
+    assert printed(arguments, "ascii", monkeypatch).decode() == utf8.replace("µ×…€", "ux...?")
+    assert printed(arguments, "latin-1", monkeypatch).decode("latin-1") == utf8.replace("µ×…€", "µ×...?")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_file_name_that_is_not_text_is_printed_as_it_was(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = os.fsdecode(b"a\xff")
+    experiment = tmp_path / f"{name}.yaml"
+    experiment.write_text(EXPERIMENT, encoding="utf-8")
+    assert b"/a\xff/results.csv" in printed(["run", str(experiment), "-o", str(tmp_path / name)], encoding, monkeypatch)
+    table = tmp_path / f"{name}.csv"
+    header = "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,source"
+    table.write_text(f"{header}\nt4,linear,1,64,512,512,fp16,,tn,dense,12,graph,warm,,made up\n", encoding="utf-8")
+    _ = printed(["validate", str(table), "-o", str(tmp_path / "out")], encoding, monkeypatch)
+    assert r"a\udcff.csv" in (tmp_path / "out" / "rows.csv").read_text(encoding="utf-8")
