@@ -320,10 +320,11 @@ class Experiment:
             raise self.file.error(where, f"settings contradict each other: {answer.conflicts[0].says}")
         return _Type(Dtype(answer.path), answer.accumulate or "", mode.name, answer)
 
-    def plot_files(self) -> tuple[tuple[str, ...], ...]:
-        """The file names of every plot, a name for each of its pages."""
-        rows = [case.row() for case in self.cases()] if self.content.plots else []
-        return tuple(plot.file_names(page_count(plot, rows)) for plot in self.content.plots)
+    def output_files(self) -> tuple[str, ...]:
+        """What a run writes besides the manifest, plots last and each of their pages a file."""
+        plots = self.content.plots
+        rows = [case.row() for case in self.cases()] if plots else []
+        return ("results.csv", *(name for plot in plots for name in plot.file_names(page_count(plot, rows))))
 
     def measured_points(self) -> tuple[MeasuredPoint, ...]:
         """Measured matrix multiplications of the boards and data types compared, in file order."""
@@ -350,6 +351,15 @@ class TrainingExperiment:
     file: YamlFile
     overrides: tuple[str, ...]
     content: TrainingFile
+
+    @property
+    def figure(self) -> str:
+        """Name of the picture."""
+        return f"{self.name}.png"
+
+    def output_files(self) -> tuple[str, ...]:
+        """What a run writes besides the manifest, plots last."""
+        return ("results.csv", "gradients.csv", self.figure)
 
 
 def open_experiment(

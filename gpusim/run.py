@@ -7,29 +7,21 @@ depend on; the next run of the same experiment takes them up, and removes the jo
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import gpusim
 from gpusim import report
 from gpusim.comparison import Row
-from gpusim.document import shipped_folder
 from gpusim.experiment import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
-from gpusim.journal import Journal, code_sha256, journal_in
+from gpusim.journal import Journal, journal_in
+from gpusim.manifest import MANIFEST, manifest_inputs, write_manifest
 from gpusim.numerics.training import Run, Task, train
-from gpusim.outputs import check_places, file_hashes, sha256_of, staging, write_csv, write_json
+from gpusim.outputs import check_places, staging, write_csv
 from gpusim.results import Result
-from gpusim.specfile import Spec
-
-MANIFEST = "manifest.json"
-"""What it takes to get the files of a run again, and what these files are."""
-PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "pydantic", "pyyaml", "simpy")
 
 Progress = Callable[[int, int], None]
 
@@ -65,17 +57,15 @@ def run_experiment(
     points = experiment.measured_points()
     cases = experiment.cases()
     made_from = manifest_inputs(experiment, command)
-    plots = [name for names in experiment.plot_files() for name in names]
-    check_places(out, ["results.csv", MANIFEST, *plots], MANIFEST)
+    check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
     with journal_in(out) as journal:
         rows = _rows(experiment, cases, journal, jobs, progress)
         with staging(out, MANIFEST) as folder:
             write_csv(folder / "results.csv", rows)
             for plot in experiment.content.plots:
                 _ = report.draw(plot, experiment.content.title, rows, points, folder)
-            _write_manifest(folder, {**made_from, "mathmode": _mathmodes(cases)}, rows)
-    files = tuple(out / name for name in ("results.csv", MANIFEST, *plots))
-    return Finished(tuple(rows), points, files, journal.resumed, journal.damaged)
+            write_manifest(folder, {**made_from, "mathmode": _mathmodes(cases)}, len(rows))
+    return Finished(tuple(rows), points, _paths(experiment, out), journal.resumed, journal.damaged)
 
 
 def run_training(
@@ -86,9 +76,8 @@ def run_training(
     progress: Progress = lambda _done, _total: None,
 ) -> Finished:
     """Train in every way asked for; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
-    figure = f"{experiment.name}.png"
     made_from = manifest_inputs(experiment, command)
-    check_places(out, ["results.csv", "gradients.csv", MANIFEST, figure], MANIFEST)
+    check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
     with journal_in(out) as journal:
         records = _trained(experiment, journal, progress)
         rows = [
@@ -104,10 +93,14 @@ def run_training(
         with staging(out, MANIFEST) as folder:
             write_csv(folder / "results.csv", rows)
             write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
-            report.draw_training(experiment.content, rows, gradients, folder / figure)
-            _write_manifest(folder, made_from, rows)
-    files = tuple(out / name for name in ("results.csv", "gradients.csv", MANIFEST, figure))
-    return Finished(tuple(rows), (), files, journal.resumed, journal.damaged)
+            report.draw_training(experiment.content, rows, gradients, folder / experiment.figure)
+            write_manifest(folder, made_from, len(rows))
+    return Finished(tuple(rows), (), _paths(experiment, out), journal.resumed, journal.damaged)
+
+
+def _paths(experiment: Experiment | TrainingExperiment, out: Path) -> tuple[Path, ...]:
+    """Everything that a run writes, plots last."""
+    return tuple(out / name for name in (MANIFEST, *experiment.output_files()))
 
 
 def _trained(experiment: TrainingExperiment, journal: Journal, progress: Progress) -> list[dict[str, Any]]:
@@ -169,46 +162,6 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
         "element_bits": case.case.gemm.dtype.bits,
         "output_bits": case.case.gemm.output_bits,
     }
-
-
-def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequence[str]) -> dict[str, Any]:
-    """All that decides the results of a run: the program, the options, and every file that is read, with its hash."""
-    made_by = {
-        "gpusim": gpusim.__version__,
-        "code_sha256": code_sha256(),
-        "python": platform.python_version(),
-        "packages": {name: metadata.version(name) for name in PACKAGES},
-        "command": list(command),
-        "experiment": {
-            "name": experiment.name,
-            "sha256": experiment.file.sha256,
-            "overrides": list(experiment.overrides),
-        },
-    }
-    if isinstance(experiment, TrainingExperiment):
-        return made_by
-    entries = zip(experiment.specs.items(), experiment.content.gpus, strict=True)
-    folder = experiment.file.path.parent
-    return {
-        **made_by,
-        "specs": {label: _spec_inputs(spec, entry.overrides) for (label, spec), entry in entries},
-        "measured": {overlay.file: sha256_of(folder / overlay.file) for overlay in experiment.content.measured},
-    }
-
-
-def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A GPU, and the spec files and kernel catalogues that it was read from; shipped ones without the installation."""
-    shipped = shipped_folder("arch_specs")
-    files = {
-        str(path.relative_to(shipped.parent) if path.is_relative_to(shipped) else path): sha256
-        for path, sha256 in spec.decided_by
-    }
-    return {"arch": spec.arch.name, "sha256": spec.sha256, "overrides": dict(overrides), "files": files}
-
-
-def _write_manifest(folder: Path, made_from: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    """What the files in a folder were made from, and their hashes."""
-    write_json(folder / MANIFEST, {**made_from, "rows": len(rows), "files": file_hashes(folder)})
 
 
 def _mathmodes(cases: Sequence[ExperimentCase]) -> list[dict[str, Any]]:

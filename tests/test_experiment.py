@@ -20,8 +20,9 @@ from gpusim.experiment import (
     shipped_experiments,
 )
 from gpusim.journal import JOURNAL
+from gpusim.manifest import manifest_inputs
 from gpusim.outputs import sha256_of
-from gpusim.run import manifest_inputs, run_experiment
+from gpusim.run import run_experiment
 from gpusim.yamlfile import SpecError
 
 SMALL = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,29 +20,58 @@ if TYPE_CHECKING:
 
 def run(
     arguments: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="Experiments by name or file, and values to replace.", metavar="EXPERIMENT... [KEY.PATH=VALUE]..."
         ),
-    ],
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", help="Output folder; results/NAME if not given.", metavar="DIR")
     ] = None,
     jobs: JobsOption = None,
     arch_path: ArchPathOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Compute results again that are up to date.")] = False,
+    shipped: Annotated[bool, typer.Option("--list", help="List the shipped experiments, and run none.")] = False,
 ) -> None:
-    """Run experiments: a CSV of results, a manifest and plots each."""
-    from gpusim.experiment import open_experiment
+    """Run experiments: a CSV of results, a manifest and plots each.
 
+    Results that are up to date with everything that decides them are left as they are.
+    """
+    from gpusim.experiment import open_experiment
+    from gpusim.manifest import is_up_to_date
+
+    if shipped:
+        emit_tables([_shipped_table(arch_path or ())])
+        return
+    arguments = arguments or []
     overrides = [text for text in arguments if "=" in text and not text.endswith((".yaml", ".yml"))]
     names = [text for text in arguments if text not in overrides]
     if not names:
-        refuse("name an experiment or give its .yaml file")
+        refuse("name an experiment (--list shows those that ship) or give its .yaml file")
     experiments = [open_experiment(name, overrides, arch_path or ()) for name in names]
     folders = _folders([experiment.name for experiment in experiments], out)
     command = ["gpusim", "run", *arguments, *(f"--arch-path={folder}" for folder in arch_path or ())]
     for experiment, folder in zip(experiments, folders, strict=True):
-        _run_one(experiment, folder, jobs, command)
+        if not force and is_up_to_date(experiment, folder):
+            print(f"gpusim: {folder} is up to date; --force computes it again", file=sys.stderr)
+        else:
+            _run_one(experiment, folder, jobs, command)
+
+
+def _shipped_table(arch_path: Sequence[Path]) -> TextTable:
+    """The shipped experiments: their names, how much there is to compute, and their titles."""
+    from gpusim.experiment import TrainingExperiment, open_experiment, shipped_experiments
+    from gpusim.tables import TextTable
+
+    rows = []
+    for name in shipped_experiments():
+        experiment = open_experiment(name, (), arch_path)
+        if isinstance(experiment, TrainingExperiment):
+            work = f"{len(experiment.content.runs)} trainings"
+        else:
+            work = f"{len(experiment.cases())} predictions"
+        rows.append((name, work, experiment.content.title))
+    return TextTable("Shipped experiments", ("name", ">work", "title"), tuple(rows))
 
 
 def _folders(names: Sequence[str], out: Path | None) -> list[Path]:
