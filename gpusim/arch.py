@@ -8,9 +8,10 @@ default here: what a spec does not say, the machine does not know.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, PrivateAttr
 
 from gpusim.units import MEGA, MIB, TERA, bytes_per_cycle
 
@@ -315,6 +316,30 @@ class GpuArch(_Part):
     stated_peaks: dict[str, PositiveFloat] = Field(
         description="Peak rate that the vendor states, by key of instructions [TFLOP/s or TOP/s]; checked within 1 %."
     )
+
+    _library_of: GpuArch | None = PrivateAttr(default=None)
+
+    def with_library_of(self, board: GpuArch | None) -> GpuArch:
+        """The same board with the library that was made for another one; None stands for its own."""
+        arch = self.model_copy()
+        arch._library_of = board  # noqa: SLF001 - of the same class
+        return arch
+
+    @property
+    def library_board(self) -> GpuArch:
+        """The board that its library chooses kernels for: itself, or as shipped where values are overridden.
+
+        Overridden values of the library, its catalogues and heuristic biases, hold.
+        """
+        if self._library_of is None:
+            return self
+        library = {"kernel_choice": self.kernel_choice, "kernel_catalogues": self.kernel_catalogues}
+        return self._library_of.model_copy(update=library)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
+        yield from super().__repr_args__()
+        if self._library_of is not None:
+            yield "library_of", self._library_of
 
     @property
     def capability(self) -> tuple[int, int]:

@@ -78,7 +78,17 @@ def launched(kernels: list[Kernel]) -> tuple[Kernel, ...]:
 def candidates(
     arch: GpuArch, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
 ) -> list[Candidate]:
-    """All plans of a workload, best estimate first; kernels that do not fit the SM are left out."""
+    """All plans of a workload, in the order of the board's library; kernels that do not fit the SM are left out.
+
+    The library of a board with overridden values ranks for the board as shipped, unless none of its kernels fits there;
+    plans and estimates are those of the board itself.
+    """
+    board = arch.library_board
+    if board is not arch:
+        on_board = candidates(board, gemm, kernels, warm=warm, clock_mhz=board.clock.boost_mhz)
+        lowered = _lowered(arch, gemm, on_board, warm=warm, clock_mhz=clock_mhz)
+        if lowered:
+            return lowered
     found: list[Candidate] = []
     for kernel in kernels:
         for split, mode in _splits(arch, gemm, kernel):
@@ -88,6 +98,18 @@ def candidates(
                 break
             found.append(Candidate(planned, estimate_us(arch, planned, clock_mhz)))
     found.sort(key=lambda candidate: score(arch, gemm, candidate))
+    return found
+
+
+def _lowered(arch: GpuArch, gemm: Gemm, ranked: list[Candidate], *, warm: bool, clock_mhz: float) -> list[Candidate]:
+    """Candidates that were ranked for another board, planned and estimated for this one where they fit its SM."""
+    found: list[Candidate] = []
+    for one in ranked:
+        try:
+            planned = plan(arch, gemm, one.plan.kernel, one.plan.split_k, one.plan.mode, warm)
+        except DoesNotFitError:
+            continue
+        found.append(Candidate(planned, estimate_us(arch, planned, clock_mhz)))
     return found
 
 

@@ -133,6 +133,19 @@ def ranked_plans(arch: GpuArch, gemm: Gemm, options: Options = Options()) -> lis
     return ranked
 
 
+def _other_choice(arch: GpuArch, gemm: Gemm, options: Options, chosen: Plan) -> str | None:
+    """A note where a library made for a board's overridden values would launch something else than its own does."""
+    if arch.library_board is arch:
+        return None
+    other = ranked_plans(arch.with_library_of(None), gemm, options)[0].plan
+    if (other.kernel, other.split_k, other.mode) == (chosen.kernel, chosen.split_k, chosen.mode):
+        return None
+    return (
+        f"the kernel is the choice of the library of {arch.name} as shipped; a library for the overridden values would "
+        f"launch {other.name}, split-K {other.split_k}"
+    )
+
+
 def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) -> float:
     gaps = arch.launch.graph_gap_us * (len(outcomes) - 1)
     fixed = arch.launch.kernel_latency_us * len(outcomes)
@@ -280,6 +293,7 @@ def _result(
         shares = {max(bounds, key=lambda name: bounds[name]): 1.0}
     memory_gib = (gemm.operand_bytes + gemm.result_bytes) / GIB
     fits = memory_gib <= arch.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
+    notes = ("" if fits else _oversize(arch, memory_gib), _other_choice(arch, gemm, options, chosen))
     gap = arch.launch.graph_gap_us
     return Result(
         arch=arch.name,
@@ -335,7 +349,7 @@ def _result(
         bounds_us=bounds,
         memory_gib=memory_gib,
         fits=fits,
-        notes=() if fits else (_oversize(arch, memory_gib),),
+        notes=tuple(note for note in notes if note),
         alternatives=tuple(
             Alternative(c.plan.name, c.plan.split_k, c.plan.main.grid, c.estimate_us)
             for c in ranked[:SHOWN_ALTERNATIVES]

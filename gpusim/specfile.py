@@ -184,7 +184,8 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
     """The same board with some values replaced: ``{"dram.peak_bandwidth_gb_per_s": 3000.0}``.
 
     Replaced values are of kind ``assumed``, source ``override``. The vendor's stated peaks are not
-    compared: an overridden board is a question, not a product.
+    compared: an overridden board is a question, not a product. Its library is that of the board as shipped
+    (:attr:`gpusim.arch.GpuArch.library_board`).
     """
     numbers = spec.arch.model_dump()
     provenance = dict(spec.provenance)
@@ -204,7 +205,7 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
 
     arch = _validated(numbers, fail)
     _cross_check(arch, fail)
-    return _spec(arch, provenance, spec.files, overrides)
+    return _spec(arch.with_library_of(spec.arch.library_board), provenance, spec.files, overrides)
 
 
 def spec_folders() -> tuple[Path, ...]:

@@ -11,11 +11,12 @@ from gpusim.kernels import load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import plan
 from gpusim.predict import Options, UnsupportedError, predict, ranked_plans
-from gpusim.specfile import list_archs, load_arch
+from gpusim.specfile import list_archs, load_arch, with_overrides
 from gpusim.workload import Dtype, Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
 NARROWEST_HOPPER_TILE = 8
+DRAM = "dram.peak_bandwidth_gb_per_s"
 
 
 def square(dtype: Dtype, size: int = 512) -> Gemm:
@@ -352,3 +353,44 @@ def test_compute_capabilities_compare_as_numbers() -> None:
     for capability, reason in (("8.0", r"since compute capability 8\.9"), ("10.0", "catalogues of this GPU hold none")):
         with pytest.raises(UnsupportedError, match=reason):
             predict(board.model_copy(update={"compute_capability": capability}), fp8)
+
+
+def doubled_memory(name: str) -> GpuArch:
+    spec = load_arch(name)
+    return with_overrides(spec, {DRAM: 2 * spec.arch.dram.peak_bandwidth_gb_per_s}).arch
+
+
+@settings(derandomize=True, max_examples=30, deadline=None)
+@given(NAMES, GEMMS)
+def test_a_faster_memory_changes_no_choice(name: str, gemm: Gemm) -> None:
+    def order(arch: GpuArch) -> list[tuple[str, int, int]]:
+        return [(one.plan.name, one.plan.split_k, len(one.plan.launches)) for one in ranked_plans(arch, gemm)]
+
+    assert order(doubled_memory(name)) == order(load_arch(name).arch)
+
+
+def test_a_result_for_overridden_values_names_what_a_library_for_them_would_launch() -> None:
+    name, gemm = "A100-SXM4-40GB", Gemm(2048, 2048, 2048, Dtype.FP16)
+    shipped, faster = (predict(arch, gemm, Options(l2="warm")) for arch in (load_arch(name).arch, doubled_memory(name)))
+    assert (faster.kernel, faster.split_k) == (shipped.kernel, shipped.split_k)
+    assert faster.kernel_time_us <= shipped.kernel_time_us
+    other = ranked_plans(doubled_memory(name).with_library_of(None), gemm, Options(l2="warm"))[0].plan
+    assert other.name != shipped.kernel
+    assert shipped.notes == ()
+    assert any(f"would launch {other.name}, split-K {other.split_k}" in note for note in faster.notes)
+
+
+def test_overridden_values_of_the_library_itself_hold() -> None:
+    spec, gemm = load_arch("A100-SXM4-80GB"), Gemm(2048, 2048, 1536, Dtype.BF16)
+    large = with_overrides(spec, {DRAM: 4000.0, "kernel_choice.results_exponent": 10.0}).arch
+    best = ranked_plans(large, gemm)[0].plan.kernel
+    assert best.tile_m * best.tile_n == 256 * 128
+
+
+def test_a_kernel_that_only_fits_the_overridden_board_runs_there() -> None:
+    # 147456 B of shared memory a CTA, 101376 as shipped
+    name = "ampere_fp16_s16816gemm_fp16_256x128_ldg8_f2f_stages_64x3_tn"
+    wanted: dict[str, object] = {"shared_memory.max_kib_per_cta": 163.0, "shared_memory.unified_l1_kib": 192.0}
+    wanted["shared_memory.carveouts_kib"] = [0.0, 164.0]
+    larger = with_overrides(load_arch("A10"), wanted).arch
+    assert predict(larger, Gemm(512, 512, 512, Dtype.FP16), Options(kernel=name)).kernel == name
