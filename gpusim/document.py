@@ -27,8 +27,8 @@ MAX_SIZES = 100_000
 def parse_sizes(value: object) -> tuple[int, ...]:
     """Sizes from a number, a ``start:end:step`` text, or a list of both.
 
-    >>> parse_sizes(["256:1024:256", 4096])
-    (256, 512, 768, 1024, 4096)
+    >>> parse_sizes(["256:1024:256", 4096]), parse_sizes("1,16,256:512:256")
+    ((256, 512, 768, 1024, 4096), (1, 16, 256, 512))
     """
     match value:
         case bool():
@@ -40,7 +40,7 @@ def parse_sizes(value: object) -> tuple[int, ...]:
                 raise ValueError("more than 64 bits hold")
             return (value,)
         case str():
-            return _range(value)
+            return tuple(size for part in value.split(",") for size in _range(part))
         case list() | tuple():
             return tuple(size for item in value for size in parse_sizes(item))
     raise ValueError(f"expected a size, a 'start:end:step' range or a list of them, got {value!r}")

@@ -27,7 +27,7 @@ from gpusim.plots import Dtypes, PlotEntry, ReferenceLine
 from gpusim.predict import Options
 from gpusim.specfile import Spec, load_arch, with_overrides
 from gpusim.sweep import Case
-from gpusim.workload import OUTPUT_BITS, Dtype, Gemm, checked_load
+from gpusim.workload import OUTPUT_BITS, Dtype, Gemm, checked_load, type_name
 from gpusim.yamlfile import SpecError, YamlFile, parse_value
 
 TableKind = Literal["results", "speedup", "ledger"]
@@ -160,9 +160,15 @@ class ExperimentFile(Part):
     def _load_is_known(cls, load: Any) -> str:
         return checked_load(load)
 
+    @field_validator("accumulate")
+    @classmethod
+    def _accumulator_by_its_name(cls, accumulate: str) -> str:
+        return type_name(accumulate)
+
     @field_validator("output_dtype")
     @classmethod
     def _output_is_known(cls, output: str) -> str:
+        output = type_name(output)
         if output and output not in OUTPUT_BITS:
             raise ValueError(f"expected one of {', '.join(OUTPUT_BITS)}")
         return output

@@ -414,7 +414,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         m=fields.number("m"),
         n=fields.number("n"),
         k=fields.whole("k") if vector else fields.number("k"),
-        dtype=Dtype(fields.one_of("dtype", [dtype.value for dtype in Dtype])),
+        dtype=fields.dtype("dtype"),
         accumulate=fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?")),
         layout=fields.one_of("layout", LAYOUTS, unknown=("",)) if op in MATRIX_OPS else fields.get("layout"),
         sparsity=fields.one_of("sparsity", SPARSITIES),
@@ -482,6 +482,13 @@ class Fields:
         close = get_close_matches(text, known, n=3, cutoff=0.5)
         remedy = f"nearest: {', '.join(close)}" if close else f"expected one of {', '.join(known)}"
         raise self.refuse(column, f"unknown '{excerpt(text)}'" if text else "empty", remedy)
+
+    def dtype(self, column: str) -> Dtype:
+        """A data type by one of its names."""
+        try:
+            return Dtype(self.get(column))
+        except ValueError:
+            return Dtype(self.one_of(column, [dtype.value for dtype in Dtype]))
 
     def number(self, column: str) -> int:
         """A positive whole number."""

@@ -10,18 +10,22 @@ from dataclasses import dataclass
 from gpusim.arch import GpuArch, Unit
 from gpusim.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.choose import Candidate, candidates, launched, multiplies, refusals
+from gpusim.inputs import excerpt
 from gpusim.kernels import Kernel, load_kernels
 from gpusim.occupancy import DoesNotFitError
 from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.power import Sustained, energy, sustained_clock
-from gpusim.results import Alternative, Cause, Result
+from gpusim.results import DETAILS, L2_STATES, Alternative, Cause, Result
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.gpu import Outcome, simulate
 from gpusim.sim.trace import Recorder
 from gpusim.units import GIB, us_of_cycles
-from gpusim.workload import SPARSITY_SINCE, TENSOR_CORES_SINCE, Gemm
+from gpusim.workload import SPARSITY_SINCE, TENSOR_CORES_SINCE, Gemm, checked_load
 
 SHOWN_ALTERNATIVES = 8
+
+
+CORES: dict[Unit, str] = {"cuda": "CUDA cores", "tensor": "Tensor Cores"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,19 @@ class Options:
     unit: Unit | None = None
     """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
 
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("detail", self.detail, DETAILS),
+            ("l2", self.l2, L2_STATES),
+            ("unit", self.unit or "cuda", tuple(CORES)),
+        ):
+            if value not in known:
+                raise ValueError(f"{name}: '{excerpt(str(value))}' is not one of {', '.join(map(repr, known))}")
+        try:
+            object.__setattr__(self, "load", checked_load(self.load))
+        except ValueError as error:
+            raise ValueError(f"load {excerpt(str(self.load))}: {error}") from None
+
 
 def calls_of(load: str) -> float:
     """Executions back to back that a load stands for.
@@ -47,9 +64,6 @@ def calls_of(load: str) -> float:
     """
     known = {"burst": 0.0, "sustained": math.inf}
     return known[load] if load in known else float(int(load))
-
-
-CORES: dict[Unit, str] = {"cuda": "CUDA cores", "tensor": "Tensor Cores"}
 
 
 class UnsupportedError(ValueError):
@@ -66,6 +80,8 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
     Raises:
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
+    if not isinstance(arch, GpuArch):
+        raise TypeError(f"arch: expected a GpuArch, such as load_arch('t4').arch, got {arch!r}")
     ranked = ranked_plans(arch, gemm, options)
     chosen = ranked[0].plan
     timed = time_plan(arch, gemm, chosen, options)

@@ -38,6 +38,7 @@ class Cause(Enum):
 
 
 DETAILS = ("bound", "sampled", "full")
+L2_STATES = ("cold", "warm")
 TENSOR_CYCLES = "sm__pipe_tensor_cycles_active.avg"
 
 

@@ -191,6 +191,27 @@ def result_table(result: Result) -> TextTable:
     return TextTable(title, ("figure", "value"), tuple(rows))
 
 
+def comparison_table(results: Sequence[Result]) -> TextTable:
+    """Several predictions, one a line; of several GPUs the speedup of each over the first."""
+    first = results[0]
+    several = len({result.arch for result in results}) > 1
+    baselines: dict[tuple[int, ...], Result] = {}
+    body = []
+    for result in results:
+        baseline = baselines.setdefault((result.m, result.n, result.k), result)
+        fits = "" if result.fits else " (does not fit)"
+        cells = [result.arch, shape_text(asdict(result)) + fits, time_text(result.time_us)]
+        cells += [f"{baseline.time_us / result.time_us:.2f}"] if several else []
+        cells += [f"{result.tflops:.2f}", f"{result.pct_of_peak:.1f}", result.bottleneck, result.kernel]
+        body.append(tuple(cells))
+    sparsity = "" if first.sparsity == "dense" else f" {first.sparsity}"
+    title = f"{first.dtype}{sparsity} {first.layout} ({first.detail}, L2 {first.l2})"
+    rate = ">TOP/s" if first.dtype.startswith("int") else ">TFLOP/s"
+    speedup = (">speedup",) if several else ()
+    headings = ("GPU", ">m x n x k", ">time", *speedup, rate, ">% peak", "bottleneck", "kernel")
+    return TextTable(f"{title}, speedup over {first.arch}" if several else title, headings, tuple(body))
+
+
 def ledger_table(stall_cycles: Mapping[str, int], warp_cycles: int, title: str = "") -> TextTable:
     """Where the warps' cycles went, the greatest share first; the last line is their sum."""
     spent = sorted(((cause, cycles) for cause, cycles in stall_cycles.items() if cycles), key=lambda item: -item[1])
@@ -202,14 +223,15 @@ def ledger_table(stall_cycles: Mapping[str, int], warp_cycles: int, title: str =
     )
 
 
-def alternatives_table(result: Result) -> TextTable:
-    """The ranking of the kernel choice, best first."""
+def alternatives_table(result: Result, *, named: bool = False) -> TextTable:
+    """The ranking of the kernel choice, best first; ``named`` for tables of several predictions."""
     rows = [
         (str(rank), item.kernel, str(item.split_k), _grid(item.grid), time_text(item.estimate_us))
         for rank, item in enumerate(result.alternatives, 1)
     ]
+    of = f" of {shape_text(asdict(result))} on {result.arch}" if named else ""
     return TextTable(
-        "Kernels by the ranking's estimate", (">rank", "kernel", ">split-K", "grid", ">estimate"), tuple(rows)
+        f"Kernels{of} by the ranking's estimate", (">rank", "kernel", ">split-K", "grid", ">estimate"), tuple(rows)
     )
 
 

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import difflib
+import operator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+_OTHER_NAMES = {
+    "fp64": ("float64", "double", "f64"),
+    "fp32": ("float32", "float", "single", "f32"),
+    "tf32": ("tensorfloat32",),
+    "fp16": ("float16", "half", "f16"),
+    "bf16": ("bfloat16",),
+    "fp8": ("float8", "e4m3", "float8_e4m3fn"),
+    "int32": ("s32",),
+    "int8": ("s8",),
+    "int4": ("s4",),
+}
+_NAMES = {other: name for name, others in _OTHER_NAMES.items() for other in others}
+
+
+def type_name(text: str) -> str:
+    """The name here of a type by its name in PyTorch, NumPy, JAX, CUTLASS or C++; other text as it is.
+
+    >>> type_name("torch.bfloat16"), type_name("Half"), type_name("fp16"), type_name("fp61")
+    ('bf16', 'fp16', 'fp16', 'fp61')
+    """
+    name = text.strip().lower().removeprefix("torch.")
+    return _NAMES.get(name, name)
+
 
 class Dtype(Enum):
-    """A data type of A and B, as named in the measured CSV schema."""
+    """A data type of A and B, as named in the measured CSV schema; ``Dtype("bfloat16")`` finds it by other names."""
 
     FP64 = "fp64"
     FP32 = "fp32"
@@ -18,6 +43,11 @@ class Dtype(Enum):
     INT8 = "int8"
     INT4 = "int4"
     FP8 = "fp8"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Dtype | None:
+        name = type_name(value) if isinstance(value, str) else ""
+        return next((dtype for dtype in cls if dtype.value == name), None)
 
     @property
     def bits(self) -> int:
@@ -98,6 +128,38 @@ Layout = Literal["nn", "nt", "tn", "tt"]
 LAYOUTS: tuple[Layout, ...] = ("nn", "nt", "tn", "tt")
 
 
+def dtype_named(name: Dtype | str) -> Dtype:
+    """A data type by one of its names.
+
+    Raises:
+        ValueError: there is none of that name; the text offers the nearest.
+    """
+    try:
+        return Dtype(name)
+    except ValueError:
+        known = [dtype.value for dtype in Dtype]
+        close = difflib.get_close_matches(str(name).lower(), known, n=3, cutoff=0.5)
+        nearest = f"nearest: {', '.join(close)}" if close else f"known: {', '.join(known)}"
+        raise ValueError(f"unknown data type '{name}'; {nearest}") from None
+
+
+def _size(name: str, value: object) -> int:
+    """A size as an ``int``, also from an integer of NumPy's.
+
+    Raises:
+        ValueError: it is no positive integer of 64 bits.
+    """
+    try:
+        size = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{name}: expected a positive integer, got {value!r}") from None
+    if size < 1:
+        raise ValueError(f"{name}: expected a positive integer, got {size}")
+    if size > LARGEST_SIZE:
+        raise ValueError(f"{name}: more than 64 bits hold")
+    return size
+
+
 @dataclass(frozen=True, slots=True)
 class Gemm:
     """C[m, n] = A[m, k] B[k, n], ``batch`` times.
@@ -120,12 +182,11 @@ class Gemm:
     """Type that C is written in; an epilogue converts the sums, as a quantised layer's does from INT32 to FP16."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_named(self.dtype))
+        for name in ("accumulate", "output"):
+            object.__setattr__(self, name, type_name(getattr(self, name)))
         for name in ("batch", "m", "n", "k"):
-            value = getattr(self, name)
-            if value < 1:
-                raise ValueError(f"{name}: expected a positive integer, got {value}")
-            if value > LARGEST_SIZE:
-                raise ValueError(f"{name}: more than 64 bits hold")
+            object.__setattr__(self, name, _size(name, getattr(self, name)))
         if self.layout not in LAYOUTS:
             raise ValueError(f"layout: expected one of {', '.join(LAYOUTS)}, got '{self.layout}'")
         if self.sparsity not in ("dense", "2:4"):

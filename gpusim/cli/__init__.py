@@ -33,7 +33,7 @@ app = typer.Typer(
     name="gpusim",
     help="Predicts how long a tiled matrix multiplication takes on a GPU that you do not have, and why.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 app.add_typer(archs.app, name="archs")

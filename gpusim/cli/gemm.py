@@ -1,15 +1,16 @@
-"""One matrix multiplication on one GPU."""
+"""A matrix multiplication on one GPU; several sizes or GPUs in comparison."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from itertools import product
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse
 from gpusim.cli.options import (
     AccumulateOption,
-    ArchOption,
     ArchPathOption,
     BatchOption,
     CudaOption,
@@ -17,28 +18,41 @@ from gpusim.cli.options import (
     DtypeOption,
     FormatOption,
     KernelOption,
-    KOption,
     L2Option,
     LayoutOption,
     LoadOption,
-    MOption,
-    NOption,
     OrderOption,
     OutputTypeOption,
     SetOption,
     SparsityOption,
     UnitOption,
-    load_of,
+    complete_arch,
+    options_of,
+    sizes_of,
     spec_of,
     workload_of,
 )
 
+if TYPE_CHECKING:
+    from gpusim.results import Result
+    from gpusim.tables import TextTable
+
+MAX_CASES = 10_000
+"""Minutes of one core; an experiment shares the work among all and survives an interrupt."""
+
 
 def gemm(
-    arch: ArchOption,
-    m: MOption,
-    n: NOption,
-    k: KOption,
+    arch: Annotated[
+        list[str],
+        typer.Option(
+            "--arch",
+            help="GPU, alias, nvidia-smi name or spec file; repeated to compare several.",
+            autocompletion=complete_arch,
+        ),
+    ],
+    m: Annotated[str, typer.Option("-m", help="Rows of C.", metavar="SIZES")],
+    n: Annotated[str, typer.Option("-n", help="Columns of C.", metavar="SIZES")],
+    k: Annotated[str, typer.Option("-k", help="Length of the sums.", metavar="SIZES")],
     dtype: DtypeOption = "fp16",
     batch: BatchOption = 1,
     sparsity: SparsityOption = "dense",
@@ -54,22 +68,59 @@ def gemm(
     cuda: CudaOption = None,
     overrides: SetOption = None,
     explain: Annotated[bool, typer.Option("--explain", help="List the kernels that were ranked.")] = False,
+    allow_oversize: Annotated[
+        bool, typer.Option("--allow-oversize", help="Accept products that do not fit into the GPU's memory.")
+    ] = False,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Predict an m x n x k matrix multiplication: its time, what binds it, where the warps' cycles went."""
-    from gpusim import tables
-    from gpusim.predict import Options, predict
+    """Predict an m x n x k matrix multiplication: its time, what binds it, where the warps' cycles went.
 
-    workload = workload_of(m, n, k, dtype, batch, layout, sparsity, accumulate, order, output_dtype)
-    spec = spec_of(arch, arch_path or (), overrides or ())
-    result = predict(spec.arch.with_cuda(cuda), workload, Options(detail, l2, kernel, load_of(load), unit))
+    Several GPUs, or sizes such as 1,16,4096 and 256:4096:256, give a table of comparison, and in JSON a list.
+
+    Exit status 1: a product does not fit into the GPU's memory.
+    """
+    from gpusim.predict import predict
+
+    sizes = [sizes_of(flag, text) for flag, text in (("-m", m), ("-n", n), ("-k", k))]
+    cases = len(arch) * len(sizes[0]) * len(sizes[1]) * len(sizes[2])
+    if cases > MAX_CASES:
+        refuse(f"-m, -n, -k: {cases} predictions, more than {MAX_CASES}; write an experiment for 'gpusim run'")
+    options = options_of(detail, l2, kernel, load, unit)
+    boards = [spec_of(name, arch_path or (), overrides or ()).arch.with_cuda(cuda) for name in arch]
+    workloads = [
+        workload_of(rows, columns, length, dtype, batch, layout, sparsity, accumulate, order, output_dtype)
+        for rows, columns, length in product(*sizes)
+    ]
+    results = []
+    with progress_bar("gemm") as progress:
+        for workload, board in product(workloads, boards):
+            results.append(predict(board, workload, options))
+            progress(len(results), cases)
     if output == "json":
-        emit_json(result.as_dict())
-        return
-    shown = [tables.result_table(result)]
-    if result.warp_cycles:
-        shown.append(tables.ledger_table(result.stall_cycles, result.warp_cycles))
-    if explain:
-        shown.append(tables.alternatives_table(result))
-    emit_tables(shown)
+        emit_json([result.as_dict() for result in results] if cases > 1 else results[0].as_dict())
+    else:
+        emit_tables(_tables(results, explain))
+    _refuse_oversize(results, allow_oversize)
+
+
+def _tables(results: list[Result], explain: bool) -> list[TextTable]:
+    """One prediction in full, or several in comparison."""
+    from gpusim import tables
+
+    if len(results) > 1:
+        shown = [tables.comparison_table(results)]
+    else:
+        shown = [tables.result_table(results[0])]
+        if results[0].warp_cycles:
+            shown.append(tables.ledger_table(results[0].stall_cycles, results[0].warp_cycles))
+    return shown + [tables.alternatives_table(result, named=len(results) > 1) for result in results if explain]
+
+
+def _refuse_oversize(results: list[Result], allowed: bool) -> None:
+    """End with status 1 where a product that was not meant to be so large does not fit."""
+    oversize = sum(not result.fits for result in results)
+    if oversize and not allowed:
+        which = f"{oversize} of {len(results)} products" if len(results) > 1 else "the product"
+        print(f"gpusim: {which} would not fit into the GPU's memory; --allow-oversize accepts that", file=sys.stderr)
+        raise typer.Exit(1)

@@ -11,8 +11,25 @@ import typer
 from gpusim.cli.console import refuse
 
 if TYPE_CHECKING:
+    from gpusim.predict import Options
     from gpusim.specfile import Spec
     from gpusim.workload import Dtype, Gemm
+
+
+def complete_arch(incomplete: str) -> list[str]:
+    """Names of GPUs for a shell; they match in any case, but a shell keeps only what goes on as it was typed."""
+    from gpusim.specfile import list_archs
+
+    found = (entry.name for entry in list_archs() if entry.name.lower().startswith(incomplete.lower()))
+    return [incomplete + name[len(incomplete) :] for name in found]
+
+
+def complete_dtype(incomplete: str) -> list[str]:
+    """Names of data types for a shell."""
+    from gpusim.workload import Dtype
+
+    return [dtype.value for dtype in Dtype if dtype.value.startswith(incomplete.lower())]
+
 
 Format = Literal["table", "json"]
 FormatOption = Annotated[Format, typer.Option("--format", help="Output for a person or for a program.")]
@@ -22,13 +39,15 @@ ArchPathOption = Annotated[
 ]
 JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores if not given.")]
 DetailOption = Annotated[Literal["bound", "sampled", "full"], typer.Option(help="How much is simulated.")]
-ArchOption = Annotated[str, typer.Option("--arch", help="GPU, alias, nvidia-smi name or spec file.")]
+ArchOption = Annotated[
+    str, typer.Option("--arch", help="GPU, alias, nvidia-smi name or spec file.", autocompletion=complete_arch)
+]
 MOption = Annotated[int, typer.Option("-m", help="Rows of C.")]
 NOption = Annotated[int, typer.Option("-n", help="Columns of C.")]
 KOption = Annotated[int, typer.Option("-k", help="Length of the sums.")]
-DtypeOption = Annotated[str, typer.Option(help="Data type of A and B.")]
+DtypeOption = Annotated[str, typer.Option(help="Data type of A and B.", autocompletion=complete_dtype)]
 BatchOption = Annotated[int, typer.Option(help="Products of this shape.")]
-SparsityOption = Annotated[Literal["dense", "2:4"], typer.Option(help="Structure of A[m, k]: the weights, if 2:4.")]
+SparsityOption = Annotated[Literal["dense", "2:4"], typer.Option(help="Structure of A, m x k: the weights, if 2:4.")]
 LayoutOption = Annotated[Literal["nn", "nt", "tn", "tt"], typer.Option(help="BLAS, column-major.")]
 OrderOption = Annotated[Literal["row", "column"], typer.Option(help="Which way C lies in memory.")]
 UnitOption = Annotated[Literal["cuda", "tensor"] | None, typer.Option(help="Only CUDA or Tensor Cores.")]
@@ -62,14 +81,24 @@ SetOption = Annotated[
 ]
 
 
-def load_of(text: str) -> str:
-    """A load that predictions know."""
-    from gpusim.workload import checked_load
+def options_of(detail: str, l2: str, kernel: str | None, load: str, unit: Literal["cuda", "tensor"] | None) -> Options:
+    """How to predict."""
+    from gpusim.predict import Options
 
     try:
-        return checked_load(text)
+        return Options(detail, l2, kernel, load, unit)
     except ValueError as error:
-        refuse(f"--load {text}: {error}")
+        refuse(f"--{error}")
+
+
+def sizes_of(flag: str, text: str) -> tuple[int, ...]:
+    """The sizes that an option asks for."""
+    from gpusim.document import parse_sizes
+
+    try:
+        return parse_sizes(text)
+    except ValueError as error:
+        refuse(f"{flag}: {error}")
 
 
 def workload_of(
@@ -86,17 +115,13 @@ def workload_of(
 
 
 def dtype_of(text: str) -> Dtype:
-    """A data type by name; the nearest ones are offered for another."""
-    from difflib import get_close_matches
+    """A data type by name."""
+    from gpusim.workload import dtype_named
 
-    from gpusim.workload import Dtype
-
-    known = [dtype.value for dtype in Dtype]
-    if text.lower() not in known:
-        close = get_close_matches(text.lower(), known, n=3, cutoff=0.5)
-        nearest = f"nearest: {', '.join(close)}" if close else f"known: {', '.join(known)}"
-        refuse(f"unknown data type '{text}'; {nearest}")
-    return Dtype(text.lower())
+    try:
+        return dtype_named(text)
+    except ValueError as error:
+        refuse(str(error))
 
 
 def spec_of(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> Spec:

@@ -28,7 +28,7 @@ from gpusim.cli.options import (
     SetOption,
     SparsityOption,
     UnitOption,
-    load_of,
+    options_of,
     spec_of,
     workload_of,
 )
@@ -61,7 +61,7 @@ def trace(
     arch_path: ArchPathOption = None,
 ) -> None:
     """Write a timeline of one SM (its warps, pipes, ports) for ui.perfetto.dev or chrome://tracing."""
-    from gpusim.predict import Options, predict
+    from gpusim.predict import predict
     from gpusim.sim.trace import Recorder
     from gpusim.timeline import write_timeline
 
@@ -72,11 +72,14 @@ def trace(
     if not out.parent.is_dir():
         refuse(f"-o {out}: no folder {out.parent}")
     recorder = Recorder(limit)
-    result = predict(spec.arch.with_cuda(cuda), workload, Options(detail, l2, kernel, load_of(load), unit), recorder)
+    options = options_of(detail, l2, kernel, load, unit)
+    result = predict(spec.arch.with_cuda(cuda), workload, options, recorder)
     try:
         write_timeline(out, result, recorder)
     except OSError as error:
         refuse(f"-o {out}: {error.strerror or error}")
+    for note in result.notes:
+        print(f"gpusim: {note}", file=sys.stderr)
     if recorder.dropped:
         print(f"gpusim: dropped {recorder.dropped} later events; --limit {limit} sets how many stay", file=sys.stderr)
     told = [f"wrote {out}: {recorder.kept} events; open it at ui.perfetto.dev"]

@@ -131,7 +131,7 @@ def _shapes_of_file(path: Path) -> list[_Shape]:
     for _, fields in csv_fields(str(path), read_text(path), header):
         m, n, k = (fields.number(column) for column in SHAPE_COLUMNS)
         op = fields.one_of("op", MATRIX_OPS, unknown=("",)) or "linear"
-        dtype = fields.one_of("dtype", [one.value for one in Dtype], unknown=("",))
+        dtype = fields.dtype("dtype") if fields.get("dtype") else None
         layout = fields.one_of("layout", LAYOUTS, unknown=("",))
-        shapes.append(_Shape(op, (fields.whole("batch") or 1, m, n, k), Dtype(dtype) if dtype else None, layout))
+        shapes.append(_Shape(op, (fields.whole("batch") or 1, m, n, k), dtype, layout))
     return shapes

@@ -1,0 +1,181 @@
+"""Several products at once on the command line, what does not fit, and the names that data types go by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpusim.cli import run_cli
+from gpusim.experiment import load_experiment
+from gpusim.measured import read_measured
+from gpusim.predict import Options, predict
+from gpusim.specfile import load_arch
+from gpusim.workload import Dtype, Gemm, dtype_named
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Run ``gpusim gemm`` in this process: status, standard output, standard error."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = run_cli(["gemm", *arguments])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+def cases_of(answer: tuple[int, str, str]) -> list[dict[str, Any]]:
+    status, out, err = answer
+    assert (status, err) == (0, "")
+    cases = json.loads(out)
+    assert isinstance(cases, list)
+    return cases
+
+
+def test_every_gpu_that_is_named_answers(ask: Ask) -> None:
+    shape = ("-m", "512", "-n", "512", "-k", "512")
+    cases = cases_of(ask("--arch", "A100-SXM4-80GB", "--arch", "T4", *shape, "--format", "json"))
+    assert [case["arch"] for case in cases] == ["A100-SXM4-80GB", "T4"]
+    alone = json.loads(ask("--arch", "T4", *shape, "--format", "json")[1])
+    assert alone == cases[1]
+
+
+def test_lists_and_ranges_of_sizes_ask_for_every_combination(ask: Ask) -> None:
+    sizes = ("-m", "1,16", "-n", "128:384:128", "-k", "64")
+    cases = cases_of(ask("--arch", "t4", *sizes, "--detail", "bound", "--format", "json"))
+    asked = [(case["m"], case["n"], case["k"]) for case in cases]
+    assert asked == [(m, n, 64) for m in (1, 16) for n in (128, 256, 384)]
+
+
+def test_a_comparison_has_a_line_for_each_case_and_the_speedup_over_the_first_gpu(ask: Ask) -> None:
+    gpus = ("--arch", "v100-sxm2-16gb", "--arch", "a100-sxm4-40gb")
+    _, out, _ = ask(*gpus, "-m", "2048,4096", "-n", "2048", "-k", "2048", "--load", "burst")
+    title, header, *lines = out.splitlines()
+    assert title.endswith("speedup over V100-SXM2-16GB")
+    assert header.split()[-6:] == ["speedup", "TFLOP/s", "%", "peak", "bottleneck", "kernel"]
+    assert [line.split()[0] for line in lines] == ["V100-SXM2-16GB", "A100-SXM4-40GB"] * 2
+    v100, a100 = (float(line.split()[4]) for line in lines[:2])
+    assert v100 == 1.0
+    assert 1.5 < a100 < 4.0
+
+
+def test_set_and_explain_apply_to_every_case(ask: Ask) -> None:
+    two = ("--arch", "v100-sxm2-16gb", "--arch", "t4", "-m", "256", "-n", "256", "-k", "256")
+    cases = cases_of(ask(*two, "--set", "sm.count=20", "--format", "json"))
+    assert [case["sm_count"] for case in cases] == [20, 20]
+    _, out, _ = ask(*two, "--explain")
+    assert out.count("Kernels of 256x256x256 on ") == 2
+
+
+def test_a_product_that_does_not_fit_ends_with_status_1_unless_it_is_meant(ask: Ask) -> None:
+    question = ("--arch", "t4", "-m", "400000", "-n", "400000", "-k", "400000", "--detail", "bound", "--format", "json")
+    status, out, err = ask(*question)
+    assert (status, json.loads(out)["fits"]) == (1, False)
+    assert err == "gpusim: the product would not fit into the GPU's memory; --allow-oversize accepts that\n"
+    status, out, err = ask(*question, "--allow-oversize")
+    assert (status, err) == (0, "")
+    assert json.loads(out)["notes"]
+
+
+def test_help_has_a_short_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ([], ["gemm"], ["archs", "list"]):
+        assert run_cli([*command, "-h"]) == 0
+        assert "Usage: gpusim" in capsys.readouterr().out
+
+
+def test_a_shell_completes_gpus_and_data_types(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words, expected in (
+        ("gpusim gemm --arch v100-p", {"v100-pCIE-16GB", "v100-pCIE-32GB"}),
+        ("gpusim gemm --dtype f", {"fp64", "fp32", "fp16", "fp8"}),
+    ):
+        monkeypatch.setenv("_GPUSIM_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        with pytest.raises(SystemExit) as ended:
+            _ = run_cli([])
+        assert ended.value.code == 0
+        assert set(capsys.readouterr().out.split()) == expected
+
+
+# Names of data types
+
+OTHER_NAMES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "torch.float16": "fp16",
+    "FP16": "fp16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "double": "fp64",
+}
+
+
+@pytest.mark.parametrize(("name", "dtype"), OTHER_NAMES.items())
+def test_a_data_type_goes_by_the_names_of_frameworks_wherever_one_is_read(
+    ask: Ask, tmp_path: Path, name: str, dtype: str
+) -> None:
+    question = ("--arch", "a100-sxm4-40gb", "-m", "64", "-n", "64", "-k", "64", "--detail", "bound")
+    assert json.loads(ask(*question, "--dtype", name, "--format", "json")[1])["dtype"] == dtype
+    experiment = tmp_path / "one.yaml"
+    experiment.write_text(f"title: One\ngpus: [A100-SXM4-40GB]\ndtypes: [{name}]\ngemms: [{{square: 64}}]\n")
+    assert [case.case.gemm.dtype for case in load_experiment(str(experiment)).cases()] == [Dtype(dtype)]
+    table = tmp_path / "runs.csv"
+    table.write_text(
+        "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,source\n"
+        f"t4,linear,1,64,64,64,{name},,tn,dense,10,graph,warm,,made up\n"
+    )
+    assert [row.dtype for row in read_measured(table)] == [Dtype(dtype)]
+
+
+def test_accumulators_and_results_go_by_those_names_too() -> None:
+    gemm = Gemm(64, 64, 64, Dtype.FP16, accumulate="half", output="float32")
+    assert (gemm.accumulate, gemm.output) == ("fp16", "fp32")
+
+
+# The same from Python
+
+T4 = load_arch("t4").arch
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"detail": "sampeld"}, "detail: 'sampeld' is not one of 'bound', 'sampled', 'full'"),
+        ({"l2": "hot"}, "l2: 'hot' is not one of 'cold', 'warm'"),
+        ({"unit": "gpu"}, "unit: 'gpu' is not one of 'cuda', 'tensor'"),
+        ({"load": "brust"}, "load brust: expected sustained, burst or a number of calls back to back"),
+        ({"load": "0"}, "load 0: expected"),
+    ],
+)
+def test_options_that_are_none_are_refused_in_the_words_of_the_command_line(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        _ = Options(**wrong)
+
+
+def test_a_data_type_may_be_its_name_and_a_wrong_one_is_refused_with_the_nearest() -> None:
+    named: Any = "bfloat16"
+    assert Gemm(64, 64, 64, named) == Gemm(64, 64, 64, Dtype.BF16)
+    with pytest.raises(ValueError, match="unknown data type 'bf61'; nearest: bf16"):
+        _ = dtype_named("bf61")
+
+
+def test_sizes_that_are_no_whole_numbers_are_refused() -> None:
+    wrong: Any = 64.0
+    with pytest.raises(ValueError, match=r"m: expected a positive integer, got 64\.0"):
+        _ = Gemm(wrong, 64, 64, Dtype.FP16)
+
+
+def test_a_gpu_by_name_is_refused_with_what_loads_it() -> None:
+    name: Any = "t4"
+    with pytest.raises(TypeError, match=r"expected a GpuArch, such as load_arch\('t4'\).arch, got 't4'"):
+        _ = predict(name, Gemm(64, 64, 64, Dtype.FP16))
