@@ -94,7 +94,7 @@ def test_a_shell_completes_gpus_and_data_types(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for words, expected in (
-        ("gpusim gemm --arch v100-p", {"v100-pCIE-16GB", "v100-pCIE-32GB"}),
+        ("gpusim gemm --arch v100-p", {"v100-pCIe-16GB", "v100-pCIe-32GB"}),
         ("gpusim gemm --dtype f", {"fp64", "fp32", "fp16", "fp8"}),
     ):
         monkeypatch.setenv("_GPUSIM_COMPLETE", "complete_bash")
