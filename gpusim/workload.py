@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from gpusim.inputs import excerpt
+
 _OTHER_NAMES = {
     "fp64": ("float64", "double", "f64"),
     "fp32": ("float32", "float", "single", "f32"),
@@ -138,9 +140,10 @@ def dtype_named(name: Dtype | str) -> Dtype:
         return Dtype(name)
     except ValueError:
         known = [dtype.value for dtype in Dtype]
-        close = difflib.get_close_matches(str(name).lower(), known, n=3, cutoff=0.5)
+        asked = excerpt(str(name))
+        close = difflib.get_close_matches(asked.lower(), known, n=3, cutoff=0.5)
         nearest = f"nearest: {', '.join(close)}" if close else f"known: {', '.join(known)}"
-        raise ValueError(f"unknown data type '{name}'; {nearest}") from None
+        raise ValueError(f"unknown data type '{asked}'; {nearest}") from None
 
 
 def _size(name: str, value: object) -> int:
