@@ -173,7 +173,7 @@ def test_a_pipe_gets_plain_text(gpusim: RunGpusim) -> None:
         (("-n", "64:8"), "-n: a range needs 1 <= start <= end and a step >= 1, got '64:8'"),
         (("-n", "64,eight"), "-n: expected a size or a 'start:end:step' range, got 'eight'"),
         (("-n", "1:100000"), "100000 predictions, more than 10000"),
-        (("--load", "9" * 5000), "...: expected sustained, burst or a number of calls back to back"),
+        (("--load", "9" * 5000), "99: expected sustained, burst or a number of calls back to back"),
         (("--batch", "0"), "batch: expected a positive integer, got 0"),
         (("--arch", "a100-sxm5-40gb"), "a100-sxm5-40gb: unknown GPU; did you mean A100-SXM"),
         (("--dtype", "bf61"), "unknown data type 'bf61'; nearest: bf16"),
@@ -389,7 +389,7 @@ def test_a_2_4_product_says_what_it_executes(gpusim: RunGpusim) -> None:
         ("--arch t4 -k 64 --dtype tf32", "T4 (compute capability 7.5) has no tf32 multiplication"),
         (
             "--arch t4 -k 64 --dtype tf32",
-            "fp16 (also in fp16), int4, int8 on Tensor Cores and fp16 (in fp16), fp32, fp64, int8 on CUDA",
+            "fp16 (also in fp16), int4, int8 on Tensor Cores and fp16 (also in fp16), fp32, fp64, int8 on CUDA",
         ),
         ("--arch A100-SXM4-80GB -k 65 --dtype fp16 --sparsity 2:4", "k must be a multiple of 16, got 65; pad it to 80"),
         (
