@@ -8,10 +8,12 @@ stand inside the commands that need them, so that ``--help`` answers at once.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 import gpusim
 from gpusim.cli import (
@@ -54,7 +56,7 @@ def run_cli(arguments: Sequence[str]) -> int:
     try:
         prepare_streams()
         with log_to_stderr():
-            status = app(args=list(arguments), prog_name="gpusim", standalone_mode=False)
+            status = _command()(args=list(arguments), prog_name="gpusim", standalone_mode=False)
     except typer.TyperException as error:
         message = error.format_message()
         return wrong_input(message, arguments) if message else 0  # without a command the help has been printed
@@ -77,6 +79,12 @@ def run_cli(arguments: Sequence[str]) -> int:
         print(f"gpusim: {error}", file=sys.stderr)
         status = 1
     return status if isinstance(status, int) else 0
+
+
+@cache
+def _command() -> Callable[..., object]:
+    """The parser of all commands: built once in a process, which takes longer than most commands do."""
+    return get_command(app)
 
 
 def _input_errors() -> tuple[type[ValueError], ...]:
