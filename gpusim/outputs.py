@@ -131,17 +131,18 @@ def _is_abandoned(name: str) -> bool:
 def _place(folder: Path, out: Path, names: Sequence[str]) -> None:
     """Move files into place; if one cannot be moved, everything is as it was before."""
     before = Path(tempfile.mkdtemp(dir=folder))
+    for name in names:
+        if (out / name).exists():
+            shutil.copy2(out / name, before)
     try:
         for name in names:
-            if (out / name).exists():
-                (out / name).replace(before / name)
             (folder / name).replace(out / name)
     except BaseException:
         for name in names:
             if (before / name).exists():
                 (before / name).replace(out / name)
             elif not (folder / name).exists():
-                (out / name).unlink()
+                (out / name).unlink(missing_ok=True)
         raise
 
 

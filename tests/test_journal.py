@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import journals
 import pytest
 
 from gpusim.journal import JOURNAL, Journal, journal_in
@@ -103,3 +104,7 @@ def test_a_folder_in_its_place_is_refused_before_any_work(tmp_path: Path) -> Non
     with pytest.raises(IsADirectoryError), journal_in(tmp_path):
         raise AssertionError("work was begun")
     assert [path.name for path in tmp_path.iterdir()] == [JOURNAL]
+
+
+def test_thirty_damaged_journals_give_what_an_uninterrupted_command_gives() -> None:
+    assert journals.main(["--count", "30", "--seed", "7"]) == 0
