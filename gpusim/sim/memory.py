@@ -8,6 +8,7 @@ among all SMs and keeps the tiles in an explicit cache.
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from typing import Protocol
 
 from gpusim.arch import GpuArch
@@ -16,7 +17,9 @@ from gpusim.sim.link import Link
 from gpusim.units import cycles_of_ns
 
 REMEMBERED_STEPS = 64
-"""How far apart two warps of a CTA can be in its main loop, at most; deeper than any ring."""
+"""Steps of a CTA whose arrival is kept for warps that ask later; what was asked for before has long arrived."""
+LONGEST_PATTERN_STEPS = 16
+"""Steps after which the pattern of those that need DRAM repeats, at most; their bytes are exact."""
 
 WARMING_RUNS = 3
 """Runs before a warm one; the share of tiles that survive hardly moves after that."""
@@ -68,6 +71,15 @@ class Latencies:
         self.tlb = cycles_of_ns(arch.dram.tlb_miss_ns, clock_mhz) if launch.cold else 0.0
 
 
+def _missing_steps(launch: Launch) -> tuple[int, int]:
+    """Of how many steps in a row how many need DRAM, in small numbers, so that the pattern repeats soon."""
+    if not launch.traffic.miss_fraction:
+        return 0, 1
+    longest = max(1, min(LONGEST_PATTERN_STEPS, launch.steps))
+    share = Fraction(launch.traffic.missing_steps_fraction).limit_denominator(longest) or Fraction(1, longest)
+    return share.numerator, share.denominator
+
+
 class SampledMemory:
     """One SM's share of L2 and DRAM while its siblings do the same as it does."""
 
@@ -84,15 +96,20 @@ class SampledMemory:
         """How much later than the first SM this one was served [cycles]."""
         # What enters L2 pushes something out, some of it dirty.
         self._dirty = launch.traffic.dirty_fraction
-        self._missing_steps = launch.traffic.missing_steps_fraction if launch.traffic.miss_fraction else 0.0
-        if self._missing_steps:
-            self._miss = launch.traffic.miss_fraction * (launch.traffic.read_cost + self._dirty) / self._missing_steps
+        self._missing, self.pattern_steps = _missing_steps(launch)
+        """So many of each ``pattern_steps`` steps need DRAM, spread evenly over the loop."""
+        if self._missing:
+            missing = launch.steps * self._missing // self.pattern_steps
+            traffic = launch.traffic
+            self._miss = traffic.miss_fraction * (traffic.read_cost + self._dirty) * launch.steps / missing
         self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
         self.l2 = Link("L2", self._l2_rate / arch.sm.count, self._l2_rate)
         self.dram = Link("DRAM", self._dram_rate / arch.sm.count, self._dram_rate)
         self.drained_at = 0.0
         self._translated_at: float | None = None
         self._in_l2: dict[tuple[int, int], float] = {}
+        self._asked: dict[int, int] = {}
+        """Steps of each CTA that have been asked for."""
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -105,9 +122,12 @@ class SampledMemory:
 
     def load(self, cta: int, step: int, share: float, now: float) -> float:
         in_l2 = self._in_l2.get((cta, step))
-        if in_l2 is None:
+        if in_l2 is None and step < self._asked.get(cta, 0):
+            in_l2 = now
+        elif in_l2 is None:
             # The first warp to ask speaks for its CTA: the whole step travels together.
             in_l2 = self._in_l2[cta, step] = self._fetch(cta, step, now)
+            self._asked[cta] = step + 1
             _ = self._in_l2.pop((cta, step - REMEMBERED_STEPS), None)
         return max(self.port.book(now, self._received * share), in_l2) + self._latency.l2
 
@@ -116,8 +136,7 @@ class SampledMemory:
         # A first step is asked for by all SMs at once, also by kernels that keep none ahead.
         filling = step < max(1, self._ahead) and cta < self._slots
         passed = self._share_of(self.l2, now, self._bytes, at_once=filling)
-        # Steps that need DRAM are spread evenly over the loop.
-        if int((step + 1) * self._missing_steps) > int(step * self._missing_steps):
+        if (step + 1) * self._missing // self.pattern_steps > step * self._missing // self.pattern_steps:
             if self._translated_at is None:
                 self._translated_at = now + self._latency.tlb
             asked = max(now, self._translated_at)
