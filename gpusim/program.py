@@ -8,6 +8,7 @@ CTA's main loop (a k-step of a GEMM tile).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -143,9 +144,13 @@ class ReleaseStage:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The main loop: ``body`` once for each step of the CTA."""
+    """A loop. One without a count is the program's main loop: ``body`` once for each step of the CTA.
+
+    Steps belong to the main loop. In any other loop, operations that name a step mean the one that the warp is at.
+    """
 
     body: tuple[Op, ...]
+    times: int | None = None
 
 
 Op = (
@@ -170,6 +175,14 @@ Op = (
 Program = tuple[Op, ...]
 
 
+def operations(program: Program) -> Iterator[Op]:
+    """Every operation of a program once, loops before their bodies."""
+    for op in program:
+        yield op
+        if isinstance(op, Repeat):
+            yield from operations(op.body)
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """Warps of a CTA that run the same program and meet at its barriers."""
@@ -179,8 +192,19 @@ class Role:
     teams: int = 1
     """Sets of such warps that take the tiles of a persistent CTA in turn (two in CUTLASS's ping-pong schedule)."""
 
+    def __post_init__(self) -> None:
+        loops = [op for op in operations(self.program) if isinstance(op, Repeat) and op.times is None]
+        if len(loops) > 1:
+            raise ValueError(f"a program has one main loop, not {len(loops)}: give the other loops a count (times=)")
+        if loops and loops[0] not in self.program:
+            raise ValueError("the main loop stands inside another loop: give it a count (times=)")
+
+    @property
+    def main_loop(self) -> Program:
+        """The body of the main loop; empty where there is none."""
+        return next((op.body for op in self.program if isinstance(op, Repeat) and op.times is None), ())
+
     @property
     def multiplies(self) -> bool:
         """Whether the role's main loop feeds the multiply pipe."""
-        loops = [op.body for op in self.program if isinstance(op, Repeat)]
-        return any(isinstance(op, Multiply | MultiplyAsync) for body in loops for op in body)
+        return any(isinstance(op, Multiply | MultiplyAsync) for op in operations(self.main_loop))

@@ -397,6 +397,42 @@ def test_a_jump_over_periods_and_generations_of_a_regular_loop_loses_no_cycle(
     assert sum(sampled.stall_cycles.values()) == sum(full.stall_cycles.values())
 
 
+# Loops with a count of their own
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(
+    steps=st.integers(min_value=1, max_value=200),
+    before=st.integers(min_value=0, max_value=20),
+    after=st.integers(min_value=0, max_value=20),
+    inner=st.integers(min_value=0, max_value=5),
+)
+def test_every_loop_is_played_as_often_as_it_says(detail: str, steps: int, before: int, after: int, inner: int) -> None:
+    program = (
+        Repeat((Compute(3.0),), before),
+        Repeat((Compute(5.0), Repeat((Compute(2.0),), inner), EndStep())),
+        Repeat((Compute(7.0), Repeat((Compute(11.0),), inner)), after),
+    )
+    outcome = play(arch := machine(), launch(arch, program, steps=steps), detail)
+    assert outcome.cycles == before * 3 + steps * (5 + inner * 2) + after * (7 + inner * 11)
+    assert causes(outcome) == {Cause.WAIT: outcome.cycles}
+
+
+def test_a_program_has_one_main_loop() -> None:
+    body = (Compute(1.0),)
+    with pytest.raises(ValueError, match=r"a program has one main loop, not 2: give the other loops a count"):
+        Role(1, (Repeat(body), Repeat(body)))
+    with pytest.raises(ValueError, match=r"the main loop stands inside another loop: give it a count"):
+        Role(1, (Repeat((Repeat(body),), 3),))
+
+
+def test_a_loop_within_the_main_loop_can_feed_the_multiply_pipe() -> None:
+    step = Multiply(4.0, 1, 0.0, 0.0, pipelined=True)
+    assert Role(1, (Repeat((Repeat((step,), 3), EndStep())),)).multiplies
+    assert not Role(1, (Repeat((EndStep(),)), Repeat((step,), 3))).multiplies
+
+
 # Producers and consumers
 
 

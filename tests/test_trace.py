@@ -29,7 +29,7 @@ from gpusim.workload import Dtype, Gemm
 
 Event = dict[str, Any]
 
-SMALL = Gemm(512, 512, 256, Dtype.FP16)
+SMALL = Gemm(512, 512, 128, Dtype.FP16)
 """Its few turns of the main loop are played without a jump."""
 LARGE = Gemm(4096, 4096, 4096, Dtype.FP16)
 HUGE = Gemm(65536, 65536, 65536, Dtype.FP16)
@@ -465,7 +465,7 @@ def test_what_is_heard_late_still_has_its_place_before_the_horizon() -> None:
 
 
 def test_a_cut_product_drops_its_reduction_whole() -> None:
-    _, trace, recorder = traced("v100-sxm2-16gb", SPLIT, limit=500)
+    _, trace, recorder = traced("v100-sxm2-16gb", SPLIT, limit=200)
     assert {event["pid"] for event in trace.events} == {1}
     assert trace.about["launches"][1]["events"] == 0
     assert recorder.dropped > trace.about["launches"][1]["dropped_events"] > 0

@@ -1,30 +1,41 @@
 """Jumps over what repeats: periods of the main loop, and generations of CTAs on one SM.
 
-All CTAs resident on the simulated SM are alike. Once their steps complete at a steady pace, one period is
-measured to the cycle (time, ledgers, link traffic) and the periods that would follow are counted instead
-of played: every resident CTA loses that many turns of its loop, and the same amounts are added to the
-totals. The machine's state is the same before and after, so the epilogue and the hand-over that follow are
-played as they would be. Generations of CTAs are jumped in the same way.
+A machine of links and waits adds times and takes the latest of them. Such a (max-plus) system has two properties
+that a jump rests on. When every event of one period comes the same time P after its counterpart in the period
+before, the state has recurred, and every period that follows takes P. When the events come between P - drift and
+P + drift after their counterparts, no later period leaves that range: n periods take n P to within n times the drift.
+So a period is jumped only where the drift of all its events, times the periods that are not played, is next to
+nothing of the time that they take; otherwise the machine plays on, and longer periods are tried.
+
+The events are the beginnings of each warp's turns, the ends of its multiplies, and the arrivals of each step's data;
+of generations, the ends of CTAs. Warps and CTAs may make different numbers of turns in a period. What is jumped is
+counted to the cycle (time, ledgers, link traffic), and every warp loses its turns: the epilogue and the hand-over
+that follow are played as they would be.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gpusim.program import AcquireStage, Barrier, WaitStage
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.link import Link
-from gpusim.sim.sm import Cta, Sm
-from gpusim.units import ceil_div
+from gpusim.sim.memory import SampledMemory
+from gpusim.sim.sm import Cta, Sm, Team, Warp
 
-MIN_PERIOD_STEPS = 4
-"""Steps in a period, at least: enough to hold the rounding pattern of fractional link times. A ring of loads
-that waits for memory turns once every ``stages_ahead`` steps, so a period is a multiple of that."""
-PACE_TOLERANCE = 0.01
-"""Largest relative difference between two periods that count as steady."""
-SETTLING_STEPS = 4
-"""Steps left to play after a jump, besides those in flight."""
-PATIENCE = 8
-"""Periods (or generations) after which an unsteady pace is averaged as it is."""
+DRIFT_FRACTION = 0.001
+"""Largest error of what is jumped, as a share of its time."""
+ROUNDING = 1e-6
+"""Of sums of floats [cycles]."""
+IMPATIENT_DRIFT_FRACTION = 0.004
+"""The same where nothing better was found for long."""
+PATIENCE_TURNS = 256
+PATIENCE_GENERATIONS = 16
+"""How long that is."""
+LOOK_FRACTION = 8
+"""A sequence of events is searched for a period whenever it has grown by one in so many: searching stays cheap."""
 
 
 @dataclass(slots=True)
@@ -46,26 +57,40 @@ class _Snapshot:
     links: list[tuple[float, float]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The end of a CTA."""
+
+    seats: tuple[int, ...]
+    """Sub-partitions of its warps."""
+    totals: _Snapshot
+
+
 class Extrapolator:
     """Watches one SM and jumps when it may."""
 
-    def __init__(self, sm: Sm, links: tuple[Link, ...], ctas_left: list[int]) -> None:
+    def __init__(self, sm: Sm, memory: SampledMemory, links: tuple[Link, ...], ctas_left: list[int]) -> None:
         self.sm = sm
+        self.memory = memory
         self.links = links
         self.ctas_left = ctas_left
         """CTAs not yet started on this SM: one number, shared with its dispatcher."""
         self.skipped = Skipped()
-        # Teams that take tiles in turn finish them in uneven turns too.
-        self.generation = sm.launch.occupancy.ctas * max(role.teams for role in sm.launch.roles)
-        """CTAs after which the pace can repeat."""
-        ahead = max(1, sm.launch.stages_ahead)
-        self.settling = ceil_div(ahead, sm.launch.steps) if sm.launch.persistent else 0
-        """First tiles whose loads were all asked for at once, as the ring was empty."""
-        self.period_steps = ahead * ceil_div(MIN_PERIOD_STEPS, ahead)
-        self._times: dict[Cta, list[int]] = {}
-        self._start: tuple[Cta, dict[Cta, int], _Snapshot] | None = None
-        self._jumped: set[Cta] = set()
-        self._generations: list[_Snapshot] = []
+        self.slots = sm.launch.occupancy.ctas * max(role.teams for role in sm.launch.roles)
+        """CTAs on their way at once, at most."""
+        self.together = any(
+            isinstance(op, Barrier | AcquireStage | WaitStage) for role in sm.launch.roles for op in role.main_loop
+        )
+        """The warps of a CTA wait for each other in the main loop."""
+        self.ahead = sm.launch.stages_ahead + 1
+        """Steps of a CTA whose data may be on its way or in use: the last ones of a loop ask for no more."""
+        self._leader: Cta | None = None
+        self._marks: list[_Snapshot] = []
+        """At the end of each turn that the leader has made since it leads, or since the last jump."""
+        self._look_at = 0
+        """How many of them there are when they are next searched for a period."""
+        self._ended: list[_Ended] = []
+        self._look_at_ended = 0
         sm.on_step = self._on_step
         sm.on_finish = self._on_finish
 
@@ -74,16 +99,18 @@ class Extrapolator:
         sm, skipped = self.sm, self.skipped
         now = int(sm.env.now)
         ledger = [a + b for a, b in zip(skipped.ledger, sm.finished_ledger, strict=True)]
-        for cta in sm.resident:
-            for warp in cta.warps:
-                if not warp.exited:
-                    warp.ledger.settle(now)
-                for index, cycles in enumerate(warp.ledger.booked):
-                    ledger[index] += cycles
+        for warp in self._warps():
+            if not warp.exited:
+                warp.ledger.settle(now)
+            for index, cycles in enumerate(warp.ledger.booked):
+                ledger[index] += cycles
         links = [(link.busy, link.served) for link in self.links]
         for index, (busy, served) in enumerate(skipped.links):
             links[index] = (links[index][0] + busy, links[index][1] + served)
         return _Snapshot(now + skipped.cycles, ledger, links)
+
+    def _warps(self) -> Iterator[Warp]:
+        return (warp for cta in self.sm.resident for warp in cta.warps)
 
     def _count(self, before: _Snapshot, after: _Snapshot, times: int) -> None:
         skipped = self.skipped
@@ -99,71 +126,161 @@ class Extrapolator:
     # Periods of the main loop
 
     def _on_step(self, sm: Sm, cta: Cta) -> None:
-        times = self._times.setdefault(cta, [])
-        times.append(int(sm.env.now))
-        if cta in self._jumped or cta.steps - cta.steps_done < 2 * self.period_steps + self._margin:
+        # The youngest has been in its loop for the shortest time.
+        if cta is not sm.resident[-1]:
             return
-        if self._start is None:
-            if self._steady():
-                self._start = (cta, {other: other.steps_done for other in sm.resident}, self._look())
+        if cta is not self._leader:
+            self._leader = cta
+            self._start_again()
+        marks = self._marks
+        marks.append(self._look())
+        if len(marks) < self._look_at:
             return
-        leader, steps_done, before = self._start
-        if leader is cta and cta.steps_done - steps_done[cta] >= self.period_steps:
-            self._start = None
-            self._jump_periods(steps_done, before)
+        self._look_at = len(marks) + max(1, len(marks) // LOOK_FRACTION)
+        warps = list(self._warps())
+        if all(warp.begun for warp in warps):
+            self._jump_periods(warps)
 
-    @property
-    def _margin(self) -> int:
-        return self.sm.launch.stages_ahead + SETTLING_STEPS
+    def _start_again(self) -> None:
+        self._marks.clear()
+        self._look_at = 3
 
-    def _steady(self) -> bool:
-        """Whether every resident CTA is in its main loop at a pace that repeats."""
-        for cta in self.sm.resident:
-            times = self._times.get(cta, [])
-            if len(times) < 2 * self.period_steps + 1:
+    def _jump_periods(self, warps: list[Warp]) -> None:
+        """Find the shortest period that recurs, and jump as many as there are."""
+        marks = self._marks
+        elapsed = marks[-1].cycles - marks[0].cycles
+        for steps in range(1, (len(marks) - 1) // 2 + 1):
+            cycles = marks[-1].cycles - marks[-1 - steps].cycles
+            drift = abs(cycles - (marks[-1 - steps].cycles - marks[-1 - 2 * steps].cycles))
+            if drift > DRIFT_FRACTION * (cycles + elapsed):
+                continue
+            turns = {warp: _turns_within(warp, cycles) for warp in warps}
+            periods = self._periods_left(turns)
+            if periods * steps < steps + max(steps, self.ahead):
+                return
+            if _possible(marks[-1 - steps], marks[-1]) and self._repeats(
+                turns, cycles, _allowed_drift(cycles, periods, elapsed, patient=len(marks) < PATIENCE_TURNS)
+            ):
+                for warp, made in turns.items():
+                    warp.steps -= periods * made
+                self._count(marks[-1 - steps], marks[-1], periods)
+                self._start_again()
+                return
+
+    def _periods_left(self, turns: dict[Warp, int]) -> int:
+        """Periods that all warps in their main loop have still to make, before their last turns."""
+        left = [(warp.steps - warp.step - self.ahead) // made for warp, made in turns.items() if made]
+        return min(left, default=0)
+
+    def _repeats(self, turns: dict[Warp, int], cycles: int, allowed: float) -> bool:
+        """Whether all events of the last period came ``cycles`` after those of the period before."""
+        return all(self._cta_repeats(cta, turns, cycles, allowed) for cta in self.sm.resident)
+
+    def _cta_repeats(self, cta: Cta, turns: dict[Warp, int], cycles: int, allowed: float) -> bool:
+        made = {turns[warp] for warp in cta.warps}
+        most = max(made)
+        if most == 0:
+            return all(warp.stopped for warp in cta.warps)
+        if (self.together and len(made) > 1) or most % self.memory.pattern_steps:
+            return False
+        window = max(most, self.ahead)
+        if not _recurs(cta.arrivals, most, window, cycles, allowed):
+            return False
+        for warps in self._alike(cta):
+            # Which of them comes first may change from turn to turn.
+            count, window = turns[warps[0]], max(turns[warps[0]], self.ahead)
+            if count == 0 and all(warp.stopped for warp in warps):
+                continue
+            last = min(len(warp.begun) for warp in warps)
+            first = last - window - count
+            if count == 0 or first < 0:
                 return False
-            last = times[-1] - times[-1 - self.period_steps]
-            before = times[-1 - self.period_steps] - times[-1 - 2 * self.period_steps]
-            patient = len(times) < PATIENCE * self.period_steps
-            if patient and abs(last - before) > max(self.period_steps, PACE_TOLERANCE * before):
-                return False
+            for events in ([warp.begun[first:last] for warp in warps], [warp.math[first:last] for warp in warps]):
+                merged = [event for of_turn in zip(*events, strict=True) for event in sorted(of_turn)]
+                if not _recurs(merged, count * len(warps), window * len(warps), cycles, allowed):
+                    return False
         return True
 
-    def _jump_periods(self, steps_done: dict[Cta, int], before: _Snapshot) -> None:
-        resident = self.sm.resident
-        if set(resident) != set(steps_done):
-            return
-        if any(cta.steps_done - steps_done[cta] != self.period_steps for cta in resident):
-            return
-        shortest = min(cta.steps - cta.steps_done for cta in resident)
-        periods = (shortest - self._margin) // self.period_steps
-        if periods < 1:
-            return
-        for cta in resident:
-            cta.steps -= periods * self.period_steps
-            self._jumped.add(cta)
-        self._count(before, self._look(), periods)
+    def _alike(self, cta: Cta) -> list[list[Warp]]:
+        """The warps of a CTA, those together that do the same and meet."""
+        if not self.together:
+            return [[warp] for warp in cta.warps]
+        teams: dict[Team, list[Warp]] = {}
+        for warp in cta.warps:
+            teams.setdefault(warp.team, []).append(warp)
+        return list(teams.values())
 
     # Generations of CTAs
 
-    def _on_finish(self, _sm: Sm, cta: Cta) -> None:
-        _ = self._times.pop(cta, None)
-        self._jumped.discard(cta)
-        if self._start is not None and cta in self._start[1]:
-            self._start = None
-        if self.settling:
-            self.settling -= 1
+    def _on_finish(self, sm: Sm, cta: Cta) -> None:
+        ended = self._ended
+        ended.append(_Ended(tuple(sm.parts.index(warp.part) for warp in cta.warps), self._look()))
+        if len(ended) < self._look_at_ended:
             return
-        size = self.generation
-        seen = self._generations
-        seen.append(self._look())
-        if len(seen) < 2 * size + 1 or self.ctas_left[0] < 2 * size:
-            return
-        last = seen[-1].cycles - seen[-1 - size].cycles
-        before = seen[-1 - size].cycles - seen[-1 - 2 * size].cycles
-        if len(seen) < PATIENCE * size and abs(last - before) > PACE_TOLERANCE * before:
-            return
-        generations = self.ctas_left[0] // size - 1
-        self.ctas_left[0] -= generations * size
-        self._count(seen[-1 - size], seen[-1], generations)
-        seen.clear()
+        self._look_at_ended = len(ended) + max(1, len(ended) // LOOK_FRACTION)
+        for size in range(1, (len(ended) - self.slots) // 2 + 1):
+            generations = (self.ctas_left[0] - 1) // size
+            if generations * size < 2 * size + self.slots:
+                return
+            last = ended[-1].totals.cycles
+            cycles = last - ended[-1 - size].totals.cycles
+            allowed = _allowed_drift(cycles, generations, last, patient=len(ended) < PATIENCE_GENERATIONS * self.slots)
+            if self._generations_repeat(size, cycles, allowed):
+                self.ctas_left[0] -= generations * size
+                self._count(ended[-1 - size].totals, ended[-1].totals, generations)
+                ended.clear()
+                self._look_at_ended = 0
+                return
+
+    def _generations_repeat(self, size: int, cycles: int, allowed: float) -> bool:
+        """Whether CTAs end as far apart, on the same sub-partitions, as those a generation before."""
+        ended = self._ended
+        window = size + self.slots
+        return (
+            len(ended) >= window + size
+            and _possible(ended[-1 - size].totals, ended[-1].totals)
+            and all(
+                one.seats == before.seats and abs(one.totals.cycles - before.totals.cycles - cycles) <= allowed
+                for one, before in zip(ended[-window:], ended[-window - size : -size], strict=True)
+            )
+        )
+
+
+def _allowed_drift(cycles: int, periods: int, elapsed: int, *, patient: bool) -> float:
+    """How far the events of a period may be from recurring, before so many more are jumped [cycles].
+
+    Links serve in the order of arrival, which a small drift can change after many periods. As long as it is worth
+    waiting for better, more than the rounding of events is taken to grow from period to period.
+    """
+    if not patient:
+        return IMPATIENT_DRIFT_FRACTION * cycles
+    allowed = DRIFT_FRACTION * (cycles + elapsed / periods)
+    return min(allowed, 1.0 + 2 * allowed / periods)
+
+
+def _possible(before: _Snapshot, after: _Snapshot) -> bool:
+    """Whether no link was given more work than it can do in the time: such a period cannot recur.
+
+    Where a link binds, and its work is no whole number of cycles, this keeps rounding from making it too fast.
+    """
+    cycles = after.cycles - before.cycles
+    return all(last[0] - first[0] <= cycles + ROUNDING for first, last in zip(before.links, after.links, strict=True))
+
+
+def _turns_within(warp: Warp, cycles: int) -> int:
+    """Turns that a warp has begun in its last ``cycles``, to the nearest."""
+    if warp.step >= warp.steps:
+        return 0
+    begun = warp.begun
+    since = begun[-1] - cycles
+    at = bisect_left(begun, since)
+    if at > 0 and since - begun[at - 1] < begun[at] - since:
+        at -= 1
+    return len(begun) - 1 - at
+
+
+def _recurs(events: Sequence[float], count: int, window: int, cycles: int, allowed: float) -> bool:
+    """Whether the last ``window`` events came ``cycles`` after those that are ``count`` earlier."""
+    return len(events) >= window + count and all(
+        abs(events[-at] - events[-at - count] - cycles) <= allowed for at in range(1, window + 1)
+    )

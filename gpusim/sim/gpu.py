@@ -8,8 +8,9 @@ import simpy
 
 from gpusim.arch import GpuArch
 from gpusim.plan import Launch
+from gpusim.program import Barrier, Multiply, StoreShared
 from gpusim.results import Cause
-from gpusim.sim.extrapolate import Extrapolator
+from gpusim.sim.extrapolate import Extrapolator, Skipped
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.link import Link
 from gpusim.sim.memory import FullMemory, Memory, SampledMemory, TileCache
@@ -18,7 +19,12 @@ from gpusim.sim.trace import Recorder
 from gpusim.units import whole_cycles
 
 LONG_LOOP_STEPS = 48
-"""Turns of a main loop beside which it no longer shows that a quarter of the warps hands over in coarser pieces."""
+"""Turns of a main loop beside which it no longer shows that a quarter of the warps stores results in coarser pieces."""
+HIDDEN_PORT = 1.5
+"""Pipe time over shared-memory time of a step from which on the order of service to the sub-partitions is hidden.
+
+Of 225 random launches above it none differed from all sub-partitions by more than 0.43 %; of those below, some by 9 %.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ def simulate(
     *,
     warm: bool = False,
     recorder: Recorder | None = None,
+    extrapolate: bool = True,
 ) -> Outcome:
     """Play a launch at an SM clock.
 
@@ -50,21 +57,44 @@ def simulate(
         warm: operands are in L2 at the start as far as they fit (``full``; a sampled launch carries its
             hit fraction in ``launch.traffic``).
         recorder: listens to the first SM, and to what an extrapolation does play.
+        extrapolate: ``sampled`` may jump over what repeats, and play one sub-partition for all that do the same.
     """
     if detail == "full":
         return _simulate_full(arch, launch, clock_mhz, warm, recorder)
-    return _simulate_sampled(arch, launch, clock_mhz, recorder)
+    return _simulate_sampled(arch, launch, clock_mhz, recorder, extrapolate)
 
 
-def _simulate_sampled(arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None) -> Outcome:
+def _simulate_sampled(
+    arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None, extrapolate: bool
+) -> Outcome:
     parts = arch.sm.sub_partitions
-    alike = all(role.warps % parts == 0 for role in launch.roles)
-    if alike and parts > 1 and launch.steps >= LONG_LOOP_STEPS and recorder is None:
-        outcome = _simulate_one_sm(*_share_of_sub_partition(arch, launch), clock_mhz, None)
+    if extrapolate and recorder is None and _one_part_stands_for_all(arch, launch):
+        outcome = _simulate_one_sm(*_share_of_sub_partition(arch, launch), clock_mhz, None, extrapolate)
         stalls = {cause: parts * cycles for cause, cycles in outcome.stall_cycles.items()}
         whole = parts * outcome.l2_read_bytes, parts * outcome.dram_read_bytes
         return replace(outcome, stall_cycles=stalls, l2_read_bytes=whole[0], dram_read_bytes=whole[1])
-    return _simulate_one_sm(arch, launch, clock_mhz, recorder)
+    return _simulate_one_sm(arch, launch, clock_mhz, recorder, extrapolate)
+
+
+def _one_part_stands_for_all(arch: GpuArch, launch: Launch) -> bool:
+    """Whether the sub-partitions do the same at the same time, and what they share does not tell them apart."""
+    parts = arch.sm.sub_partitions
+    if parts == 1 or launch.steps < LONG_LOOP_STEPS or any(role.warps % parts for role in launch.roles):
+        return False
+    port_bytes = launch.load_port_bytes_per_step
+    pipe_cycles = 0.0
+    for role in launch.roles:
+        if not any(isinstance(op, Barrier) for op in role.main_loop):
+            return False
+        for op in role.main_loop:
+            match op:
+                case Multiply(pipelined=True):
+                    port_bytes += role.warps * op.operand_bytes
+                    pipe_cycles += role.warps / parts * op.instructions * launch.instruction.issue_interval_cycles
+                case StoreShared():
+                    port_bytes += role.warps * op.size_bytes
+    port_cycles = port_bytes / arch.shared_memory.sustained_bytes_per_cycle
+    return pipe_cycles / launch.instruction.sustained_fraction >= HIDDEN_PORT * port_cycles
 
 
 def _share_of_sub_partition(arch: GpuArch, launch: Launch) -> tuple[GpuArch, Launch]:
@@ -94,7 +124,9 @@ def _share_of_sub_partition(arch: GpuArch, launch: Launch) -> tuple[GpuArch, Lau
     )
 
 
-def _simulate_one_sm(arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None) -> Outcome:
+def _simulate_one_sm(
+    arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None, extrapolate: bool
+) -> Outcome:
     env = simpy.Environment()
     memory = SampledMemory(arch, launch, clock_mhz)
     busiest = launch.ctas_on_busiest_sm(arch)
@@ -115,16 +147,16 @@ def _simulate_one_sm(arch: GpuArch, launch: Launch, clock_mhz: float, recorder: 
     sm = Sm(env, arch, launch, memory, next_cta)
     sm.on_crowd = crowd
     links = _links(sm, memory)
-    skipped = Extrapolator(sm, links, left).skipped
+    skipped = Extrapolator(sm, memory, links, left).skipped if extrapolate else Skipped()
     take = recorder.attach(sm, memory, common=False, skipped=skipped) if recorder is not None else None
     sm.start()
     _ = env.run()
     ended = max(int(env.now), whole_cycles(memory.drained_at))
     if take is not None:
         take.finish(ended)
+    busy = [link.busy_until(ended) for link in links]
     ended += skipped.cycles
     booked = [a + b for a, b in zip(sm.finished_ledger, skipped.ledger, strict=True)]
-    busy = [link.busy for link in links]
     if skipped.links:
         busy = [cycles + more for cycles, (more, _) in zip(busy, skipped.links, strict=True)]
     read = launch.ctas * launch.steps * launch.load_bytes_per_step
@@ -164,7 +196,9 @@ def _simulate_full(arch: GpuArch, launch: Launch, clock_mhz: float, warm: bool, 
     return Outcome(
         cycles=ended,
         stall_cycles=dict(zip(CAUSES, busiest.finished_ledger, strict=True)),
-        busy_cycles=_busy_by_resource([link.busy for link in _links(busiest, busiest.memory)], len(busiest.parts)),
+        busy_cycles=_busy_by_resource(
+            [link.busy_until(ended) for link in _links(busiest, busiest.memory)], len(busiest.parts)
+        ),
         l2_read_bytes=cache.read_bytes,
         dram_read_bytes=cache.missed_bytes,
     )

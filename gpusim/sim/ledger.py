@@ -7,6 +7,7 @@ weighed exactly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from gpusim.results import Cause
@@ -54,6 +55,11 @@ class Ledger:
             raise AssertionError(f"{now - since} cycles without a cause")
         self.since = since
         self.pending = remaining
+
+    @property
+    def endless(self) -> bool:
+        """Whether what is announced has no end of its own: it waits for another warp."""
+        return bool(self.pending) and math.isinf(self.pending[-1][1])
 
     @property
     def total(self) -> int:

@@ -50,3 +50,12 @@ class Link:
         if self.burst_rate is not None:
             return start + amount / self.burst_rate
         return end
+
+    def busy_until(self, now: float) -> float:
+        """Cycles of service up to ``now``, without what is booked beyond.
+
+        >>> port = Link("port", 128.0)
+        >>> port.book(0, 512), port.busy_until(3)
+        (4.0, 3.0)
+        """
+        return self.busy - max(0.0, self.free_at - now)

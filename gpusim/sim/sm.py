@@ -62,14 +62,14 @@ class SubPartition:
 class Cta:
     """A resident CTA: its place in the main loop and what its warps wait for together."""
 
-    __slots__ = ("index", "ready", "ring", "slot", "stages", "started", "steps", "steps_done", "warps")
+    __slots__ = ("arrivals", "index", "ready", "ring", "slot", "stages", "started", "steps_done", "warps")
 
-    def __init__(self, env: simpy.Environment, index: int, slot: int, steps: int, ring: Ring) -> None:
+    def __init__(self, env: simpy.Environment, index: int, slot: int, ring: Ring) -> None:
         self.index = index
         self.slot = slot
-        self.steps = steps
-        """Turns of the main loop; a jump over periods takes some away."""
         self.steps_done = 0
+        self.arrivals: list[float] = []
+        """When the data of each step arrives, as the first warp to ask for it hears [cycles]."""
         self.ready: dict[int, float] = {}
         """When the data of a step is complete [cycles]."""
         self.ring = ring
@@ -114,8 +114,8 @@ class Crew:
 class Warp:
     """Interprets its program; every ``yield`` is one reason to wait."""
 
-    __slots__ = ("accumulators_ready", "batch", "cta", "exited", "ledger", "math_done", "name", "part", "sm", "step",
-                 "team")  # fmt: skip
+    __slots__ = ("accumulators_ready", "batch", "begun", "cta", "exited", "ledger", "math", "math_done", "name", "part",
+                 "sm", "step", "steps", "team")  # fmt: skip
 
     def __init__(self, sm: Sm, cta: Cta, team: Team, part: SubPartition, name: str) -> None:
         self.sm = sm
@@ -124,6 +124,12 @@ class Warp:
         self.part = part
         self.name = name
         self.step = 0
+        self.steps = sm.launch.steps
+        """Turns of the main loop; a jump over periods takes some away."""
+        self.begun: list[int] = []
+        """When each turn of the main loop began [cycles]."""
+        self.math: list[float] = []
+        """When what had been multiplied before each of them was done, or when it began if that is later [cycles]."""
         self.math_done = 0.0
         self.batch: tuple[Cause, float, float] | None = None
         """What kept the pipe from what was last handed to it without waiting, until when, and its end [cycles]."""
@@ -137,15 +143,28 @@ class Warp:
 
     def run(self) -> Process:
         for op in self.team.role.program:
-            if isinstance(op, Repeat):
-                while self.step < self.cta.steps:
-                    for inner in op.body:
-                        yield from self._do(inner)
-                    self.step += 1
-            else:
-                yield from self._do(op)
+            yield from self._do(op)
         self.ledger.settle(int(self.sm.env.now))
         self.exited = True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has ended, or waits for another warp."""
+        return self.exited or self.ledger.endless
+
+    def _repeat(self, loop: Repeat) -> Process:
+        if loop.times is not None:
+            for _ in range(loop.times):
+                for op in loop.body:
+                    yield from self._do(op)
+            return
+        while self.step < self.steps:
+            now = int(self.sm.env.now)
+            self.begun.append(now)
+            self.math.append(max(now, self.math_done))
+            for op in loop.body:
+                yield from self._do(op)
+            self.step += 1
 
     def _do(self, op: Op) -> Process:
         sm = self.sm
@@ -208,7 +227,7 @@ class Warp:
                 accepted = max(issued, sm.memory.store(op.size_bytes, now))
                 yield from self._wait(Cause.LG_THROTTLE, accepted)
             case Repeat():
-                raise ValueError("a main loop inside a main loop")
+                yield from self._repeat(op)
             case _:
                 assert_never(op)
 
@@ -238,6 +257,7 @@ class Warp:
         cta.ring.taken.append(stage)
         arrived = sm.memory.load(cta.index, self.step, 1.0, now) + sm.arch.load_store.bulk_copy_cycles
         stage.ready = max(arrived, sm.shared.book(now, sm.launch.load_port_bytes_per_step))
+        cta.arrivals.append(stage.ready)
         _ = stage.asked.succeed()
 
     def _release(self, step: int) -> None:
@@ -253,7 +273,7 @@ class Warp:
     def _load(self, op: Load, now: float) -> None:
         step = self.step + op.ahead
         cta = self.cta
-        if step >= cta.steps:
+        if step >= self.steps:
             return
         sm = self.sm
         share = 1 / self.team.role.warps
@@ -261,6 +281,8 @@ class Warp:
         # What arrives passes the SM's load/store path; cp.async writes it to shared memory on the way.
         passed = sm.shared.book(now, sm.launch.load_port_bytes_per_step * share)
         ready = max(ready, passed)
+        if step not in cta.ready:
+            cta.arrivals.append(ready)
         if ready > cta.ready.get(step, 0.0):
             cta.ready[step] = ready
 
@@ -387,7 +409,7 @@ class Sm:
     def _run_cta(self, index: int, slot: int) -> Process:
         """All warps start together, and the slot is free when the last has left."""
         env, launch = self.env, self.launch
-        cta = Cta(env, index, slot, launch.steps, Ring(env, launch))
+        cta = Cta(env, index, slot, Ring(env, launch))
         for role in launch.roles:
             team = Team(env, role)
             for part in self._seats(role.warps):
@@ -417,7 +439,7 @@ class Sm:
             warps += role.warps * role.teams
         tiles = 0
         while (index := self.next_cta()) is not None:
-            cta = Cta(env, index, slot, launch.steps, ring)
+            cta = Cta(env, index, slot, ring)
             self.resident.append(cta)
             self._crowd_changed()
             taking = [of_role[tiles % len(of_role)] for of_role in crews]
