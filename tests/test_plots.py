@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import plots
 import pytest
 from prepared_rows import prepared_rows
 
@@ -111,3 +112,7 @@ def test_the_files_of_every_page_are_known_before_the_work(load: Load, tmp_path:
     rows = prepared_rows(experiment)
     written = [path for entry in experiment.content.plots for path in report.draw(entry, "t", rows, (), tmp_path)]
     assert tuple(path.name for path in written) == names[1:]
+
+
+def test_random_plot_sections_are_drawn_so_that_they_can_be_read_or_are_refused() -> None:
+    assert plots.main(["--count", "20", "--seed", "7"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -185,7 +186,7 @@ def _limit(ax: Axes, of: Quantity, group: Group, values: Sequence[float], lines:
     axis = ax.yaxis if group.axis else ax.xaxis
     if of.logarithmic:
         low, high = min(values) / 1.5, max(values) * (1.5 if group.axis else 1.5 * (max(values) / min(values)) ** 0.25)
-        ticks.set_log_ticks(axis, low, high, of.tick, most=7 if group.axis else 5)
+        ticks.set_log_ticks(axis, low, high, of.tick, 7, math.inf if group.axis else PANEL_IN[0])
     else:
         low = 0.0
         high = max(1.0, *values, *(line.value for line in lines)) * (1.08 if group.axis else 1.18)
@@ -223,17 +224,25 @@ def _list(ax: Axes, plot: _Plot, group: Group, seen: Sequence[Row], present: Seq
     if plot.of.logarithmic:
         ax.set_xscale("log")
     at_places = places(group.rows)
-    for place, rows in enumerate(at_places):
-        for row in rows:
-            series, value = row["series"], row[plot.of.key]
-            index, height = plot.series.index(series), place + plot.lane(present, series)
-            if plot.of.logarithmic:
-                ax.plot(value, height, **look(index), linestyle="none", markersize=5)
-            else:
-                ax.barh(height, value, height=0.72 / plot.shown, **_bar_look(index))
-            runs = [run[plot.of.key] for run in seen if run["series"] == series and shape(run) == shape(row)]
-            ax.plot(runs, [height] * len(runs), **{**look(index), "color": "black", **HOLLOW, "markersize": 6})
-            _value(ax, max(value, *runs, value), height, plot.of.value(value))
+    for series in present:
+        index = plot.series.index(series)
+        own = [(place, row) for place, rows in enumerate(at_places) for row in rows if row["series"] == series]
+        heights = [place + plot.lane(present, series) for place, _ in own]
+        values = [row[plot.of.key] for _, row in own]
+        if plot.of.logarithmic:
+            ax.plot(values, heights, **look(index), linestyle="none", markersize=5)
+        else:
+            ax.barh(heights, values, height=0.72 / plot.shown, **_bar_look(index))
+        runs = [
+            (run[plot.of.key], height)
+            for height, (_, row) in zip(heights, own, strict=True)
+            for run in seen
+            if run["series"] == series and shape(run) == shape(row)
+        ]
+        if runs:
+            ax.plot(*zip(*runs, strict=True), **{**look(index), "color": "black", **HOLLOW, "markersize": 6})
+        for height, value in zip(heights, values, strict=True):
+            _value(ax, max(value, *(run for run, at in runs if at == height), value), height, plot.of.value(value))
     names = [wrapped(_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places]
     ax.set_yticks(range(len(names)), names if named else [""] * len(names))
     ax.tick_params(axis="y", length=0, labelsize=NAME_SIZE)

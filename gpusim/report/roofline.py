@@ -112,7 +112,7 @@ def _panel(ax: Axes, rows: Sequence[Row], seen: Sequence[Row], names: Sequence[s
     low, high = min(rates) / 1.5, max(rates) * 1.5
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ticks.set_log_ticks(ax.xaxis, left, right, ticks.number)
+    ticks.set_log_ticks(ax.xaxis, left, right, ticks.number, 7, PANEL_IN[0])
     ticks.set_log_ticks(ax.yaxis, low, high, ticks.number, most=9)
     ax.set_xlim(left, right)
     ax.set_ylim(low, high)

@@ -123,6 +123,6 @@ def _totals(ax: Axes, rows: Sequence[Row], limits: tuple[int, int]) -> None:
     ax.set_yticks(range(len(rows)), [""] * len(rows))
     ax.tick_params(axis="y", length=0)
     low, high = limits[0] / 2, limits[1] * 3
-    ticks.set_log_ticks(ax.xaxis, low, high, ticks.count, most=3)
+    ticks.set_log_ticks(ax.xaxis, low, high, ticks.count, 3, TOTALS_IN)
     ax.set_xlim(low, high)
     ax.set_xlabel("duration [cycles]")

@@ -89,8 +89,11 @@ def plain(text: str) -> str:
 
 def wrapped(text: str, width_in: float, size: float, *, bold: bool = False) -> str:
     """Text on lines that are no wider than ``width_in`` [inch]; a longer word is cut."""
+    text = plain(text)
+    if text_width(text, size, bold=bold) <= width_in:
+        return text
     lines: list[str] = []
-    for word in plain(text).split(" "):
+    for word in text.split(" "):
         if lines and text_width(f"{lines[-1]} {word}", size, bold=bold) <= width_in:
             lines[-1] += f" {word}"
             continue
@@ -105,6 +108,7 @@ def wrapped(text: str, width_in: float, size: float, *, bold: bool = False) -> s
     return "\n".join(lines)
 
 
+@lru_cache(maxsize=4096)
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
     """Width of one line of text [inch]."""
     font = FontProperties(family=FONT, size=size, weight="bold" if bold else "normal")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from matplotlib.axis import Axis
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullFormatter, NullLocator
@@ -41,9 +42,24 @@ def even_ticks(low: float, high: float, most: int) -> list[float]:
     return [float(tick) for tick in ticks if low <= tick <= high]
 
 
-def set_log_ticks(axis: Axis, low: float, high: float, text: Callable[[float], str], most: int = 7) -> None:
-    """Label a logarithmic axis."""
-    set_ticks(axis, log_ticks(low, high, most), text)
+def set_log_ticks(
+    axis: Axis, low: float, high: float, text: Callable[[float], str], most: int = 7, width_in: float = math.inf
+) -> None:
+    """Label a logarithmic axis at ``most`` values, or as few as fit side by side into ``width_in`` [inch]."""
+    ticks = log_ticks(low, high, most)
+    while len(ticks) > 1 and not _fit(ticks, [text_width(text(tick), 9.0) for tick in ticks], low, high, width_in):
+        most = len(ticks) - 1
+        ticks = log_ticks(low, high, most) if most > 1 else ticks[:1]
+    set_ticks(axis, ticks, text)
+
+
+def _fit(ticks: Sequence[float], widths: Sequence[float], low: float, high: float, width_in: float) -> bool:
+    """Whether labels of these widths leave a gap between each other."""
+    per_factor = width_in / math.log(high / low)
+    return all(
+        math.log(after / before) * per_factor >= (width + next_width) / 2 + TICK_GAP_IN
+        for (before, after), (width, next_width) in zip(pairwise(ticks), pairwise(widths), strict=True)
+    )
 
 
 def set_ticks(axis: Axis, ticks: Sequence[float], text: Callable[[float], str]) -> None:
@@ -74,7 +90,7 @@ def count(value: float) -> str:
     >>> count(300.0), count(20000.0), count(1e7)
     ('300', '20k', '10M')
     """
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= size:
             return f"{value / size:g}{unit}"
     return f"{value:g}"

@@ -110,7 +110,7 @@ def _parity_panel(ax: Axes, scored: Sequence[Scored]) -> None:
     low, high = _limits([time for item in scored for time in (item.row.time_us, item.predicted_us)])
     _diagonals(ax, low, high)
     for axis in (ax.xaxis, ax.yaxis):
-        ticks.set_log_ticks(axis, low, high, ticks.time, most=5)
+        ticks.set_log_ticks(axis, low, high, ticks.time, 5, SQUARE_IN)
     ax.set_xlabel("measured time")
     ax.set_ylabel("predicted time")
 
