@@ -121,7 +121,6 @@ def test_an_entry_that_stands_twice_adds_its_states_to_the_first(tmp_path: Path)
         ("variants: graph_gap", "variants: gap", ":10: microbenchmarks.0: launch has no variant 'gap'"),
         ("footprint_kib: [4, 16]", "variants: l1", ":11: microbenchmarks.1: pointer_chase and stream take footprint"),
         ("title: Small\n", "", ":1: title: missing; add it"),
-        ("m: 8, n: 128", "m: 1:2:1, n: 128", "quote it: '1:2:1'"),
     ],
 )
 def test_a_wrong_suite_is_refused_at_its_line(tmp_path: Path, old: str, new: str, problem: str) -> None:

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gpusim.inputs import read_bytes
 from gpusim.measure.device import Identity
 from gpusim.measured import COLUMNS, MeasuredError
 from gpusim.outputs import append_lines
@@ -66,7 +67,7 @@ class RowFile:
         if not self.path.exists():
             return []
         try:
-            text = self.path.read_bytes()
+            text = read_bytes(self.path)
             whole = text[: text.rfind(b"\n") + 1]
             lines = list(csv.reader(io.StringIO(whole.decode("utf-8"), newline=""), strict=True))
             cut_off = text[len(whole) :].decode("utf-8", errors="replace")
@@ -131,7 +132,7 @@ class MeasurementFiles:
         counts: Counter[str] = Counter()
         here = False
         with suppress(FileNotFoundError):
-            for line in self.log_path.read_text(encoding="utf-8", errors="replace").splitlines():
+            for line in read_bytes(self.log_path).decode(errors="replace").splitlines():
                 with suppress(ValueError, KeyError, TypeError):
                     entry = json.loads(line)
                     if entry["event"] == "start":

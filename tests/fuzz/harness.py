@@ -149,17 +149,18 @@ def _feed_until_one_breaks(inputs: Sequence[Any], feed: Callable[[Any], tuple[st
 
 def _reported(item: Any, feed: Callable[[Any], tuple[str, str]]) -> tuple[tuple[str, str], bool]:
     """How an input ended, and whether the process can take another one."""
-    signal.alarm(HANG_S)
     try:
-        return feed(item), True
+        try:
+            signal.alarm(HANG_S)
+            return feed(item), True
+        finally:
+            signal.alarm(0)  # the alarm may go off before this ends
     except HangError:
         return ("hang", traceback.format_exc()[-2 * SHOWN_CHARACTERS :]), False
     except MemoryError:
         return ("more memory than allowed", traceback.format_exc()[-2 * SHOWN_CHARACTERS :]), False
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         return (f"traceback: {type(error).__name__}", traceback.format_exc()[-3 * SHOWN_CHARACTERS :]), True
-    finally:
-        signal.alarm(0)
 
 
 def _hang(_signal: int, _frame: FrameType | None) -> NoReturn:

@@ -96,6 +96,9 @@ HOSTILE_JSON: tuple[Any, ...] = (
     *([], {}, [[]], [{}], [1] * 1000, {"a": {"b": []}}, "9" * 400, [2**64, 1, 1], [[2**62, 2**62], [2**62, 2**62]]),
 )
 
+FILLERS = ((b"", 0), (b"", 0), (b" ", 2**28), (b"[],", 2**22), (b"[", 2**20))
+"""What follows a packed trace, and how often."""
+
 Item = tuple[str, int]
 """Kind of file and seed of what is done to it."""
 
@@ -229,8 +232,7 @@ def _damage_json(file: Path, pick: random.Random) -> None:
 def _damage_packed(file: Path, pick: random.Random) -> None:
     """What is packed damaged, or far larger than what packs it."""
     text = gzip.decompress(file.read_bytes())
-    filler = pick.choice(((b"", 0), (b"", 0), (b" ", 2**28), (b"[],", 2**22), (b"[", 2**20)))
-    file.write_bytes(gzip.compress(_damaged_json(text, pick)) + _packed(*filler))
+    file.write_bytes(gzip.compress(_damaged_json(text, pick)) + _packed(*pick.choice(FILLERS)))
 
 
 @cache
@@ -383,7 +385,9 @@ def samples(folder: Path) -> None:
     plain = importer_samples.report(folder / "nsys" / "plain", ranges=False)
     plain.replace(folder / "nsys" / "plain.sqlite")
     (folder / "nsys" / "plain").rmdir()
-    # What every child would else do for itself: read the specs, and load the libraries of the importers.
+    # What every child would else do for itself: pack, read the specs, and load the libraries of the importers.
+    for filler in FILLERS:
+        _packed(*filler)
     for kind in KINDS:
         feed(folder, (kind, 0))
     known = folder / "known.csv"
