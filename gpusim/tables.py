@@ -10,25 +10,34 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from gpusim.arch import GpuArch
 from gpusim.comparison import Row, asked_type, shape_key
-from gpusim.mathmode.resolve import MathMode
-from gpusim.numerics.study import Study
-from gpusim.plan import Plan
 from gpusim.predict import CORES
-from gpusim.results import Result
-from gpusim.specfile import Provenance, Spec
-from gpusim.workload import Gemm
+
+if TYPE_CHECKING:  # a prediction is printed without NumPy and the math-mode rules
+    from rich.table import Table
+
+    from gpusim.arch import GpuArch
+    from gpusim.mathmode.resolve import MathMode
+    from gpusim.numerics.study import Study
+    from gpusim.plan import Plan
+    from gpusim.results import Result
+    from gpusim.specfile import Provenance, Spec
+    from gpusim.workload import Gemm
 
 PIPE_GAP = "  "
+LEAST_TEXT_WIDTH = 12
+"""Characters that a column of text keeps where a terminal is narrow; columns of figures keep all of theirs."""
 SAMPLE_FIELDS = ("sampled_rows", "m", "sampled_columns", "n")
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Headings and rows of text; a heading that starts with ``>`` sets its column to the right."""
+    """Headings and rows of text; a heading that starts with ``>`` sets its column of figures to the right.
+
+    Columns that are empty in every row are not shown.
+    """
 
     title: str
     headings: tuple[str, ...]
@@ -51,29 +60,78 @@ class TextTable:
         T4     40
         A100  108
         """
-        titles = tuple(heading.removeprefix(">") for heading in self.headings)
-        columns = list(zip(titles, *self.rows, strict=True))
-        widths = [max(len(text) for text in column) for column in columns]
+        headings, rows = self._shown()
+        titles = tuple(heading.removeprefix(">") for heading in headings)
+        widths = [max(len(text) for text in column) for column in zip(titles, *rows, strict=True)]
         lines = [self.title] if self.title else []
-        for row in (titles, *self.rows):
+        for row in (titles, *rows):
             cells = [
                 text.rjust(width) if heading.startswith(">") else text.ljust(width)
-                for text, width, heading in zip(row, widths, self.headings, strict=True)
+                for text, width, heading in zip(row, widths, headings, strict=True)
             ]
             lines.append(PIPE_GAP.join(cells).rstrip())
         return "\n".join(lines)
 
+    def _shown(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Headings and rows without the columns that are empty."""
+        kept = [at for at in range(len(self.headings)) if not self.rows or any(row[at] for row in self.rows)]
+        return tuple(self.headings[at] for at in kept), [tuple(row[at] for at in kept) for row in self.rows]
+
     def _show_rich(self, stream: TextIO) -> None:
         from rich.console import Console
+
+        console = Console(file=stream)
+        console.print(self.drawn(console.width))
+
+    def drawn(self, width: int) -> Table:
+        """For a terminal of so many characters: texts are folded; where that is not enough, each row is a record."""
         from rich.table import Table
         from rich.text import Text
 
+        headings, rows = self._shown()
         table = Table(title=self.title or None, title_justify="left", header_style="bold")
-        for heading in self.headings:
-            table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
-        for row in self.rows:
+        widths = column_widths(headings, rows, width)
+        if widths is None:
+            table.show_header = False
+            table.add_column()
+            table.add_column(overflow="fold")
+            for row in rows:
+                for heading, text in zip(headings, row, strict=True):
+                    table.add_row(heading.removeprefix(">"), Text(text))
+                table.add_section()
+            return table
+        for heading, characters in zip(headings, widths, strict=True):
+            figures = heading.startswith(">")
+            title = heading.removeprefix(">")
+            table.add_column(title, justify="right" if figures else "left", width=characters, overflow="fold")
+        for row in rows:
             table.add_row(*map(Text, row))
-        Console(file=stream).print(table)
+        return table
+
+
+def column_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """Characters of each column of a drawn table, or None where it does not fit.
+
+    The widest column is narrowed first; figures keep their width, and headings are folded between words.
+
+    >>> column_widths(("kernel", ">time in us"), [("a" * 40, "12.5")], 30)
+    [13, 10]
+    >>> column_widths((">time", ">rate"), [("12.25 us", "1234.5")], 20) is None
+    True
+    """
+    widths, least = [], []
+    for at, heading in enumerate(headings):
+        title, content = heading.removeprefix(">"), max((len(row[at]) for row in rows), default=0)
+        longest_word = max(map(len, title.split()), default=0)
+        widths.append(max(len(title), content))
+        least.append(max(longest_word, content if heading.startswith(">") else min(content, LEAST_TEXT_WIDTH)))
+    most = width - 3 * len(headings) - 1  # a space on either side of a column, and lines between them
+    while sum(widths) > most:
+        narrowed = [at for at in range(len(widths)) if widths[at] > least[at]]
+        if not narrowed:
+            return None
+        widths[max(narrowed, key=lambda at: widths[at])] -= 1
+    return widths
 
 
 def time_text(time_us: float) -> str:
@@ -422,7 +480,7 @@ def arch_tables(spec: Spec) -> list[TextTable]:
     return [
         TextTable(arch.name, ("fact", "value"), facts),
         TextTable("Peaks at boost clock, multiply and add counted as two", headings, tuple(peaks)),
-        TextTable("Where each value comes from", ("key", ">value", "kind", "file", "source"), origins),
+        TextTable("Where each value comes from", ("key", "value", "kind", "file", "source"), origins),
     ]
 
 
