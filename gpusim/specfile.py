@@ -19,18 +19,18 @@ import logging
 import os
 import re
 import types
-import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Never, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from gpusim.arch import GpuArch, cuda_name, cuda_version
+from gpusim.arch import GpuArch
+from gpusim.arch_checks import Finding, contradictions, did_you_mean, implausible, wrong_peaks
 from gpusim.inputs import MOST_REPEATED, excerpt
 from gpusim.yamlfile import (
     MAX_BYTES,
@@ -45,14 +45,12 @@ from gpusim.yamlfile import (
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
 
 Kind = Literal["datasheet", "measured", "fitted", "assumed"]
 
 KINDS: tuple[str, ...] = get_args(Kind)
 ARCH_PATH_VARIABLE = "GPUSIM_ARCH_PATH"
-STATED_PEAK_TOLERANCE = 0.01
-"""Vendors round to two or three digits: 14 TFLOP/s for 14.13 is 0.9 % off."""
-
 _LOG = logging.getLogger(__name__)
 
 _Document = Any  # what YAML holds: mappings, lists, text, numbers, None
@@ -147,6 +145,15 @@ def spec_file(name: str, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Pa
     return base or _resolve(name, folders)
 
 
+def implausibilities(spec: Spec) -> tuple[str, ...]:
+    """What no product has, each one line with file, line, key and remedy: a question for ``archs check``."""
+    lines = []
+    for key_path, problem in implausible(spec.arch):
+        origin = spec.provenance[key_path]
+        lines.append(str(error_at(origin.file or spec.files[0], origin.line, key_path, problem)))
+    return tuple(lines)
+
+
 def catalogue_files(names: Iterable[str]) -> tuple[tuple[Path, str], ...]:
     """Kernel catalogues by name or path: each file with the SHA-256 of its content, in the order named.
 
@@ -183,29 +190,43 @@ def _in_own_folders(catalogues: Iterable[str], folders: Sequence[Path]) -> tuple
 def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
     """The same board with some values replaced: ``{"dram.peak_bandwidth_gb_per_s": 3000.0}``.
 
-    Replaced values are of kind ``assumed``, source ``override``. The vendor's stated peaks are not
-    compared: an overridden board is a question, not a product. Its library is that of the board as shipped
-    (:attr:`gpusim.arch.GpuArch.library_board`).
+    Replaced values are of kind ``assumed``, source ``override``. They pass the ranges and cross-checks of spec files;
+    only the vendor's stated peaks are not compared: an overridden board is a question, not a product. Its
+    library is that of the board as shipped (:attr:`gpusim.arch.GpuArch.library_board`).
     """
     numbers = spec.arch.model_dump()
     provenance = dict(spec.provenance)
     known = list(_leaf_paths(numbers))
     for key_path, value in overrides.items():
         if key_path not in known:
-            raise SpecError(f"override: {key_path}: no such value{_did_you_mean(key_path, known)}")
+            raise SpecError(f"override: {excerpt(key_path)}: no such value{did_you_mean(key_path, known)}")
         *parents, last = key_path.split(".")
         part = numbers
         for parent in parents:
             part = part[parent]
-        part[last] = value
+        part[last] = _plain(value)
         provenance[key_path] = Provenance(value, "assumed", "override", None, 0)
 
-    def fail(key_path: str, problem: str) -> Never:
-        raise SpecError(f"override: {key_path}: {problem}")
-
-    arch = _validated(numbers, fail)
-    _cross_check(arch, fail)
+    arch, wrong = _validated(numbers)
+    if arch is not None:
+        wrong = [*contradictions(arch), *_boost_beyond_reach(arch, spec)]
+    if arch is None or wrong:
+        raise SpecError(*(" ".join(f"override: {key}: {problem}".split()) for key, problem in wrong))
     return _spec(arch.with_library_of(spec.arch.library_board), provenance, spec.files, overrides)
+
+
+def _boost_beyond_reach(arch: GpuArch, spec: Spec) -> Iterator[Finding]:
+    """A vendor may state a boost clock above the one that a board reaches, which decides its time; a question may not.
+
+    Both clocks may change together.
+    """
+    stated = max(1.0, spec.arch.clock.boost_mhz / spec.arch.clock.max_mhz)
+    if arch.clock.boost_mhz > spec.arch.clock.boost_mhz and arch.clock.boost_mhz > stated * arch.clock.max_mhz:
+        yield Finding(
+            "clock.boost_mhz",
+            f"{arch.clock.boost_mhz:g} exceeds max_mhz {arch.clock.max_mhz:g}, the highest clock that the board runs"
+            " at; set clock.max_mhz as well",
+        )
 
 
 def spec_folders() -> tuple[Path, ...]:
@@ -429,26 +450,24 @@ _Tree = dict[str, Any]
 
 def _load(path: Path, folders: Sequence[Path], own: Sequence[Path], without: Path | None) -> Spec:
     files = [file for file in _chain(path, folders) if without is None or file.path.resolve() != without.resolve()]
+    check = _Check(files)
     tree: _Tree = {}
     for file in reversed(files):
-        tree = _merged(tree, _tree(file, file.data, GpuArch, ""))
-    _require_all(files, tree, GpuArch, "")
-
-    def fail(key_path: str, problem: str) -> Never:
-        leaf = _nearest_leaf(tree, key_path)
-        if leaf is None:
-            raise files[0].error(key_path, problem)
-        raise error_at(leaf.file.path, leaf.line, key_path, problem)
-
-    arch = _validated(_values(tree), fail)
-    _cross_check(arch, fail)
-    _check_stated_peaks(arch, fail)
-    catalogues = _in_own_folders(arch.kernel_catalogues, own)
-    arch = arch.model_copy(update={"kernel_catalogues": catalogues})
+        tree = _merged(tree, check.tree(file, file.data, GpuArch, ""))
+    check.require_all(tree, GpuArch, "")
+    arch, wrong = _validated(_values(tree))
+    check.at_leaves(tree, wrong)
+    if arch is not None:
+        check.at_leaves(tree, [*contradictions(arch), *wrong_peaks(arch)])
+    check.raise_problems()
+    assert arch is not None
+    arch = arch.model_copy(update={"kernel_catalogues": _in_own_folders(arch.kernel_catalogues, own)})
     try:
         return _spec(arch, dict(_provenance(tree)), tuple(file.path for file in files), {})
     except SpecError as error:
-        fail("kernel_catalogues", str(error).removeprefix("kernel_catalogues: "))
+        check.at_leaves(tree, [Finding("kernel_catalogues", str(error).removeprefix("kernel_catalogues: "))])
+        check.raise_problems()
+        raise
 
 
 def _spec(
@@ -487,70 +506,134 @@ def _base_file(file: YamlFile, base: str, folders: Sequence[Path]) -> Path:
     if path is not None:
         return path
     stems = sorted({path.stem for folder in places for path in folder.glob("*.yaml")})
-    raise file.error("extends", f"no spec {excerpt(base)}.yaml{_did_you_mean(base, stems)}")
+    raise file.error("extends", f"no spec {excerpt(base)}.yaml{did_you_mean(base, stems)}")
 
 
-def _tree(file: YamlFile, data: Mapping[str, Any], model: type[BaseModel], key_path: str) -> _Tree:
-    """A file's values, checked against the model's keys; values themselves are not judged yet."""
-    tree: _Tree = {}
-    for key, value in data.items():
-        below = join(key_path, str(key))
-        if not key_path and key == "extends":
-            continue
-        info = model.model_fields.get(key)
-        if info is None:
-            raise file.error(below, f"unknown key{_did_you_mean(str(key), model.model_fields)}")
-        tree[key] = _branch(file, value, key, info, below)
-    return tree
+class _Check:
+    """The problems of a board's files, nearest first, gathered on the way from files to numbers."""
+
+    def __init__(self, files: Sequence[YamlFile]) -> None:
+        self._files = files
+        self._problems: list[str] = []
+        self._reported: set[str] = set()  # key paths
+
+    def raise_problems(self) -> None:
+        """Raise what has been found so far, if anything."""
+        if self._problems:
+            raise SpecError(*self._problems)
+
+    def tree(self, file: YamlFile, data: Mapping[str, Any], model: type[BaseModel], key_path: str) -> _Tree:
+        """A file's values, checked against the model's keys; values themselves are not judged yet."""
+        tree: _Tree = {}
+        for key, value in data.items():
+            below = join(key_path, key)
+            if not key_path and key == "extends":
+                continue
+            info = model.model_fields.get(key)
+            if info is None:
+                self._report(file, below, f"unknown key{did_you_mean(key, model.model_fields)}")
+            else:
+                tree[key] = self._branch(file, value, key, info, below)
+        return tree
+
+    def require_all(self, tree: _Tree, model: type[BaseModel], key_path: str) -> None:
+        """Every key of the model is there; a missing one is named with the file it belongs in."""
+        for key, info in model.model_fields.items():
+            below = join(key_path, key)
+            part = _value_model(info)
+            if key not in tree:
+                if info.is_required():
+                    self._report_missing(below, key, info)
+            elif part is None or not isinstance(tree[key], dict):
+                continue
+            elif get_origin(info.annotation) is dict:
+                for row, content in tree[key].items():
+                    if isinstance(content, dict):
+                        self.require_all(content, part, join(below, row))
+            else:
+                self.require_all(tree[key], part, below)
+
+    def at_leaves(self, tree: _Tree, problems: Iterable[Finding]) -> None:
+        """Report problems by key path, where the values stand; one that follows from a reported one is none."""
+        for key_path, problem in problems:
+            leaf = _nearest_leaf(tree, key_path)
+            if any(key_path == known or key_path.startswith(f"{known}.") for known in self._reported):
+                continue
+            if leaf is None:
+                self._report(self._files[0], key_path, problem)
+            else:
+                self._problems.append(str(error_at(leaf.file.path, leaf.line, key_path, problem)))
+
+    def _report(self, file: YamlFile, key_path: str, problem: str, named: str = "") -> None:
+        """Book a problem of a key, or of a part of it that is ``named``."""
+        self._problems.append(str(file.error(named or key_path, problem)))
+        self._reported.add(key_path)
+
+    def _report_missing(self, key_path: str, key: str, info: FieldInfo) -> None:
+        form = f" as {_LEAF_FORM}" if _is_sourced(key, info) else ""
+        above = key_path.rpartition(".")[0]
+        home = next((file for file in self._files if above in file.lines), self._files[0])
+        bases = "".join(f" or its base {file.path.name}" for file in self._files[1:])
+        self._report(home, key_path, f"missing; add it to {self._files[0].path.name}{bases}{form}")
+
+    def _branch(self, file: YamlFile, value: _Document, key: str, info: FieldInfo, key_path: str) -> _Tree | _Leaf:
+        """What one key of a model holds: a part, a table of parts or numbers, or a leaf."""
+        part = _value_model(info)
+        is_table = get_origin(info.annotation) is dict
+        if part is None and not is_table:
+            return self._sourced(file, value, key_path) if _is_sourced(key, info) else self._bare(file, value, key_path)
+        if part is not None and not is_table:
+            return self._part(file, value, part, key_path)
+        if not isinstance(value, dict):
+            return self._no_mapping(file, value, key_path)
+        if part is None:
+            return {row: self._sourced(file, number, join(key_path, row)) for row, number in value.items()}
+        return {row: self._part(file, content, part, join(key_path, row)) for row, content in value.items()}
+
+    def _part(self, file: YamlFile, value: _Document, model: type[BaseModel], key_path: str) -> _Tree | _Leaf:
+        return (
+            self.tree(file, value, model, key_path)
+            if isinstance(value, dict)
+            else self._no_mapping(file, value, key_path)
+        )
+
+    def _no_mapping(self, file: YamlFile, value: _Document, key_path: str) -> _Leaf:
+        self._report(file, key_path, f"expected a mapping, got {shown(value)}; indent its keys below it")
+        return _Leaf(value, None, "", file, file.line(key_path))
+
+    def _bare(self, file: YamlFile, value: _Document, key_path: str) -> _Leaf:
+        if isinstance(value, dict):
+            self._report(file, key_path, "carries no source, being text or a shape; write it bare")
+        return _Leaf(value, None, "", file, file.line(key_path))
+
+    def _sourced(self, file: YamlFile, leaf: _Document, key_path: str) -> _Leaf:
+        wrong = list(_wrong_form(leaf))
+        for part, problem in wrong:
+            self._report(file, key_path, problem, join(key_path, part) if part else "")
+        if wrong:
+            return _Leaf(None, None, "", file, file.line(key_path))
+        return _Leaf(leaf["value"], leaf["kind"], leaf["source"].strip(), file, file.line(f"{key_path}.value"))
 
 
-def _branch(file: YamlFile, value: _Document, key: str, info: FieldInfo, key_path: str) -> _Tree | _Leaf:
-    """What one key of a model holds: a part, a table of parts or numbers, or a leaf."""
-    part = _value_model(info)
-    is_table = get_origin(info.annotation) is dict
-    if part is None and not is_table:
-        return _leaf(file, value, key_path, sourced=_is_sourced(key, info))
-    if not isinstance(value, dict):
-        raise file.error(key_path, f"expected a mapping, got {shown(value)}; indent its keys below it")
-    if part is None:
-        return {one: _leaf(file, number, join(key_path, str(one)), sourced=True) for one, number in value.items()}
-    if not is_table:
-        return _tree(file, value, part, key_path)
-    rows: _Tree = {}
-    for row, content in value.items():
-        below = join(key_path, str(row))
-        if not isinstance(content, dict):
-            raise file.error(below, f"expected a mapping, got {shown(content)}; indent its keys below it")
-        rows[row] = _tree(file, content, part, below)
-    return rows
-
-
-def _leaf(file: YamlFile, value: _Document, key_path: str, *, sourced: bool) -> _Leaf:
-    if sourced:
-        return _sourced_leaf(file, value, key_path)
-    if isinstance(value, dict):
-        raise file.error(key_path, "carries no source, being text or a shape; write it bare")
-    return _Leaf(value, None, "", file, file.line(key_path))
-
-
-def _sourced_leaf(file: YamlFile, leaf: _Document, key_path: str) -> _Leaf:
+def _wrong_form(leaf: _Document) -> Iterator[Finding]:
+    """What is wrong with the form of a value with its source, by its own keys."""
     if not isinstance(leaf, dict):
-        raise file.error(key_path, f"bare value {shown(leaf)}; write {_LEAF_FORM}")
-    for key in leaf:
-        if key not in _LEAF_KEYS:
-            raise file.error(join(key_path, str(key)), f"unknown key{_did_you_mean(str(key), _LEAF_KEYS)}")
-    for key in _LEAF_KEYS:
-        if key not in leaf:
-            raise file.error(key_path, f"has no {key}; write {_LEAF_FORM}")
+        yield Finding("", f"bare value {shown(leaf)}; write {_LEAF_FORM}")
+        return
+    unknown = [key for key in leaf if key not in _LEAF_KEYS]
+    missing = [key for key in _LEAF_KEYS if key not in leaf]
+    if unknown or missing:
+        yield from (Finding(key, f"unknown key{did_you_mean(key, _LEAF_KEYS)}") for key in unknown)
+        yield from (Finding("", f"has no {key}; write {_LEAF_FORM}") for key in missing if not unknown)
+        return
     value, kind, source = leaf["value"], leaf["kind"], leaf["source"]
     if kind not in KINDS:
-        raise file.error(f"{key_path}.kind", f"{shown(kind)} is no kind; use one of {', '.join(KINDS)}")
+        yield Finding("kind", f"{shown(kind)} is no kind; use one of {', '.join(KINDS)}")
     if not isinstance(source, str) or not source.strip():
-        raise file.error(f"{key_path}.source", "says nothing; name where the value comes from")
+        yield Finding("source", "says nothing; name where the value comes from")
     for number in value if isinstance(value, list) else [value]:
         if not isinstance(number, int | float):
-            raise file.error(f"{key_path}.value", f"{shown(number)} is no number; write one, such as 108 or 1.5e3")
-    return _Leaf(value, kind, source.strip(), file, file.line(f"{key_path}.value"))
+            yield Finding("value", f"{shown(number)} is no number; write one, such as 108 or 1.5e3")
 
 
 def _merged(base: _Tree, top: _Tree) -> _Tree:
@@ -563,27 +646,13 @@ def _merged(base: _Tree, top: _Tree) -> _Tree:
     return result
 
 
-def _require_all(files: Sequence[YamlFile], tree: _Tree, model: type[BaseModel], key_path: str) -> None:
-    """Every key of the model is there; the missing one is named with the file it belongs in."""
-    for key, info in model.model_fields.items():
-        below = join(key_path, key)
-        part = _value_model(info)
-        if key not in tree and not info.is_required():
-            continue
-        if key not in tree:
-            form = f" as {_LEAF_FORM}" if _is_sourced(key, info) else ""
-            home = next((file for file in files if key_path in file.lines), files[0])
-            bases = "".join(f" or its base {file.path.name}" for file in files[1:])
-            raise home.error(below, f"missing; add it to {files[0].path.name}{bases}{form}")
-        if part is not None and get_origin(info.annotation) is dict:
-            for row, content in tree[key].items():
-                _require_all(files, content, part, join(below, row))
-        elif part is not None:
-            _require_all(files, tree[key], part, below)
-
-
 def _values(tree: _Tree) -> dict[str, Any]:
-    return {key: node.value if isinstance(node, _Leaf) else _values(node) for key, node in tree.items()}
+    return {key: _plain(node.value) if isinstance(node, _Leaf) else _values(node) for key, node in tree.items()}
+
+
+def _plain(value: object) -> object:
+    """A value as the models take it, whose lists are tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _provenance(tree: _Tree, key_path: str = "") -> Iterator[tuple[str, Provenance]]:
@@ -605,92 +674,18 @@ def _nearest_leaf(tree: _Tree, key_path: str) -> _Leaf | None:
     return node if isinstance(node, _Leaf) else None
 
 
-# Checks -----------------------------------------------------------------------------------------
-
-
-class _Fail(typing.Protocol):
-    """Raises the SpecError for a key path."""
-
-    def __call__(self, key_path: str, problem: str) -> Never: ...
-
-
-def _validated(numbers: Mapping[str, Any], fail: _Fail) -> GpuArch:
+def _validated(numbers: Mapping[str, Any]) -> tuple[GpuArch | None, list[Finding]]:
+    """The numbers as a GPU; or what is wrong with single values."""
     try:
-        return GpuArch.model_validate(numbers)
+        return GpuArch.model_validate(numbers), []
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        fail(".".join(str(key) for key in first["loc"]), f"{message}, got {first['input']!r}; correct it")
+        problems = error.errors(include_url=False)
+        return None, [Finding(".".join(str(key) for key in one["loc"]), _text_of(one)) for one in problems]
 
 
-def _check_versions(arch: GpuArch, fail: _Fail) -> None:
-    """Likings are kept by version of CUDA."""
-    for name in arch.kernel_choice.older:
-        if cuda_version(name) is None:
-            fail(f"kernel_choice.older.{name}", f"names no version; write {cuda_name(10)} for CUDA 10")
-
-
-def _cross_check(arch: GpuArch, fail: _Fail) -> None:
-    """Values that contradict each other; the first is reported."""
-    _check_versions(arch, fail)
-    clock, sm, shared, l2, power = arch.clock, arch.sm, arch.shared_memory, arch.l2, arch.power
-    # What a board reaches may lie below the boost clock that the vendor states.
-    if not clock.min_mhz <= clock.base_mhz <= min(clock.boost_mhz, clock.max_mhz):
-        fail(
-            "clock.boost_mhz",
-            f"min {clock.min_mhz:g} <= base {clock.base_mhz:g} <= boost {clock.boost_mhz:g} and"
-            f" max {clock.max_mhz:g} does not hold; correct the clock that is out of order",
-        )
-    if sm.registers % sm.register_allocation_unit:
-        fail(
-            "sm.registers",
-            f"{sm.registers} is no multiple of the allocation unit {sm.register_allocation_unit}; correct one",
-        )
-    warps = -(-sm.max_threads_per_cta // sm.warp_size)
-    if warps > sm.max_warps:
-        fail(
-            "sm.max_threads_per_cta",
-            f"{warps} warps do not fit the {sm.max_warps} warps of an SM; correct one",
-        )
-    if warps * sm.register_allocation_unit > sm.registers:
-        fail("sm.registers", f"{sm.registers} cannot hold a CTA of {warps} warps; correct one")
-    largest = max(shared.carveouts_kib, default=0.0)
-    if largest > shared.unified_l1_kib:
-        fail(
-            "shared_memory.carveouts_kib",
-            f"{largest:g} KiB exceeds the unified L1 of {shared.unified_l1_kib:g} KiB; correct one",
-        )
-    per_cta_kib = shared.max_kib_per_cta + shared.reserved_bytes_per_cta / 1024
-    if per_cta_kib > largest:
-        fail(
-            "shared_memory.max_kib_per_cta",
-            f"{per_cta_kib:g} KiB with its reserve exceeds the largest carve-out {largest:g} KiB; correct one",
-        )
-    if l2.far_latency_cycles < l2.latency_cycles:
-        fail(
-            "l2.far_latency_cycles",
-            f"{l2.far_latency_cycles} is below the near latency {l2.latency_cycles}; swap them",
-        )
-    if power.min_voltage_v > power.max_voltage_v:
-        fail(
-            "power.min_voltage_v",
-            f"{power.min_voltage_v:g} V exceeds the maximum {power.max_voltage_v:g} V; swap them",
-        )
-
-
-def _check_stated_peaks(arch: GpuArch, fail: _Fail) -> None:
-    """SMs x shape / interval x boost clock gives what the vendor states, within 1 %."""
-    for key, stated in arch.stated_peaks.items():
-        below = f"stated_peaks.{key}"
-        if key not in arch.instructions:
-            fail(below, f"no such instruction{_did_you_mean(key, arch.instructions)}")
-        derived = arch.peak_tflops(arch.instructions[key])
-        if abs(derived / stated - 1) > STATED_PEAK_TOLERANCE:
-            fail(
-                below,
-                f"stated {stated:g} TFLOP/s, but the spec gives {derived:.4g}; correct this, the"
-                f" clock, sm.count or instructions.{key}",
-            )
+def _text_of(problem: ErrorDetails) -> str:
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{message}, got {shown(problem['input'])}; correct it"
 
 
 # What the model says about keys -----------------------------------------------------------------
@@ -743,8 +738,3 @@ def _leaf_paths(numbers: Mapping[str, Any], key_path: str = "") -> Iterator[str]
             yield from _leaf_paths(value, below)
         else:
             yield below
-
-
-def _did_you_mean(key: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.4)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"

@@ -49,7 +49,18 @@ _CONSTANTS: Mapping[str, bool | None] = {
 
 
 class SpecError(ValueError):
-    """A file that cannot be used: one line with file, line, key path, problem and remedy."""
+    """A file that cannot be used: its problems, each one line with file, line, key path and remedy.
+
+    As text it is the first of them, and how many more there are.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        more = len(self.problems) - 1
+        return self.problems[0] + (f" (and {more} more {'problems' if more > 1 else 'problem'})" if more else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,7 +239,18 @@ def test_shipped_specs_are_fine_and_a_broken_one_is_named_with_its_line(gpusim: 
     assert (done.returncode, done.stderr) == (0, "")
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: Bad\nextends: turing\ncolour: green\n", encoding="utf-8")
-    assert f"{bad}:3: colour: unknown key" in refused(gpusim("archs", "check", bad))
+    done = gpusim("archs", "check", bad)
+    problems = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problems[0].startswith(f"gpusim: {bad}:3: colour: unknown key")
+    assert len(problems) > 5
+    assert all(re.match(r"gpusim: .*\.yaml:\d+: [a-z_.0-9]+: ", problem) for problem in problems)
+    implausible = tmp_path / "implausible.yaml"
+    text = good.read_text(encoding="utf-8")
+    implausible.write_text(text.replace("value: 320.0", "value: 10080.0"), encoding="utf-8")
+    done = gpusim("archs", "check", implausible)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search(r"implausible\.yaml:\d+: dram\.peak_bandwidth_gb_per_s: 10080 GB/s of GDDR6", done.stderr)
     both = gpusim("archs", "check", good, bad)
     assert both.returncode == 2
     assert "fine: T4" in both.stdout

@@ -4,14 +4,25 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from gpusim import yamlfile
-from gpusim.specfile import KINDS, UnknownGpuError, list_archs, load_arch, spec_json_schema, with_overrides
+from gpusim.arch import NO_LIMIT, GpuArch
+from gpusim.specfile import (
+    KINDS,
+    UnknownGpuError,
+    implausibilities,
+    list_archs,
+    load_arch,
+    spec_json_schema,
+    with_overrides,
+)
 from gpusim.yamlfile import SpecError, read_yaml
 
 Writer = Callable[..., Path]
@@ -37,8 +48,9 @@ def assert_fails(path: Path, line: int, rest: str, **options: object) -> None:
     """The error is one line, ``path:line: key: problem; remedy``."""
     with pytest.raises(SpecError) as raised:
         load_arch(path, **options)  # type: ignore[arg-type]
-    text = str(raised.value)
-    assert "\n" not in text
+    text = raised.value.problems[0]
+    assert str(raised.value).startswith(text)
+    assert "\n" not in str(raised.value)
     assert re.fullmatch(re.escape(f"{path}:{line}: ") + rest, text), text
 
 
@@ -205,7 +217,7 @@ def test_plain_text_takes_no_source(board: Writer) -> None:
 
 def test_a_value_outside_its_range_is_named_with_its_line(board: Writer) -> None:
     text = f"sm:\n  count: {leaf(-1)}\n"
-    assert_fails(board(text), 5, r"sm\.count: should be greater than 0, got -1; correct it")
+    assert_fails(board(text), 5, r"sm\.count: should be greater than or equal to 1, got -1; correct it")
 
 
 def test_a_part_must_be_a_mapping(board: Writer) -> None:
@@ -337,6 +349,154 @@ def test_a_stated_peak_of_an_unknown_instruction_is_answered_with_the_nearest(bo
     assert_fails(board(text), 5, r"stated_peaks\.fmma: no such instruction; did you mean ffma\?")
 
 
+# Ranges -----------------------------------------------------------------------------------------
+
+
+def numbers_of(model: type[BaseModel], key_path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Schema of every number of a model, by key path; rows of a table as ``*``."""
+    schema = model.model_json_schema()
+
+    def below(part: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for one in (part, *part.get("anyOf", ())):
+            if "$ref" in one:
+                yield from below(schema["$defs"][one["$ref"].rpartition("/")[2]], path)
+            elif one.get("type") in ("number", "integer"):
+                yield path, one
+            elif one.get("type") == "array":
+                for item in one.get("prefixItems", [one.get("items", {})]):
+                    yield from below(item, path)
+            elif isinstance(one.get("additionalProperties"), dict):
+                yield from below(one["additionalProperties"], f"{path}.*")
+            for key, value in one.get("properties", {}).items():
+                yield from below(value, f"{path}.{key}" if path else key)
+
+    return below(schema, key_path)
+
+
+def values_at(data: Any, keys: list[str]) -> list[float]:
+    """All numbers that a pattern of keys reaches."""
+    if keys:
+        rows = (data or {}).values() if keys[0] == "*" else [data[keys[0]]]
+        return [value for row in rows for value in values_at(row, keys[1:])]
+    return [] if data is None else list(data) if isinstance(data, tuple) else [data]
+
+
+NATURAL_ENDS: dict[str, tuple[float, float]] = {
+    "fraction": (0.01, 1), "merged_fraction": (0, 0.99), "turned_fill_ways": (1, 32), "shape": (1, 4096),
+    "latency_cycles": (1, 10_000), "partitions": (1, 64), "sub_partitions": (1, 32), "sparsity": (0, 0),
+}  # fmt: skip
+"""Ends of ranges that are no matter of taste: a fraction is one at most, nothing answers in less than a cycle."""
+
+
+def test_every_number_has_a_range_at_least_four_times_beyond_the_shipped_boards() -> None:
+    boards = [load_arch(entry.path).arch.model_dump() for entry in list_archs()]
+    found = dict(numbers_of(GpuArch))
+    assert len(found) > 80
+    for key_path, schema in found.items():
+        last = key_path.rpartition(".")[2]
+        assert {"minimum", "maximum"} <= set(schema), key_path
+        natural = NATURAL_ENDS.get(last) or NATURAL_ENDS.get(last.rpartition("_")[2], (-1, -1))
+        known = [abs(value) for board in boards for value in values_at(board, key_path.split(".")) if value != NO_LIMIT]
+        if schema["maximum"] != natural[1] and known:
+            assert 4 * max(known) <= schema["maximum"], key_path
+        if schema["minimum"] != natural[0] and schema["minimum"] > 0:
+            assert min(known) / 4 >= schema["minimum"], key_path
+
+
+WHAT_IFS = [
+    {"l2.capacity_mib": 80.0, "l2.bandwidth_bytes_per_cycle": 8000.0},
+    {"dram.peak_bandwidth_gb_per_s": 4 * 1555.0},
+    {"sm.count": 4 * 108},
+    {"clock.boost_mhz": 2820.0, "clock.max_mhz": 2820.0},
+    {"clock.max_mhz": 1300.0},
+    {"l2.bandwidth_bytes_per_cycle": NO_LIMIT, "dram.peak_bandwidth_gb_per_s": NO_LIMIT},
+    {"shared_memory.carveouts_kib": [0, 656], "shared_memory.unified_l1_kib": 768},
+]
+
+
+@pytest.mark.parametrize("values", WHAT_IFS)
+def test_a_machine_that_nobody_builds_may_be_asked_about(values: dict[str, object]) -> None:
+    assert with_overrides(load_arch("A100-SXM4-40GB"), values).arch
+
+
+NO_NUMBERS = [
+    (float("nan"), ""), (float("inf"), ""), (True, "valid"),
+    ("108", "valid"), (10**400, ""), (-1, "greater than or equal to"), (10**15, "less than or equal to"),
+    ([1], "valid"), ({"a": 1}, "valid"), (None, "valid"), ("9" * 10_000, "valid"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "problem"), NO_NUMBERS, ids=[repr(row[0])[:20] for row in NO_NUMBERS])
+@pytest.mark.parametrize("key_path", ["sm.count", "dram.latency_ns", "instructions.ffma.issue_interval_cycles"])
+def test_no_value_outside_its_range_or_type_enters_by_an_override(key_path: str, value: object, problem: str) -> None:
+    with pytest.raises(SpecError, match=rf"^override: {re.escape(key_path)}: .*{problem}") as raised:
+        with_overrides(load_arch("T4"), {key_path: value})
+    assert len(str(raised.value)) < 300
+
+
+def test_booleans_are_no_numbers_in_a_spec(board: Writer) -> None:
+    assert_fails(
+        board(f"sm:\n  count: {leaf('true')}\n"), 5, r"sm\.count: should be a valid integer, got True; correct it"
+    )
+
+
+def test_capabilities_are_no_numbers(board: Writer) -> None:
+    text = f"load_store:\n  async_copy: {leaf(1)}\n"
+    assert_fails(board(text), 5, r"load_store\.async_copy: should be a valid boolean, got 1; correct it")
+
+
+def test_all_problems_of_a_file_are_reported_each_at_its_line(board: Writer) -> None:
+    path = board(
+        f"sm:\n  count: {leaf(-1)}\n  cuont: {leaf(1)}\n  max_warps: 64\n"
+        f"l2:\n  capacity_mib: {leaf(0.07)}\ndram: 3\nclock:\n  base_mhz: {leaf('fast')}\n"
+    )
+    with pytest.raises(SpecError) as raised:
+        load_arch(path)
+    places = sorted(line.removeprefix(f"{path}:").split(": ")[:2] for line in raised.value.problems)
+    assert places == [
+        ["10", "dram"], ["12", "clock.base_mhz.value"], ["5", "sm.count"], ["6", "sm.cuont"], ["7", "sm.max_warps"],
+        ["9", "l2.capacity_mib"],
+    ]  # fmt: skip
+    assert str(raised.value).endswith(" (and 5 more problems)")
+
+
+def test_all_contradictions_are_reported(board: Writer) -> None:
+    path = board(f"l2:\n  far_latency_cycles: {leaf(1)}\npower:\n  min_voltage_v: {leaf(4.0)}\n")
+    with pytest.raises(SpecError) as raised:
+        load_arch(path)
+    assert [line.split(": ")[1] for line in raised.value.problems] == ["l2.far_latency_cycles", "power.min_voltage_v"]
+
+
+def test_a_boost_clock_is_not_raised_above_what_the_board_runs_at() -> None:
+    for name in ("A100-SXM4-40GB", "V100-SXM2-16GB"):
+        spec = load_arch(name)
+        with pytest.raises(SpecError, match=r"clock\.boost_mhz: 2000 exceeds max_mhz .*; set clock\.max_mhz as well"):
+            with_overrides(spec, {"clock.boost_mhz": 2000.0})
+        assert with_overrides(spec, {"clock.boost_mhz": 2000.0, "clock.max_mhz": 2000.0})
+
+
+IMPLAUSIBLE = [
+    ("  technology: GDDR6\n", 10_080, r"dram\.peak_bandwidth_gb_per_s: 10080 GB/s of GDDR6, which reaches 1536 on 512"),
+    ("  technology: hbm3e\n", 10_080, r"dram\.peak_bandwidth_gb_per_s: 10080 GB/s of hbm3e, which reaches 10035\.2 on"),
+    ("  technology: HBM4\n", 10_080, ""),
+    ("  technology: textbook\n", 10_080, ""),
+]
+
+
+@pytest.mark.parametrize(("technology", "bandwidth", "expected"), IMPLAUSIBLE)
+def test_a_bandwidth_that_no_memory_of_its_kind_has_is_implausible(
+    board: Writer, technology: str, bandwidth: int, expected: str
+) -> None:
+    path = board(f"dram:\n{technology}  peak_bandwidth_gb_per_s: {leaf(bandwidth)}\n")
+    found = implausibilities(load_arch(path))
+    assert bool(found) == bool(expected)
+    assert not found or re.match(re.escape(f"{path}:6: ") + expected, found[0])
+
+
+def test_shipped_boards_are_plausible() -> None:
+    assert not [found for entry in list_archs() for found in implausibilities(load_arch(entry.path))]
+
+
 # Files beside the one that is asked for ---------------------------------------------------------
 
 
@@ -428,8 +588,8 @@ def test_the_order_of_overrides_does_not_matter() -> None:
     [
         ("dram.peak_bandwith", 3000.0, r"^override: dram\.peak_bandwith: no such value; did you mean dram\.peak_"),
         ("dram", 3000.0, r"^override: dram: no such value"),
-        ("sm.count", 0, r"^override: sm\.count: should be greater than 0, got 0; correct it$"),
-        ("sm.count", "many", r"^override: sm\.count: should be a valid integer, .*, got 'many'; correct it$"),
+        ("sm.count", 0, r"^override: sm\.count: should be greater than or equal to 1, got 0; correct it$"),
+        ("sm.count", "many", r"^override: sm\.count: should be a valid integer, got 'many'; correct it$"),
         ("clock.base_mhz", 2000.0, r"^override: clock\.boost_mhz: .* does not hold"),
     ],
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,13 +19,21 @@ app = typer.Typer(help="The GPUs that can be asked for.", no_args_is_help=True)
 def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table") -> None:
     """List the GPUs, with what they can do at boost clock."""
     from gpusim import specfile, tables
+    from gpusim.yamlfile import SpecError
 
-    specs = [specfile.load_arch(entry.path, arch_path or ()) for entry in specfile.list_archs(arch_path or ())]
+    specs, status = [], 0
+    for entry in specfile.list_archs(arch_path or ()):
+        try:
+            specs.append(specfile.load_arch(entry.path, arch_path or ()))
+        except SpecError as error:
+            status = wrong_input(str(error))
     summaries = [tables.arch_summary(spec) for spec in specs]
     if output == "json":
         emit_json({"archs": summaries})
     else:
         emit_tables([tables.archs_table(summaries)])
+    if status:
+        raise typer.Exit(status)
 
 
 @app.command("show")
@@ -45,23 +56,35 @@ def archs_show(
 def archs_check(
     files: Annotated[list[str], typer.Argument(help="Spec files.", metavar="FILE...")], arch_path: ArchPathOption = None
 ) -> None:
-    """Check spec files: sources, units, ranges, contradictions."""
+    """Check spec files: sources, units, ranges, contradictions.
+
+    Exit status 1: a value is possible, but no product has it. Exit status 2: a file is refused.
+    """
+    status = max(_check(file, arch_path or ()) for file in files)
+    if status:
+        raise typer.Exit(status)
+
+
+def _check(file: str, arch_path: Sequence[Path]) -> int:
+    """Report a file; the exit status that it deserves."""
     from gpusim import specfile
+    from gpusim.kernels import load_kernels
     from gpusim.yamlfile import SpecError
 
-    wrong = 0
-    for file in files:
-        if not file.endswith((".yaml", ".yml")):
-            wrong = wrong_input(f"{file}: not a .yaml file; give the path of a spec", files)
-            continue
-        try:
-            spec = specfile.load_arch(file, arch_path or ())
-        except SpecError as error:
-            wrong = wrong_input(str(error), files)
-        else:
-            emit(lambda: print(f"{file}: fine: {spec.arch.name}, {len(spec.provenance)} values with a source"))  # noqa: B023
-    if wrong:
-        raise typer.Exit(wrong)
+    if not file.endswith((".yaml", ".yml")):
+        return wrong_input(f"{file}: not a .yaml file; give the path of a spec", [file])
+    try:
+        spec = specfile.load_arch(file, arch_path)
+        load_kernels(spec.arch.kernel_catalogues)
+    except SpecError as error:
+        return max(wrong_input(problem, [file]) for problem in error.problems)
+    doubts = specfile.implausibilities(spec)
+    for doubt in doubts:
+        print(f"gpusim: {doubt}", file=sys.stderr)
+    if doubts:
+        return 1
+    emit(lambda: print(f"{file}: fine: {spec.arch.name}, {len(spec.provenance)} values with a source"))
+    return 0
 
 
 @app.command("schema")
