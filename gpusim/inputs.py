@@ -28,6 +28,7 @@ MOST_REPEATED = 200
 _CUT = "..."
 _LONG = re.compile(rf"'[^']{{{MOST_REPEATED - 1},}}'|\"[^\"]{{{MOST_REPEATED - 1},}}\"|\S{{{MOST_REPEATED + 1},}}")
 """Quoted text, or a word, of more characters than that."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def read_bytes(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
@@ -49,7 +50,10 @@ def regular_size_bytes(path: Path | str) -> int:
     Raises:
         OSError: it is not there, or is no regular file.
     """
-    status = Path(path).stat()
+    try:
+        status = Path(path).stat()
+    except ValueError:
+        raise OSError(errno.EINVAL, "no file can have this name") from None
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
@@ -100,7 +104,10 @@ def excerpt(text: str) -> str:
 
 
 def one_line(message: str, arguments: Iterable[str] = ()) -> str:
-    """A message on one line, with an excerpt of every argument, word and quoted text that is long: they are input."""
+    """A message on one line, with an excerpt of every argument, word and quoted text that is long: they are input.
+
+    Characters that would control the terminal are escaped.
+    """
     line = " ".join(message.split())
     for argument in arguments:
         name, _, value = argument.partition("=")
@@ -108,7 +115,8 @@ def one_line(message: str, arguments: Iterable[str] = ()) -> str:
             given = " ".join(text.split())
             if len(given) > MOST_REPEATED:
                 line = line.replace(given, excerpt(given))
-    return _LONG.sub(lambda found: excerpt(found[0]), line)
+    line = _LONG.sub(lambda found: excerpt(found[0]), line)
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line)
 
 
 def _too_large(what: str, most_bytes: int) -> OSError:

@@ -193,8 +193,17 @@ def test_extreme_operands_leave_no_number_that_is_not_finite(
     json.loads(printed.out, parse_constant=pytest.fail)
 
 
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.yaml"
+    for named in ('gpus: ["a\\0"]', 'gpus: ["a\\0.yaml"]', 'gpus: [t4]\nmeasured: ["a\\0.csv"]'):
+        path.write_text(f"title: t\ngemms: [{{square: 64}}]\ndtypes: fp16\n{named}\n", encoding="utf-8")
+        line = refused_in_process(("run", str(path), "-o", str(tmp_path / "out")), capsys)
+        assert line.rstrip("\n").isprintable()
+
+
 def test_our_own_words_are_not_cut() -> None:
     message = "runs.csv:3: dtype: unknown 'fp23'; expected one of " + ", ".join(f"type{index}" for index in range(200))
     assert one_line(message) == message
     assert one_line("two\nlines   of it") == "two lines of it"
+    assert one_line("\x1b[31mred\x00") == r"\x1b[31mred\x00"
     assert one_line(f"{'d' * 300}/runs.csv:12: m: empty").endswith("ddd/runs.csv:12: m: empty")
