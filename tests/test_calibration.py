@@ -104,30 +104,35 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: Report) -> None:
 
 
 NO_LIKING = {"results_exponent": 0.0, "split_exponent": 0.0}
-SHARE = Parameter("shared_memory.broadcast_fraction", 0.9, "assumed", 0.5, 1.0)
+SHARE = Parameter("shared_memory.broadcast_fraction", 0.75, "assumed", 0.5, 1.0)
+OPENED = Parameter("dram.activation_bytes", 20.0, "assumed", 1.0, 500.0)
 
 
 @pytest.mark.parametrize(
-    ("before", "value", "at_limit", "driven"),
+    ("parameter", "value", "at_limit", "driven"),
     [
-        (0.9, 1.0, True, False),  # from nearby: no more than what was not known before
-        (0.55, 1.0, True, True),  # from the other end of a range that is narrower than the uncertainty of its kind
-        (0.9, 0.95, False, False),
-        (0.6, 0.5, True, False),
+        (SHARE, 1.0, True, False),  # its range is narrower than its prior: the ends are as likely as the rest
+        (SHARE, 0.5, True, False),
+        (SHARE, 0.95, False, False),
+        (OPENED, 500.0, True, True),  # 25 times what was assumed
+        (replace(OPENED, value=400.0), 500.0, True, False),
     ],
 )
 def test_a_fit_at_a_limit_is_told_however_narrow_the_range(
-    before: float, value: float, at_limit: bool, driven: bool
+    parameter: Parameter, value: float, at_limit: bool, driven: bool
 ) -> None:
-    assert SHARE.known_sd == pytest.approx(math.log(2) / math.sqrt(12))
-    assert SHARE.known_sd < SHARE.prior_sd
-    one = Fitted(replace(SHARE, value=before), value, (value, value), identified=True)
+    one = Fitted(parameter, value, (value, value), identified=True)
     assert (one.at_limit, one.driven_to_limit) == (at_limit, driven)
     nothing = Credits(NO_LIKING, {})
     outcome = Calibration((one,), nothing, {None: nothing}, np.zeros(1), np.zeros(1), np.zeros(1))
     ended = Report(Setting(Path("t4.yaml"), (), 1, 0), outcome, (), 1, {}, {}, 0)
     assert bool(ended.refusals) == driven
     assert any("ended at its limit" in text for text in ended.warnings) == (at_limit and not driven)
+
+
+def test_what_is_known_of_a_value_beforehand_is_no_more_than_its_range_allows() -> None:
+    assert SHARE.known_sd == pytest.approx(math.log(2) / math.sqrt(12))  # a uniform distribution
+    assert OPENED.known_sd == OPENED.prior_sd
 
 
 def test_a_value_whose_interval_fills_its_range_is_not_identified(report: Report) -> None:

@@ -79,9 +79,12 @@ class Fitted:
 
     @property
     def driven_to_limit(self) -> bool:
-        """The same, from further off than what was known before explains: the spec or the runs miss something."""
+        """The same, from further off than the prior expects: the spec or the runs miss something.
+
+        Where the range is narrower than the prior, its ends are as likely as the rest: they are told, not refused.
+        """
         parameter = self.parameter
-        return self.at_limit and abs(math.log(self.value / parameter.value)) > parameter.known_sd
+        return self.at_limit and abs(math.log(self.value / parameter.value)) > parameter.prior_sd
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,9 +51,11 @@ class Event:
         return value if isinstance(value, int | str) else None
 
     def listed(self, *names: str) -> tuple[str, ...]:
-        """A list of texts; what is no text is empty."""
+        """A list of texts; what is neither text nor number is empty."""
         value = self.arg(*names)
-        return tuple(one if isinstance(one, str) else "" for one in value) if isinstance(value, list) else ()
+        if not isinstance(value, list):
+            return ()
+        return tuple(str(one) if isinstance(one, str | int | float) else "" for one in value)
 
     @property
     def external_id(self) -> int | str | None:

@@ -70,7 +70,7 @@ def read(path: Path, options: Options) -> Import:
         with _opened(path) as database:
             launches = _launches(path, database)
             ranges = _ranges_of_kernels(path, database)
-    except (sqlite3.Error, OverflowError) as error:
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:  # names in a damaged schema are bytes
         raise SourceError(f"{path}: {error}; export the report with nsys export --type sqlite") from None
     by_range: dict[_Span, list[Launch]] = defaultdict(list)
     without: list[Launch] = []

@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import multiprocessing
-import re
 import resource
 import signal
 import sys
@@ -32,7 +32,6 @@ MEMORY_BYTES = 2**30
 """What an input may make the program take beyond what a fresh child has."""
 ACCEPTED, OUTSIDE, REFUSED = "accepted", "outside what was asked", "refused in one line"
 FINE = (ACCEPTED, OUTSIDE, REFUSED)
-NOT_JSON = re.compile(r"\b(NaN|-?Infinity)\b")
 SHOWN_CHARACTERS = 400
 FORK = multiprocessing.get_context("fork")
 
@@ -85,12 +84,20 @@ def judged(status: int, out: str, err: str) -> tuple[str, str]:
     shown = f"status {status}, stderr: {err[-SHOWN_CHARACTERS:]}"
     if "Traceback" in err:
         return "traceback on stderr", shown
-    if out.startswith(("{", "[")) and NOT_JSON.search(out):
+    if out.startswith(("{", "[")) and _json_constants(out):
         return "NaN or infinity in JSON", shown
     if status == 2:
         told = err.splitlines()[-1:] and err.splitlines()[-1].startswith("gpusim: ")
         return (REFUSED, "") if told and not out else ("refusal without its line", shown)
     return {0: (ACCEPTED, ""), 1: (OUTSIDE, "")}.get(status, (f"status {status}", shown))
+
+
+def _json_constants(out: str) -> list[str]:
+    """NaN and infinities among the values of what is printed as JSON, though JSON has neither."""
+    found: list[str] = []
+    with contextlib.suppress(ValueError):
+        json.loads(out, parse_constant=found.append)
+    return found
 
 
 def fed(inputs: Sequence[Any], feed: Callable[[Any], tuple[str, str]]) -> Count:

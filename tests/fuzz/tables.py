@@ -20,6 +20,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,9 @@ HOSTILE_JSON: tuple[Any, ...] = (
 
 FILLERS = ((b"", 0), (b"", 0), (b" ", 2**28), (b"[],", 2**22), (b"[", 2**20))
 """What follows a packed trace, and how often."""
+
+MOST_PARTS = 10_000
+"""Cells of a table or values of a document from which it grows no further."""
 
 Item = tuple[str, int]
 """Kind of file and seed of what is done to it."""
@@ -207,7 +211,7 @@ def _damaged_cells(text: str, pick: random.Random) -> str:
     lines = list(csv.reader(io.StringIO(text)))
     for _ in range(pick.choice((1, 1, 1, 2, 5))):
         line = pick.choice([*lines, *lines[1:], *lines[1:]]) if lines else []
-        if not line:
+        if not line or len(line) * len(lines) > MOST_PARTS:
             continue
         match pick.randrange(12):
             case 0:
@@ -247,16 +251,19 @@ def _damaged_json(data: bytes, pick: random.Random) -> bytes:
         return _damaged_bytes(data, pick)
     document = json.loads(data)
     for _ in range(pick.choice((1, 1, 2, 5, 20))):
-        parent, key = pick.choice(list(_places(document)))
+        places = _places(document)
+        if len(places) > MOST_PARTS:
+            break
+        parent, key = pick.choice(places)
         match pick.randrange(8):
             case 0:
                 del parent[key]
             case 1 if isinstance(parent, list):
-                parent.extend([parent[key]] * pick.choice((1, 300)))
+                parent.extend(deepcopy(parent[key]) for _ in range(pick.choice((1, 300))))
             case 2:
                 parent[key] = [parent[key]]
             case _:
-                parent[key] = pick.choice(HOSTILE_JSON)
+                parent[key] = deepcopy(pick.choice(HOSTILE_JSON))
         if not document:
             break
     text = json.dumps(document)
