@@ -111,7 +111,7 @@ def band_pages(rows: Sequence[Row], *, paths: bool = False) -> list[list[Band]]:
 
 def _bands(rows: Sequence[Row], series: int, *, paths: bool) -> Iterator[Band]:
     """Panels side by side; what is too much for a page, in even parts."""
-    by_name = _groups(rows)
+    by_name = _groups(rows, paths=paths)
     for groups in [[group for named in by_name for group in named]] if paths else by_name:
         for alike in ([group for group in groups if group.axis], [group for group in groups if not group.axis]):
             for at in range(0, len(alike), PANELS_ABREAST):
@@ -122,13 +122,13 @@ def _bands(rows: Sequence[Row], series: int, *, paths: bool) -> Iterator[Band]:
                 yield from ([[group for group in part if group.rows] for part in parts] if len(parts) > 1 else [band])
 
 
-def _groups(rows: Sequence[Row]) -> list[list[Group]]:
-    """By group name, a group of rows for each data type."""
+def _groups(rows: Sequence[Row], *, paths: bool) -> list[list[Group]]:
+    """By group name, a group of rows for each data type; with ``paths`` that is the one of the baseline, and not said."""
     found: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         found.setdefault(row["group"], {}).setdefault(asked_type(row), []).append(row)
     return [
-        [Group(f"{asked}, {name}" if name else asked, own) for asked, own in by_type.items()]
+        [Group(name if paths else f"{asked}, {name}" if name else asked, own) for asked, own in by_type.items()]
         for name, by_type in found.items()
     ]
 

@@ -317,7 +317,7 @@ def experiment_table(title: str, rows: Sequence[Row]) -> TextTable:
 def speedup_table(
     title: str, rows: Sequence[Row], baseline: str, measured: Mapping[tuple[Any, ...], float]
 ) -> TextTable:
-    """Each shape on each GPU, and how many times faster than the baseline.
+    """Each shape on each GPU that ran it, and how many times faster than the baseline.
 
     ``measured`` has measured speedups by :func:`~gpusim.comparison.shape_key` and GPU.
     """
@@ -329,13 +329,15 @@ def speedup_table(
         by_run.setdefault((shape_key(row), row["layout"], row["detail"], row["l2"]), {})[row["gpu"]] = row
     body = []
     for (key, *_), on in by_run.items():
-        first = on[baseline]
+        first = next(iter(on.values()))
         cells = [asked_type(first), first["label"] or first["group"], shape_text(first)]
         for gpu in (baseline, *others):
-            cells += [time_text(on[gpu]["time_us"]), f"{on[gpu]['tflops']:.1f}", on[gpu]["bottleneck"]]
+            ran = on.get(gpu)
+            cells += [time_text(ran["time_us"]), f"{ran['tflops']:.1f}", ran["bottleneck"]] if ran else ["", "", ""]
         for gpu in others:
             seen = measured.get((*key, gpu))
-            cells += [f"{first['time_us'] / on[gpu]['time_us']:.2f}", f"{seen:.2f}" if seen else ""]
+            ratio = f"{on[baseline]['time_us'] / on[gpu]['time_us']:.2f}" if {baseline, gpu} <= set(on) else ""
+            cells += [ratio, f"{seen:.2f}" if seen else ""]
         body.append(tuple(cells))
     headings = ["type", "what", ">m x n x k"]
     for gpu in (baseline, *others):

@@ -32,6 +32,7 @@ from gpusim.report.style import STYLE, plain, text_width, wrapped
 from gpusim.report.training import training_figure
 from gpusim.results import Cause
 from gpusim.run import run_experiment
+from gpusim.tables import speedup_table
 
 MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
 GPUS = ("V100-SXM2-16GB", "A100-SXM4-40GB", "T4", "H100-SXM5-80GB", "RTX-3090", "A100-PCIE-40GB")
@@ -212,6 +213,16 @@ def test_products_of_one_shape_stand_side_by_side() -> None:
     assert len(axes.get_yticks()) == 3
 
 
+def test_a_speedup_table_leaves_empty_what_a_gpu_did_not_run() -> None:
+    rows = [row("old", 512, 30.0), row("new", 512, 10.0), row("new", 1024, 10.0), row("old", 2048, 10.0)]
+    table = speedup_table("t", [{**one, "bottleneck": "dram"} for one in rows], "old", {})
+    assert [(cells[2], cells[3], cells[6], cells[9]) for cells in table.rows] == [
+        ("512x512x512", "30.00 us", "10.00 us", "3.00"),
+        ("1024x1024x1024", "", "10.00 us", ""),
+        ("2048x2048x2048", "10.00 us", "", ""),
+    ]
+
+
 # Looks ------------------------------------------------------------------------------------------
 
 
@@ -293,7 +304,7 @@ def test_a_speedup_over_one_type_has_a_curve_for_every_path() -> None:
     # old fp16 as fast as old fp32, new fp16 twice; and the line at 1
     curves = {tuple(line.get_ydata()) for line in axes.get_lines()}  # type: ignore[arg-type]
     assert curves == {(1.0, 1.0, 1.0), (2.0, 2.0, 2.0), (1.0, 1.0)}
-    assert axes.get_ylabel() == "speedup over old fp32"
+    assert (axes.get_title(loc="left"), axes.get_ylabel()) == ("square", "speedup over old fp32")
     assert legend_of(figure)[:2] == ["old fp16, simulated", "new fp16, simulated"]
 
 

@@ -12,6 +12,7 @@ import pytest
 from conftest import RunGpusim, WriteRuns, refused
 from conftest import measured_line as line
 from matplotlib.axes import Axes
+from text_of_figures import unreadable
 
 from gpusim.journal import JOURNAL, journal_in
 from gpusim.validation import plots
@@ -164,6 +165,13 @@ def test_every_axis_says_what_it_shows(report: Report) -> None:
     for figure in (plots.parity(report), plots.error_by_shape(report), plots.speedup(report.speedups)):
         assert all(ax.get_xlabel() and ax.get_ylabel() for ax in figure.axes)
         assert figure.legends
+
+
+def test_no_text_of_a_validations_pictures_is_cut_or_overlaps(report: Report) -> None:
+    assert report.speedups is not None
+    for figure in (plots.parity(report), plots.error_by_shape(report), plots.speedup(report.speedups)):
+        assert unreadable(figure) == []
+        assert any("simulated" in text.get_text() for text in figure.texts)
 
 
 def test_every_kind_of_line_stands_in_the_legend(report: Report) -> None:
