@@ -123,7 +123,7 @@ def _bands(rows: Sequence[Row], series: int, *, paths: bool) -> Iterator[Band]:
 
 
 def _groups(rows: Sequence[Row], *, paths: bool) -> list[list[Group]]:
-    """By group name, a group of rows for each data type; with ``paths`` that is the one of the baseline, and not said."""
+    """By group name, a group of rows for each data type; with ``paths`` it is the baseline's, and not in the name."""
     found: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         found.setdefault(row["group"], {}).setdefault(asked_type(row), []).append(row)

@@ -132,9 +132,8 @@ def _experiment(rng: random.Random) -> dict[str, Any]:
         "dtypes": rng.sample(DTYPES, rng.choice((1, 1, 1, 2, 3))),
         "gemms": [_gemm(rng) for _ in range(rng.choice((1, 1, 2, 3)))],
         "sparsity": ["dense", "2:4"] if sparse else ["dense"],
-        "layout": rng.choice((["tn"], ["tn"], ["tn", "nn"])),
         "detail": rng.choice((["sampled"], ["sampled"], ["full"], ["bound", "full"], ["bound"])),
-        "l2": rng.choice((["cold"], ["warm"], ["warm"], ["cold", "warm"])),
+        **rng.choice(({"l2": "cold"}, {"l2": "warm"}, {"l2": ["cold", "warm"]}, {"layout": ["tn", "nn"]})),
         "plots": plots,
     }
 
