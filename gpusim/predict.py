@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from gpusim.arch import GpuArch, Unit
 from gpusim.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
@@ -17,12 +18,15 @@ from gpusim.plan import Launch, Plan, library_shape, plan
 from gpusim.power import Sustained, energy, sustained_clock
 from gpusim.results import DETAILS, L2_STATES, Alternative, Cause, Result
 from gpusim.roofline import TileFacts, bounds_us
-from gpusim.sim.gpu import Outcome, simulate
+from gpusim.sim.gpu import Outcome, Progress, simulate
 from gpusim.sim.trace import Recorder
 from gpusim.units import GIB, us_of_cycles
 from gpusim.workload import SPARSITY_SINCE, TENSOR_CORES_SINCE, Gemm, checked_load
 
 SHOWN_ALTERNATIVES = 8
+FLOAT_ROUNDING = 1e-9
+WHOLE_TURNS = 300_000
+"""Turns of warps' main loops that are played whole to mend a contradiction, at most: about ten seconds."""
 
 
 CORES: dict[Unit, str] = {"cuda": "CUDA cores", "tensor": "Tensor Cores"}
@@ -70,12 +74,19 @@ class UnsupportedError(ValueError):
     """The GPU cannot run this workload (data type, sparsity, pinned kernel); the text names what it can."""
 
 
-def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: Recorder | None = None) -> Result:
+def predict(
+    arch: GpuArch,
+    gemm: Gemm,
+    options: Options = Options(),
+    recorder: Recorder | None = None,
+    progress: Progress | None = None,
+) -> Result:
     """Predict one workload on one GPU.
 
     Args:
         recorder: hears the launches at the sustained clock once more, on all sub-partitions; the result is theirs,
             some permille from what one sub-partition stands for without it.
+        progress: called now and then in ``full`` with the k-steps played of a launch, and how many it has.
 
     Raises:
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
@@ -84,15 +95,50 @@ def predict(arch: GpuArch, gemm: Gemm, options: Options = Options(), recorder: R
         raise TypeError(f"arch: expected a GpuArch, such as load_arch('t4').arch, got {arch!r}")
     ranked = ranked_plans(arch, gemm, options)
     chosen = ranked[0].plan
-    timed = time_plan(arch, gemm, chosen, options)
+    timed = time_plan(arch, gemm, chosen, options, partial(_simulated, progress=progress))
+    wrong = contradictions(arch, gemm, chosen, options, timed)
+    if wrong and options.detail == "sampled" and _warp_turns(arch, chosen) <= WHOLE_TURNS:
+        timed = time_plan(arch, gemm, chosen, options, partial(_simulated, extrapolate=False))
+        wrong = contradictions(arch, gemm, chosen, options, timed)
     if recorder is not None:
         clock_mhz = timed.sustained.clock_mhz
         outcomes = [
-            simulate(arch, launch, clock_mhz, options.detail, warm=options.l2 == "warm", recorder=recorder)
+            simulate(
+                arch,
+                launch,
+                clock_mhz,
+                options.detail,
+                warm=options.l2 == "warm",
+                recorder=recorder,
+                progress=progress,
+            )
             for launch in chosen.launches
         ]
         timed = Timed(timed.sustained, _kernel_time_us(arch, outcomes, clock_mhz), outcomes)
-    return _result(arch, gemm, options, ranked, timed)
+    return _result(arch, gemm, options, ranked, timed, wrong)
+
+
+def contradictions(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, timed: Timed) -> tuple[str, ...]:
+    """What a simulated time cannot be: shorter than the closed-form bound, or with a resource above its capacity."""
+    most = 1 + FLOAT_ROUNDING
+    bounds = _bounds(arch, gemm, planned, arch.clock.max_mhz, options.l2 == "warm")
+    below = [
+        f"simulated {timed.kernel_time_us:.6g} us are below the lower bound of {bound_us:.6g} us ({name})"
+        for name, bound_us in bounds.items()
+        if bound_us > most * timed.kernel_time_us
+    ]
+    above = [
+        f"{name} is {100 * busy / outcome.cycles:.1f} % busy in {launch.name}"
+        for launch, outcome in zip(planned.launches, timed.outcomes, strict=False)
+        for name, busy in outcome.busy_cycles.items()
+        if busy > most * outcome.cycles
+    ]
+    return (*below, *above)
+
+
+def _warp_turns(arch: GpuArch, planned: Plan) -> int:
+    """Turns of main loops that playing a plan's launches whole takes."""
+    return sum(launch.ctas_on_busiest_sm(arch) * launch.warps * launch.steps for launch in planned.launches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +155,17 @@ Simulate = Callable[[GpuArch, Launch, float, str, bool], Outcome]
 """Plays a launch on a GPU at a clock [MHz], to a detail, with L2 warm or not."""
 
 
-def _simulated(arch: GpuArch, launch: Launch, clock_mhz: float, detail: str, warm: bool) -> Outcome:
-    return simulate(arch, launch, clock_mhz, detail, warm=warm)
+def _simulated(
+    arch: GpuArch,
+    launch: Launch,
+    clock_mhz: float,
+    detail: str,
+    warm: bool,
+    *,
+    extrapolate: bool = True,
+    progress: Progress | None = None,
+) -> Outcome:
+    return simulate(arch, launch, clock_mhz, detail, warm=warm, extrapolate=extrapolate, progress=progress)
 
 
 def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, play: Simulate = _simulated) -> Timed:
@@ -284,6 +339,7 @@ def _result(
     options: Options,
     ranked: list[Candidate],
     timed: Timed,
+    wrong: tuple[str, ...],
 ) -> Result:
     chosen = ranked[0].plan
     main = chosen.main
@@ -309,7 +365,7 @@ def _result(
         shares = {max(bounds, key=lambda name: bounds[name]): 1.0}
     memory_gib = (gemm.operand_bytes + gemm.result_bytes) / GIB
     fits = memory_gib <= arch.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
-    notes = ("" if fits else _oversize(arch, memory_gib), _other_choice(arch, gemm, options, chosen))
+    notes = ("" if fits else _oversize(arch, memory_gib), _other_choice(arch, gemm, options, chosen), *wrong)
     gap = arch.launch.graph_gap_us
     return Result(
         arch=arch.name,
@@ -365,6 +421,7 @@ def _result(
         bounds_us=bounds,
         memory_gib=memory_gib,
         fits=fits,
+        consistent=not wrong,
         notes=tuple(note for note in notes if note),
         alternatives=tuple(
             Alternative(c.plan.name, c.plan.split_k, c.plan.main.grid, c.estimate_us)

@@ -135,6 +135,8 @@ class Result:
     """Device memory that A, B and C take."""
     fits: bool = True
     """They fit into the memory of the GPU."""
+    consistent: bool = True
+    """No bound and no capacity contradicts the time; where one does, ``notes`` name it and the time is wrong."""
     notes: tuple[str, ...] = ()
     """What a reader must know to read the figures right, a sentence each."""
     alternatives: tuple[Alternative, ...] = ()

@@ -148,6 +148,14 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         bar.stop()
 
 
+def refuse_inconsistent(count: int, total: int) -> None:
+    """End with status 1 where predictions contradict a bound or a capacity."""
+    if count:
+        which = f"{count} of {total} predictions contradict" if total > 1 else "the prediction contradicts"
+        print(f"gpusim: {which} a bound of the same GPU (see the notes); do not use it", file=sys.stderr)
+        raise typer.Exit(1)
+
+
 def refuse_file(folder: Path) -> None:
     """A folder that results go to must not be a file."""
     if folder.exists() and not folder.is_dir():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refuse_inconsistent
 from gpusim.cli.options import (
     AccumulateOption,
     ArchPathOption,
@@ -78,7 +78,7 @@ def gemm(
 
     Several GPUs, or sizes such as 1,16,4096 and 256:4096:256, give a table of comparison, and in JSON a list.
 
-    Exit status 1: a product does not fit into the GPU's memory.
+    Exit status 1: a product does not fit into the GPU's memory, or its prediction contradicts a bound.
     """
     from gpusim.predict import predict
 
@@ -95,13 +95,15 @@ def gemm(
     results = []
     with progress_bar("gemm") as progress:
         for workload, board in product(workloads, boards):
-            results.append(predict(board, workload, options))
-            progress(len(results), cases)
+            results.append(predict(board, workload, options, progress=progress if cases == 1 else None))
+            if cases > 1:
+                progress(len(results), cases)
     if output == "json":
         emit_json([result.as_dict() for result in results] if cases > 1 else results[0].as_dict())
     else:
         emit_tables(_tables(results, explain))
     _refuse_oversize(results, allow_oversize)
+    refuse_inconsistent(sum(not result.consistent for result in results), len(results))
 
 
 def _tables(results: list[Result], explain: bool) -> list[TextTable]:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit, emit_tables, progress_bar, refuse, refuse_file, report_journal
+from gpusim.cli.console import (
+    emit,
+    emit_tables,
+    progress_bar,
+    refuse,
+    refuse_file,
+    refuse_inconsistent,
+    report_journal,
+)
 from gpusim.cli.options import ArchPathOption, JobsOption
 
 if TYPE_CHECKING:
@@ -36,6 +44,8 @@ def run(
     """Run experiments: a CSV of results, a manifest and plots each.
 
     Results that are up to date with everything that decides them are left as they are.
+
+    Exit status 1: a prediction contradicts a bound of its GPU.
     """
     from gpusim.experiment import open_experiment
     from gpusim.manifest import is_up_to_date
@@ -51,11 +61,13 @@ def run(
     experiments = [open_experiment(name, overrides, arch_path or ()) for name in names]
     folders = _folders([experiment.name for experiment in experiments], out)
     command = ["gpusim", "run", *arguments, *(f"--arch-path={folder}" for folder in arch_path or ())]
+    consistent = []
     for experiment, folder in zip(experiments, folders, strict=True):
         if not force and is_up_to_date(experiment, folder):
             print(f"gpusim: {folder} is up to date; --force computes it again", file=sys.stderr)
         else:
-            _run_one(experiment, folder, jobs, command)
+            consistent += _run_one(experiment, folder, jobs, command)
+    refuse_inconsistent(consistent.count(False), len(consistent))
 
 
 def _shipped_table(arch_path: Sequence[Path]) -> TextTable:
@@ -87,8 +99,8 @@ def _folders(names: Sequence[str], out: Path | None) -> list[Path]:
 
 def _run_one(
     experiment: Experiment | TrainingExperiment, folder: Path, jobs: int | None, command: Sequence[str]
-) -> None:
-    """Run one experiment, print its tables and where its files lie."""
+) -> list[bool]:
+    """Run one experiment, print its tables and where its files lie; whether each row is consistent."""
     from gpusim.experiment import TrainingExperiment
     from gpusim.run import run_experiment, run_training
     from gpusim.tables import training_table
@@ -111,6 +123,7 @@ def _run_one(
     else:
         emit_tables(_experiment_tables(experiment, done))
     emit(lambda: print("\n" + "\n".join(f"wrote {path}" for path in done.files)))
+    return [bool(row.get("consistent", True)) for row in done.rows]
 
 
 def _experiment_tables(experiment: Experiment, done: Finished) -> list[TextTable]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpusim.cli.console import emit, refuse
+from gpusim.cli.console import emit, progress_bar, refuse
 from gpusim.cli.options import (
     AccumulateOption,
     ArchOption,
@@ -73,7 +73,8 @@ def trace(
         refuse(f"-o {out}: no folder {out.parent}")
     recorder = Recorder(limit)
     options = options_of(detail, l2, kernel, load, unit)
-    result = predict(spec.arch.with_cuda(cuda), workload, options, recorder)
+    with progress_bar("trace") as progress:
+        result = predict(spec.arch.with_cuda(cuda), workload, options, recorder, progress)
     try:
         write_timeline(out, result, recorder)
     except OSError as error:

@@ -122,6 +122,9 @@ def predict_rows(
         if result is None:
             reasons[index] = outcome.reason
             continue
+        if not result.consistent:
+            reasons[index] = f"a prediction that contradicts itself: {'; '.join(result.notes)}"
+            continue
         scored[index] = Scored(
             row,
             result,
