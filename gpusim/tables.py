@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gpusim.comparison import Row, asked_type, shape_key
 from gpusim.predict import CORES
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # a prediction is printed without NumPy and the math-mode rul
     from gpusim.workload import Gemm
 
 PIPE_GAP = "  "
+NOT_SHOWN = "Not shown at this width"
 LEAST_TEXT_WIDTH = 12
 """Characters that a column of text keeps where a terminal is narrow; columns of figures keep all of theirs."""
 SAMPLE_FIELDS = ("sampled_rows", "m", "sampled_columns", "n")
@@ -42,6 +43,8 @@ class TextTable:
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    optional: tuple[str, ...] = ()
+    """Headings that a narrow terminal leaves out, in this order."""
 
     def show(self, stream: TextIO | None = None) -> None:
         """Print to a stream, standard output if None."""
@@ -72,9 +75,13 @@ class TextTable:
             lines.append(PIPE_GAP.join(cells).rstrip())
         return "\n".join(lines)
 
-    def _shown(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Headings and rows without the columns that are empty."""
-        kept = [at for at in range(len(self.headings)) if not self.rows or any(row[at] for row in self.rows)]
+    def _shown(self, hidden: Sequence[str] = ()) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Headings and rows without some columns, and without those that are empty."""
+        kept = [
+            at
+            for at, heading in enumerate(self.headings)
+            if heading not in hidden and (not self.rows or any(row[at] for row in self.rows))
+        ]
         return tuple(self.headings[at] for at in kept), [tuple(row[at] for at in kept) for row in self.rows]
 
     def _show_rich(self, stream: TextIO) -> None:
@@ -84,39 +91,60 @@ class TextTable:
         console.print(self.drawn(console.width))
 
     def drawn(self, width: int) -> Table:
-        """For a terminal of so many characters: texts are folded; where that is not enough, each row is a record."""
+        """For a terminal of so many characters.
+
+        Texts are folded where columns are too many. Then the lines between columns go, then the columns that may be
+        left out, which a line below names. Where figures still do not fit, each row is listed as a record.
+        """
+        from rich.table import Table
+        from rich.text import Text
+
+        for count in range(len(self.optional) + 1):
+            hidden = self.optional[:count]
+            headings, rows = self._shown(hidden)
+            for boxed in (True, False):
+                lines = 3 * len(headings) + 1 if boxed else 2 * (len(headings) - 1)
+                widths = column_widths(headings, rows, width - lines)
+                if widths is None:
+                    continue
+                table = Table(title=self.title or None, title_justify="left", header_style="bold")
+                if not boxed:
+                    table.box, table.pad_edge = None, False
+                if hidden:
+                    names = ", ".join(heading.removeprefix(">") for heading in hidden)
+                    table.caption, table.caption_justify = f"{NOT_SHOWN}: {names}", "left"
+                for heading, characters in zip(headings, widths, strict=True):
+                    side: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
+                    table.add_column(heading.removeprefix(">"), justify=side, width=characters, overflow="fold")
+                for row in rows:
+                    table.add_row(*map(Text, row))
+                return table
+        return self._records()
+
+    def _records(self) -> Table:
+        """Every row as a list of its headings and texts."""
         from rich.table import Table
         from rich.text import Text
 
         headings, rows = self._shown()
-        table = Table(title=self.title or None, title_justify="left", header_style="bold")
-        widths = column_widths(headings, rows, width)
-        if widths is None:
-            table.show_header = False
-            table.add_column()
-            table.add_column(overflow="fold")
-            for row in rows:
-                for heading, text in zip(headings, row, strict=True):
-                    table.add_row(heading.removeprefix(">"), Text(text))
-                table.add_section()
-            return table
-        for heading, characters in zip(headings, widths, strict=True):
-            figures = heading.startswith(">")
-            title = heading.removeprefix(">")
-            table.add_column(title, justify="right" if figures else "left", width=characters, overflow="fold")
+        table = Table(title=self.title or None, title_justify="left", show_header=False)
+        table.add_column()
+        table.add_column(overflow="fold")
         for row in rows:
-            table.add_row(*map(Text, row))
+            for heading, text in zip(headings, row, strict=True):
+                table.add_row(heading.removeprefix(">"), Text(text))
+            table.add_section()
         return table
 
 
 def column_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Characters of each column of a drawn table, or None where it does not fit.
+    """Characters of each column of a drawn table, ``width`` in all, or None where they do not fit.
 
     The widest column is narrowed first; figures keep their width, and headings are folded between words.
 
-    >>> column_widths(("kernel", ">time in us"), [("a" * 40, "12.5")], 30)
+    >>> column_widths(("kernel", ">time in us"), [("a" * 40, "12.5")], 23)
     [13, 10]
-    >>> column_widths((">time", ">rate"), [("12.25 us", "1234.5")], 20) is None
+    >>> column_widths((">time", ">rate"), [("12.25 us", "1234.5")], 13) is None
     True
     """
     widths, least = [], []
@@ -125,8 +153,7 @@ def column_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], width:
         longest_word = max(map(len, title.split()), default=0)
         widths.append(max(len(title), content))
         least.append(max(longest_word, content if heading.startswith(">") else min(content, LEAST_TEXT_WIDTH)))
-    most = width - 3 * len(headings) - 1  # a space on either side of a column, and lines between them
-    while sum(widths) > most:
+    while sum(widths) > width:
         narrowed = [at for at in range(len(widths)) if widths[at] > least[at]]
         if not narrowed:
             return None
@@ -267,7 +294,8 @@ def comparison_table(results: Sequence[Result]) -> TextTable:
     rate = ">TOP/s" if first.dtype.startswith("int") else ">TFLOP/s"
     speedup = (">speedup",) if several else ()
     headings = ("GPU", ">m x n x k", ">time", *speedup, rate, ">% peak", "bottleneck", "kernel")
-    return TextTable(f"{title}, speedup over {first.arch}" if several else title, headings, tuple(body))
+    title = f"{title}, speedup over {first.arch}" if several else title
+    return TextTable(title, headings, tuple(body), optional=("kernel",))
 
 
 def ledger_table(stall_cycles: Mapping[str, int], warp_cycles: int, title: str = "") -> TextTable:
@@ -311,7 +339,7 @@ def experiment_table(title: str, rows: Sequence[Row]) -> TextTable:
         for row in rows
     ]
     headings = ("GPU", "type", "what", ">m x n x k", ">time", ">cycles", ">TFLOP/s", ">% peak", "bottleneck", "kernel")
-    return TextTable(title, headings, tuple(body))
+    return TextTable(title, headings, tuple(body), optional=("kernel", ">cycles", "what"))
 
 
 def speedup_table(

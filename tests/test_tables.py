@@ -11,7 +11,7 @@ from rich.console import Console
 
 from gpusim.calibration.tables import calibration_tables
 from gpusim.cli import run_cli
-from gpusim.tables import TextTable, training_table
+from gpusim.tables import NOT_SHOWN, TextTable, training_table
 
 SMALL = ("-m", "512", "-n", "512", "-k", "256")
 SPEEDUPS = """
@@ -32,13 +32,15 @@ def drawn(table: TextTable, width: int) -> str:
 
 
 def assert_readable(table: TextTable, width: int) -> None:
-    """No line is longer than the terminal, nothing is cut, and every figure stands on one line."""
+    """No line is longer than the terminal, nothing is cut, and every figure is on one line, or its column is named."""
     text = drawn(table, width)
     assert "…" not in text
+    left_out = text.partition(NOT_SHOWN)[2]
     assert max(map(len, text.splitlines())) <= width
     for row in table.rows:
         for heading, cell in zip(table.headings, row, strict=True):
-            assert not heading.startswith(">") or cell in text, (heading, cell, text)
+            figures = heading.startswith(">") and not (heading in table.optional and heading[1:] in left_out)
+            assert not figures or cell in text, (heading, cell, text)
 
 
 @pytest.fixture
@@ -133,6 +135,13 @@ def test_figures_that_do_not_fit_side_by_side_are_listed_row_by_row() -> None:
     assert_readable(table, 60)
     assert "figure 8" in drawn(table, 60)
     assert drawn(table, 60).count("1234.5678") == 9
+
+
+def test_a_narrow_terminal_says_which_columns_it_leaves_out() -> None:
+    table = TextTable("", ("GPU", ">time", "kernel"), (("T4", "1 us", "k" * 60),), optional=("kernel",))
+    assert "k" * 60 in drawn(table, 80)
+    assert "Not shown" not in drawn(table, 40)
+    assert "Not shown at this width: kernel" in " ".join(drawn(table, 20).split())
 
 
 def test_a_column_that_is_empty_in_every_row_is_not_shown() -> None:
