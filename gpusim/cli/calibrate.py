@@ -68,7 +68,7 @@ def calibrate(
                 log=log,
             )
     except OSError as error:
-        refuse(f"-o {out}: {error.strerror or error}")
+        refuse(f"{error.filename or out}: {error.strerror or error}")
     if output == "json":
         emit_json(report.as_dict())
     else:
@@ -83,5 +83,5 @@ def calibrate(
     try:
         write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
     except OSError as error:
-        refuse(f"-o {out}: {error.strerror or error}; run it again, what was timed is kept")
+        refuse(f"{error.filename or out}: {error.strerror or error}; run it again, what was timed is kept")
     log(f"wrote {out}")
