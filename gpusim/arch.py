@@ -259,7 +259,7 @@ class Likings(_Part):
         description="Charge of a second kernel that adds the partial sums [logarithm of time]."
     )
     vector_credit: LogTime = Field(
-        description="Credit of kernels made for vectors, where they apply [logarithm of time]."
+        description="Credit of kernels for vectors over matrix kernels with tiles of 32 rows [logarithm of time]."
     )
     plain: dict[str, LogTime] = Field(
         description="Credit of a kernel, by its label, in a single product [logarithm of time]."

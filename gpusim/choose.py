@@ -18,6 +18,8 @@ from gpusim.workload import Gemm
 
 SPLITS = (*range(2, 17), 20, 24, 32, 40, 48, 64)
 MIN_STEPS_PER_SPLIT = 2
+VECTOR_ROWS = 32
+"""Rows of the matrix tile that a kernel for vectors is compared with: the smallest of most catalogues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,9 @@ def charged(gemm: Gemm, planned: Plan) -> dict[str, float]:
     """How often each value of :class:`gpusim.arch.KernelChoice` is charged, credits negative."""
     shape, kernel = library_shape(gemm), planned.kernel
     for_vectors = kernel.family.max_n is not None
-    # Libraries like kernels for vectors for another reason than their results.
-    results = 1 if for_vectors else min(kernel.tile_m, shape.m) * min(kernel.tile_n, shape.n)
+    # Kernels for vectors are credited beyond a matrix kernel that serves them, whatever large tiles are credited.
+    rows = min(VECTOR_ROWS if for_vectors else kernel.tile_m, shape.m)
+    results = rows * (1 if for_vectors else min(kernel.tile_n, shape.n))
     return {
         "results_exponent": -math.log(results),
         "split_exponent": math.log(planned.split_k),

@@ -394,3 +394,24 @@ def test_a_kernel_that_only_fits_the_overridden_board_runs_there() -> None:
     wanted["shared_memory.carveouts_kib"] = [0.0, 164.0]
     larger = with_overrides(load_arch("A10"), wanted).arch
     assert predict(larger, Gemm(512, 512, 512, Dtype.FP16), Options(kernel=name)).kernel == name
+
+
+@pytest.mark.parametrize(("name", "n", "k"), [("V100-SXM2-16GB", 17, 6912), ("RTX-2070", 18, 4826)])
+def test_a_long_product_with_a_vector_takes_no_longer_than_one_with_two(name: str, n: int, k: int) -> None:
+    # One warp of a kernel for vectors walks all of k; a matrix kernel that splits k takes half the time.
+    arch = load_arch(name).arch
+    one, two = (predict(arch, Gemm(m, n, k, Dtype.FP32, layout="nn"), Options(load="burst")) for m in (1, 2))
+    assert one.kernel_time_us <= two.kernel_time_us
+
+
+def test_kernels_for_vectors_are_credited_over_the_same_matrix_tile_whatever_large_tiles_are() -> None:
+    def margin(results_exponent: float) -> float:
+        arch, gemm = (
+            without_credits(load_arch("T4").arch, results_exponent=results_exponent),
+            Gemm(1, 512, 512, Dtype.FP32),
+        )
+        found = {one.plan.kernel.label: one for one in ranked(arch, gemm) if one.plan.split_k == 1}
+        matrix, vector = found["ffma_32x128x16"], found["ffma_8x1x64"]
+        return score(arch, gemm, matrix) - score(arch, gemm, vector)
+
+    assert margin(1.0) == pytest.approx(margin(0.0))

@@ -1,0 +1,172 @@
+"""Random products on all boards: twice the size is not faster, twice the DRAM bandwidth is not slower.
+
+``python tests/fuzz/monotone.py --count 4000 --seed 1`` prints each violation and ends with status 1 if there is one.
+Three things are no violations:
+
+* Up to 2 %, or one DRAM latency: requests are served in the order in which they arrive, and where a change brings them
+  in another order, the last warp may wait for one round trip more, as in any list schedule (Graham's anomalies).
+* What alignment explains. A leading dimension of 7 halves is read in pieces of 2 bytes, one of 14 in pieces of 4: a
+  size that is a leading dimension is doubled only where its rows are aligned to the widest access, 16 bytes, already.
+* What a library passes over. Where the larger product runs on another kernel, and the smaller one would be as fast on
+  it, its library prefers a slower kernel for the smaller product. Libraries do: V100, FP16, 32 x 28 x 65536 was timed
+  at 42 us and 32 x 54 x 65536 at 31 us (microsoft/apex_plus). These are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from gpusim.arch import GpuArch
+from gpusim.kernels import load_kernels
+from gpusim.predict import Options, UnsupportedError, predict
+from gpusim.results import Result
+from gpusim.specfile import Spec, list_archs, load_arch, with_overrides
+from gpusim.workload import Dtype, Gemm
+
+TOLERANCE = 0.02
+LARGEST = 8192
+WIDEST_ACCESS_BITS = 128
+DRAM = "dram.peak_bandwidth_gb_per_s"
+
+
+@dataclass(frozen=True)
+class Doubling:
+    """One product before and after something doubled."""
+
+    board: str
+    gemm: Gemm
+    options: Options
+    what: str
+    before: Result
+    after: Result
+
+    @property
+    def ratio(self) -> float:
+        return self.after.kernel_time_us / self.before.kernel_time_us
+
+    @property
+    def slack_us(self) -> float:
+        return max(TOLERANCE * self.before.kernel_time_us, board(self.board).arch.dram.latency_ns * 1e-3)
+
+    @property
+    def surprises(self) -> bool:
+        gain_us = self.before.kernel_time_us - self.after.kernel_time_us
+        return -gain_us > self.slack_us if self.what == DRAM else gain_us > self.slack_us
+
+    @property
+    def chosen(self) -> bool:
+        """The smaller product would be as fast on the larger one's kernel, or has no use of it."""
+        if self.what == DRAM or self.after.kernel == self.before.kernel:
+            return False
+        try:
+            same = predict(board(self.board).arch, self.gemm, replace(self.options, kernel=self.after.kernel))
+        except UnsupportedError:
+            return True
+        return same.kernel_time_us <= self.after.kernel_time_us + self.slack_us
+
+    def __str__(self) -> str:
+        gemm = self.gemm
+        return (
+            f"{self.board} {gemm.batch}x {gemm.m}x{gemm.n}x{gemm.k} {gemm.dtype.value} {gemm.layout} {gemm.order} "
+            f"{self.options.l2}: 2 {self.what}: {self.before.kernel_time_us:.2f} -> {self.after.kernel_time_us:.2f} us "
+            f"(x {self.ratio:.3f}), {self.before.kernel} /{self.before.split_k} -> "
+            f"{self.after.kernel} /{self.after.split_k}"
+        )
+
+
+@cache
+def board(name: str) -> Spec:
+    return load_arch(name)
+
+
+@cache
+def faster_memory(name: str) -> GpuArch:
+    arch = board(name).arch
+    return with_overrides(board(name), {DRAM: 2 * arch.dram.peak_bandwidth_gb_per_s}).arch
+
+
+@cache
+def paths(name: str) -> list[tuple[Dtype, str]]:
+    """Dense types that a board multiplies, with the layouts that their kernels read."""
+    arch = board(name).arch
+    found = {
+        (dtype, layout): None
+        for kernel in load_kernels(arch.kernel_catalogues)
+        for dtype in kernel.family.inputs
+        for layout in kernel.layouts
+        if arch.instructions[kernel.family.instruction].sparsity == "dense"
+    }
+    return list(found)
+
+
+def size(random_: random.Random) -> int:
+    """Vectors, powers of two, and any."""
+    kind = random_.random()
+    if kind < 0.15:
+        return random_.randint(1, 4)
+    if kind < 0.4:
+        return int(2 ** random_.randint(3, 12))
+    return round(2 ** random_.uniform(0, 13))
+
+
+def grown(gemm: Gemm) -> Iterator[tuple[str, Gemm]]:
+    """The product with each size doubled that gains no alignment by it."""
+    aligned_to = WIDEST_ACCESS_BITS // gemm.dtype.bits
+    for name in ("m", "n", "k"):
+        extent: int = getattr(gemm, name)
+        if name not in gemm.leading_dimensions or extent % aligned_to == 0:
+            sizes = {"m": gemm.m, "n": gemm.n, "k": gemm.k, name: 2 * extent}
+            yield name, replace(gemm, m=sizes["m"], n=sizes["n"], k=sizes["k"])
+
+
+def doublings(count: int, seed: int) -> Iterator[Doubling]:
+    """Products that a board can run, each with its doublings, until there are ``count`` of these."""
+    random_ = random.Random(seed)
+    # The memory of the teaching board is as fast as a spec may say.
+    names = [entry.name for entry in list_archs() if entry.name != "teaching"]
+    made = 0
+    while made < count:
+        name = random_.choice(names)
+        dtype, layout = random_.choice(paths(name))
+        m, n, k = (size(random_) for _ in "mnk")
+        gemm = Gemm(
+            m, n, k, dtype, random_.choice([1, 1, 1, 4]), layout, order=random_.choice(["row", "column"])
+        )  # fmt: skip
+        options = Options(l2=random_.choice(["cold", "warm"]), load="burst")
+        cases = [(DRAM, faster_memory(name), gemm), *((what, board(name).arch, other) for what, other in grown(gemm))]
+        try:
+            before = predict(board(name).arch, gemm, options)
+            afters = [(what, predict(arch, other, options)) for what, arch, other in cases]
+        except UnsupportedError:
+            continue
+        for what, after in afters:
+            made += 1
+            yield Doubling(name, gemm, options, what, before, after)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=4000, help="doublings to try")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    passed_over = violations = 0
+    for one in doublings(arguments.count, arguments.seed):
+        if one.surprises and one.chosen:
+            passed_over += 1
+        elif one.surprises:
+            violations += 1
+            print(one, flush=True)
+    print(
+        f"{arguments.count} doublings: {violations} violations, "
+        f"{passed_over} kernels that the library passes over for the smaller product"
+    )
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
