@@ -15,8 +15,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from gpusim.inputs import excerpt
 from gpusim.workload import LARGEST_SIZE
-from gpusim.yamlfile import SpecError, YamlFile, read_yaml
+from gpusim.yamlfile import SpecError, YamlFile, read_yaml, shown
 
 Content = TypeVar("Content", bound=BaseModel)
 
@@ -43,7 +44,7 @@ def parse_sizes(value: object) -> tuple[int, ...]:
             return tuple(size for part in value.split(",") for size in _range(part))
         case list() | tuple():
             return tuple(size for item in value for size in parse_sizes(item))
-    raise ValueError(f"expected a size, a 'start:end:step' range or a list of them, got {value!r}")
+    raise ValueError(f"expected a size, a 'start:end:step' range or a list of them, got {shown(value)}")
 
 
 def _range(text: str) -> tuple[int, ...]:
@@ -55,14 +56,14 @@ def _range(text: str) -> tuple[int, ...]:
     if len(parts) == 1:
         return parse_sizes(parts[0])
     if len(parts) not in (2, 3):
-        raise ValueError(f"expected a size or a 'start:end:step' range, got '{text}'")
+        raise ValueError(f"expected a size or a 'start:end:step' range, got {shown(text)}")
     start, end, step = (*parts, 1)[:3]
     if start < 1 or end < start or step < 1:
-        raise ValueError(f"a range needs 1 <= start <= end and a step >= 1, got '{text}'")
+        raise ValueError(f"a range needs 1 <= start <= end and a step >= 1, got {shown(text)}")
     if end > LARGEST_SIZE:
         raise ValueError("a range ends beyond what 64 bits hold")
     if (end - start) // step >= MAX_SIZES:
-        raise ValueError(f"'{text}' has more than {MAX_SIZES} sizes; enlarge the step")
+        raise ValueError(f"{shown(text)} has more than {MAX_SIZES} sizes; enlarge the step")
     return tuple(range(start, end + 1, step))
 
 
@@ -170,8 +171,8 @@ def _one_line(
     elif first["type"] == "missing":
         message = "missing; add it"
     elif not message.endswith(("'", "?")) and not isinstance(first["input"], dict | list):
-        message = f"{message}, got {first['input']!r}"
+        message = f"{message}, got {shown(first['input'])}"
     for override in overrides:
         if override.partition("=")[0] in (key_path, key_path.rpartition(".")[0]):
-            return SpecError(f"override '{override}': {message}")
+            return SpecError(f"override '{excerpt(override)}': {' '.join(message.split())}")
     return file.error(key_path, message)

@@ -19,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, field_valid
 
 from gpusim.comparison import Row
 from gpusim.document import Part, Sizes, Words, as_list, checked, find_shipped, load_document, shipped_folder
+from gpusim.inputs import excerpt
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.measured import MeasuredRow, read_measured
 from gpusim.numerics.training import Run, Scaler, Task
@@ -423,11 +424,11 @@ def _apply(data: dict[str, Any], override: str) -> None:
     """Set one ``key.path=value`` in the document; list items by their index."""
     key_path, equals, text = override.partition("=")
     if not equals or not key_path:
-        raise SpecError(f"override '{override}': expected key.path=value")
+        raise SpecError(f"override '{excerpt(override)}': expected key.path=value")
     try:
         value = parse_value(text)
     except ValueError as error:
-        raise SpecError(f"override '{override}': {error}") from None
+        raise SpecError(f"override '{excerpt(override)}': {error}") from None
     *parents, last = key_path.split(".")
     node: Any = data
     try:
@@ -438,7 +439,9 @@ def _apply(data: dict[str, Any], override: str) -> None:
         else:
             node[last] = value
     except (ValueError, IndexError, TypeError, AttributeError):
-        raise SpecError(f"override '{override}': {key_path}: no such place in the experiment") from None
+        raise SpecError(
+            f"override '{excerpt(override)}': {excerpt(key_path)}: no such place in the experiment"
+        ) from None
 
 
 def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | str]) -> dict[str, Spec]:

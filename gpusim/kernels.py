@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from string import Formatter
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -25,13 +22,21 @@ from pydantic import (
 
 from gpusim.specfile import catalogue_files
 from gpusim.workload import LAYOUTS, Dtype, Layout
-from gpusim.yamlfile import read_yaml
+from gpusim.yamlfile import SpecError, YamlFile, read_yaml, shown
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Staging = Literal["registers", "async", "bulk", "direct"]
 """How operands travel: through registers into shared memory, by cp.async, by bulk copies of a producer warp (TMA)
 from where warpgroups multiply them (wgmma), or straight to registers."""
 Schedule = Literal["cooperative", "pingpong"]
 """What the warpgroups of a persistent kernel do: share a tile, or take whole tiles in turn (CUTLASS 3)."""
+
+Count = Annotated[int, Field(ge=1, le=4096, strict=True)]
+"""Extents, warps, stages, registers and bytes of a kernel: up to 512 in the shipped catalogues."""
+Cost = Annotated[int, Field(ge=0, le=100_000, strict=True)]
+"""Instructions or tiles."""
 
 WARPGROUP_WARPS = 4
 """Warps that issue a wgmma together, one on each sub-partition (PTX ISA)."""
@@ -75,20 +80,24 @@ class KernelEntry(_Entry):
     Kernels of several data types share a tile when k is given in bytes of a row (``64B``: 32 halves or 64 INT8).
     """
 
-    tile: tuple[PositiveInt, PositiveInt, PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d*B$")]]
-    warps: tuple[PositiveInt, PositiveInt, PositiveInt]
-    stages: Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_list)] = Field(
+    tile: tuple[Count, Count, Count | Annotated[str, Field(pattern=r"^[1-9]\d{0,3}B$")]]
+    warps: tuple[Count, Count, Count]
+    stages: Annotated[tuple[Count, ...], BeforeValidator(_as_list)] = Field(
         min_length=1,
         description="depths of the ring, a kernel for each; 1 where operands go straight to registers: load, then use",
     )
-    registers: PositiveInt = Field(description="per thread, as profilers report, with accumulators of 32 bits")
-    cluster: tuple[PositiveInt, PositiveInt] = Field(
+    registers: Count = Field(description="per thread, as profilers report, with accumulators of 32 bits")
+    cluster: tuple[Count, Count] = Field(
         default=(1, 1), description="CTAs along [m, n] that load what they share once for all of them (multicast)"
     )
     suffix: str = ""
     layouts: tuple[Layout, ...] | None = Field(default=None, description="operand layouts, if not all of its family's")
-    fill_pipe_share: PositiveFloat = Field(
-        default=1.0, description="of the FMA-pipe instructions that kernels of this GPU spend on filling shared memory"
+    fill_pipe_share: float = Field(
+        ge=0.01,
+        le=100,
+        strict=True,
+        default=1.0,
+        description="of the FMA-pipe instructions that kernels of this GPU spend on filling shared memory",
     )
 
     def tile_k(self, element_bits: int) -> int:
@@ -121,32 +130,32 @@ class Family(_Entry):
     inputs: tuple[Dtype, ...]
     staging: Staging
     schedule: Schedule | None = Field(default=None, description="of persistent kernels; needs staging: bulk")
-    load_bytes: PositiveInt = Field(description="widest global load of a thread [B]")
-    vector_bytes: PositiveInt | None = Field(
+    load_bytes: Count = Field(description="widest global load of a thread [B]")
+    vector_bytes: Count | None = Field(
         default=None,
         description="neighbours that a thread copies to shared memory together, where it loads them in pieces of "
         "load_bytes [B]; each piece touches the lines of the whole access and takes the load/store path as long",
     )
-    setup_instructions: NonNegativeInt = Field(description="dependent, before the first load")
-    step_instructions: NonNegativeInt = Field(description="per warp and step: loop, addresses, predicates")
+    setup_instructions: Cost = Field(description="dependent, before the first load")
+    step_instructions: Cost = Field(description="per warp and step: loop, addresses, predicates")
     pipelined: bool = Field(description="fetches the next slice's operands while one multiplies")
     stores_result: bool
     rearranges_result: bool = Field(
         default=True, description="passes results through shared memory, so that its rows leave in full lines"
     )
-    rearranged_rows: PositiveInt = Field(
+    rearranged_rows: Count = Field(
         default=8,
         description="rows of a warp's results that do so at once; 8 from Turing on and 16 on Volta (NVIDIA/cutlass "
         "include/cutlass/epilogue/warp/tensor_op_policy.h, volta_tensor_op_policy.h), of CUDA-core kernels assumed",
     )
     split_k: tuple[Literal["in_kernel", "reduce"], ...]
-    raster_width: NonNegativeInt = Field(description="x tiles of a raster stripe, 0: plain order")
-    max_n: PositiveInt | None = Field(default=None, description="largest n (vectors) it serves")
+    raster_width: Cost = Field(description="x tiles of a raster stripe, 0: plain order")
+    max_n: Count | None = Field(default=None, description="largest n (vectors) it serves")
     layouts: tuple[Layout, ...] = Field(default=LAYOUTS, description="operand layouts it reads")
-    multiple_of: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
+    multiple_of: tuple[Count, Count, Count] = Field(
         default=(1, 1, 1), description="what the library wants its m, n and k to be multiples of"
     )
-    alignment: PositiveInt | None = Field(
+    alignment: Count | None = Field(
         default=None, description="elements that leading dimensions of A, B and C must be multiples of, if it needs any"
     )
     fallback: bool = Field(default=False, description="launched only where no other kernel serves")
@@ -301,6 +310,10 @@ def _kernels_of_file(path: Path, sha256: str) -> tuple[Kernel, ...]:
     try:
         return kernels_of(Catalogue.model_validate(file.data))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        problem = first["msg"].removeprefix("Value error, ")
-        raise file.error(".".join(str(key) for key in first["loc"]), f"{problem}; correct it") from None
+        raise SpecError(*(_problem(file, one) for one in error.errors(include_url=False))) from None
+
+
+def _problem(file: YamlFile, error: ErrorDetails) -> str:
+    problem = error["msg"].removeprefix("Value error, ")
+    got = "" if isinstance(error["input"], dict | list) else f", got {shown(error['input'])}"
+    return str(file.error(".".join(str(key) for key in error["loc"]), f"{problem}{got}; correct it"))

@@ -217,14 +217,22 @@ def test_a_catalogue_of_ones_own_is_found(tmp_path: Path, monkeypatch: pytest.Mo
 
 # A right text of FAMILY, a wrong one in its place, and what the one line says: line, key path, problem.
 MALFORMED = [
-    ("tile: [32, 32, 8]", "tile: [32, 0, 8]", "16: families.0.kernels.1.tile.1: Input should be greater than 0"),
+    (
+        "tile: [32, 32, 8]",
+        "tile: [32, 0, 8]",
+        "16: families.0.kernels.1.tile.1: Input should be greater than or equal to 1",
+    ),
     ("warps: [1, 1, 1]", "warps: [1, 1]", "16: families.0.kernels.1.warps.2: Field required"),
     (
         "stages: 2, registers: 64}\n      -",
         "registers: 64}\n      -",
         "15: families.0.kernels.0.stages: Field required",
     ),
-    ("1, 1], stages: 2", "1, 1], stages: 0", "16: families.0.kernels.1.stages.0: Input should be greater than 0"),
+    (
+        "1, 1], stages: 2",
+        "1, 1], stages: 0",
+        "16: families.0.kernels.1.stages.0: Input should be greater than or equal to 1",
+    ),
     ("1, 1], stages: 2", "1, 1], stages: []", "16: families.0.kernels.1.stages: Tuple should have at least 1 item"),
     ("1, 1], stages: 2", "1, 1], stages: 1", "2: families.0: a ring of 1 stage in shared memory, where one is filled"),
     ("inputs: [fp32]", "inputs: [fp33]", "5: families.0.inputs.0: Input should be 'fp64'"),
@@ -239,6 +247,12 @@ MALFORMED = [
     ("pipelined: true", "pipelined: true\n    colour: red", "11: families.0.colour: Extra inputs are not permitted"),
     ("    load_bytes: 16\n", "    load_bytes: 16\n    load_bytes: 8\n", "8: families.0.load_bytes: also set in line 7"),
     ("    split_k: []", "\tsplit_k: []", "12: not YAML"),
+    (
+        "registers: 64}\n      -",
+        "registers: true}\n      -",
+        "15: families.0.kernels.0.registers: Input should",
+    ),
+    ("load_bytes: 16", "load_bytes: 1000000", "7: families.0.load_bytes: Input should be less than or equal to 4096"),
     (FAMILY, "", "1: Input should be a valid dictionary"),
     # 64 rows over 3 warps: each would have 21.33
     ("warps: [2, 2, 1]", "warps: [3, 2, 1]", "15: families.0.kernels.0.warps"),
@@ -256,6 +270,14 @@ def test_a_malformed_catalogue_is_one_line_with_its_place(
         load_kernels(("malformed_catalogue",))
     assert "\n" not in str(error.value)
     assert str(error.value).startswith(f"{path}:{complaint}")
+
+
+def test_all_problems_of_a_catalogue_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = FAMILY.replace("load_bytes: 16", "load_bytes: many").replace("[32, 32, 8]", "[32, 0, 8]")
+    path = written(tmp_path, monkeypatch, "wrong_twice", text)
+    with pytest.raises(SpecError) as raised:
+        load_kernels(("wrong_twice",))
+    assert [problem.split(": ")[0] for problem in raised.value.problems] == [f"{path}:7", f"{path}:16"]
 
 
 def test_a_catalogue_that_does_not_exist_is_named_with_the_file_it_would_be() -> None:
