@@ -36,7 +36,7 @@ OPS = MATRIX_OPS + CONVOLUTION_OPS + VECTOR_OPS + TRAINING_OPS
 
 METHODS = ("graph", "stream", "profiler", "layer", "event", "host")
 HOST_METHODS = ("layer", "event", "host")
-"""Those to which the software and the machine that launches add a time of their own (``launch.method_overhead_us``)."""
+"""Methods whose readings contain time of the host: its software and CPU (``launch.method_overhead_us``)."""
 L2_STATES = ("cold", "warm")
 LOADS = ("burst", "sustained")
 SPARSITIES = ("dense", "2:4")
@@ -224,10 +224,10 @@ def observed_time_us(kernel_time_us: float, method: str, arch: GpuArch) -> float
 
 
 def parse_overheads(texts: Sequence[str]) -> dict[str, float]:
-    """What ways of timing add on one's own host [us], from texts ``METHOD=US``.
+    """Host time in readings of the user's machine, by timing method [us], from texts ``METHOD=US``.
 
     Raises:
-        MeasuredError: a method to which no host adds anything, a value that is no time, or one given twice.
+        MeasuredError: a method without host time, a value that is no time, or a method given twice.
 
     >>> parse_overheads(["event=12.5"])
     {'event': 12.5}
@@ -247,7 +247,7 @@ def parse_overheads(texts: Sequence[str]) -> dict[str, float]:
 
 
 def with_overheads(arch: GpuArch, overheads: Mapping[str, float]) -> GpuArch:
-    """The board on a host where ways of timing add these times [us]."""
+    """The board in a machine with this host time, by timing method [us]."""
     if not overheads:
         return arch
     known = {**arch.launch.method_overhead_us, **overheads}
@@ -494,7 +494,7 @@ class Fields:
         """A positive whole number."""
         text = self.get(column)
         try:
-            value = int(text)
+            value = int(text) if text.isascii() and text.isdigit() else 0  # neither 1_000 nor digits of other scripts
         except ValueError:
             value = 0
         if value > LARGEST_SIZE:

@@ -118,7 +118,7 @@ OPENED = Parameter("dram.activation_bytes", 20.0, "assumed", 1.0, 500.0)
         (replace(OPENED, value=400.0), 500.0, True, False),
     ],
 )
-def test_a_fit_at_a_limit_is_told_however_narrow_the_range(
+def test_a_fit_at_a_limit_is_reported_however_narrow_the_range(
     parameter: Parameter, value: float, at_limit: bool, driven: bool
 ) -> None:
     one = Fitted(parameter, value, (value, value), identified=True)

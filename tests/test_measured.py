@@ -171,6 +171,8 @@ def test_a_last_line_without_its_line_break_is_read_when_it_is_complete(tmp_path
         ("m", "-16", "2: m: expected a positive whole number, got '-16'"),
         ("n", "4096.5", "2: n: expected a positive whole number, got '4096.5'"),
         ("m", "9" * 400, "2: m: more than 64 bits hold"),
+        ("m", "1_000", "2: m: expected a positive whole number, got '1_000'"),
+        ("m", "१२", "2: m: expected a positive whole number, got '१२'"),
         ("k", "", "2: k: expected a positive whole number, got ''"),
         ("batch", "0", "2: batch: expected a positive whole number, got '0'"),
         ("threads", "many", "2: threads: expected a positive whole number, got 'many'"),

@@ -415,7 +415,7 @@ def test_int8_runs_are_predicted_within_25_percent_and_half_within_15(measured_f
     assert table["median_ape"] <= 15.0
 
 
-def test_what_the_timing_method_adds_is_told_and_a_users_value_takes_its_place(
+def test_what_the_timing_method_adds_is_reported_and_a_users_value_takes_its_place(
     command: RunGpusim, write_runs: WriteRuns, tmp_path: Path
 ) -> None:
     methods = ("event", "profiler")

@@ -81,7 +81,7 @@ class Fitted:
     def driven_to_limit(self) -> bool:
         """The same, from further off than the prior expects: the spec or the runs miss something.
 
-        Where the range is narrower than the prior, its ends are as likely as the rest: they are told, not refused.
+        Where the range is narrower than the prior, its ends are as likely as the rest: reported, not refused.
         """
         parameter = self.parameter
         return self.at_limit and abs(math.log(self.value / parameter.value)) > parameter.prior_sd

@@ -97,7 +97,7 @@ class Board:
     """Of the files it was read from."""
 
     def with_overheads(self, overheads: Mapping[str, float]) -> Board:
-        """The board on a host where ways of timing add these times [us], which are then no values to fit."""
+        """The board in a machine with this host time, by timing method [us]; what is given is not fitted."""
         if not overheads:
             return self
         given = {f"launch.method_overhead_us.{method}" for method in overheads}

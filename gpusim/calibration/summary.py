@@ -165,7 +165,7 @@ def calibrate(
         arch: a board, or a base that boards extend: then all of them take part.
         files: measured tables; rows of other GPUs are counted and left out.
         out: where the fitted spec will lie; its own values, if it is there already, are passed over.
-        overheads: what ways of timing add on the host that measured [us]; given, they are not fitted.
+        overheads: host time in the readings, by timing method [us]; what is given is not fitted.
         rows_per_table: most rows of a table, GPU, data type and operator that physical values are fitted to; drawn at
             random.
 

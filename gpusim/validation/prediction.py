@@ -47,7 +47,7 @@ class Scored:
 
     @property
     def method_overhead_us(self) -> float:
-        """What the row's way of timing is taken to add to the time of its kernels [us]."""
+        """What the row's timing method adds to the time of its kernels [us]."""
         return self.predicted_us - self.result.kernel_time_us
 
     @property

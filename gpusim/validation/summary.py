@@ -69,7 +69,7 @@ class Report:
     specs: Mapping[str, str]
     """Hashes of the specs by the name that the tables give the GPU."""
     overheads: Mapping[str, float]
-    """What ways of timing add on the user's host [us], where that was given; else it is as in the spec."""
+    """Host time in the readings, by timing method [us], where the user gave it; else the spec's is taken."""
 
     @property
     def complete(self) -> bool:
@@ -108,7 +108,7 @@ def validate(
 
     Args:
         pair: GPUs whose speedups are scored too, that of the second over the first.
-        overheads: what ways of timing add on the host that measured [us], in place of the spec's.
+        overheads: host time in the readings, by timing method [us], in place of the spec's.
         journal: keeps finished predictions, and has those of an interrupted validation.
 
     Raises:
@@ -172,7 +172,7 @@ def _timed_otherwise(rows: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
 
 
 def _method_overheads(scored: Sequence[Scored]) -> list[dict[str, Any]]:
-    """What each way of timing is taken to add to the kernels' time, the median over its rows."""
+    """What each timing method adds to the kernels' time, the median over its rows."""
     by_method: dict[str, list[Scored]] = {}
     for item in scored:
         by_method.setdefault(item.row.stopwatch, []).append(item)

@@ -112,12 +112,12 @@ def _timing_table(report: Mapping[str, Any]) -> TextTable:
 
 
 def _host_overheads(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a table's ways of timing add that is a property of a host."""
+    """What those timing methods of a table add whose readings contain host time."""
     return [one for one in table["method_overheads"] if one["method"] in HOST_METHODS]
 
 
 def _overhead_table(report: Mapping[str, Any]) -> TextTable:
-    """What the host adds to readings: the spec has it of the host whose runs it was fitted to."""
+    """Host time in readings; the spec's is that of the machines whose runs it was fitted to."""
     given = report["overheads_us"]
     body = tuple(
         (

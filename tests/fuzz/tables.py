@@ -100,7 +100,7 @@ HOSTILE_JSON: tuple[Any, ...] = (
 FILLERS = ((b"", 0), (b"", 0), (b" ", 2**28), (b"[],", 2**22), (b"[", 2**20))
 """What follows a packed trace, and how often."""
 
-MOST_PARTS = 10_000
+MOST_PARTS = 2_000
 """Cells of a table or values of a document from which it grows no further."""
 
 Item = tuple[str, int]
