@@ -162,8 +162,9 @@ def heat_map_pages(rows: Sequence[Row]) -> list[list[tuple[str, list[Row]]]]:
 
 
 def speedup_rows(plot: PlotEntry, rows: Sequence[Row]) -> list[Row]:
-    """What a speedup plot shows: rows with their ``speedup`` over the baseline GPU, type by type or over one type."""
-    return speedups(as_paths(rows, plot.baseline_dtype.value) if plot.baseline_dtype else rows, plot.over)
+    """Rows of a speedup plot, with ``series`` and ``speedup``: over the baseline type by type, or over one type."""
+    compared = as_paths(rows, plot.baseline_dtype.value) if plot.baseline_dtype else rows
+    return speedups(with_series(compared), plot.over)
 
 
 def page_count(plot: PlotEntry, rows: Sequence[Row]) -> int:
@@ -172,7 +173,7 @@ def page_count(plot: PlotEntry, rows: Sequence[Row]) -> int:
         case "time":
             return len(band_pages(with_series(rows)))
         case "speedup":
-            return len(band_pages(with_series(speedup_rows(plot, rows)), paths=plot.baseline_dtype is not None))
+            return len(band_pages(speedup_rows(plot, rows), paths=plot.baseline_dtype is not None))
         case "stalls":
             return len(ledger_pages(rows))
         case "sparse_speedup":
@@ -184,8 +185,8 @@ def page_count(plot: PlotEntry, rows: Sequence[Row]) -> int:
 def problem(plot: PlotEntry, rows: Sequence[Row]) -> str:
     """Why a plot cannot be drawn, and the remedy; empty if it can."""
     remedy = "remove the plot or split the experiment"
-    shown = speedup_rows(plot, rows) if plot.kind == "speedup" else rows
-    series = len({row["series"] for row in with_series(shown)})
+    shown = speedup_rows(plot, rows) if plot.kind == "speedup" else with_series(rows)
+    series = len({row["series"] for row in shown})
     if series > MAX_SERIES and plot.kind not in ("stalls", "sparse_speedup"):
         return f"{series} series cannot be told apart, {MAX_SERIES} can; {remedy}"
     pages = page_count(plot, rows)

@@ -16,7 +16,7 @@ from gpusim.comparison import Row
 from gpusim.pages import heat_map_pages
 from gpusim.report import ticks
 from gpusim.report.measured import conditions
-from gpusim.report.sheet import Caption, Sheet
+from gpusim.report.sheet import Caption, Sheet, page_title
 from gpusim.report.style import text_width
 
 MOST_OF_SPARSITY = 2.0
@@ -51,9 +51,8 @@ def draw_sparse_speedup(title: str, rows: Sequence[Row]) -> list[Figure]:
         sheet.figure.colorbar(scale, cax=bar, extend="max" if beyond else "neither")
         ticks.set_ticks(bar.yaxis, [0.0, 0.5, 1.0, 1.5, 2.0], ticks.number)
         bar.set_ylabel("dense time / 2:4 time")
-        said = title if len(pages) == 1 else f"{title} ({number} of {len(pages)})"
         subtitle = f"Simulated time of the dense product / simulated time of the 2:4 one, {conditions(rows)}"
-        figures.append(sheet.finish(Caption(said, subtitle)))
+        figures.append(sheet.finish(Caption(page_title(title, number, len(pages)), subtitle)))
     return figures
 
 

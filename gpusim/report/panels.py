@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ from gpusim.pages import Band, Group, band_pages, places, speedup_rows
 from gpusim.plots import PlotEntry, ReferenceLine
 from gpusim.report import ticks
 from gpusim.report.measured import conditions
-from gpusim.report.sheet import Caption, Entry, Sheet
+from gpusim.report.sheet import Caption, Entry, Sheet, page_title
 from gpusim.report.style import COLOURS, HOLLOW, dash, hatch, look, wrapped
 from gpusim.tables import shape_text
 
@@ -74,8 +74,10 @@ def draw_speedup(
 ) -> list[Figure]:
     """Speedups over the baseline GPU, type by type, or of every path over one type of it."""
     paths = plot.baseline_dtype is not None
-    quantity = Quantity("speedup", f"speedup over {plot.over}", False, ticks.number, ticks.three_digits)
-    shown, seen = with_series(speedup_rows(plot, rows)), speedup_rows(plot, measured)
+    quantity = Quantity(
+        "speedup", f"speedup over {plot.over}", logarithmic=False, tick=ticks.number, value=ticks.three_digits
+    )
+    shown, seen = speedup_rows(plot, rows), speedup_rows(plot, measured)
     every = _names(shown) if paths else _names(with_series(rows))
     subtitle = f"Simulated time on {plot.over} / simulated time on the other, {conditions(rows)}"
     caption = Caption(title, subtitle, notes=notes)
@@ -103,15 +105,11 @@ def _draw(
     measured = [{**row, "series": _series_of(row, rows)} for row in measured if row["gpu"] in {r["gpu"] for r in rows}]
     pages = band_pages(rows, paths=paths)
     return [
-        _page(plot, own, measured, page, _of_pages(caption, number, len(pages)), baseline)
+        _page(
+            plot, own, measured, page, replace(caption, title=page_title(caption.title, number, len(pages))), baseline
+        )
         for number, page in enumerate(pages, 1)
     ]
-
-
-def _of_pages(caption: Caption, number: int, pages: int) -> Caption:
-    """The caption of one page."""
-    title = caption.title if pages == 1 else f"{caption.title} ({number} of {pages})"
-    return Caption(title, caption.subtitle, caption.entries, caption.notes)
 
 
 def _series_of(measured: Row, rows: Sequence[Row]) -> str:
@@ -136,10 +134,10 @@ def _page(
             shown_lines += [one for one in lines if one not in shown_lines]
             width, height = PANEL_IN if group.axis else (PANEL_IN[0], _list_height(band, len(own)))
             ax = sheet.panel(line_of_panels, column, width, height, group.name)
+            draw_line = ax.axhline if group.axis else ax.axvline
             if baseline:
-                (ax.axhline if group.axis else ax.axvline)(1.0, color=LINE, linewidth=0.9)
+                draw_line(1.0, color=LINE, linewidth=0.9)
             for line in lines:
-                draw_line = ax.axhline if group.axis else ax.axvline
                 draw_line(line.value, color=LINE, linestyle=_line_dash(plot.lines, line), linewidth=1.1)
             if group.axis:
                 _curves(ax, plot, group, seen)
@@ -242,7 +240,7 @@ def _list(ax: Axes, plot: _Plot, group: Group, seen: Sequence[Row], present: Seq
         if runs:
             ax.plot(*zip(*runs, strict=True), **{**look(index), "color": "black", **HOLLOW, "markersize": 6})
         for height, value in zip(heights, values, strict=True):
-            _value(ax, max(value, *(run for run, at in runs if at == height), value), height, plot.of.value(value))
+            _value(ax, max([value, *(run for run, at in runs if at == height)]), height, plot.of.value(value))
     names = [wrapped(_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places]
     ax.set_yticks(range(len(names)), names if named else [""] * len(names))
     ax.tick_params(axis="y", length=0, labelsize=NAME_SIZE)

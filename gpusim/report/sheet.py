@@ -46,6 +46,15 @@ class Caption:
     notes: Sequence[str] = ()
 
 
+def page_title(title: str, number: int, pages: int) -> str:
+    """The title of one of several pages.
+
+    >>> page_title("Stalls", 2, 3)
+    'Stalls (2 of 3)'
+    """
+    return title if pages == 1 else f"{title} ({number} of {pages})"
+
+
 @dataclass(frozen=True, slots=True)
 class _Margins:
     """What stands around a panel's axes [inch]."""

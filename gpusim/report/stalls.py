@@ -14,7 +14,7 @@ from gpusim.comparison import Row
 from gpusim.pages import ledger_pages
 from gpusim.report import ticks
 from gpusim.report.measured import conditions
-from gpusim.report.sheet import Caption, Entry, Sheet
+from gpusim.report.sheet import Caption, Entry, Sheet, page_title
 from gpusim.report.style import wrapped
 from gpusim.results import Cause
 from gpusim.tables import shape_text
@@ -52,8 +52,7 @@ def draw_stalls(title: str, rows: Sequence[Row]) -> list[Figure]:
     limits = min(cycles), max(cycles)
     figures = []
     for number, page in enumerate(pages, 1):
-        said = title if len(pages) == 1 else f"{title} ({number} of {len(pages)})"
-        figures.append(_page(said, page, limits, conditions(rows)))
+        figures.append(_page(page_title(title, number, len(pages)), page, limits, conditions(rows)))
     return figures
 
 
