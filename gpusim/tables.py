@@ -284,8 +284,7 @@ def comparison_table(results: Sequence[Result]) -> TextTable:
     body = []
     for result in results:
         baseline = baselines.setdefault((result.m, result.n, result.k), result)
-        fits = "" if result.fits else " (does not fit)"
-        cells = [result.arch, shape_text(asdict(result)) + fits, time_text(result.time_us)]
+        cells = [result.arch, shape_text(asdict(result)), time_text(result.time_us)]
         cells += [f"{baseline.time_us / result.time_us:.2f}"] if several else []
         cells += [f"{result.tflops:.2f}", f"{result.pct_of_peak:.1f}", result.bottleneck, result.kernel]
         body.append(tuple(cells))
@@ -296,6 +295,12 @@ def comparison_table(results: Sequence[Result]) -> TextTable:
     headings = ("GPU", ">m x n x k", ">time", *speedup, rate, ">% peak", "bottleneck", "kernel")
     title = f"{title}, speedup over {first.arch}" if several else title
     return TextTable(title, headings, tuple(body), optional=("kernel",))
+
+
+def notes_table(results: Sequence[Result]) -> TextTable:
+    """The notes of several predictions."""
+    rows = [(result.arch, shape_text(asdict(result)), note) for result in results for note in result.notes]
+    return TextTable("Notes", ("GPU", ">m x n x k", "note"), tuple(rows))
 
 
 def ledger_table(stall_cycles: Mapping[str, int], warp_cycles: int, title: str = "") -> TextTable:

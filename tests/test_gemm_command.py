@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,21 @@ def test_a_product_that_does_not_fit_ends_with_status_1_unless_it_is_meant(ask: 
     status, out, err = ask(*question, "--allow-oversize")
     assert (status, err) == (0, "")
     assert json.loads(out)["notes"]
+    _, out, _ = ask("--arch", "t4", "-m", "512,400000", *question[4:-2], "--allow-oversize")
+    assert out.count("T4  400000x400000x400000  A, B and C do not fit into device memory") == 1
+
+
+def test_an_experiment_says_how_many_products_do_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "title: Large\ngpus: [T4]\ndtypes: [fp16]\ndetail: bound\ngemms: [{square: [512, 400000]}]\n"
+    Path("large.yaml").write_text(text, encoding="utf-8")
+    assert run_cli(["run", "large.yaml", "-o", "out"]) == 0
+    said = "gpusim: 1 of 2 products would not fit into the GPU's memory; see the column 'fits'"
+    assert said in capsys.readouterr().err.splitlines()
+    with Path("out/results.csv").open(encoding="utf-8", newline="") as lines:
+        assert [row["fits"] for row in csv.DictReader(lines)] == ["True", "False"]
 
 
 def test_help_has_a_short_flag(capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,6 +112,8 @@ def _tables(results: list[Result], explain: bool) -> list[TextTable]:
 
     if len(results) > 1:
         shown = [tables.comparison_table(results)]
+        if any(result.notes for result in results):
+            shown.append(tables.notes_table(results))
     else:
         shown = [tables.result_table(results[0])]
         if results[0].warp_cycles:

@@ -122,6 +122,10 @@ def _run_one(
         emit_tables([training_table(experiment.content.title, done.rows)])
     else:
         emit_tables(_experiment_tables(experiment, done))
+        oversize = sum(not row["fits"] for row in done.rows)
+        if oversize:
+            of = f"{oversize} of {len(done.rows)} products"
+            print(f"gpusim: {of} would not fit into the GPU's memory; see the column 'fits'", file=sys.stderr)
     emit(lambda: print("\n" + "\n".join(f"wrote {path}" for path in done.files)))
     return [bool(row.get("consistent", True)) for row in done.rows]
 
