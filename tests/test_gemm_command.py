@@ -84,7 +84,7 @@ def test_a_product_that_does_not_fit_ends_with_status_1_unless_it_is_meant(ask: 
     assert (status, err) == (0, "")
     assert json.loads(out)["notes"]
     _, out, _ = ask("--arch", "t4", "-m", "512,400000", *question[4:-2], "--allow-oversize")
-    assert out.count("T4  400000x400000x400000  A, B and C do not fit into device memory") == 1
+    assert out.count(" 400000x400000x400000  A, B and C do not fit into device memory") == 1
 
 
 def test_an_experiment_says_how_many_products_do_not_fit(
