@@ -33,10 +33,10 @@ from where warpgroups multiply them (wgmma), or straight to registers."""
 Schedule = Literal["cooperative", "pingpong"]
 """What the warpgroups of a persistent kernel do: share a tile, or take whole tiles in turn (CUTLASS 3)."""
 
-Count = Annotated[int, Field(ge=1, le=4096, strict=True)]
-"""Extents, warps, stages, registers and bytes of a kernel: up to 512 in the shipped catalogues."""
+Count = Annotated[int, Field(ge=1, le=16_384, strict=True)]
+"""Extents, warps, stages, registers and bytes of a kernel: up to 2,048 in the shipped catalogues."""
 Cost = Annotated[int, Field(ge=0, le=100_000, strict=True)]
-"""Instructions or tiles."""
+"""Instructions or tiles: up to 200 in the shipped catalogues."""
 
 WARPGROUP_WARPS = 4
 """Warps that issue a wgmma together, one on each sub-partition (PTX ISA)."""

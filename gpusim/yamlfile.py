@@ -25,9 +25,9 @@ from gpusim.units import MIB
 MAX_BYTES = MIB
 """Largest file [B]; the largest that ships has 25 kB."""
 MAX_DEPTH = 64
-"""Deepest nesting, aliases expanded; the shipped files have 7 levels."""
+"""Deepest nesting, aliases expanded; the shipped files have 8 levels."""
 MAX_NODES = 100_000
-"""Most values in a file, aliases expanded; the shipped files have fewer than 2,000."""
+"""Most values in a file, aliases expanded; the shipped files have fewer than 3,000."""
 MAX_KEY_PATH = 500
 """Longest path of a key [characters]."""
 MAX_DIGITS = 64

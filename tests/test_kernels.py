@@ -252,7 +252,7 @@ MALFORMED = [
         "registers: true}\n      -",
         "15: families.0.kernels.0.registers: Input should",
     ),
-    ("load_bytes: 16", "load_bytes: 1000000", "7: families.0.load_bytes: Input should be less than or equal to 4096"),
+    ("load_bytes: 16", "load_bytes: 1000000", "7: families.0.load_bytes: Input should be less than or equal to 16384"),
     (FAMILY, "", "1: Input should be a valid dictionary"),
     # 64 rows over 3 warps: each would have 21.33
     ("warps: [2, 2, 1]", "warps: [3, 2, 1]", "15: families.0.kernels.0.warps"),
