@@ -22,6 +22,7 @@ def test_a_doubling_is_a_violation_beyond_its_slack_and_only_there() -> None:
         other = replace(result, kernel_time_us=result.kernel_time_us + by_us)
         return Doubling("T4", gemm, options, what, result, other)
 
+    assert result.waves <= 1
     slack_us = max(latency_us, 0.02 * result.kernel_time_us)
     assert [after("k", by).surprises for by in (-1.01 * slack_us, -0.99 * slack_us, 1.0)] == [True, False, False]
     assert [after(DRAM, by).surprises for by in (1.01 * slack_us, 0.99 * slack_us, -1.0)] == [True, False, False]
@@ -33,7 +34,6 @@ def test_a_product_whose_larger_one_runs_on_a_faster_kernel_is_told_apart() -> N
     arch = load_arch("T4").arch
     slow = predict(arch, gemm, replace(options, kernel="volta_sgemm_128x128_tn"))
     fast = predict(arch, gemm, options)
-    assert slow.kernel_time_us > 1.02 * fast.kernel_time_us
     passed_over = Doubling("T4", gemm, options, "k", slow, fast)
     assert passed_over.surprises
     assert passed_over.chosen
