@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from gpusim.arch import GpuArch
 from gpusim.choose import candidates
 from gpusim.kernels import load_kernels
-from gpusim.plan import Launch, Plan
+from gpusim.occupancy import DoesNotFitError
+from gpusim.plan import Launch, Plan, plan
 from gpusim.predict import Options, predict
 from gpusim.results import Cause, Result
 from gpusim.sim.gpu import simulate
@@ -32,6 +33,7 @@ from gpusim.workload import Dtype, Gemm
 
 EVENT_ROUNDING = 0.002  # events fall on whole cycles: of some 2000 cycles at least, a few
 SAMPLED_TOLERANCE = 0.05
+JUMP_TOLERANCE = 0.005
 
 BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090", "H200-SXM-141GB")
 NAMES = st.sampled_from(BOARDS)
@@ -122,7 +124,7 @@ WRITERS = st.builds(
 """Products that write more than they read."""
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=40, deadline=None)
 @given(gemm=WRITERS, name=NAMES, l2=L2)
 def test_no_time_is_below_what_dram_takes_for_results_that_l2_cannot_keep(gemm: Gemm, name: str, l2: str) -> None:
     arch = board(name).arch
@@ -134,6 +136,30 @@ def test_no_time_is_below_what_dram_takes_for_results_that_l2_cannot_keep(gemm: 
 
 def multiplies_int8(arch: GpuArch) -> bool:
     return any(dtype is Dtype.INT8 for dtype, *_ in paths(arch.name))
+
+
+# Jumps
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(data=st.data(), name=NAMES, warm=st.booleans())
+def test_on_any_kernel_jumps_change_next_to_nothing_and_no_resource_works_longer_than_the_kernel(
+    data: st.DataObject, name: str, warm: bool
+) -> None:
+    arch = board(name).arch
+    gemm = data.draw(products(name, st.integers(min_value=1, max_value=1500)))
+    try:
+        launch = plan(arch, gemm, data.draw(st.sampled_from(suited(arch, gemm))), warm=warm).main
+    except DoesNotFitError:
+        assume(False)
+    assume(launch.ctas_on_busiest_sm(arch) * launch.warps * launch.steps <= 10_000)
+    jumped, whole = (
+        simulate(arch, launch, arch.clock.max_mhz, "sampled", warm=warm, extrapolate=extrapolate)
+        for extrapolate in (True, False)
+    )
+    assert jumped.cycles == pytest.approx(whole.cycles, rel=JUMP_TOLERANCE)
+    for outcome in (jumped, whole):
+        assert max(outcome.busy_cycles.values()) <= outcome.cycles * (1 + 1e-9)
 
 
 # Every cycle has one cause
@@ -368,7 +394,7 @@ def test_twice_the_k_is_never_faster(name: str, m: int, n: int, k: int, dtype: D
     assert more.dram_read_bytes >= less.dram_read_bytes
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=40, deadline=None)
 @given(name=NAMES, size=st.integers(min_value=16, max_value=128), dtype=DTYPES)
 def test_twice_the_k_of_a_large_product_takes_about_twice_as_long(name: str, size: int, dtype: Dtype) -> None:
     spec = board(name)

@@ -98,12 +98,12 @@ class Extrapolator:
         """The SM's totals up to now, jumps included."""
         sm, skipped = self.sm, self.skipped
         now = int(sm.env.now)
-        ledger = [a + b for a, b in zip(skipped.ledger, sm.finished_ledger, strict=True)]
+        booked = [skipped.ledger, sm.finished_ledger]
         for warp in self._warps():
             if not warp.exited:
                 warp.ledger.settle(now)
-            for index, cycles in enumerate(warp.ledger.booked):
-                ledger[index] += cycles
+            booked.append(warp.ledger.booked)
+        ledger = [sum(cycles) for cycles in zip(*booked, strict=True)]
         links = [(link.busy, link.served) for link in self.links]
         for index, (busy, served) in enumerate(skipped.links):
             links[index] = (links[index][0] + busy, links[index][1] + served)
@@ -127,7 +127,8 @@ class Extrapolator:
 
     def _on_step(self, sm: Sm, cta: Cta) -> None:
         # The youngest has been in its loop for the shortest time.
-        if cta is not sm.resident[-1]:
+        warp = cta.warps[-1]
+        if cta is not sm.resident[-1] or warp.steps - warp.step <= 2 * self.ahead:
             return
         if cta is not self._leader:
             self._leader = cta
@@ -230,6 +231,7 @@ class Extrapolator:
                 self._count(ended[-1 - size].totals, ended[-1].totals, generations)
                 ended.clear()
                 self._look_at_ended = 0
+                self._start_again()
                 return
 
     def _generations_repeat(self, size: int, cycles: int, allowed: float) -> bool:

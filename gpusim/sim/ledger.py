@@ -37,6 +37,8 @@ class Ledger:
     def settle(self, now: int) -> None:
         """Book everything up to ``now``."""
         since = self.since
+        if since == now:
+            return
         booked = self.booked
         remaining: list[tuple[int, float]] = []
         for index, until in self.pending:
