@@ -16,7 +16,7 @@ from typing import Any
 import gpusim
 from gpusim.document import shipped_folder
 from gpusim.experiment import Experiment, TrainingExperiment
-from gpusim.journal import code_sha256
+from gpusim.journal import JOURNAL, code_sha256
 from gpusim.outputs import file_hashes, sha256_of, write_json
 from gpusim.specfile import Spec
 
@@ -68,8 +68,10 @@ def write_manifest(folder: Path, made_from: Mapping[str, Any], rows: int) -> Non
 def is_up_to_date(experiment: Experiment | TrainingExperiment, out: Path) -> bool:
     """Whether a folder holds the files that a run of an experiment would write.
 
-    Another spelling of the same command decides nothing.
+    Another spelling of the same command decides nothing. A journal is what a run leaves that was killed at its end.
     """
+    if (out / JOURNAL).exists():
+        return False
     try:
         inputs = {**manifest_inputs(experiment, ()), "command": None}
         manifest = json.loads((out / MANIFEST).read_bytes())

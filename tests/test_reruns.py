@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import resource
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from conftest import environment
 
 from gpusim.cli import run_cli
+from gpusim.journal import JOURNAL
 
 EXPERIMENT = """\
 title: Again
@@ -63,7 +65,7 @@ def test_a_full_disk_is_one_line_and_leaves_all_files_or_none_and_the_next_run_g
             statuses.append(run(experiment, out, "plots=[]"))
         if statuses[-1]:
             assert "File too large" in capsys.readouterr().err
-            assert {path.name for path in out.glob("*")} <= {"results.partial.jsonl"}
+            assert {path.name for path in out.glob("*")} <= {JOURNAL}
             assert run(experiment, out, "plots=[]") == 0
         assert interrupts.files_in(out) == whole
     assert (statuses[0], statuses[-1], set(statuses)) == (2, 0, {0, 2})
@@ -76,6 +78,18 @@ def test_two_runs_at_once_leave_the_files_of_one(experiment: Path, tmp_path: Pat
         errors = [process.communicate(timeout=60)[1].decode() for process in both]
         assert [process.returncode for process in both] == [0, 0], errors
         assert interrupts.files_in(tmp_path / "out") == interrupts.files_in(tmp_path / "reference")
+
+
+def test_the_next_run_removes_what_one_left_that_was_killed_at_its_very_end(experiment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(experiment, out, "plots=[]") == 0
+    whole = interrupts.files_in(out)
+    with subprocess.Popen([sys.executable, "-c", ""]) as killed:
+        killed.wait()
+    (out / f".writing-{killed.pid}-{platform.node()}-abc").mkdir()
+    (out / JOURNAL).write_bytes(b"")
+    assert run(experiment, out, "plots=[]") == 0
+    assert interrupts.files_in(out) == whole
 
 
 @pytest.mark.parametrize("command", ["run", "validate"])
