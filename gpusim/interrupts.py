@@ -23,10 +23,22 @@ def stopping_signals() -> Iterator[None]:
 
     Signals that the caller had ignored, as ``nohup`` has, stay ignored.
     """
+    received: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        for heeded in _heeded():
+            signal.signal(heeded, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
     for number in _heeded():
-        signal.signal(number, _stop)
+        signal.signal(number, stop)
     try:
         yield
+    except Exception:
+        if received:  # an extension module has made an error of its own of it, as some do that call Python
+            raise SystemExit(128 + received[0]) from None
+        raise
     finally:
         for number in _heeded():
             signal.signal(number, signal.SIG_DFL)  # nothing is left to clean up
@@ -53,12 +65,6 @@ def held_back() -> Iterator[None]:
             signal.signal(number, handler)
         if late:
             signal.raise_signal(late[0])
-
-
-def _stop(number: int, _frame: FrameType | None) -> None:
-    for heeded in _heeded():
-        signal.signal(heeded, signal.SIG_IGN)
-    raise SystemExit(128 + number)
 
 
 def _heeded() -> list[signal.Signals]:

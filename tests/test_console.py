@@ -61,7 +61,7 @@ def printed(arguments: list[str], encoding: str, monkeypatch: pytest.MonkeyPatch
 def test_an_encoding_that_lacks_characters_gets_plainer_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = tmp_path / "µ×…€.yaml"
     experiment.write_text(EXPERIMENT, encoding="utf-8")
-    arguments = ["run", str(experiment), "-o", str(tmp_path / "µ×…€")]
+    arguments = ["run", str(experiment), "-o", str(tmp_path / "µ×…€"), "--force"]
     utf8 = printed(arguments, "utf-8", monkeypatch).decode()
     assert "µ×…€" in utf8
     assert printed(arguments, "ascii", monkeypatch).decode() == utf8.replace("µ×…€", "ux...?")

@@ -39,6 +39,19 @@ def test_a_signal_ends_with_its_status_and_cleans_up_even_if_a_second_one_comes(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_signal_of_which_an_extension_module_makes_an_error_of_its_own_ends_the_command_all_the_same() -> None:
+    def command() -> None:
+        with stopping_signals():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except SystemExit as error:
+                raise TypeError("cannot build the validator") from error
+
+    with pytest.raises(SystemExit) as ended:
+        command()
+    assert ended.value.code == 128 + signal.SIGTERM
+
+
 def test_a_signal_that_the_caller_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
     try:
