@@ -158,7 +158,7 @@ BOMBS = {
     "questions": "? " * 40_000,
     "indented": "".join(" " * level + "a:\n" for level in range(1000)),
     "items": "[" + "1," * 500_000 + "]",
-    "paths": "".join(" " * level + "k" * 100 + ":\n" for level in range(60)) + " " * 60 + "- 1\n" * 90_000,
+    "paths": "".join(" " * level + "k" * 100 + ":\n" for level in range(60)) + " " * 60 + f"[{90_000 * '1,'}]",
 }
 
 
