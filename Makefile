@@ -26,11 +26,12 @@ ROWS_OF_ampere_ga10x := 150
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow calibrate check format bench readme figures wheel constraints clean
+.PHONY: help demo test test-slow fuzz calibrate check format bench readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and where the plots lie"
 	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones)"
+	@echo "make fuzz         10,000 damaged inputs, 1,000 damaged journals, random products; counts by outcome (SEED=n)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
 	@echo "make bench        how fast the predictions are"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again"
@@ -47,6 +48,15 @@ test: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(PYTEST) -m slow
+
+# Inputs by driver of tests/fuzz; a defect ends the target with its example.
+SEED ?= 1
+FUZZ := documents-4000 tables-3500 commands-2000 plots-500 journals-1000 products-5000 monotone-4000 interrupts-60
+
+fuzz: $(addprefix fuzz-,$(FUZZ))
+
+fuzz-%: $(VENV)/.dev
+	$(BIN)/python tests/fuzz/$(word 1,$(subst -, ,$*)).py --count $(word 2,$(subst -, ,$*)) --seed $(SEED)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import random
+import sys
 import tempfile
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import harness
@@ -201,14 +202,14 @@ def prepare(folder: Path) -> None:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Feed command lines in a folder of their own."""
-    with tempfile.TemporaryDirectory() as name:
+    asked = harness.asked("Feed the program command lines that nobody means.", arguments)
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         folder = Path(name)
         prepare(folder)
-        os.chdir(folder)
-        harness.driver("Feed the program command lines that nobody means.", partial(inputs, folder), harness.command)
+        return harness.reported(harness.fed(inputs(folder, asked.count, asked.seed), harness.command))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

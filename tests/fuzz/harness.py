@@ -14,7 +14,6 @@ import json
 import multiprocessing
 import resource
 import signal
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -174,12 +173,15 @@ def _hang(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise HangError
 
 
-def driver(what: str, inputs_of: Callable[[int, int], Sequence[Any]], feed: Callable[[Any], tuple[str, str]]) -> None:
-    """The command line of a driver: ``--count`` and ``--seed``; ends with status 1 where there is a defect."""
+def asked(what: str, arguments: Sequence[str] | None, count: int = 1000) -> argparse.Namespace:
+    """The command line that all drivers have: ``count`` and ``seed``."""
     parser = argparse.ArgumentParser(description=what)
-    parser.add_argument("--count", type=int, default=1000, help="inputs to feed")
+    parser.add_argument("--count", type=int, default=count, help="inputs to try")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    count = fed(inputs_of(asked.count, asked.seed), feed)
+    return parser.parse_args(arguments)
+
+
+def reported(count: Count) -> int:
+    """Print the counts; exit status 1 where there is a defect."""
     count.show()
-    sys.exit(1 if count.defects else 0)
+    return 1 if count.defects else 0
