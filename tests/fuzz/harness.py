@@ -26,7 +26,8 @@ from typing import Any, NoReturn
 from gpusim.cli import run_cli
 
 HANG_S = 10
-"""An input that takes longer hangs."""
+"""An input that computes for longer hangs; so does one that sleeps for :data:`PATIENCE` times as long."""
+PATIENCE = 12
 MEMORY_BYTES = 2**30
 """What an input may make the program take beyond what a fresh child has."""
 ACCEPTED, OUTSIDE, REFUSED = "accepted", "outside what was asked", "refused in one line"
@@ -123,7 +124,7 @@ def fed(inputs: Sequence[Any], feed: Callable[[Any], tuple[str, str]]) -> Count:
 def _outcomes(receiver: Connection, child: ForkProcess) -> Iterator[tuple[str, str]]:
     """What a child reports, and how it ended if that was not its own will."""
     while True:
-        if not receiver.poll(2 * HANG_S):
+        if not receiver.poll(PATIENCE * HANG_S):
             child.kill()
             yield "hang that no signal ends", ""
             return
@@ -144,7 +145,7 @@ def _feed_until_one_breaks(inputs: Sequence[Any], feed: Callable[[Any], tuple[st
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path of a user's
         pages = int(file.read().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_BYTES, hard))
-    signal.signal(signal.SIGALRM, _hang)
+    signal.signal(signal.SIGPROF, _hang)
     for item in inputs:
         report, sound = _reported(item, feed)
         sender.send(report)
@@ -157,7 +158,7 @@ def _reported(item: Any, feed: Callable[[Any], tuple[str, str]]) -> tuple[tuple[
     """How an input ended, and whether the process can take another one."""
     try:
         try:
-            signal.alarm(HANG_S)
+            signal.setitimer(signal.ITIMER_PROF, HANG_S)  # on a busy machine others' work does not count
             return feed(item), True
         finally:
             signal.alarm(0)  # the alarm may go off before this ends
