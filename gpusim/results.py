@@ -143,7 +143,9 @@ class Result:
 
     def nsight_metrics(self) -> dict[str, float]:
         """The same figures under their Nsight Compute names, to lay beside ``ncu --csv``."""
-        tensor_active_fraction_of_busy_sms = self.busy_fractions["arithmetic"] if self.unit == "tensor" else 0.0
+        # "sustained_active" is relative to the cycles in which an SM is active, and active SMs do as the busiest does;
+        # "sustained_elapsed" is relative to the cycles of all SMs.
+        of_active = self.busy_fractions["arithmetic"] if self.unit == "tensor" else 0.0
         return {
             "gpu__time_duration.sum": self.kernel_time_us * 1e3,
             "sm__cycles_elapsed.max": float(self.cycles),
@@ -151,8 +153,7 @@ class Result:
             "dram__bytes_write.sum": float(self.dram_write_bytes),
             "lts__t_bytes.sum": float(self.l2_bytes),
             "lts__t_sector_hit_rate.pct": 100 * self.l2_hit_fraction,
-            # Active SMs are alike; the cycles that elapse count idle SMs, too.
-            f"{TENSOR_CYCLES}.pct_of_peak_sustained_active": 100 * tensor_active_fraction_of_busy_sms,
+            f"{TENSOR_CYCLES}.pct_of_peak_sustained_active": 100 * of_active,
             f"{TENSOR_CYCLES}.pct_of_peak_sustained_elapsed": 100 * self.tensor_active_fraction,
             "launch__waves_per_multiprocessor": self.waves,
         }

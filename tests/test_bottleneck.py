@@ -187,6 +187,14 @@ def test_more_of_what_takes_most_of_the_time_helps_most(products: list[Sampled])
     assert right / counted > 0.9
 
 
+def test_no_kernel_executes_less_than_its_product_and_the_shares_add_up(products: list[Sampled]) -> None:
+    for one in products:
+        assert 0 < one.result.useful_fraction <= 1
+        assert sum(one.result.time_shares.values()) == pytest.approx(1.0)
+        for name, busy in one.result.gpu_busy_fractions.items():
+            assert 0 <= busy <= one.result.busy_fractions[name]
+
+
 def test_sms_that_are_named_idle_are_not_missed(products: list[Sampled]) -> None:
     found = [one for one in products if one.result.bottleneck == "idle_sms" and one.plan.main.ctas < one.arch.sm.count]
     assert len(found) > 5
