@@ -6,7 +6,9 @@ carried out: files half-written go, workers end, a journal stays for the next ru
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +27,14 @@ def stopping_signals() -> Iterator[None]:
     """
     received: list[int] = []
 
+    def dropped(unraisable: sys.UnraisableHookArgs) -> None:
+        if isinstance(unraisable.exc_value, SystemExit):  # in a finaliser, which would let the command go on
+            os._exit(128 + received[0])
+        sys.__unraisablehook__(unraisable)
+
     def stop(number: int, _frame: FrameType | None) -> None:
         received.append(number)
+        sys.unraisablehook = dropped
         for heeded in _heeded():
             signal.signal(heeded, signal.SIG_IGN)
         raise SystemExit(128 + number)

@@ -52,6 +52,21 @@ def test_a_signal_of_which_an_extension_module_makes_an_error_of_its_own_ends_th
     assert ended.value.code == 128 + signal.SIGTERM
 
 
+def test_a_signal_in_a_finaliser_ends_the_command_all_the_same() -> None:
+    script = """if True:
+    import signal
+    from gpusim.interrupts import stopping_signals
+    class Finalised:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+    with stopping_signals():
+        Finalised()
+        print("goes on")
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, b"", b"")
+
+
 def test_a_signal_that_the_caller_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
     try:
@@ -94,7 +109,9 @@ def test_processes_that_start_in_such_a_step_leave_ctrl_c_to_their_parent() -> N
 def handlers_as_before() -> Iterator[None]:
     """What ends a command leaves its signals ignored."""
     before = {number: signal.getsignal(number) for number in STOPPING}
+    hook = sys.unraisablehook
     yield
+    sys.unraisablehook = hook
     for number, handler in before.items():
         signal.signal(number, handler)
 
