@@ -161,7 +161,7 @@ def _reported(item: Any, feed: Callable[[Any], tuple[str, str]]) -> tuple[tuple[
             signal.setitimer(signal.ITIMER_PROF, HANG_S)  # on a busy machine others' work does not count
             return feed(item), True
         finally:
-            signal.alarm(0)  # the alarm may go off before this ends
+            signal.setitimer(signal.ITIMER_PROF, 0)  # it may go off before this ends
     except HangError:
         return ("hang", traceback.format_exc()[-2 * SHOWN_CHARACTERS :]), False
     except MemoryError:
