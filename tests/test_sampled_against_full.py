@@ -193,6 +193,12 @@ def test_tiles_of_persistent_ctas_are_jumped_in_whole_turns_once_they_are_steady
         ("A10", Gemm(3724, 624, 284, Dtype.INT8, 4, "nn"), "cutlass_simt_igemm_s8_128x32_32x2_nn_align1"),
         # the ends of six CTAs in a row look as if they recurred, and do not
         ("A100-PCIe-40GB", Gemm(10782, 44, 24, Dtype.FP32, 32, "nt", order="column"), "ampere_sgemm_128x64_nt"),
+        # a CTA starts beside one that is about to end, and then has its share of DRAM too
+        (
+            "A100-SXM4-40GB",
+            Gemm(8523, 1, 3406, Dtype.FP16, 4, "tt", order="column"),
+            "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tt",
+        ),
         # data waits for L2 in a rhythm that no step shows alone
         ("H100-PCIe-80GB", Gemm(4096, 4096, 8192, Dtype.FP16), "nvjet_hsh_64x104_64x10_2x1_v_bz_TNT"),
     ],

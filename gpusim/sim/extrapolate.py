@@ -86,7 +86,7 @@ class Extrapolator:
         """Steps of a CTA whose data may be on its way or in use: the last ones of a loop ask for no more."""
         self._leader: Cta | None = None
         self._marks: list[_Snapshot] = []
-        """At the end of each turn that the leader has made since it leads, or since the last jump."""
+        """At the end of each turn that the leader has made since it leads, CTAs ended, or the last jump."""
         self._look_at = 0
         """How many of them there are when they are next searched for a period."""
         self._ended: list[_Ended] = []
@@ -214,6 +214,8 @@ class Extrapolator:
     # Generations of CTAs
 
     def _on_finish(self, sm: Sm, cta: Cta) -> None:
+        # The others get its share of what is common.
+        self._start_again()
         ended = self._ended
         ended.append(_Ended(tuple(sm.parts.index(warp.part) for warp in cta.warps), self._look()))
         if len(ended) < self._look_at_ended:
@@ -231,7 +233,6 @@ class Extrapolator:
                 self._count(ended[-1 - size].totals, ended[-1].totals, generations)
                 ended.clear()
                 self._look_at_ended = 0
-                self._start_again()
                 return
 
     def _generations_repeat(self, size: int, cycles: int, allowed: float) -> bool:
