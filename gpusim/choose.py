@@ -64,10 +64,10 @@ def _not_a_multiple(name: str, size: int, unit: int) -> str:
 
 
 def launched(kernels: list[Kernel]) -> tuple[Kernel, ...]:
-    """Those of the kernels that can run a workload which a library considers.
+    """The kernels that a library considers, of those that can run a workload.
 
-    Of kernels for several alignments it takes those of the widest that the operands have, and a fallback only where it
-    has nothing else.
+    Of kernels that differ in alignment it takes those with the widest that the operands have, and a fallback only where
+    nothing else serves.
     """
     widest: dict[str, int] = {}
     for kernel in kernels:
