@@ -107,7 +107,7 @@ class TextTable:
                 widths = column_widths(headings, rows, width - lines)
                 if widths is None:
                     continue
-                table = Table(title=self.title or None, title_justify="left", header_style="bold")
+                table = Table(title=Text(self.title) if self.title else None, title_justify="left", header_style="bold")
                 if not boxed:
                     table.box, table.pad_edge = None, False
                 if hidden:
@@ -115,7 +115,8 @@ class TextTable:
                     table.caption, table.caption_justify = f"{NOT_SHOWN}: {names}", "left"
                 for heading, characters in zip(headings, widths, strict=True):
                     side: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
-                    table.add_column(heading.removeprefix(">"), justify=side, width=characters, overflow="fold")
+                    title = Text(heading.removeprefix(">"))
+                    table.add_column(title, justify=side, width=characters, overflow="fold")
                 for row in rows:
                     table.add_row(*map(Text, row))
                 return table
@@ -127,12 +128,12 @@ class TextTable:
         from rich.text import Text
 
         headings, rows = self._shown()
-        table = Table(title=self.title or None, title_justify="left", show_header=False)
+        table = Table(title=Text(self.title) if self.title else None, title_justify="left", show_header=False)
         table.add_column()
         table.add_column(overflow="fold")
         for row in rows:
             for heading, text in zip(headings, row, strict=True):
-                table.add_row(heading.removeprefix(">"), Text(text))
+                table.add_row(Text(heading.removeprefix(">")), Text(text))
             table.add_section()
         return table
 

@@ -144,6 +144,12 @@ def test_a_narrow_terminal_says_which_columns_it_leaves_out() -> None:
     assert "Not shown at this width: kernel" in " ".join(drawn(table, 20).split())
 
 
+@pytest.mark.parametrize("width", [20, 80])
+def test_brackets_in_titles_headings_and_cells_are_text(width: int) -> None:
+    table = TextTable("[red]t", ("[b]x", ">[i]y", ">time"), (("[u]z", "12345678", "1234567"),))
+    assert all(text in drawn(table, width) for text in ("[red]t", "[b]x", "[i]y", "[u]z"))
+
+
 def test_a_column_that_is_empty_in_every_row_is_not_shown() -> None:
     table = TextTable("", ("GPU", "what", ">time"), (("T4", "", "1 us"), ("A100", "", "2 us")))
     assert table.plain() == "GPU   time\nT4    1 us\nA100  2 us"
