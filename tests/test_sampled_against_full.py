@@ -199,6 +199,8 @@ def test_tiles_of_persistent_ctas_are_jumped_in_whole_turns_once_they_are_steady
             Gemm(8523, 1, 3406, Dtype.FP16, 4, "tt", order="column"),
             "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tt",
         ),
+        # three CTAs of two warps slip past each other every few turns
+        ("RTX-2060-Super", Gemm(38, 1, 323, Dtype.FP32, 100), "volta_sgemm_64x64_tn"),
         # data waits for L2 in a rhythm that no step shows alone
         ("H100-PCIe-80GB", Gemm(4096, 4096, 8192, Dtype.FP16), "nvjet_hsh_64x104_64x10_2x1_v_bz_TNT"),
     ],

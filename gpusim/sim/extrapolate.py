@@ -34,6 +34,8 @@ IMPATIENT_DRIFT_FRACTION = 0.004
 PATIENCE_TURNS = 256
 PATIENCE_GENERATIONS = 16
 """How long that is."""
+UNEVEN_TURNS = 8
+"""Turns compared at least where warps make different numbers of them: their phases slip past each other at times."""
 LOOK_FRACTION = 8
 """A sequence of events is searched for a period whenever it has grown by one in so many: searching stays cheap."""
 
@@ -175,21 +177,23 @@ class Extrapolator:
 
     def _repeats(self, turns: dict[Warp, int], cycles: int, allowed: float) -> bool:
         """Whether all events of the last period came ``cycles`` after those of the period before."""
-        return all(self._cta_repeats(cta, turns, cycles, allowed) for cta in self.sm.resident)
+        uneven = len({made for made in turns.values() if made}) > 1
+        least = max(self.ahead, UNEVEN_TURNS if uneven else 1)
+        return all(self._cta_repeats(cta, turns, least, cycles, allowed) for cta in self.sm.resident)
 
-    def _cta_repeats(self, cta: Cta, turns: dict[Warp, int], cycles: int, allowed: float) -> bool:
+    def _cta_repeats(self, cta: Cta, turns: dict[Warp, int], least: int, cycles: int, allowed: float) -> bool:
+        """The same of one CTA, whose last ``least`` turns are compared at least."""
         made = {turns[warp] for warp in cta.warps}
         most = max(made)
         if most == 0:
             return all(warp.stopped for warp in cta.warps)
         if (self.together and len(made) > 1) or most % self.memory.pattern_steps:
             return False
-        window = max(most, self.ahead)
-        if not _recurs(cta.arrivals, most, window, cycles, allowed):
+        if not _recurs(cta.arrivals, most, max(most, least), cycles, allowed):
             return False
         for warps in self._alike(cta):
             # Which of them comes first may change from turn to turn.
-            count, window = turns[warps[0]], max(turns[warps[0]], self.ahead)
+            count, window = turns[warps[0]], max(turns[warps[0]], least)
             if count == 0 and all(warp.stopped for warp in warps):
                 continue
             last = min(len(warp.begun) for warp in warps)
