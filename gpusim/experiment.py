@@ -409,6 +409,7 @@ def _experiment(
 ) -> Experiment:
     content = checked(ExperimentFile, file, data, PARTS, overrides)
     specs = _specs(file, content, arch_path)
+    content = _with_labels(content, specs)
     _check_labels(file, content, specs)
     experiment = Experiment(file.path.stem, file, tuple(overrides), content, specs)
     _check_plots(experiment)
@@ -458,6 +459,15 @@ def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | s
             raise file.error(f"gpus.{index}", f"'{label}' stands twice; give one of them a label")
         specs[label] = spec
     return specs
+
+
+def _with_labels(content: ExperimentFile, specs: Mapping[str, Spec]) -> ExperimentFile:
+    """Plots whose baseline is a GPU as the experiment spells it, an alias perhaps, name it by its label."""
+    labels = {entry.gpu: label for entry, label in zip(content.gpus, specs, strict=True) if not entry.label}
+    plots = tuple(
+        plot.model_copy(update={"baseline": labels.get(plot.baseline, plot.baseline)}) for plot in content.plots
+    )
+    return content.model_copy(update={"plots": plots})
 
 
 def _check_labels(file: YamlFile, content: ExperimentFile, specs: Mapping[str, Spec]) -> None:

@@ -529,3 +529,9 @@ def test_the_comparison_that_the_readme_shows_runs(tmp_path: Path) -> None:
     assert {path.name for path in done.files} >= {"speedup.png", "time.png", "tflops_roofline.png"}
     ratios = [line.value for plot in experiment.content.plots for line in plot.lines]
     assert ratios == pytest.approx([1555 / 900, 312 / 125, 19.5 / 15.7])
+
+
+def test_a_baseline_may_be_spelt_as_the_gpus_are(write: WriteExperiment) -> None:
+    text = SMALL.replace("[T4, A100-SXM4-40GB]", "[Tesla T4, A100-SXM4-40GB]")
+    experiment = load_experiment(str(write(text.replace("[time]", "[{kind: speedup, baseline: Tesla T4}]"))))
+    assert [plot.baseline for plot in experiment.content.plots] == ["T4"]
