@@ -203,7 +203,7 @@ def test_wrong_input_is_refused_in_one_line(gpusim: RunGpusim, change: tuple[str
 def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpusim import cli, predict
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ValueError("a mistake of ours")
 
     monkeypatch.setattr(predict, "predict", broken)
