@@ -151,6 +151,7 @@ class Repeat:
 
     body: tuple[Op, ...]
     times: int | None = None
+    """Turns of a loop with a count; None for the main loop, whose turns are the launch's ``steps``."""
 
 
 Op = (

@@ -5,7 +5,8 @@ that a jump rests on. When every event of one period comes the same time P after
 before, the state has recurred, and every period that follows takes P. When the events come between P - drift and
 P + drift after their counterparts, no later period leaves that range: n periods take n P to within n times the drift.
 So a period is jumped only where the drift of all its events, times the periods that are not played, is next to
-nothing of the time that they take; otherwise the machine plays on, and longer periods are tried.
+nothing of the time that they take; otherwise the machine plays on, and longer periods are tried. Links serve in order
+of arrival, which is not quite max-plus: see :func:`_allowed_drift`.
 
 The events are the beginnings of each warp's turns, the ends of its multiplies, and the arrivals of each step's data;
 of generations, the ends of CTAs. Warps and CTAs may make different numbers of turns in a period. What is jumped is
@@ -27,13 +28,12 @@ from gpusim.sim.sm import Cta, Sm, Team, Warp
 
 DRIFT_FRACTION = 0.001
 """Largest error of what is jumped, as a share of its time."""
-ROUNDING = 1e-6
-"""Of sums of floats [cycles]."""
 IMPATIENT_DRIFT_FRACTION = 0.004
-"""The same where nothing better was found for long."""
+"""The same where nothing better has recurred in so many turns or generations as follow."""
 PATIENCE_TURNS = 256
 PATIENCE_GENERATIONS = 16
-"""How long that is."""
+ROUNDING = 1e-6
+"""Of sums of floats [cycles]."""
 UNEVEN_TURNS = 8
 """Turns compared at least where warps make different numbers of them: their phases slip past each other at times."""
 LOOK_FRACTION = 8
