@@ -93,8 +93,8 @@ def error_at(path: Path, line: int, key_path: str, problem: str) -> SpecError:
 def shown(value: object) -> str:
     """A wrong value as a message repeats it: in full if it is short.
 
-    >>> shown("many"), len(shown("9" * 1000))
-    ("'many'", 103)
+    >>> shown("many"), len(shown("9" * 1000)) == MOST_REPEATED + len("...")
+    ("'many'", True)
     """
     text = repr(value)
     return text if len(text) <= MOST_REPEATED else text[:MOST_REPEATED] + "..."

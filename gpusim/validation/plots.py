@@ -138,16 +138,16 @@ def _shape_panel(ax: Axes, scored: Sequence[Scored]) -> None:
     _ratio_ticks(ax.yaxis, low, high)
     ax.set_ylim(low, high)
     ax.set_xlim(left, right)
-    ticks.set_ticks(ax.xaxis, _powers_of_four(left, right), lambda size: f"{size:.0f}")
+    ticks.set_ticks(ax.xaxis, _powers_of_two(left, right), lambda size: f"{size:.0f}")
     ax.set_xlabel("m (rows of C)")
     ax.set_ylabel("predicted / measured time")
 
 
-def _powers_of_four(low: float, high: float) -> list[int]:
+def _powers_of_two(low: float, high: float) -> list[int]:
     """Sizes to label, few enough to stand side by side.
 
-    >>> _powers_of_four(0.7, 20.0)
-    [1, 4, 16]
+    >>> _powers_of_two(0.7, 20.0)
+    [1, 2, 4, 8, 16]
     """
     powers = [power for power in range(64) if low <= 2**power <= high]
     stride = max(1, math.ceil(len(powers) / 6))

@@ -204,7 +204,7 @@ def prepare(folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Feed command lines in a folder of their own."""
-    asked = harness.asked("Feed the program command lines that nobody means.", arguments)
+    asked = harness.command_line("Feed the program command lines that nobody means.").parse_args(arguments)
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         folder = Path(name)
         prepare(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import tempfile
@@ -190,16 +189,11 @@ def _read(read: Callable[[], object]) -> tuple[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Feed damaged documents and count how they end."""
-    parser = argparse.ArgumentParser(description="Feed the program YAML files and overrides that are damaged.")
-    parser.add_argument("--count", type=int, default=1000, help="inputs to feed")
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
+    asked = harness.command_line("Feed the program YAML files and overrides that are damaged.").parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "kernels").mkdir()
-        count = harness.fed(inputs(asked.count, asked.seed), partial(feed, folder))
-    count.show()
-    return 1 if count.defects else 0
+        return harness.reported(harness.fed(inputs(asked.count, asked.seed), partial(feed, folder)))
 
 
 if __name__ == "__main__":

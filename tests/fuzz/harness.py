@@ -174,12 +174,12 @@ def _hang(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise HangError
 
 
-def asked(what: str, arguments: Sequence[str] | None, count: int = 1000) -> argparse.Namespace:
-    """The command line that all drivers have: ``count`` and ``seed``."""
+def command_line(what: str, count: int = 1000) -> argparse.ArgumentParser:
+    """The options that all drivers have: ``--count`` and ``--seed``."""
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--count", type=int, default=count, help="inputs to try")
-    parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args(arguments)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser
 
 
 def reported(count: Count) -> int:

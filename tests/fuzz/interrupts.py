@@ -8,7 +8,6 @@ goes on: its files are the same, byte for byte, as those of a command that nobod
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
@@ -21,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import harness
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -177,10 +178,7 @@ def rounds(chooser: random.Random, known: Sequence[Command], count: int, folder:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Interrupt commands, print how often what came of it; 1 if any of it must not be."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args(arguments)
+    asked = harness.command_line(__doc__.partition("\n")[0], 60).parse_args(arguments)
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         known = commands(Path(folder))

@@ -6,7 +6,6 @@ damaged, the command that resumes it gives what nobody interrupted gives, and sa
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -20,6 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import harness
 
 from gpusim.calibration import cases
 from gpusim.calibration.parameters import Board
@@ -271,10 +272,7 @@ def resumed(command: Command, damages: Sequence[str], chooser: random.Random, fo
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Damage so many journals and print how often what came of it; 1 if any of it must not be."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args(arguments)
+    asked = harness.command_line(__doc__.partition("\n")[0]).parse_args(arguments)
     chooser = random.Random(asked.seed)
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name:

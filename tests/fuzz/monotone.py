@@ -15,13 +15,14 @@ Three things are no violations:
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+
+import harness
 
 from gpusim.arch import GpuArch
 from gpusim.kernels import load_kernels
@@ -154,20 +155,18 @@ def doublings(count: int, seed: int) -> Iterator[Doubling]:
             yield Doubling(name, gemm, options, what, before, after)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=4000, help="doublings to try")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try so many doublings; 1 if one breaks the law."""
+    asked = harness.command_line(__doc__.partition("\n")[0], 4000).parse_args(arguments)
     passed_over = violations = 0
-    for one in doublings(arguments.count, arguments.seed):
+    for one in doublings(asked.count, asked.seed):
         if one.surprises and one.chosen:
             passed_over += 1
         elif one.surprises:
             violations += 1
             print(one, flush=True)
     print(
-        f"{arguments.count} doublings: {violations} violations, "
+        f"{asked.count} doublings: {violations} violations, "
         f"{passed_over} kernels that the library passes over for the smaller product"
     )
     return 1 if violations else 0

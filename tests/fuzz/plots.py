@@ -6,7 +6,6 @@ known before, with no text cut or over other text, in the format asked for.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -177,13 +176,8 @@ def _measured(experiment: Experiment) -> list[MeasuredPoint]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw experiments, print how often what came of it; 1 if there is a defect."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=1000, help="experiments to draw")
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
-    count = harness.fed(experiments(asked.count, asked.seed), drawn)
-    count.show()
-    return int(count.defects > 0)
+    asked = harness.command_line(__doc__.partition("\n")[0]).parse_args(arguments)
+    return harness.reported(harness.fed(experiments(asked.count, asked.seed), drawn))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ that the simulation extrapolates. Prints what was tried and the worst cases; the
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import time
@@ -18,6 +17,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+
+import harness
 
 from gpusim.arch import GpuArch
 from gpusim.choose import multiplies, refusals
@@ -222,9 +223,7 @@ def _worst(title: str, findings: Sequence[Finding], value: Callable[[Finding], f
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try so many products; 1 if one broke a rule."""
-    parser = argparse.ArgumentParser(description="Random products against the bound, and jumps against playing on.")
-    parser.add_argument("--count", type=int, default=5000, help="products to draw")
-    parser.add_argument("--seed", type=int, default=1)
+    parser = harness.command_line("Random products against the bound, and jumps against playing on.", 5000)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument(
         "--whole", type=int, default=20_000, metavar="TURNS", help="play launches of so many warp turns whole too"

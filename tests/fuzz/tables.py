@@ -7,7 +7,6 @@ importer accepts and writes, the reader of measured tables must accept; what it 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import csv
 import gzip
@@ -405,9 +404,7 @@ def samples(folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Feed inputs and count how they end, or write one of them out."""
-    parser = argparse.ArgumentParser(description="Feed the program damaged tables and files to import.")
-    parser.add_argument("--count", type=int, default=1000, help="inputs to feed")
-    parser.add_argument("--seed", type=int, default=0)
+    parser = harness.command_line("Feed the program damaged tables and files to import.")
     parser.add_argument("--reproduce", metavar="KIND:SEED", help="write one input into the current folder")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
