@@ -26,13 +26,14 @@ ROWS_OF_ampere_ga10x := 150
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow fuzz calibrate check format bench readme figures wheel constraints clean
+.PHONY: help demo test test-slow replay fuzz calibrate check format bench readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and where the plots lie"
 	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones)"
 	@echo "make fuzz         10,000 damaged inputs, 1,000 damaged journals, random products; counts by outcome (SEED=n)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
+	@echo "make replay       record the replay corpus again and print the predictions that moved"
 	@echo "make bench        how fast the predictions are"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again"
 	@echo "make readme       write the accuracy table into the README again"
@@ -57,6 +58,9 @@ fuzz: $(addprefix fuzz-,$(FUZZ))
 
 fuzz-%: $(VENV)/.dev
 	$(BIN)/python tests/fuzz/$(word 1,$(subst -, ,$*)).py --count $(word 2,$(subst -, ,$*)) --seed $(SEED)
+
+replay: $(VENV)/.runtime
+	$(BIN)/python tests/replay/corpus.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,0 +1,138 @@
+"""The replay corpus: predictions that a refactor must not move, recorded figure by figure.
+
+    python tests/replay/corpus.py        replay every case, record it again, print what moved
+
+A line of ``recorded.jsonl`` holds a case and what the simulator said of it when it was last recorded. These are no
+measurements: they say that two versions agree, not that either is right. A commit either moves none of them, or says
+which moved and why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from gpusim.predict import Options, UnsupportedError, predict
+from gpusim.sim.trace import Recorder
+from gpusim.specfile import list_archs, load_arch
+from gpusim.timeline import timeline
+from gpusim.workload import LAYOUTS, Dtype, Gemm
+
+RECORDED = Path(__file__).with_name("recorded.jsonl")
+TRACE_EVENTS = 100_000
+FIGURES = (
+    *("kernel", "split_k", "grid", "occupancy", "waves", "cycles", "clock_mhz", "kernel_time_us", "time_us"),
+    *("bound_us", "bottleneck", "dram_read_bytes", "dram_write_bytes", "l2_bytes", "shared_bytes", "l2_hit_fraction"),
+    *("power_w", "busy_fractions", "stall_cycles"),
+)
+"""What is recorded of a result: the choice, the cycles, the bytes, the ledger."""
+
+SIZES = (1, 2, 7, 16, 64, 96, 128, 333, 512, 1000, 1024, 2048, 3000, 4096, 12288)
+PREDICTED_PER_BOARD = 9
+REFUSED_PER_BOARD = 1
+WORKED_EXAMPLE = (
+    {"arch": "teaching", "m": 32, "n": 32, "k": 32, "dtype": "fp32", "layout": "nt", "kernel": "teaching_ffma_32x4"},
+    {"arch": "teaching", "m": 32, "n": 32, "k": 32, "dtype": "fp16", "layout": "nt", "kernel": "teaching_mma_32x4"},
+)
+TRACED = {"arch": "T4", "m": 512, "n": 512, "k": 256, "dtype": "fp16", "trace": True}
+
+DRAWN: dict[str, tuple[Any, ...]] = {
+    "batch": (1, 1, 4, 32),
+    "layout": LAYOUTS,
+    "order": ("row", "column"),
+    "sparsity": ("dense", "dense", "dense", "2:4"),
+    "l2": ("cold", "warm"),
+    "load": ("sustained", "burst", "25"),
+}
+
+Case = dict[str, Any]
+Figures = dict[str, Any]
+
+
+def draw(board: str) -> Iterator[Case]:
+    """The cases of a new board: every detail, and a seeded draw over types, shapes, layouts and states of L2."""
+    for detail, dtype, size in (("full", "fp32", 256), ("full", "fp16", 512), ("bound", "fp16", 777)):
+        yield {"arch": board, "m": size, "n": size, "k": 128, "dtype": dtype, "detail": detail, "load": "burst"}
+    pick = random.Random(board)
+    dtypes = sorted({name for one in load_arch(board).arch.instructions.values() for name in one.inputs})
+    for dtype in dtypes:
+        yield {"arch": board, "m": 1024, "n": 2048, "k": 4096, "dtype": dtype}
+    wanted = {False: PREDICTED_PER_BOARD, True: REFUSED_PER_BOARD}
+    while wanted[False]:
+        m, n, k = (pick.choice(SIZES) for _ in range(3))
+        case = {"arch": board, "m": m, "n": n, "k": k}
+        case |= {name: pick.choice(values) for name, values in DRAWN.items()} | {"dtype": pick.choice(dtypes)}
+        refused = "refused" in replay(case)
+        if wanted[refused]:
+            wanted[refused] -= 1
+            yield case
+
+
+def replay(case: Case) -> Figures:
+    """What the simulator says of a case today; a digest of the events for a trace."""
+    gemm = Gemm(
+        m=case["m"],
+        n=case["n"],
+        k=case["k"],
+        dtype=Dtype(case["dtype"]),
+        **{name: case[name] for name in ("batch", "layout", "sparsity", "order") if name in case},
+    )
+    options = Options(**{name: case[name] for name in ("detail", "l2", "kernel", "load") if name in case})
+    recorder = Recorder(TRACE_EVENTS) if "trace" in case else None
+    try:
+        result = predict(load_arch(case["arch"]).arch, gemm, options, recorder)
+    except UnsupportedError:
+        return {"refused": True}
+    said = result.as_dict()
+    figures = {name: said[name] for name in FIGURES}
+    figures["stall_cycles"] = {cause: cycles for cause, cycles in said["stall_cycles"].items() if cycles}
+    if recorder is not None:
+        events = json.loads("".join(timeline(result, recorder)))["traceEvents"]
+        figures["events"] = len(events)
+        figures["events_sha256"] = hashlib.sha256(json.dumps(events).encode()).hexdigest()
+    return figures
+
+
+def recorded() -> list[tuple[Case, Figures]]:
+    """Every case with its figures, in the order of the file."""
+    lines = RECORDED.read_text(encoding="utf-8").splitlines() if RECORDED.exists() else []
+    return [(line["case"], line["figures"]) for line in map(json.loads, lines)]
+
+
+def moved(before: Figures, after: Figures) -> dict[str, tuple[Any, Any]]:
+    """Figures that differ, with both values."""
+    names = dict.fromkeys((*before, *after))
+    return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
+
+
+def boards() -> list[str]:
+    """Every shipped board."""
+    return [entry.name for entry in list_archs()]
+
+
+def main() -> None:
+    """Record every case again; draw some for boards that have none."""
+    before = recorded()
+    have = {case["arch"] for case, _ in before}
+    cases = [case for case, _ in before] or [*WORKED_EXAMPLE, TRACED]
+    cases += [case for board in boards() if board not in have for case in draw(board)]
+    with ProcessPoolExecutor() as pool:
+        after = list(zip(cases, pool.map(replay, cases, chunksize=8), strict=True))
+    lines = (json.dumps({"case": case, "figures": figures}) + "\n" for case, figures in after)
+    RECORDED.write_text("".join(lines), encoding="utf-8")
+    changes = [(case, moved(old, new)) for (case, old), (_, new) in zip(before, after, strict=False) if old != new]
+    for case, change in changes:
+        print(json.dumps(case), *(f"  {name}: {was} -> {now}" for name, (was, now) in change.items()), sep="\n")
+    refused = sum("refused" in figures for _, figures in after)
+    new = len(after) - len(before)
+    print(f"{len(after)} cases ({refused} refused): {len(changes)} moved, {new} new", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
