@@ -35,6 +35,7 @@ NUMBERS = [
     (*EXPERIMENT, "gemms.0.m=1:LONG:LONG"),
     (*EXPERIMENT, "load=LONG"),
     (*EXPERIMENT, "cuda=-LONG"),
+    (*EXPERIMENT, "--jobs", "LONG"),
     *((*TRAINING, f"training.{key}=LONG") for key in ("samples", "workers", "steps", "log_every", "gradients_at")),
     *((*TRAINING, f"training.{key}=LONG") for key in ("seed", "learning_rate", "layers.0")),
     (*TRAINING, "training.learning_rate=.inf"),

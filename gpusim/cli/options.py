@@ -37,7 +37,11 @@ ArchPathOption = Annotated[
     list[Path] | None,
     typer.Option("--arch-path", help="Folder of your own specs, searched first; may be repeated.", metavar="DIR"),
 ]
-JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores if not given.")]
+MAX_JOBS = 4096
+"""More processes than any machine has cores."""
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", min=1, max=MAX_JOBS, help="Processes; all cores if not given.")
+]
 DetailOption = Annotated[Literal["bound", "sampled", "full"], typer.Option(help="How much is simulated.")]
 ArchOption = Annotated[
     str, typer.Option("--arch", help="GPU, alias, nvidia-smi name or spec file.", autocompletion=complete_arch)

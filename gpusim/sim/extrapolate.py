@@ -36,6 +36,8 @@ ROUNDING = 1e-6
 """Of sums of floats [cycles]."""
 UNEVEN_TURNS = 8
 """Turns compared at least where warps make different numbers of them: their phases slip past each other at times."""
+WORTH_TURNS = 16
+"""Turns that a jump spares, at least: the phases that CTAs leave a loop in are kept only to within the drift."""
 LOOK_FRACTION = 8
 """A sequence of events is searched for a period whenever it has grown by one in so many: searching stays cheap."""
 
@@ -159,7 +161,7 @@ class Extrapolator:
                 continue
             turns = {warp: _turns_within(warp, cycles) for warp in warps}
             periods = self._periods_left(turns)
-            if periods * steps < steps + max(steps, self.ahead):
+            if periods * steps < max(WORTH_TURNS, steps + max(steps, self.ahead)):
                 return
             if _possible(marks[-1 - steps], marks[-1]) and self._repeats(
                 turns, cycles, _allowed_drift(cycles, periods, elapsed, patient=len(marks) < PATIENCE_TURNS)
