@@ -37,8 +37,8 @@ ROUNDING = 1e-6
 UNEVEN_TURNS = 8
 """Turns compared at least where warps make different numbers of them: their phases slip past each other at times."""
 WORTH_TURNS = 32
-"""Turns that a jump spares, at least. CTAs leave a loop in phases that are kept only to within the drift, and so may end
-in another order: that costs a fraction of a turn, which shows in short loops."""
+"""Turns that a jump spares, at least. CTAs leave a loop in phases that are kept only to within the drift, and so may
+end in another order: that costs a fraction of a turn, which shows in short loops."""
 LOOK_FRACTION = 8
 """A sequence of events is searched for a period whenever it has grown by one in so many: searching stays cheap."""
 
