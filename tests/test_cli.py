@@ -358,7 +358,17 @@ def test_a_command_of_the_readme_for_ones_own_card_is_understood(gpusim: RunGpus
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("command", [one for one in commands_of_the_readme() if not needs_more_than_a_checkout(one)])
+LONG_COMMANDS = ("gpusim run tf32_paths sparse_2to4", "gpusim numerics --dtype tf32 -m 10240 -n 10240 -k 10240")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(one, marks=[pytest.mark.slow] if one in LONG_COMMANDS else [])
+        for one in commands_of_the_readme()
+        if not needs_more_than_a_checkout(one)
+    ],
+)
 def test_a_command_of_the_readme_works(gpusim: RunGpusim, tmp_path: Path, command: str) -> None:
     (tmp_path / "arch_specs").symlink_to(REPOSITORY / "arch_specs")
     done = gpusim(*shlex.split(command)[1:])

@@ -336,6 +336,7 @@ def before_and_after(spec: Spec, gemm: Gemm, change: Change, by: float, options:
     return slow, fast
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(
     name=NAMES,
