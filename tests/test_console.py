@@ -17,12 +17,12 @@ EXPERIMENT = "title: Small\ngpus: [T4]\ndtypes: [fp16]\ngemms: [{square: 256}]\n
 
 
 def in_shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    """A command line of the shell, in which ``gpusim`` is the program."""
+    """A command line of the shell, in which ``gpusim`` is the program. It buffers its output, as Python does."""
     return subprocess.run(
         ["/bin/sh", "-c", command.replace("gpusim", f"{sys.executable} -m gpusim", 1)],
         capture_output=True,
         cwd=folder,
-        env=environment() | variables,
+        env=environment() | {"PYTHONUNBUFFERED": ""} | variables,
         check=False,
     )
 
@@ -32,7 +32,7 @@ def in_shell(command: str, folder: Path, **variables: str) -> subprocess.Complet
     [
         ("gpusim archs show t4 >/dev/full", b"standard output: No space left on device\n"),
         ("gpusim --help >/dev/full", b"gpusim: input or output failed: No space left on device\n"),
-        ("gpusim --version >/dev/full", b"gpusim: input or output failed: No space left on device\n"),
+        ("gpusim --version >/dev/full", b"standard output: No space left on device\n"),
         ("gpusim archs show t4 >&-", b"standard output is closed; redirect it to a file or to /dev/null\n"),
         ("gpusim archs show t4 >&- 2>&-", b""),
     ],

@@ -29,7 +29,7 @@ from gpusim.cli import (
     trace,
     validate,
 )
-from gpusim.cli.console import drop_output, log_to_stderr, prepare_streams, wrong_input
+from gpusim.cli.console import drop_output, emit, log_to_stderr, prepare_streams, wrong_input
 
 app = typer.Typer(
     name="gpusim",
@@ -103,7 +103,7 @@ def _input_errors() -> tuple[type[ValueError], ...]:
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"gpusim {gpusim.__version__}")
+        emit(lambda: print(f"gpusim {gpusim.__version__}"))
         raise typer.Exit
 
 
