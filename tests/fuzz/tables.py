@@ -99,6 +99,8 @@ HOSTILE_JSON: tuple[Any, ...] = (
 FILLERS = ((b"", 0), (b"", 0), (b" ", 2**28), (b"[],", 2**22), (b"[", 2**20))
 """What follows a packed trace, and how often."""
 
+MOST_CHARACTERS = 20_000
+"""Of a table that is damaged further: one more damage makes it 2,000 times as large at most."""
 MOST_PARTS = 2_000
 """Cells of a table or values of a document from which it grows no further."""
 
@@ -212,6 +214,8 @@ def _damaged_cells(text: str, pick: random.Random) -> str:
         line = pick.choice([*lines, *lines[1:], *lines[1:]]) if lines else []
         if not line or len(line) * len(lines) > MOST_PARTS:
             continue
+        if sum(len(cell) + 1 for row in lines for cell in row) > MOST_CHARACTERS:
+            break
         match pick.randrange(12):
             case 0:
                 lines.remove(line)
