@@ -1,4 +1,4 @@
-"""Pictures: the numbers behind them, that all text can be read, and that measured is told from simulated in grey."""
+"""Pictures: the numbers behind them, that all text can be read, and that measured and simulated differ in grey."""
 
 from __future__ import annotations
 
