@@ -8,9 +8,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from gpusim.experiment import TrainingExperiment, open_experiment
-from gpusim.run import run_experiment, run_training
-from gpusim.workers import available_cores
+from gpusim.execution.workers import available_cores
+from gpusim.experiment.definition import TrainingExperiment, open_experiment
+from gpusim.studies.run import run_experiment, run_training
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = {

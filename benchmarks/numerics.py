@@ -14,10 +14,10 @@ import numpy as np
 from gpusim.numerics.execute import execute, order_of
 from gpusim.numerics.formats import convert, input_format
 from gpusim.numerics.sparsity import compress, pattern_of, prune
-from gpusim.predict import ranked_plans
-from gpusim.specfile import load_arch
-from gpusim.tables import TextTable
-from gpusim.workload import Dtype, Gemm
+from gpusim.prediction.predict import ranked_plans
+from gpusim.report.tables import TextTable
+from gpusim.specs.specfile import load_arch
+from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARD = "A100-SXM4-80GB"
 SIZE = 2048

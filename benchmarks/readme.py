@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpusim.measured import MeasuredError
-from gpusim.validation.summary import validate
-from gpusim.workers import available_cores
-from gpusim.yamlfile import SpecError
+from gpusim.evidence.measured import MeasuredError
+from gpusim.execution.workers import available_cores
+from gpusim.files.yamlfile import SpecError
+from gpusim.studies.validation.summary import validate
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

@@ -17,11 +17,11 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from gpusim.measured import read_measured
-from gpusim.predict import Options, predict
-from gpusim.specfile import load_arch
-from gpusim.tables import TextTable
-from gpusim.workload import Dtype, Gemm
+from gpusim.evidence.measured import read_measured
+from gpusim.prediction.predict import Options, predict
+from gpusim.report.tables import TextTable
+from gpusim.specs.specfile import load_arch
+from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARD = "A100-SXM4-80GB"
 TOKENS = (1, 8, 32, 128, 512, 2048, 8192)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gpusim.interrupts import stopping_signals
+from gpusim.files.interrupts import stopping_signals
 
 
 def main() -> None:

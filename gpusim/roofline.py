@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpusim.arch import GpuArch, Instruction
-from gpusim.workload import Gemm
+from gpusim.hardware.gpu import GpuArch, Instruction
+from gpusim.workloads.gemm import Gemm
 
 
 @dataclass(frozen=True, slots=True)

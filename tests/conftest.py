@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gpusim.arch import GpuArch
-from gpusim.choose import launched, multiplies, refusals
 from gpusim.cli import run_cli
-from gpusim.kernels import Kernel, load_kernels
-from gpusim.specfile import Spec, load_arch
-from gpusim.workload import Gemm
+from gpusim.hardware.gpu import GpuArch
+from gpusim.library.catalogue import Kernel
+from gpusim.prediction.choose import launched, multiplies, refusals
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import Spec, load_arch
+from gpusim.workloads.gemm import Gemm
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEASURED_VARIABLE = "GPUSIM_MEASURED"

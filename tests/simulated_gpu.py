@@ -23,7 +23,7 @@ from gpusim.measure.device import (
 )
 from gpusim.measure.runner import run_suite
 from gpusim.measure.suite import Microbenchmark, Operator, load_suite
-from gpusim.workload import Dtype
+from gpusim.workloads.gemm import Dtype
 
 LAUNCH_US = 2.0
 FLOP_PER_US = 1e8

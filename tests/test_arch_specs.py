@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import unfitted
 
-from gpusim.specfile import KINDS, ArchEntry, Spec, list_archs, load_arch
+from gpusim.specs.specfile import KINDS, ArchEntry, Spec, list_archs, load_arch
 
 GOLDEN = Path(__file__).parent / "golden" / "vendor_peaks.csv"
 SPECS = Path(__file__).parent.parent / "arch_specs"

@@ -9,13 +9,13 @@ import pytest
 from conftest import unfitted
 from pydantic import BaseModel
 
-from gpusim.arch import GpuArch
-from gpusim.bottleneck import sm_balance, time_shares
-from gpusim.plan import Plan, plan
-from gpusim.predict import Options, Timed, predict, ranked_plans, time_plan
-from gpusim.results import Result
-from gpusim.specfile import load_arch, with_overrides
-from gpusim.workload import Dtype, Gemm
+from gpusim.hardware.gpu import GpuArch
+from gpusim.lowering.plan import Plan, plan
+from gpusim.prediction.bottleneck import sm_balance, time_shares
+from gpusim.prediction.predict import Options, Timed, predict, ranked_plans, time_plan
+from gpusim.prediction.results import Result
+from gpusim.specs.specfile import load_arch, with_overrides
+from gpusim.workloads.gemm import Dtype, Gemm
 
 V100 = load_arch("V100-SXM2-16GB")
 # A row of 16 and a 256 x 128 tile: 48 CTAs for 80 SMs, 7 of 8 rows of each tile are padding.

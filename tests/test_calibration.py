@@ -20,16 +20,23 @@ import yaml
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, refused, unfitted
 from numpy.typing import NDArray
 
-from gpusim.calibration.choice import Credits, Options, fit_credits, posterior, probabilities, time_likelihoods
-from gpusim.calibration.fit import Calibration, Fitted, drawn, observations, search
-from gpusim.calibration.parameters import LIMITS, SETTLED_WHEN_MEASURED, Board, Parameter, parameters, with_values
-from gpusim.calibration.spec_writer import spec_text, write_spec
-from gpusim.calibration.summary import Report, Setting, calibrate
-from gpusim.measured import observed_time_us, read_measured
-from gpusim.predict import Options as PredictOptions
-from gpusim.predict import predict, ranked_plans
-from gpusim.specfile import load_arch
-from gpusim.workload import Dtype, Gemm
+from gpusim.evidence.measured import observed_time_us, read_measured
+from gpusim.prediction.predict import Options as PredictOptions
+from gpusim.prediction.predict import predict, ranked_plans
+from gpusim.specs.specfile import load_arch
+from gpusim.studies.calibration.choice import Credits, Options, fit_credits, posterior, probabilities, time_likelihoods
+from gpusim.studies.calibration.fit import Calibration, Fitted, drawn, observations, search
+from gpusim.studies.calibration.parameters import (
+    LIMITS,
+    SETTLED_WHEN_MEASURED,
+    Board,
+    Parameter,
+    parameters,
+    with_values,
+)
+from gpusim.studies.calibration.spec_writer import spec_text, write_spec
+from gpusim.studies.calibration.summary import Report, Setting, calibrate
+from gpusim.workloads.gemm import Dtype, Gemm
 
 STREAMS = [(16, n, k) for n, k in ((2048, 4096), (4096, 4096), (8192, 2048), (4096, 8192), (6144, 3072))]
 SMALL = [(64, 64, 64), (128, 64, 128), (64, 128, 256), (256, 256, 64)]

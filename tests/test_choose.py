@@ -5,14 +5,14 @@ from conftest import suited, unfitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.arch import GpuArch, Likings, Unit
-from gpusim.choose import Candidate, candidates, charged, estimate_us, score
-from gpusim.kernels import load_kernels
-from gpusim.occupancy import DoesNotFitError
-from gpusim.plan import plan
-from gpusim.predict import Options, UnsupportedError, predict, ranked_plans
-from gpusim.specfile import list_archs, load_arch, with_overrides
-from gpusim.workload import Dtype, Gemm
+from gpusim.hardware.gpu import GpuArch, Likings, Unit
+from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.lowering.plan import plan
+from gpusim.prediction.choose import Candidate, candidates, charged, estimate_us, score
+from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import list_archs, load_arch, with_overrides
+from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
 NARROWEST_HOPPER_TILE = 8

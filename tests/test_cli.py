@@ -73,12 +73,12 @@ def test_help_names_every_command(gpusim: RunGpusim) -> None:
 
 
 def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
-    heavy = "{'numpy', 'simpy', 'matplotlib', 'yaml', 'gpusim.sim', 'gpusim.arch'}"
+    heavy = "{'numpy', 'simpy', 'matplotlib', 'yaml', 'gpusim.sim', 'gpusim.hardware.gpu'}"
     assert python(f"import sys, gpusim.cli; print(sorted({heavy} & set(sys.modules)))") == "[]\n"
 
 
 def test_a_prediction_imports_nothing_that_it_does_not_need() -> None:
-    heavy = "{'numpy', 'scipy', 'matplotlib', 'ml_dtypes', 'gpusim.mathmode', 'gpusim.numerics', 'gpusim.run'}"
+    heavy = "{'numpy', 'scipy', 'matplotlib', 'ml_dtypes', 'gpusim.mathmode', 'gpusim.numerics', 'gpusim.studies.run'}"
     asked = f"['gemm', '--arch', 't4', *{list(SMALL)}]"
     code = f"""
 import io, sys
@@ -201,7 +201,8 @@ def test_wrong_input_is_refused_in_one_line(gpusim: RunGpusim, change: tuple[str
 
 
 def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpusim import cli, predict
+    from gpusim import cli
+    from gpusim.prediction import predict
 
     def broken(*_: object, **__: object) -> None:
         raise ValueError("a mistake of ours")

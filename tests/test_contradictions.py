@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from conftest import WriteRuns, measured_line
 
-from gpusim import predict as module
 from gpusim.cli import run_cli
-from gpusim.predict import Options, predict
+from gpusim.prediction import predict as module
+from gpusim.prediction.predict import Options, predict
 from gpusim.sim.gpu import Outcome, simulate
-from gpusim.specfile import load_arch
-from gpusim.workload import Dtype, Gemm
+from gpusim.specs.specfile import load_arch
+from gpusim.workloads.gemm import Dtype, Gemm
 
 PRODUCT = Gemm(1024, 1024, 1024, Dtype.FP16)
 QUESTION = ("gemm", "--arch", "t4", "-m", "1024", "-n", "1024", "-k", "1024", "--load", "burst")

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from conftest import RunGpusim, refused
 
-from gpusim.importers.ncu import METRICS
+from gpusim.evidence.importers.ncu import METRICS
+from gpusim.evidence.measured import read_measured
 from gpusim.measure.counters import count, gemms_of
 from gpusim.measure.device import Identity, NoDeviceError
 from gpusim.measure.suite import load_suite
-from gpusim.measured import read_measured
 
 SUITE = (
     "title: t\ngemms:\n- {op: linear, dtypes: [bf16, fp8], m: 64, layers: [256, 512]}\n- {dtypes: bf16, square: 512}\n"

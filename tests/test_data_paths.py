@@ -6,15 +6,16 @@ import itertools
 import pytest
 from conftest import unfitted, unfitted_spec
 
-from gpusim.arch import GpuArch
-from gpusim.kernels import Kernel, load_kernels
-from gpusim.plan import library_shape, plan
-from gpusim.predict import Options, predict
-from gpusim.results import Result
+from gpusim.hardware.gpu import GpuArch
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.plan import library_shape, plan
+from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.results import Result
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.gpu import simulate
-from gpusim.specfile import with_overrides
-from gpusim.workload import METADATA_BITS, Dtype, Gemm
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import with_overrides
+from gpusim.workloads.gemm import METADATA_BITS, Dtype, Gemm
 
 V100 = unfitted("V100-SXM2-16GB")
 A100 = unfitted("A100-SXM4-40GB")

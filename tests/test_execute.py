@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from gpusim.arch import GpuArch
-from gpusim.kernels import Kernel, load_kernels
+from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.plan import Plan, library_shape, plan
 from gpusim.numerics.execute import Order, execute, order_of
 from gpusim.numerics.formats import FORMATS, Floats, convert, input_format
 from gpusim.numerics.sparsity import compress, pattern_of, prune
-from gpusim.occupancy import DoesNotFitError
-from gpusim.plan import Plan, library_shape, plan
-from gpusim.predict import ranked_plans
-from gpusim.specfile import load_arch
-from gpusim.workload import Dtype, Gemm
+from gpusim.prediction.predict import ranked_plans
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import load_arch
+from gpusim.workloads.gemm import Dtype, Gemm
 
 A100 = load_arch("A100-SXM4-80GB").arch
 V100 = load_arch("V100-SXM2-16GB").arch

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, refused
 
-from gpusim.document import parse_sizes
-from gpusim.experiment import (
+from gpusim.execution.journal import JOURNAL
+from gpusim.experiment.definition import (
     Experiment,
     TrainingExperiment,
     load_experiment,
     open_experiment,
     shipped_experiments,
 )
-from gpusim.journal import JOURNAL
-from gpusim.manifest import manifest_inputs
-from gpusim.outputs import sha256_of
-from gpusim.run import run_experiment
-from gpusim.yamlfile import SpecError
+from gpusim.files.document import parse_sizes
+from gpusim.files.outputs import sha256_of
+from gpusim.files.yamlfile import SpecError
+from gpusim.studies.manifest import manifest_inputs
+from gpusim.studies.run import run_experiment
 
 SMALL = """\
 title: Small

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gpusim.numerics.formats import FORMATS, convert, input_format, output_format, round_to_fp16, round_to_tf32
-from gpusim.workload import Dtype
+from gpusim.workloads.gemm import Dtype
 
 FP32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from monotone import DRAM, Doubling, doublings
 
-from gpusim.predict import Options, predict
-from gpusim.specfile import load_arch
-from gpusim.workload import Dtype, Gemm
+from gpusim.prediction.predict import Options, predict
+from gpusim.specs.specfile import load_arch
+from gpusim.workloads.gemm import Dtype, Gemm
 
 
 def test_twice_the_size_is_not_faster_and_twice_the_bandwidth_not_slower() -> None:

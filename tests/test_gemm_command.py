@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from gpusim.cli import run_cli
-from gpusim.experiment import load_experiment
-from gpusim.measured import read_measured
-from gpusim.predict import Options, predict
-from gpusim.specfile import load_arch
-from gpusim.workload import Dtype, Gemm, dtype_named
+from gpusim.evidence.measured import read_measured
+from gpusim.experiment.definition import load_experiment
+from gpusim.prediction.predict import Options, predict
+from gpusim.specs.specfile import load_arch
+from gpusim.workloads.gemm import Dtype, Gemm, dtype_named
 
 Ask = Callable[..., tuple[int, str, str]]
 

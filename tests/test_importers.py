@@ -21,10 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from importer_samples import CONV_HEADING, GEMM_HEADING, SAMPLES, report, sources, table, workbook
 
-from gpusim.importers import KINDS, Import, Options, SourceError, import_file, nsys
-from gpusim.importers.kernel_names import product_kernel
-from gpusim.inputs import MOST_BYTES
-from gpusim.measured import (
+from gpusim.evidence.importers import KINDS, Import, Options, SourceError, import_file, nsys
+from gpusim.evidence.importers.kernel_names import product_kernel
+from gpusim.evidence.measured import (
     ACCUMULATORS,
     COLUMNS,
     L2_STATES,
@@ -39,8 +38,9 @@ from gpusim.measured import (
     read_measured,
     write_measured,
 )
+from gpusim.files.inputs import MOST_BYTES
 from gpusim.units import MIB
-from gpusim.workload import LAYOUTS, Dtype
+from gpusim.workloads.gemm import LAYOUTS, Dtype
 
 A100 = Options(gpu="a100-sxm4-80gb")
 

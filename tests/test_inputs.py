@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpusim import inputs
-from gpusim.inputs import excerpt, parsed_json, read_bytes, unpacked
+from gpusim.files import inputs
+from gpusim.files.inputs import excerpt, parsed_json, read_bytes, unpacked
 
 
 def test_a_file_is_read_up_to_the_limit_and_refused_above(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import interrupts
 import pytest
 from conftest import environment
 
-from gpusim.interrupts import STOPPING, held_back, stopping_signals
-from gpusim.outputs import staging
+from gpusim.files.interrupts import STOPPING, held_back, stopping_signals
+from gpusim.files.outputs import staging
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -55,7 +55,7 @@ def test_a_signal_of_which_an_extension_module_makes_an_error_of_its_own_ends_th
 def test_a_signal_in_a_finaliser_ends_the_command_all_the_same() -> None:
     script = """if True:
     import signal
-    from gpusim.interrupts import stopping_signals
+    from gpusim.files.interrupts import stopping_signals
     class Finalised:
         def __del__(self):
             signal.raise_signal(signal.SIGTERM)
@@ -141,7 +141,7 @@ def workers_of(process: int, count: int) -> None:
 def test_ctrl_c_while_modules_are_imported_prints_nothing() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "gpusim", "archs", "list"]
     pipe = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "env": environment()}
-    for module in ("typer", "gpusim.cli", "pydantic", "gpusim.specfile"):
+    for module in ("typer", "gpusim.cli", "pydantic", "gpusim.specs.specfile"):
         with subprocess.Popen(command, **pipe, text=True) as process:  # type: ignore[call-overload]
             imported = iter(process.stderr)
             _ = next(line for line in imported if line.split("|")[-1].strip() == module)

@@ -11,7 +11,7 @@ from typing import Any
 import journals
 import pytest
 
-from gpusim.journal import JOURNAL, Journal, journal_in
+from gpusim.execution.journal import JOURNAL, Journal, journal_in
 
 RECORDS = {f"case {number}": {"time_us": 10.5 * number, "grid": [number, 2, 3]} for number in range(8)}
 

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from gpusim.arch import GpuArch
-from gpusim.choose import candidates
-from gpusim.kernels import Kernel, load_kernels
-from gpusim.occupancy import DoesNotFitError
-from gpusim.plan import plan
-from gpusim.specfile import ARCH_PATH_VARIABLE, list_archs, load_arch
-from gpusim.workload import LAYOUTS, Dtype, Gemm
-from gpusim.yamlfile import SpecError
+from gpusim.files.yamlfile import SpecError
+from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.plan import plan
+from gpusim.prediction.choose import candidates
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import ARCH_PATH_VARIABLE, list_archs, load_arch
+from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
 CATALOGUES = sorted((Path(__file__).parent.parent / "arch_specs" / "kernels").glob("*.yaml"))

@@ -18,18 +18,19 @@ from conftest import RunGpusim, suited
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpusim.arch import GpuArch
-from gpusim.choose import candidates
-from gpusim.kernels import load_kernels
-from gpusim.occupancy import DoesNotFitError
-from gpusim.plan import Launch, Plan, plan
-from gpusim.predict import Options, predict
-from gpusim.results import Cause, Result
+from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.lowering.plan import Launch, Plan, plan
+from gpusim.prediction.choose import candidates
+from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.results import Result
+from gpusim.sim.causes import Cause
 from gpusim.sim.gpu import simulate
 from gpusim.sim.memory import FullMemory, TileCache
 from gpusim.sim.sm import Cta, Sm, Warp
-from gpusim.specfile import Spec, load_arch, with_overrides
-from gpusim.workload import Dtype, Gemm
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import Spec, load_arch, with_overrides
+from gpusim.workloads.gemm import Dtype, Gemm
 
 EVENT_ROUNDING = 0.002  # events fall on whole cycles: of some 2000 cycles at least, a few
 SAMPLED_TOLERANCE = 0.05

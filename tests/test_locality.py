@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.locality import Traffic, copies, fetches, survival_fraction, traffic
+from gpusim.lowering.locality import Traffic, copies, fetches, survival_fraction, traffic
 
 BYTES = st.floats(min_value=1.0, max_value=1e12)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, measured_line
 
-import gpusim.manifest
-from gpusim.manifest import MANIFEST
-from gpusim.specfile import load_arch
+import gpusim.studies.manifest
+from gpusim.specs.specfile import load_arch
+from gpusim.studies.manifest import MANIFEST
 
 SPECS = REPOSITORY / "arch_specs"
 EXPERIMENT = """\
@@ -118,12 +118,12 @@ def test_a_run_is_repeated_only_after_a_change(change: Change, folder: Path, rep
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 1}', "[" * 100_000, "\xff"])
 def test_a_damaged_manifest_proves_nothing(text: str, folder: Path, repeat: Callable[..., bool]) -> None:
-    from gpusim.experiment import open_experiment
+    from gpusim.experiment.definition import open_experiment
 
     assert not repeat()
     (folder / "out" / MANIFEST).write_text(text, encoding="latin-1")
     experiment = open_experiment("mine.yaml", (), [folder / "specs"])
-    assert not gpusim.manifest.is_up_to_date(experiment, folder / "out")
+    assert not gpusim.studies.manifest.is_up_to_date(experiment, folder / "out")
 
 
 def test_an_option_that_decides_results_makes_another_run(repeat: Callable[..., bool]) -> None:
@@ -142,7 +142,7 @@ def test_another_program_computes_again(
     part: str, value: object, repeat: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not repeat()
-    monkeypatch.setattr(gpusim.manifest, part, value)
+    monkeypatch.setattr(gpusim.studies.manifest, part, value)
     assert not repeat()
     assert repeat()
 
@@ -155,7 +155,7 @@ def test_a_training_repeated_unchanged_is_up_to_date(command: RunGpusim) -> None
 
 
 def test_the_list_names_every_shipped_experiment_with_its_predictions(command: RunGpusim) -> None:
-    from gpusim.experiment import load_experiment, shipped_experiments
+    from gpusim.experiment.definition import load_experiment, shipped_experiments
 
     done = command("run", "--list")
     assert (done.returncode, done.stderr) == (0, "")

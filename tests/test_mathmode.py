@@ -12,10 +12,10 @@ from conftest import RunGpusim, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.arch import GpuArch
+from gpusim.hardware.gpu import GpuArch
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.mathmode.rulebook import HARDWARE, build_in, frameworks, load_rulebook, release_in
-from gpusim.specfile import list_archs, load_arch
+from gpusim.specs.specfile import list_archs, load_arch
 
 V100, T4, A100 = "V100-SXM2-16GB", "T4", "A100-SXM4-40GB"
 

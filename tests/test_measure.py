@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_gpu import SimulatedGpu
 
-from gpusim.convolution import ConvolutionShape
+from gpusim.evidence.measured import MeasuredError, read_measured
+from gpusim.files.yamlfile import SpecError
 from gpusim.measure import telemetry
 from gpusim.measure.device import DeviceLostError, Identity, Reading
 from gpusim.measure.files import RowFile
@@ -25,9 +26,8 @@ from gpusim.measure.instructions import INSTRUCTIONS, benchmark
 from gpusim.measure.kineto import kernels_of_trace
 from gpusim.measure.runner import Outcome, _sensor_columns, estimate_s, plan_of, run_suite
 from gpusim.measure.suite import ConvolutionWork, GemmWork, Item, Suite, load_suite, shipped_suites, work_key
-from gpusim.measured import MeasuredError, read_measured
-from gpusim.workload import Dtype
-from gpusim.yamlfile import SpecError
+from gpusim.workloads.convolution import ConvolutionShape
+from gpusim.workloads.gemm import Dtype
 
 SMALL = """\
 title: Small

@@ -11,9 +11,8 @@ from conftest import MEASURED_HEADER as HEADER
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim import measured
-from gpusim.arch import GpuArch
-from gpusim.measured import (
+from gpusim.evidence import measured
+from gpusim.evidence.measured import (
     METHODS,
     MeasuredError,
     board_of,
@@ -23,9 +22,10 @@ from gpusim.measured import (
     read_measured,
     with_overheads,
 )
-from gpusim.predict import calls_of
-from gpusim.specfile import UnknownGpuError, load_arch
-from gpusim.workload import Dtype
+from gpusim.hardware.gpu import GpuArch
+from gpusim.prediction.predict import calls_of
+from gpusim.specs.specfile import UnknownGpuError, load_arch
+from gpusim.workloads.gemm import Dtype
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ROW = "a100-sxm4-80gb,linear,1,16,4096,1024,bf16,fp32,tn,dense,12.5,graph,cold,,,,,,,,made up"

@@ -13,9 +13,9 @@ from conftest import RunGpusim, refused
 
 from gpusim.numerics.formats import Tf32Rounding
 from gpusim.numerics.study import Study, _largest_of, operands, parse_distribution, study
-from gpusim.predict import ranked_plans
-from gpusim.specfile import load_arch
-from gpusim.workload import Dtype, Gemm
+from gpusim.prediction.predict import ranked_plans
+from gpusim.specs.specfile import load_arch
+from gpusim.workloads.gemm import Dtype, Gemm
 
 A100 = load_arch("A100-SXM4-40GB").arch
 NORMAL = parse_distribution("normal")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.occupancy import DoesNotFitError, occupancy
-from gpusim.specfile import list_archs, load_arch
+from gpusim.hardware.occupancy import DoesNotFitError, occupancy
+from gpusim.specs.specfile import list_archs, load_arch
 
 GOLDEN = Path(__file__).parent / "golden" / "occupancy.csv"
 BOARDS = [entry.name for entry in list_archs()]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusim.outputs import append_lines, check_places, file_hashes, output_folder, replacing, staging, write_json
+from gpusim.files.outputs import append_lines, check_places, file_hashes, output_folder, replacing, staging, write_json
 
 RECORD = "manifest.json"
 

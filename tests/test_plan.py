@@ -7,14 +7,15 @@ from conftest import suited
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.arch import GpuArch
-from gpusim.kernels import Kernel, load_kernels
-from gpusim.occupancy import DoesNotFitError
-from gpusim.plan import Launch, Plan, library_shape, plan
-from gpusim.predict import Options, predict
+from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.plan import Launch, Plan, library_shape, plan
+from gpusim.prediction.predict import Options, predict
 from gpusim.program import Barrier, EndStep, Exchange, Load, Multiply, Op, Program, Repeat, Store, WaitLoad
-from gpusim.specfile import load_arch
-from gpusim.workload import Dtype, Gemm, Layout
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import load_arch
+from gpusim.workloads.gemm import Dtype, Gemm, Layout
 
 V100 = load_arch("V100-SXM2-16GB").arch
 A100 = load_arch("A100-SXM4-80GB").arch

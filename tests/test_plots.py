@@ -9,10 +9,10 @@ import plots
 import pytest
 from prepared_rows import prepared_rows
 
-from gpusim import report
-from gpusim.experiment import Experiment, load_experiment
-from gpusim.pages import MAX_SERIES
-from gpusim.yamlfile import SpecError
+from gpusim import figures
+from gpusim.experiment.definition import Experiment, load_experiment
+from gpusim.experiment.pages import MAX_SERIES
+from gpusim.files.yamlfile import SpecError
 
 Load = Callable[[str], Experiment]
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_drawn_is_refused_when_the_experiment_is_loaded(load: Loa
 
 def test_one_gpu_in_a_speedup_of_data_types_is_drawn(load: Load) -> None:
     experiment = load(ONE.replace("fp16", "[fp16, fp32]") + "- {kind: speedup, baseline: T4, baseline_dtype: fp32}")
-    (figure,) = report.figures(experiment.content.plots[0], "t", prepared_rows(experiment), ())
+    (figure,) = figures.compose(experiment.content.plots[0], "t", prepared_rows(experiment), ())
     assert figure.axes
 
 
@@ -110,7 +110,7 @@ def test_the_files_of_every_page_are_known_before_the_work(load: Load, tmp_path:
     names = experiment.output_files()
     assert names[:6] == ("results.csv", "s.svg", "s_2.svg", "s_3.svg", "s_4.svg", "s_5.svg")
     rows = prepared_rows(experiment)
-    written = [path for entry in experiment.content.plots for path in report.draw(entry, "t", rows, (), tmp_path)]
+    written = [path for entry in experiment.content.plots for path in figures.draw(entry, "t", rows, (), tmp_path)]
     assert tuple(path.name for path in written) == names[1:]
 
 

@@ -7,14 +7,14 @@ from conftest import unfitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.arch import GpuArch
-from gpusim.choose import candidates
-from gpusim.kernels import load_kernels
-from gpusim.plan import Plan
-from gpusim.power import Energy, energy, power_w, sustained_clock
-from gpusim.predict import Options, predict
-from gpusim.specfile import list_archs, load_arch, with_overrides
-from gpusim.workload import Dtype, Gemm
+from gpusim.hardware.gpu import GpuArch
+from gpusim.lowering.plan import Plan
+from gpusim.prediction.choose import candidates
+from gpusim.prediction.power import Energy, energy, power_w, sustained_clock
+from gpusim.prediction.predict import Options, predict
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import list_archs, load_arch, with_overrides
+from gpusim.workloads.gemm import Dtype, Gemm
 
 REAL_BOARDS = [entry.name for entry in list_archs() if entry.name != "teaching"]
 LIMIT_TOLERANCE = 0.015  # of the board limit: the governor stops within 1 %, or at a step of 1 MHz

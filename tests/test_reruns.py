@@ -15,7 +15,7 @@ import pytest
 from conftest import environment
 
 from gpusim.cli import run_cli
-from gpusim.journal import JOURNAL
+from gpusim.execution.journal import JOURNAL
 
 EXPERIMENT = """\
 title: Again

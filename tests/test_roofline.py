@@ -5,10 +5,10 @@ from conftest import unfitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.arch import GpuArch
-from gpusim.predict import Options, predict
+from gpusim.hardware.gpu import GpuArch
+from gpusim.prediction.predict import Options, predict
 from gpusim.roofline import TileFacts, bounds_us
-from gpusim.workload import Dtype, Gemm
+from gpusim.workloads.gemm import Dtype, Gemm
 
 V100 = unfitted("V100-SXM2-16GB")
 A100 = unfitted("A100-SXM4-80GB")

@@ -11,14 +11,14 @@ import pytest
 import simpy
 from conftest import suited
 
-from gpusim.arch import GpuArch
-from gpusim.choose import candidates
-from gpusim.kernels import Kernel
-from gpusim.plan import Plan, plan
-from gpusim.predict import Options, predict, ranked_plans
+from gpusim.hardware.gpu import GpuArch
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.plan import Plan, plan
+from gpusim.prediction.choose import candidates
+from gpusim.prediction.predict import Options, predict, ranked_plans
 from gpusim.sim.gpu import simulate
-from gpusim.specfile import load_arch
-from gpusim.workload import Dtype, Gemm
+from gpusim.specs.specfile import load_arch
+from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB")
 SEEDS = (1, 2)

@@ -7,8 +7,8 @@ import pytest
 from conftest import WriteRuns, measured_line
 
 from gpusim.cli import run_cli
-from gpusim.specfile import ArchEntry, list_archs, load_arch
-from gpusim.yamlfile import SpecError
+from gpusim.files.yamlfile import SpecError
+from gpusim.specs.specfile import ArchEntry, list_archs, load_arch
 
 SELECTED = [
     ("a100", "A100-SXM4-80GB", {"A100-SXM4-40GB", "A100-PCIe-40GB", "A100-PCIe-80GB"}),

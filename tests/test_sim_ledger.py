@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.results import Cause
+from gpusim.sim.causes import Cause
 from gpusim.sim.ledger import CAUSES, Ledger
 
 

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.arch import GpuArch
-from gpusim.kernels import load_kernels
-from gpusim.locality import Traffic
-from gpusim.occupancy import Occupancy
-from gpusim.plan import Launch, plan
-from gpusim.predict import Options, predict
+from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.occupancy import Occupancy
+from gpusim.lowering.locality import Traffic
+from gpusim.lowering.plan import Launch, plan
+from gpusim.prediction.predict import Options, predict
 from gpusim.program import (
     AcquireStage,
     Barrier,
@@ -39,10 +38,11 @@ from gpusim.program import (
     WaitLoad,
     WaitStage,
 )
-from gpusim.results import Cause
+from gpusim.sim.causes import Cause
 from gpusim.sim.gpu import Outcome, simulate
-from gpusim.specfile import load_arch, with_overrides
-from gpusim.workload import Dtype, Gemm
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import load_arch, with_overrides
+from gpusim.workloads.gemm import Dtype, Gemm
 
 DETAILS = ("sampled", "full")
 CLOCK_MHZ = 1000.0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpusim.numerics.formats import Floats
 from gpusim.numerics.sparsity import Pattern, SparsityError, compress, pattern_of, prune
-from gpusim.workload import METADATA_BITS, Dtype, Gemm
+from gpusim.workloads.gemm import METADATA_BITS, Dtype, Gemm
 
 INVALID = {0b0000, 0b0101, 0b1010, 0b1111}
 """Metadata of a chunk that PTX leaves undefined."""

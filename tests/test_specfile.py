@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from gpusim import yamlfile
-from gpusim.arch import NO_LIMIT, GpuArch
-from gpusim.specfile import (
+from gpusim.files import yamlfile
+from gpusim.files.yamlfile import SpecError, read_yaml
+from gpusim.hardware.gpu import NO_LIMIT, GpuArch
+from gpusim.specs.specfile import (
     KINDS,
     UnknownGpuError,
     implausibilities,
@@ -23,7 +24,6 @@ from gpusim.specfile import (
     spec_json_schema,
     with_overrides,
 )
-from gpusim.yamlfile import SpecError, read_yaml
 
 Writer = Callable[..., Path]
 

@@ -9,9 +9,9 @@ import pytest
 from conftest import WriteRuns, measured_line
 from rich.console import Console
 
-from gpusim.calibration.tables import calibration_tables
 from gpusim.cli import run_cli
-from gpusim.tables import NOT_SHOWN, TextTable, training_table
+from gpusim.report.tables import NOT_SHOWN, TextTable, training_table
+from gpusim.studies.calibration.tables import calibration_tables
 
 SMALL = ("-m", "512", "-n", "512", "-k", "256")
 SPEEDUPS = """

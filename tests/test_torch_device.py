@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpusim.document import shipped_folder
+from gpusim.files.document import shipped_folder
 from gpusim.measure.device import Kernel, NoDeviceError, UnavailableError
 from gpusim.measure.suite import GemmWork
-from gpusim.workload import Dtype
+from gpusim.workloads.gemm import Dtype
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpusim.convolution import ConvolutionShape
 from gpusim.measure.device import NoDeviceError, UnavailableError
 from gpusim.measure.suite import ConvolutionWork, GemmWork, Operator, VectorWork
-from gpusim.workload import Dtype
+from gpusim.workloads.convolution import ConvolutionShape
+from gpusim.workloads.gemm import Dtype
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 

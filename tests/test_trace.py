@@ -14,18 +14,19 @@ from conftest import RunGpusim, refused
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 import gpusim as package
-from gpusim import timeline as timeline_module
-from gpusim.choose import candidates
 from gpusim.cli.trace import TRACE_EVENTS
-from gpusim.kernels import load_kernels
-from gpusim.plan import Launch
-from gpusim.predict import Options, predict
-from gpusim.results import Cause, Result
+from gpusim.lowering.plan import Launch
+from gpusim.prediction.choose import candidates
+from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.results import Result
+from gpusim.report import timeline as timeline_module
+from gpusim.report.timeline import THREADS_PER_PROCESS, timeline, write_timeline
+from gpusim.sim.causes import Cause
 from gpusim.sim.gpu import simulate
 from gpusim.sim.trace import SLACK_SPANS, Place, Recorder, Take
-from gpusim.specfile import load_arch
-from gpusim.timeline import THREADS_PER_PROCESS, timeline, write_timeline
-from gpusim.workload import Dtype, Gemm
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import load_arch
+from gpusim.workloads.gemm import Dtype, Gemm
 
 Event = dict[str, Any]
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from conftest import RunGpusim, refused
 
-from gpusim.experiment import TrainingExperiment, open_experiment
-from gpusim.journal import JOURNAL
+from gpusim.execution.journal import JOURNAL
+from gpusim.experiment.definition import TrainingExperiment, open_experiment
 from gpusim.numerics.training import SMALLEST_SCALE, LossScale, LowType, Scaler, Training, _update, train
-from gpusim.run import run_training
+from gpusim.studies.run import run_training
 
 NAME = "mixed_precision_numerics"
 STEPS = 1500

@@ -13,13 +13,13 @@ import pytest
 from conftest import RunGpusim, WriteRuns, refused
 from conftest import measured_line as line
 
-from gpusim.measured import METHODS, observed_time_us
-from gpusim.predict import Options, predict
-from gpusim.specfile import load_arch
-from gpusim.validation.kernel_choice import tile_of
-from gpusim.validation.prediction import Scored
-from gpusim.validation.summary import Report, validate
-from gpusim.workload import Dtype, Gemm
+from gpusim.evidence.measured import METHODS, observed_time_us
+from gpusim.prediction.predict import Options, predict
+from gpusim.specs.specfile import load_arch
+from gpusim.studies.validation.kernel_choice import tile_of
+from gpusim.studies.validation.prediction import Scored
+from gpusim.studies.validation.summary import Report, validate
+from gpusim.workloads.gemm import Dtype, Gemm
 
 SHAPES = ((64, 512, 512), (512, 512, 512), (1024, 1024, 256), (2048, 1024, 1024))
 CONTRACT = ("file", "gpu", "dtype", "sparsity", "op", "rows", "predicted", "skipped", "mape", "median_ape", "p90_ape",

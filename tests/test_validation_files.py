@@ -14,10 +14,10 @@ from conftest import measured_line as line
 from matplotlib.axes import Axes
 from text_of_figures import unreadable
 
-from gpusim.journal import JOURNAL, journal_in
-from gpusim.validation import plots
-from gpusim.validation.files import write_files
-from gpusim.validation.summary import Report, validate
+from gpusim.execution.journal import JOURNAL, journal_in
+from gpusim.studies.validation import plots
+from gpusim.studies.validation.files import write_files
+from gpusim.studies.validation.summary import Report, validate
 
 SHAPES = ((8, 512, 512), (64, 512, 512), (512, 512, 512), (2048, 1024, 1024))
 PNG = b"\x89PNG\r\n\x1a\n"

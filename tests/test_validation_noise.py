@@ -13,10 +13,10 @@ from conftest import measured_line as line
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.measured import read_measured
-from gpusim.sources import source_named
-from gpusim.validation.noise import NORMAL_MEAN_OF_P10_P90, NORMAL_MEAN_OF_P90, noise_fractions
-from gpusim.validation.summary import validate
+from gpusim.evidence.measured import read_measured
+from gpusim.evidence.sources import source_named
+from gpusim.studies.validation.noise import NORMAL_MEAN_OF_P10_P90, NORMAL_MEAN_OF_P90, noise_fractions
+from gpusim.studies.validation.summary import validate
 
 SHAPE, OTHER = (64, 64, 64), (128, 64, 64)
 TICK_US = 1.024

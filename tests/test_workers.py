@@ -12,7 +12,7 @@ import time
 import pytest
 from conftest import environment
 
-from gpusim.workers import WorkerLostError, Workers
+from gpusim.execution.workers import WorkerLostError, Workers
 
 
 def test_answers_come_in_the_order_of_the_chunks() -> None:
@@ -43,7 +43,7 @@ def test_a_worker_that_ends_is_an_error_with_its_remedy() -> None:
         _ = list(workers.map(os._exit, [1]))
 
 
-@pytest.mark.parametrize("module", ["gpusim.__main__", "gpusim.workers"])
+@pytest.mark.parametrize("module", ["gpusim.__main__", "gpusim.execution.workers"])
 def test_a_worker_watches_its_parent_before_it_loads_what_takes_time(module: str) -> None:
     heavy = {"numpy", "pydantic", "yaml", "scipy", "simpy", "typer"}
     script = f"import sys, {module}; print({heavy} & set(sys.modules))"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpusim.workload import LAYOUTS, Dtype, Gemm
+from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
 
 # Bytes of an element of A and B, and of C as libraries write it by default.
 ELEMENT_BYTES = {

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.document import shipped_folder
-from gpusim.yamlfile import MAX_DEPTH, MAX_NODES, SpecError, YamlFile, parse_value, read_yaml
+from gpusim.files.document import shipped_folder
+from gpusim.files.yamlfile import MAX_DEPTH, MAX_NODES, SpecError, YamlFile, parse_value, read_yaml
 
 SHIPPED = sorted(
     path
@@ -167,7 +167,7 @@ def test_no_file_costs_more_than_its_bounds(tmp_path: Path) -> None:
     for name, text in BOMBS.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     program = (
-        "import sys, signal\nfrom pathlib import Path\nfrom gpusim.yamlfile import SpecError, read_yaml\n"
+        "import sys, signal\nfrom pathlib import Path\nfrom gpusim.files.yamlfile import SpecError, read_yaml\n"
         "for path in sys.argv[1:]:\n    signal.alarm(5)\n    try:\n        read_yaml(Path(path))\n"
         "    except SpecError as error:\n        print(len(str(error).splitlines()))\n"
     )

@@ -72,7 +72,7 @@ def run_cli(arguments: Sequence[str]) -> int:
             return wrong_input(f"input or output failed: {error.strerror or error}")
         return wrong_input(f"{error.filename}: {error.strerror}", (*arguments, str(error.filename)))
     except RuntimeError as error:
-        from gpusim.workers import WorkerLostError
+        from gpusim.execution.workers import WorkerLostError
 
         if not isinstance(error, WorkerLostError):
             raise
@@ -89,13 +89,13 @@ def _command() -> Callable[..., object]:
 
 def _input_errors() -> tuple[type[ValueError], ...]:
     """What the user can put right; any other ValueError is ours and keeps its traceback."""
-    from gpusim.calibration.error import CalibrationError
+    from gpusim.evidence.measured import MeasuredError
+    from gpusim.files.yamlfile import SpecError
     from gpusim.mathmode.resolve import MathModeError
-    from gpusim.measured import MeasuredError
     from gpusim.numerics.sparsity import SparsityError
     from gpusim.numerics.study import OperandError
-    from gpusim.predict import UnsupportedError
-    from gpusim.yamlfile import SpecError
+    from gpusim.prediction.predict import UnsupportedError
+    from gpusim.studies.calibration.error import CalibrationError
 
     others = OperandError, SparsityError, UnsupportedError
     return CalibrationError, MathModeError, MeasuredError, SpecError, *others

@@ -18,8 +18,9 @@ app = typer.Typer(help="The GPUs that can be asked for.", no_args_is_help=True)
 @app.command("list")
 def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table") -> None:
     """List the GPUs, with what they can do at boost clock."""
-    from gpusim import specfile, tables
-    from gpusim.yamlfile import SpecError
+    from gpusim.files.yamlfile import SpecError
+    from gpusim.report import tables
+    from gpusim.specs import specfile
 
     specs, status = [], 0
     for entry in specfile.list_archs(arch_path or ()):
@@ -43,7 +44,8 @@ def archs_show(
     output: FormatOption = "table",
 ) -> None:
     """Show one GPU: derived peaks, and where every value comes from."""
-    from gpusim import specfile, tables
+    from gpusim.report import tables
+    from gpusim.specs import specfile
 
     spec = specfile.load_arch(name, arch_path or ())
     if output == "json":
@@ -67,9 +69,9 @@ def archs_check(
 
 def _check(file: str, arch_path: Sequence[Path]) -> int:
     """Report a file; the exit status that it deserves."""
-    from gpusim import specfile
-    from gpusim.kernels import load_kernels
-    from gpusim.yamlfile import SpecError
+    from gpusim.files.yamlfile import SpecError
+    from gpusim.specs import specfile
+    from gpusim.specs.catalogues import load_kernels
 
     if not file.endswith((".yaml", ".yml")):
         return wrong_input(f"{file}: not a .yaml file; give the path of a spec", [file])
@@ -90,6 +92,6 @@ def _check(file: str, arch_path: Sequence[Path]) -> int:
 @app.command("schema")
 def archs_schema() -> None:
     """Print the JSON Schema of a spec file, for editors."""
-    from gpusim.specfile import spec_json_schema
+    from gpusim.specs.specfile import spec_json_schema
 
     emit_json(spec_json_schema())

@@ -35,13 +35,13 @@ def calibrate(
     """
     from datetime import UTC, datetime
 
-    from gpusim.calibration.spec_writer import write_spec
-    from gpusim.calibration.summary import calibrate as calibrate_spec
-    from gpusim.calibration.summary import journal_of
-    from gpusim.calibration.tables import calibration_tables
-    from gpusim.measured import parse_overheads
-    from gpusim.specfile import spec_file
-    from gpusim.workers import available_cores
+    from gpusim.evidence.measured import parse_overheads
+    from gpusim.execution.workers import available_cores
+    from gpusim.specs.specfile import spec_file
+    from gpusim.studies.calibration.spec_writer import write_spec
+    from gpusim.studies.calibration.summary import calibrate as calibrate_spec
+    from gpusim.studies.calibration.summary import journal_of
+    from gpusim.studies.calibration.tables import calibration_tables
 
     if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir() or out.is_dir():
         refuse(f"-o {out}: expected a .yaml file in a folder that is there")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from gpusim.tables import TextTable
+    from gpusim.report.tables import TextTable
 
 PROGRESS_AFTER_S = 2.0
 """A bar appears only when there is something to wait for."""
@@ -52,7 +52,7 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
 
 def wrong_input(message: str, arguments: Sequence[str] = ()) -> int:
     """Say what is wrong in one line, which repeats little of the arguments that it is about."""
-    from gpusim.inputs import one_line
+    from gpusim.files.inputs import one_line
 
     print(f"gpusim: {one_line(message, arguments)}", file=sys.stderr)
     return 2
@@ -66,7 +66,7 @@ class _Stderr(logging.Handler):
         self._printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        from gpusim.inputs import one_line
+        from gpusim.files.inputs import one_line
 
         line = one_line(record.getMessage())
         if line not in self._printed:

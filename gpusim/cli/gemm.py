@@ -34,8 +34,8 @@ from gpusim.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from gpusim.results import Result
-    from gpusim.tables import TextTable
+    from gpusim.prediction.results import Result
+    from gpusim.report.tables import TextTable
 
 MAX_CASES = 10_000
 """Minutes of one core; an experiment shares the work among all and survives an interrupt."""
@@ -80,7 +80,7 @@ def gemm(
 
     Exit status 1: a product does not fit into the GPU's memory, or its prediction contradicts a bound.
     """
-    from gpusim.predict import predict
+    from gpusim.prediction.predict import predict
 
     sizes = [sizes_of(flag, text) for flag, text in (("-m", m), ("-n", n), ("-k", k))]
     cases = len(arch) * len(sizes[0]) * len(sizes[1]) * len(sizes[2])
@@ -108,7 +108,7 @@ def gemm(
 
 def _tables(results: list[Result], explain: bool) -> list[TextTable]:
     """One prediction in full, or several in comparison."""
-    from gpusim import tables
+    from gpusim.report import tables
 
     if len(results) > 1:
         shown = [tables.comparison_table(results)]

@@ -66,8 +66,8 @@ def import_(
     """Turn a file of measured runs into the schema that validate reads."""
     from difflib import get_close_matches
 
-    from gpusim.importers import KINDS, Options, import_file
-    from gpusim.measured import ACCUMULATORS, write_measured
+    from gpusim.evidence.importers import KINDS, Options, import_file
+    from gpusim.evidence.measured import ACCUMULATORS, write_measured
 
     if kind not in KINDS:
         close = get_close_matches(kind, KINDS, n=1)

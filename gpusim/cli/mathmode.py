@@ -30,9 +30,9 @@ def mathmode(
 
     Exit status 1: settings contradict each other; they are listed, and what they leave open is not guessed.
     """
-    from gpusim import tables
     from gpusim.mathmode.resolve import Question, resolve
-    from gpusim.specfile import load_arch
+    from gpusim.report import tables
+    from gpusim.specs.specfile import load_arch
 
     question = Question(framework, version, op, dtype, pairs_of("--set", settings), pairs_of("--env", environment))
     answer = resolve(question, load_arch(arch, arch_path or ()).arch)

@@ -128,7 +128,7 @@ def _say_what_became(outcome: Outcome) -> None:
 def _measurement_plan(suite: Suite, output: Format) -> None:
     """What a suite asks for."""
     from gpusim.measure.runner import plan_of
-    from gpusim.tables import TextTable, time_text
+    from gpusim.report.tables import TextTable, time_text
 
     planned = plan_of(suite)
     if output == "json":

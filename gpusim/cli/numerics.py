@@ -68,9 +68,9 @@ def numerics(
     output: FormatOption = "table",
 ) -> None:
     """Execute the kernel that would be chosen on numpy data: errors against float64, overflow, underflow."""
-    from gpusim import tables
     from gpusim.numerics import study
-    from gpusim.predict import Options, ranked_plans
+    from gpusim.prediction.predict import Options, ranked_plans
+    from gpusim.report import tables
 
     try:
         drawn = [study.parse_distribution(text) for text in (distribution, distribution_b or distribution)]

@@ -11,14 +11,14 @@ import typer
 from gpusim.cli.console import refuse
 
 if TYPE_CHECKING:
-    from gpusim.predict import Options
-    from gpusim.specfile import Spec
-    from gpusim.workload import Dtype, Gemm
+    from gpusim.prediction.predict import Options
+    from gpusim.specs.specfile import Spec
+    from gpusim.workloads.gemm import Dtype, Gemm
 
 
 def complete_arch(incomplete: str) -> list[str]:
     """Names of GPUs for a shell; they match in any case, but a shell keeps only what goes on as it was typed."""
-    from gpusim.specfile import list_archs
+    from gpusim.specs.specfile import list_archs
 
     found = (entry.name for entry in list_archs() if entry.name.lower().startswith(incomplete.lower()))
     return [incomplete + name[len(incomplete) :] for name in found]
@@ -26,7 +26,7 @@ def complete_arch(incomplete: str) -> list[str]:
 
 def complete_dtype(incomplete: str) -> list[str]:
     """Names of data types for a shell."""
-    from gpusim.workload import Dtype
+    from gpusim.workloads.gemm import Dtype
 
     return [dtype.value for dtype in Dtype if dtype.value.startswith(incomplete.lower())]
 
@@ -87,7 +87,7 @@ SetOption = Annotated[
 
 def options_of(detail: str, l2: str, kernel: str | None, load: str, unit: Literal["cuda", "tensor"] | None) -> Options:
     """How to predict."""
-    from gpusim.predict import Options
+    from gpusim.prediction.predict import Options
 
     try:
         return Options(detail, l2, kernel, load, unit)
@@ -97,7 +97,7 @@ def options_of(detail: str, l2: str, kernel: str | None, load: str, unit: Litera
 
 def sizes_of(flag: str, text: str) -> tuple[int, ...]:
     """The sizes that an option asks for."""
-    from gpusim.document import parse_sizes
+    from gpusim.files.document import parse_sizes
 
     try:
         return parse_sizes(text)
@@ -110,7 +110,7 @@ def workload_of(
     output: str = "",
 ) -> Gemm:  # fmt: skip
     """The multiplication that was asked for."""
-    from gpusim.workload import Gemm
+    from gpusim.workloads.gemm import Gemm
 
     try:
         return Gemm(m, n, k, dtype_of(dtype), batch, layout, sparsity, accumulate, order, output)
@@ -120,7 +120,7 @@ def workload_of(
 
 def dtype_of(text: str) -> Dtype:
     """A data type by name."""
-    from gpusim.workload import dtype_named
+    from gpusim.workloads.gemm import dtype_named
 
     try:
         return dtype_named(text)
@@ -130,8 +130,8 @@ def dtype_of(text: str) -> Dtype:
 
 def spec_of(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> Spec:
     """A GPU with the values of ``--set`` in place."""
-    from gpusim.specfile import load_arch, with_overrides
-    from gpusim.yamlfile import parse_value
+    from gpusim.files.yamlfile import parse_value
+    from gpusim.specs.specfile import load_arch, with_overrides
 
     spec = load_arch(name, arch_path)
     values: dict[str, Any] = {}

@@ -21,9 +21,9 @@ from gpusim.cli.console import (
 from gpusim.cli.options import ArchPathOption, JobsOption
 
 if TYPE_CHECKING:
-    from gpusim.experiment import Experiment, TrainingExperiment
-    from gpusim.run import Finished
-    from gpusim.tables import TextTable
+    from gpusim.experiment.definition import Experiment, TrainingExperiment
+    from gpusim.report.tables import TextTable
+    from gpusim.studies.run import Finished
 
 
 def run(
@@ -47,8 +47,8 @@ def run(
 
     Exit status 1: a prediction contradicts a bound of its GPU.
     """
-    from gpusim.experiment import open_experiment
-    from gpusim.manifest import is_up_to_date
+    from gpusim.experiment.definition import open_experiment
+    from gpusim.studies.manifest import is_up_to_date
 
     if shipped:
         emit_tables([_shipped_table(arch_path or ())])
@@ -72,8 +72,8 @@ def run(
 
 def _shipped_table(arch_path: Sequence[Path]) -> TextTable:
     """The shipped experiments: their names, how much there is to compute, and their titles."""
-    from gpusim.experiment import TrainingExperiment, open_experiment, shipped_experiments
-    from gpusim.tables import TextTable
+    from gpusim.experiment.definition import TrainingExperiment, open_experiment, shipped_experiments
+    from gpusim.report.tables import TextTable
 
     rows = []
     for name in shipped_experiments():
@@ -101,10 +101,10 @@ def _run_one(
     experiment: Experiment | TrainingExperiment, folder: Path, jobs: int | None, command: Sequence[str]
 ) -> list[bool]:
     """Run one experiment, print its tables and where its files lie; whether each row is consistent."""
-    from gpusim.experiment import TrainingExperiment
-    from gpusim.run import run_experiment, run_training
-    from gpusim.tables import training_table
-    from gpusim.workers import available_cores
+    from gpusim.execution.workers import available_cores
+    from gpusim.experiment.definition import TrainingExperiment
+    from gpusim.report.tables import training_table
+    from gpusim.studies.run import run_experiment, run_training
 
     refuse_file(folder)
     try:
@@ -132,7 +132,8 @@ def _run_one(
 
 def _experiment_tables(experiment: Experiment, done: Finished) -> list[TextTable]:
     """The tables that an experiment asks for."""
-    from gpusim import report, tables
+    from gpusim import figures
+    from gpusim.report import tables
 
     shown = []
     for kind in experiment.content.tables:
@@ -140,7 +141,7 @@ def _experiment_tables(experiment: Experiment, done: Finished) -> list[TextTable
             shown.append(tables.experiment_table(experiment.content.title, done.rows))
         elif kind == "speedup":
             baseline = next(plot.baseline for plot in experiment.content.plots if plot.kind == "speedup")
-            measured = report.measured_speedups(done.points, baseline)
+            measured = figures.measured_speedups(done.points, baseline)
             shown.append(tables.speedup_table(experiment.content.title, done.rows, baseline, measured))
         else:
             shown += [

@@ -61,9 +61,9 @@ def trace(
     arch_path: ArchPathOption = None,
 ) -> None:
     """Write a timeline of one SM (its warps, pipes, ports) for ui.perfetto.dev or chrome://tracing."""
-    from gpusim.predict import predict
+    from gpusim.prediction.predict import predict
+    from gpusim.report.timeline import write_timeline
     from gpusim.sim.trace import Recorder
-    from gpusim.timeline import write_timeline
 
     workload = workload_of(m, n, k, dtype, batch, layout, sparsity, accumulate, order, output_dtype)
     spec = spec_of(arch, arch_path or (), overrides or ())

@@ -14,7 +14,7 @@ from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, ref
 from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption, JobsOption, OverheadOption
 
 if TYPE_CHECKING:
-    from gpusim.validation.summary import Report
+    from gpusim.studies.validation.summary import Report
 
 
 HELP = """Predict measured runs and print how far off the predictions are.
@@ -58,7 +58,7 @@ def validate(
     output: FormatOption = "table",
 ) -> None:
     """Predict measured runs and print how far off the predictions are."""
-    from gpusim.validation.tables import validation_tables
+    from gpusim.studies.validation.tables import validation_tables
 
     report = _validated(files, detail, pair, overhead or (), out, jobs, arch_path)
     if output == "json":
@@ -79,15 +79,15 @@ def _validated(
     arch_path: Sequence[Path] | None,
 ) -> Report:
     """The validation, with its files written where a folder was named."""
-    from gpusim.journal import journal_in
-    from gpusim.measured import parse_overheads
-    from gpusim.validation.summary import validate as validate_files
-    from gpusim.workers import available_cores
+    from gpusim.evidence.measured import parse_overheads
+    from gpusim.execution.journal import journal_in
+    from gpusim.execution.workers import available_cores
+    from gpusim.studies.validation.summary import validate as validate_files
 
     overheads = parse_overheads(overhead)
     try:
         if out is not None:
-            from gpusim.validation.files import check_folder, write_files  # the pictures' library takes a while
+            from gpusim.studies.validation.files import check_folder, write_files  # the pictures' library takes a while
 
             refuse_file(out)
             check_folder(out)

@@ -16,7 +16,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from gpusim.arch import GpuArch
+from gpusim.hardware.gpu import GpuArch
 from gpusim.mathmode.rulebook import (
     HARDWARE,
     Facts,

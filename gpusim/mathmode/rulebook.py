@@ -18,8 +18,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from gpusim.workload import Dtype
-from gpusim.yamlfile import read_yaml
+from gpusim.files.yamlfile import read_yaml
+from gpusim.workloads.gemm import Dtype
 
 Kind = Literal["matmul", "conv", "rnn", "elementwise", "update"]
 Unit = Literal["tensor", "cuda"]

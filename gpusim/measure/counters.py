@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import gpusim
-from gpusim.importers.launches import joined
-from gpusim.importers.ncu import METRICS, TIME, launches_of
-from gpusim.importers.rows import Kernel
+from gpusim.evidence.importers.launches import joined
+from gpusim.evidence.importers.ncu import METRICS, TIME, launches_of
+from gpusim.evidence.importers.rows import Kernel
+from gpusim.evidence.measured import MeasuredError
 from gpusim.measure.device import Identity, NoDeviceError, behind_markers
 from gpusim.measure.files import SCHEMA_COLUMNS, RowFile, versions_text
 from gpusim.measure.suite import GemmWork, Item, Suite, load_suite
-from gpusim.measured import MeasuredError
 
 COUNTER_COLUMNS = (*SCHEMA_COLUMNS, *METRICS, "kernels", "gpu_name", "versions", "item")
 

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from gpusim.evidence.measured import gpu_of_device
 from gpusim.measure.suite import Microbenchmark, Operator
-from gpusim.measured import gpu_of_device
 
 MAX_LAUNCHES = 500
 """Launches in one graph, at most."""

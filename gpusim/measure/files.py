@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpusim.inputs import read_bytes
+from gpusim.evidence.measured import COLUMNS, MeasuredError
+from gpusim.files.inputs import read_bytes
+from gpusim.files.outputs import append_lines
 from gpusim.measure.device import Identity
-from gpusim.measured import COLUMNS, MeasuredError
-from gpusim.outputs import append_lines
 
 SCHEMA_COLUMNS = (
     *COLUMNS,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpusim.importers.kineto import KERNELS, Event, events_of, kernel_of, load_trace, number_of
+from gpusim.evidence.importers.kineto import KERNELS, Event, events_of, kernel_of, load_trace, number_of
 from gpusim.measure.device import Kernel, behind_markers
 
 

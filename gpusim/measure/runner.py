@@ -30,7 +30,7 @@ from gpusim.measure.device import (
 )
 from gpusim.measure.files import GIVEN_UP_AFTER, MeasurementFiles
 from gpusim.measure.suite import GemmWork, Item, Microbenchmark, Operator, State, Suite
-from gpusim.workload import Dtype
+from gpusim.workloads.gemm import Dtype
 
 GRAPH_US = 1000.0
 """A graph holds launches for at least this long, so that the two events around it do not count."""

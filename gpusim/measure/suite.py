@@ -15,11 +15,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from gpusim.convolution import ConvolutionShape
-from gpusim.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
+from gpusim.files.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
+from gpusim.files.yamlfile import YamlFile
 from gpusim.measure.instructions import INSTRUCTIONS
-from gpusim.workload import LARGEST_SIZE, Dtype
-from gpusim.yamlfile import YamlFile
+from gpusim.units import LARGEST_SIZE
+from gpusim.workloads.convolution import ConvolutionShape
+from gpusim.workloads.gemm import Dtype
 
 GemmOp = Literal["gemm", "linear", "bmm"]
 ConvolutionOp = Literal["conv_fwd", "conv_bwd_inputs", "conv_bwd_weights"]

@@ -14,7 +14,7 @@ import torch
 
 from gpusim.measure.device import UnavailableError
 from gpusim.measure.suite import ConvolutionWork, GemmWork, Operator, VectorWork
-from gpusim.workload import Dtype
+from gpusim.workloads.gemm import Dtype
 
 Tensor = Any  # torch.Tensor, where PyTorch is installed
 Operands = tuple[Tensor, ...]

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpusim.lowering.plan import Plan
 from gpusim.numerics.formats import Floats
 from gpusim.numerics.sparsity import Compressed
-from gpusim.plan import Plan
 
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 256
 """C is worked off in blocks whose accumulators stay in a CPU core's cache; no sum depends on it."""

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusim.workload import Dtype
+from gpusim.workloads.gemm import Dtype
 
 Floats = NDArray[np.float64]
 Tf32Rounding = Literal["nearest", "truncate"]
@@ -88,7 +88,7 @@ def input_format(dtype: Dtype) -> NumberFormat:
 
 
 def output_format(dtype: Dtype) -> NumberFormat:
-    """What C is written in (:attr:`gpusim.workload.Dtype.default_output`)."""
+    """What C is written in (:attr:`gpusim.workloads.gemm.Dtype.default_output`)."""
     return FORMATS[dtype.default_output]
 
 

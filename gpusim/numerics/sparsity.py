@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.numerics.formats import Floats
-from gpusim.workload import Dtype
+from gpusim.workloads.gemm import Dtype
 
 CHUNK_UNITS = 4
 KEPT_UNITS = 2

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusim.inputs import regular_size_bytes
+from gpusim.files.inputs import regular_size_bytes
+from gpusim.lowering.plan import Plan
 from gpusim.numerics.execute import Progress, execute, order_of
 from gpusim.numerics.formats import (
     FORMATS,
@@ -29,8 +30,7 @@ from gpusim.numerics.formats import (
     output_format,
 )
 from gpusim.numerics.sparsity import compress, pattern_of, prune
-from gpusim.plan import Plan
-from gpusim.workload import Dtype, Gemm
+from gpusim.workloads.gemm import Dtype, Gemm
 
 Scaling = Literal["none", "amax"]
 MOST_NUMBERS = 2**27

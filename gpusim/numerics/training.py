@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
 
-from gpusim.document import Words
+from gpusim.files.document import Words
 from gpusim.numerics.formats import FORMATS, round_to_fp16
 
 Tensor = NDArray[np.float32]

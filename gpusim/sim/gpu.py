@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import simpy
 
-from gpusim.arch import GpuArch
-from gpusim.plan import Launch
+from gpusim.hardware.gpu import GpuArch
+from gpusim.lowering.plan import Launch
 from gpusim.program import Barrier, Multiply, StoreShared
-from gpusim.results import Cause
+from gpusim.sim.causes import Cause
 from gpusim.sim.extrapolate import Extrapolator, Skipped
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.link import Link

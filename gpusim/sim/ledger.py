@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from gpusim.results import Cause
+from gpusim.sim.causes import Cause
 from gpusim.units import whole_cycles
 
 CAUSES: tuple[Cause, ...] = tuple(Cause)

@@ -11,8 +11,8 @@ import random
 from fractions import Fraction
 from typing import Protocol
 
-from gpusim.arch import GpuArch
-from gpusim.plan import Launch, Tiling
+from gpusim.hardware.gpu import GpuArch
+from gpusim.lowering.plan import Launch, Tiling
 from gpusim.sim.link import Link
 from gpusim.units import cycles_of_ns
 
@@ -178,7 +178,7 @@ class SampledMemory:
 class TileCache:
     """L2 and DRAM of the whole GPU with the tiles L2 holds; a full L2 replaces tiles at random.
 
-    NVIDIA does not publish the policy. Random replacement is what :func:`gpusim.locality.survival_fraction`
+    NVIDIA does not publish the policy. Random replacement is what :func:`gpusim.lowering.locality.survival_fraction`
     assumes too; the draw is seeded, so that the same input gives the same output.
     """
 

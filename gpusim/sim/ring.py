@@ -6,7 +6,7 @@ from collections import deque
 
 import simpy
 
-from gpusim.plan import Launch
+from gpusim.lowering.plan import Launch
 
 
 class Ring:

@@ -13,8 +13,8 @@ from typing import assert_never
 
 import simpy
 
-from gpusim.arch import GpuArch
-from gpusim.plan import Launch
+from gpusim.hardware.gpu import GpuArch
+from gpusim.lowering.plan import Launch
 from gpusim.program import (
     AcquireStage,
     Barrier,
@@ -36,7 +36,7 @@ from gpusim.program import (
     WaitLoad,
     WaitStage,
 )
-from gpusim.results import Cause
+from gpusim.sim.causes import Cause
 from gpusim.sim.ledger import CAUSES, Ledger
 from gpusim.sim.link import Link
 from gpusim.sim.memory import Memory

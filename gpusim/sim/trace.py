@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gpusim.results import Cause
+from gpusim.sim.causes import Cause
 from gpusim.sim.extrapolate import Skipped
 from gpusim.sim.link import Link
 from gpusim.sim.memory import Memory

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import harness
 
-from gpusim.document import shipped_folder
-from gpusim.experiment import open_experiment
+from gpusim.experiment.definition import open_experiment
+from gpusim.files.document import shipped_folder
+from gpusim.files.yamlfile import SpecError
 from gpusim.measure.suite import load_suite
-from gpusim.specfile import list_archs
-from gpusim.yamlfile import SpecError
+from gpusim.specs.specfile import list_archs
 
 NUMBERS = (
     *("0", "-0", "-1", "1", "2", "1.5", "1e-300", "1e300", "1e400", "-1e400", ".nan", ".inf", "-.INF", "nan", "inf"),

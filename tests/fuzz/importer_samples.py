@@ -11,8 +11,8 @@ import openpyxl
 import pyarrow as pa
 from pyarrow import parquet
 
-from gpusim.importers import Options
-from gpusim.workload import Dtype
+from gpusim.evidence.importers import Options
+from gpusim.workloads.gemm import Dtype
 
 SAMPLES = Path(__file__).resolve().parent.parent / "importers"
 GEMM_HEADING = ("M", "N", "K", "A Transpose", "B Transpose", "Time (usec)", "TERAFLOPS")

@@ -144,7 +144,7 @@ def judged(status: int, errors: str, number: signal.Signals) -> str:
     """What came of an interruption."""
     if "Traceback" in errors:
         # The interpreter's own, of its first 30 ms: until a handler is there, nobody can keep it from printing one.
-        ours = str(REPOSITORY / "gpusim") in errors and "from gpusim.interrupts import" not in errors
+        ours = str(REPOSITORY / "gpusim") in errors and "from gpusim.files.interrupts import" not in errors
         return f"defect: a traceback\n{errors}" if ours else "interrupted before the program began"
     if number == signal.SIGKILL:  # the interpreter counts the semaphores of its workers' queues
         errors = "".join(line for line in errors.splitlines(keepends=True) if "resource_tracker" not in line)

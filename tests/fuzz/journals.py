@@ -22,16 +22,16 @@ from typing import Any
 
 import harness
 
-from gpusim.calibration import cases
-from gpusim.calibration.parameters import Board
 from gpusim.cli import run_cli
-from gpusim.experiment import load_experiment
-from gpusim.journal import JOURNAL, Journal, journal_in
-from gpusim.predict import Options, ranked_plans
-from gpusim.run import run_experiment
-from gpusim.specfile import load_arch
-from gpusim.validation.summary import validate
-from gpusim.workload import Dtype, Gemm
+from gpusim.execution.journal import JOURNAL, Journal, journal_in
+from gpusim.experiment.definition import load_experiment
+from gpusim.prediction.predict import Options, ranked_plans
+from gpusim.specs.specfile import load_arch
+from gpusim.studies.calibration import cases
+from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.run import run_experiment
+from gpusim.studies.validation.summary import validate
+from gpusim.workloads.gemm import Dtype, Gemm
 
 EXPERIMENT = """\
 title: Interrupted

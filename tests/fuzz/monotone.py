@@ -24,12 +24,12 @@ from functools import cache
 
 import harness
 
-from gpusim.arch import GpuArch
-from gpusim.kernels import load_kernels
-from gpusim.predict import Options, UnsupportedError, predict, ranked_plans, time_plan
-from gpusim.results import Result
-from gpusim.specfile import Spec, list_archs, load_arch, with_overrides
-from gpusim.workload import Dtype, Gemm
+from gpusim.hardware.gpu import GpuArch
+from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans, time_plan
+from gpusim.prediction.results import Result
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import Spec, list_archs, load_arch, with_overrides
+from gpusim.workloads.gemm import Dtype, Gemm
 
 TOLERANCE = 0.02
 LARGEST = 8192

@@ -18,12 +18,12 @@ import harness
 from prepared_rows import prepared_rows
 from text_of_figures import unreadable
 
-from gpusim import report
-from gpusim.experiment import Experiment, MeasuredPoint, load_experiment
-from gpusim.measured import MeasuredRow
-from gpusim.report.style import save
-from gpusim.workload import Dtype
-from gpusim.yamlfile import SpecError
+from gpusim import figures
+from gpusim.evidence.measured import MeasuredRow
+from gpusim.experiment.definition import Experiment, MeasuredPoint, load_experiment
+from gpusim.figures.style import save
+from gpusim.files.yamlfile import SpecError
+from gpusim.workloads.gemm import Dtype
 
 GPUS = ("V100-SXM2-16GB", "A100-SXM4-40GB", "T4", "H100-SXM5-80GB", "RTX-3090", "A100-PCIe-40GB")
 KINDS = ("time", "tflops_roofline", "speedup", "sparse_speedup", "stalls")
@@ -150,13 +150,13 @@ def drawn(document: dict[str, Any]) -> tuple[str, str]:
         points = _measured(experiment)
         names: list[str] = []
         for plot in experiment.content.plots:
-            figures = report.figures(plot, experiment.content.title, rows, points)
-            for number, figure in enumerate(figures, 1):
+            drawn = figures.compose(plot, experiment.content.title, rows, points)
+            for number, figure in enumerate(drawn, 1):
                 if found := unreadable(figure):
                     return "text that cannot be read", f"{plot.kind}, page {number}: {found[0]}"
 
-            names += plot.file_names(len(figures))
-            save(figures[-1], Path(folder) / names[-1])
+            names += plot.file_names(len(drawn))
+            save(drawn[-1], Path(folder) / names[-1])
         if ("results.csv", *names) != experiment.output_files():
             return "other files than known before", f"{names}, not {experiment.output_files()}"
         return harness.ACCEPTED, ""

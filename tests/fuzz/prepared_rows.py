@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from gpusim.comparison import Row
-from gpusim.experiment import Experiment
-from gpusim.results import Cause
-from gpusim.workload import Dtype
+from gpusim.experiment.comparison import Row
+from gpusim.experiment.definition import Experiment
+from gpusim.sim.causes import Cause
+from gpusim.workloads.gemm import Dtype
 
 
 def prepared_row(known: Row, gpu: int, rng: random.Random) -> Row:

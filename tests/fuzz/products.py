@@ -20,14 +20,14 @@ from functools import cache
 
 import harness
 
-from gpusim.arch import GpuArch
-from gpusim.choose import multiplies, refusals
-from gpusim.kernels import load_kernels
-from gpusim.plan import Launch, Plan
-from gpusim.predict import Options, UnsupportedError, predict, ranked_plans
+from gpusim.hardware.gpu import GpuArch
+from gpusim.lowering.plan import Launch, Plan
+from gpusim.prediction.choose import multiplies, refusals
+from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans
 from gpusim.sim.gpu import simulate
-from gpusim.specfile import list_archs, load_arch
-from gpusim.workload import Dtype, Gemm
+from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.specfile import list_archs, load_arch
+from gpusim.workloads.gemm import Dtype, Gemm
 
 JUMP_TOLERANCE = 0.005
 """What jumps may add to or take from the cycles of a launch."""

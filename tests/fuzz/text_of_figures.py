@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from gpusim.report.style import STYLE, renderer_of
+from gpusim.figures.style import STYLE, renderer_of
 
 SLACK = 1.0
 """Pixels that two boxes may share: they reach a little beyond the ink."""

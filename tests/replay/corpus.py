@@ -18,11 +18,11 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from gpusim.predict import Options, UnsupportedError, predict
+from gpusim.prediction.predict import Options, UnsupportedError, predict
+from gpusim.report.timeline import timeline
 from gpusim.sim.trace import Recorder
-from gpusim.specfile import list_archs, load_arch
-from gpusim.timeline import timeline
-from gpusim.workload import LAYOUTS, Dtype, Gemm
+from gpusim.specs.specfile import list_archs, load_arch
+from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")
 TRACE_EVENTS = 100_000

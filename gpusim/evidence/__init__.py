@@ -1,0 +1,1 @@
+"""What was measured: the table of timings, its sources, and importers of other formats."""

@@ -1,0 +1,39 @@
+"""Files that people have, read into rows of the measured schema: one module for each kind.
+
+An importer is a function from a path and :class:`Options` to an :class:`Import`. It reads the whole file before
+anything is written, refuses a malformed one with its place, and counts what makes no row by reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from gpusim.evidence.importers import aiconfigurator, cutlass, deepbench, kineto, llmservingsim, ncu, neusight, nsys
+from gpusim.evidence.importers.rows import Import, Options, SourceError
+
+__all__ = ["KINDS", "Import", "Options", "SourceError", "import_file"]
+
+KINDS: Mapping[str, Callable[[Path, Options], Import]] = {
+    "aiconfigurator": aiconfigurator.read,
+    "cutlass": cutlass.read,
+    "deepbench": deepbench.read,
+    "kineto": kineto.read,
+    "llmservingsim": llmservingsim.read,
+    "ncu": ncu.read,
+    "neusight": neusight.read,
+    "nsys": nsys.read,
+}
+
+
+def import_file(kind: str, path: Path, options: Options) -> Import:
+    """The rows of a file of some kind (a key of ``KINDS``); at least one.
+
+    Raises:
+        MeasuredError: the file is malformed, lacks what an option then must say, or holds no operator.
+    """
+    found = KINDS[kind](path, options)
+    if not found.rows:
+        reasons = ", ".join(f"{count} x {reason}" for reason, count in found.skipped.most_common())
+        raise SourceError(f"{path}: no operator to import{': ' + reasons if reasons else ''}; is it a {kind} file?")
+    return found

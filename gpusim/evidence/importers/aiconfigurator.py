@@ -1,0 +1,116 @@
+"""GEMM tables of AIConfigurator: ``gemm_perf.parquet``, or the older ``gemm_perf.txt``.
+
+They lie under systems/data of https://github.com/ai-dynamo/aiconfigurator (Apache-2.0).
+
+Written by its collectors (collector/helper.py, collector/vllm/collect_gemm.py): latency is in milliseconds, from CUDA
+graphs of linear layers whose weights rotate past L2. Quantised types include what quantises the activations.
+SmoothQuant exists for TensorRT alone, whose layer profiler timed it (collector/trtllm/collect_gemm_trt.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gpusim.evidence.importers.rows import Import, Options, SourceError
+from gpusim.evidence.measured import MOST_ROWS, Fields, csv_fields, header_with, read_text
+from gpusim.files.inputs import excerpt, regular_size_bytes
+from gpusim.units import MIB
+from gpusim.workloads.gemm import Dtype
+
+REQUIRED = ("framework", "version", "device", "gemm_dtype", "m", "n", "k", "latency")
+EXTRA = ("kernel_source", "gemm_dtype", "power", "power_limit")
+TYPES = {
+    "float16": Dtype.FP16,
+    "bfloat16": Dtype.BF16,
+    "fp8": Dtype.FP8,
+    "fp8_static": Dtype.FP8,
+    "sq": Dtype.INT8,  # SmoothQuant: INT8 weights and activations
+}
+LAYER_PROFILED = "sq"
+MOST_METADATA = 64 * MIB
+"""Of a Parquet file: its schema and the places of its columns."""
+PARQUET_MAGIC = b"PAR1"
+LFS_POINTER = b"version https://git-lfs"
+
+
+def read(path: Path, options: Options) -> Import:
+    """The rows whose both operands have a type of the schema."""
+    found = Import(str(path), options, "graph", "cold", "aiconfigurator")
+    for line, fields in _fields(path):
+        kind, dtype = fields.get("op_name") or "gemm", fields.get("gemm_dtype")
+        if kind != "gemm":
+            found.skip(f"operator {excerpt(kind)} is no matrix multiplication")
+        elif dtype not in TYPES:
+            found.skip(f"type {excerpt(dtype) or 'empty'} is outside the schema")
+        else:
+            _add(found, line, fields, TYPES[dtype])
+    return found
+
+
+def _add(found: Import, line: int, fields: Fields, dtype: Dtype) -> None:
+    layer_profiled = fields.get("gemm_dtype") == LAYER_PROFILED
+    origin = [fields.get(column).lower() for column in ("framework", "version")] + [LAYER_PROFILED] * layer_profiled
+    m, n, k = (fields.number(column) for column in "mnk")
+    extra = {name: fields.get(name) for name in EXTRA}
+    found.add(
+        fields.where,
+        line,
+        "linear",
+        (1, m, n, k),
+        dtype,
+        fields.time_us("latency", "ms"),
+        device=fields.get("device"),
+        layout="tn",
+        method="layer" if layer_profiled else "",
+        output="fp16" if layer_profiled else "",
+        source="-".join(("aiconfigurator", *origin)),
+        extra={name: text for name, text in extra.items() if text},
+    )
+
+
+def _fields(path: Path) -> Iterator[tuple[int, Fields]]:
+    """The rows of a table with their numbers, from Parquet or CSV."""
+    try:
+        regular_size_bytes(path)
+        with path.open("rb") as file:
+            head = file.read(len(LFS_POINTER))
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
+    if head == LFS_POINTER:
+        raise SourceError(f"{path}:1: a Git LFS pointer, not the table; fetch it with git lfs pull")
+    if head.startswith(PARQUET_MAGIC) or path.suffix == ".parquet":
+        return _parquet_fields(path)
+    return csv_fields(str(path), read_text(path), _header)
+
+
+def _header(where: str, names: list[str]) -> list[str]:
+    return header_with(REQUIRED, where, names)
+
+
+def _parquet_fields(path: Path) -> Iterator[tuple[int, Fields]]:
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an optional extra
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise SourceError(f"{path}: Parquet files need pyarrow; pip install 'gpusim[parquet]'") from None
+    number = 0
+    try:
+        table = parquet.ParquetFile(path, thrift_string_size_limit=MOST_METADATA, thrift_container_size_limit=MOST_ROWS)
+        names = [str(name) for name in table.schema_arrow.names]
+        _header(f"{path}: schema", names)
+        wanted = [name for name in names if name in (*REQUIRED, "op_name", *EXTRA)]
+        for batch in table.iter_batches(1_000, columns=wanted):
+            for row in batch.to_pylist():
+                number += 1
+                if number > MOST_ROWS:
+                    raise SourceError(f"{path}: more than {MOST_ROWS} rows; split the table")
+                yield number, Fields(f"{path}: row {number}", {name: _text(value) for name, value in row.items()})
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+        problem = excerpt(str(error).partition("\n")[0])
+        raise SourceError(f"{path}: no whole Parquet file: {problem}; download it again") from None
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else repr(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,116 @@
+"""CUTLASS profiler: ``cutlass_profiler --operation=gemm ... --output=runs.csv`` gives ``runs.gemm.csv``.
+
+Runtime is in milliseconds: CUDA events around many launches, whose operands rotate past L2. Columns:
+tools/profiler/src/performance_report.cpp and gemm_operation_profiler.cu of https://github.com/NVIDIA/cutlass.
+A product that CUTLASS writes in rows becomes ``bmm``, the schema's product without bias that writes rows, and one
+in columns ``gemm``, so that m, n and k stay as they are. In rows, BLAS would swap the operands, and with them layout
+and tile.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpusim.evidence.importers.rows import Import, Kernel, Options
+from gpusim.evidence.measured import Fields, csv_fields, header_with, read_text
+from gpusim.files.inputs import excerpt
+from gpusim.workloads.gemm import Dtype
+
+REQUIRED = ("OperationKind", "Operation", "Disposition", "Status", "Runtime")
+PRODUCTS = ("gemm", "spgemm")
+TIMED = ("passed", "not_verified", "not_run")
+"""Dispositions of runs that were timed: ``not_run`` speaks of the verification alone."""
+ELEMENTS = {
+    "f64": Dtype.FP64,
+    "f32": Dtype.FP32,
+    "tf32": Dtype.TF32,
+    "f16": Dtype.FP16,
+    "bf16": Dtype.BF16,
+    "s8": Dtype.INT8,
+    "s4": Dtype.INT4,
+    "e4m3": Dtype.FP8,
+    "fe4m3": Dtype.FP8,
+    "e5m2": Dtype.FP8,
+    "fe5m2": Dtype.FP8,
+}
+ACCUMULATORS = {"f64": "fp64", "f32": "fp32", "tf32": "tf32", "f16": "fp16", "bf16": "bf16", "s32": "int32"}
+LETTERS = {"column": "n", "row": "t"}
+
+
+def read(path: Path, options: Options) -> Import:
+    """The matrix multiplications that ran."""
+    found = Import(str(path), options, "stream", "cold", "cutlass-profiler")
+    for line, fields in csv_fields(str(path), read_text(path), _header):
+        reason = _reason_to_skip(fields)
+        if reason:
+            found.skip(reason)
+        else:
+            _add(found, line, fields)
+    return found
+
+
+def _header(where: str, names: list[str]) -> list[str]:
+    return header_with(REQUIRED, where, names)
+
+
+def _reason_to_skip(fields: Fields) -> str:
+    """Why a line is no timed matrix multiplication; empty where it is one."""
+    kind, status, disposition = (fields.get(column) for column in ("OperationKind", "Status", "Disposition"))
+    (a_type, a_order), (b_type, b_order) = _operand(fields, "A"), _operand(fields, "B")
+    of_fp32 = ELEMENTS.get(a_type) is Dtype.FP32 and fields.get("op_class").endswith("tensorop")
+    strange = [order for order in (a_order, b_order, _operand(fields, "C")[1]) if order not in LETTERS]
+    reasons = {
+        f"operation kind {kind or 'empty'} is no matrix multiplication": kind not in PRODUCTS,
+        f"status {status or 'empty'}": status != "success",
+        f"disposition {disposition or 'empty'}": disposition not in TIMED,
+        "not timed": fields.get("Runtime") in ("", "0"),
+        "operands of two types": ELEMENTS.get(a_type) is not ELEMENTS.get(b_type),
+        f"operands of type {a_type or 'empty'}": a_type not in ELEMENTS,
+        "complex numbers": fields.get("gemm_kind").startswith("planar_complex"),
+        # There is no FP32 Tensor Core. Kernels that round to TF32 say so; the others round to FP16 or BF16, or add
+        # up several products for the precision of FP32.
+        "FP32 operands multiplied in another type than TF32": of_fp32 and "tf32gemm" not in fields.get("Operation"),
+        f"operand order {' '.join(strange) or 'empty'}": bool(strange),
+    }
+    return next((excerpt(reason) for reason, holds in reasons.items() if holds), "")
+
+
+def _add(found: Import, line: int, fields: Fields) -> None:
+    """Add one timed line."""
+    element, a_order = _operand(fields, "A")
+    _, b_order = _operand(fields, "B")
+    _, c_order = _operand(fields, "C")
+    rows = c_order == "row"
+    # In rows the column-major product is C' = B' A': the second operand comes first, each seen transposed.
+    layout = "".join("t" if order == "column" else "n" for order in (b_order, a_order))
+    if not rows:
+        layout = LETTERS[a_order] + LETTERS[b_order]
+    tile = fields.whole("cta_m"), fields.whole("cta_n")
+    warps = [fields.whole(f"warps_{axis}") for axis in "mnk"]
+    accumulator = fields.get("accum")
+    dtype = ELEMENTS[element]
+    if dtype is Dtype.FP32 and fields.get("op_class").endswith("tensorop"):
+        dtype = Dtype.TF32
+    sparse = fields.get("OperationKind") == "spgemm" or fields.get("op_class") == "sptensorop"
+    threads = 32 * (warps[0] or 1) * (warps[1] or 1) * (warps[2] or 1) if warps[0] else None
+    m, n, k = (fields.number(column) for column in "mnk")
+    found.add(
+        fields.where,
+        line,
+        "bmm" if rows else "gemm",
+        (fields.whole("batch_count") or 1, m, n, k),
+        dtype,
+        fields.time_us("Runtime", "ms"),
+        accumulate=ACCUMULATORS.get(accumulator, ""),
+        layout=layout,
+        sparsity="2:4" if sparse else "dense",
+        kernel=Kernel(fields.get("Operation"), 0.0, threads=threads),
+        tile=None if tile[0] is None or tile[1] is None else (tile[1], tile[0]) if rows else (tile[0], tile[1]),
+        extra={column: fields.get(column) for column in ("Provider", "split_k_slices", "stages") if fields.get(column)},
+    )
+
+
+def _operand(fields: Fields, column: str) -> tuple[str, str]:
+    """Element type and order of an operand such as ``f16:column``."""
+    element, _, order = fields.get(column).partition(":")
+    return element, order

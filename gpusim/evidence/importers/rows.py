@@ -1,0 +1,155 @@
+"""What every importer gives: rows of the measured schema, and a count of what was none of them.
+
+An importer finds operators in a file and adds them to an :class:`Import`; what it cannot make a row of it
+skips with a reason. What the file does not say comes from :class:`Options`, and a missing one is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpusim.evidence.measured import MOST_NAME_CHARACTERS, TIMES_US, MeasuredError, MeasuredRow, gpu_of_device
+from gpusim.units import LARGEST_SIZE
+from gpusim.workloads.gemm import Dtype
+
+
+class SourceError(MeasuredError):
+    """A file to import is malformed, or does not say what an option then must; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was said beside the file; None or empty where nothing was."""
+
+    gpu: str = ""
+    """Replaces what the file says, as do ``method``, ``l2`` and ``source``."""
+    method: str = ""
+    l2: str = ""
+    source: str = ""
+    dtype: Dtype | None = None
+    """Stands where the file says none, as do ``accumulate``, ``layout`` and ``time_unit``."""
+    accumulate: str = ""
+    layout: str = ""
+    time_unit: str = ""
+    m: int | None = None
+    """Shape of every matrix multiplication of a file that records kernels without shapes."""
+    n: int | None = None
+    k: int | None = None
+    batch: int = 1
+    shapes: Path | None = None
+    """CSV of such shapes, one a launch."""
+    model_config: Path | None = None
+    """``config.json`` of the model whose layers were timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel as a profiler recorded it."""
+
+    name: str
+    time_us: float
+    grid: tuple[int, int, int] | None = None
+    threads: int | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Import:
+    """Rows of one file as they are found, beside the reasons for what was skipped."""
+
+    file: str
+    options: Options
+    method: str
+    """How this kind of file is timed, unless an option says otherwise; so with ``l2`` and ``source``."""
+    l2: str
+    source: str
+    rows: list[MeasuredRow] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def skip(self, reason: str) -> None:
+        """Count something that is no row of the schema."""
+        self.skipped[reason] += 1
+
+    def add(
+        self,
+        where: str,
+        line: int,
+        op: str,
+        shape: tuple[int, int, int, int | None],
+        dtype: Dtype | None,
+        time_us: float,
+        *,
+        device: str = "",
+        accumulate: str = "",
+        layout: str = "",
+        sparsity: str = "dense",
+        kernel: Kernel | None = None,
+        tile: tuple[int, int] | None = None,
+        method: str = "",
+        output: str = "",
+        source: str = "",
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add one timed operator; ``shape`` is batch, m, n, k, and ``device`` what the file calls the GPU.
+
+        Raises:
+            SourceError: the file does not name the GPU or the data type, and no option does, or a number is outside
+                what the schema takes.
+        """
+        options = self.options
+        named = options.gpu or device
+        gpu = gpu_of_device(named) if named else ""
+        if not gpu:
+            raise SourceError(f"{where}: the file does not name the GPU; add --gpu, as in --gpu a100-sxm4-80gb")
+        dtype = dtype or options.dtype
+        if len(gpu) > MOST_NAME_CHARACTERS:
+            raise SourceError(f"{where}: a GPU's name of {len(gpu)} characters; name it with --gpu")
+        if not TIMES_US[0] <= time_us <= TIMES_US[1]:
+            raise SourceError(f"{where}: a time of {time_us:g} us; correct or remove the row")
+        if dtype is None:
+            raise SourceError(f"{where}: the file does not name the data type; add --dtype, as in --dtype bf16")
+        _check(where, "sizes", shape)
+        _check(where, "tile", tile or ())
+        if kernel:
+            _check(where, "grid and threads", (*(kernel.grid or ()), kernel.threads))
+        batch, m, n, k = shape
+        self.rows.append(
+            MeasuredRow(
+                file=self.file,
+                line=line,
+                gpu=gpu,
+                op=op,
+                batch=batch,
+                m=m,
+                n=n,
+                k=k,
+                dtype=dtype,
+                accumulate=accumulate or options.accumulate or dtype.default_accumulate,
+                layout=layout or options.layout,
+                sparsity=sparsity,
+                time_us=time_us,
+                method=options.method or method or self.method,
+                l2=options.l2 or self.l2,
+                kernel=kernel.name.strip() if kernel else "",
+                threads=kernel.threads if kernel else None,
+                tile_m=tile[0] if tile else None,
+                tile_n=tile[1] if tile else None,
+                grid=kernel.grid if kernel else None,
+                stated_output=output,
+                source=options.source or source or self.source,
+                extra=extra or {},
+            )
+        )
+
+
+def _check(where: str, what: str, numbers: Sequence[int | None]) -> None:
+    """Refuse numbers that no row of the schema may hold."""
+    known = [number for number in numbers if number is not None]
+    if any(not 1 <= number <= LARGEST_SIZE for number in known):
+        shown = " x ".join(str(number) if abs(number) <= LARGEST_SIZE else "(over 64 bits)" for number in known)
+        raise SourceError(
+            f"{where}: {what} {shown}: expected numbers from 1 to {LARGEST_SIZE}; correct or remove the row"
+        )

@@ -1,0 +1,227 @@
+"""PyTorch operators as rows of the measured schema, from the shapes that a profiler recorded.
+
+Frameworks write rows where BLAS writes columns: in BLAS terms their second operand is the first, so the first
+letter of a layout is the second operand's (``linear``, whose weight lies as [n, k], is ``tn``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpusim.evidence.importers.kernel_names import product_kernel
+from gpusim.evidence.importers.rows import Import, Kernel
+from gpusim.units import LARGEST_SIZE
+from gpusim.workloads.convolution import ConvolutionShape
+from gpusim.workloads.gemm import Dtype
+
+Shape = tuple[int, ...]
+
+PRODUCTS = {
+    "aten::mm": 0,
+    "aten::_int_mm": 0,
+    "aten::_scaled_mm": 0,
+    "aten::bmm": 0,
+    "aten::addmm": 1,
+    "aten::baddbmm": 1,
+}
+"""Operators that multiply two of their inputs, and the place of the first."""
+CONVOLUTIONS = ("aten::cudnn_convolution", "aten::_convolution", "aten::convolution", "aten::conv2d")
+VECTORS = {
+    "aten::_softmax": "softmax",
+    "aten::native_layer_norm": "layernorm",
+    "aten::add": "add",
+    "aten::mul": "mul",
+    "aten::relu": "relu",
+    "aten::gelu": "gelu",
+    "aten::tanh": "tanh",
+}
+KNOWN = frozenset((*PRODUCTS, *CONVOLUTIONS, *VECTORS, "aten::convolution_backward"))
+
+TYPES = {
+    "double": Dtype.FP64,
+    "float": Dtype.FP32,
+    "c10::Half": Dtype.FP16,
+    "c10::BFloat16": Dtype.BF16,
+    "signed char": Dtype.INT8,
+    "c10::Float8_e4m3fn": Dtype.FP8,
+    "c10::Float8_e5m2": Dtype.FP8,
+}
+"""Names of element types in traces."""
+
+
+MOST_DIMENSIONS = 64
+"""Of a tensor in PyTorch (``dim_bitset_size``, ATen/WrapDimUtilsMulti.h)."""
+_PAIR = re.compile(r"\[\s*(\d{1,9})\s*(?:,\s*(\d{1,9})\s*)?\]", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an operator with what was recorded of its inputs, in their order."""
+
+    name: str
+    within: tuple[str, ...]
+    """Operators that called it."""
+    dims: tuple[Shape, ...]
+    types: tuple[str, ...] = ()
+    strides: tuple[Shape, ...] = ()
+    concrete: tuple[str, ...] = ()
+    """Values of inputs that are no tensors, as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """A call in terms of the schema."""
+
+    op: str
+    shape: tuple[int, int, int, int | None]
+    dtype: Dtype | None
+    layout: str = ""
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def add_call(found: Import, where: str, line: int, call: Call, kernels: Sequence[Kernel], device: str) -> None:
+    """Add the row of one call and the kernels that it launched, or skip it with the reason."""
+    operator = _operator(call)
+    if isinstance(operator, str):
+        found.skip(operator)
+        return
+    time_us = math.fsum(kernel.time_us for kernel in kernels)
+    if not time_us:
+        found.skip("operator of no length: the trace has whole microseconds")
+        return
+    names = [product_kernel(kernel.name) for kernel in kernels]
+    index = max(range(len(kernels)), key=lambda one: (names[one] is not None, kernels[one].time_us))
+    fact = names[index]
+    dtype = operator.dtype or (fact.dtype if fact else None)
+    if fact and fact.dtype is Dtype.TF32 and dtype is Dtype.FP32:
+        dtype = Dtype.TF32
+    is_product = operator.op in ("linear", "bmm")
+    found.add(
+        where,
+        line,
+        operator.op,
+        operator.shape,
+        dtype,
+        time_us,
+        device=device,
+        accumulate=fact.accumulate if fact else "",
+        layout=operator.layout or (fact.layout if fact and is_product else ""),
+        sparsity=fact.sparsity if fact else "dense",
+        kernel=kernels[index],
+        tile=fact.tile if fact and is_product else None,
+        extra=operator.extra,
+    )
+
+
+def _operator(call: Call) -> _Operator | str:
+    """What a call computes, or the reason why it makes no row."""
+    if not any(call.dims):
+        return "operator without recorded shapes; profile with record_shapes=True"
+    if call.name in PRODUCTS:
+        return _product(call)
+    if call.name in CONVOLUTIONS:
+        return _convolution(call)
+    if call.name in VECTORS:
+        return _vector(call)
+    return "backward convolution: one call, two operators"
+
+
+def _product(call: Call) -> _Operator | str:
+    """A (batched) matrix multiplication: [b,] m x k by [b,] k x n."""
+    first = PRODUCTS[call.name]
+    if len(call.dims) < first + 2:
+        return f"{call.name} with fewer inputs than it takes"
+    left, right = call.dims[first : first + 2]
+    if len(left) not in (2, 3) or len(left) != len(right) or left[-1] != right[-2] or left[:-2] != right[:-2]:
+        return f"{call.name} of shapes that do not multiply"
+    if min(left + right) < 1:
+        return "empty tensor"
+    strides = call.strides[first : first + 2]
+    letters = [_letter(one) for one in reversed(strides)]
+    linear = call.name == "aten::addmm" or "aten::linear" in call.within
+    batch = left[0] if len(left) == 3 else 1
+    dtype = _dtype(call, first)
+    layout = "".join(letters) if len(letters) == 2 and all(letters) else ""
+    return _Operator("linear" if linear else "bmm", (batch, left[-2], right[-1], left[-1]), dtype, layout)
+
+
+def _letter(strides: Shape) -> str:
+    """How an operand lies: ``n`` in rows, ``t`` in columns, empty where neither is dense.
+
+    >>> _letter((4096, 1)), _letter((1, 4096)), _letter((8192, 2))
+    ('n', 't', '')
+    """
+    if len(strides) < 2:
+        return ""
+    return "n" if strides[-1] == 1 else "t" if strides[-2] == 1 else ""
+
+
+def _dtype(call: Call, index: int) -> Dtype | None:
+    return TYPES.get(call.types[index]) if index < len(call.types) else None
+
+
+def _convolution(call: Call) -> _Operator | str:
+    """A forward convolution in two dimensions."""
+    if len(call.dims) < 2 or len(call.dims[0]) != 4 or len(call.dims[1]) != 4:
+        return "convolution in other than two dimensions"
+    if call.name in ("aten::_convolution", "aten::convolution") and call.concrete[6:7] == ("True",):
+        return "transposed convolution"
+    first = 2 if call.name == "aten::cudnn_convolution" else 3
+    lists = [_pair(text) for text in call.concrete[first : first + 3]]
+    match lists:
+        case [(int(), int()) as before, (int(), int()) as between, (int(), int()) as dilation]:
+            pad, stride = (before, between) if first == 2 else (between, before)
+        case _:
+            return "convolution without Concrete Inputs: padding and stride unknown"
+    images, channels, height, width = call.dims[0]
+    filters, filter_channels, filter_h, filter_w = call.dims[1]
+    if dilation != (1, 1) or filter_channels != channels:
+        return "dilated or grouped convolution"
+    if min(*call.dims[0], *call.dims[1], *stride) < 1:
+        return "empty tensor"
+    shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride)
+    return _Operator("conv_fwd", shape.product, _dtype(call, 0), _order(call.strides[:1]), shape.columns)
+
+
+def _order(strides: Sequence[Shape]) -> str:
+    """How images lie in memory; in PyTorch's usual order where nothing else was recorded."""
+    match strides:
+        case [(_, 1, _, width)] if width > 1:
+            return "nhwc"
+    return "nchw"
+
+
+def _pair(text: str) -> tuple[int, int] | None:
+    """``[1, 2]`` as two numbers, ``[1]`` as the same twice; None for anything else."""
+    found = _PAIR.fullmatch(text)
+    return (int(found[1]), int(found[2] or found[1])) if found else None
+
+
+def _vector(call: Call) -> _Operator | str:
+    """An operator on rows of the last dimension."""
+    op, shape = VECTORS[call.name], call.dims[0]
+    if op in ("add", "mul") and (len(call.dims) < 2 or call.dims[1] != shape):
+        return "elementwise operator on tensors of different shapes"
+    if not shape or min(shape) < 1:
+        return "empty tensor or scalar"
+    return _Operator(op, (1, math.prod(shape[:-1]), shape[-1], None), _dtype(call, 0))
+
+
+def shapes_of(value: Any) -> tuple[Shape, ...]:
+    """A JSON list of shapes; what is no list of sizes (a list of tensors, say) counts as no shape."""
+    if not isinstance(value, list):
+        return ()
+    return tuple(tuple(shape) if _is_shape(shape) else () for shape in value)
+
+
+def _is_shape(value: Any) -> bool:
+    """Whether a JSON value is what a tensor may have as sizes or strides."""
+    return (
+        isinstance(value, list)
+        and len(value) <= MOST_DIMENSIONS
+        and all(isinstance(size, int) and abs(size) <= LARGEST_SIZE for size in value)
+    )

@@ -1,0 +1,1 @@
+"""Many predictions: worker processes, and a journal to resume from."""

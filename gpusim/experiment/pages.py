@@ -1,0 +1,221 @@
+"""The panels and pages that a plot comes to, and what cannot be drawn.
+
+Decided from what is known of the rows before they are predicted (GPU, type, shape), so that every file name is known,
+and every plot that cannot be drawn is refused, before the work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gpusim.experiment.comparison import (
+    SHAPE,
+    VARIANTS,
+    Row,
+    as_paths,
+    asked_type,
+    shape,
+    sparse_speedups,
+    speedups,
+    with_series,
+)
+from gpusim.experiment.plots import PlotEntry
+from gpusim.workloads.gemm import Dtype
+
+MAX_SERIES = 64
+"""Looks that can be told apart without colour: 8 markers times 8 line styles."""
+MAX_PAGES = 100
+LEDGERS_PER_PAGE = 40
+"""Bars of one page of a stall plot."""
+LANES_PER_PAGE = 90
+"""Bars, or the height of as many, of one page of a time or speedup plot."""
+LANES_OF_CURVES = 24
+"""Height of a panel of curves, in bars."""
+LANES_AROUND = 4
+"""Height of a panel's title and axis, in bars."""
+HEAT_MAPS_PER_PAGE = 9
+PANELS_ABREAST = 2
+
+
+class Group:
+    """Rows of one panel: a sweep over one size, or a list of shapes."""
+
+    def __init__(self, name: str, rows: Sequence[Row]) -> None:
+        self.name = name
+        self.rows = rows
+        self.dtypes = {row["gpu"]: Dtype(row["dtype"]) for row in rows}
+        self.shapes = list(dict.fromkeys(shape(row) for row in rows))
+        self.axis = self._swept_axis()
+
+    def _swept_axis(self) -> str:
+        """The size that varies alone: ``m = n = k``, one of the four, or empty."""
+        if len(self.shapes) < 3:
+            return ""
+        if all(m == n == k for _, m, n, k in self.shapes) and len({batch for batch, *_ in self.shapes}) == 1:
+            return "m = n = k"
+        sizes = zip(*self.shapes, strict=True)
+        varying = [axis for axis, found in zip(SHAPE, sizes, strict=True) if len(set(found)) > 1]
+        return varying[0] if len(varying) == 1 else ""
+
+    def size(self, row: Row) -> int:
+        """Where a row stands on the axis of a sweep."""
+        return int(row["m" if self.axis == "m = n = k" else self.axis])
+
+    def holds(self, row: Row) -> bool:
+        """A measured row belongs here: the GPU's data type, and a shape of the list or on the sweep's line."""
+        dtype = self.dtypes.get(row["gpu"])
+        if dtype is None or row["dtype"] != dtype.value:
+            return False
+        if not self.axis:
+            return shape(row) in self.shapes
+        if self.axis == "m = n = k":
+            same = row["m"] == row["n"] == row["k"] and row["batch"] == self.rows[0]["batch"]
+        else:
+            same = all(row[axis] == self.rows[0][axis] for axis in SHAPE if axis != self.axis)
+        sizes = [self.size(one) for one in self.rows]
+        return same and min(sizes) <= self.size(row) <= max(sizes)
+
+    def part(self, wanted: slice) -> Group:
+        """A list's shapes of one page."""
+        part = Group(self.name, [row for place in list(places(self.rows))[wanted] for row in place])
+        part.axis = ""
+        return part
+
+
+Band = list[Group]
+"""Panels that stand side by side."""
+
+
+def places(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows of a list by the place that they share: a label and shape, each series once."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    met: dict[tuple[Any, ...], int] = {}
+    for row in rows:
+        key = (row["label"], *shape(row))
+        turn = met.get((row["series"], *key), 0)
+        met[row["series"], *key] = turn + 1
+        found.setdefault((*key, turn), []).append(row)
+    return list(found.values())
+
+
+def band_pages(rows: Sequence[Row], *, paths: bool = False) -> list[list[Band]]:
+    """The panels of a time or speedup plot, page by page; each row has its ``series``.
+
+    A row of panels per group, a column per data type. Where the series are ``paths``, each with a data type of its
+    own, the groups stand side by side.
+    """
+    series = len({row["series"] for row in rows})
+    filled: list[list[Band]] = []
+    lanes = 0
+    for band in _bands(rows, series, paths=paths):
+        height = max(LANES_OF_CURVES if group.axis else len(places(group.rows)) * (series + 1) for group in band)
+        lanes += LANES_AROUND + height
+        if not filled or lanes > LANES_PER_PAGE:
+            filled.append([])
+            lanes = LANES_AROUND + height
+        filled[-1].append(band)
+    return filled
+
+
+def _bands(rows: Sequence[Row], series: int, *, paths: bool) -> Iterator[Band]:
+    """Panels side by side; what is too much for a page, in even parts."""
+    by_name = _groups(rows, paths=paths)
+    for groups in [[group for named in by_name for group in named]] if paths else by_name:
+        for alike in ([group for group in groups if group.axis], [group for group in groups if not group.axis]):
+            for at in range(0, len(alike), PANELS_ABREAST):
+                band = alike[at : at + PANELS_ABREAST]
+                longest = max(len(places(group.rows)) for group in band)
+                most = len(rows) if band[0].axis else max(1, (LANES_PER_PAGE - LANES_AROUND) // (series + 1))
+                parts = [[group.part(part) for group in band] for part in _even_parts(longest, most)]
+                yield from ([[group for group in part if group.rows] for part in parts] if len(parts) > 1 else [band])
+
+
+def _groups(rows: Sequence[Row], *, paths: bool) -> list[list[Group]]:
+    """By group name, a group of rows for each data type; with ``paths`` it is the baseline's, and not in the name."""
+    found: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        found.setdefault(row["group"], {}).setdefault(asked_type(row), []).append(row)
+    return [
+        [Group(name if paths else f"{asked}, {name}" if name else asked, own) for asked, own in by_type.items()]
+        for name, by_type in found.items()
+    ]
+
+
+def _even_parts(count: int, most: int) -> list[slice]:
+    """Slices of at most ``most`` items whose lengths differ by one at most; none of nothing.
+
+    >>> _even_parts(90, 40)
+    [slice(0, 30, None), slice(30, 60, None), slice(60, 90, None)]
+    """
+    parts = math.ceil(count / most)
+    return [slice(part * count // parts, (part + 1) * count // parts) for part in range(parts)]
+
+
+def ledger_pages(rows: Sequence[Row]) -> list[Sequence[Row]]:
+    """The rows of a stall plot, page by page; a closed-form bound has no ledger."""
+    played = [row for row in rows if row["detail"] != "bound"]
+    return [played[part] for part in _even_parts(len(played), LEDGERS_PER_PAGE)]
+
+
+def heat_map_pages(rows: Sequence[Row]) -> list[list[tuple[str, list[Row]]]]:
+    """The panels of a sparse speedup, page by page: what each is of, and its rows with their ``speedup``."""
+    varying = [name for name in VARIANTS[1:] if len({row[name] for row in rows}) > 1]
+    batches = len({row["batch"] for row in rows}) > 1
+    panels: dict[str, list[Row]] = {}
+    for row in sparse_speedups(rows):
+        words = [row["gpu"], asked_type(row), *([f"batch {row['batch']}"] if batches else [])]
+        panels.setdefault(", ".join([*words, *(row[name] for name in varying)]), []).append(row)
+    items = list(panels.items())
+    return [items[part] for part in _even_parts(len(items), HEAT_MAPS_PER_PAGE)]
+
+
+def speedup_rows(plot: PlotEntry, rows: Sequence[Row]) -> list[Row]:
+    """Rows of a speedup plot, with ``series`` and ``speedup``: over the baseline type by type, or over one type."""
+    compared = as_paths(rows, plot.baseline_dtype.value) if plot.baseline_dtype else rows
+    return speedups(with_series(compared), plot.over)
+
+
+def page_count(plot: PlotEntry, rows: Sequence[Row]) -> int:
+    """How many pictures a plot comes to; 0 if there is nothing to draw."""
+    match plot.kind:
+        case "time":
+            return len(band_pages(with_series(rows)))
+        case "speedup":
+            return len(band_pages(speedup_rows(plot, rows), paths=plot.baseline_dtype is not None))
+        case "stalls":
+            return len(ledger_pages(rows))
+        case "sparse_speedup":
+            return len(heat_map_pages(rows))
+        case "tflops_roofline":
+            return min(1, len(rows))
+
+
+def problem(plot: PlotEntry, rows: Sequence[Row]) -> str:
+    """Why a plot cannot be drawn, and the remedy; empty if it can."""
+    remedy = "remove the plot or split the experiment"
+    shown = speedup_rows(plot, rows) if plot.kind == "speedup" else with_series(rows)
+    series = len({row["series"] for row in shown})
+    if series > MAX_SERIES and plot.kind not in ("stalls", "sparse_speedup"):
+        return f"{series} series cannot be told apart, {MAX_SERIES} can; {remedy}"
+    pages = page_count(plot, rows)
+    if pages > MAX_PAGES:
+        return f"it comes to {pages} pictures, {MAX_PAGES} is the limit; {remedy}"
+    return "" if pages else _nothing_to_draw(plot, rows)
+
+
+def _nothing_to_draw(plot: PlotEntry, rows: Sequence[Row]) -> str:
+    """Why a plot is empty."""
+    match plot.kind:
+        case "speedup":
+            remedy = "add a GPU, or a data type and 'baseline_dtype'"
+            if len({row["gpu"] for row in rows}) > 1:
+                remedy = "give it the same data types as another GPU"
+            return f"nothing but {plot.over} runs the products that it runs; {remedy}"
+        case "sparse_speedup":
+            return "a sparse speedup needs both; write sparsity: [dense, '2:4']"
+        case "stalls":
+            return "a closed-form bound has no stall ledger; write detail: sampled or full"
+        case _:
+            return "no GPU runs any of the products; change 'dtypes'"

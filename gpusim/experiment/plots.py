@@ -1,0 +1,94 @@
+"""Plots that an experiment asks for: the keys of its YAML, and the names of the files."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from gpusim.files.document import Part, Words, as_list
+from gpusim.workloads.gemm import Dtype
+
+PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
+FORMATS = ("png", "svg", "pdf")
+MAX_LINES = 7
+"""Dashes that can be told apart."""
+RATIO_RANGE = (1e-3, 1e4)
+"""Speedups that a reference line may stand at."""
+
+
+def parse_ratio(value: object) -> object:
+    """A number, or a quotient written out: ``1555/900`` keeps where a ratio comes from.
+
+    >>> parse_ratio("3/2")
+    1.5
+    """
+    if isinstance(value, str) and "/" in value:
+        above, _, below = value.partition("/")
+        try:
+            return float(above) / float(below)
+        except (ValueError, ArithmeticError):
+            raise ValueError("expected a number or a quotient such as 1555/900") from None
+    return value
+
+
+Dtypes = Annotated[tuple[Dtype, ...], BeforeValidator(as_list), Field(min_length=1)]
+Ratio = Annotated[float, BeforeValidator(parse_ratio), Field(ge=RATIO_RANGE[0], le=RATIO_RANGE[1], allow_inf_nan=False)]
+
+
+class ReferenceLine(Part):
+    """A horizontal line of a speedup plot."""
+
+    label: Words = Field(description="name in the legend")
+    value: Ratio = Field(description="speedup at which it stands: a number, or a quotient such as 1555/900")
+    dtypes: Dtypes | None = Field(default=None, description="only in the panels of these data types")
+
+
+class PlotEntry(Part):
+    """One plot."""
+
+    kind: PlotKind = Field(description="what is drawn")
+    file: str = Field(
+        default="",
+        pattern=r"^([\w-][\w.-]{0,99})?$",
+        description="file name, the kind if empty; .png (the default), .svg or .pdf",
+    )
+    title: Words = Field(default="", description="the experiment's if empty")
+    baseline: str = Field(default="", description="label of the GPU that a speedup is over")
+    baseline_dtype: Dtype | None = Field(
+        default=None, description="data type that a speedup is over, whatever the other's; its own if absent"
+    )
+    lines: tuple[ReferenceLine, ...] = Field(
+        default=(), max_length=MAX_LINES, description="horizontal lines of a speedup plot"
+    )
+
+    @field_validator("file")
+    @classmethod
+    def _ending_is_known(cls, file: str) -> str:
+        ending = PurePath(file).suffix
+        if ending and ending[1:].lower() not in FORMATS:
+            raise ValueError(f"'{ending}' is no format of a plot; use {', '.join('.' + one for one in FORMATS)}")
+        return file
+
+    @model_validator(mode="after")
+    def _keys_suit_the_kind(self) -> PlotEntry:
+        for key in ("baseline", "baseline_dtype", "lines"):
+            if getattr(self, key) and self.kind != "speedup":
+                raise ValueError(f"'{key}' belongs to a plot of kind speedup, this one is {self.kind}; remove it")
+        return self
+
+    def file_names(self, pages: int) -> tuple[str, ...]:
+        """Names of the files of so many pages.
+
+        >>> PlotEntry(kind="stalls", file="ledger.svg").file_names(2)
+        ('ledger.svg', 'ledger_2.svg')
+        """
+        path = PurePath(self.file or self.kind)
+        ending = path.suffix or ".png"
+        return tuple(f"{path.stem}{f'_{page}' if page > 1 else ''}{ending}" for page in range(1, pages + 1))
+
+    @property
+    def over(self) -> str:
+        """What a speedup is over."""
+        return f"{self.baseline} {self.baseline_dtype.value}" if self.baseline_dtype else self.baseline

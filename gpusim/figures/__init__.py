@@ -1,0 +1,64 @@
+"""Result rows to pictures.
+
+A picture reads result rows and measured points and nothing else. What it comes to in panels and pages is decided in
+:mod:`gpusim.experiment.pages`; the rest of the program draws through :func:`draw` and :func:`draw_training`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import assert_never
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from gpusim.experiment.comparison import Row
+from gpusim.experiment.definition import MeasuredPoint, TrainingFile
+from gpusim.experiment.plots import PlotEntry
+from gpusim.figures.heat_map import draw_sparse_speedup
+from gpusim.figures.measured import measured_row, measured_speedups, sister_boards
+from gpusim.figures.panels import draw_speedup, draw_time
+from gpusim.figures.roofline import draw_roofline
+from gpusim.figures.stalls import draw_stalls
+from gpusim.figures.style import STYLE, save
+from gpusim.figures.training import training_figure
+
+__all__ = ["compose", "draw", "draw_training", "measured_speedups"]
+
+
+def draw(
+    plot: PlotEntry, title: str, rows: Sequence[Row], points: Sequence[MeasuredPoint], folder: Path
+) -> tuple[Path, ...]:
+    """Draw one plot of an experiment, a file for each page; the same rows give the same bytes."""
+    drawn = compose(plot, title, rows, points)
+    paths = tuple(folder / name for name in plot.file_names(len(drawn)))
+    for figure, path in zip(drawn, paths, strict=True):
+        save(figure, path)
+    return paths
+
+
+def compose(plot: PlotEntry, title: str, rows: Sequence[Row], points: Sequence[MeasuredPoint]) -> list[Figure]:
+    """The pages of one plot."""
+    title = plot.title or title
+    measured = [measured_row(point) for point in points]
+    notes = [note] if (note := sister_boards(points)) else []
+    with mpl.rc_context(STYLE):
+        match plot.kind:
+            case "time":
+                return draw_time(title, rows, measured, notes)
+            case "speedup":
+                return draw_speedup(plot, title, rows, measured, notes)
+            case "sparse_speedup":
+                return draw_sparse_speedup(title, rows)
+            case "tflops_roofline":
+                return draw_roofline(title, rows, measured, notes)
+            case "stalls":
+                return draw_stalls(title, rows)
+        assert_never(plot.kind)
+
+
+def draw_training(content: TrainingFile, rows: Sequence[Row], gradients: Sequence[Row], path: Path) -> None:
+    """Draw a training experiment: loss, gradients by magnitude, loss scale, updates lost."""
+    with mpl.rc_context(STYLE):
+        save(training_figure(content, rows, gradients), path)

@@ -1,0 +1,53 @@
+"""Measured runs laid over predictions, under the names of result rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpusim.experiment.comparison import Row, shape_key, speedups
+from gpusim.experiment.definition import MeasuredPoint
+
+
+def measured_row(point: MeasuredPoint) -> Row:
+    """A measured run under the names of a result row."""
+    row = point.row
+    return {
+        "gpu": point.gpu,
+        "dtype": row.dtype.value,
+        "sparsity": row.sparsity,
+        "batch": row.batch,
+        "m": row.m,
+        "n": row.n,
+        "k": row.k,
+        "time_us": row.time_us,
+        "tflops": point.tflops,
+        "element_bits": row.dtype.bits,
+        "output_bits": row.dtype.output_bits,
+    }
+
+
+def measured_speedups(points: Sequence[MeasuredPoint], baseline: str) -> dict[tuple[Any, ...], float]:
+    """Measured speedups by :func:`~gpusim.experiment.comparison.shape_key` and GPU; the fastest run counts."""
+    best: dict[tuple[Any, ...], float] = {}
+    for row in speedups([measured_row(point) for point in points], baseline):
+        key = (*shape_key(row), row["gpu"])
+        best[key] = max(row["speedup"], best.get(key, 0.0))
+    return best
+
+
+def sister_boards(points: Iterable[MeasuredPoint]) -> str:
+    """Which measured boards stand in for a simulated one; empty if none does."""
+    boards = {point.board: point.gpu for point in points if point.board.lower() != point.gpu.lower()}
+    drawn: dict[str, list[str]] = {}
+    for board, gpu in boards.items():
+        drawn.setdefault(gpu, []).append(board)
+    said = "; ".join(f"{', '.join(names)} with {gpu}" for gpu, names in drawn.items())
+    return f"Some points were measured on sister boards: {said}." if said else ""
+
+
+def conditions(rows: Sequence[Row]) -> str:
+    """How the predictions were made, as far as a picture's reader must know."""
+    caches, loads = ([str(value) for value in dict.fromkeys(row[name] for row in rows)] for name in ("l2", "load"))
+    calls = [f"{load} calls back to back" if load.isdecimal() else f"{load} load" for load in loads]
+    return f"L2 {' or '.join(caches)}, {' or '.join(calls)}"

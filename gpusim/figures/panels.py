@@ -1,0 +1,270 @@
+"""Times and speedups: curves for sweeps, bars or dots for lists of shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from gpusim.experiment.comparison import Row, shape, with_series
+from gpusim.experiment.pages import Band, Group, band_pages, places, speedup_rows
+from gpusim.experiment.plots import PlotEntry, ReferenceLine
+from gpusim.figures import ticks
+from gpusim.figures.measured import conditions
+from gpusim.figures.sheet import Caption, Entry, Sheet, page_title
+from gpusim.figures.style import COLOURS, HOLLOW, dash, hatch, look, wrapped
+from gpusim.report.tables import shape_text
+
+PANEL_IN = (4.3, 2.7)
+"""Width and height of a panel of curves."""
+LANE_IN = 0.17
+NAME_SIZE, TICK_SIZE, VALUE_SIZE = 8.0, 8.5, 6.8
+NAME_IN = 2.9
+LINE_IN = 0.145
+"""Height of a line of a name."""
+LINE = "0.25"
+"""Grey of reference lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What a plot is of."""
+
+    key: str
+    label: str
+    logarithmic: bool
+    tick: Callable[[float], str]
+    value: Callable[[float], str]
+
+
+TIME = Quantity("time_us", "time", logarithmic=True, tick=ticks.time, value=ticks.time_of_three_digits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    """What all panels of a plot share."""
+
+    of: Quantity
+    series: tuple[str, ...]
+    """In the order that decides their looks, on every picture of an experiment."""
+    shown: int
+    """How many of them have rows here: lanes of a list."""
+    lines: tuple[ReferenceLine, ...]
+
+    def lane(self, present: Sequence[str], series: str) -> float:
+        """Where a series' bars stand about the middle of a place [places]."""
+        return (present.index(series) - (len(present) - 1) / 2) * 0.8 / self.shown
+
+
+def draw_time(title: str, rows: Sequence[Row], measured: Sequence[Row], notes: Sequence[str]) -> list[Figure]:
+    """Time of every product."""
+    rows = with_series(rows)
+    subtitle = f"Simulated time of a product, {conditions(rows)}"
+    return _draw(rows, _names(rows), measured, TIME, (), Caption(title, subtitle, notes=notes))
+
+
+def draw_speedup(
+    plot: PlotEntry, title: str, rows: Sequence[Row], measured: Sequence[Row], notes: Sequence[str]
+) -> list[Figure]:
+    """Speedups over the baseline GPU, type by type, or of every path over one type of it."""
+    paths = plot.baseline_dtype is not None
+    quantity = Quantity(
+        "speedup", f"speedup over {plot.over}", logarithmic=False, tick=ticks.number, value=ticks.three_digits
+    )
+    shown, seen = speedup_rows(plot, rows), speedup_rows(plot, measured)
+    every = _names(shown) if paths else _names(with_series(rows))
+    subtitle = f"Simulated time on {plot.over} / simulated time on the other, {conditions(rows)}"
+    caption = Caption(title, subtitle, notes=notes)
+    return _draw(shown, every, seen, quantity, plot.lines, caption, baseline=plot.over, paths=paths)
+
+
+def _names(rows: Sequence[Row]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row["series"] for row in rows))
+
+
+def _draw(
+    rows: Sequence[Row],
+    every: tuple[str, ...],
+    measured: Sequence[Row],
+    quantity: Quantity,
+    lines: tuple[ReferenceLine, ...],
+    caption: Caption,
+    *,
+    baseline: str = "",
+    paths: bool = False,
+) -> list[Figure]:
+    """A picture for each page."""
+    own = _names(rows)
+    plot = _Plot(quantity, every, len(own), lines)
+    measured = [{**row, "series": _series_of(row, rows)} for row in measured if row["gpu"] in {r["gpu"] for r in rows}]
+    pages = band_pages(rows, paths=paths)
+    return [
+        _page(
+            plot, own, measured, page, replace(caption, title=page_title(caption.title, number, len(pages))), baseline
+        )
+        for number, page in enumerate(pages, 1)
+    ]
+
+
+def _series_of(measured: Row, rows: Sequence[Row]) -> str:
+    """The series that a measured run is drawn with: its GPU's first, of its sparsity where there is one."""
+    own = [row for row in rows if row["gpu"] == measured["gpu"]]
+    return str(next((row for row in own if row["sparsity"] == measured["sparsity"]), own[0])["series"])
+
+
+def _page(
+    plot: _Plot, own: Sequence[str], measured: Sequence[Row], bands: Sequence[Band], caption: Caption, baseline: str
+) -> Figure:
+    """One picture."""
+    sheet = Sheet()
+    any_seen = False
+    shown_lines: list[ReferenceLine] = []
+    for line_of_panels, band in enumerate(bands):
+        alike = not any(group.axis for group in band) and len({tuple(group.shapes) for group in band}) == 1
+        for column, group in enumerate(band):
+            seen = [row for row in measured if group.holds(row)]
+            any_seen |= bool(seen)
+            lines = [one for one in plot.lines if one.dtypes is None or set(one.dtypes) & set(group.dtypes.values())]
+            shown_lines += [one for one in lines if one not in shown_lines]
+            width, height = PANEL_IN if group.axis else (PANEL_IN[0], _list_height(band, len(own)))
+            ax = sheet.panel(line_of_panels, column, width, height, group.name)
+            draw_line = ax.axhline if group.axis else ax.axvline
+            if baseline:
+                draw_line(1.0, color=LINE, linewidth=0.9)
+            for line in lines:
+                draw_line(line.value, color=LINE, linestyle=_line_dash(plot.lines, line), linewidth=1.1)
+            if group.axis:
+                _curves(ax, plot, group, seen)
+            else:
+                _list(ax, plot, group, seen, own, named=column == 0 or not alike)
+            _limit(ax, plot.of, group, [*(row[plot.of.key] for row in (*group.rows, *seen))], lines)
+    groups = [group for band in bands for group in band]
+    bars = not plot.of.logarithmic and any(not group.axis for group in groups)
+    entries = _entries(plot, own, any_seen, bars=bars, curves=not bars or any(group.axis for group in groups))
+    if baseline:
+        entries.append((Line2D([], [], color=LINE, linewidth=0.9), f"1: as fast as {baseline}"))
+    for line in shown_lines:
+        handle = Line2D([], [], color=LINE, linestyle=_line_dash(plot.lines, line), linewidth=1.1)
+        entries.append((handle, f"{line.label} = {ticks.three_digits(line.value)}"))
+    subtitle = caption.subtitle + (". Hollow: measured" if any_seen else "")
+    return sheet.finish(Caption(caption.title, subtitle, entries, caption.notes if any_seen else ()))
+
+
+def _line_dash(lines: Sequence[ReferenceLine], line: ReferenceLine) -> Any:
+    return dash(1 + lines.index(line) % 7)
+
+
+def _entries(plot: _Plot, own: Sequence[str], measured: bool, *, bars: bool, curves: bool) -> list[Entry]:
+    """Legend entries of the series: curve, bar or both, and hollow marker."""
+    entries: list[Entry] = []
+    for series in own:
+        index = plot.series.index(series)
+        bar = Patch(**_bar_look(index))
+        curve = Line2D([], [], **look(index), linestyle=dash(index), markersize=5)
+        simulated = (bar, curve) if bars and curves else bar if bars else curve
+        entries.append((simulated, f"{series}, simulated"))
+        if measured:
+            style = {**look(index), **({} if curves else {"color": "black"}), **HOLLOW}
+            entries.append((Line2D([], [], **style), f"{series}, measured"))
+    return entries
+
+
+def _bar_look(index: int) -> dict[str, Any]:
+    return {"facecolor": COLOURS[index % 8], "hatch": hatch(index), "edgecolor": "white", "linewidth": 0.0}
+
+
+def _limit(ax: Axes, of: Quantity, group: Group, values: Sequence[float], lines: Sequence[ReferenceLine]) -> None:
+    """Ends and ticks of the axis of the values; room for figures at the ends of bars."""
+    axis = ax.yaxis if group.axis else ax.xaxis
+    if of.logarithmic:
+        low, high = min(values) / 1.5, max(values) * (1.5 if group.axis else 1.5 * (max(values) / min(values)) ** 0.25)
+        ticks.set_log_ticks(axis, low, high, of.tick, 7, math.inf if group.axis else PANEL_IN[0])
+    else:
+        low = 0.0
+        high = max(1.0, *values, *(line.value for line in lines)) * (1.08 if group.axis else 1.18)
+        ticks.set_linear_ticks(axis, low, high)
+    (ax.set_ylim if group.axis else ax.set_xlim)(low, high)
+    (ax.set_ylabel if group.axis else ax.set_xlabel)(_axis_label(of.label, PANEL_IN[1] if group.axis else PANEL_IN[0]))
+
+
+def _axis_label(label: str, length_in: float) -> str:
+    return wrapped(label, length_in, 9.0)
+
+
+def _curves(ax: Axes, plot: _Plot, group: Group, seen: Sequence[Row]) -> None:
+    """A sweep: one curve per series, measured runs as hollow markers."""
+    ax.set_xscale("log")
+    if plot.of.logarithmic:
+        ax.set_yscale("log")
+    for index, series in enumerate(plot.series):
+        own = sorted((group.size(row), row[plot.of.key]) for row in group.rows if row["series"] == series)
+        if own:
+            style: dict[str, Any] = {"markersize": 4, "linewidth": 1.3, "linestyle": dash(index)}
+            ax.plot(*zip(*own, strict=True), **look(index), **style)
+        points = [(group.size(row), row[plot.of.key]) for row in seen if row["series"] == series]
+        if points:
+            ax.plot(*zip(*points, strict=True), **{**look(index), **HOLLOW})
+    sizes = sorted({group.size(row) for row in group.rows})
+    ticks.set_ticks(ax.xaxis, ticks.apart(sizes, PANEL_IN[0], TICK_SIZE), lambda size: f"{size:.0f}")
+    ax.set_xlim(sizes[0] / (sizes[-1] / sizes[0]) ** 0.04, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.04)
+    ax.tick_params(labelsize=TICK_SIZE)
+    ax.set_xlabel(group.axis)
+
+
+def _list(ax: Axes, plot: _Plot, group: Group, seen: Sequence[Row], present: Sequence[str], *, named: bool) -> None:
+    """A list of shapes, a lane per series: bars from zero, or dots where the axis has no zero, with their values."""
+    if plot.of.logarithmic:
+        ax.set_xscale("log")
+    at_places = places(group.rows)
+    for series in present:
+        index = plot.series.index(series)
+        own = [(place, row) for place, rows in enumerate(at_places) for row in rows if row["series"] == series]
+        heights = [place + plot.lane(present, series) for place, _ in own]
+        values = [row[plot.of.key] for _, row in own]
+        if plot.of.logarithmic:
+            ax.plot(values, heights, **look(index), linestyle="none", markersize=5)
+        else:
+            ax.barh(heights, values, height=0.72 / plot.shown, **_bar_look(index))
+        runs = [
+            (run[plot.of.key], height)
+            for height, (_, row) in zip(heights, own, strict=True)
+            for run in seen
+            if run["series"] == series and shape(run) == shape(row)
+        ]
+        if runs:
+            ax.plot(*zip(*runs, strict=True), **{**look(index), "color": "black", **HOLLOW, "markersize": 6})
+        for height, value in zip(heights, values, strict=True):
+            _value(ax, max([value, *(run for run, at in runs if at == height)]), height, plot.of.value(value))
+    names = [wrapped(_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places]
+    ax.set_yticks(range(len(names)), names if named else [""] * len(names))
+    ax.tick_params(axis="y", length=0, labelsize=NAME_SIZE)
+    ax.tick_params(axis="x", labelsize=TICK_SIZE)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.grid(visible=plot.of.logarithmic, axis="y")
+
+
+def _value(ax: Axes, right_of: float, height: float, text: str) -> None:
+    """A figure beside its bar or dot, to the right of the measured runs."""
+    place: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center_baseline"}
+    backdrop = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}
+    ax.annotate(text, (right_of, height), **place, fontsize=VALUE_SIZE, annotation_clip=False, bbox=backdrop)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """What to call a shape."""
+    size = shape_text(row).replace("x", "×")
+    return f"{row['label']}, {size}" if row["label"] else size
+
+
+def _list_height(groups: Sequence[Group], series: int) -> float:
+    """Height of lists that stand side by side: room for a lane per series, and for the longest name."""
+    at_places = [places(group.rows) for group in groups]
+    named = [wrapped(_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places[0]]
+    lines = max(name.count("\n") + 1 for name in named)
+    return max(map(len, at_places)) * max(LANE_IN * (series + 1), LINE_IN * lines + 0.05) + 0.1

@@ -1,0 +1,121 @@
+"""Rate against arithmetic intensity, under each GPU's roof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gpusim.experiment.comparison import Row, with_series
+from gpusim.figures import ticks
+from gpusim.figures.measured import conditions
+from gpusim.figures.sheet import Caption, Entry, Sheet
+from gpusim.figures.style import HOLLOW, dash, look
+from gpusim.workloads.gemm import Dtype
+
+PANEL_IN = (4.3, 3.4)
+COLUMNS = 2
+ABOVE = 1.005
+"""A point this far above a roof is seen to lie there."""
+ABOVE_SLANT = (
+    "Points above the slanted part of a roof: not every operand crosses DRAM, because part of A and B is in L2 at the "
+    "start (L2 warm) or part of C stays there at the end."
+)
+ABOVE_FLAT = (
+    "Points above the flat part of a roof: the SM clock is higher than the boost clock that the peak is stated for."
+)
+
+
+def draw_roofline(title: str, rows: Sequence[Row], measured: Sequence[Row], notes: Sequence[str]) -> list[Figure]:
+    """A panel per data type."""
+    rows = with_series(rows)
+    names = list(dict.fromkeys(row["series"] for row in rows))
+    sheet = Sheet()
+    shown: list[Row] = []
+    for index, dtype in enumerate(dict.fromkeys(row["dtype"] for row in rows)):
+        own = [row for row in rows if row["dtype"] == dtype]
+        gpus = {row["gpu"]: row["series"] for row in reversed(own)}
+        seen = [{**row, "series": gpus[row["gpu"]]} for row in measured if row["dtype"] == dtype and row["gpu"] in gpus]
+        shown += seen
+        ax = sheet.panel(index // COLUMNS, index % COLUMNS, *PANEL_IN, _panel_title(own))
+        _panel(ax, own, seen, names)
+    entries: list[Entry] = []
+    roofs = {row["gpu"]: names.index(row["series"]) for row in reversed(rows)}
+    for name in names:
+        index = names.index(name)
+        entries.append((Line2D([], [], **look(index), linestyle="none", markersize=5), f"{name}, simulated"))
+        if any(row["series"] == name for row in shown):
+            entries.append((Line2D([], [], **{**look(index), **HOLLOW}), f"{name}, measured"))
+    for gpu, index in reversed(roofs.items()):
+        line = Line2D([], [], color=look(index)["color"], linestyle=dash(index), linewidth=1.6)
+        entries.append((line, f"{gpu}, roof"))
+    subtitle = f"Simulated rate, {conditions(rows)}" + (". Hollow: measured" if shown else "")
+    why = _above_roof(rows, shown)
+    return [sheet.finish(Caption(title, subtitle, entries, [*why, *(notes if shown else ())]))]
+
+
+def _panel_title(rows: Sequence[Row]) -> str:
+    """The data type, and the peak of each GPU."""
+    peaks = {row["gpu"]: _peak([one for one in rows if one["gpu"] == row["gpu"]]) for row in rows}
+    return f"{rows[0]['dtype']}; peak {', '.join(f'{gpu} {peak:.3g}' for gpu, peak in peaks.items())} {_unit(rows)}"
+
+
+def _unit(rows: Sequence[Row]) -> str:
+    return "TOP/s" if Dtype(rows[0]["dtype"]).value.startswith("int") else "TFLOP/s"
+
+
+def intensity(row: Row) -> float:
+    """Operations per byte when every operand moves once [FLOP/B]."""
+    m, n, k = row["m"], row["n"], row["k"]
+    moved_bits = (m * k + k * n) * row["element_bits"] + m * n * row["output_bits"]
+    return float(2 * m * n * k / (moved_bits / 8))
+
+
+def _peak(own: Sequence[Row]) -> float:
+    """Where a GPU's roof is flat [TFLOP/s]."""
+    return float(max(row["peak_tflops"] for row in own))
+
+
+def _above_roof(rows: Sequence[Row], seen: Sequence[Row]) -> list[str]:
+    """Why points lie above the roofs, as far as any does."""
+    slant = flat = False
+    for row in (*rows, *seen):
+        own = [one for one in rows if (one["gpu"], one["dtype"]) == (row["gpu"], row["dtype"])]
+        sloping = intensity(row) * own[0]["dram_peak_gb_per_s"] / 1e3
+        flat |= row["tflops"] > ABOVE * _peak(own)
+        slant |= sloping < _peak(own) and ABOVE * sloping < row["tflops"]
+    return [ABOVE_SLANT] * slant + [ABOVE_FLAT] * flat
+
+
+def _panel(ax: Axes, rows: Sequence[Row], seen: Sequence[Row], names: Sequence[str]) -> None:
+    """The roofs and points of one data type."""
+    intensities = [intensity(row) for row in (*rows, *seen)]
+    left, right = min(intensities) / 2, max(intensities) * 2
+    span = np.geomspace(left, right, 200)
+    rates = [row["tflops"] for row in (*rows, *seen)]
+    for gpu, series in reversed({row["gpu"]: row["series"] for row in reversed(rows)}.items()):
+        own = [row for row in rows if row["gpu"] == gpu]
+        roof = np.minimum(span * own[0]["dram_peak_gb_per_s"] / 1e3, _peak(own))
+        index = names.index(series)
+        ax.plot(span, roof, color=look(index)["color"], linestyle=dash(index), linewidth=1.6)
+        rates += [float(roof[0]), float(roof[-1])]
+    for index, name in enumerate(names):
+        own = [row for row in rows if row["series"] == name]
+        runs = [row for row in seen if row["series"] == name]
+        points: dict[str, Any] = {"linestyle": "none", "markersize": 4.5}
+        ax.plot([intensity(row) for row in own], [row["tflops"] for row in own], **look(index), **points)
+        ax.plot([intensity(row) for row in runs], [row["tflops"] for row in runs], **{**look(index), **HOLLOW})
+    low, high = min(rates) / 1.5, max(rates) * 1.5
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ticks.set_log_ticks(ax.xaxis, left, right, ticks.number, 7, PANEL_IN[0])
+    ticks.set_log_ticks(ax.yaxis, low, high, ticks.number, most=9)
+    ax.set_xlim(left, right)
+    ax.set_ylim(low, high)
+    operations = "OP" if _unit(rows) == "TOP/s" else "FLOP"
+    ax.set_xlabel(f"arithmetic intensity, every operand moved once [{operations}/B]")
+    ax.set_ylabel(f"rate [{_unit(rows)}]")

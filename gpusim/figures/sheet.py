@@ -1,0 +1,206 @@
+"""A picture put together: panels in a grid, title above, legend and notes below, and a size that holds all of it.
+
+Panels have a size of their own [inch]. What stands around them is measured after it is drawn into them, and the picture
+is as large as the sum, so that no text is cut and none lies over another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.text import Text
+
+from gpusim.figures.style import DPI, renderer_of, wrapped
+
+PAD_IN = 0.12
+"""Between picture and edge."""
+GAP_IN = 0.22
+"""Between panels, and between them and what stands above and below."""
+LEAST_WIDTH_IN = 5.6
+ENTRY_IN = 3.3
+"""Longest line of an entry of the legend."""
+MAX_COLUMNS = 4
+TITLE_SIZE, SUBTITLE_SIZE, PANEL_TITLE_SIZE, NOTE_SIZE = 12.0, 8.5, 9.0, 7.5
+PROVISIONAL_IN = 10.0
+"""Picture size while panels are drawn and measured."""
+
+Entry = tuple[Artist | tuple[Artist, ...], str]
+"""A line or patch, or several over each other, and what they stand for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """What is written around the panels."""
+
+    title: str
+    subtitle: str
+    """Says that the picture shows simulated figures, and how they came about."""
+    entries: Sequence[Entry] = ()
+    notes: Sequence[str] = ()
+
+
+def page_title(title: str, number: int, pages: int) -> str:
+    """The title of one of several pages.
+
+    >>> page_title("Stalls", 2, 3)
+    'Stalls (2 of 3)'
+    """
+    return title if pages == 1 else f"{title} ({number} of {pages})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Margins:
+    """What stands around a panel's axes [inch]."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+
+@dataclass(slots=True)
+class _Panel:
+    ax: Axes
+    row: int
+    column: int
+    width: float
+    height: float
+    margins: _Margins = field(default_factory=lambda: _Margins(0, 0, 0, 0))
+
+
+class Sheet:
+    """A picture in the making; to be used within ``mpl.rc_context(STYLE)``."""
+
+    def __init__(self) -> None:
+        self.figure = Figure(figsize=(PROVISIONAL_IN, PROVISIONAL_IN), dpi=DPI)
+        self._panels: list[_Panel] = []
+
+    def panel(self, row: int, column: int, width_in: float, height_in: float, *titles: str) -> Axes:
+        """Axes of a size at a place of the grid; each title begins on a line of its own."""
+        ax = self.figure.add_axes((0.0, 0.0, width_in / PROVISIONAL_IN, height_in / PROVISIONAL_IN))
+        lines = [wrapped(title, width_in, PANEL_TITLE_SIZE) for title in titles if title]
+        ax.set_title("\n".join(lines), loc="left", fontsize=PANEL_TITLE_SIZE)
+        self._panels.append(_Panel(ax, row, column, width_in, height_in))
+        return ax
+
+    def finish(self, caption: Caption) -> Figure:
+        """Measure what was drawn, give the picture its size and put everything in place."""
+        renderer = renderer_of(self.figure)
+        for panel in self._panels:
+            panel.margins = _margins(panel.ax, renderer)
+        lefts, widths, rights = self._tracks("column", "left", "width", "right")
+        tops, heights, bottoms = self._tracks("row", "top", "height", "bottom")
+        inner = sum(lefts) + sum(widths) + sum(rights) + GAP_IN * (len(widths) - 1)
+        page = max(inner, LEAST_WIDTH_IN)
+        head = _Stack(self.figure, renderer)
+        head.add(caption.title, page, TITLE_SIZE, weight="bold")
+        head.add(caption.subtitle, page, SUBTITLE_SIZE, color="0.35")
+        foot = _Stack(self.figure, renderer)
+        foot.add_legend(caption.entries, page)
+        for note in caption.notes:
+            foot.add(note, page, NOTE_SIZE, color="0.35")
+        body = sum(tops) + sum(heights) + sum(bottoms) + GAP_IN * (len(heights) - 1)
+        gaps = GAP_IN * (bool(head.height) + bool(foot.height))
+        width, height = page + 2 * PAD_IN, head.height + body + foot.height + gaps + 2 * PAD_IN
+        self.figure.set_size_inches(width, height)
+        head.place(PAD_IN, height - PAD_IN, width, height)
+        foot.place(PAD_IN, PAD_IN + foot.height, width, height)
+        left_edges = _edges(PAD_IN + (page - inner) / 2, lefts, widths, rights)
+        top_edges = _edges(PAD_IN + head.height + (GAP_IN if head.height else 0), tops, heights, bottoms)
+        for panel in self._panels:
+            left, top = left_edges[panel.column], height - top_edges[panel.row]
+            box = (left / width, (top - panel.height) / height, panel.width / width, panel.height / height)
+            panel.ax.set_position(box)
+        return self.figure
+
+    def _tracks(self, axis: str, before: str, size: str, after: str) -> tuple[list[float], list[float], list[float]]:
+        """Of each column, or row: the widest margin before, the size, and the widest margin after its panels."""
+        count = 1 + max(getattr(panel, axis) for panel in self._panels)
+        own = [[panel for panel in self._panels if getattr(panel, axis) == index] for index in range(count)]
+        return (
+            [max(getattr(panel.margins, before) for panel in panels) for panels in own],
+            [max(getattr(panel, size) for panel in panels) for panels in own],
+            [max(getattr(panel.margins, after) for panel in panels) for panels in own],
+        )
+
+
+class _Stack:
+    """Lines of text and a legend below each other, left-aligned."""
+
+    def __init__(self, figure: Figure, renderer: Any) -> None:
+        self.height = 0.0
+        self._figure = figure
+        self._renderer = renderer
+        self._items: list[tuple[Text | Legend, float]] = []
+
+    def add(self, text: str, width_in: float, size: float, **look: Any) -> None:
+        """Text, wrapped."""
+        if text:
+            lines = wrapped(text, width_in, size, bold="weight" in look)
+            self._append(self._figure.text(0, 0, lines, size=size, va="top", ha="left", linespacing=1.15, **look))
+
+    def add_legend(self, entries: Sequence[Entry], width_in: float) -> None:
+        """A legend with as many columns as fit."""
+        if not entries:
+            return
+        size = mpl.rcParams["legend.fontsize"]
+        said = [wrapped(text, min(ENTRY_IN, width_in - 0.6), size) for _, text in entries]
+        columns = min(MAX_COLUMNS, len(entries))
+        legend = self._legend(entries, said, columns)
+        while columns > 1 and legend.get_window_extent(self._renderer).width > width_in * DPI:
+            legend.remove()
+            columns -= 1
+            legend = self._legend(entries, said, columns)
+        self._append(legend)
+
+    def _legend(self, entries: Sequence[Entry], said: Sequence[str], columns: int) -> Legend:
+        """A legend whose texts are set afterwards: a label that starts with an underscore would be left out."""
+        handles: list[Any] = [handle for handle, _ in entries]
+        legend = self._figure.legend(
+            handles, ["x"] * len(handles), ncols=columns, loc="upper left", borderaxespad=0, borderpad=0
+        )
+        for text, words in zip(legend.get_texts(), said, strict=True):
+            text.set_text(words)
+        return legend
+
+    def _append(self, item: Text | Legend) -> None:
+        self.height += 0.06 if self._items else 0.0
+        self._items.append((item, self.height))
+        self.height += item.get_window_extent(self._renderer).height / DPI
+
+    def place(self, left_in: float, top_in: float, width_in: float, height_in: float) -> None:
+        """Move all to a corner of the picture of this size."""
+        for item, below in self._items:
+            place = (left_in / width_in, (top_in - below) / height_in)
+            if isinstance(item, Legend):
+                item.set_bbox_to_anchor(place, self._figure.transFigure)
+            else:
+                item.set_position(place)
+
+
+def _margins(ax: Axes, renderer: Any) -> _Margins:
+    """How far what belongs to the axes reaches beyond them."""
+    outer, inner = ax.get_tightbbox(renderer), ax.get_window_extent(renderer)
+    assert outer is not None  # it is visible
+    return _Margins(
+        max(0.0, inner.x0 - outer.x0) / DPI,
+        max(0.0, outer.x1 - inner.x1) / DPI,
+        max(0.0, inner.y0 - outer.y0) / DPI,
+        max(0.0, outer.y1 - inner.y1) / DPI,
+    )
+
+
+def _edges(start: float, before: Sequence[float], sizes: Sequence[float], after: Sequence[float]) -> list[float]:
+    """Where each column of axes begins, from the left, or each row, from the top [inch]."""
+    edges = []
+    for left, size, right in zip(before, sizes, after, strict=True):
+        edges.append(start + left)
+        start += left + size + right + GAP_IN
+    return edges

@@ -1,0 +1,1 @@
+"""Reading within bounds, YAML read once, and writing whole files or none."""

@@ -1,0 +1,178 @@
+"""YAML documents that ask a question: found by name, sizes and ranges read, each problem one line at its place.
+
+What experiments and measurement suites have in common. Sizes are numbers, lists, or ``start:end:step``
+ranges that include their end, as in the CUTLASS profiler.
+"""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from gpusim.files.inputs import excerpt
+from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml, shown
+from gpusim.units import LARGEST_SIZE
+
+Content = TypeVar("Content", bound=BaseModel)
+
+MAX_SIZES = 100_000
+"""Longest range: a typing error in a step must not ask for millions of predictions."""
+
+
+def parse_sizes(value: object) -> tuple[int, ...]:
+    """Sizes from a number, a ``start:end:step`` text, or a list of both.
+
+    >>> parse_sizes(["256:1024:256", 4096]), parse_sizes("1,16,256:512:256")
+    ((256, 512, 768, 1024, 4096), (1, 16, 256, 512))
+    """
+    match value:
+        case bool():
+            pass
+        case int():
+            if value < 1:
+                raise ValueError(f"expected a positive size, got {value}")
+            if value > LARGEST_SIZE:
+                raise ValueError("more than 64 bits hold")
+            return (value,)
+        case str():
+            return tuple(size for part in value.split(",") for size in _range(part))
+        case list() | tuple():
+            return tuple(size for item in value for size in parse_sizes(item))
+    raise ValueError(f"expected a size, a 'start:end:step' range or a list of them, got {shown(value)}")
+
+
+def _range(text: str) -> tuple[int, ...]:
+    """The sizes of ``start:end`` or ``start:end:step``, the end included where a step meets it."""
+    try:
+        parts = [int(part) for part in text.split(":")]
+    except ValueError:
+        parts = []
+    if len(parts) == 1:
+        return parse_sizes(parts[0])
+    if len(parts) not in (2, 3):
+        raise ValueError(f"expected a size or a 'start:end:step' range, got {shown(text)}")
+    start, end, step = (*parts, 1)[:3]
+    if start < 1 or end < start or step < 1:
+        raise ValueError(f"a range needs 1 <= start <= end and a step >= 1, got {shown(text)}")
+    if end > LARGEST_SIZE:
+        raise ValueError("a range ends beyond what 64 bits hold")
+    if (end - start) // step >= MAX_SIZES:
+        raise ValueError(f"{shown(text)} has more than {MAX_SIZES} sizes; enlarge the step")
+    return tuple(range(start, end + 1, step))
+
+
+def as_list(value: object) -> object:
+    """One value where a list may stand."""
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def readable(text: str) -> str:
+    """Text that can be drawn and written: no control characters but white space, no halves of surrogate pairs."""
+    for character in text:
+        if unicodedata.category(character) in ("Cc", "Cs") and not character.isspace():
+            raise ValueError(f"the character U+{ord(character):04X} cannot be shown; remove it")
+    return text
+
+
+Words = Annotated[str, Field(max_length=200), AfterValidator(readable)]
+"""A title or label."""
+
+Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), Field(min_length=1)]
+
+
+class Part(BaseModel):
+    """A frozen part of a document; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def find_shipped(name_or_path: str, shipped: Mapping[str, Path], what: str) -> Path:
+    """The file of a shipped document by its name, or the .yaml file that is named.
+
+    Raises:
+        SpecError: nothing of that name ships.
+    """
+    if name_or_path.endswith((".yaml", ".yml")):
+        return Path(name_or_path)
+    if name_or_path in shipped:
+        return shipped[name_or_path]
+    close = difflib.get_close_matches(name_or_path, shipped, n=3, cutoff=0.4)
+    remedy = f"did you mean {', '.join(close)}?" if close else f"known are {', '.join(shipped)}, or give a .yaml file"
+    raise SpecError(f"{name_or_path}: unknown {what}; {remedy}")
+
+
+def shipped_folder(name: str) -> Path:
+    """A data folder inside an installed package, else beside the package in a checkout."""
+    package = Path(str(resources.files("gpusim")))
+    inside = package / name
+    return inside if inside.is_dir() else package.parent / name
+
+
+def load_document(path: Path) -> YamlFile:
+    """A YAML file that holds a mapping, with the line of every key.
+
+    Raises:
+        SpecError: it cannot be read, or holds something else.
+    """
+    file = read_yaml(path)
+    if not isinstance(file.data, dict):
+        raise file.error("", "expected a mapping; start with 'title: ...'")
+    return file
+
+
+def checked(
+    model: type[Content],
+    file: YamlFile,
+    data: Mapping[str, Any],
+    parts: Mapping[str, type[BaseModel]],
+    overrides: Sequence[str] = (),
+) -> Content:
+    """What a document says, as its model.
+
+    Args:
+        model: Of the whole file.
+        data: What the file holds, with the overrides in place.
+        parts: Models of its parts, by the key that they stand under.
+        overrides: ``key.path=value`` texts that ``data`` holds.
+
+    Raises:
+        SpecError: the first problem, at its line, or at the override that brought it in.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise _one_line(file, error, model, parts, overrides) from None
+
+
+def _one_line(
+    file: YamlFile,
+    error: ValidationError,
+    document: type[BaseModel],
+    parts: Mapping[str, type[BaseModel]],
+    overrides: Sequence[str],
+) -> SpecError:
+    """The first problem of a document, at its line, or at the override that brought it in."""
+    problems = error.errors(include_url=False)
+    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
+    location = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
+    key_path = ".".join(location)
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        above = [part for part in location[:-1] if part in parts]
+        known = list((parts[above[-1]] if above else document).model_fields)
+        close = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.4)
+        message = "unknown key; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}")
+    elif first["type"] == "missing":
+        message = "missing; add it"
+    elif not message.endswith(("'", "?")) and not isinstance(first["input"], dict | list):
+        message = f"{message}, got {shown(first['input'])}"
+    for override in overrides:
+        if override.partition("=")[0] in (key_path, key_path.rpartition(".")[0]):
+            return SpecError(f"override '{excerpt(override)}': {' '.join(message.split())}")
+    return file.error(key_path, message)

@@ -1,0 +1,410 @@
+"""What a GPU is: plain, validated numbers with their units in their names.
+
+A :class:`GpuArch` is one board. It knows no YAML and no file: ``gpusim.specs.specfile`` reads a spec, strips
+each value's source and kind, and validates the numbers against these models. No hardware value has a
+default here: what a spec does not say, the machine does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from gpusim.units import MEGA, MIB, TERA, bytes_per_cycle
+
+Unit = Literal["cuda", "tensor"]
+
+NO_LIMIT = 1e9
+"""A rate, a capacity or a power that stands for a resource which never limits, as on a textbook machine."""
+
+# Ranges of physical values: at least a factor of four beyond the extremes of the shipped boards, Volta to Hopper, for
+# studies of machines that nobody builds. Outside lie slips of the unit, the key or the sign.
+Mhz = Annotated[float, Field(ge=10, le=20_000)]
+"""SM clock [MHz]: 135 to 2,100 on the shipped boards."""
+Cycles = Annotated[float, Field(ge=0, le=10_000)]
+"""Duration [SM cycles]: at most 203 on the shipped boards."""
+Latency = Annotated[int, Field(ge=1, le=10_000)]
+"""Latency [SM cycles]: 19 (shared memory) to 414 (far L2)."""
+BytesPerCycle = Annotated[float, Field(ge=1, le=NO_LIMIT)]
+"""Bandwidth [B/SM cycle]: 64 (one SM) to some 5,000 (L2)."""
+Share = Annotated[float, Field(ge=0.01, le=1)]
+"""Fraction of a rate or a capacity that is reached: 0.36 to 1."""
+Kib = Annotated[float, Field(ge=0, le=4096)]
+"""Memory of one SM [KiB]: 48 to 256."""
+Volt = Annotated[float, Field(ge=0.1, le=5)]
+"""Core voltage [V]: 0.7 to 1.1."""
+Watt = Annotated[float, Field(ge=0, le=10_000)]
+"""Power [W]: boards take up to 700."""
+Picojoule = Annotated[float, Field(ge=0, le=10_000)]
+"""Energy of an operation or a byte [pJ]: up to 133."""
+Microseconds = Annotated[float, Field(ge=0, le=10_000)]
+"""Duration [us]: up to 93."""
+LogTime = Annotated[float, Field(ge=-10, le=10)]
+"""Logarithm of a ratio of times: up to 1.3, a factor of 3.7; 10 is a factor of 22,000."""
+Extent = Annotated[int, Field(ge=1, le=4096)]
+"""Extent of an instruction: up to 256."""
+TeraPerSecond = Annotated[float, Field(ge=0.001, le=1_000_000)]
+"""Peak rate [TFLOP/s or TOP/s]: 7 to 3,958."""
+
+
+class _Part(BaseModel):
+    """A frozen part of a GPU; unknown keys, infinity and values of another type are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Clock(_Part):
+    """SM clock limits [MHz]. ``max`` is the highest clock the board boosts to on its own."""
+
+    base_mhz: Mhz = Field(description="Guaranteed SM clock [MHz].")
+    boost_mhz: Mhz = Field(description="SM clock that the vendor states its peak rates for [MHz].")
+    tensor_boost_mhz: Mhz | None = Field(
+        default=None,
+        description="SM clock of the stated Tensor Core peaks, FP64 excepted, where it differs from boost_mhz [MHz].",
+    )
+    max_mhz: Mhz = Field(description="Highest SM clock that the board boosts to on its own [MHz].")
+    min_mhz: Mhz = Field(description="Lowest SM clock [MHz].")
+
+
+class Sm(_Part):
+    """A streaming multiprocessor: its schedulers and what CTAs compete for."""
+
+    count: int = Field(ge=1, le=2_048, description="Streaming multiprocessors (SMs) of the board.")
+    sub_partitions: int = Field(ge=1, le=32, description="Sub-partitions of an SM, each with a warp scheduler.")
+    issue_per_cycle: float = Field(
+        ge=0.1, le=16, description="Warp instructions that a sub-partition issues per SM cycle."
+    )
+    warp_size: int = Field(ge=8, le=128, description="Threads of a warp.")
+    max_warps: int = Field(ge=1, le=512, description="Most warps resident on an SM.")
+    max_ctas: int = Field(ge=1, le=512, description="Most CTAs (thread blocks) resident on an SM.")
+    max_threads_per_cta: int = Field(ge=32, le=8_192, description="Most threads of a CTA.")
+    registers: int = Field(ge=4096, le=1_048_576, description="32-bit registers of an SM.")
+    register_allocation_unit: int = Field(
+        ge=1, le=4_096, description="Unit in which registers are allocated to a warp [32-bit registers]."
+    )
+    max_registers_per_thread: int = Field(ge=16, le=2_048, description="Most 32-bit registers of a thread.")
+    cta_launch_cycles: Cycles = Field(
+        description="Time from a free CTA slot to the first instruction of the next CTA [SM cycles]."
+    )
+
+
+class SharedMemory(_Part):
+    """Shared memory of one SM, and the L1 it is carved out of."""
+
+    unified_l1_kib: Kib = Field(description="Memory of an SM that L1 and shared memory divide [KiB].")
+    carveouts_kib: tuple[Kib, ...] = Field(
+        min_length=1, description="Sizes of shared memory that can be configured per SM [KiB]."
+    )
+    max_kib_per_cta: Kib = Field(description="Most shared memory of a CTA, the reserved part excepted [KiB].")
+    reserved_bytes_per_cta: int = Field(
+        ge=0, le=65_536, description="Shared memory that the system reserves per CTA [B]."
+    )
+    allocation_unit_bytes: int = Field(
+        ge=1, le=65_536, description="Unit in which shared memory is allocated to a CTA [B]."
+    )
+    banks: int = Field(ge=1, le=256, description="Shared memory banks of an SM.")
+    bandwidth_bytes_per_cycle: BytesPerCycle = Field(description="Peak shared memory bandwidth of an SM [B/SM cycle].")
+    sustained_fraction: Share = Field(
+        description="Fraction of the peak bandwidth that a kernel's mix of accesses sustains [0 to 1]."
+    )
+    latency_cycles: Latency = Field(description="Latency of a load without bank conflicts [SM cycles].")
+    broadcast_fraction: Share = Field(
+        description="Port time of a CUDA-core kernel's 128-bit reads relative to reads that share no address [0 to 1].",
+    )
+    turned_fill_ways: float = Field(
+        ge=1, le=32, description="Bank conflict degree of storing an operand transposed; 1 is no conflict."
+    )
+    rearrange_pass_cycles: Cycles = Field(
+        description="Latency of an epilogue pass: write shared memory, barrier, read, barrier, store [SM cycles].",
+    )
+
+    @property
+    def sustained_bytes_per_cycle(self) -> float:
+        """Bandwidth under a kernel's mix of accesses [B/cycle]."""
+        return self.bandwidth_bytes_per_cycle * self.sustained_fraction
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Largest shared-memory carve-out of an SM [B]."""
+        return int(max(self.carveouts_kib) * 1024)
+
+
+class LoadStore(_Part):
+    """Path between an SM and L2: L1 as a pass-through for streaming tiles."""
+
+    l1_latency_cycles: Latency = Field(description="Latency of an L1 hit [SM cycles].")
+    l2_port_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from L2 to one SM [B/SM cycle].")
+    bulk_copy_cycles: Cycles = Field(description="Latency of a bulk copy (TMA) beyond that of a load [SM cycles].")
+    fill_pipe_instructions: float = Field(
+        ge=0,
+        le=1_000,
+        description="FMA-pipe issue slots that a CUDA-core kernel loses per 32 elements it stores to shared memory.",
+    )
+    tlb_entries: int = Field(ge=1, le=65_536, description="Pages that an SM's first-level TLB holds.")
+    tlb_page_mib: float = Field(ge=0.001, le=1_024, description="Memory that one TLB entry covers [MiB].")
+    tlb_miss_cycles: Cycles = Field(description="Time that a first-level TLB miss delays the SM's loads [SM cycles].")
+    async_copy: bool = Field(description="Whether cp.async copies global to shared memory without registers.")
+    matrix_load: bool = Field(description="Whether ldmatrix is available.")
+
+
+class L2(_Part):
+    """The L2 cache, all partitions together. Latency is seen by a warp, in SM cycles at boost."""
+
+    capacity_mib: float = Field(ge=0.125, le=NO_LIMIT, description="Capacity of all L2 partitions together [MiB].")
+    usable_fraction: Share = Field(
+        description="Fraction of the capacity that is usable for lines that are read in pieces [0 to 1]."
+    )
+    merged_fraction: float = Field(
+        ge=0, le=0.99, description="Fraction of narrow stores to a sector that L2 merges before they reach it [0 to 1]."
+    )
+    fetch_bytes: int = Field(ge=1, le=4_096, description="Aligned unit that an L2 miss reads from DRAM [B].")
+    partitions: int = Field(
+        ge=1, le=64, description="L2 partitions; a hit in another partition than the SM's has the far latency."
+    )
+    bandwidth_bytes_per_cycle: BytesPerCycle = Field(
+        description="Achievable L2 bandwidth of the whole GPU at boost clock [B/SM cycle]."
+    )
+    latency_cycles: Latency = Field(description="Latency of a hit in the near partition at boost clock [SM cycles].")
+    far_latency_cycles: Latency = Field(
+        description="Latency of a hit in the far partition at boost clock, or in the only one [SM cycles]."
+    )
+
+    @property
+    def capacity_bytes(self) -> int:
+        return int(self.capacity_mib * MIB)
+
+
+class Dram(_Part):
+    """Device memory."""
+
+    technology: str = Field(description="Memory technology, such as HBM2e or GDDR6.")
+    capacity_gb: float = Field(ge=0.25, le=10_000, description="Device memory [GB].")
+    peak_bandwidth_gb_per_s: float = Field(ge=1, le=NO_LIMIT, description="Peak bandwidth [GB/s].")
+    efficiency_fraction: Share = Field(
+        description="Fraction of the peak bandwidth that streaming reads achieve [0 to 1]."
+    )
+    page_bytes: float = Field(ge=64, le=65_536, description="DRAM page that a row activation opens in one bank [B].")
+    activation_bytes: float = Field(
+        ge=0,
+        le=65_536,
+        description="Transfer lost to one row activation, as the bytes that could have been read meanwhile [B].",
+    )
+    latency_ns: float = Field(ge=1, le=10_000, description="Latency of a load that misses L2 and hits the TLB [ns].")
+    tlb_miss_ns: float = Field(ge=0, le=100_000, description="Latency added while an SM first translates a page [ns].")
+
+
+class Instruction(_Part):
+    """One warp-level multiply-accumulate instruction and how a sub-partition issues it.
+
+    ``shape`` is (m, n, k) of one warp instruction; a CUDA-core FMA is (1, 32, 1). For ``2:4`` shapes k
+    counts the dense-equivalent elements.
+    """
+
+    unit: Unit = Field(description="Execution unit: cuda (CUDA cores) or tensor (Tensor Cores).")
+    inputs: tuple[str, ...] = Field(description="Data types of A and B that the instruction multiplies.")
+    accumulate: str = Field(description="Data type of the accumulator.")
+    sparsity: Literal["dense", "2:4"] = Field(description="Structure of A: dense, or 2:4 for structured sparsity.")
+    shape: tuple[Extent, Extent, Extent] = Field(
+        description="Extents m, n, k of one warp instruction; k counts dense-equivalent elements for 2:4."
+    )
+    issue_interval_cycles: float = Field(
+        ge=0.01, le=10_000, description="Issue interval on a sub-partition at the published peak rate [SM cycles]."
+    )
+    sustained_fraction: Share = Field(
+        description="Fraction of the peak rate that a register-only microbenchmark sustains [0 to 1]."
+    )
+    latency_cycles: float = Field(ge=1, le=10_000, description="Latency of a dependent instruction [SM cycles].")
+    energy_pj_per_fma: Picojoule = Field(description="Energy of a multiply-add at power.energy_voltage_v [pJ].")
+
+    @property
+    def fma(self) -> int:
+        """Multiply-adds of one warp instruction (dense-equivalent)."""
+        m, n, k = self.shape
+        return m * n * k
+
+
+class Launch(_Part):
+    """What lies around a kernel on the GPU and in the driver [us]."""
+
+    kernel_latency_us: Microseconds = Field(description="Duration of an empty kernel: start, drain and flush [us].")
+    graph_gap_us: Microseconds = Field(description="Gap between dependent kernels of a CUDA graph [us].")
+    stream_gap_us: Microseconds = Field(
+        description="Gap between kernels that were queued in one stream long before [us]."
+    )
+    stream_interval_us: Microseconds = Field(description="Shortest interval between launches into a stream [us].")
+    library_interval_us: Microseconds = Field(
+        description="Shortest interval between calls of a library that selects a kernel [us]."
+    )
+    method_overhead_us: dict[str, Microseconds] = Field(
+        description="Host time that a timing method adds, by method [us]."
+    )
+
+
+class Likings(_Part):
+    """How a library's choice departs from the shortest estimated time.
+
+    All are in logarithms of time: 0.1 makes up for an estimate that is 10 % longer.
+    """
+
+    results_exponent: LogTime = Field(
+        description="Credit per logarithm of the elements of C that a CTA computes: libraries prefer large tiles."
+    )
+    split_exponent: LogTime = Field(
+        description="Charge per logarithm of the CTAs that share the k of a tile (split-K)."
+    )
+    reduce_charge: LogTime = Field(
+        description="Charge of a second kernel that adds the partial sums [logarithm of time]."
+    )
+    vector_credit: LogTime = Field(
+        description="Credit of kernels for vectors over matrix kernels with tiles of 32 rows [logarithm of time]."
+    )
+    plain: dict[str, LogTime] = Field(
+        description="Credit of a kernel, by its label, in a single product [logarithm of time]."
+    )
+    batched: dict[str, LogTime] = Field(
+        description="Credit of a kernel, by its label, in batched products [logarithm of time]."
+    )
+
+
+def cuda_name(major: int) -> str:
+    """The key of a major version of CUDA.
+
+    >>> cuda_name(10)
+    'cuda_10'
+    """
+    return f"cuda_{major}"
+
+
+def cuda_version(name: str) -> int | None:
+    """The major version that a key names, if it names one.
+
+    >>> cuda_version("cuda_10"), cuda_version("cuda_10.1")
+    (10, None)
+    """
+    found = re.fullmatch(r"cuda_(\d+)", name)
+    return int(found[1]) if found else None
+
+
+class KernelChoice(Likings):
+    """The likings of the newest library that is known, and those of older ones."""
+
+    older: dict[str, Likings] = Field(
+        description="Heuristic bias of older libraries, by the last major version of CUDA with it, such as cuda_10."
+    )
+
+
+class Power(_Part):
+    """Inputs of the clock governor. Energies of the core are stated at ``energy_voltage_v``."""
+
+    board_limit_w: float = Field(ge=1, le=NO_LIMIT, description="Power limit of the board [W].")
+    idle_w: Watt = Field(description="Power of the board at full clock with no kernel [W].")
+    active_static_w: Watt = Field(
+        description="Static power added once any SM works, at max_voltage_v; scales with the voltage squared [W]."
+    )
+    averaging_ms: float = Field(
+        ge=0, le=10_000, description="Time constant of the average power that the governor holds to the limit [ms]."
+    )
+    energy_voltage_v: Volt = Field(description="Core voltage that the energies are stated at [V].")
+    max_voltage_v: Volt = Field(description="Core voltage at clock.max_mhz [V].")
+    min_voltage_v: Volt = Field(description="Lowest core voltage [V].")
+    min_voltage_mhz: Mhz = Field(description="Highest SM clock that min_voltage_v sustains [MHz].")
+    instruction_pj_per_lane: Picojoule = Field(
+        description="Energy to fetch, decode and feed one instruction of a thread [pJ]."
+    )
+    shared_pj_per_byte: Picojoule = Field(description="Energy of a shared memory access [pJ/B].")
+    l2_pj_per_byte: Picojoule = Field(description="Energy of an L2 access [pJ/B].")
+    dram_pj_per_byte: Picojoule = Field(description="Energy of a DRAM access; does not scale with core voltage [pJ/B].")
+
+    def voltage_v(self, clock_mhz: float, max_clock_mhz: float) -> float:
+        """Core voltage at a clock [V]: flat up to ``min_voltage_mhz``, then linear to the maximum."""
+        if clock_mhz <= self.min_voltage_mhz:
+            return self.min_voltage_v
+        share = (clock_mhz - self.min_voltage_mhz) / (max_clock_mhz - self.min_voltage_mhz)
+        return self.min_voltage_v + min(1.0, share) * (self.max_voltage_v - self.min_voltage_v)
+
+
+class GpuArch(_Part):
+    """One board. Every rate is per SM cycle unless its name says otherwise."""
+
+    name: str = Field(description="Name of the board; a file without one is a base that boards extend.")
+    aliases: tuple[str, ...] = Field(description="Other names of the board, such as the one that nvidia-smi prints.")
+    short_names: tuple[str, ...] = Field(
+        default=(), description="Names that several boards could go by and that select this one; the choice is logged."
+    )
+    architecture: str = Field(description="Architecture, such as ampere.")
+    compute_capability: str = Field(pattern=r"^\d+\.\d$", description="CUDA compute capability, such as 8.0.")
+    kernel_catalogues: tuple[str, ...] = Field(
+        description="Kernel catalogues: files of the folder kernels, without .yaml."
+    )
+    clock: Clock = Field(description="Clocks of the SMs.")
+    sm: Sm = Field(description="Streaming multiprocessor.")
+    shared_memory: SharedMemory = Field(description="Shared memory of an SM, and the L1 it is configured from.")
+    load_store: LoadStore = Field(description="Path between an SM and L2.")
+    l2: L2 = Field(description="L2 cache.")
+    dram: Dram = Field(description="Device memory: its bandwidth and latency.")
+    instructions: dict[str, Instruction] = Field(
+        description="Multiply-accumulate instructions, by key; stated_peaks names the same keys."
+    )
+    launch: Launch = Field(description="Latencies around a kernel, on the GPU and in the driver.")
+    kernel_choice: KernelChoice = Field(description="Heuristic bias of the library that selects kernels.")
+    power: Power = Field(description="Inputs of the clock governor.")
+    stated_peaks: dict[str, TeraPerSecond] = Field(
+        description="Peak rate that the vendor states, by key of instructions [TFLOP/s or TOP/s]; checked within 1 %."
+    )
+
+    _library_of: GpuArch | None = PrivateAttr(default=None)
+
+    def with_library_of(self, board: GpuArch | None) -> GpuArch:
+        """The same board with the library that was made for another one; None stands for its own."""
+        arch = self.model_copy()
+        arch._library_of = board  # noqa: SLF001 - of the same class
+        return arch
+
+    @property
+    def library_board(self) -> GpuArch:
+        """The board that its library chooses kernels for: itself, or as shipped where values are overridden.
+
+        Overridden values of the library, its catalogues and heuristic biases, hold.
+        """
+        if self._library_of is None:
+            return self
+        library = {"kernel_choice": self.kernel_choice, "kernel_catalogues": self.kernel_catalogues}
+        return self._library_of.model_copy(update=library)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
+        yield from super().__repr_args__()
+        if self._library_of is not None:
+            yield "library_of", self._library_of
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability as numbers, major and minor: 10.0 comes after 9.0."""
+        major, minor = self.compute_capability.split(".")
+        return int(major), int(minor)
+
+    def with_cuda(self, major: int | None) -> GpuArch:
+        """The board as the libraries of a major version of CUDA use it; None stands for the newest."""
+        versions = {cuda_version(name): likings for name, likings in self.kernel_choice.older.items()}
+        until = min((one for one in versions if one is not None and major is not None and one >= major), default=None)
+        if until is None:
+            return self
+        older = KernelChoice(**versions[until].model_dump(), older={})
+        return self.model_copy(update={"kernel_choice": older})
+
+    def stated_clock_mhz(self, instruction: Instruction) -> float:
+        """Clock that the vendor's peak of an instruction stands for [MHz]."""
+        if instruction.unit == "tensor" and "fp64" not in instruction.inputs:
+            return self.clock.tensor_boost_mhz or self.clock.boost_mhz
+        return self.clock.boost_mhz
+
+    def peak_tflops(self, instruction: Instruction, clock_mhz: float | None = None) -> float:
+        """Peak rate of an instruction [TFLOP/s or TOP/s], 2 operations per multiply-add; by default as stated."""
+        fma_per_cycle = self.sm.count * self.sm.sub_partitions * instruction.fma / instruction.issue_interval_cycles
+        return 2 * fma_per_cycle * (clock_mhz or self.stated_clock_mhz(instruction)) * MEGA / TERA
+
+    def dram_bytes_per_cycle(self, clock_mhz: float) -> float:
+        """Achievable DRAM bandwidth [B/SM cycle] at an SM clock."""
+        return bytes_per_cycle(self.dram.peak_bandwidth_gb_per_s * self.dram.efficiency_fraction, clock_mhz)

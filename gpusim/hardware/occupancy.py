@@ -1,0 +1,63 @@
+"""How many CTAs of a kernel fit on an SM at once, and which resource says no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpusim.hardware.gpu import GpuArch
+from gpusim.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Resident CTAs per SM and the first resource that runs out."""
+
+    ctas: int
+    limiter: str
+    limits: dict[str, int]
+    """CTAs each resource alone would allow."""
+
+
+class DoesNotFitError(ValueError):
+    """One CTA needs more than an SM (or the CTA limit) has; the text names the resource."""
+
+
+def occupancy(arch: GpuArch, threads: int, registers_per_thread: int, shared_bytes: int) -> Occupancy:
+    """CTAs per SM by the rules of NVIDIA's occupancy calculator.
+
+    Registers are allocated per warp in units of ``register_allocation_unit``, and a sub-partition's
+    warps share its quarter of the register file; shared memory is allocated in units, plus what the
+    system reserves for each CTA.
+
+    Raises:
+        DoesNotFitError: not even one CTA fits.
+    """
+    sm, shared = arch.sm, arch.shared_memory
+    warps = ceil_div(threads, sm.warp_size)
+    if threads > sm.max_threads_per_cta:
+        raise DoesNotFitError(f"{threads} threads a CTA, {arch.name} allows {sm.max_threads_per_cta}")
+    if registers_per_thread > sm.max_registers_per_thread:
+        raise DoesNotFitError(
+            f"{registers_per_thread} registers a thread, {arch.name} allows {sm.max_registers_per_thread}"
+        )
+    if shared_bytes > shared.max_kib_per_cta * 1024:
+        raise DoesNotFitError(
+            f"{shared_bytes} bytes of shared memory a CTA, {arch.name} allows {int(shared.max_kib_per_cta * 1024)}"
+        )
+    unit = sm.register_allocation_unit
+    registers_per_warp = ceil_div(registers_per_thread * sm.warp_size, unit) * unit
+    warps_by_registers = sm.registers // sm.sub_partitions // registers_per_warp * sm.sub_partitions
+    allocated = shared.reserved_bytes_per_cta + (
+        ceil_div(shared_bytes, shared.allocation_unit_bytes) * shared.allocation_unit_bytes
+    )
+    # Where several run out together, the first here is named: no kernel can change the first two.
+    limits = {
+        "warps": sm.max_warps // warps,
+        "cta_slots": sm.max_ctas,
+        "registers": warps_by_registers // warps,
+        "shared_memory": shared.capacity_bytes // allocated if allocated else sm.max_ctas,
+    }
+    limiter = min(limits, key=lambda name: limits[name])
+    if limits[limiter] < 1:
+        raise DoesNotFitError(f"one CTA needs more {limiter.replace('_', ' ')} than an SM of {arch.name} has")
+    return Occupancy(limits[limiter], limiter, limits)

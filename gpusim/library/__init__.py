@@ -1,0 +1,1 @@
+"""Which kernels a library has for a GPU."""

@@ -1,0 +1,1 @@
+"""Operators and kernels to launches: grids, programs, traffic."""

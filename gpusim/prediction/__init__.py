@@ -1,0 +1,1 @@
+"""The one flow: kernel choice, lowering, simulation, sustained clock, result."""

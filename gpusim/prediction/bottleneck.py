@@ -1,0 +1,74 @@
+"""What a kernel's time is due to, on the whole GPU rather than on its busiest SM.
+
+The time is divided into shares that add up to one:
+
+* the resource that is busiest on the whole GPU: what every SM has (pipes, issue slots, shared memory, its port to L2)
+  averaged over all SMs, as in Nsight Compute's "GPU Speed Of Light Throughput"; what all SMs have in common (L2,
+  DRAM) as it is. The same work takes at least that long, however it is spread over the SMs;
+* ``idle_sms``: how much longer the busiest resource of the busiest SM works, while other SMs have nothing to do: too
+  few CTAs, or a tail wave;
+* ``latency``: nothing works at capacity on the busiest SM: its warps wait for data, for each other, for results;
+* ``launch``: kernels start and drain, with the gaps between them.
+
+The bottleneck is the largest share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpusim.hardware.gpu import GpuArch
+from gpusim.lowering.plan import Launch
+from gpusim.sim.gpu import Outcome
+
+WHOLE_GPU = ("l2", "dram")
+"""Resources that all SMs have in common."""
+
+
+def sm_balance(arch: GpuArch, launch: Launch) -> float:
+    """CTAs of the mean SM over those of the busiest one."""
+    return launch.ctas / (launch.ctas_on_busiest_sm(arch) * arch.sm.count)
+
+
+def busy_fractions(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Share of the cycles in which each resource works, on the SM with the most CTAs."""
+    return _fractions(outcomes, [outcome.busy_cycles for outcome in outcomes])
+
+
+def gpu_busy_fractions(arch: GpuArch, launches: Sequence[Launch], outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """The same, averaged over all SMs."""
+    averaged = []
+    for launch, outcome in zip(launches, outcomes, strict=True):
+        balance = sm_balance(arch, launch)
+        averaged.append(
+            {name: cycles * (1.0 if name in WHOLE_GPU else balance) for name, cycles in outcome.busy_cycles.items()}
+        )
+    return _fractions(outcomes, averaged)
+
+
+def _fractions(outcomes: Sequence[Outcome], busy_cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    cycles = sum(outcome.cycles for outcome in outcomes)
+    return {name: sum(busy[name] for busy in busy_cycles) / cycles for name in busy_cycles[0]}
+
+
+def time_shares(busy: Mapping[str, float], gpu_busy: Mapping[str, float], work_fraction: float) -> dict[str, float]:
+    """Shares of the kernel time by what they are due to, the largest first.
+
+    Args:
+        busy: of the busiest SM, of its cycles.
+        gpu_busy: of the whole GPU, of the same cycles.
+        work_fraction: share of the kernel time that these cycles are; launches and gaps are the rest.
+
+    >>> shares = time_shares({"arithmetic": 0.9, "dram": 0.2}, {"arithmetic": 0.6, "dram": 0.2}, 0.5)
+    >>> {name: round(share, 3) for name, share in shares.items()}
+    {'launch': 0.5, 'arithmetic': 0.3, 'idle_sms': 0.15, 'latency': 0.05}
+    """
+    resource = max(gpu_busy, key=lambda name: gpu_busy[name])
+    needed, occupied = gpu_busy[resource], max(busy.values())
+    shares = {
+        resource: needed * work_fraction,
+        "idle_sms": (occupied - needed) * work_fraction,
+        "latency": (1.0 - occupied) * work_fraction,
+        "launch": 1.0 - work_fraction,
+    }
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))

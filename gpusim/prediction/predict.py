@@ -1,0 +1,439 @@
+"""The one flow: workload, kernel choice, plan, simulation, sustained clock, result."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+from gpusim.files.inputs import excerpt
+from gpusim.hardware.gpu import GpuArch, Unit
+from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.plan import Launch, Plan, library_shape, plan
+from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
+from gpusim.prediction.choose import Candidate, candidates, launched, multiplies, refusals
+from gpusim.prediction.power import Sustained, energy, sustained_clock
+from gpusim.prediction.results import DETAILS, L2_STATES, Alternative, Result
+from gpusim.roofline import TileFacts, bounds_us
+from gpusim.sim.causes import Cause
+from gpusim.sim.gpu import Outcome, Progress, simulate
+from gpusim.sim.trace import Recorder
+from gpusim.specs.catalogues import load_kernels
+from gpusim.units import GIB, us_of_cycles
+from gpusim.workloads.gemm import SPARSITY_SINCE, TENSOR_CORES_SINCE, Gemm, checked_load
+
+SHOWN_ALTERNATIVES = 8
+FLOAT_ROUNDING = 1e-9
+WHOLE_TURNS = 300_000
+"""Turns of warps' main loops that are played whole to mend a contradiction, at most: about ten seconds."""
+
+
+CORES: dict[Unit, str] = {"cuda": "CUDA cores", "tensor": "Tensor Cores"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to predict."""
+
+    detail: str = "sampled"
+    l2: str = "cold"
+    kernel: str | None = None
+    """Pin a kernel by its printed name; None lets the ranking choose."""
+    load: str = "sustained"
+    """``sustained``: repeated until the power limit has had its say. ``burst``: over before it acts, at maximum
+    clock. A whole number: so many calls back to back, of which the limit sees a running average."""
+    unit: Unit | None = None
+    """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("detail", self.detail, DETAILS),
+            ("l2", self.l2, L2_STATES),
+            ("unit", self.unit or "cuda", tuple(CORES)),
+        ):
+            if value not in known:
+                raise ValueError(f"{name}: '{excerpt(str(value))}' is not one of {', '.join(map(repr, known))}")
+        try:
+            object.__setattr__(self, "load", checked_load(self.load))
+        except ValueError as error:
+            raise ValueError(f"load {excerpt(str(self.load))}: {error}") from None
+
+
+def calls_of(load: str) -> float:
+    """Executions back to back that a load stands for.
+
+    >>> calls_of("burst"), calls_of("25"), calls_of("sustained")
+    (0.0, 25.0, inf)
+    """
+    known = {"burst": 0.0, "sustained": math.inf}
+    return known[load] if load in known else float(int(load))
+
+
+class UnsupportedError(ValueError):
+    """The GPU cannot run this workload (data type, sparsity, pinned kernel); the text names what it can."""
+
+
+def predict(
+    arch: GpuArch,
+    gemm: Gemm,
+    options: Options = Options(),
+    recorder: Recorder | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Predict one workload on one GPU.
+
+    Args:
+        recorder: hears the launches at the sustained clock once more, on all sub-partitions; the result is theirs,
+            some permille from what one sub-partition stands for without it.
+        progress: called now and then in ``full`` with the k-steps played of a launch, and how many it has.
+
+    Raises:
+        UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
+    """
+    if not isinstance(arch, GpuArch):
+        raise TypeError(f"arch: expected a GpuArch, such as load_arch('t4').arch, got {arch!r}")
+    ranked = ranked_plans(arch, gemm, options)
+    chosen = ranked[0].plan
+    timed = time_plan(arch, gemm, chosen, options, partial(_simulated, progress=progress))
+    wrong = contradictions(arch, gemm, chosen, options, timed)
+    if wrong and options.detail == "sampled" and _warp_turns(arch, chosen) <= WHOLE_TURNS:
+        timed = time_plan(arch, gemm, chosen, options, partial(_simulated, extrapolate=False))
+        wrong = contradictions(arch, gemm, chosen, options, timed)
+    if recorder is not None:
+        clock_mhz = timed.sustained.clock_mhz
+        outcomes = [
+            simulate(
+                arch,
+                launch,
+                clock_mhz,
+                options.detail,
+                warm=options.l2 == "warm",
+                recorder=recorder,
+                progress=progress,
+            )
+            for launch in chosen.launches
+        ]
+        timed = Timed(timed.sustained, _kernel_time_us(arch, outcomes, clock_mhz), outcomes)
+    return _result(arch, gemm, options, ranked, timed, wrong)
+
+
+def contradictions(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, timed: Timed) -> tuple[str, ...]:
+    """What a simulated time cannot be: shorter than the closed-form bound, or with a resource above its capacity."""
+    most = 1 + FLOAT_ROUNDING
+    bounds = _bounds(arch, gemm, planned, arch.clock.max_mhz, options.l2 == "warm")
+    below = [
+        f"simulated {timed.kernel_time_us:.6g} us are below the lower bound of {bound_us:.6g} us ({name})"
+        for name, bound_us in bounds.items()
+        if bound_us > most * timed.kernel_time_us
+    ]
+    above = [
+        f"{name} is {100 * busy / outcome.cycles:.1f} % busy in {launch.name}"
+        for launch, outcome in zip(planned.launches, timed.outcomes, strict=False)
+        for name, busy in outcome.busy_cycles.items()
+        if busy > most * outcome.cycles
+    ]
+    return (*below, *above)
+
+
+def _warp_turns(arch: GpuArch, planned: Plan) -> int:
+    """Turns of main loops that playing a plan's launches whole takes."""
+    return sum(launch.ctas_on_busiest_sm(arch) * launch.warps * launch.steps for launch in planned.launches)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A plan's run at the clock that the load leaves it."""
+
+    sustained: Sustained
+    kernel_time_us: float
+    outcomes: list[Outcome]
+    """Of each launch; none where only a bound was asked for."""
+
+
+Simulate = Callable[[GpuArch, Launch, float, str, bool], Outcome]
+"""Plays a launch on a GPU at a clock [MHz], to a detail, with L2 warm or not."""
+
+
+def _simulated(
+    arch: GpuArch,
+    launch: Launch,
+    clock_mhz: float,
+    detail: str,
+    warm: bool,
+    *,
+    extrapolate: bool = True,
+    progress: Progress | None = None,
+) -> Outcome:
+    return simulate(arch, launch, clock_mhz, detail, warm=warm, extrapolate=extrapolate, progress=progress)
+
+
+def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, play: Simulate = _simulated) -> Timed:
+    """Run a plan at its sustained clock, or at the highest one where the load is a burst.
+
+    Args:
+        play: what simulates a launch, for callers that keep outcomes.
+    """
+    warm = options.l2 == "warm"
+    runs: dict[float, list[Outcome]] = {}
+
+    def time_at(clock_mhz: float) -> float:
+        if options.detail == "bound":
+            return max(_bounds(arch, gemm, planned, clock_mhz, warm).values())
+        if clock_mhz not in runs:
+            runs[clock_mhz] = [play(arch, launch, clock_mhz, options.detail, warm) for launch in planned.launches]
+        return _kernel_time_us(arch, runs[clock_mhz], clock_mhz)
+
+    used = energy(arch, gemm, planned)
+    # A lower bound knows no power limit.
+    calls = 0.0 if options.detail == "bound" else calls_of(options.load)
+    sustained = sustained_clock(arch, used, time_at, calls)
+    return Timed(sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
+
+
+def ranked_plans(arch: GpuArch, gemm: Gemm, options: Options = Options()) -> list[Candidate]:
+    """The plans that a workload may run on, the one a library would launch first.
+
+    Raises:
+        UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
+    """
+    kernels = usable_kernels(arch, gemm, options)
+    ranked = candidates(arch, gemm, kernels, warm=options.l2 == "warm", clock_mhz=arch.clock.boost_mhz)
+    if not ranked:
+        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
+    return ranked
+
+
+def _other_choice(arch: GpuArch, gemm: Gemm, options: Options, chosen: Plan) -> str | None:
+    """A note where a library made for a board's overridden values would launch something else than its own does."""
+    if arch.library_board is arch:
+        return None
+    other = ranked_plans(arch.with_library_of(None), gemm, options)[0].plan
+    if (other.kernel, other.split_k, other.mode) == (chosen.kernel, chosen.split_k, chosen.mode):
+        return None
+    return (
+        f"the kernel is the choice of the library of {arch.name} as shipped; a library for the overridden values would "
+        f"launch {other.name}, split-K {other.split_k}"
+    )
+
+
+def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) -> float:
+    gaps = arch.launch.graph_gap_us * (len(outcomes) - 1)
+    fixed = arch.launch.kernel_latency_us * len(outcomes)
+    return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
+
+
+def usable_kernels(arch: GpuArch, gemm: Gemm, options: Options) -> tuple[Kernel, ...]:
+    """Kernels that can run the workload: all of the right type, or the one asked for.
+
+    Raises:
+        UnsupportedError: there are none; the text says what the GPU has.
+    """
+    name = options.kernel
+    known = load_kernels(arch.kernel_catalogues)
+    for kernel in known:
+        if kernel.family.instruction not in arch.instructions:
+            wanted = kernel.family.instruction
+            near = ", ".join(difflib.get_close_matches(wanted, arch.instructions, n=3, cutoff=0.0))
+            raise UnsupportedError(
+                f"{arch.name} has no instruction '{wanted}' for {kernel.family.name}; nearest: {near}"
+            )
+    multiplying = [kernel for kernel in known if multiplies(arch, gemm, kernel, options.unit)]
+    if name is None and multiplying:
+        columns = library_shape(gemm).n
+        multiplying = [kernel for kernel in multiplying if columns <= (kernel.family.max_n or columns)]
+    if not multiplying:
+        raise UnsupportedError(_unsupported(arch, gemm, options.unit))
+    reading = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
+    pinned = [kernel for kernel in multiplying if kernel.printed_name(gemm.layout, gemm.dtype) == name]
+    if pinned and not set(pinned) & set(reading):
+        raise UnsupportedError(f"{name}: {'; '.join(refusals(gemm, pinned[0]))}")
+    if not reading:
+        for_all = [kernel for kernel in multiplying if kernel.family.max_n is None]
+        told = dict.fromkeys(refusal for kernel in for_all or multiplying for refusal in refusals(gemm, kernel))
+        raise UnsupportedError(f"{_wanted(gemm)} on {arch.name}: {'; '.join(told)}")
+    if name is None:
+        return launched(reading)
+    printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in reading}
+    if name not in printed:
+        near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
+        raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {arch.name}; nearest: {near}")
+    return (printed[name],)
+
+
+def _wanted(gemm: Gemm) -> str:
+    return gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
+
+
+def _unsupported(arch: GpuArch, gemm: Gemm, unit: Unit | None) -> str:
+    """What the GPU cannot do, since when GPUs can, and what this one has."""
+    since, architecture = TENSOR_CORES_SINCE.get(gemm.dtype, ((0, 0), ""))
+    if gemm.sparsity != "dense":
+        since, architecture = max((since, architecture), SPARSITY_SINCE)
+    known = load_kernels(arch.kernel_catalogues)
+    vectors = max((kernel.family.max_n or 0 for kernel in known if multiplies(arch, gemm, kernel, unit)), default=0)
+    if vectors:
+        name = "m" if library_shape(gemm).swapped else "n"
+        reason = f"the kernel catalogues of this GPU hold only kernels for {name} up to {vectors}"
+    elif unit != "cuda" and arch.capability < since:
+        reason = f"Tensor Cores have it since compute capability {since[0]}.{since[1]} ({architecture})"
+    else:
+        reason = "the kernel catalogues of this GPU hold none"
+    on = f" on {CORES[unit]}" if unit else ""
+    return (
+        f"{arch.name} (compute capability {arch.compute_capability}) has no {_wanted(gemm)} multiplication with "
+        f"{gemm.accumulate} accumulation{on}: {reason}; it has {_paths(arch)}"
+    )
+
+
+def _paths(arch: GpuArch) -> str:
+    """What a GPU multiplies, unit by unit; accumulators are named where they are not the usual one."""
+    found: dict[Unit, dict[str, dict[str, None]]] = {"tensor": {}, "cuda": {}}
+    for kernel in load_kernels(arch.kernel_catalogues):
+        instruction = arch.instructions[kernel.family.instruction]
+        for dtype in kernel.family.inputs if kernel.family.max_n is None else ():
+            name = dtype.value + ("" if instruction.sparsity == "dense" else f" {instruction.sparsity}")
+            usual = instruction.accumulate == dtype.default_accumulate
+            found[instruction.unit].setdefault(name, {})["" if usual else instruction.accumulate] = None
+    lists = {
+        unit: ", ".join(_with_accumulators(name, those[name]) for name in sorted(those))
+        for unit, those in found.items()
+    }
+    return " and ".join(f"{names} on {CORES[unit]}" for unit, names in lists.items() if names)
+
+
+def _with_accumulators(name: str, accumulators: Collection[str]) -> str:
+    """``fp16``, or ``fp16 (also in fp16)`` where it accumulates in another type than the usual one too.
+
+    >>> _with_accumulators("fp16", ["", "fp16"]), _with_accumulators("fp16", ["fp16"])
+    ('fp16 (also in fp16)', 'fp16 (in fp16)')
+    """
+    others = " and ".join(sorted(one for one in accumulators if one))
+    if not others:
+        return name
+    return f"{name} ({'also ' if '' in accumulators else ''}in {others})"
+
+
+def _misfit(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> str:
+    """Why a kernel cannot run on an SM."""
+    name = kernel.printed_name(gemm.layout, gemm.dtype)
+    try:
+        plan(arch, gemm, kernel)
+    except DoesNotFitError as error:
+        return f"{name} does not fit: {error}"
+    raise AssertionError(f"{name} fits {arch.name}")
+
+
+def _bounds(arch: GpuArch, gemm: Gemm, chosen: Plan, clock_mhz: float, warm: bool) -> dict[str, float]:
+    kernel = chosen.kernel
+    staged = kernel.family.staging != "direct"
+    tile = TileFacts(
+        kernel.tile_m, kernel.tile_n, staged, kernel.cluster_m, kernel.cluster_n, kernel.family.stores_result
+    )
+    return bounds_us(arch, gemm, chosen.main.instruction, clock_mhz, warm=warm, tile=tile)
+
+
+def _result(
+    arch: GpuArch,
+    gemm: Gemm,
+    options: Options,
+    ranked: list[Candidate],
+    timed: Timed,
+    wrong: tuple[str, ...],
+) -> Result:
+    chosen = ranked[0].plan
+    main = chosen.main
+    clock, kernel_time_us, outcomes = timed.sustained.clock_mhz, timed.kernel_time_us, timed.outcomes
+    bounds = _bounds(arch, gemm, chosen, arch.clock.max_mhz, options.l2 == "warm")
+    stalls = {cause.value: 0 for cause in Cause}
+    for outcome in outcomes:
+        for cause, cycles in outcome.stall_cycles.items():
+            stalls[cause.value] += cycles
+    cycles = sum(outcome.cycles for outcome in outcomes) or round(kernel_time_us * clock)
+    l2_read = sum(launch.ctas * launch.steps * launch.load_bytes_per_step for launch in chosen.launches)
+    dram_read = sum(outcome.dram_read_bytes for outcome in outcomes)
+    if not outcomes:
+        dram_read = sum(launch.traffic.dram_read_bytes for launch in chosen.launches)
+    dram_write = sum(launch.traffic.dram_write_bytes for launch in chosen.launches)
+    power = timed.sustained.power_w
+    tflops = gemm.flops / kernel_time_us / 1e6
+    if outcomes:
+        busy, gpu_busy = busy_fractions(outcomes), gpu_busy_fractions(arch, chosen.launches, outcomes)
+        shares = time_shares(busy, gpu_busy, us_of_cycles(cycles, clock) / kernel_time_us)
+    else:
+        busy = gpu_busy = {name: bound / kernel_time_us for name, bound in bounds.items()}
+        shares = {max(bounds, key=lambda name: bounds[name]): 1.0}
+    memory_gib = (gemm.operand_bytes + gemm.result_bytes) / GIB
+    fits = memory_gib <= arch.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
+    notes = ("" if fits else _oversize(arch, memory_gib), _other_choice(arch, gemm, options, chosen), *wrong)
+    gap = arch.launch.graph_gap_us
+    return Result(
+        arch=arch.name,
+        detail=options.detail,
+        batch=gemm.batch,
+        m=gemm.m,
+        n=gemm.n,
+        k=gemm.k,
+        dtype=gemm.dtype.value,
+        accumulate=gemm.accumulate,
+        output_dtype=gemm.output,
+        sparsity=gemm.sparsity,
+        layout=gemm.layout,
+        l2=options.l2,
+        load=options.load,
+        time_us=kernel_time_us + gap,
+        kernel_time_us=kernel_time_us,
+        launch_overhead_us=gap,
+        cycles=cycles,
+        clock_mhz=clock,
+        tflops=tflops,
+        executed_tflops=tflops * gemm.kept_fraction,
+        pct_of_peak=100 * tflops / arch.peak_tflops(main.instruction),
+        peak_tflops=arch.peak_tflops(main.instruction),
+        peak_clock_mhz=arch.stated_clock_mhz(main.instruction),
+        bound_us=max(bounds.values()),
+        bottleneck=next(iter(shares)),
+        time_shares=shares,
+        busy_fractions=busy,
+        gpu_busy_fractions=gpu_busy,
+        sm_count=arch.sm.count,
+        sms_used=min(main.ctas, arch.sm.count),
+        useful_fraction=gemm.flops / 2 / main.fma,
+        kernel=chosen.name,
+        unit=main.instruction.unit,
+        split_k=chosen.split_k,
+        grid=main.grid,
+        threads=chosen.kernel.threads,
+        waves=main.waves(arch),
+        occupancy=main.occupancy.ctas,
+        occupancy_limiter=main.occupancy.limiter,
+        dram_bytes=round(dram_read + dram_write),
+        dram_read_bytes=round(dram_read),
+        dram_write_bytes=round(dram_write),
+        l2_bytes=round(sum(launch.l2_bytes for launch in chosen.launches)),
+        shared_bytes=round(sum(launch.shared_bytes for launch in chosen.launches)),
+        l2_hit_fraction=1.0 - min(1.0, dram_read / l2_read),
+        tensor_active_fraction=gpu_busy["arithmetic"] if main.instruction.unit == "tensor" else 0.0,
+        power_w=power,
+        energy_mj=power * kernel_time_us * 1e-3,
+        stall_cycles=stalls,
+        warp_cycles=sum(stalls.values()),
+        bounds_us=bounds,
+        memory_gib=memory_gib,
+        fits=fits,
+        consistent=not wrong,
+        notes=tuple(note for note in notes if note),
+        alternatives=tuple(
+            Alternative(c.plan.name, c.plan.split_k, c.plan.main.grid, c.estimate_us)
+            for c in ranked[:SHOWN_ALTERNATIVES]
+        ),
+    )
+
+
+def _oversize(arch: GpuArch, memory_gib: float) -> str:
+    return (
+        f"A, B and C do not fit into device memory: they take {memory_gib:.4g} GiB, {arch.name} has "
+        f"{arch.dram.capacity_gb:g}"
+    )

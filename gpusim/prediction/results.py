@@ -1,0 +1,150 @@
+"""What a prediction says: plain records, units in names. Every analysis reads these and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from gpusim.sim.causes import Cause
+
+DETAILS = ("bound", "sampled", "full")
+L2_STATES = ("cold", "warm")
+TENSOR_CYCLES = "sm__pipe_tensor_cycles_active.avg"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One candidate of the kernel choice, with the ranking's cheap estimate [us]."""
+
+    kernel: str
+    split_k: int
+    grid: tuple[int, int, int]
+    estimate_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The prediction for one workload on one GPU."""
+
+    arch: str
+    detail: str
+    batch: int
+    m: int
+    n: int
+    k: int
+    dtype: str
+    accumulate: str
+    output_dtype: str
+    sparsity: str
+    layout: str
+    l2: str
+    """``cold`` or ``warm`` at the start."""
+    load: str
+    """``sustained``, where the power limit has its say, or ``burst``, over before it acts."""
+    time_us: float
+    """Kernel time plus launch overhead: the interval between back-to-back launches from a CUDA graph."""
+    kernel_time_us: float
+    """What a profiler calls the duration; several kernels (split-K and its reduction) include the gap."""
+    launch_overhead_us: float
+    cycles: int
+    clock_mhz: float
+    """Sustained SM clock, from the power governor."""
+    tflops: float
+    """Operations of the dense product a second [TFLOP/s; TOP/s for integers]: of a 2:4 one, its dense equivalent."""
+    executed_tflops: float
+    """The same without the products that a 2:4 operand leaves out."""
+    pct_of_peak: float
+    """Of ``peak_tflops``; above 100 where the board runs at a higher clock than its peak is stated for."""
+    peak_tflops: float
+    """Peak rate of the kernel's instruction at ``peak_clock_mhz``, dense equivalent for a 2:4 one."""
+    peak_clock_mhz: float
+    """Clock that the vendor states the peak for."""
+    bound_us: float
+    """Closed-form lower bound on ``kernel_time_us``, at the board's highest clock."""
+    bottleneck: str
+    """The first of ``time_shares``."""
+    time_shares: dict[str, float]
+    """Shares of ``kernel_time_us``, the largest first; they add up to one. A resource of the machine: the busiest of
+    the whole GPU. ``idle_sms``: that some SMs have more work than others. ``latency``: that nothing works at capacity.
+    ``launch``: that kernels start and drain. For ``bound`` all of the time is the resource's with the highest bound."""
+    busy_fractions: dict[str, float]
+    """Share of the kernel's cycles in which each resource works, on the SM with the most CTAs."""
+    gpu_busy_fractions: dict[str, float]
+    """The same, averaged over all SMs."""
+    sm_count: int
+    sms_used: int
+    """SMs that get a CTA."""
+    useful_fraction: float
+    """Multiply-adds of the product over those that are executed; the rest pads tiles."""
+    kernel: str
+    unit: Literal["cuda", "tensor"]
+    """Cores that multiply."""
+    split_k: int
+    grid: tuple[int, int, int]
+    threads: int
+    waves: float
+    occupancy: int
+    """Resident CTAs per SM."""
+    occupancy_limiter: str
+    dram_bytes: int
+    dram_read_bytes: int
+    dram_write_bytes: int
+    l2_bytes: int
+    shared_bytes: int
+    l2_hit_fraction: float
+    tensor_active_fraction: float
+    """Share of cycles in which the Tensor Core pipes work, averaged over all SMs; 0 for kernels on CUDA cores."""
+    power_w: float
+    energy_mj: float
+    stall_cycles: dict[str, int] = field(default_factory=dict)
+    """Warp-cycles by cause; they add up to ``warp_cycles``."""
+    warp_cycles: int = 0
+    bounds_us: dict[str, float] = field(default_factory=dict)
+    """Each closed-form bound by the resource it counts."""
+    memory_gib: float = 0.0
+    """Device memory that A, B and C take."""
+    fits: bool = True
+    """They fit into the memory of the GPU."""
+    consistent: bool = True
+    """No bound and no capacity contradicts the time; where one does, ``notes`` name it and the time is wrong."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know to read the figures right, a sentence each."""
+    alternatives: tuple[Alternative, ...] = ()
+
+    def nsight_metrics(self) -> dict[str, float]:
+        """The same figures under their Nsight Compute names, to lay beside ``ncu --csv``."""
+        # "sustained_active" is relative to the cycles in which an SM is active, and active SMs do as the busiest does;
+        # "sustained_elapsed" is relative to the cycles of all SMs.
+        of_active = self.busy_fractions["arithmetic"] if self.unit == "tensor" else 0.0
+        return {
+            "gpu__time_duration.sum": self.kernel_time_us * 1e3,
+            "sm__cycles_elapsed.max": float(self.cycles),
+            "dram__bytes_read.sum": float(self.dram_read_bytes),
+            "dram__bytes_write.sum": float(self.dram_write_bytes),
+            "lts__t_bytes.sum": float(self.l2_bytes),
+            "lts__t_sector_hit_rate.pct": 100 * self.l2_hit_fraction,
+            f"{TENSOR_CYCLES}.pct_of_peak_sustained_active": 100 * of_active,
+            f"{TENSOR_CYCLES}.pct_of_peak_sustained_elapsed": 100 * self.tensor_active_fraction,
+            "launch__waves_per_multiprocessor": self.waves,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready object: fields in the order above, then ``nsight``; floats to 12 significant digits."""
+        record = {item.name: getattr(self, item.name) for item in fields(self)}
+        named = [cause.value for cause in Cause if cause.value in self.stall_cycles]
+        record["stall_cycles"] = {name: self.stall_cycles[name] for name in named}
+        record["alternatives"] = [asdict(alternative) for alternative in self.alternatives]
+        record["nsight"] = self.nsight_metrics()
+        return {key: _json_ready(value) for key, value in record.items()}
+
+
+def _json_ready(value: Any) -> Any:
+    """Tuples to lists, floats to 12 significant digits: the last bits differ between machines."""
+    match value:
+        case float():
+            return float(f"{value:.12g}")
+        case dict():
+            return {key: _json_ready(item) for key, item in value.items()}
+        case tuple() | list():
+            return [_json_ready(item) for item in value]
+    return value

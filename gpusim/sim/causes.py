@@ -1,0 +1,35 @@
+"""Why a warp spends a cycle."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Cause(Enum):
+    """Why a warp spent a cycle. Every cycle a warp lives is booked to exactly one of these.
+
+    The values follow Nsight Compute's warp states where one exists.
+    """
+
+    LAUNCH = "launch"
+    """CTA launch: the slot is taken, the first instruction has not issued yet."""
+    ISSUE = "issue"
+    """Issuing its own loads, stores and address arithmetic."""
+    NOT_SELECTED = "not_selected"
+    """Ready, but the scheduler's issue slots serve other warps of the sub-partition."""
+    MATH = "math"
+    """Feeding its own multiply-accumulate instructions to the pipe."""
+    MATH_PIPE_THROTTLE = "math_pipe_throttle"
+    """The Tensor Core or FMA pipe is busy with other warps."""
+    WAIT = "wait"
+    """Waiting for the result of its own arithmetic (fixed latency)."""
+    SHORT_SCOREBOARD = "short_scoreboard"
+    """Waiting for operands from shared memory."""
+    MIO_THROTTLE = "mio_throttle"
+    """The shared-memory port is busy."""
+    LONG_SCOREBOARD = "long_scoreboard"
+    """Waiting for data from L2 or DRAM."""
+    LG_THROTTLE = "lg_throttle"
+    """Waiting to hand stores or loads to the memory system."""
+    BARRIER = "barrier"
+    """Waiting for other warps of its CTA."""

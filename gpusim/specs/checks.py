@@ -1,0 +1,150 @@
+"""What is wrong with a GPU beyond the range of single values: contradictions, and what no product has.
+
+A contradiction is refused wherever a GPU comes from. What is implausible may be asked ("and if DRAM were four times
+as fast?"); only ``archs check`` reports it, of spec files that claim to describe a product.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from gpusim.hardware.gpu import NO_LIMIT, GpuArch, cuda_name, cuda_version
+from gpusim.units import ceil_div
+
+
+class Finding(NamedTuple):
+    """A value by its key path, what is wrong with it, and what would do."""
+
+    key_path: str
+    problem: str
+
+
+STATED_PEAK_TOLERANCE = 0.01
+"""Vendors round to two or three digits: 14 TFLOP/s for 14.13 is 0.9 % off."""
+
+DRAM_GBIT_PER_S_AND_PINS = {
+    "GDDR5": (9.0, 512),
+    "GDDR5X": (16.0, 512),
+    "GDDR6": (24.0, 512),
+    "GDDR6X": (24.0, 512),
+    "GDDR7": (48.0, 512),
+    "HBM": (1.0, 4096),
+    "HBM2": (2.4, 8192),
+    "HBM2e": (3.6, 8192),
+    "HBM3": (6.4, 8192),
+    "HBM3e": (9.8, 8192),
+    "HBM4": (8.0, 16384),
+}
+"""Highest rate of a data pin [Gbit/s], by the JEDEC standards (JESD212, 232, 250, 239, 235, 238, 270-4) and by what
+vendors sell above them, and the data pins of the widest boards: 512 for GDDR (R9 290X, RTX 5090), eight stacks of
+1,024 for HBM (MI300X), of 2,048 for HBM4."""
+
+
+def contradictions(arch: GpuArch) -> Iterator[Finding]:
+    """Values that cannot hold together."""
+    yield from _wrong_versions(arch)
+    yield from _wrong_sm(arch)
+    yield from _wrong_shared_memory(arch)
+    clock, l2, power = arch.clock, arch.l2, arch.power
+    # What a board reaches may lie below the boost clock that the vendor states.
+    if not clock.min_mhz <= clock.base_mhz <= min(clock.boost_mhz, clock.max_mhz):
+        yield Finding(
+            "clock.boost_mhz",
+            f"min {clock.min_mhz:g} <= base {clock.base_mhz:g} <= boost {clock.boost_mhz:g} and"
+            f" max {clock.max_mhz:g} does not hold; correct the clock that is out of order",
+        )
+    if l2.far_latency_cycles < l2.latency_cycles:
+        yield Finding(
+            "l2.far_latency_cycles",
+            f"{l2.far_latency_cycles} is below the near latency {l2.latency_cycles}; swap them",
+        )
+    if power.min_voltage_v > power.max_voltage_v:
+        yield Finding(
+            "power.min_voltage_v",
+            f"{power.min_voltage_v:g} V exceeds the maximum {power.max_voltage_v:g} V; swap them",
+        )
+
+
+def _wrong_versions(arch: GpuArch) -> Iterator[Finding]:
+    """The heuristic bias of a library is kept by version of CUDA."""
+    for name in arch.kernel_choice.older:
+        if cuda_version(name) is None:
+            yield Finding(f"kernel_choice.older.{name}", f"names no version; write {cuda_name(10)} for CUDA 10")
+
+
+def _wrong_sm(arch: GpuArch) -> Iterator[Finding]:
+    sm = arch.sm
+    if sm.registers % sm.register_allocation_unit:
+        yield Finding(
+            "sm.registers",
+            f"{sm.registers} is no multiple of the allocation unit {sm.register_allocation_unit}; correct one",
+        )
+    warps = ceil_div(sm.max_threads_per_cta, sm.warp_size)
+    if warps > sm.max_warps:
+        yield Finding(
+            "sm.max_threads_per_cta", f"{warps} warps do not fit the {sm.max_warps} warps of an SM; correct one"
+        )
+    if warps * sm.register_allocation_unit > sm.registers:
+        yield Finding("sm.registers", f"{sm.registers} cannot hold a CTA of {warps} warps; correct one")
+
+
+def _wrong_shared_memory(arch: GpuArch) -> Iterator[Finding]:
+    shared = arch.shared_memory
+    largest = max(shared.carveouts_kib)
+    if largest > shared.unified_l1_kib:
+        yield Finding(
+            "shared_memory.carveouts_kib",
+            f"{largest:g} KiB exceeds the unified L1 of {shared.unified_l1_kib:g} KiB; correct one",
+        )
+    per_cta_kib = shared.max_kib_per_cta + shared.reserved_bytes_per_cta / 1024
+    if per_cta_kib > largest:
+        yield Finding(
+            "shared_memory.max_kib_per_cta",
+            f"{per_cta_kib:g} KiB with its reserve exceeds the largest carve-out {largest:g} KiB; correct one",
+        )
+
+
+def wrong_peaks(arch: GpuArch) -> Iterator[Finding]:
+    """SMs x shape / interval x boost clock gives what the vendor states, within 1 %."""
+    for key, stated in arch.stated_peaks.items():
+        below = f"stated_peaks.{key}"
+        if key not in arch.instructions:
+            yield Finding(below, f"no such instruction{did_you_mean(key, arch.instructions)}")
+            continue
+        derived = arch.peak_tflops(arch.instructions[key])
+        if abs(derived / stated - 1) > STATED_PEAK_TOLERANCE:
+            yield Finding(
+                below,
+                f"stated {stated:g} TFLOP/s, but the spec gives {derived:.4g}; correct this, the"
+                f" clock, sm.count or instructions.{key}",
+            )
+
+
+def implausible(arch: GpuArch) -> Iterator[Finding]:
+    """Values that contradict nothing, and that no product has."""
+    dram = arch.dram
+    known = {name.lower(): limits for name, limits in DRAM_GBIT_PER_S_AND_PINS.items()}
+    if dram.technology.lower() in known:
+        gbit_per_s, pins = known[dram.technology.lower()]
+        most = gbit_per_s * pins / 8
+        if dram.peak_bandwidth_gb_per_s > most:
+            yield Finding(
+                "dram.peak_bandwidth_gb_per_s",
+                f"{dram.peak_bandwidth_gb_per_s:g} GB/s of {dram.technology}, which reaches {most:g} on {pins} pins of"
+                f" {gbit_per_s:g} Gbit/s; check the value and its unit",
+            )
+    l2_gb_per_s = arch.l2.bandwidth_bytes_per_cycle * arch.clock.max_mhz / 1000
+    if NO_LIMIT > dram.peak_bandwidth_gb_per_s > l2_gb_per_s:
+        yield Finding(
+            "l2.bandwidth_bytes_per_cycle",
+            f"{l2_gb_per_s:g} GB/s at the highest clock, less than the {dram.peak_bandwidth_gb_per_s:g} GB/s of DRAM"
+            " that pass through it; check both",
+        )
+
+
+def did_you_mean(key: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown key: the nearest known one, or all."""
+    close = difflib.get_close_matches(key[:100], list(known), n=1, cutoff=0.4)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"

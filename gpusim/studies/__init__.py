@@ -1,0 +1,1 @@
+"""Work that makes many predictions: experiments, validation, calibration, counters."""

@@ -1,0 +1,66 @@
+"""The tables of ``gpusim calibrate`` from its JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpusim.report.tables import TextTable
+
+TOLD_CREDITS = 0.05
+"""Credits below this are left to the written spec."""
+
+
+def calibration_tables(report: Mapping[str, Any]) -> list[TextTable]:
+    """What moved, what the library likes, and the errors before and after."""
+    tables = [_parameter_table(report), _credit_table(report, "")]
+    tables += [_credit_table(found, f" of {name}") for name, found in report["older"].items()]
+    tables.append(_error_table(report))
+    if report["left_out"]:
+        tables.append(_left_out_table(report))
+    return tables
+
+
+def _parameter_table(report: Mapping[str, Any]) -> TextTable:
+    rows = [
+        (
+            one["key_path"],
+            f"{one['before']:.4g}",
+            one["kind"],
+            f"{one['after']:.4g}",
+            f"{one['low']:.4g} to {one['high']:.4g}",
+            "at its limit" if one["at_limit"] else "" if one["identified"] else "not identified, left alone",
+        )
+        for one in report["parameters"]
+    ]
+    headings = ("value", ">before", "kind", ">after", ">95 %", "")
+    title = f"{report['arch']}: values, fitted to {report['drawn_rows']} of {report['rows']} rows"
+    return TextTable(title, headings, tuple(rows))
+
+
+def _credit_table(likings: Mapping[str, Any], whose: str) -> TextTable:
+    rows = [(name, f"{value:+.3f}") for name, value in likings["common"].items()]
+    told = sorted(likings["credits"].items(), key=lambda item: -item[1])
+    rows += [(label, f"{credit:+.3f}") for label, credit in told if abs(credit) >= TOLD_CREDITS]
+    return TextTable(f"Likings of the library{whose} (logarithms of time)", ("kernel", ">credit"), tuple(rows))
+
+
+def _error_table(report: Mapping[str, Any]) -> TextTable:
+    rows = []
+    for one in report["errors"]:
+        figures = [
+            f"{one[f'{when}_{figure}']:.1f}"
+            for when in ("before", "after", "held_out")
+            for figure in ("mape", "median_ape")
+        ]
+        rows.append((one["table"], one["gpu"], one["dtype"], one["op"], str(one["rows"]), *figures))
+    headings = (
+        "table", "GPU", "type", "op", ">rows", ">MAPE % before", ">median %", ">MAPE % after", ">median %",
+        ">MAPE % held out", ">median %",
+    )  # fmt: skip
+    return TextTable("Errors, kernels chosen as a prediction would", headings, tuple(rows))
+
+
+def _left_out_table(report: Mapping[str, Any]) -> TextTable:
+    rows = tuple((str(count), reason) for reason, count in report["left_out"].items())
+    return TextTable("Rows that took no part", (">rows", "reason"), rows)

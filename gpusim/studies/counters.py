@@ -1,0 +1,145 @@
+"""Measured hardware counters laid beside the simulated ones, under their Nsight Compute names.
+
+Reads measured rows with the metrics as columns of their own, as ``gpusim measure --counters`` and ``import ncu``
+write them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpusim.evidence.measured import MeasuredError, MeasuredRow, board_of, read_measured
+from gpusim.execution.sweep import Case, run_case
+from gpusim.prediction.predict import Options
+from gpusim.report.tables import TextTable, bytes_text, shape_text, time_text
+from gpusim.specs.specfile import Spec, UnknownGpuError, load_arch
+
+COMPARED = (
+    "gpu__time_duration.sum",
+    "lts__t_sector_hit_rate.pct",
+    "lts__t_bytes.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "launch__waves_per_multiprocessor",
+)
+"""What both sides have."""
+
+
+def beside(
+    files: Sequence[Path], *, arch: str | None, detail: str, arch_path: Sequence[Path] = ()
+) -> list[dict[str, Any]]:
+    """One object per measured multiplication: ``measured`` and ``simulated`` metrics, or why it was ``skipped``.
+
+    Raises:
+        MeasuredError: a file breaks the measured schema, or has none of the counters.
+        SpecError: no spec of the GPU.
+    """
+    compared = []
+    for file in files:
+        rows = read_measured(file)
+        if not any(name in rows[0].extra for name in COMPARED):
+            raise MeasuredError(
+                f"{file}:1: no counters, such as {COMPARED[0]}; write it with 'measure --counters' or 'import ncu'"
+            )
+        compared += [_beside(row, arch, detail, arch_path) for row in rows]
+    return compared
+
+
+def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence[Path]) -> dict[str, Any]:
+    gemm = row.gemm()
+    shape = {"batch": row.batch, "m": row.m, "n": row.n, "k": row.k}
+    compared: dict[str, Any] = {
+        "gpu": row.gpu,
+        "dtype": row.dtype.value,
+        "sparsity": row.sparsity,
+        **shape,
+        "measured": {name: value for name in COMPARED if (value := _number(row.extra.get(name, ""))) is not None},
+        "simulated": {},
+        "kernel": {"measured": row.kernel, "simulated": ""},
+        "grid": {"measured": row.grid, "simulated": None},
+        "skipped": "" if gemm else f"{row.op} is no matrix multiplication",
+    }
+    if gemm is None:
+        return compared
+    spec = load_arch(arch, arch_path) if arch else _board(row, arch_path)
+    outcome = run_case(Case(spec.arch, gemm, Options(detail, row.l2, None, "burst")))
+    if outcome.result is None:
+        return {**compared, "skipped": outcome.reason}
+    metrics = outcome.result.nsight_metrics()
+    compared["simulated"] = {name: metrics[name] for name in COMPARED if name in metrics}
+    compared["kernel"]["simulated"] = outcome.result.kernel
+    compared["grid"]["simulated"] = list(outcome.result.grid)
+    return compared
+
+
+def _board(row: MeasuredRow, arch_path: Sequence[Path]) -> Spec:
+    """The board of a row; one that has no spec is refused at its line."""
+    try:
+        return board_of(row.gpu, arch_path)
+    except UnknownGpuError as error:
+        raise MeasuredError(f"{row.file}:{row.line}: gpu: {error} (--arch simulates another GPU)") from None
+
+
+def counters_tables(compared: Sequence[dict[str, Any]]) -> list[TextTable]:
+    """Measured over simulated, one line a multiplication; then what was skipped, and why."""
+    headings = (
+        "GPU",
+        "shape",
+        "type",
+        ">time",
+        ">L2 hits %",
+        ">DRAM read",
+        ">DRAM written",
+        ">Tensor active %",
+        ">waves",
+    )
+    names = (
+        "gpu__time_duration.sum",
+        "lts__t_sector_hit_rate.pct",
+        "dram__bytes_read.sum",
+        "dram__bytes_write.sum",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+        "launch__waves_per_multiprocessor",
+    )
+    rows = [
+        (*_place(row), *(_pair(name, row["measured"].get(name), row["simulated"].get(name)) for name in names))
+        for row in compared
+        if not row["skipped"]
+    ]
+    tables = [TextTable("Counters: measured / simulated", headings, tuple(rows))]
+    skipped = [(*_place(row), row["skipped"]) for row in compared if row["skipped"]]
+    if skipped:
+        tables.append(TextTable("Skipped rows", ("GPU", "shape", "type", "reason"), tuple(skipped)))
+    return tables
+
+
+def _place(row: dict[str, Any]) -> tuple[str, str, str]:
+    """GPU, shape and type."""
+    kind = row["dtype"] if row["sparsity"] == "dense" else f"{row['dtype']} {row['sparsity']}"
+    return row["gpu"], shape_text(row), kind
+
+
+def _pair(name: str, measured: float | None, simulated: float | None) -> str:
+    """Both values in the unit that suits them."""
+
+    def text(value: float | None) -> str:
+        if value is None:
+            return "-"
+        if name.startswith("gpu__time"):
+            return time_text(value / 1e3)
+        return bytes_text(value) if "bytes" in name else f"{value:.1f}"
+
+    return f"{text(measured)} / {text(simulated)}"
+
+
+def _number(text: str) -> float | None:
+    """A metric; None where there is none, or it is a ratio to nothing (``nan``)."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

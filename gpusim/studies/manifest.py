@@ -1,0 +1,82 @@
+"""``manifest.json``: what the files of a run were made from, and their hashes.
+
+It records everything that decides the results, and nothing else: a run whose inputs are those of the manifest, and
+whose files are still those that it lists, would write the same again.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import gpusim
+from gpusim.execution.journal import JOURNAL, code_sha256
+from gpusim.experiment.definition import Experiment, TrainingExperiment
+from gpusim.files.document import shipped_folder
+from gpusim.files.outputs import file_hashes, sha256_of, write_json
+from gpusim.specs.specfile import Spec
+
+MANIFEST = "manifest.json"
+"""Name of the file."""
+PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "packaging", "pydantic", "pyyaml", "simpy")
+
+
+def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequence[str]) -> dict[str, Any]:
+    """All that decides the results of a run: the program, the options, and every file that is read, with its hash."""
+    made_by = {
+        "gpusim": gpusim.__version__,
+        "code_sha256": code_sha256(),
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "command": list(command),
+        "experiment": {
+            "name": experiment.name,
+            "sha256": experiment.file.sha256,
+            "overrides": list(experiment.overrides),
+        },
+    }
+    if isinstance(experiment, TrainingExperiment):
+        return made_by
+    entries = zip(experiment.specs.items(), experiment.content.gpus, strict=True)
+    folder = experiment.file.path.parent
+    return {
+        **made_by,
+        "specs": {label: _spec_inputs(spec, entry.overrides) for (label, spec), entry in entries},
+        "measured": {overlay.file: sha256_of(folder / overlay.file) for overlay in experiment.content.measured},
+    }
+
+
+def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A GPU, and the spec files and kernel catalogues that it was read from; shipped ones without the installation."""
+    shipped = shipped_folder("arch_specs")
+    files = {
+        str(path.relative_to(shipped.parent) if path.is_relative_to(shipped) else path): sha256
+        for path, sha256 in spec.decided_by
+    }
+    return {"arch": spec.arch.name, "sha256": spec.sha256, "overrides": dict(overrides), "files": files}
+
+
+def write_manifest(folder: Path, made_from: Mapping[str, Any], rows: int) -> None:
+    """Write what the files in a folder were made from, and their hashes."""
+    write_json(folder / MANIFEST, {**made_from, "rows": rows, "files": file_hashes(folder)})
+
+
+def is_up_to_date(experiment: Experiment | TrainingExperiment, out: Path) -> bool:
+    """Whether a folder holds the files that a run of an experiment would write.
+
+    Another spelling of the same command decides nothing. A journal is what a run leaves that was killed at its end.
+    """
+    if (out / JOURNAL).exists():
+        return False
+    try:
+        inputs = {**manifest_inputs(experiment, ()), "command": None}
+        manifest = json.loads((out / MANIFEST).read_bytes())
+        made_from = {key: manifest[key] for key in inputs} | {"command": None}
+        files = {name: sha256_of(out / name) for name in experiment.output_files()}
+        return bool(made_from == json.loads(json.dumps(inputs)) and manifest["files"] == files)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False  # a file is missing, or the manifest is none

@@ -1,0 +1,175 @@
+"""An experiment carried out: its rows, its files, and a journal that survives an interrupt.
+
+The files of a run appear all together or not at all: they are written beside the output folder and then
+moved into it. While it runs, finished predictions are kept in a journal there, by everything that they
+depend on; the next run of the same experiment takes them up, and removes the journal when it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpusim import figures
+from gpusim.execution.journal import Journal, journal_in
+from gpusim.experiment.comparison import Row
+from gpusim.experiment.definition import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
+from gpusim.files.outputs import check_places, staging, write_csv
+from gpusim.numerics.training import Run, Task, train
+from gpusim.prediction.results import Result
+from gpusim.studies.manifest import MANIFEST, manifest_inputs, write_manifest
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run gave."""
+
+    rows: tuple[Row, ...]
+    points: tuple[MeasuredPoint, ...]
+    files: tuple[Path, ...]
+    """Everything written, plots last."""
+    resumed: int
+    """Predictions, or runs of a training, taken from the journal of an interrupted run."""
+    damaged: int
+    """Records of that journal that were damaged."""
+
+
+def run_experiment(
+    experiment: Experiment,
+    out: Path,
+    *,
+    jobs: int = 1,
+    command: Sequence[str] = (),
+    progress: Progress = lambda _done, _total: None,
+) -> Finished:
+    """Predict every case and write ``results.csv``, ``manifest.json`` and the plots into ``out``.
+
+    Raises:
+        SpecError: a GPU cannot run one of the cases; the text names its line.
+        MeasuredError: a measured file that is to be laid over breaks the schema.
+    """
+    points = experiment.measured_points()
+    cases = experiment.cases()
+    made_from = manifest_inputs(experiment, command)
+    check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
+    with journal_in(out) as journal:
+        rows = _rows(experiment, cases, journal, jobs, progress)
+        with staging(out, MANIFEST) as folder:
+            write_csv(folder / "results.csv", rows)
+            for plot in experiment.content.plots:
+                _ = figures.draw(plot, experiment.content.title, rows, points, folder)
+            write_manifest(folder, {**made_from, "mathmode": _mathmodes(cases)}, len(rows))
+    return Finished(tuple(rows), points, _paths(experiment, out), journal.resumed, journal.damaged)
+
+
+def run_training(
+    experiment: TrainingExperiment,
+    out: Path,
+    *,
+    command: Sequence[str] = (),
+    progress: Progress = lambda _done, _total: None,
+) -> Finished:
+    """Train in every way asked for; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
+    made_from = manifest_inputs(experiment, command)
+    check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
+    with journal_in(out) as journal:
+        records = _trained(experiment, journal, progress)
+        rows = [
+            {"run": run.label, "dtype": run.dtype, "weights": run.weights, **step}
+            for run, record in zip(experiment.content.runs, records, strict=True)
+            for step in record["steps"]
+        ]
+        gradients = [
+            {"run": run.label, "exponent": int(exponent), "gradients": count}
+            for run, record in zip(experiment.content.runs, records, strict=True)
+            for exponent, count in record["gradients"].items()
+        ]
+        with staging(out, MANIFEST) as folder:
+            write_csv(folder / "results.csv", rows)
+            write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
+            figures.draw_training(experiment.content, rows, gradients, folder / experiment.figure)
+            write_manifest(folder, made_from, len(rows))
+    return Finished(tuple(rows), (), _paths(experiment, out), journal.resumed, journal.damaged)
+
+
+def _paths(experiment: Experiment | TrainingExperiment, out: Path) -> tuple[Path, ...]:
+    """Everything that a run writes, plots last."""
+    return tuple(out / name for name in (MANIFEST, *experiment.output_files()))
+
+
+def _trained(experiment: TrainingExperiment, journal: Journal, progress: Progress) -> list[dict[str, Any]]:
+    """A record of every run in the order of the file."""
+    task, runs = experiment.content.training, experiment.content.runs
+    return [
+        journal.once((task, run), partial(_train, task, run, partial(_progress_of_run, progress, index, len(runs))))
+        for index, run in enumerate(runs)
+    ]
+
+
+def _progress_of_run(progress: Progress, index: int, runs: int, done: int, total: int) -> None:
+    """Steps of one run as steps of all."""
+    progress(index * total + done, runs * total)
+
+
+def _train(task: Task, run: Run, progress: Progress) -> dict[str, Any]:
+    """A run as JSON holds it."""
+    trained = train(task, run, progress)
+    return {
+        "steps": [asdict(step) for step in trained.steps],
+        "gradients": {str(exponent): count for exponent, count in trained.gradients.items()},
+    }
+
+
+def _rows(
+    experiment: Experiment, cases: Sequence[ExperimentCase], journal: Journal, jobs: int, progress: Progress
+) -> list[Row]:
+    """The result rows in the order of the cases."""
+    rows = []
+    with closing(journal.sweep([case.case for case in cases], jobs)) as outcomes:
+        for done, (case, outcome) in enumerate(zip(cases, outcomes, strict=True), 1):
+            if outcome.result is None:
+                raise experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {outcome.reason}")
+            progress(done, len(cases))
+            rows.append(_row(case, _record(outcome.result)))
+    return rows
+
+
+def _record(result: Result) -> dict[str, Any]:
+    """A result as one flat row: metrics beside fields, without the ranked alternatives."""
+    record = result.as_dict()
+    nsight = record.pop("nsight")
+    del record["alternatives"]
+    return {**record, **nsight}
+
+
+def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
+    """A result with its place in the experiment and the peaks of its GPU."""
+    arch = case.case.arch
+    return {
+        "gpu": case.gpu,
+        "group": case.group,
+        "label": case.label,
+        "mathmode": case.mode,
+        "mathmode_rule": case.mathmode.rule if case.mathmode else "",
+        **record,
+        "dram_peak_gb_per_s": arch.dram.peak_bandwidth_gb_per_s,
+        "element_bits": case.case.gemm.dtype.bits,
+        "output_bits": case.case.gemm.output_bits,
+    }
+
+
+def _mathmodes(cases: Sequence[ExperimentCase]) -> list[dict[str, Any]]:
+    """What each framework's multiplication came to on each GPU, and why; none where data types were given."""
+    answers: list[dict[str, Any]] = []
+    for case in cases:
+        if case.mathmode:
+            answer = {"mathmode": case.mode, "gpu": case.gpu, **case.mathmode.as_dict()}
+            if answer not in answers:
+                answers.append(answer)
+    return answers

@@ -1,0 +1,122 @@
+"""Error figures of predicted against measured values, for any set of rows; errors in percent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpusim.studies.validation.prediction import Scored
+
+STRATUM_EDGES = (16, 128, 1024)
+"""Largest m of all strata but the last: streams of weights, skinny, medium and large products."""
+
+
+def figures(scored: Sequence[Scored], reasons: Sequence[str]) -> dict[str, Any]:
+    """How many rows there are, how far off they are predicted, and how long that took.
+
+    Args:
+        scored: rows with a prediction.
+        reasons: why each of the others has none.
+    """
+    return {
+        "rows": len(scored) + len(reasons),
+        "predicted": len(scored),
+        "skipped": len(reasons),
+        "skip_reasons": dict(Counter(reasons)),
+        **_accuracy(scored),
+        "seconds": rounded(sum(item.seconds for item in scored)),
+    }
+
+
+def _accuracy(scored: Sequence[Scored]) -> dict[str, Any]:
+    """The errors of predictions, and the yardsticks to hold them against: the closed-form bound and the noise.
+
+    ``noise_pct`` is the mean deviation of the readings themselves over the ``noise_rows`` for which it is known.
+    """
+    measured = [item.row.time_us for item in scored]
+    noise = [item.noise_fraction for item in scored if item.noise_fraction is not None]
+    return {
+        **errors([item.predicted_us for item in scored], measured),
+        "bound_mape": mean_percent([abs(item.bound_us / item.row.time_us - 1) for item in scored]),
+        "noise_pct": mean_percent(noise),
+        "noise_rows": len(noise),
+    }
+
+
+def errors(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, Any]:
+    """How far predictions lie from measured values; None everywhere where there are none."""
+    names = ("mape", "median_ape", "p90_ape", "bias", "median_bias", "geomean_ratio", "spearman")
+    if not predicted:
+        return dict.fromkeys(names)
+    signed = np.array(predicted) / np.array(measured) - 1
+    absolute = np.abs(signed)
+    values = (
+        mean_percent(absolute),
+        percent(float(np.median(absolute))),
+        percent(float(np.percentile(absolute, 90))),
+        mean_percent(signed),
+        percent(float(np.median(signed))),
+        rounded(float(np.exp(np.log1p(signed).mean()))),
+        _spearman(predicted, measured),
+    )
+    return dict(zip(names, values, strict=True))
+
+
+def stratum_of(m: int) -> str:
+    """The range of m that a row belongs to.
+
+    >>> stratum_of(16), stratum_of(17), stratum_of(4096)
+    ('m <= 16', '16 < m <= 128', 'm > 1024')
+    """
+    below = [edge for edge in STRATUM_EDGES if edge < m]
+    above = [edge for edge in STRATUM_EDGES if edge >= m]
+    if not above:
+        return f"m > {below[-1]}"
+    return f"{below[-1]} < m <= {above[0]}" if below else f"m <= {above[0]}"
+
+
+def strata(scored: Sequence[Scored]) -> list[dict[str, Any]]:
+    """The figures of each range of m, bound by memory and by compute; strata without rows are left out."""
+    found = []
+    for m in (*STRATUM_EDGES, STRATUM_EDGES[-1] + 1):
+        for bound_by in ("memory", "compute"):
+            own = [item for item in scored if (stratum_of(item.row.m), item.bound_by) == (stratum_of(m), bound_by)]
+            if own:
+                found.append({"m": stratum_of(m), "bound_by": bound_by, "rows": len(own), **_accuracy(own)})
+    return found
+
+
+def mean_percent(fractions: Sequence[float] | np.ndarray[Any, Any]) -> float | None:
+    """The mean as a percentage; None of nothing."""
+    return percent(float(np.mean(fractions))) if len(fractions) else None
+
+
+def percent(fraction: float) -> float:
+    """A fraction as a percentage."""
+    return rounded(100 * fraction)
+
+
+def rounded(value: float) -> float:
+    """Six decimals: a nanosecond beside microseconds, and no digits that differ between machines."""
+    return round(value, 6)
+
+
+def _spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
+    """Rank correlation, ties at their mean rank; None where one side does not vary."""
+    if len(set(left)) < 2 or len(set(right)) < 2:
+        return None
+    return rounded(float(np.corrcoef(_ranks(left), _ranks(right))[0, 1]))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Rank of each value from 1, ties at their mean.
+
+    >>> _ranks([5.0, 7.0, 5.0])
+    [1.5, 3.0, 1.5]
+    """
+    _, place, count = np.unique(np.array(values), return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    return [float(rank) for rank in (last - (count - 1) / 2)[place]]

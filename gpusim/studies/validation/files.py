@@ -1,0 +1,102 @@
+"""What ``gpusim validate -o DIR`` leaves: every row, the report, and the pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpusim.evidence.measured import MeasuredRow
+from gpusim.figures.style import save
+from gpusim.files.outputs import check_places, file_hashes, staging, write_csv, write_json
+from gpusim.studies.validation import plots
+from gpusim.studies.validation.accuracy import percent, rounded, stratum_of
+from gpusim.studies.validation.kernel_choice import recorded_split_k
+from gpusim.studies.validation.prediction import Scored
+from gpusim.studies.validation.summary import Report, explained
+
+REPORT = "validation.json"
+PICTURES = ("parity.png", "error_by_shape.png", "speedup.png")
+
+
+def check_folder(out: Path) -> None:
+    """Check that :func:`write_files` can put its files into a folder.
+
+    Raises:
+        OSError: a name is taken by a folder, or by a file that no validation wrote.
+    """
+    check_places(out, ("rows.csv", REPORT, *PICTURES), REPORT)
+
+
+def write_files(report: Report, out: Path) -> tuple[Path, ...]:
+    """Write ``rows.csv``, ``validation.json`` and the pictures into an existing folder, all or none.
+
+    A picture that an earlier validation drew there and this one does not is removed: it shows other rows.
+    """
+    with staging(out, REPORT) as folder:
+        write_csv(folder / "rows.csv", _rows(report))
+        if any(table.scored for table in report.tables):
+            save(plots.parity(report), folder / "parity.png")
+            save(plots.error_by_shape(report), folder / "error_by_shape.png")
+        if report.speedups and report.speedups.pairs:
+            save(plots.speedup(report.speedups), folder / "speedup.png")
+        write_json(folder / REPORT, _without_seconds(report.as_dict()) | {"files": file_hashes(folder)})
+        names = sorted(path.name for path in folder.iterdir())
+    for name in PICTURES:
+        if name not in names:
+            (out / name).unlink(missing_ok=True)
+    return tuple(out / name for name in names)
+
+
+def _without_seconds(report: dict[str, Any]) -> dict[str, Any]:
+    """The same on every run: how long the predictions took is printed, not written."""
+    for figures in (*report["tables"], report["overall"]):
+        del figures["seconds"]
+    return report
+
+
+def _rows(report: Report) -> list[dict[str, Any]]:
+    """Every row of every table: what was measured, what is predicted and why, or why it is not."""
+    scored = [
+        _measured(item.row) | _predicted(item) | {"skipped": ""} for table in report.tables for item in table.scored
+    ]
+    skipped = [(row, reason) for table in report.tables for row, reason in table.skipped]
+    empty = dict.fromkeys(scored[0]) if scored else {}
+    return [*scored, *(empty | _measured(row) | {"skipped": reason} for row, reason in skipped)]
+
+
+def _measured(row: MeasuredRow) -> dict[str, Any]:
+    return {
+        "file": row.file,
+        "line": row.line,
+        "gpu": row.gpu,
+        "op": row.op,
+        "batch": row.batch,
+        "m": row.m,
+        "n": row.n,
+        "k": row.k,
+        "dtype": row.dtype.value,
+        "acc_dtype": row.accumulate,
+        "layout": row.layout,
+        "sparsity": row.sparsity,
+        "method": row.method,
+        "l2": row.l2,
+        "source": row.source,
+        "m_range": stratum_of(row.m),
+        "measured_us": row.time_us,
+        "recorded_kernel": row.kernel,
+        "recorded_split_k": recorded_split_k(row),
+    }
+
+
+def _predicted(item: Scored) -> dict[str, Any]:
+    result = item.result
+    return explained(item) | {
+        "bound_us": rounded(item.bound_us),
+        "bound_by": item.bound_by,
+        "noise_pct": None if item.noise_fraction is None else percent(item.noise_fraction),
+        "with_recorded_kernel_us": None if item.pinned_us is None else rounded(item.pinned_us),
+        "power_w": rounded(result.power_w),
+        "occupancy": result.occupancy,
+        "occupancy_limiter": result.occupancy_limiter,
+        "grid": list(result.grid),
+    }

@@ -1,0 +1,75 @@
+"""How far measured times may lie from the truth: an error that no prediction can be blamed for.
+
+Three kinds are known: what a source's stopwatch or its own repeats are documented to do, the spread that a
+row brings along, and rows of one table that timed the same thing more than once. Where none applies the
+noise is unknown, not zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpusim.evidence.measured import MeasuredRow
+from gpusim.evidence.sources import source_named
+
+NORMAL_MEAN_OF_P90 = math.sqrt(2 / math.pi) / 1.6449
+"""Mean of the absolute deviation over its 90th percentile, for normal errors."""
+NORMAL_MEAN_OF_P10_P90 = math.sqrt(2 / math.pi) / (2 * 1.2816)
+"""The same over the distance from the 10th to the 90th percentile of the readings."""
+
+SPREAD_COLUMNS = ("p10_us", "p90_us")
+"""Columns that say between which times eight in ten readings of a row lie."""
+
+
+def noise_fractions(rows: Sequence[MeasuredRow]) -> list[float | None]:
+    """Mean relative deviation of each row's reading, the greatest of those known; None where none is."""
+    repeated = _repeated(rows)
+    found = []
+    for index, row in enumerate(rows):
+        known = [*_documented(row), *_spread(row), *([repeated[index]] if index in repeated else [])]
+        found.append(max(known, default=None))
+    return found
+
+
+def _documented(row: MeasuredRow) -> list[float]:
+    """What is known of the row's source."""
+    source = source_named(row.source)
+    repeats_p90 = source.repeats_p90.get(row.gpu)
+    known = [] if source.stopwatch_us is None else [source.stopwatch_us / row.time_us]
+    return known if repeats_p90 is None else [*known, repeats_p90 * NORMAL_MEAN_OF_P90]
+
+
+def _spread(row: MeasuredRow) -> list[float]:
+    """What the row says itself."""
+    try:
+        p10, p90 = (float(row.extra[column]) for column in SPREAD_COLUMNS)
+    except (KeyError, ValueError):
+        return []
+    return [NORMAL_MEAN_OF_P10_P90 * (p90 - p10) / row.time_us] if 0 < p10 <= p90 < math.inf else []
+
+
+def _repeated(rows: Sequence[MeasuredRow]) -> dict[int, float]:
+    """By row index: how far times of the same thing in the same table lie from their mean.
+
+    Scaled by sqrt(r / (r - 1)) for r repeats, since their mean is drawn towards them (Bessel's correction).
+    """
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, row in enumerate(rows):
+        if row.gemm() is not None:  # other operators have shapes beyond m, n and k
+            groups.setdefault((row.file, row.gpu, row.source, *work_of(row)), []).append(index)
+    found: dict[int, float] = {}
+    for indices in groups.values():
+        if len(indices) > 1:
+            times = np.array([rows[index].time_us for index in indices])
+            deviation = float(np.abs(times / times.mean() - 1).mean()) * math.sqrt(len(times) / (len(times) - 1))
+            found |= dict.fromkeys(indices, deviation)
+    return found
+
+
+def work_of(row: MeasuredRow) -> tuple[object, ...]:
+    """What two runs share that did the same work and were timed in the same way."""
+    return (row.op, row.batch, row.m, row.n, row.k, row.dtype, row.accumulate, row.sparsity, row.layout, row.l2,
+            row.method)  # fmt: skip

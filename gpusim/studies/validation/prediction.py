@@ -1,0 +1,189 @@
+"""Every measured row predicted once, and once more with its recorded kernel; all reports read these.
+
+What is compared is what the row's way of timing would have read (:func:`gpusim.evidence.measured.observed_time_us`).
+A row that cannot be predicted has a reason instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpusim.evidence.measured import MeasuredRow, board_of, observed_time_us
+from gpusim.execution.journal import Journal
+from gpusim.execution.sweep import Case, Outcome, sweep
+from gpusim.hardware.gpu import GpuArch
+from gpusim.prediction.predict import Options
+from gpusim.prediction.results import Result
+from gpusim.sim.causes import Cause
+from gpusim.specs.specfile import Spec, UnknownGpuError
+from gpusim.studies.validation.noise import noise_fractions
+
+WORKING = (Cause.MATH, Cause.ISSUE)
+"""Causes that are work, not a stall."""
+MEMORY_BOUNDS = ("dram", "l2")
+"""Closed-form bounds that count bytes beyond the SM; the others count what the SM itself does."""
+
+Progress = Callable[[int, int], None]
+"""Told after each prediction: how many are done, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One measured row and its prediction, both as the row's method reads them [us]."""
+
+    row: MeasuredRow
+    result: Result
+    predicted_us: float
+    bound_us: float
+    seconds: float
+    max_clock_mhz: float
+    """Of the board: a lower clock in the result is the power limit's doing."""
+    noise_fraction: float | None = None
+    """How far the reading itself may lie from the truth; None where that is not known."""
+    pinned_us: float | None = None
+    """With the recorded kernel pinned; None where it is not in the catalogue, or was not asked."""
+
+    @property
+    def method_overhead_us(self) -> float:
+        """What the row's timing method adds to the time of its kernels [us]."""
+        return self.predicted_us - self.result.kernel_time_us
+
+    @property
+    def error_fraction(self) -> float:
+        """Signed: positive where the prediction is too slow."""
+        return self.predicted_us / self.row.time_us - 1
+
+    @property
+    def bound_by(self) -> str:
+        """``memory`` where bytes beyond the SM set the closed-form bound, else ``compute``."""
+        bounds = self.result.bounds_us
+        return "memory" if max(bounds, key=lambda name: bounds[name]) in MEMORY_BOUNDS else "compute"
+
+    @property
+    def power_limited(self) -> bool:
+        """The board cannot sustain its highest clock on this run."""
+        return self.result.clock_mhz < self.max_clock_mhz
+
+    @property
+    def dominant_stall(self) -> str:
+        """The cause that cost the warps most cycles without work; empty where nothing was simulated."""
+        working = {cause.value for cause in WORKING}
+        stalls = {cause: cycles for cause, cycles in self.result.stall_cycles.items() if cause not in working}
+        return max(stalls, key=lambda cause: stalls[cause], default="") if any(stalls.values()) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What became of the rows, by their place in the list."""
+
+    scored: Mapping[int, Scored]
+    reasons: Mapping[int, str]
+    """Why a row has no prediction."""
+
+
+def specs_of(gpus: Iterable[str], arch_path: Sequence[Path]) -> tuple[dict[str, Spec], dict[str, str]]:
+    """The specs of GPUs by the name that a table gives them, and why others have none.
+
+    Raises:
+        SpecError: a spec is wrong, or a folder of specs is not there.
+    """
+    known: dict[str, Spec] = {}
+    unknown: dict[str, str] = {}
+    for gpu in sorted(set(gpus)):
+        try:
+            known[gpu] = board_of(gpu, arch_path)
+        except UnknownGpuError as error:
+            unknown[gpu] = str(error)
+    return known, unknown
+
+
+def predict_rows(
+    rows: Sequence[MeasuredRow],
+    detail: str,
+    archs: Mapping[str, GpuArch],
+    unknown: Mapping[str, str],
+    jobs: int,
+    progress: Progress,
+    journal: Journal | None,
+) -> Predictions:
+    """A prediction or a reason for every row.
+
+    Args:
+        archs: GPUs by the name that the rows give them.
+        unknown: why the other names have none.
+    """
+    cases, reasons = _cases(rows, detail, archs, unknown)
+    noise = noise_fractions(rows)
+    scored = {}
+    for index, outcome in _outcomes(cases, jobs, progress, journal):
+        row, case, result = rows[index], cases[index], outcome.result
+        if result is None:
+            reasons[index] = outcome.reason
+            continue
+        if not result.consistent:
+            reasons[index] = f"a prediction that contradicts itself: {'; '.join(result.notes)}"
+            continue
+        scored[index] = Scored(
+            row,
+            result,
+            observed_time_us(result.kernel_time_us, row.stopwatch, case.arch),
+            observed_time_us(result.bound_us, row.stopwatch, case.arch),
+            outcome.seconds,
+            case.arch.clock.max_mhz,
+            noise[index],
+        )
+    return Predictions(_with_recorded_kernels(scored, cases, jobs, progress, journal), reasons)
+
+
+def _cases(
+    rows: Sequence[MeasuredRow], detail: str, archs: Mapping[str, GpuArch], unknown: Mapping[str, str]
+) -> tuple[dict[int, Case], dict[int, str]]:
+    """The predictions to make and the reasons for making none, by row index."""
+    cases: dict[int, Case] = {}
+    boards = {(row.gpu, row.cuda) for row in rows if row.gpu not in unknown}
+    used = {(gpu, cuda): archs[gpu].with_cuda(cuda) for gpu, cuda in boards}
+    reasons: dict[int, str] = {}
+    for index, row in enumerate(rows):
+        gemm = row.gemm()
+        if row.gpu in unknown:
+            reasons[index] = unknown[row.gpu]
+        elif gemm is None:
+            reasons[index] = f"operator '{row.op}' is not predicted"
+        else:
+            cases[index] = Case(used[row.gpu, row.cuda], gemm, Options(detail=detail, l2=row.l2, load=row.load))
+    return cases, reasons
+
+
+def _with_recorded_kernels(
+    scored: Mapping[int, Scored], cases: Mapping[int, Case], jobs: int, progress: Progress, journal: Journal | None
+) -> dict[int, Scored]:
+    """The same predictions, each with its time under the recorded kernel where the catalogue has it."""
+    updated = {
+        index: replace(item, pinned_us=item.predicted_us) if item.result.kernel == item.row.kernel else item
+        for index, item in scored.items()
+    }
+    pinned = {
+        index: replace(cases[index], options=replace(cases[index].options, kernel=item.row.kernel))
+        for index, item in updated.items()
+        if item.row.tile_m and item.row.kernel and item.pinned_us is None
+    }
+    for index, outcome in _outcomes(pinned, jobs, progress, journal):
+        if outcome.result is not None:
+            row, arch = scored[index].row, pinned[index].arch
+            time_us = observed_time_us(outcome.result.kernel_time_us, row.stopwatch, arch)
+            updated[index] = replace(scored[index], pinned_us=time_us)
+    return updated
+
+
+def _outcomes(
+    cases: Mapping[int, Case], jobs: int, progress: Progress, journal: Journal | None
+) -> Iterator[tuple[int, Outcome]]:
+    """What each case gives, by its index; those that the journal holds are not predicted again."""
+    run = journal.sweep if journal else sweep
+    with closing(run(list(cases.values()), jobs)) as outcomes:
+        for done, (index, outcome) in enumerate(zip(cases, outcomes, strict=True), 1):
+            progress(done, len(cases))
+            yield index, outcome

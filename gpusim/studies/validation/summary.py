@@ -1,0 +1,224 @@
+"""One validation: tables of rows that belong together, their figures, and speedups between GPUs.
+
+No row is dropped silently: one that cannot be predicted is counted as skipped, with its reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import gpusim
+from gpusim.evidence.measured import MeasuredError, MeasuredRow, read_tables, with_overheads
+from gpusim.evidence.sources import source_named
+from gpusim.execution.journal import Journal, code_sha256
+from gpusim.specs.specfile import Spec, load_arch
+from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
+from gpusim.studies.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
+from gpusim.studies.validation.prediction import Predictions, Progress, Scored, predict_rows, specs_of
+from gpusim.studies.validation.speedups import Speedups, speedups
+
+WORST_ROWS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one file that share GPU, data type, sparsity and operator."""
+
+    file: str
+    gpu: str
+    dtype: str
+    sparsity: str
+    op: str
+    sha256: str
+    """Of the whole file."""
+    scored: tuple[Scored, ...]
+    skipped: tuple[tuple[MeasuredRow, str], ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The table's figures; errors in percent."""
+        return {
+            "file": self.file,
+            "gpu": self.gpu,
+            "dtype": self.dtype,
+            "sparsity": self.sparsity,
+            "op": self.op,
+            "sha256": self.sha256,
+            "timed_otherwise": _timed_otherwise([item.row for item in self.scored]),
+            "method_overheads": _method_overheads(self.scored),
+            **figures(self.scored, [reason for _, reason in self.skipped]),
+            "strata": strata(self.scored),
+            "kernel_choice": kernel_choice(self.scored),
+            "worst": [explained(item) for item in _by_error(self.scored)[:WORST_ROWS]],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All tables of one validation."""
+
+    detail: str
+    tables: tuple[Table, ...]
+    speedups: Speedups | None
+    """Where a pair of GPUs was asked for."""
+    specs: Mapping[str, str]
+    """Hashes of the specs by the name that the tables give the GPU."""
+    overheads: Mapping[str, float]
+    """Host time in the readings, by timing method [us], where the user gave it; else the spec's is taken."""
+
+    @property
+    def complete(self) -> bool:
+        """Every row was predicted."""
+        return not any(table.skipped for table in self.tables)
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready object; all but ``seconds`` is the same on every run."""
+        scored = [item for table in self.tables for item in table.scored]
+        reasons = [reason for table in self.tables for _, reason in table.skipped]
+        return {
+            "gpusim": gpusim.__version__,
+            "code_sha256": code_sha256(),
+            "specs": dict(self.specs),
+            "detail": self.detail,
+            "overheads_us": dict(self.overheads),
+            "tables": [table.as_dict() for table in self.tables],
+            "overall": {**figures(scored, reasons), "strata": strata(scored), "kernel_choice": kernel_choice(scored)},
+            "kernel_choice": by_gpu_and_op(scored),
+            "speedups": self.speedups.as_dict() if self.speedups else None,
+        }
+
+
+def validate(
+    paths: Sequence[Path | str],
+    *,
+    detail: str = "sampled",
+    jobs: int = 1,
+    arch_path: Sequence[Path] = (),
+    pair: tuple[str, str] | None = None,
+    overheads: Mapping[str, float] | None = None,
+    progress: Progress = lambda _done, _total: None,
+    journal: Journal | None = None,
+) -> Report:
+    """Predict every row of measured CSVs and score the predictions.
+
+    Args:
+        pair: GPUs whose speedups are scored too, that of the second over the first.
+        overheads: host time in the readings, by timing method [us], in place of the spec's.
+        journal: keeps finished predictions, and has those of an interrupted validation.
+
+    Raises:
+        MeasuredError: a file breaks the schema, or holds nothing for a pair of GPUs.
+        SpecError: a spec is wrong, or a GPU of a pair is not known.
+    """
+    rows = read_tables(paths)
+    sha256 = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
+    specs, unknown = specs_of((row.gpu for row in rows), arch_path)
+    boards = _boards_of_pair(pair, specs, arch_path) if pair else None
+    archs = {gpu: with_overheads(spec.arch, overheads or {}) for gpu, spec in specs.items()}
+    predictions = predict_rows(rows, detail, archs, unknown, jobs, progress, journal)
+    return Report(
+        detail,
+        _tables(rows, predictions, sha256),
+        speedups(boards, rows, predictions) if boards else None,
+        {gpu: spec.sha256 for gpu, spec in specs.items()},
+        overheads or {},
+    )
+
+
+def explained(item: Scored) -> dict[str, Any]:
+    """One row with its error and the reason that the simulation gives for its time."""
+    row, result = item.row, item.result
+    return {
+        "line": row.line,
+        "batch": row.batch,
+        "m": row.m,
+        "n": row.n,
+        "k": row.k,
+        "layout": row.layout,
+        "measured_us": row.time_us,
+        "predicted_us": rounded(item.predicted_us),
+        "method_overhead_us": rounded(item.method_overhead_us),
+        "error_pct": percent(item.error_fraction),
+        "bottleneck": result.bottleneck,
+        "dominant_stall": item.dominant_stall,
+        "clock_mhz": rounded(result.clock_mhz),
+        "power_limited": item.power_limited,
+        "waves": rounded(result.waves),
+        "kernel": result.kernel,
+        "split_k": result.split_k,
+        "recorded_kernel": row.kernel,
+        "recorded_split_k": recorded_split_k(row),
+    }
+
+
+def _timed_otherwise(rows: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
+    """Rows whose source documents another way of timing than the table states, counted."""
+    found = Counter((row.source, row.method, row.stopwatch) for row in rows if row.stopwatch != row.method)
+    return [
+        {
+            "source": source,
+            "stated": stated,
+            "taken": taken,
+            "documented": source_named(source).documented,
+            "rows": count,
+        }
+        for (source, stated, taken), count in found.items()
+    ]
+
+
+def _method_overheads(scored: Sequence[Scored]) -> list[dict[str, Any]]:
+    """What each timing method adds to the kernels' time, the median over its rows."""
+    by_method: dict[str, list[Scored]] = {}
+    for item in scored:
+        by_method.setdefault(item.row.stopwatch, []).append(item)
+    return [
+        {
+            "method": method,
+            "rows": len(items),
+            "median_us": rounded(median(item.method_overhead_us for item in items)),
+            "median_pct": percent(median(item.method_overhead_us / item.predicted_us for item in items)),
+        }
+        for method, items in sorted(by_method.items())
+    ]
+
+
+def _tables(rows: Sequence[MeasuredRow], predictions: Predictions, sha256: dict[str, str]) -> tuple[Table, ...]:
+    """The rows in tables, in the order of the files."""
+    scored, reasons = predictions.scored, predictions.reasons
+    members: dict[tuple[str, str, str, str, str], list[int]] = {}
+    for index, row in enumerate(rows):
+        members.setdefault((row.file, row.gpu, row.dtype.value, row.sparsity, row.op), []).append(index)
+    return tuple(
+        Table(
+            *key,
+            sha256[key[0]],
+            scored=tuple(scored[index] for index in indices if index in scored),
+            skipped=tuple((rows[index], reasons[index]) for index in indices if index in reasons),
+        )
+        for key, indices in members.items()
+    )
+
+
+def _boards_of_pair(
+    pair: tuple[str, str], specs: Mapping[str, Spec], arch_path: Sequence[Path]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the tables call each board of a pair; refused before anything is predicted."""
+    names = []
+    for gpu in pair:
+        board = load_arch(gpu, arch_path).arch.name
+        names.append(tuple(name for name, spec in specs.items() if spec.arch.name == board))
+        if not names[-1]:
+            have = f"they have {', '.join(specs)}" if specs else "no GPU that they name has a spec"
+            raise MeasuredError(f"--pair: no run on {gpu} in the tables; {have}")
+    if names[0] == names[1]:
+        raise MeasuredError(f"--pair: {' and '.join(pair)} are one board; name two")
+    return names[0], names[1]
+
+
+def _by_error(scored: Sequence[Scored]) -> list[Scored]:
+    return sorted(scored, key=lambda item: -abs(item.error_fraction))

@@ -1,0 +1,289 @@
+"""The tables of ``gpusim validate`` from its JSON object: a line per measured table, unless asked for more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from gpusim.evidence.measured import HOST_METHODS
+from gpusim.report.tables import TextTable, shape_text, time_text
+
+ERRORS = {">MAPE %": "mape", ">median %": "median_ape", ">p90 %": "p90_ape", ">bias %": "bias"}
+YARDSTICKS = (">bound's MAPE %", ">noise % (rows)")
+
+
+def validation_tables(report: Mapping[str, Any], *, by_stratum: bool, more: bool) -> list[TextTable]:
+    """What to print.
+
+    Args:
+        report: the JSON object.
+        by_stratum: errors by the range of m and by what binds, too.
+        more: more figures, which tile was chosen for which, and the worst rows.
+    """
+    tables = [_error_table(report, more=more)]
+    if by_stratum:
+        tables.append(_strata_table(report))
+    if any(table["timed_otherwise"] for table in report["tables"]):
+        tables.append(_timing_table(report))
+    if any(_host_overheads(table) for table in report["tables"]):
+        tables.append(_overhead_table(report))
+    if report["kernel_choice"]:
+        tables.append(_choice_table(report))
+    if report["speedups"]:
+        tables.append(_speedup_table(report["speedups"]))
+    if more:
+        tables += [_confusion_table(score) for score in report["kernel_choice"]]
+        tables += [_worst_table(table) for table in report["tables"] if table["worst"]]
+        tables += [_worst_pairs_table(report["speedups"])] if report["speedups"] else []
+    if any(table["skipped"] for table in report["tables"]):
+        tables.append(_skipped_table(report))
+    return tables
+
+
+def stem(table: Mapping[str, Any]) -> str:
+    """A measured file without its folder."""
+    return PurePath(table["file"]).stem
+
+
+def _place(table: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Table, GPU, data type and operator."""
+    return stem(table), table["gpu"], _type(table), table["op"]
+
+
+def _type(table: Mapping[str, Any]) -> str:
+    return table["dtype"] if table["sparsity"] == "dense" else f"{table['dtype']} {table['sparsity']}"
+
+
+def _error_table(report: Mapping[str, Any], *, more: bool) -> TextTable:
+    """A line of errors per table, and one for all."""
+    figures = {**ERRORS, **({">median bias %": "median_bias"} if more else {})}
+    ratios = {**({">geomean ratio": "geomean_ratio"} if more else {}), ">Spearman": "spearman"}
+    body = [
+        (
+            *place,
+            str(table["rows"]),
+            str(table["skipped"]),
+            *(_percent(table[name]) for name in figures.values()),
+            *(_ratio(table[name]) for name in ratios.values()),
+            *_yardsticks(table),
+            f"{table['seconds']:.1f}",
+        )
+        for place, table in (
+            *((_place(table), table) for table in report["tables"]),
+            (("all", "", "", ""), report["overall"]),
+        )
+    ]
+    headings = ("table", "GPU", "type", "op", ">rows", ">skipped", *figures, *ratios, *YARDSTICKS, ">s")
+    return TextTable(f"Predicted against measured ({report['detail']})", headings, tuple(body))
+
+
+def _strata_table(report: Mapping[str, Any]) -> TextTable:
+    """The errors of each table by the range of m and by what sets the closed-form bound."""
+    body = [
+        (
+            *place,
+            stratum["m"],
+            stratum["bound_by"],
+            str(stratum["rows"]),
+            *(_percent(stratum[name]) for name in ERRORS.values()),
+            *(_ratio(stratum[name]) for name in ("geomean_ratio", "spearman")),
+            *_yardsticks(stratum),
+        )
+        for place, table in (
+            *((_place(table), table) for table in report["tables"]),
+            (("all", "", "", ""), report["overall"]),
+        )
+        for stratum in table["strata"]
+    ]
+    headings = ("table", "GPU", "type", "op", "m", "bound by", ">rows", *ERRORS, ">geomean ratio", ">Spearman")
+    return TextTable("By m and by what binds in closed form", (*headings, *YARDSTICKS), tuple(body))
+
+
+def _timing_table(report: Mapping[str, Any]) -> TextTable:
+    """Rows that are compared with another way of timing than their table states."""
+    body = tuple(
+        (*_place(table), str(one["rows"]), one["stated"], one["taken"], one["documented"])
+        for table in report["tables"]
+        for one in table["timed_otherwise"]
+    )
+    headings = ("table", "GPU", "type", "op", ">rows", "method stated", "method taken", "documented in")
+    return TextTable("Timed otherwise than the table states, by the code of their source", headings, body)
+
+
+def _host_overheads(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What those timing methods of a table add whose readings contain host time."""
+    return [one for one in table["method_overheads"] if one["method"] in HOST_METHODS]
+
+
+def _overhead_table(report: Mapping[str, Any]) -> TextTable:
+    """Host time in readings; the spec's is that of the machines whose runs it was fitted to."""
+    given = report["overheads_us"]
+    body = tuple(
+        (
+            *_place(table),
+            str(one["rows"]),
+            one["method"],
+            time_text(one["median_us"]),
+            _percent(one["median_pct"]),
+            "--overhead" if one["method"] in given else "spec",
+        )
+        for table in report["tables"]
+        for one in _host_overheads(table)
+    )
+    headings = ("table", "GPU", "type", "op", ">rows", "method", ">adds (median)", ">% of predicted", "value from")
+    title = "Added to the kernels' time by the host, per timing method (set your host's with --overhead METHOD=US)"
+    return TextTable(title, headings, body)
+
+
+def _yardsticks(figures: Mapping[str, Any]) -> tuple[str, str]:
+    """The error of the closed-form bound, and of the readings themselves with how many rows it is known for."""
+    known = figures["noise_rows"]
+    return _percent(figures["bound_mape"]), f"{figures['noise_pct']:.2f} ({known})" if known else "-"
+
+
+def _choice_table(report: Mapping[str, Any]) -> TextTable:
+    """How the kernel choice compares with recorded kernels, per GPU and operator."""
+    shares = {
+        ">same tile %": "same_tile_pct",
+        ">same split-K %": "same_split_pct",
+        ">both %": "same_tile_and_split_pct",
+    }
+    costs = {
+        ">time lost (+) or won (-) %": "time_pct",
+        ">MAPE % as chosen": "chosen_mape",
+        ">MAPE % as recorded": "pinned_mape",
+    }
+    body = tuple(
+        (
+            score["gpu"],
+            score["op"],
+            str(score["recorded"]),
+            *(_percent(score[name]) for name in shares.values()),
+            str(score["pinned"]),
+            *(_percent(score[name]) for name in costs.values()),
+        )
+        for score in (*report["kernel_choice"], {"gpu": "all", "op": "", **report["overall"]["kernel_choice"]})
+    )
+    headings = ("GPU", "op", ">recorded", *shares, ">in catalogue", *costs)
+    return TextTable("Kernel choice against recorded kernels", headings, body)
+
+
+def _confusion_table(score: Mapping[str, Any]) -> TextTable:
+    """Rows by recorded tile (down) and chosen tile (across)."""
+    cells = {(cell["recorded"], cell["chosen"]): cell["rows"] for cell in score["confusion"]}
+    chosen = sorted({tile for _, tile in cells}, key=_tile_order)
+    body = tuple(
+        (tile, *(str(cells.get((tile, other), "")) for other in chosen))
+        for tile in sorted({tile for tile, _ in cells}, key=_tile_order)
+    )
+    title = f"Recorded tile (down) against chosen tile (across), {score['gpu']} {score['op']}, rows"
+    return TextTable(title, ("recorded", *(f">{tile}" for tile in chosen)), body)
+
+
+def _tile_order(tile: str) -> tuple[int, ...]:
+    """Small tiles first; the kernels without one before them."""
+    return tuple(int(extent) for extent in tile.split("x")) if tile[0].isdigit() else ()
+
+
+def _worst_table(table: Mapping[str, Any]) -> TextTable:
+    """The rows of one table that are furthest off, and why they take what they are said to take."""
+    body = tuple(
+        (
+            str(row["line"]),
+            shape_text(row),
+            row["layout"],
+            time_text(row["measured_us"]),
+            time_text(row["predicted_us"]),
+            f"{row['error_pct']:+.1f}",
+            row["bottleneck"],
+            row["dominant_stall"],
+            f"{row['clock_mhz']:.0f}" + (" (power)" if row["power_limited"] else ""),
+            f"{row['waves']:.2f}",
+            _split(row["kernel"], row["split_k"]),
+            _split(row["recorded_kernel"], row["recorded_split_k"]),
+        )
+        for row in table["worst"]
+    )
+    headings = (">line", ">m x n x k", "layout", ">measured", ">predicted", ">error %", "bottleneck", "stall")
+    kernels = ("clock MHz", ">waves", "kernel", "recorded kernel")
+    return TextTable(f"Furthest off in {' '.join(_place(table))}", (*headings, *kernels), body)
+
+
+def _split(kernel: str, split_k: int | None) -> str:
+    """A kernel's name, with its split-K where there is one."""
+    return f"{kernel} split-K {split_k}" if kernel and split_k and split_k > 1 else kernel
+
+
+def _speedup_table(speedups: Mapping[str, Any]) -> TextTable:
+    """Predicted against measured ratios, a line per operator and data type."""
+    groups = [(one["op"], _type(one), one) for one in speedups["groups"]]
+    ratios = {">measured median": "measured_median", ">predicted median": "predicted_median"}
+    slow = {">slow-downs": "slowdowns", ">found": "slowdowns_found", ">missed": "slowdowns_missed"}
+    body = tuple(
+        (
+            op,
+            dtype,
+            str(one["pairs"]),
+            *(_ratio(one[name]) for name in ratios.values()),
+            *(_percent(one[name]) for name in ERRORS.values()),
+            _ratio(one["spearman"]),
+            _percent(one["faster_named_pct"]),
+            *(str(one[name]) for name in (*slow.values(), "slowdowns_invented")),
+            _percent(one["bound_mape"]),
+        )
+        for op, dtype, one in (*groups, ("all", "", speedups))
+    )
+    headings = ("op", "type", ">shapes", *ratios, *ERRORS, ">Spearman", ">faster GPU named %", *slow, ">invented")
+    title = (
+        f"Speedup of {speedups['gpu_b']} over {speedups['gpu_a']}, predicted against measured; "
+        f"runs without a counterpart: {speedups['unpaired_a']} on {speedups['gpu_a']}, "
+        f"{speedups['unpaired_b']} on {speedups['gpu_b']}; without a prediction: {speedups['skipped']}"
+    )
+    return TextTable(title, (*headings, YARDSTICKS[0]), body)
+
+
+def _worst_pairs_table(speedups: Mapping[str, Any]) -> TextTable:
+    """The shapes whose ratio is furthest off, with the error on either side."""
+    first, second = speedups["gpu_a"], speedups["gpu_b"]
+    body = tuple(
+        (
+            row["op"],
+            row["dtype"],
+            shape_text(row),
+            row["layout"],
+            _ratio(row["measured"]),
+            _ratio(row["predicted"]),
+            *(f"{row[name]:+.1f}" for name in ("error_pct", "error_a_pct", "error_b_pct")),
+            *(row[f"{what}_{side}"] for side in "ab" for what in ("bottleneck", "kernel")),
+        )
+        for row in speedups["worst"]
+    )
+    headings = ("op", "type", ">m x n x k", "layout", ">measured", ">predicted", ">error %")
+    sides = (
+        f">error % {first}",
+        f">error % {second}",
+        "bottleneck",
+        f"kernel {first}",
+        "bottleneck",
+        f"kernel {second}",
+    )
+    return TextTable(f"Speedups of {second} over {first} furthest off", (*headings, *sides), body)
+
+
+def _skipped_table(report: Mapping[str, Any]) -> TextTable:
+    """How many rows have no prediction, and why."""
+    reasons: Sequence[tuple[str, ...]] = [
+        (*_place(table), str(count), reason)
+        for table in report["tables"]
+        for reason, count in table["skip_reasons"].items()
+    ]
+    return TextTable("Skipped rows", ("table", "GPU", "type", "op", ">rows", "reason"), tuple(reasons))
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,1 @@
+"""What is to be computed: operators, their shapes, data types and bytes."""
