@@ -16,7 +16,7 @@ from gpusim.numerics.formats import convert, input_format
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.prediction.predict import ranked_plans
 from gpusim.report.tables import TextTable
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARD = "A100-SXM4-80GB"
@@ -34,7 +34,7 @@ def main() -> None:
 
 def timed(gemm: Gemm) -> tuple[str, str, str]:
     """Type, kernel, and multiply-adds (dense-equivalent) a second, rounding of the operands left out."""
-    arch = load_arch(BOARD).arch
+    arch = load_spec(BOARD).gpu
     planned = ranked_plans(arch, gemm)[0].plan
     generator = np.random.default_rng(0)
     a, b = (convert(50 * generator.standard_normal((SIZE, SIZE)), input_format(gemm.dtype)).values for _ in range(2))

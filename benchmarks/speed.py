@@ -20,7 +20,7 @@ from pathlib import Path
 from gpusim.evidence.measured import read_measured
 from gpusim.prediction.predict import Options, predict
 from gpusim.report.tables import TextTable
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARD = "A100-SXM4-80GB"
@@ -38,8 +38,8 @@ def main() -> None:
     if path is not None and not path.is_file():
         print(f"speed: {path}: no such table, language-model shapes instead", file=sys.stderr)
         path = None
-    loading = timed(partial(load_arch, BOARD))
-    arch = load_arch(BOARD).arch
+    loading = timed(partial(load_spec, BOARD))
+    arch = load_spec(BOARD).gpu
     gemms = shapes_of(path) if path else [Gemm(m, n, k, Dtype.BF16) for m, (n, k) in product(TOKENS, LAYERS)]
     seconds = [timed(partial(predict, arch, gemm)) for gemm in gemms]
     middle, huge = (best(partial(predict, arch, cube(size))) for size in (4096, 65536))

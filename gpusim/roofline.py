@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import GpuArch, Instruction
+from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.workloads.gemm import Gemm
 
 
@@ -28,7 +28,7 @@ class TileFacts:
 
 
 def bounds_us(
-    arch: GpuArch, gemm: Gemm, instruction: Instruction, clock_mhz: float, *, warm: bool, tile: TileFacts
+    gpu: Gpu, gemm: Gemm, instruction: Instruction, clock_mhz: float, *, warm: bool, tile: TileFacts
 ) -> dict[str, float]:
     """Lower bounds by resource [us].
 
@@ -44,11 +44,11 @@ def bounds_us(
     of_b = gemm.dtype.bits / 8
     of_a = of_b * gemm.kept_fraction + gemm.metadata_bits / 8
     macs = gemm.batch * gemm.m * gemm.n * gemm.k
-    sms, parts = arch.sm.count, arch.sm.sub_partitions
+    sms, parts = gpu.sm.count, gpu.sm.sub_partitions
     arithmetic_cycles = macs * instruction.issue_interval_cycles / (instruction.fma * sms * parts)
-    issue_cycles = macs / (instruction.fma * sms * parts * arch.sm.issue_per_cycle)
+    issue_cycles = macs / (instruction.fma * sms * parts * gpu.sm.issue_per_cycle)
     result = gemm.result_bytes if tile.stores_result else 0.0
-    capacity = arch.l2.capacity_bytes
+    capacity = gpu.l2.capacity_bytes
     dram_bytes = max(0.0, gemm.operand_bytes - (capacity if warm else 0)) + max(0.0, result - capacity)
     # Tiles lie over C as the library sees it: its m is our n where C is row-major and no operand is 2:4.
     swapped = gemm.order == "row" and gemm.sparsity == "dense"
@@ -58,12 +58,12 @@ def bounds_us(
     tile_bytes = gemm.batch * (tiles_n * gemm.m * of_a + tiles_m * gemm.n * of_b) * gemm.k
     clusters_m, clusters_n = (-(-tiles // along) for tiles, along in zip((tiles_m, tiles_n), clustered, strict=True))
     cluster_bytes = gemm.batch * (clusters_n * gemm.m * of_a + clusters_m * gemm.n * of_b) * gemm.k
-    shared_rate = sms * arch.shared_memory.bandwidth_bytes_per_cycle
-    ports_cycles = (tile_bytes + result) / (sms * arch.load_store.l2_port_bytes_per_cycle)
-    l2_cycles = (cluster_bytes + result) / arch.l2.bandwidth_bytes_per_cycle
+    shared_rate = sms * gpu.shared_memory.bandwidth_bytes_per_cycle
+    ports_cycles = (tile_bytes + result) / (sms * gpu.load_store.l2_port_bytes_per_cycle)
+    l2_cycles = (cluster_bytes + result) / gpu.l2.bandwidth_bytes_per_cycle
     return {
         "arithmetic": arithmetic_cycles / clock_mhz,
-        "dram": dram_bytes / (arch.dram.peak_bandwidth_gb_per_s * 1e3),
+        "dram": dram_bytes / (gpu.dram.peak_bandwidth_gb_per_s * 1e3),
         "l2": max(ports_cycles, l2_cycles) / clock_mhz,
         "shared_memory": 2 * tile_bytes / shared_rate / clock_mhz if tile.staged else 0.0,
         "issue": issue_cycles / clock_mhz,

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gpusim.cli import run_cli
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.prediction.choose import launched, multiplies, refusals
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import Spec, load_arch
+from gpusim.specs.specfile import Spec, load_spec
 from gpusim.workloads.gemm import Gemm
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -84,16 +84,16 @@ def measured_line(shape: tuple[int, int, int], time_us: float, **other: str) -> 
 
 def unfitted_spec(name: str) -> Spec:
     """A board as datasheets, microbenchmarks and assumptions have it, without what was fitted to timings."""
-    fitted = [path for path in load_arch(name).files if path.stem.endswith("_fitted")]
-    return load_arch(name, without=fitted[0] if fitted else None)
+    fitted = [path for path in load_spec(name).files if path.stem.endswith("_fitted")]
+    return load_spec(name, without=fitted[0] if fitted else None)
 
 
-def unfitted(name: str) -> GpuArch:
+def unfitted(name: str) -> Gpu:
     """The numbers of :func:`unfitted_spec`."""
-    return unfitted_spec(name).arch
+    return unfitted_spec(name).gpu
 
 
-def suited(arch: GpuArch, gemm: Gemm) -> tuple[Kernel, ...]:
+def suited(arch: Gpu, gemm: Gemm) -> tuple[Kernel, ...]:
     """A board's kernels that a library considers for a product; those for vectors among them."""
     known = load_kernels(arch.kernel_catalogues)
     return launched([one for one in known if multiplies(arch, gemm, one) and not refusals(gemm, one)])

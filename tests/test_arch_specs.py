@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import unfitted
 
-from gpusim.specs.specfile import KINDS, ArchEntry, Spec, list_archs, load_arch
+from gpusim.specs.specfile import KINDS, ArchEntry, Spec, list_archs, load_spec
 
 GOLDEN = Path(__file__).parent / "golden" / "vendor_peaks.csv"
 SPECS = Path(__file__).parent.parent / "arch_specs"
@@ -22,20 +22,20 @@ def vendor_rows() -> list[dict[str, str]]:
 
 def derived(spec: Spec, quantity: str) -> float:
     if quantity == "dram_bandwidth":
-        return spec.arch.dram.peak_bandwidth_gb_per_s
-    return spec.arch.peak_tflops(spec.arch.instructions[quantity])
+        return spec.gpu.dram.peak_bandwidth_gb_per_s
+    return spec.gpu.peak_tflops(spec.gpu.instructions[quantity])
 
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_every_shipped_spec_loads_under_its_own_name(name: str) -> None:
-    assert load_arch(name).arch.name == name
+    assert load_spec(name).gpu.name == name
 
 
 @pytest.mark.parametrize("row", vendor_rows(), ids=lambda row: f"{row['arch']}-{row['quantity']}")
 def test_derived_peak_is_within_one_percent_of_the_vendor(row: dict[str, str]) -> None:
     assert row["source"]
     assert row["unit"] in {"TFLOP/s", "TOP/s", "GB/s"}
-    assert derived(load_arch(row["arch"]), row["quantity"]) == pytest.approx(float(row["value"]), rel=VENDOR_TOLERANCE)
+    assert derived(load_spec(row["arch"]), row["quantity"]) == pytest.approx(float(row["value"]), rel=VENDOR_TOLERANCE)
 
 
 def test_every_board_but_the_textbook_has_vendor_figures() -> None:
@@ -44,7 +44,7 @@ def test_every_board_but_the_textbook_has_vendor_figures() -> None:
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_no_value_is_without_source_and_kind(name: str) -> None:
-    for key_path, origin in load_arch(name).provenance.items():
+    for key_path, origin in load_spec(name).provenance.items():
         assert origin.kind in KINDS, key_path
         assert len(origin.source) > 2, key_path
         assert origin.file is not None
@@ -53,20 +53,20 @@ def test_no_value_is_without_source_and_kind(name: str) -> None:
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_every_number_of_the_model_has_a_provenance(name: str) -> None:
-    spec = load_arch(name)
+    spec = load_spec(name)
     numbers = {
         f"{part}.{key}"
         for part in ("clock", "sm", "shared_memory", "load_store", "l2", "dram", "launch", "power")
-        for key, value in getattr(spec.arch, part)
+        for key, value in getattr(spec.gpu, part)
         if value is not None and not isinstance(value, str | dict)
     }
-    numbers |= {f"instructions.{key}.issue_interval_cycles" for key in spec.arch.instructions}
+    numbers |= {f"instructions.{key}.issue_interval_cycles" for key in spec.gpu.instructions}
     assert numbers <= set(spec.provenance)
 
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_fitted_value_says_by_which_data_and_what_it_was(name: str) -> None:
-    for key_path, origin in load_arch(name).provenance.items():
+    for key_path, origin in load_spec(name).provenance.items():
         if origin.kind == "fitted":
             assert re.match(r"gpusim calibrate, \d{4}-\d\d-\d\d, data sha256 [0-9a-f]{12}: ", origin.source), key_path
             if not key_path.startswith("kernel_choice."):
@@ -75,14 +75,14 @@ def test_a_fitted_value_says_by_which_data_and_what_it_was(name: str) -> None:
 
 def test_no_other_simulators_config_is_the_source_of_a_value() -> None:
     for name in BOARDS:
-        for key_path, origin in load_arch(name).provenance.items():
+        for key_path, origin in load_spec(name).provenance.items():
             if key_path != "sm.cta_launch_cycles":  # names the disagreement of simulators, takes neither
                 assert not any(word in origin.source for word in ("GPGPU-Sim", "Accel-Sim", "PPT")), key_path
 
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_register_only_benchmark_stays_below_the_peak_rate(name: str) -> None:
-    for instruction in load_arch(name).arch.instructions.values():
+    for instruction in load_spec(name).gpu.instructions.values():
         assert 0.5 < instruction.sustained_fraction <= 1
         assert instruction.latency_cycles >= instruction.issue_interval_cycles or instruction.unit == "cuda"
 
@@ -125,17 +125,17 @@ SPELLINGS = [
 
 @pytest.mark.parametrize(("spelling", "name"), SPELLINGS)
 def test_nvidia_smi_strings_and_board_ids_name_the_board(spelling: str, name: str) -> None:
-    assert load_arch(spelling).arch.name == name
+    assert load_spec(spelling).gpu.name == name
 
 
 @pytest.mark.parametrize("entry", list_archs(), ids=lambda entry: entry.name)
 def test_every_alias_and_stem_names_its_own_board_only(entry: ArchEntry) -> None:
     for spelling in (*entry.aliases, entry.path.stem):
-        assert load_arch(spelling).arch.name == entry.name
+        assert load_spec(spelling).gpu.name == entry.name
 
 
 def test_geforce_accumulates_fp32_at_half_the_rate_of_the_datacenter_board() -> None:
-    geforce, datacenter = load_arch("RTX-3090").arch, load_arch("A40").arch
+    geforce, datacenter = load_spec("RTX-3090").gpu, load_spec("A40").gpu
     key = "hmma_16816_f32"
     assert geforce.instructions[key].issue_interval_cycles == 2 * datacenter.instructions[key].issue_interval_cycles
 
@@ -153,7 +153,7 @@ def test_small_k_sparse_shapes_fall_short_of_twice_the_dense_rate_on_a100() -> N
 
 
 def test_textbook_machine_adds_up_to_the_textbook_cycles() -> None:
-    arch = load_arch("teaching").arch
+    arch = load_spec("teaching").gpu
     memory = arch.l2.latency_cycles
     shared = arch.shared_memory.latency_cycles
     assert memory == arch.dram.latency_ns * arch.clock.boost_mhz / 1000

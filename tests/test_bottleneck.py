@@ -9,15 +9,15 @@ import pytest
 from conftest import unfitted
 from pydantic import BaseModel
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.plan import Plan, plan
 from gpusim.prediction.bottleneck import sm_balance, time_shares
 from gpusim.prediction.predict import Options, Timed, predict, ranked_plans, time_plan
 from gpusim.prediction.results import Result
-from gpusim.specs.specfile import load_arch, with_overrides
+from gpusim.specs.specfile import load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
-V100 = load_arch("V100-SXM2-16GB")
+V100 = load_spec("V100-SXM2-16GB")
 # A row of 16 and a 256 x 128 tile: 48 CTAs for 80 SMs, 7 of 8 rows of each tile are padding.
 SKINNY = Gemm(16, 12288, 4096, Dtype.FP16)
 WIDE_TILE = "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_tn"
@@ -25,7 +25,7 @@ WIDE_TILE = "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_tn"
 
 @pytest.fixture(scope="module")
 def skinny() -> Result:
-    return predict(V100.arch, SKINNY, Options(kernel=WIDE_TILE))
+    return predict(V100.gpu, SKINNY, Options(kernel=WIDE_TILE))
 
 
 def test_the_shares_of_the_time_are_the_gpus_need_then_what_keeps_it_from_that() -> None:
@@ -55,14 +55,14 @@ def test_the_tensor_pipes_are_averaged_over_all_sms(skinny: Result) -> None:
 def test_a_tail_wave_counts_as_idle_sms() -> None:
     # 81 tiles of 128 x 128 on 80 SMs, one CTA each at a time: 79 SMs wait for the second of one
     kernel = "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_tn"
-    result = predict(V100.arch, Gemm(81 * 128, 256, 8192, Dtype.FP16), Options(l2="warm", kernel=kernel))
+    result = predict(V100.gpu, Gemm(81 * 128, 256, 8192, Dtype.FP16), Options(l2="warm", kernel=kernel))
     assert result.grid == (1, 81, 1)
     assert result.time_shares["idle_sms"] > 0.35
     assert result.gpu_busy_fractions["arithmetic"] == pytest.approx(81 / 160 * result.busy_fractions["arithmetic"])
 
 
 def test_cuda_cores_that_multiply_are_busy_and_tensor_cores_are_not() -> None:
-    result = predict(V100.arch, Gemm(2048, 2048, 2048, Dtype.FP32))
+    result = predict(V100.gpu, Gemm(2048, 2048, 2048, Dtype.FP32))
     assert result.unit == "cuda"
     assert result.gpu_busy_fractions["arithmetic"] > 0.7
     assert result.tensor_active_fraction == 0.0
@@ -71,15 +71,15 @@ def test_cuda_cores_that_multiply_are_busy_and_tensor_cores_are_not() -> None:
 @pytest.mark.parametrize("detail", ["bound", "sampled", "full"])
 def test_the_shares_add_up_to_the_kernel_time_and_the_largest_is_the_bottleneck(detail: str) -> None:
     for size in (64, 512, 1000):
-        result = predict(V100.arch, Gemm(size, size, size, Dtype.FP16), Options(detail=detail))
+        result = predict(V100.gpu, Gemm(size, size, size, Dtype.FP16), Options(detail=detail))
         assert sum(result.time_shares.values()) == pytest.approx(1.0)
         assert min(result.time_shares.values()) >= 0.0
         assert result.bottleneck == max(result.time_shares, key=lambda name: result.time_shares[name])
 
 
 def test_a_share_of_peak_above_100_comes_with_the_clock_that_the_peak_is_stated_for() -> None:
-    spec = with_overrides(load_arch("RTX-3090"), {"power.board_limit_w": 2000, "clock.max_mhz": 2100})
-    result = predict(spec.arch, Gemm(8192, 8192, 8192, Dtype.BF16))
+    spec = with_overrides(load_spec("RTX-3090"), {"power.board_limit_w": 2000, "clock.max_mhz": 2100})
+    result = predict(spec.gpu, Gemm(8192, 8192, 8192, Dtype.BF16))
     assert result.pct_of_peak > 100
     assert (result.peak_clock_mhz, result.clock_mhz) == (1695.0, 2100.0)
     assert result.pct_of_peak * result.peak_clock_mhz / result.clock_mhz < 100
@@ -111,7 +111,7 @@ MORE: dict[str, dict[str, float]] = {
 """Factors of spec values, by the share of the time that they relieve."""
 
 
-def scaled(arch: GpuArch, factors: dict[str, float]) -> GpuArch:
+def scaled(arch: Gpu, factors: dict[str, float]) -> Gpu:
     """A board with some values multiplied, those of instructions in all of them."""
     for key, factor in factors.items():
         part, name = key.split(".")
@@ -132,12 +132,12 @@ def _times(part: BaseModel, name: str, factor: float) -> BaseModel:
 class Sampled:
     """A random product, predicted, with its plan."""
 
-    arch: GpuArch
+    arch: Gpu
     gemm: Gemm
     result: Result
     plan: Plan
 
-    def time_us(self, arch: GpuArch) -> float:
+    def time_us(self, arch: Gpu) -> float:
         """Time of the same kernel and split on another board."""
         one = self.plan
         warm = self.result.l2 == "warm"
@@ -145,7 +145,7 @@ class Sampled:
         return _timed(arch, self.gemm, again, self.result.l2).kernel_time_us
 
 
-def _timed(arch: GpuArch, gemm: Gemm, planned: Plan, l2: str) -> Timed:
+def _timed(arch: Gpu, gemm: Gemm, planned: Plan, l2: str) -> Timed:
     return time_plan(arch, gemm, planned, Options(l2=l2, load="burst"))
 
 
@@ -156,7 +156,7 @@ def sampled_products(count: int) -> list[Sampled]:
         value = round(2 ** draw.uniform(0, 13))
         return value if value < 16 else -(-value // 8) * 8
 
-    boards = [load_arch(name).arch for name in ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090", "H200-SXM-141GB")]
+    boards = [load_spec(name).gpu for name in ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090", "H200-SXM-141GB")]
     found = []
     for _ in range(count):
         arch = draw.choice(boards)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gpusim.evidence.measured import observed_time_us, read_measured
 from gpusim.prediction.predict import Options as PredictOptions
 from gpusim.prediction.predict import predict, ranked_plans
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.studies.calibration.choice import Credits, Options, fit_credits, posterior, probabilities, time_likelihoods
 from gpusim.studies.calibration.fit import Calibration, Fitted, drawn, observations, search
 from gpusim.studies.calibration.parameters import (
@@ -149,8 +149,8 @@ def test_a_value_whose_interval_fills_its_range_is_not_identified(report: Report
 
 
 def test_a_users_host_is_given_and_not_fitted() -> None:
-    spec = load_arch("t4")
-    board = Board(spec.arch, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    spec = load_spec("t4")
+    board = Board(spec.gpu, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
     mine = board.with_overheads({"event": 12.5})
     assert mine.arch.launch.method_overhead_us["event"] == 12.5
     assert "launch.method_overhead_us.event" not in {one.key_path for one in parameters([mine], (), ("event",))}
@@ -161,7 +161,7 @@ def test_a_users_host_is_given_and_not_fitted() -> None:
 def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> None:
     times_us = [10.0 + at / 100 for at in range(90)] + [100.0, 101.0, 102.0, 103.0, 5000.0]
     rows = read_measured(write_runs([measured_line((64, 64, 64 + at), time) for at, time in enumerate(times_us)]))
-    arch = load_arch("t4").arch
+    arch = load_spec("t4").gpu
     found, _ = observations(rows, {"t4": Board(arch, {}, "")})
     kept = [found[place].row.time_us for place in drawn(found, 20, seed=1)]
     assert len(kept) == 20
@@ -173,9 +173,9 @@ def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> N
 
 
 def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
-    spec = load_arch("t4")
-    board = Board(spec.arch, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
-    moving = parameters([board], spec.arch.instructions, ("event", "host", "layer", "stream"))
+    spec = load_spec("t4")
+    board = Board(spec.gpu, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    moving = parameters([board], spec.gpu.instructions, ("event", "host", "layer", "stream"))
     assert all(spec.provenance[one.key_path].kind != "datasheet" for one in moving)
     assert all(one.low <= one.value <= one.high for one in moving)
     patterns = {pattern.replace("*", "x") for pattern in LIMITS if pattern not in SETTLED_WHEN_MEASURED}
@@ -184,18 +184,18 @@ def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
 
 
 def test_what_a_gpu_does_not_have_stays_away() -> None:
-    spec = load_arch("A100-SXM4-80GB")
-    assert spec.arch.load_store.tlb_miss_cycles == 0.0
-    board = Board(spec.arch, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
-    moving = parameters([board], spec.arch.instructions, ("event", "layer", "stream"))
+    spec = load_spec("A100-SXM4-80GB")
+    assert spec.gpu.load_store.tlb_miss_cycles == 0.0
+    board = Board(spec.gpu, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    moving = parameters([board], spec.gpu.instructions, ("event", "layer", "stream"))
     assert "load_store.tlb_miss_cycles" not in {one.key_path for one in moving}
 
 
 def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
-    spec = load_arch("t4")
-    board = Board(spec.arch, {"dram.activation_bytes": "assumed"}, spec.sha256)
+    spec = load_spec("t4")
+    board = Board(spec.gpu, {"dram.activation_bytes": "assumed"}, spec.sha256)
     trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.activation_bytes", 5.0)))
-    assert trial.clock.max_mhz == spec.arch.clock.max_mhz
+    assert trial.clock.max_mhz == spec.gpu.clock.max_mhz
     assert trial.dram.activation_bytes == 5.0
 
 
@@ -243,7 +243,7 @@ def test_libraries_of_different_versions_of_cuda_have_likings_of_their_own(
     table = write_runs([recorded_line(shape, *item) for shape in shapes for item in of_source.items()])
     report = calibrate("t4", [table], tmp_path / "mine.yaml", rows_per_table=1, jobs=2, arch_path=[specs(tmp_path)])
     write_spec(report, tmp_path / "mine.yaml", "2026-01-01")
-    arch = load_arch(str(tmp_path / "mine.yaml")).arch
+    arch = load_spec(str(tmp_path / "mine.yaml")).gpu
     assert set(arch.kernel_choice.older) == {"cuda_10"}
     written = yaml.safe_load((tmp_path / "mine.yaml").read_text(encoding="utf-8"))["kernel_choice"]
     assert "vector_credit" not in written  # none of the runs is of a vector
@@ -266,11 +266,11 @@ def test_values_that_a_spec_between_has_of_its_own_are_told(write_runs: WriteRun
 
 
 def test_a_few_runs_of_ones_own_do_not_undo_an_earlier_fit(write_runs: WriteRuns, tmp_path: Path) -> None:
-    spec = load_arch("t4")
-    known = {f"plain.{label}": credit for label, credit in spec.arch.kernel_choice.plain.items()}
+    spec = load_spec("t4")
+    known = {f"plain.{label}": credit for label, credit in spec.gpu.kernel_choice.plain.items()}
     lines = []
     for shape in LARGE[:2]:
-        time_us = predict(spec.arch, Gemm(*shape, Dtype.FP16)).kernel_time_us
+        time_us = predict(spec.gpu, Gemm(*shape, Dtype.FP16)).kernel_time_us
         lines.append(measured_line(shape, time_us, method="profiler", l2="cold"))
     report = calibrate("t4", [write_runs(lines)], tmp_path / "mine.yaml", jobs=2)
     found = report.calibration.credits[None].by_label

@@ -14,7 +14,7 @@ from gpusim.cli import run_cli
 from gpusim.prediction import predict as module
 from gpusim.prediction.predict import Options, predict
 from gpusim.sim.gpu import Outcome, simulate
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 PRODUCT = Gemm(1024, 1024, 1024, Dtype.FP16)
@@ -47,7 +47,7 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.mark.parametrize("fault", [too_fast, too_busy])
 def test_a_contradiction_that_playing_everything_mends_is_no_more(fault: Fault, inject: Callable[..., None]) -> None:
-    arch = load_arch("t4").arch
+    arch = load_spec("t4").gpu
     plan = module.ranked_plans(arch, PRODUCT, Options(load="burst"))[0].plan
     whole = simulate(arch, plan.main, arch.clock.max_mhz, "sampled", extrapolate=False)
     inject(fault, whole_too=False)
@@ -76,7 +76,7 @@ def test_a_launch_too_long_to_play_whole_keeps_its_contradiction(
 ) -> None:
     inject(too_fast, whole_too=False)
     monkeypatch.setattr(module, "WHOLE_TURNS", 10)
-    assert not predict(load_arch("t4").arch, PRODUCT, Options(load="burst")).consistent
+    assert not predict(load_spec("t4").gpu, PRODUCT, Options(load="burst")).consistent
 
 
 def test_an_experiment_with_a_contradiction_is_written_and_ends_with_status_1(
@@ -105,7 +105,7 @@ def test_a_measured_row_with_a_contradiction_is_skipped_for_it(
 
 def test_full_reports_its_k_steps_to_the_last_one() -> None:
     heard: list[tuple[int, int]] = []
-    arch = load_arch("t4").arch
+    arch = load_spec("t4").gpu
     _ = predict(
         arch, PRODUCT, Options(detail="full", load="burst"), progress=lambda done, total: heard.append((done, total))
     )

@@ -6,7 +6,7 @@ import itertools
 import pytest
 from conftest import unfitted, unfitted_spec
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.plan import library_shape, plan
 from gpusim.prediction.predict import Options, predict
@@ -26,16 +26,16 @@ def square(size: int, dtype: Dtype, sparsity: str = "dense", accumulate: str = "
     return Gemm(size, size, size, dtype, sparsity=sparsity, accumulate=accumulate)
 
 
-def time_us(arch: GpuArch, gemm: Gemm, l2: str = "cold") -> float:
+def time_us(arch: Gpu, gemm: Gemm, l2: str = "cold") -> float:
     return predict(arch, gemm, Options(load="burst", l2=l2)).kernel_time_us
 
 
-def sparse_speedup(arch: GpuArch, gemm: Gemm, l2: str = "cold") -> float:
+def sparse_speedup(arch: Gpu, gemm: Gemm, l2: str = "cold") -> float:
     """How many times faster than dense 2:4 is."""
     return time_us(arch, gemm, l2) / time_us(arch, dataclasses.replace(gemm, sparsity="2:4"), l2)
 
 
-def kernel_of(arch: GpuArch, instruction: str, tile: tuple[int, int]) -> Kernel:
+def kernel_of(arch: Gpu, instruction: str, tile: tuple[int, int]) -> Kernel:
     known = load_kernels(arch.kernel_catalogues)
     return next(one for one in known if one.family.instruction == instruction and (one.tile_m, one.tile_n) == tile)
 
@@ -43,7 +43,7 @@ def kernel_of(arch: GpuArch, instruction: str, tile: tuple[int, int]) -> Kernel:
 # Rates of an SM
 
 
-def fma_per_cycle_and_sm(arch: GpuArch, kernel: Kernel, gemm: Gemm) -> float:
+def fma_per_cycle_and_sm(arch: Gpu, kernel: Kernel, gemm: Gemm) -> float:
     """Multiply-adds an SM completes each cycle of the main loop: what twice the k adds, over the cycles it adds."""
     longer = dataclasses.replace(gemm, k=2 * gemm.k)
     launches = [plan(arch, one, kernel, warm=True).main for one in (gemm, longer)]
@@ -79,7 +79,7 @@ TILES = {"dmma": (128, 128), "wgmma": (128, 256)}
 def test_an_sm_that_is_fed_multiplies_at_its_published_rate_and_no_faster(
     name: str, instruction: str, nominal: float, measured: float
 ) -> None:
-    arch = with_overrides(unfitted_spec(name), FED).arch
+    arch = with_overrides(unfitted_spec(name), FED).gpu
     found = arch.instructions[instruction]
     kernel = kernel_of(arch, instruction, TILES.get(instruction.partition("_")[0], (256, 128)))
     gemm = Gemm(
@@ -96,7 +96,7 @@ def test_mma_sp_reaches_twice_the_dense_rate_only_with_the_larger_k(instruction:
     # Sun et al., arXiv:2206.02874, A100: multiply-adds a cycle and SM, dense equivalent, from registers alone:
     # here with a shared memory that never binds
     free = {**FED, "shared_memory.bandwidth_bytes_per_cycle": 4096.0}
-    arch = with_overrides(unfitted_spec("A100-SXM4-40GB"), free).arch
+    arch = with_overrides(unfitted_spec("A100-SXM4-40GB"), free).gpu
     shipped = kernel_of(arch, "hmma_sp_16832_f32", (256, 128))
     kernel = dataclasses.replace(shipped, family=shipped.family.model_copy(update={"instruction": instruction}))
     gemm = Gemm(256, 128, 4096, Dtype.FP16, batch=arch.sm.count, sparsity="2:4")
@@ -215,7 +215,7 @@ def test_2_4_needs_the_bandwidth_of_shared_memory() -> None:
     spec = unfitted_spec("A100-SXM4-40GB")
     gemm = square(8192, Dtype.FP16)
     speedups = [
-        sparse_speedup(with_overrides(spec, {"shared_memory.bandwidth_bytes_per_cycle": rate}).arch, gemm)
+        sparse_speedup(with_overrides(spec, {"shared_memory.bandwidth_bytes_per_cycle": rate}).gpu, gemm)
         for rate in (64.0, 128.0, 256.0)
     ]
     # at half the bandwidth dense kernels still keep their Tensor Cores fed, sparse ones do not

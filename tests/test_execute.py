@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.plan import Plan, library_shape, plan
@@ -22,12 +22,12 @@ from gpusim.numerics.formats import FORMATS, Floats, convert, input_format
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.prediction.predict import ranked_plans
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
-A100 = load_arch("A100-SXM4-80GB").arch
-V100 = load_arch("V100-SXM2-16GB").arch
-T4 = load_arch("T4").arch
+A100 = load_spec("A100-SXM4-80GB").gpu
+V100 = load_spec("V100-SXM2-16GB").gpu
+T4 = load_spec("T4").gpu
 KERNELS = [(arch, kernel) for arch in (A100, V100, T4) for kernel in load_kernels(arch.kernel_catalogues)]
 
 
@@ -38,7 +38,7 @@ def planned_for(gemm: Gemm) -> Plan:
 SPARSE_KERNELS = [one for arch, one in KERNELS if arch.instructions[one.family.instruction].sparsity == "2:4"]
 
 
-def kernel(arch: GpuArch, part_of_name: str, dtype: Dtype) -> Kernel:
+def kernel(arch: Gpu, part_of_name: str, dtype: Dtype) -> Kernel:
     return next(
         one
         for one in load_kernels(arch.kernel_catalogues)
@@ -62,7 +62,7 @@ def slices(order: Order) -> list[tuple[int, int]]:
 
 @given(st.sampled_from(KERNELS), st.integers(1, 5000), st.integers(1, 9))
 @settings(max_examples=200)
-def test_every_product_of_a_sum_is_added_once_and_only_once(one: tuple[GpuArch, Kernel], k: int, split_k: int) -> None:
+def test_every_product_of_a_sum_is_added_once_and_only_once(one: tuple[Gpu, Kernel], k: int, split_k: int) -> None:
     arch, used = one
     dtype = used.family.inputs[0]
     try:

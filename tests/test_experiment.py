@@ -210,7 +210,7 @@ def test_a_gpu_may_be_compared_with_itself_after_a_change(write: WriteExperiment
     experiment = load_experiment(write(SMALL.replace("[T4, A100-SXM4-40GB]", gpus)))
     plain, changed = experiment.specs.values()
     assert list(experiment.specs) == ["T4", "T4 with twice the DRAM"]
-    assert (plain.arch.dram.peak_bandwidth_gb_per_s, changed.arch.dram.peak_bandwidth_gb_per_s) == (320.0, 640.0)
+    assert (plain.gpu.dram.peak_bandwidth_gb_per_s, changed.gpu.dram.peak_bandwidth_gb_per_s) == (320.0, 640.0)
     assert plain.sha256 != changed.sha256
 
 

@@ -14,7 +14,7 @@ from gpusim.cli import run_cli
 from gpusim.evidence.measured import read_measured
 from gpusim.experiment.definition import load_experiment
 from gpusim.prediction.predict import Options, predict
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm, dtype_named
 
 Ask = Callable[..., tuple[int, str, str]]
@@ -160,7 +160,7 @@ def test_accumulators_and_results_go_by_those_names_too() -> None:
 
 # The same from Python
 
-T4 = load_arch("t4").arch
+T4 = load_spec("t4").gpu
 
 
 @pytest.mark.parametrize(
@@ -193,5 +193,5 @@ def test_sizes_that_are_no_whole_numbers_are_refused() -> None:
 
 def test_a_gpu_by_name_is_refused_with_what_loads_it() -> None:
     name: Any = "t4"
-    with pytest.raises(TypeError, match=r"expected a GpuArch, such as load_arch\('t4'\).arch, got 't4'"):
+    with pytest.raises(TypeError, match=r"expected a Gpu, such as load_spec\('t4'\).gpu, got 't4'"):
         _ = predict(name, Gemm(64, 64, 64, Dtype.FP16))

@@ -7,25 +7,25 @@ from pathlib import Path
 import pytest
 
 from gpusim.files.yamlfile import SpecError
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.plan import plan
 from gpusim.prediction.choose import candidates
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import ARCH_PATH_VARIABLE, list_archs, load_arch
+from gpusim.specs.specfile import ARCH_PATH_VARIABLE, list_archs, load_spec
 from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
 CATALOGUES = sorted((Path(__file__).parent.parent / "arch_specs" / "kernels").glob("*.yaml"))
 
 
-def kernels_of(name: str) -> tuple[GpuArch, tuple[Kernel, ...]]:
-    arch = load_arch(name).arch
+def kernels_of(name: str) -> tuple[Gpu, tuple[Kernel, ...]]:
+    arch = load_spec(name).gpu
     return arch, load_kernels(arch.kernel_catalogues)
 
 
-def product_of(arch: GpuArch, kernel: Kernel, dtype: Dtype) -> Gemm:
+def product_of(arch: Gpu, kernel: Kernel, dtype: Dtype) -> Gemm:
     """A product that a kernel is made for."""
     instruction = arch.instructions[kernel.family.instruction]
     n = 1 if kernel.family.max_n else 512  # vectors stand in the columns
@@ -34,7 +34,7 @@ def product_of(arch: GpuArch, kernel: Kernel, dtype: Dtype) -> Gemm:
     )  # fmt: skip
 
 
-def refusal(arch: GpuArch, kernel: Kernel, dtype: Dtype) -> str:
+def refusal(arch: Gpu, kernel: Kernel, dtype: Dtype) -> str:
     """Why a kernel does not fit an SM; empty if it does."""
     try:
         plan(arch, product_of(arch, kernel, dtype), kernel)
@@ -52,7 +52,7 @@ def test_every_catalogue_loads_and_names_the_source_of_each_family(path: Path) -
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
 def test_every_catalogue_is_used_by_a_board(path: Path) -> None:
-    assert any(path.stem in load_arch(name).arch.kernel_catalogues for name in BOARDS)
+    assert any(path.stem in load_spec(name).gpu.kernel_catalogues for name in BOARDS)
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -288,23 +288,23 @@ def test_a_catalogue_that_does_not_exist_is_named_with_the_file_it_would_be() ->
 
 def test_a_catalogue_beside_the_callers_specs_wins(tmp_path: Path) -> None:
     (tmp_path / "kernels").mkdir()
-    shipped = load_arch("t4").arch
+    shipped = load_spec("t4").gpu
     own = tmp_path / "kernels" / f"{shipped.kernel_catalogues[0]}.yaml"
     own.write_text(FAMILY, encoding="utf-8")
-    arch = load_arch("t4", (tmp_path,)).arch
+    arch = load_spec("t4", (tmp_path,)).gpu
     assert arch.kernel_catalogues == (str(own), *shipped.kernel_catalogues[1:])
     assert load_kernels(arch.kernel_catalogues[:1]) != load_kernels(shipped.kernel_catalogues[:1])
 
 
 def test_the_hash_of_a_board_covers_its_catalogues_where_they_were_found(tmp_path: Path) -> None:
-    shipped = load_arch("t4")
-    name = shipped.arch.kernel_catalogues[0]
+    shipped = load_spec("t4")
+    name = shipped.gpu.kernel_catalogues[0]
     own = tmp_path / "kernels" / f"{name}.yaml"
     own.parent.mkdir()
     hashes = [shipped.sha256]
     for text in (FAMILY, FAMILY.replace("registers: 64", "registers: 96")):
         own.write_text(text, encoding="utf-8")
-        spec = load_arch("t4", (tmp_path,))
+        spec = load_spec("t4", (tmp_path,))
         assert (own, hashlib.sha256(text.encode()).hexdigest()) in spec.decided_by
         assert not any(path != own and path.name == own.name for path, _ in spec.decided_by)
         hashes.append(spec.sha256)
@@ -313,17 +313,17 @@ def test_the_hash_of_a_board_covers_its_catalogues_where_they_were_found(tmp_pat
 
 def test_every_file_that_decides_a_shipped_board_is_listed_once() -> None:
     for name in BOARDS:
-        spec = load_arch(name)
+        spec = load_spec(name)
         files = [path for path, _ in spec.decided_by]
         assert files[: len(spec.files)] == list(spec.files)
-        assert [path.stem for path in files[len(spec.files) :]] == list(spec.arch.kernel_catalogues)
+        assert [path.stem for path in files[len(spec.files) :]] == list(spec.gpu.kernel_catalogues)
 
 
 def test_a_board_that_names_no_catalogue_there_is_refused_at_its_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("name: Mine\naliases: []\nextends: teaching\nkernel_catalogues: [nowhere]\n", encoding="utf-8")
     with pytest.raises(SpecError, match=rf"^{path}:4: kernel_catalogues: no catalogue 'nowhere'; expected a file like"):
-        load_arch(path)
+        load_spec(path)
 
 
 def test_families_share_tiles_by_the_bytes_of_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from conftest import RunGpusim, suited
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.lowering.plan import Launch, Plan, plan
 from gpusim.prediction.choose import candidates
@@ -29,7 +29,7 @@ from gpusim.sim.gpu import simulate
 from gpusim.sim.memory import FullMemory, TileCache
 from gpusim.sim.sm import Cta, Sm, Warp
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import Spec, load_arch, with_overrides
+from gpusim.specs.specfile import Spec, load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
 EVENT_ROUNDING = 0.002  # events fall on whole cycles: of some 2000 cycles at least, a few
@@ -49,7 +49,7 @@ LARGE = st.integers(min_value=1, max_value=20_000)
 @cache
 def board(name: str) -> Spec:
     """Drawn by its name, which is short enough to print."""
-    return load_arch(name)
+    return load_spec(name)
 
 
 def gemms(sizes: st.SearchStrategy[int], batches: tuple[int, ...] = (1, 1, 3)) -> st.SearchStrategy[Gemm]:
@@ -61,7 +61,7 @@ def gemms(sizes: st.SearchStrategy[int], batches: tuple[int, ...] = (1, 1, 3)) -
 @cache
 def paths(name: str) -> list[tuple[Dtype, str, str, tuple[str, ...], int]]:
     """Types, accumulators and sparsities that a board multiplies, with the layouts and multiples for them."""
-    arch = board(name).arch
+    arch = board(name).gpu
     found = [
         (dtype, instruction.accumulate, instruction.sparsity, family.layouts, max(family.multiple_of))
         for family in dict.fromkeys(kernel.family for kernel in load_kernels(arch.kernel_catalogues))
@@ -92,7 +92,7 @@ def test_the_laws_are_tried_on_every_data_path() -> None:
     assert tried == {(one, "dense") for one in dense} | {(one, "2:4") for one in sparse}
 
 
-def chosen_plan(arch: GpuArch, gemm: Gemm, *, warm: bool = False) -> Plan:
+def chosen_plan(arch: Gpu, gemm: Gemm, *, warm: bool = False) -> Plan:
     return candidates(arch, gemm, suited(arch, gemm), warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
 
 
@@ -106,11 +106,11 @@ def chosen_plan(arch: GpuArch, gemm: Gemm, *, warm: bool = False) -> Plan:
 def test_no_simulated_time_is_below_the_bound(data: st.DataObject, name: str, l2: str, detail: str, load: str) -> None:
     spec = board(name)
     gemm = data.draw(drawn(name, detail))
-    result = predict(spec.arch, gemm, Options(detail=detail, l2=l2, load=load))
+    result = predict(spec.gpu, gemm, Options(detail=detail, l2=l2, load=load))
     assert result.kernel_time_us >= result.bound_us
     assert result.time_us >= result.kernel_time_us
-    stated = min(spec.arch.clock.tensor_boost_mhz or math.inf, spec.arch.clock.boost_mhz)
-    assert result.pct_of_peak <= 100 * spec.arch.clock.max_mhz / stated
+    stated = min(spec.gpu.clock.tensor_boost_mhz or math.inf, spec.gpu.clock.boost_mhz)
+    assert result.pct_of_peak <= 100 * spec.gpu.clock.max_mhz / stated
     assert all(result.kernel_time_us >= bound for bound in result.bounds_us.values())
 
 
@@ -128,14 +128,14 @@ WRITERS = st.builds(
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(gemm=WRITERS, name=NAMES, l2=L2)
 def test_no_time_is_below_what_dram_takes_for_results_that_l2_cannot_keep(gemm: Gemm, name: str, l2: str) -> None:
-    arch = board(name).arch
+    arch = board(name).gpu
     assume(gemm.dtype is not Dtype.INT8 or multiplies_int8(arch))
     result = predict(arch, gemm, Options(l2=l2, load="burst"))
     written = gemm.result_bytes - arch.l2.capacity_bytes
     assert result.kernel_time_us >= result.bound_us >= written / (arch.dram.peak_bandwidth_gb_per_s * 1e3)
 
 
-def multiplies_int8(arch: GpuArch) -> bool:
+def multiplies_int8(arch: Gpu) -> bool:
     return any(dtype is Dtype.INT8 for dtype, *_ in paths(arch.name))
 
 
@@ -147,7 +147,7 @@ def multiplies_int8(arch: GpuArch) -> bool:
 def test_on_any_kernel_jumps_change_next_to_nothing_and_no_resource_works_longer_than_the_kernel(
     data: st.DataObject, name: str, warm: bool
 ) -> None:
-    arch = board(name).arch
+    arch = board(name).gpu
     gemm = data.draw(products(name, st.integers(min_value=1, max_value=1500)))
     try:
         launch = plan(arch, gemm, data.draw(st.sampled_from(suited(arch, gemm))), warm=warm).main
@@ -171,7 +171,7 @@ def test_on_any_kernel_jumps_change_next_to_nothing_and_no_resource_works_longer
 @given(data=st.data(), name=NAMES, l2=L2)
 def test_causes_add_up_to_the_warp_cycles(data: st.DataObject, name: str, l2: str, detail: str) -> None:
     spec = board(name)
-    result = predict(spec.arch, data.draw(drawn(name, detail)), Options(detail=detail, l2=l2, load="burst"))
+    result = predict(spec.gpu, data.draw(drawn(name, detail)), Options(detail=detail, l2=l2, load="burst"))
     assert set(result.stall_cycles) == {cause.value for cause in Cause}
     assert all(isinstance(cycles, int) and cycles >= 0 for cycles in result.stall_cycles.values())
     assert sum(result.stall_cycles.values()) == result.warp_cycles
@@ -188,7 +188,7 @@ class Life:
     cta_ended: int = 0
 
 
-def lives(arch: GpuArch, launch: Launch, *, warm: bool) -> tuple[Sm, list[Life]]:
+def lives(arch: Gpu, launch: Launch, *, warm: bool) -> tuple[Sm, list[Life]]:
     """Play a launch on a single SM and watch its warps."""
     env = simpy.Environment()
     cache = TileCache(arch, launch, arch.clock.max_mhz, warm)
@@ -218,7 +218,7 @@ def lives(arch: GpuArch, launch: Launch, *, warm: bool) -> tuple[Sm, list[Life]]
 def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.DataObject, name: str, warm: bool) -> None:
     spec = board(name)
     gemm = data.draw(products(name, st.integers(min_value=1, max_value=200)))
-    arch = with_overrides(spec, {"sm.count": 1}).arch
+    arch = with_overrides(spec, {"sm.count": 1}).gpu
     for launch in chosen_plan(arch, gemm, warm=warm).launches:
         sm, watched = lives(arch, launch, warm=warm)
         assert len(watched) == launch.ctas * launch.warps
@@ -250,7 +250,7 @@ def test_the_same_input_gives_the_same_bytes(data: st.DataObject, name: str, l2:
     spec = board(name)
     gemm = data.draw(drawn(name, detail))
     options = Options(detail=detail, l2=l2)
-    first, second = (json.dumps(predict(spec.arch, gemm, options).as_dict()) for _ in range(2))
+    first, second = (json.dumps(predict(spec.gpu, gemm, options).as_dict()) for _ in range(2))
     assert first == second
 
 
@@ -271,7 +271,7 @@ def test_two_processes_give_the_same_bytes(gpusim: RunGpusim, monkeypatch: pytes
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(data=st.data(), name=NAMES, warm=st.booleans())
 def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(data: st.DataObject, name: str, warm: bool) -> None:
-    arch = board(name).arch
+    arch = board(name).gpu
     gemm = data.draw(products(name, SMALL))
     for launch in chosen_plan(arch, gemm, warm=warm).launches:
         asked = launch.ctas * launch.steps * launch.load_bytes_per_step
@@ -284,7 +284,7 @@ def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(data: st.DataObjec
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(data=st.data(), name=NAMES)
 def test_a_cold_start_reads_every_operand_from_dram_once_at_least(data: st.DataObject, name: str) -> None:
-    arch = board(name).arch
+    arch = board(name).gpu
     gemm = data.draw(products(name, SMALL))
     launch = chosen_plan(arch, gemm).main
     a_bits = float(gemm.dtype.bits)
@@ -303,7 +303,7 @@ def test_what_fits_a_warm_l2_is_not_read_from_dram(data: st.DataObject, name: st
     gemm = data.draw(products(name, st.integers(min_value=1, max_value=190)))
     # 3 x 192 x 192 x 3 x 8 B = 2.7 MB; the smallest L2 here has 4 MiB
     for detail in ("sampled", "full"):
-        result = predict(spec.arch, gemm, Options(detail=detail, l2="warm", load="burst"))
+        result = predict(spec.gpu, gemm, Options(detail=detail, l2="warm", load="burst"))
         assert result.dram_read_bytes == 0
         assert result.l2_hit_fraction == 1.0
 
@@ -311,7 +311,7 @@ def test_what_fits_a_warm_l2_is_not_read_from_dram(data: st.DataObject, name: st
 # More hardware is never slower
 
 
-Change = Callable[[GpuArch, float], dict[str, object]]
+Change = Callable[[Gpu, float], dict[str, object]]
 
 MORE: dict[str, Change] = {
     "DRAM bandwidth": lambda arch, by: {"dram.peak_bandwidth_gb_per_s": arch.dram.peak_bandwidth_gb_per_s * by},
@@ -330,9 +330,9 @@ MORE: dict[str, Change] = {
 
 def before_and_after(spec: Spec, gemm: Gemm, change: Change, by: float, options: Options) -> tuple[Result, Result]:
     """A product on a board and on the same board with more of something; the same kernel, grid and split."""
-    slow = predict(spec.arch, gemm, options)
+    slow = predict(spec.gpu, gemm, options)
     pinned = dataclasses.replace(options, kernel=slow.kernel)
-    fast = predict(with_overrides(spec, change(spec.arch, by)).arch, gemm, pinned)
+    fast = predict(with_overrides(spec, change(spec.gpu, by)).gpu, gemm, pinned)
     assume((fast.split_k, fast.grid) == (slow.split_k, slow.grid))
     return slow, fast
 
@@ -379,8 +379,8 @@ ALIGNED = st.integers(min_value=1, max_value=8).map(lambda count: 64 * count)
 
 
 def pinned_pair(spec: Spec, less: Gemm, more: Gemm, options: Options) -> tuple[Result, Result]:
-    first = predict(spec.arch, less, options)
-    second = predict(spec.arch, more, dataclasses.replace(options, kernel=first.kernel))
+    first = predict(spec.gpu, less, options)
+    second = predict(spec.gpu, more, dataclasses.replace(options, kernel=first.kernel))
     assume(first.split_k == second.split_k)
     return first, second
 
@@ -431,7 +431,7 @@ def test_a_board_that_is_faster_in_everything_takes_the_same_cycles(
     data: st.DataObject, name: str, l2: str, by: float, detail: str
 ) -> None:
     spec = board(name)
-    arch = spec.arch
+    arch = spec.gpu
     other = with_overrides(
         spec,
         {

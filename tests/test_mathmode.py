@@ -12,16 +12,16 @@ from conftest import RunGpusim, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.mathmode.rulebook import HARDWARE, build_in, frameworks, load_rulebook, release_in
-from gpusim.specs.specfile import list_archs, load_arch
+from gpusim.specs.specfile import list_archs, load_spec
 
 V100, T4, A100 = "V100-SXM2-16GB", "T4", "A100-SXM4-40GB"
 
 
 @cache
-def gpu(name: str) -> GpuArch:
+def gpu(name: str) -> Gpu:
     """A shipped board, or one with dense instructions taken away or given another type."""
     if name == "A100 without TF32":
         return changed(A100, "tf32", None)
@@ -29,11 +29,11 @@ def gpu(name: str) -> GpuArch:
         return changed(V100, "fp16", None)
     if name == "A100 with FP8":
         return changed(A100, "int4", "fp8")
-    return load_arch(name).arch
+    return load_spec(name).gpu
 
 
-def changed(board: str, old: str, new: str | None) -> GpuArch:
-    arch = load_arch(board).arch
+def changed(board: str, old: str, new: str | None) -> Gpu:
+    arch = load_spec(board).gpu
     instructions = {}
     for key, one in arch.instructions.items():
         if one.unit == "tensor" and old in one.inputs:

@@ -22,9 +22,9 @@ from gpusim.evidence.measured import (
     read_measured,
     with_overheads,
 )
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.predict import calls_of
-from gpusim.specs.specfile import UnknownGpuError, load_arch
+from gpusim.specs.specfile import UnknownGpuError, load_spec
 from gpusim.workloads.gemm import Dtype
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -43,7 +43,7 @@ def with_value(column: str, value: str) -> str:
     return ",".join({**values, column: value}.values())
 
 
-def test_a_users_host_takes_the_place_of_the_specs(a100: GpuArch) -> None:
+def test_a_users_host_takes_the_place_of_the_specs(a100: Gpu) -> None:
     assert parse_overheads(["event=12.5", "layer=0"]) == {"event": 12.5, "layer": 0.0}
     mine = with_overheads(a100, {"event": 12.5})
     assert observed_time_us(10.0, "event", mine) == 10.0 + a100.launch.graph_gap_us + 12.5
@@ -69,7 +69,7 @@ def test_an_overhead_that_is_none_is_refused(texts: list[str], problem: str) -> 
 def test_a_table_names_boards_and_never_files(tmp_path: Path) -> None:
     spec = tmp_path / "mine.yaml"
     spec.write_text("name: Mine\nextends: t4\n", encoding="utf-8")
-    assert board_of("t4").arch.name == "T4"
+    assert board_of("t4").gpu.name == "T4"
     with pytest.raises(UnknownGpuError, match=r"mine\.yaml: a table names boards, not files"):
         board_of(str(spec))
     assert gpu_of_device(str(spec)) == str(spec).lower()
@@ -86,8 +86,8 @@ def test_a_table_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture(scope="module")
-def a100() -> GpuArch:
-    return load_arch("a100-sxm4-80gb").arch
+def a100() -> Gpu:
+    return load_spec("a100-sxm4-80gb").gpu
 
 
 def test_a_row_is_read_as_it_stands(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_vector_and_convolution_rows_are_read_and_are_no_matrix_multiplication(t
     assert rows[0].k is None
 
 
-def test_each_method_reads_its_own_overhead(a100: GpuArch) -> None:
+def test_each_method_reads_its_own_overhead(a100: Gpu) -> None:
     gap = a100.launch.graph_gap_us
     assert observed_time_us(100.0, "profiler", a100) == 100.0
     assert observed_time_us(100.0, "graph", a100) == 100.0 + gap
@@ -302,13 +302,13 @@ def test_each_method_reads_its_own_overhead(a100: GpuArch) -> None:
 
 @given(shorter=st.floats(min_value=0.1, max_value=1e6), longer=st.floats(min_value=0.0, max_value=1e6))
 def test_no_method_reads_less_than_the_kernel_or_turns_the_order_round(shorter: float, longer: float) -> None:
-    arch = load_arch("t4").arch
+    arch = load_spec("t4").gpu
     for method in METHODS:
         first, second = (observed_time_us(time_us, method, arch) for time_us in (shorter, shorter + longer))
         assert shorter <= first <= second
 
 
-def test_an_unknown_method_is_refused(a100: GpuArch) -> None:
+def test_an_unknown_method_is_refused(a100: Gpu) -> None:
     with pytest.raises(MeasuredError, match="method: expected one of graph"):
         observed_time_us(1.0, "guess", a100)
 
@@ -331,7 +331,7 @@ def test_a_table_may_hold_training_steps_which_are_no_single_product(tmp_path: P
 
 
 def test_a_layers_profiler_reads_its_events_too_and_is_over_before_the_power_limit_acts(
-    tmp_path: Path, a100: GpuArch
+    tmp_path: Path, a100: Gpu
 ) -> None:
     (row,) = read_measured(write(tmp_path, HEADER, with_value("method", "layer")))
     assert row.load == "burst"

@@ -14,10 +14,10 @@ from conftest import RunGpusim, refused
 from gpusim.numerics.formats import Tf32Rounding
 from gpusim.numerics.study import Study, _largest_of, operands, parse_distribution, study
 from gpusim.prediction.predict import ranked_plans
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
-A100 = load_arch("A100-SXM4-40GB").arch
+A100 = load_spec("A100-SXM4-40GB").gpu
 NORMAL = parse_distribution("normal")
 PUBLISHED_SIZE = 10240
 PUBLISHED = {Dtype.TF32: 0.0022, Dtype.FP32: 0.000039}

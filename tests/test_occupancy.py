@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.hardware.occupancy import DoesNotFitError, occupancy
-from gpusim.specs.specfile import list_archs, load_arch
+from gpusim.specs.specfile import list_archs, load_spec
 
 GOLDEN = Path(__file__).parent / "golden" / "occupancy.csv"
 BOARDS = [entry.name for entry in list_archs()]
@@ -27,15 +27,15 @@ def row_id(row: dict[str, str]) -> str:
 def test_ctas_and_limiter_follow_the_published_rules(row: dict[str, str]) -> None:
     assert row["source"]
     assert (row["unit"], row["tolerance"]) == ("CTA/SM", "0")  # a count is right or wrong
-    found = occupancy(load_arch(row["arch"]).arch, int(row["threads"]), int(row["registers"]), int(row["shared_bytes"]))
+    found = occupancy(load_spec(row["arch"]).gpu, int(row["threads"]), int(row["registers"]), int(row["shared_bytes"]))
     assert found.ctas == int(row["value"]), row["arithmetic"]
     assert found.limiter in row["limiter"].split(" or ")
 
 
 def test_the_golden_cases_cover_every_compute_capability_and_limiter() -> None:
     rows = golden_rows()
-    shipped = {load_arch(name).arch.compute_capability for name in BOARDS} - {"1.0"}  # the textbook's own machine
-    assert {load_arch(row["arch"]).arch.compute_capability for row in rows} == shipped
+    shipped = {load_spec(name).gpu.compute_capability for name in BOARDS} - {"1.0"}  # the textbook's own machine
+    assert {load_spec(row["arch"]).gpu.compute_capability for row in rows} == shipped
     assert {row["limiter"] for row in rows} >= {"registers", "shared_memory", "warps", "cta_slots"}
 
 
@@ -56,7 +56,7 @@ def test_a_cta_that_does_not_fit_is_refused_with_the_resource(
     name: str, threads: int, registers: int, shared_bytes: int, reason: str
 ) -> None:
     with pytest.raises(DoesNotFitError) as refusal:
-        occupancy(load_arch(name).arch, threads, registers, shared_bytes)
+        occupancy(load_spec(name).gpu, threads, registers, shared_bytes)
     assert str(refusal.value) == reason
 
 
@@ -71,7 +71,7 @@ def test_a_cta_that_does_not_fit_is_refused_with_the_resource(
     ],
 )
 def test_the_largest_cta_that_is_allowed_fits_once(name: str, threads: int, registers: int, shared_bytes: int) -> None:
-    assert occupancy(load_arch(name).arch, threads, registers, shared_bytes).ctas == 1
+    assert occupancy(load_spec(name).gpu, threads, registers, shared_bytes).ctas == 1
 
 
 @settings(derandomize=True)
@@ -85,7 +85,7 @@ def test_the_largest_cta_that_is_allowed_fits_once(name: str, threads: int, regi
 def test_a_cta_that_asks_for_more_never_leaves_room_for_more_of_them(
     name: str, threads: int, registers: int, shared_bytes: int, more: str
 ) -> None:
-    arch = load_arch(name).arch
+    arch = load_spec(name).gpu
     small = occupancy(arch, threads, registers, shared_bytes)
     try:
         large = occupancy(
@@ -109,7 +109,7 @@ def test_a_cta_that_asks_for_more_never_leaves_room_for_more_of_them(
 def test_resident_ctas_fit_the_sm_and_one_more_would_not(
     name: str, threads: int, registers: int, shared_bytes: int
 ) -> None:
-    arch = load_arch(name).arch
+    arch = load_spec(name).gpu
     found = occupancy(arch, threads, registers, shared_bytes)
     warps = -(-threads // 32)
 

@@ -7,19 +7,19 @@ from conftest import suited
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.plan import Launch, Plan, library_shape, plan
 from gpusim.prediction.predict import Options, predict
 from gpusim.program import Barrier, EndStep, Exchange, Load, Multiply, Op, Program, Repeat, Store, WaitLoad
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm, Layout
 
-V100 = load_arch("V100-SXM2-16GB").arch
-A100 = load_arch("A100-SXM4-80GB").arch
-H100 = load_arch("H100-SXM5-80GB").arch
+V100 = load_spec("V100-SXM2-16GB").gpu
+A100 = load_spec("A100-SXM4-80GB").gpu
+H100 = load_spec("H100-SXM5-80GB").gpu
 VOLTA_SGEMM = "volta_sgemm_128x64_tn"
 VOLTA_HGEMM = "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_tn"
 AMPERE_HGEMM = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"
@@ -27,7 +27,7 @@ HOPPER_HGEMM = "nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNT"
 ROUNDING = 1e-9  # relative; sums of averages
 
 
-def kernel(arch: GpuArch, name: str) -> Kernel:
+def kernel(arch: Gpu, name: str) -> Kernel:
     dtypes = (Dtype.FP16, Dtype.FP32)
     return next(
         one
@@ -117,7 +117,7 @@ def test_a_thread_of_a_cuda_core_tile_reads_the_rows_and_columns_of_its_square()
     ],
 )
 def test_results_pass_through_shared_memory_a_few_rows_at_a_time(
-    arch: GpuArch, name: str, dtype: Dtype, passes: int
+    arch: Gpu, name: str, dtype: Dtype, passes: int
 ) -> None:
     cycles = []
     for latency in (0.0, 100.0):
@@ -372,7 +372,7 @@ LAYOUTS = st.sampled_from(["nn", "nt", "tn", "tt"])
 
 def drawn_plan(data: st.DataObject, name: str, gemm: Gemm) -> Plan | None:
     """A plan of a workload on some kernel and split; None if that kernel does not fit."""
-    arch = load_arch(name).arch
+    arch = load_spec(name).gpu
     chosen = data.draw(st.sampled_from(suited(arch, gemm)))
     modes: list[tuple[int, str]] = [(1, "in_kernel")]
     modes += [(split, mode) for split in (2, 3, 5, 8) for mode in chosen.family.split_k]
@@ -479,7 +479,7 @@ def test_the_tiling_sends_every_cta_to_a_tile_of_its_own(
 def test_a_row_major_product_takes_as_long_as_its_column_major_transpose(
     name: str, dtype: Dtype, layout: str, m: int, n: int, k: int, warm: bool
 ) -> None:
-    arch = load_arch(name).arch
+    arch = load_spec(name).gpu
     options = Options(l2="warm" if warm else "cold", load="burst")
     by_rows = predict(arch, Gemm(m, n, k, dtype, layout=layout, order="row"), options)
     by_columns = predict(arch, Gemm(n, m, k, dtype, layout=layout, order="column"), options)

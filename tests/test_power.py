@@ -7,13 +7,13 @@ from conftest import unfitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.plan import Plan
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.power import Energy, energy, power_w, sustained_clock
 from gpusim.prediction.predict import Options, predict
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import list_archs, load_arch, with_overrides
+from gpusim.specs.specfile import list_archs, load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
 REAL_BOARDS = [entry.name for entry in list_archs() if entry.name != "teaching"]
@@ -21,7 +21,7 @@ LIMIT_TOLERANCE = 0.015  # of the board limit: the governor stops within 1 %, or
 
 # By hand: 100 W idle, 20 W leakage at 1 V, 100 to 1000 MHz, 0.5 V up to 400 MHz and 1 V at 1000.
 BOARD = with_overrides(
-    load_arch("teaching"),
+    load_spec("teaching"),
     {
         "clock.min_mhz": 100.0,
         "power.idle_w": 100.0,
@@ -33,7 +33,7 @@ BOARD = with_overrides(
 )
 
 
-def planned(arch: GpuArch, gemm: Gemm) -> Plan:
+def planned(arch: Gpu, gemm: Gemm) -> Plan:
     kernels = tuple(one for one in load_kernels(arch.kernel_catalogues) if gemm.dtype in one.family.inputs)
     return candidates(arch, gemm, kernels, warm=False, clock_mhz=arch.clock.boost_mhz)[0].plan
 
@@ -51,7 +51,7 @@ def planned(arch: GpuArch, gemm: Gemm) -> Plan:
     ],
 )
 def test_each_energy_is_paid_for_each_byte_or_operation(value: str, core_pj: float, dram_pj: float) -> None:
-    arch = with_overrides(BOARD, {value: 1.0}).arch
+    arch = with_overrides(BOARD, {value: 1.0}).gpu
     gemm = Gemm(32, 32, 32, Dtype.FP32)
     used = energy(arch, gemm, planned(arch, gemm))
     assert used.core_j == pytest.approx(core_pj * 1e-12)
@@ -68,7 +68,7 @@ def test_each_energy_is_paid_for_each_byte_or_operation(value: str, core_pj: flo
     ],
 )
 def test_power_is_idle_and_leakage_and_energy_over_time(clock_mhz: float, watts: float) -> None:
-    assert power_w(BOARD.arch, Energy(80e-6, 30e-6), 1.0, clock_mhz) == pytest.approx(watts)
+    assert power_w(BOARD.gpu, Energy(80e-6, 30e-6), 1.0, clock_mhz) == pytest.approx(watts)
 
 
 # The governor
@@ -76,7 +76,7 @@ def test_power_is_idle_and_leakage_and_energy_over_time(clock_mhz: float, watts:
 
 def settled(core_j: float, dram_j: float, cycles: float, fixed_us: float, limit_w: float) -> tuple[float, float]:
     """Clock and power of a workload that takes ``cycles`` and what no clock shortens."""
-    arch = with_overrides(BOARD, {"power.board_limit_w": limit_w}).arch
+    arch = with_overrides(BOARD, {"power.board_limit_w": limit_w}).gpu
     found = sustained_clock(arch, Energy(core_j, dram_j), lambda clock: cycles / clock + fixed_us)
     return found.clock_mhz, found.power_w
 
@@ -111,7 +111,7 @@ def test_a_load_that_no_clock_can_hold_runs_at_the_lowest() -> None:
 
 def settled_after(calls: float, averaging_ms: float = 2.0) -> tuple[float, float]:
     values = {"power.board_limit_w": 200.0, "power.averaging_ms": averaging_ms}
-    arch = with_overrides(BOARD, values).arch
+    arch = with_overrides(BOARD, values).gpu
     found = sustained_clock(arch, Energy(84e-3, 0.0), lambda clock: 300e3 / clock, calls)
     return found.clock_mhz, found.power_w
 
@@ -188,9 +188,9 @@ def test_a_higher_limit_never_lowers_the_clock(
 def test_a_simulated_board_settles_at_its_limit_or_its_highest_clock(
     name: str, dtype: Dtype, sizes: tuple[int, int, int], share: float
 ) -> None:
-    spec = load_arch(name)
-    limit = share * spec.arch.power.board_limit_w
-    arch = with_overrides(spec, {"power.board_limit_w": limit}).arch
+    spec = load_spec(name)
+    limit = share * spec.gpu.power.board_limit_w
+    arch = with_overrides(spec, {"power.board_limit_w": limit}).gpu
     result = predict(arch, Gemm(*sizes, dtype))
     if result.clock_mhz < arch.clock.max_mhz:
         assert result.power_w == pytest.approx(limit, rel=LIMIT_TOLERANCE)

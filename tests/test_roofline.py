@@ -5,7 +5,7 @@ from conftest import unfitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.predict import Options, predict
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.workloads.gemm import Dtype, Gemm
@@ -17,7 +17,7 @@ TILE = TileFacts(128, 128, staged=True)
 
 
 def bounds(
-    arch: GpuArch, gemm: Gemm, instruction: str, clock_mhz: float, tile: TileFacts = TILE, *, warm: bool = False
+    arch: Gpu, gemm: Gemm, instruction: str, clock_mhz: float, tile: TileFacts = TILE, *, warm: bool = False
 ) -> dict[str, float]:
     return bounds_us(arch, gemm, arch.instructions[instruction], clock_mhz, warm=warm, tile=tile)
 

@@ -11,13 +11,13 @@ import pytest
 import simpy
 from conftest import suited
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.plan import Plan, plan
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.predict import Options, predict, ranked_plans
 from gpusim.sim.gpu import simulate
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB")
@@ -92,7 +92,7 @@ def drawn_of_hopper(seed: int, count: int) -> list[Case]:
 
 
 def compared(case: Case) -> Comparison:
-    arch = load_arch(case.name).arch
+    arch = load_spec(case.name).gpu
     sampled, full = (
         predict(arch, case.gemm, Options(detail=detail, l2=case.l2, load="burst")) for detail in ("sampled", "full")
     )
@@ -149,7 +149,7 @@ def test_the_percentile_is_the_rank_that_it_names() -> None:
     assert percentile([3.0], 95) == 3.0
 
 
-def cycles_of(arch: GpuArch, planned: Plan, *, warm: bool = False, extrapolate: bool = True) -> int:
+def cycles_of(arch: Gpu, planned: Plan, *, warm: bool = False, extrapolate: bool = True) -> int:
     """Cycles of a plan's launches in ``sampled``."""
     clock_mhz = arch.clock.max_mhz
     return sum(
@@ -158,7 +158,7 @@ def cycles_of(arch: GpuArch, planned: Plan, *, warm: bool = False, extrapolate: 
     )
 
 
-def named(arch: GpuArch, gemm: Gemm, name: str) -> Kernel:
+def named(arch: Gpu, gemm: Gemm, name: str) -> Kernel:
     """The kernel of a printed name."""
     return next(one for one in suited(arch, gemm) if one.printed_name(gemm.layout, gemm.dtype) == name)
 
@@ -177,7 +177,7 @@ def named(arch: GpuArch, gemm: Gemm, name: str) -> Kernel:
 def test_tiles_of_persistent_ctas_are_jumped_in_whole_turns_once_they_are_steady(
     dtype: Dtype, shape: tuple[int, int, int], batch: int, label: str
 ) -> None:
-    arch, gemm = load_arch("H200-SXM-141GB").arch, Gemm(*shape, dtype, batch=batch)
+    arch, gemm = load_spec("H200-SXM-141GB").gpu, Gemm(*shape, dtype, batch=batch)
     kernel = next(one for one in suited(arch, gemm) if one.label == label)
     planned = plan(arch, gemm, kernel)
     assert cycles_of(arch, planned) == pytest.approx(cycles_of(arch, planned, extrapolate=False), rel=JUMP_TOLERANCE)
@@ -206,7 +206,7 @@ def test_tiles_of_persistent_ctas_are_jumped_in_whole_turns_once_they_are_steady
     ],
 )
 def test_warps_that_share_sub_partitions_unevenly_are_jumped_without_loss(name: str, gemm: Gemm, kernel: str) -> None:
-    arch = load_arch(name).arch
+    arch = load_spec(name).gpu
     planned = plan(arch, gemm, named(arch, gemm, kernel))
     assert cycles_of(arch, planned) == pytest.approx(cycles_of(arch, planned, extrapolate=False), rel=JUMP_TOLERANCE)
 
@@ -229,7 +229,7 @@ def test_the_cost_of_a_prediction_does_not_grow_with_the_product(
         played.append(next(env._eid))
 
     monkeypatch.setattr(simpy.Environment, "run", counted)
-    result = predict(load_arch(name).arch, gemm, Options(load="burst"))
+    result = predict(load_spec(name).gpu, gemm, Options(load="burst"))
     assert sum(played) < 50_000  # a second or two; played whole they take days
     assert result.kernel_time_us >= result.bound_us
 
@@ -237,7 +237,7 @@ def test_the_cost_of_a_prediction_does_not_grow_with_the_product(
 def test_jumps_over_what_repeats_lose_next_to_nothing() -> None:
     pairs = []
     for case in drawn(seed=3, count=200) + drawn_of_hopper(seed=3, count=60):
-        arch, warm = load_arch(case.name).arch, case.l2 == "warm"
+        arch, warm = load_spec(case.name).gpu, case.l2 == "warm"
         kernels = suited(arch, case.gemm)
         planned = candidates(arch, case.gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
         pairs.append(
@@ -249,7 +249,7 @@ def test_jumps_over_what_repeats_lose_next_to_nothing() -> None:
 
 @pytest.mark.xfail(strict=True, reason="13.9 % too slow: DRAM is less busy than in full")
 def test_ctas_of_a_single_step_that_store_much_take_as_long_as_in_full() -> None:
-    arch = load_arch("TITAN-RTX").arch
+    arch = load_spec("TITAN-RTX").gpu
     gemm = Gemm(1496, 1166, 2, Dtype.FP32, layout="nt", order="column")
     launch = ranked_plans(arch, gemm, Options(l2="warm"))[0].plan.main
     sampled, full = (simulate(arch, launch, arch.clock.max_mhz, how, warm=True).cycles for how in ("sampled", "full"))

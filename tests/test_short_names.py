@@ -8,7 +8,7 @@ from conftest import WriteRuns, measured_line
 
 from gpusim.cli import run_cli
 from gpusim.files.yamlfile import SpecError
-from gpusim.specs.specfile import ArchEntry, list_archs, load_arch
+from gpusim.specs.specfile import ArchEntry, list_archs, load_spec
 
 SELECTED = [
     ("a100", "A100-SXM4-80GB", {"A100-SXM4-40GB", "A100-PCIe-40GB", "A100-PCIe-80GB"}),
@@ -29,7 +29,7 @@ SHAPE = ("-m", "256", "-n", "256", "-k", "64")
 def test_a_short_name_selects_one_board_and_names_the_others(
     name: str, selected: str, others: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert load_arch(name).arch.name == selected
+    assert load_spec(name).gpu.name == selected
     beginning = f"'{name}' is taken as {selected}; others: "
     assert [message[: len(beginning)] for message in caplog.messages] == [beginning]
     assert set(caplog.messages[0].removeprefix(beginning).split(", ")) == others
@@ -38,20 +38,20 @@ def test_a_short_name_selects_one_board_and_names_the_others(
 @pytest.mark.parametrize("entry", list_archs(), ids=lambda entry: entry.name)
 def test_a_name_of_one_board_alone_is_taken_without_a_word(entry: ArchEntry, caplog: pytest.LogCaptureFixture) -> None:
     for name in (entry.name, entry.path.stem, *entry.aliases):
-        assert load_arch(name).arch.name == entry.name
+        assert load_spec(name).gpu.name == entry.name
     assert caplog.messages == []
 
 
 def test_a_short_name_gives_way_to_a_board_of_that_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "mine.yaml").write_text("name: V100\naliases: []\nextends: teaching\n", encoding="utf-8")
-    assert load_arch("v100", [tmp_path]).arch.name == "V100"
+    assert load_spec("v100", [tmp_path]).gpu.name == "V100"
     assert caplog.messages == []
 
 
 def test_short_names_that_are_no_list_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("name: Mine\nshort_names: V100\nextends: teaching\n", encoding="utf-8")
     with pytest.raises(SpecError, match=r"mine\.yaml:2: short_names: expected a list of texts; write \[A, B\]$"):
-        load_arch("Mine", [tmp_path])
+        load_spec("Mine", [tmp_path])
 
 
 COMMANDS = [

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import Occupancy
 from gpusim.lowering.locality import Traffic
 from gpusim.lowering.plan import Launch, plan
@@ -41,21 +41,21 @@ from gpusim.program import (
 from gpusim.sim.causes import Cause
 from gpusim.sim.gpu import Outcome, simulate
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import load_arch, with_overrides
+from gpusim.specs.specfile import load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
 DETAILS = ("sampled", "full")
 CLOCK_MHZ = 1000.0
 
 
-def machine(overrides: Mapping[str, object] | None = None, *, sms: int = 1, sub_partitions: int = 4) -> GpuArch:
+def machine(overrides: Mapping[str, object] | None = None, *, sms: int = 1, sub_partitions: int = 4) -> Gpu:
     """The textbook's machine with other values."""
-    spec = load_arch("teaching")
-    return with_overrides(spec, {"sm.count": sms, "sm.sub_partitions": sub_partitions, **(overrides or {})}).arch
+    spec = load_spec("teaching")
+    return with_overrides(spec, {"sm.count": sms, "sm.sub_partitions": sub_partitions, **(overrides or {})}).gpu
 
 
 def launch(
-    arch: GpuArch,
+    arch: Gpu,
     program: Program,
     *,
     ctas: int = 1,
@@ -87,7 +87,7 @@ def launch(
     )
 
 
-def play(arch: GpuArch, one: Launch, detail: str = "full") -> Outcome:
+def play(arch: Gpu, one: Launch, detail: str = "full") -> Outcome:
     return simulate(arch, one, CLOCK_MHZ, detail)
 
 
@@ -101,7 +101,7 @@ def causes(outcome: Outcome) -> dict[Cause, int]:
 
 @pytest.mark.parametrize("detail", DETAILS)
 def test_the_textbook_multiplication_takes_392_cycles_without_tensor_cores(detail: str) -> None:
-    result = predict(load_arch("teaching").arch, Gemm(32, 32, 32, Dtype.FP32, layout="nt"), Options(detail=detail))
+    result = predict(load_spec("teaching").gpu, Gemm(32, 32, 32, Dtype.FP32, layout="nt"), Options(detail=detail))
     assert result.cycles == 392  # 200 + 8 x 20 + 8 x 4
     assert result.time_us == 0.392
     # 8 warps an SM, each: one global load, 8 shared-memory reads, 8 FFMA
@@ -112,7 +112,7 @@ def test_the_textbook_multiplication_takes_392_cycles_without_tensor_cores(detai
 
 @pytest.mark.parametrize("detail", DETAILS)
 def test_the_textbook_multiplication_takes_221_cycles_with_tensor_cores(detail: str) -> None:
-    result = predict(load_arch("teaching").arch, Gemm(32, 32, 32, Dtype.FP16), Options(detail=detail))
+    result = predict(load_spec("teaching").gpu, Gemm(32, 32, 32, Dtype.FP16), Options(detail=detail))
     assert result.cycles == 221  # 200 + 20 + 1
     ledger = {cause: cycles for cause, cycles in result.stall_cycles.items() if cycles}
     assert ledger == {"long_scoreboard": 8 * 200, "short_scoreboard": 8 * 20, "math": 8 * 1}
@@ -437,7 +437,7 @@ def test_a_loop_within_the_main_loop_can_feed_the_multiply_pipe() -> None:
 
 
 def specialised(
-    arch: GpuArch,
+    arch: Gpu,
     multiply_cycles: float,
     epilogue_cycles: float = 0.0,
     *,

@@ -14,13 +14,13 @@ from pydantic import BaseModel
 
 from gpusim.files import yamlfile
 from gpusim.files.yamlfile import SpecError, read_yaml
-from gpusim.hardware.gpu import NO_LIMIT, GpuArch
+from gpusim.hardware.gpu import NO_LIMIT, Gpu
 from gpusim.specs.specfile import (
     KINDS,
     UnknownGpuError,
     implausibilities,
     list_archs,
-    load_arch,
+    load_spec,
     spec_json_schema,
     with_overrides,
 )
@@ -47,7 +47,7 @@ def leaf(value: object, kind: str = "assumed", source: str = "a test") -> str:
 def assert_fails(path: Path, line: int, rest: str, **options: object) -> None:
     """The error is one line, ``path:line: key: problem; remedy``."""
     with pytest.raises(SpecError) as raised:
-        load_arch(path, **options)  # type: ignore[arg-type]
+        load_spec(path, **options)  # type: ignore[arg-type]
     text = raised.value.problems[0]
     assert str(raised.value).startswith(text)
     assert "\n" not in str(raised.value)
@@ -58,35 +58,35 @@ def assert_fails(path: Path, line: int, rest: str, **options: object) -> None:
 
 
 def test_a_board_overlays_its_base_leaf_by_leaf(board: Writer) -> None:
-    base, mine = load_arch("teaching"), load_arch(board(f"sm:\n  count: {leaf(3)}\n"))
-    assert mine.arch.sm.count == 3
-    assert mine.arch.sm.model_copy(update={"count": 8}) == base.arch.sm
+    base, mine = load_spec("teaching"), load_spec(board(f"sm:\n  count: {leaf(3)}\n"))
+    assert mine.gpu.sm.count == 3
+    assert mine.gpu.sm.model_copy(update={"count": 8}) == base.gpu.sm
     assert [path.name for path in mine.files] == ["mine.yaml", "teaching.yaml"]
 
 
 def test_provenance_names_the_file_and_line_a_value_came_from(board: Writer) -> None:
     path = board(f"sm:\n  count: {leaf(3, 'measured', 'counted')}\n")
-    origin = load_arch(path).provenance["sm.count"]
+    origin = load_spec(path).provenance["sm.count"]
     assert (origin.value, origin.kind, origin.source, origin.file, origin.line) == (3, "measured", "counted", path, 5)
-    inherited = load_arch(path).provenance["sm.warp_size"]
+    inherited = load_spec(path).provenance["sm.warp_size"]
     assert inherited.file is not None
     assert inherited.file.name == "teaching.yaml"
 
 
 def test_hash_follows_the_content_of_the_whole_chain_and_not_its_place(tmp_path: Path, board: Writer) -> None:
-    first = load_arch(board()).sha256
+    first = load_spec(board()).sha256
     other = tmp_path / "elsewhere"
     other.mkdir()
     copy = other / "mine.yaml"
     copy.write_text(board().read_text())
-    assert load_arch(copy).sha256 == first
-    assert load_arch(board("# a comment\n")).sha256 != first
+    assert load_spec(copy).sha256 == first
+    assert load_spec(board("# a comment\n")).sha256 != first
 
 
 def test_a_user_folder_wins_on_equal_names(tmp_path: Path, board: Writer) -> None:
     board(f"sm:\n  count: {leaf(7)}\n", stem="anything", head="name: T4\naliases: []\nextends: teaching\n")
-    assert load_arch("t4", arch_path=[tmp_path]).arch.sm.count == 7
-    assert load_arch("t4").arch.sm.count == 40
+    assert load_spec("t4", arch_path=[tmp_path]).gpu.sm.count == 7
+    assert load_spec("t4").gpu.sm.count == 40
 
 
 def test_the_environment_adds_folders_after_those_of_the_caller(
@@ -97,13 +97,13 @@ def test_the_environment_adds_folders_after_those_of_the_caller(
     nearer.mkdir()
     (nearer / "mine.yaml").write_text(f"name: Mine\naliases: []\nextends: teaching\nsm:\n  count: {leaf(2)}\n")
     monkeypatch.setenv("GPUSIM_ARCH_PATH", os.pathsep.join([str(tmp_path), str(nearer)]))
-    assert load_arch("mine").arch.sm.count == 8
-    assert load_arch("mine", arch_path=[nearer]).arch.sm.count == 2
+    assert load_spec("mine").gpu.sm.count == 8
+    assert load_spec("mine", arch_path=[nearer]).gpu.sm.count == 2
 
 
 def test_a_changed_file_is_read_again(board: Writer) -> None:
-    assert load_arch(board(f"sm:\n  count: {leaf(3)}\n")).arch.sm.count == 3
-    assert load_arch(board(f"sm:\n  count: {leaf(12)}\n")).arch.sm.count == 12
+    assert load_spec(board(f"sm:\n  count: {leaf(3)}\n")).gpu.sm.count == 3
+    assert load_spec(board(f"sm:\n  count: {leaf(12)}\n")).gpu.sm.count == 12
 
 
 def test_listing_shows_boards_and_no_bases() -> None:
@@ -114,10 +114,10 @@ def test_listing_shows_boards_and_no_bases() -> None:
 
 def test_a_file_is_parsed_once_however_many_boards_are_loaded() -> None:
     yamlfile._read_at.cache_clear()
-    load_arch("A100-SXM4-80GB")
+    load_spec("A100-SXM4-80GB")
     parsed = yamlfile._read_at.cache_info().misses
-    load_arch("A100-PCIe-80GB")
-    load_arch("A100-SXM4-80GB")
+    load_spec("A100-PCIe-80GB")
+    load_spec("A100-SXM4-80GB")
     again = yamlfile._read_at.cache_info()
     assert parsed > 0
     # one more at most, the other board's own file; what both extend has been read
@@ -129,7 +129,7 @@ def test_case_and_separators_do_not_change_which_board_is_meant(name: str, data:
     separated = "".join(data.draw(st.sampled_from([" ", "_", "-", ""])) if one == "-" else one for one in name)
     spelling = "".join(data.draw(st.sampled_from([one.lower(), one.upper()])) for one in separated)
     prefix = data.draw(st.sampled_from(["", "NVIDIA ", "nvidia tesla ", "Tesla "]))
-    assert load_arch(prefix + spelling).arch.name == name
+    assert load_spec(prefix + spelling).gpu.name == name
 
 
 def test_lines_of_any_yaml_file_are_known(tmp_path: Path) -> None:
@@ -231,12 +231,12 @@ def test_a_missing_key_names_the_file_it_belongs_in(tmp_path: Path) -> None:
 
 
 def test_a_missing_number_says_how_to_write_it_and_where(tmp_path: Path) -> None:
-    whole = Path(load_arch("teaching").files[0]).read_text()
+    whole = Path(load_spec("teaching").files[0]).read_text()
     (tmp_path / "base.yaml").write_text(re.sub(r"(?m)^  base_mhz:.*\n", "", whole.replace("name: teaching\n", "")))
     path = tmp_path / "top.yaml"
     path.write_text("name: Top\nextends: base\n")
     with pytest.raises(SpecError, match=r"clock\.base_mhz: missing; add it to top\.yaml or its base base\.yaml as "):
-        load_arch(path)
+        load_spec(path)
 
 
 def test_a_new_instruction_must_be_complete(board: Writer) -> None:
@@ -249,7 +249,7 @@ def test_extends_in_a_circle_is_shown(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text("name: B\nextends: a\n")
     expected = r"extends: goes in a circle: a\.yaml -> b\.yaml -> a\.yaml; remove one 'extends'"
     with pytest.raises(SpecError, match=re.escape(f"{tmp_path / 'b.yaml'}:2: ") + expected):
-        load_arch(tmp_path / "a.yaml")
+        load_spec(tmp_path / "a.yaml")
 
 
 def test_an_unknown_base_is_answered_with_the_nearest(board: Writer) -> None:
@@ -259,33 +259,33 @@ def test_an_unknown_base_is_answered_with_the_nearest(board: Writer) -> None:
 
 def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
     with pytest.raises(SpecError, match=r"^A100-SMX4-80GB: unknown GPU; did you mean A100-SXM4-80GB, .*\?$"):
-        load_arch("A100-SMX4-80GB")
+        load_spec("A100-SMX4-80GB")
 
 
 def test_the_start_of_several_names_is_answered_with_all_of_them() -> None:
     with pytest.raises(SpecError, match=r"^RTX-30: unknown GPU; did you mean (?=.*RTX-3060)(?=.*RTX-3090)"):
-        load_arch("RTX-30")
+        load_spec("RTX-30")
 
 
 def test_a_base_is_no_gpu() -> None:
     with pytest.raises(SpecError, match=r"volta is a base that boards extend, not a board; .*V100-SXM2-16GB"):
-        load_arch("volta")
+        load_spec("volta")
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"gone\.yaml: cannot be read: No such file or directory; check the path"):
-        load_arch(tmp_path / "gone.yaml")
+        load_spec(tmp_path / "gone.yaml")
 
 
 def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"gone: no such folder of architecture specs; correct the path"):
-        load_arch("T4", arch_path=[tmp_path / "gone"])
+        load_spec("T4", arch_path=[tmp_path / "gone"])
 
 
 def test_a_name_shared_by_two_boards_is_refused(tmp_path: Path, board: Writer) -> None:
     board(stem="one")
     board(stem="two")
-    for ask in (lambda folders: load_arch("Mine", arch_path=folders), lambda folders: list_archs(arch_path=folders)):
+    for ask in (lambda folders: load_spec("Mine", arch_path=folders), lambda folders: list_archs(arch_path=folders)):
         with pytest.raises(SpecError, match=r"two\.yaml:1: name: Mine is also the name of one\.yaml; rename one"):
             ask([tmp_path])
 
@@ -294,7 +294,7 @@ def test_an_alias_shared_by_two_boards_is_answered_with_both(tmp_path: Path, boa
     for stem in ("one", "two"):
         board(stem=stem, head=f"name: {stem}\naliases: [Mine]\nextends: teaching\n")
     with pytest.raises(UnknownGpuError, match=r"^Mine: names several GPUs in .*: one, two; say which$"):
-        load_arch("Mine", arch_path=[tmp_path])
+        load_spec("Mine", arch_path=[tmp_path])
 
 
 CONTRADICTIONS = [
@@ -313,7 +313,7 @@ def test_likings_are_kept_by_version_of_cuda(board: Writer) -> None:
     names = ("results_exponent", "split_exponent", "reduce_charge", "vector_credit")
     values = "".join(f"      {name}: {leaf(0.1)}\n" for name in names)
     text = f"kernel_choice:\n  older:\n    cuda_10:\n{values}      plain: {{}}\n      batched: {{}}\n"
-    assert load_arch(board(text)).arch.with_cuda(9).kernel_choice.split_exponent == 0.1
+    assert load_spec(board(text)).gpu.with_cuda(9).kernel_choice.split_exponent == 0.1
     wrong = board(text.replace("cuda_10", "cuda_ten"), stem="wrong")
     assert_fails(wrong, 6, r"kernel_choice\.older\.cuda_ten: names no version; write cuda_10 for CUDA 10")
 
@@ -324,7 +324,7 @@ def test_values_that_contradict_each_other_are_named(
 ) -> None:
     path = board(f"{part}:\n  {key}: {leaf(value)}\n")
     with pytest.raises(SpecError, match=expected):
-        load_arch(path)
+        load_spec(path)
 
 
 def test_a_contradiction_names_the_line_of_the_value_in_question(board: Writer) -> None:
@@ -335,7 +335,7 @@ def test_a_contradiction_names_the_line_of_the_value_in_question(board: Writer) 
 @pytest.mark.parametrize("stated", [8.111, 8.274])
 def test_a_stated_peak_may_be_off_by_one_percent(board: Writer, stated: float) -> None:
     path = board(f"stated_peaks:\n  ffma: {leaf(stated)}\n")
-    assert load_arch(path).arch.stated_peaks["ffma"] == stated
+    assert load_spec(path).gpu.stated_peaks["ffma"] == stated
 
 
 @pytest.mark.parametrize("stated", [8.110, 8.275])
@@ -389,8 +389,8 @@ NATURAL_ENDS: dict[str, tuple[float, float]] = {
 
 
 def test_every_number_has_a_range_at_least_four_times_beyond_the_shipped_boards() -> None:
-    boards = [load_arch(entry.path).arch.model_dump() for entry in list_archs()]
-    found = dict(numbers_of(GpuArch))
+    boards = [load_spec(entry.path).gpu.model_dump() for entry in list_archs()]
+    found = dict(numbers_of(Gpu))
     assert len(found) > 80
     for key_path, schema in found.items():
         last = key_path.rpartition(".")[2]
@@ -416,7 +416,7 @@ WHAT_IFS = [
 
 @pytest.mark.parametrize("values", WHAT_IFS)
 def test_a_machine_that_nobody_builds_may_be_asked_about(values: dict[str, object]) -> None:
-    assert with_overrides(load_arch("A100-SXM4-40GB"), values).arch
+    assert with_overrides(load_spec("A100-SXM4-40GB"), values).gpu
 
 
 NO_NUMBERS = [
@@ -430,7 +430,7 @@ NO_NUMBERS = [
 @pytest.mark.parametrize("key_path", ["sm.count", "dram.latency_ns", "instructions.ffma.issue_interval_cycles"])
 def test_no_value_outside_its_range_or_type_enters_by_an_override(key_path: str, value: object, problem: str) -> None:
     with pytest.raises(SpecError, match=rf"^override: {re.escape(key_path)}: .*{problem}") as raised:
-        with_overrides(load_arch("T4"), {key_path: value})
+        with_overrides(load_spec("T4"), {key_path: value})
     assert len(str(raised.value)) < 300
 
 
@@ -451,7 +451,7 @@ def test_all_problems_of_a_file_are_reported_each_at_its_line(board: Writer) -> 
         f"l2:\n  capacity_mib: {leaf(0.07)}\ndram: 3\nclock:\n  base_mhz: {leaf('fast')}\n"
     )
     with pytest.raises(SpecError) as raised:
-        load_arch(path)
+        load_spec(path)
     places = sorted(line.removeprefix(f"{path}:").split(": ")[:2] for line in raised.value.problems)
     assert places == [
         ["10", "dram"], ["12", "clock.base_mhz.value"], ["5", "sm.count"], ["6", "sm.cuont"], ["7", "sm.max_warps"],
@@ -463,13 +463,13 @@ def test_all_problems_of_a_file_are_reported_each_at_its_line(board: Writer) -> 
 def test_all_contradictions_are_reported(board: Writer) -> None:
     path = board(f"l2:\n  far_latency_cycles: {leaf(1)}\npower:\n  min_voltage_v: {leaf(4.0)}\n")
     with pytest.raises(SpecError) as raised:
-        load_arch(path)
+        load_spec(path)
     assert [line.split(": ")[1] for line in raised.value.problems] == ["l2.far_latency_cycles", "power.min_voltage_v"]
 
 
 def test_a_boost_clock_is_not_raised_above_what_the_board_runs_at() -> None:
     for name in ("A100-SXM4-40GB", "V100-SXM2-16GB"):
-        spec = load_arch(name)
+        spec = load_spec(name)
         with pytest.raises(SpecError, match=r"clock\.boost_mhz: 2000 exceeds max_mhz .*; set clock\.max_mhz as well"):
             with_overrides(spec, {"clock.boost_mhz": 2000.0})
         assert with_overrides(spec, {"clock.boost_mhz": 2000.0, "clock.max_mhz": 2000.0})
@@ -488,13 +488,13 @@ def test_a_bandwidth_that_no_memory_of_its_kind_has_is_implausible(
     board: Writer, technology: str, bandwidth: int, expected: str
 ) -> None:
     path = board(f"dram:\n{technology}  peak_bandwidth_gb_per_s: {leaf(bandwidth)}\n")
-    found = implausibilities(load_arch(path))
+    found = implausibilities(load_spec(path))
     assert bool(found) == bool(expected)
     assert not found or re.match(re.escape(f"{path}:6: ") + expected, found[0])
 
 
 def test_shipped_boards_are_plausible() -> None:
-    assert not [found for entry in list_archs() for found in implausibilities(load_arch(entry.path))]
+    assert not [found for entry in list_archs() for found in implausibilities(load_spec(entry.path))]
 
 
 # Files beside the one that is asked for ---------------------------------------------------------
@@ -509,8 +509,8 @@ def test_a_broken_file_of_another_board_is_reported_and_passed_over(
 ) -> None:
     board()
     (tmp_path / "broken.yaml").write_text(text)
-    assert load_arch("Mine", [tmp_path]).arch.name == "Mine"
-    assert load_arch("T4", [tmp_path]).arch.name == "T4"
+    assert load_spec("Mine", [tmp_path]).gpu.name == "Mine"
+    assert load_spec("T4", [tmp_path]).gpu.name == "T4"
     assert "Mine" in [entry.name for entry in list_archs([tmp_path])]
     [message] = {record.getMessage() for record in caplog.records}
     assert re.fullmatch(rf"{tmp_path}/broken\.yaml:\d: .*; passed over", message)
@@ -525,7 +525,7 @@ def test_a_broken_file_of_the_board_that_is_asked_for_is_refused_not_replaced_by
     for stem, head in OF_T4.items():
         path = board("sm: [1\n", stem=stem, head=head)
         with pytest.raises(SpecError, match=rf"{stem}\.yaml:\d: not YAML"):
-            load_arch("T4", [tmp_path])
+            load_spec("T4", [tmp_path])
         path.unlink()
 
 
@@ -533,7 +533,7 @@ def test_a_folder_or_a_dangling_link_named_like_a_spec_is_passed_over(tmp_path: 
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "link.yaml").symlink_to(tmp_path / "gone")
     (tmp_path / "device.yaml").symlink_to("/dev/zero")
-    assert load_arch("T4", [tmp_path]).arch.name == "T4"
+    assert load_spec("T4", [tmp_path]).gpu.name == "T4"
 
 
 @pytest.mark.parametrize("length", [300, 5000])
@@ -548,7 +548,7 @@ def test_names_that_no_file_can_have_are_one_line(board: Writer, tmp_path: Path,
     ]
     for name, folders in asked:
         with pytest.raises(SpecError) as raised:
-            load_arch(name, folders)
+            load_spec(name, folders)
         assert "\n" not in str(raised.value)
         assert len(str(raised.value)) < 800
 
@@ -557,10 +557,10 @@ def test_names_that_no_file_can_have_are_one_line(board: Writer, tmp_path: Path,
 
 
 def test_an_override_replaces_one_value_and_says_so() -> None:
-    spec = load_arch("A100-SXM4-80GB")
+    spec = load_spec("A100-SXM4-80GB")
     wide = with_overrides(spec, {"dram.peak_bandwidth_gb_per_s": 3000.0, "sm.count": 120})
-    assert (wide.arch.dram.peak_bandwidth_gb_per_s, wide.arch.sm.count) == (3000.0, 120)
-    assert spec.arch.sm.count == 108
+    assert (wide.gpu.dram.peak_bandwidth_gb_per_s, wide.gpu.sm.count) == (3000.0, 120)
+    assert spec.gpu.sm.count == 108
     origin = wide.provenance["sm.count"]
     assert (origin.kind, origin.source, origin.file) == ("assumed", "override", None)
     assert wide.sha256 != spec.sha256
@@ -568,19 +568,19 @@ def test_an_override_replaces_one_value_and_says_so() -> None:
 
 
 def test_an_overridden_board_need_not_match_the_vendors_peaks() -> None:
-    assert with_overrides(load_arch("T4"), {"sm.count": 80}).arch.sm.count == 80
+    assert with_overrides(load_spec("T4"), {"sm.count": 80}).gpu.sm.count == 80
 
 
 def test_overrides_reach_into_the_instruction_table() -> None:
-    changed = with_overrides(load_arch("T4"), {"instructions.hmma_1688_f32.issue_interval_cycles": 4.0})
-    assert changed.arch.instructions["hmma_1688_f32"].issue_interval_cycles == 4.0
+    changed = with_overrides(load_spec("T4"), {"instructions.hmma_1688_f32.issue_interval_cycles": 4.0})
+    assert changed.gpu.instructions["hmma_1688_f32"].issue_interval_cycles == 4.0
 
 
 def test_the_order_of_overrides_does_not_matter() -> None:
-    spec = load_arch("T4")
+    spec = load_spec("T4")
     one = with_overrides(spec, {"sm.count": 80, "l2.partitions": 2})
     other = with_overrides(spec, {"l2.partitions": 2, "sm.count": 80})
-    assert (one.arch, one.sha256) == (other.arch, other.sha256)
+    assert (one.gpu, one.sha256) == (other.gpu, other.sha256)
 
 
 @pytest.mark.parametrize(
@@ -595,7 +595,7 @@ def test_the_order_of_overrides_does_not_matter() -> None:
 )
 def test_a_wrong_override_is_one_line(key: str, value: object, expected: str) -> None:
     with pytest.raises(SpecError, match=expected) as raised:
-        with_overrides(load_arch("T4"), {key: value})
+        with_overrides(load_spec("T4"), {key: value})
     assert "\n" not in str(raised.value)
 
 
@@ -604,7 +604,7 @@ def test_a_wrong_override_is_one_line(key: str, value: object, expected: str) ->
 
 def test_json_schema_knows_every_key_of_every_shipped_file() -> None:
     schema = spec_json_schema()
-    for path in Path(load_arch("T4").files[0]).parent.glob("*.yaml"):
+    for path in Path(load_spec("T4").files[0]).parent.glob("*.yaml"):
         assert_described(yaml.safe_load(path.read_text()), schema, schema)
 
 

@@ -25,7 +25,7 @@ from gpusim.sim.causes import Cause
 from gpusim.sim.gpu import simulate
 from gpusim.sim.trace import SLACK_SPANS, Place, Recorder, Take
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 Event = dict[str, Any]
@@ -187,13 +187,13 @@ class Trace:
 
 def traced(gpu: str, gemm: Gemm, detail: str = "sampled", limit: int = TRACE_EVENTS) -> tuple[Result, Trace, Recorder]:
     recorder = Recorder(limit)
-    result = predict(load_arch(gpu).arch, gemm, Options(detail=detail), recorder)
+    result = predict(load_spec(gpu).gpu, gemm, Options(detail=detail), recorder)
     return result, Trace("".join(timeline(result, recorder))), recorder
 
 
 def chosen_launch(gpu: str, gemm: Gemm, kernel: str) -> Launch:
     """The main launch of the plan that a prediction chose."""
-    arch = load_arch(gpu).arch
+    arch = load_spec(gpu).gpu
     fitting = tuple(
         item
         for item in load_kernels(arch.kernel_catalogues)
@@ -350,7 +350,7 @@ def test_a_warps_events_add_up_to_its_lifetime_beside_jumps() -> None:
 
 
 def test_multiplies_on_the_pipes_are_those_of_the_sms_warps() -> None:
-    arch = load_arch("t4").arch
+    arch = load_spec("t4").gpu
     result, trace, _ = traced("t4", SMALL)
     launch = chosen_launch("t4", SMALL, result.kernel)
     heard = sum(event["args"].get("instructions", 0) for event in trace.complete)
@@ -478,7 +478,7 @@ def test_a_cut_product_drops_its_reduction_whole() -> None:
 @pytest.mark.parametrize("case", ["large", "split", "full"])
 def test_tracing_does_not_change_the_prediction(case: str) -> None:
     gpu, gemm, detail = CASES[case]
-    silent = predict(load_arch(gpu).arch, gemm, Options(detail=detail))
+    silent = predict(load_spec(gpu).gpu, gemm, Options(detail=detail))
     heard, _, _ = traced(gpu, gemm, detail)
     if detail == "full":
         assert heard == silent
@@ -490,7 +490,7 @@ def test_tracing_does_not_change_the_prediction(case: str) -> None:
 @pytest.mark.parametrize("detail", ["sampled", "full"])
 @pytest.mark.parametrize("limit", [10, TRACE_EVENTS])
 def test_tracing_does_not_change_the_simulation(detail: str, limit: int) -> None:
-    arch = load_arch("t4").arch
+    arch = load_spec("t4").gpu
     launch = chosen_launch("t4", SMALL, predict(arch, SMALL).kernel)
     silent = simulate(arch, launch, 1000.0, detail)
     assert simulate(arch, launch, 1000.0, detail, recorder=Recorder(limit)) == silent
@@ -585,7 +585,7 @@ def test_a_file_that_cannot_be_finished_does_not_replace_the_old_one(
     kept = tmp_path / "t.json"
     kept.write_text("kept")
     recorder = Recorder(100)
-    result = predict(load_arch("t4").arch, SMALL, Options(), recorder)
+    result = predict(load_spec("t4").gpu, SMALL, Options(), recorder)
     monkeypatch.setattr(timeline_module, "timeline", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_timeline(kept, result, recorder)
@@ -598,7 +598,7 @@ def test_an_old_file_is_replaced_also_through_a_link(tmp_path: Path) -> None:
     target.write_text("old")
     link.symlink_to(target)
     recorder = Recorder(100)
-    result = predict(load_arch("t4").arch, SMALL, Options(), recorder)
+    result = predict(load_spec("t4").gpu, SMALL, Options(), recorder)
     write_timeline(link, result, recorder)
     assert link.is_symlink()
     assert Trace(target.read_text(encoding="utf-8")).about["arch"] == "T4"

@@ -15,7 +15,7 @@ from conftest import measured_line as line
 
 from gpusim.evidence.measured import METHODS, observed_time_us
 from gpusim.prediction.predict import Options, predict
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.studies.validation.kernel_choice import tile_of
 from gpusim.studies.validation.prediction import Scored
 from gpusim.studies.validation.summary import Report, validate
@@ -28,7 +28,7 @@ CONTRACT = ("file", "gpu", "dtype", "sparsity", "op", "rows", "predicted", "skip
 
 def predicted_us(shape: tuple[int, int, int], method: str = "graph", kernel: str | None = None) -> float:
     """What the program itself says that the T4 takes, as a method reads it."""
-    arch = load_arch("t4").arch
+    arch = load_spec("t4").gpu
     load = "burst" if method == "graph" else "sustained"
     result = predict(arch, Gemm(*shape, Dtype.FP16), Options(l2="warm", kernel=kernel, load=load))
     return observed_time_us(result.kernel_time_us, method, arch)
@@ -91,9 +91,9 @@ def test_a_vector_is_bound_by_memory_and_a_large_product_by_compute(write_runs: 
 def test_the_worst_rows_say_why_they_take_so_long(write_runs: WriteRuns) -> None:
     large = (8192, 8192, 8192)
     (worst,) = one_table(write_runs([line(large, 1.0, method="profiler")]))["worst"]
-    result = predict(load_arch("t4").arch, Gemm(*large, Dtype.FP16), Options(l2="warm"))
+    result = predict(load_spec("t4").gpu, Gemm(*large, Dtype.FP16), Options(l2="warm"))
     assert worst["power_limited"]  # 70 W do not carry the boost clock
-    assert worst["clock_mhz"] == result.clock_mhz < load_arch("t4").arch.clock.max_mhz
+    assert worst["clock_mhz"] == result.clock_mhz < load_spec("t4").gpu.clock.max_mhz
     assert (worst["bottleneck"], worst["kernel"]) == (result.bottleneck, result.kernel)
     assert worst["waves"] == pytest.approx(result.waves)
     assert worst["dominant_stall"] in result.stall_cycles
@@ -172,7 +172,7 @@ def test_processes_change_nothing_but_the_time_it_takes(write_runs: WriteRuns) -
 
 
 def test_the_kernel_choice_is_scored_against_recorded_kernels(write_runs: WriteRuns) -> None:
-    arch = load_arch("t4").arch
+    arch = load_spec("t4").gpu
     shape = SHAPES[3]
     ranked = predict(arch, Gemm(*shape, Dtype.FP16), Options(l2="warm")).alternatives
     best, other = (
@@ -194,7 +194,7 @@ def test_the_kernel_choice_is_scored_against_recorded_kernels(write_runs: WriteR
 
 def test_the_grids_depth_beyond_the_batch_is_the_recorded_split(write_runs: WriteRuns) -> None:
     shape = SHAPES[0]
-    result = predict(load_arch("t4").arch, Gemm(*shape, Dtype.FP16, batch=3), Options(l2="warm"))
+    result = predict(load_spec("t4").gpu, Gemm(*shape, Dtype.FP16, batch=3), Options(l2="warm"))
     tile_m, tile_n = tile_of(result.kernel) or (0, 0)
     recorded = {"kernel": result.kernel, "tile_m": str(tile_m), "tile_n": str(tile_n), "grid_x": "1", "grid_y": "1"}
     depths = (3, 6, 4)  # as predicted, split in two, and a depth that is no multiple of the batch
@@ -420,7 +420,7 @@ def test_what_the_timing_method_adds_is_reported_and_a_users_value_takes_its_pla
 ) -> None:
     methods = ("event", "profiler")
     table = write_runs([line(shape, 50.0, method=method) for shape in SHAPES[:2] for method in methods])
-    launch = load_arch("t4").arch.launch
+    launch = load_spec("t4").gpu.launch
     of_spec, of_user = launch.method_overhead_us["event"], 12.5
     for added_us, options in ((of_spec, ()), (of_user, ("--overhead", f"event={of_user}"))):
         done = command("validate", table, "--format", "json", *options, "-o", "out")

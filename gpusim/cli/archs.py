@@ -25,7 +25,7 @@ def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table")
     specs, status = [], 0
     for entry in specfile.list_archs(arch_path or ()):
         try:
-            specs.append(specfile.load_arch(entry.path, arch_path or ()))
+            specs.append(specfile.load_spec(entry.path, arch_path or ()))
         except SpecError as error:
             status = wrong_input(str(error))
     summaries = [tables.arch_summary(spec) for spec in specs]
@@ -47,7 +47,7 @@ def archs_show(
     from gpusim.report import tables
     from gpusim.specs import specfile
 
-    spec = specfile.load_arch(name, arch_path or ())
+    spec = specfile.load_spec(name, arch_path or ())
     if output == "json":
         emit_json(tables.arch_object(spec))
     else:
@@ -76,8 +76,8 @@ def _check(file: str, arch_path: Sequence[Path]) -> int:
     if not file.endswith((".yaml", ".yml")):
         return wrong_input(f"{file}: not a .yaml file; give the path of a spec", [file])
     try:
-        spec = specfile.load_arch(file, arch_path)
-        load_kernels(spec.arch.kernel_catalogues)
+        spec = specfile.load_spec(file, arch_path)
+        load_kernels(spec.gpu.kernel_catalogues)
     except SpecError as error:
         return max(wrong_input(problem, [file]) for problem in error.problems)
     doubts = specfile.implausibilities(spec)
@@ -85,7 +85,7 @@ def _check(file: str, arch_path: Sequence[Path]) -> int:
         print(f"gpusim: {doubt}", file=sys.stderr)
     if doubts:
         return 1
-    emit(lambda: print(f"{file}: fine: {spec.arch.name}, {len(spec.provenance)} values with a source"))
+    emit(lambda: print(f"{file}: fine: {spec.gpu.name}, {len(spec.provenance)} values with a source"))
     return 0
 
 

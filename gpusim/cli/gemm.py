@@ -87,7 +87,7 @@ def gemm(
     if cases > MAX_CASES:
         refuse(f"-m, -n, -k: {cases} predictions, more than {MAX_CASES}; write an experiment for 'gpusim run'")
     options = options_of(detail, l2, kernel, load, unit)
-    boards = [spec_of(name, arch_path or (), overrides or ()).arch.with_cuda(cuda) for name in arch]
+    boards = [spec_of(name, arch_path or (), overrides or ()).gpu.with_cuda(cuda) for name in arch]
     workloads = [
         workload_of(rows, columns, length, dtype, batch, layout, sparsity, accumulate, order, output_dtype)
         for rows, columns, length in product(*sizes)

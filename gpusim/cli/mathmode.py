@@ -32,10 +32,10 @@ def mathmode(
     """
     from gpusim.mathmode.resolve import Question, resolve
     from gpusim.report import tables
-    from gpusim.specs.specfile import load_arch
+    from gpusim.specs.specfile import load_spec
 
     question = Question(framework, version, op, dtype, pairs_of("--set", settings), pairs_of("--env", environment))
-    answer = resolve(question, load_arch(arch, arch_path or ()).arch)
+    answer = resolve(question, load_spec(arch, arch_path or ()).gpu)
     if output == "json":
         emit_json(answer.as_dict())
     else:

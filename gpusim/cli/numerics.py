@@ -81,7 +81,7 @@ def numerics(
     m, n = _extent("-m", m, ((a, given[0], 0),)), _extent("-n", n, ((b, given[1], 1),))
     workload = workload_of(m, n, k, dtype, 1, "tn", sparsity, accumulate, "row")
     spec = spec_of(arch, arch_path or (), overrides or ())
-    planned = ranked_plans(spec.arch, workload, Options(kernel=kernel, unit=unit))[0].plan
+    planned = ranked_plans(spec.gpu, workload, Options(kernel=kernel, unit=unit))[0].plan
     if scaling == "auto":
         scaling = "amax" if workload.dtype.value.startswith("int") else "none"
     try:
@@ -93,7 +93,7 @@ def numerics(
     except MemoryError:
         refuse(f"{m} x {n} x {k} does not fit into memory; lower --sample-rows and --sample-columns")
     sources = [str(path) if path else str(one) for path, one in zip((a, b), drawn, strict=True)]
-    record = tables.numerics_object(spec.arch.name, planned, workload, found, sources, seed)
+    record = tables.numerics_object(spec.gpu.name, planned, workload, found, sources, seed)
     if output == "json":
         emit_json(record)
     else:

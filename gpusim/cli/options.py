@@ -131,9 +131,9 @@ def dtype_of(text: str) -> Dtype:
 def spec_of(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> Spec:
     """A GPU with the values of ``--set`` in place."""
     from gpusim.files.yamlfile import parse_value
-    from gpusim.specs.specfile import load_arch, with_overrides
+    from gpusim.specs.specfile import load_spec, with_overrides
 
-    spec = load_arch(name, arch_path)
+    spec = load_spec(name, arch_path)
     values: dict[str, Any] = {}
     for override in overrides:
         key_path, equals, text = override.partition("=")

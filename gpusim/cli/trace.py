@@ -74,7 +74,7 @@ def trace(
     recorder = Recorder(limit)
     options = options_of(detail, l2, kernel, load, unit)
     with progress_bar("trace") as progress:
-        result = predict(spec.arch.with_cuda(cuda), workload, options, recorder, progress)
+        result = predict(spec.gpu.with_cuda(cuda), workload, options, recorder, progress)
     try:
         write_timeline(out, result, recorder)
     except OSError as error:

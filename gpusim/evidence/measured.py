@@ -21,8 +21,8 @@ from pathlib import Path
 from gpusim.evidence.sources import source_named
 from gpusim.files.inputs import excerpt, read_bytes
 from gpusim.files.outputs import replacing
-from gpusim.hardware.gpu import GpuArch
-from gpusim.specs.specfile import Spec, UnknownGpuError, load_arch
+from gpusim.hardware.gpu import Gpu
+from gpusim.specs.specfile import Spec, UnknownGpuError, load_spec
 from gpusim.units import LARGEST_SIZE, ceil_div, us_of_duration
 from gpusim.workloads.gemm import LAYOUTS, OUTPUT_BITS, Dtype, Gemm
 
@@ -182,7 +182,7 @@ def board_of(gpu: str, arch_path: Iterable[Path] = (), *, without: Path | None =
     """
     if gpu.endswith((".yaml", ".yml")):
         raise UnknownGpuError(f"{excerpt(gpu)}: a table names boards, not files; write the board's name")
-    return load_arch(gpu, arch_path, without=without)
+    return load_spec(gpu, arch_path, without=without)
 
 
 @cache
@@ -195,13 +195,13 @@ def gpu_of_device(device: str) -> str:
     ('v100-pcie-32gb', 'b200')
     """
     try:
-        return board_of(device).arch.name.lower()
+        return board_of(device).gpu.name.lower()
     except UnknownGpuError:
         words = [word for word in device.lower().split() if word not in ("nvidia", "tesla", "geforce")]
         return "-".join(words)
 
 
-def observed_time_us(kernel_time_us: float, method: str, arch: GpuArch) -> float:
+def observed_time_us(kernel_time_us: float, method: str, arch: Gpu) -> float:
     """What ``method`` would have read for kernels that take ``kernel_time_us`` on ``arch`` [us].
 
     A graph replay adds the gap between kernels; asynchronous launches into a stream go no faster than
@@ -246,7 +246,7 @@ def parse_overheads(texts: Sequence[str]) -> dict[str, float]:
     return overheads
 
 
-def with_overheads(arch: GpuArch, overheads: Mapping[str, float]) -> GpuArch:
+def with_overheads(arch: Gpu, overheads: Mapping[str, float]) -> Gpu:
     """The board in a machine with this host time, by timing method [us]."""
     if not overheads:
         return arch

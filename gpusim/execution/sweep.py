@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from gpusim.execution.workers import Workers
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.predict import Options, UnsupportedError, predict
 from gpusim.prediction.results import Result
 from gpusim.workloads.gemm import Gemm
@@ -23,7 +23,7 @@ CHUNK = 8
 class Case:
     """One prediction to make."""
 
-    arch: GpuArch
+    arch: Gpu
     gemm: Gemm
     options: Options
 

@@ -28,7 +28,7 @@ from gpusim.files.yamlfile import SpecError, YamlFile, parse_value
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.numerics.training import Run, Scaler, Task
 from gpusim.prediction.predict import Options
-from gpusim.specs.specfile import Spec, load_arch, with_overrides
+from gpusim.specs.specfile import Spec, load_spec, with_overrides
 from gpusim.workloads.gemm import OUTPUT_BITS, Dtype, Gemm, checked_load, type_name
 
 TableKind = Literal["results", "speedup", "ledger"]
@@ -282,7 +282,7 @@ class Experiment:
 
     def _of_entry(self, index: int, entry: GemmEntry) -> Iterator[ExperimentCase]:
         content = self.content
-        boards = {gpu: spec.arch.with_cuda(content.cuda) for gpu, spec in self.specs.items()}
+        boards = {gpu: spec.gpu.with_cuda(content.cuda) for gpu, spec in self.specs.items()}
         axes = product(
             entry.shapes(),
             self._types(index, entry),
@@ -318,7 +318,7 @@ class Experiment:
     def _resolved(self, where: str, mode: MathModeEntry, spec: Spec) -> _Type:
         """The data type that a framework's multiplication takes on a GPU."""
         try:
-            answer = resolve(mode.question(), spec.arch)
+            answer = resolve(mode.question(), spec.gpu)
         except MathModeError as error:
             raise self.file.error(where, str(error)) from None
         if answer.kind != "matmul":
@@ -338,10 +338,10 @@ class Experiment:
         return tuple(point for overlay in self.content.measured for point in self._points(overlay))
 
     def _points(self, overlay: Overlay) -> Iterator[MeasuredPoint]:
-        by_board = {spec.arch.name.lower(): label for label, spec in self.specs.items()}
+        by_board = {spec.gpu.name.lower(): label for label, spec in self.specs.items()}
         for spec in self.specs.values():
-            names = (*spec.arch.aliases, *spec.arch.short_names)
-            by_board |= {name.lower(): by_board[spec.arch.name.lower()] for name in names}
+            names = (*spec.gpu.aliases, *spec.gpu.short_names)
+            by_board |= {name.lower(): by_board[spec.gpu.name.lower()] for name in names}
         by_board |= {board.lower(): label for board, label in overlay.stand_in.items()}
         dtypes = self.content.dtypes or {case.case.gemm.dtype for case in self.cases()}
         for row in read_measured(self.file.path.parent / overlay.file):
@@ -450,11 +450,11 @@ def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | s
     specs: dict[str, Spec] = {}
     for index, entry in enumerate(content.gpus):
         try:
-            spec = load_arch(entry.gpu, arch_path)
+            spec = load_spec(entry.gpu, arch_path)
             spec = with_overrides(spec, entry.overrides) if entry.overrides else spec
         except SpecError as error:
             raise file.error(f"gpus.{index}", str(error)) from None
-        label = entry.label or spec.arch.name
+        label = entry.label or spec.gpu.name
         if label in specs:
             raise file.error(f"gpus.{index}", f"'{label}' stands twice; give one of them a label")
         specs[label] = spec

@@ -1,6 +1,6 @@
 """What a GPU is: plain, validated numbers with their units in their names.
 
-A :class:`GpuArch` is one board. It knows no YAML and no file: ``gpusim.specs.specfile`` reads a spec, strips
+A :class:`Gpu` is one board. It knows no YAML and no file: ``gpusim.specs.specfile`` reads a spec, strips
 each value's source and kind, and validates the numbers against these models. No hardware value has a
 default here: what a spec does not say, the machine does not know.
 """
@@ -326,7 +326,7 @@ class Power(_Part):
         return self.min_voltage_v + min(1.0, share) * (self.max_voltage_v - self.min_voltage_v)
 
 
-class GpuArch(_Part):
+class Gpu(_Part):
     """One board. Every rate is per SM cycle unless its name says otherwise."""
 
     name: str = Field(description="Name of the board; a file without one is a base that boards extend.")
@@ -355,16 +355,16 @@ class GpuArch(_Part):
         description="Peak rate that the vendor states, by key of instructions [TFLOP/s or TOP/s]; checked within 1 %."
     )
 
-    _library_of: GpuArch | None = PrivateAttr(default=None)
+    _library_of: Gpu | None = PrivateAttr(default=None)
 
-    def with_library_of(self, board: GpuArch | None) -> GpuArch:
+    def with_library_of(self, board: Gpu | None) -> Gpu:
         """The same board with the library that was made for another one; None stands for its own."""
         arch = self.model_copy()
         arch._library_of = board  # noqa: SLF001 - of the same class
         return arch
 
     @property
-    def library_board(self) -> GpuArch:
+    def library_board(self) -> Gpu:
         """The board that its library chooses kernels for: itself, or as shipped where values are overridden.
 
         Overridden values of the library, its catalogues and heuristic biases, hold.
@@ -385,7 +385,7 @@ class GpuArch(_Part):
         major, minor = self.compute_capability.split(".")
         return int(major), int(minor)
 
-    def with_cuda(self, major: int | None) -> GpuArch:
+    def with_cuda(self, major: int | None) -> Gpu:
         """The board as the libraries of a major version of CUDA use it; None stands for the newest."""
         versions = {cuda_version(name): likings for name, likings in self.kernel_choice.older.items()}
         until = min((one for one in versions if one is not None and major is not None and one >= major), default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.units import ceil_div
 
 
@@ -22,7 +22,7 @@ class DoesNotFitError(ValueError):
     """One CTA needs more than an SM (or the CTA limit) has; the text names the resource."""
 
 
-def occupancy(arch: GpuArch, threads: int, registers_per_thread: int, shared_bytes: int) -> Occupancy:
+def occupancy(gpu: Gpu, threads: int, registers_per_thread: int, shared_bytes: int) -> Occupancy:
     """CTAs per SM by the rules of NVIDIA's occupancy calculator.
 
     Registers are allocated per warp in units of ``register_allocation_unit``, and a sub-partition's
@@ -32,17 +32,17 @@ def occupancy(arch: GpuArch, threads: int, registers_per_thread: int, shared_byt
     Raises:
         DoesNotFitError: not even one CTA fits.
     """
-    sm, shared = arch.sm, arch.shared_memory
+    sm, shared = gpu.sm, gpu.shared_memory
     warps = ceil_div(threads, sm.warp_size)
     if threads > sm.max_threads_per_cta:
-        raise DoesNotFitError(f"{threads} threads a CTA, {arch.name} allows {sm.max_threads_per_cta}")
+        raise DoesNotFitError(f"{threads} threads a CTA, {gpu.name} allows {sm.max_threads_per_cta}")
     if registers_per_thread > sm.max_registers_per_thread:
         raise DoesNotFitError(
-            f"{registers_per_thread} registers a thread, {arch.name} allows {sm.max_registers_per_thread}"
+            f"{registers_per_thread} registers a thread, {gpu.name} allows {sm.max_registers_per_thread}"
         )
     if shared_bytes > shared.max_kib_per_cta * 1024:
         raise DoesNotFitError(
-            f"{shared_bytes} bytes of shared memory a CTA, {arch.name} allows {int(shared.max_kib_per_cta * 1024)}"
+            f"{shared_bytes} bytes of shared memory a CTA, {gpu.name} allows {int(shared.max_kib_per_cta * 1024)}"
         )
     unit = sm.register_allocation_unit
     registers_per_warp = ceil_div(registers_per_thread * sm.warp_size, unit) * unit
@@ -59,5 +59,5 @@ def occupancy(arch: GpuArch, threads: int, registers_per_thread: int, shared_byt
     }
     limiter = min(limits, key=lambda name: limits[name])
     if limits[limiter] < 1:
-        raise DoesNotFitError(f"one CTA needs more {limiter.replace('_', ' ')} than an SM of {arch.name} has")
+        raise DoesNotFitError(f"one CTA needs more {limiter.replace('_', ' ')} than an SM of {gpu.name} has")
     return Occupancy(limits[limiter], limiter, limits)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from gpusim.hardware.gpu import GpuArch, Instruction
+from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.occupancy import Occupancy, occupancy
 from gpusim.library.catalogue import WARPGROUP_WARPS, Kernel
 from gpusim.lowering.locality import Traffic, copies, survival_fraction, traffic, wave_panels
@@ -138,11 +138,11 @@ class Launch:
         """Those of them that feed the multiply pipes."""
         return sum(role.warps for role in self.roles if role.multiplies)
 
-    def ctas_on_busiest_sm(self, arch: GpuArch) -> int:
-        return ceil_div(self.ctas, arch.sm.count)
+    def ctas_on_busiest_sm(self, gpu: Gpu) -> int:
+        return ceil_div(self.ctas, gpu.sm.count)
 
-    def waves(self, arch: GpuArch) -> float:
-        return self.ctas / (arch.sm.count * self.occupancy.ctas)
+    def waves(self, gpu: Gpu) -> float:
+        return self.ctas / (gpu.sm.count * self.occupancy.ctas)
 
     @property
     def fma(self) -> float:
@@ -314,13 +314,13 @@ def _simt_access_bytes(row_bytes: float, widest: int, element_bytes: float) -> i
     return widest if row_bytes % widest == 0 else math.ceil(element_bytes)
 
 
-def _effective_l2_bytes(arch: GpuArch) -> float:
+def _effective_l2_bytes(gpu: Gpu) -> float:
     """Capacity that data read from every SM sees: each L2 partition keeps its own copy [B]."""
-    return arch.l2.capacity_bytes / arch.l2.partitions
+    return gpu.l2.capacity_bytes / gpu.l2.partitions
 
 
 def _outlives_a_step(
-    arch: GpuArch, slices_bytes: tuple[float, float], readers: tuple[int, int], resident_ctas: int
+    gpu: Gpu, slices_bytes: tuple[float, float], readers: tuple[int, int], resident_ctas: int
 ) -> float:
     """Chance that a line which a step read a piece of is still in L2 when the next step wants the rest.
 
@@ -329,15 +329,15 @@ def _outlives_a_step(
     """
     shares = (copies(count) / count for count in readers)
     of_a_cta = sum(size * share for size, share in zip(slices_bytes, shares, strict=True))
-    return survival_fraction(resident_ctas * of_a_cta, _effective_l2_bytes(arch) * arch.l2.usable_fraction)
+    return survival_fraction(resident_ctas * of_a_cta, _effective_l2_bytes(gpu) * gpu.l2.usable_fraction)
 
 
-def _missed_pages(arch: GpuArch, operand_rows: tuple[tuple[Operand, float], ...]) -> float:
+def _missed_pages(gpu: Gpu, operand_rows: tuple[tuple[Operand, float], ...]) -> float:
     """Pages that a CTA's step visits and that the SM's TLB has forgotten since the step before.
 
     A step reads a slice of every row that lies along k, and goes round the pages of all of them.
     """
-    path = arch.load_store
+    path = gpu.load_store
     visited = 0.0
     for operand, rows in operand_rows:
         if operand.k_contiguous:
@@ -345,17 +345,17 @@ def _missed_pages(arch: GpuArch, operand_rows: tuple[tuple[Operand, float], ...]
     return visited if visited > path.tlb_entries else 0.0
 
 
-def _read_cost(arch: GpuArch, operand: Operand, asked_k: int, outlives: float) -> float:
+def _read_cost(gpu: Gpu, operand: Operand, asked_k: int, outlives: float) -> float:
     """DRAM time of an operand's bytes, of the same bytes read a page at a time.
 
     A page is opened for each ``asked_k`` values of k that are on their way together. What DRAM hands over beyond them
     is read again with the next ones, unless it outlives the step in L2.
     """
-    dram = arch.dram
+    dram = gpu.dram
     whole = 1.0 + dram.activation_bytes / dram.page_bytes
     over = 1.0
     if operand.k_contiguous:
-        fetched, wanted = (operand.touched_bytes(1, asked_k, unit) for unit in (arch.l2.fetch_bytes, 1))
+        fetched, wanted = (operand.touched_bytes(1, asked_k, unit) for unit in (gpu.l2.fetch_bytes, 1))
         over += (1.0 - outlives) * (fetched / wanted - 1.0)
     return (over + dram.activation_bytes / operand.page_share_bytes(asked_k, dram.page_bytes)) / whole
 
@@ -380,7 +380,7 @@ class _Staged:
 
 
 def _staged(
-    arch: GpuArch, kernel: Kernel, shape: Shape, panels: tuple[float, float], sharers: tuple[float, float]
+    gpu: Gpu, kernel: Kernel, shape: Shape, panels: tuple[float, float], sharers: tuple[float, float]
 ) -> _Staged:
     """The loads and shared-memory writes of a step, for so many bytes of either operand.
 
@@ -391,15 +391,15 @@ def _staged(
     """
     family = kernel.family
     direct = family.staging == "direct"
-    simt = arch.instructions[family.instruction].unit == "cuda" and not direct
-    lanes, port_rate = arch.sm.warp_size, arch.shared_memory.bandwidth_bytes_per_cycle
+    simt = gpu.instructions[family.instruction].unit == "cuda" and not direct
+    lanes, port_rate = gpu.sm.warp_size, gpu.shared_memory.bandwidth_bytes_per_cycle
     widths = [
         _simt_access_bytes(operand.row_bytes, family.load_bytes, operand.element_bits / 8)
         if simt
         else _access_bytes(operand.row_bytes, family.load_bytes)
         for operand in (shape.a, shape.b)
     ]
-    asynchronous = family.staging == "async" and arch.load_store.async_copy and min(widths) >= MIN_ASYNC_COPY_BYTES
+    asynchronous = family.staging == "async" and gpu.load_store.async_copy and min(widths) >= MIN_ASYNC_COPY_BYTES
     asynchronous |= family.staging == "bulk"
     load_bytes = received_bytes = load_port_bytes = loads = fill_bytes = fills = 0.0
     parts = zip((shape.a, shape.b), panels, sharers, (kernel.tile_m, kernel.tile_n), widths, strict=True)
@@ -420,15 +420,13 @@ def _staged(
             # A warp's access takes at least one cycle of the port, however narrow.
             load_port_bytes += asked * max(1.0, port_rate / (lanes * load_width))
         loads += asked / load_width / lanes
-        ways = arch.shared_memory.turned_fill_ways if turned else 1.0
+        ways = gpu.shared_memory.turned_fill_ways if turned else 1.0
         fill_bytes += 0.0 if direct else panel * max(1.0, port_rate / (lanes * fill_width)) * ways
         fills += panel * 8 / max(operand.element_bits, WORD_BITS) / lanes if simt else 0.0
     return _Staged(asynchronous, load_bytes, received_bytes, load_port_bytes, loads, fill_bytes, fills)
 
 
-def plan(
-    arch: GpuArch, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in_kernel", warm: bool = False
-) -> Plan:
+def plan(gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in_kernel", warm: bool = False) -> Plan:
     """Lower a workload onto one kernel.
 
     Args:
@@ -442,7 +440,7 @@ def plan(
     shape = library_shape(gemm)
     family = kernel.family
     registers = kernel.registers_with(gemm.accumulator_bits)
-    resident = occupancy(arch, kernel.threads, registers, kernel.shared_bytes(shape.a.bits, shape.b.bits))
+    resident = occupancy(gpu, kernel.threads, registers, kernel.shared_bytes(shape.a.bits, shape.b.bits))
     tiles_m, tiles_n = ceil_div(shape.m, kernel.tile_m), ceil_div(shape.n, kernel.tile_n)
     steps_all = ceil_div(shape.k, kernel.tile_k)
     steps = ceil_div(steps_all, split_k)
@@ -450,39 +448,39 @@ def plan(
     # Edge tiles load and store only what exists; the average tile stands for all.
     rows_a, rows_b = shape.m / tiles_m, shape.n / tiles_n
     k_per_step = shape.k / (steps * split_k)
-    missed_pages = _missed_pages(arch, ((shape.a, rows_a), (shape.b, rows_b)))
-    tlb_port_bytes = missed_pages * arch.load_store.tlb_miss_cycles * arch.shared_memory.bandwidth_bytes_per_cycle
+    missed_pages = _missed_pages(gpu, ((shape.a, rows_a), (shape.b, rows_b)))
+    tlb_port_bytes = missed_pages * gpu.load_store.tlb_miss_cycles * gpu.shared_memory.bandwidth_bytes_per_cycle
     # Panels lie in L2 without the rest of the sectors that their edges share.
     a_panel, b_panel = rows_a * k_per_step * shape.a.bits / 8, rows_b * k_per_step * shape.b.bits / 8
     # A row of tiles that a cluster ends in the middle of is loaded by the CTAs that are there.
     sharers = tiles_n / ceil_div(tiles_n, kernel.cluster_n), tiles_m / ceil_div(tiles_m, kernel.cluster_m)
-    staged = _staged(arch, kernel, shape, (a_panel, b_panel), sharers)
+    staged = _staged(gpu, kernel, shape, (a_panel, b_panel), sharers)
     partial = split_k > 1 and mode == "reduce"
     result_bytes = shape.accumulator_bytes if partial else shape.output_bits / 8
     store_bytes = rows_a * rows_b * result_bytes if family.stores_result else 0.0
-    concurrent_ctas = arch.sm.count * resident.ctas
+    concurrent_ctas = gpu.sm.count * resident.ctas
     store_width, store_passes = _access_bytes(shape.m * result_bytes, WIDEST_STORE_BYTES), 1.0
     if not family.rearranges_result:
         # A thread writes runs of neighbours along m.
         store_width = _simt_access_bytes(shape.m * result_bytes, WIDEST_STORE_BYTES, result_bytes)
-        store_passes += (WIDEST_STORE_BYTES / store_width - 1.0) * (1.0 - arch.l2.merged_fraction)
+        store_passes += (WIDEST_STORE_BYTES / store_width - 1.0) * (1.0 - gpu.l2.merged_fraction)
     # Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other.
     together = ceil_div(concurrent_ctas, tiles_m * tiles_n * shape.batch)
     exchange_times = min(split_k - 1, together) if mode == "in_kernel" else 0
     # Warpgroups round their results before they rearrange them (stmatrix), others after.
     rearranged = result_bytes if family.staging == "bulk" else shape.accumulator_bytes
     ends = _Ends(
-        setup_cycles=family.setup_instructions * arch.instructions["ffma"].latency_cycles,
+        setup_cycles=family.setup_instructions * gpu.instructions["ffma"].latency_cycles,
         store_bytes=store_bytes / kernel.warps,
-        store_instructions=max(1.0, store_bytes / kernel.warps / (arch.sm.warp_size * store_width)),
+        store_instructions=max(1.0, store_bytes / kernel.warps / (gpu.sm.warp_size * store_width)),
         rearranged_bytes=kernel.tile_m * kernel.tile_n * rearranged / kernel.warps,
         rearrange_cycles=math.ceil(kernel.tile_n / kernel.warps_n / family.rearranged_rows)
-        * arch.shared_memory.rearrange_pass_cycles,
+        * gpu.shared_memory.rearrange_pass_cycles,
         exchange_bytes=rows_a * rows_b * shape.accumulator_bytes / kernel.warps,
         exchange_times=exchange_times,
     )
     lower = _warpgroup_loop if family.staging == "bulk" else _warp_loop
-    loop = lower(arch, kernel, shape, staged, ends)
+    loop = lower(gpu, kernel, shape, staged, ends)
     raster_width = min(family.raster_width or tiles_m, tiles_m)
     wave_m, wave_n = wave_panels(
         tiles_m, tiles_n, max(1, min(tiles_m * tiles_n, concurrent_ctas // split_k)), raster_width
@@ -491,7 +489,7 @@ def plan(
         shape.a.touched_bytes(rows_a, kernel.tile_k, LINE_BYTES),
         shape.b.touched_bytes(rows_b, kernel.tile_k, LINE_BYTES),
     )
-    outlives = _outlives_a_step(arch, slices, (wave_n, wave_m), min(ctas, concurrent_ctas))
+    outlives = _outlives_a_step(gpu, slices, (wave_n, wave_m), min(ctas, concurrent_ctas))
     # A ring asks for several steps at once, so that DRAM has their slices of a row to hand over from one open page.
     asked_k = kernel.tile_k * max(1, loop.ahead)
     moved = traffic(
@@ -504,11 +502,11 @@ def plan(
         result_bytes=ctas * store_bytes / (1 if partial else split_k),
         concurrent_ctas=concurrent_ctas,
         raster_width=raster_width,
-        l2_capacity_bytes=_effective_l2_bytes(arch),
+        l2_capacity_bytes=_effective_l2_bytes(gpu),
         warm=warm,
         outlives_a_step=outlives,
-        panel_x_cost=_read_cost(arch, shape.a, asked_k, outlives),
-        panel_y_cost=_read_cost(arch, shape.b, asked_k, outlives),
+        panel_x_cost=_read_cost(gpu, shape.a, asked_k, outlives),
+        panel_y_cost=_read_cost(gpu, shape.b, asked_k, outlives),
     )
     moved = replace(moved, l2_read_bytes=ctas * steps * staged.load_bytes)
     name = kernel.printed_name(gemm.layout, gemm.dtype)
@@ -520,7 +518,7 @@ def plan(
         roles=loop.roles,
         persistent=family.schedule is not None,
         occupancy=resident,
-        instruction=arch.instructions[family.instruction],
+        instruction=gpu.instructions[family.instruction],
         steps=steps,
         load_bytes_per_step=staged.load_bytes,
         received_bytes_per_step=staged.received_bytes,
@@ -542,7 +540,7 @@ def plan(
     )
     if not partial:
         return Plan(kernel, name, split_k, mode, (main,))
-    return Plan(kernel, name, split_k, mode, (main, _reduction(arch, shape, split_k)))
+    return Plan(kernel, name, split_k, mode, (main, _reduction(gpu, shape, split_k)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -575,17 +573,17 @@ class _Loop:
     ahead: int
 
 
-def _warp_loop(arch: GpuArch, kernel: Kernel, shape: Shape, staged: _Staged, ends: _Ends) -> _Loop:
+def _warp_loop(gpu: Gpu, kernel: Kernel, shape: Shape, staged: _Staged, ends: _Ends) -> _Loop:
     """All warps load, and multiply from registers what they read from shared memory (or loaded straight there)."""
     family = kernel.family
-    instruction = arch.instructions[family.instruction]
+    instruction = gpu.instructions[family.instruction]
     warp_m, warp_n = kernel.tile_m / kernel.warps_m, kernel.tile_n / kernel.warps_n
     warp_k = kernel.tile_k / kernel.warps_k
     multiplies, slices = _multiplies(instruction, warp_m, warp_n, warp_k)
     direct = family.staging == "direct"
-    fill_pipe = arch.load_store.fill_pipe_instructions * kernel.fill_pipe_share
+    fill_pipe = gpu.load_store.fill_pipe_instructions * kernel.fill_pipe_share
     pipe = multiplies + staged.fills / kernel.warps * fill_pipe
-    operand = 0.0 if direct else _operand_bytes(arch, instruction, shape, warp_m, warp_n, warp_k)
+    operand = 0.0 if direct else _operand_bytes(gpu, instruction, shape, warp_m, warp_n, warp_k)
     ahead = kernel.stages - 1 if direct or staged.asynchronous else 1
     warp_loads = staged.loads / kernel.warps
     stores_shared = 0.0 if staged.asynchronous else staged.fill_bytes
@@ -597,7 +595,7 @@ def _warp_loop(arch: GpuArch, kernel: Kernel, shape: Shape, staged: _Staged, end
     return _Loop((Role(kernel.warps, program),), multiplies, pipe, slices, operand, pipe + other, ahead)
 
 
-def _warpgroup_loop(arch: GpuArch, kernel: Kernel, shape: Shape, staged: _Staged, ends: _Ends) -> _Loop:
+def _warpgroup_loop(gpu: Gpu, kernel: Kernel, shape: Shape, staged: _Staged, ends: _Ends) -> _Loop:
     """A producer keeps a ring of stages full; warpgroups multiply from there (CUTLASS 3's specialised warps).
 
     A warpgroup's multiplies share out 64 rows among its four warps; all four multiply by the same columns, read once.
@@ -605,7 +603,7 @@ def _warpgroup_loop(arch: GpuArch, kernel: Kernel, shape: Shape, staged: _Staged
     del staged
     family = kernel.family
     rows, columns, row_bits, column_bits = _warpgroup_tile(kernel, shape)
-    m, n, k = arch.instructions[family.instruction].shape
+    m, n, k = gpu.instructions[family.instruction].shape
     issued = math.ceil(rows / (WARPGROUP_WARPS * m)) * math.ceil(columns / n) * math.ceil(kernel.tile_k / k)
     # Widths are multiples of 8; the instruction's own is the widest.
     width = math.ceil(columns / math.ceil(columns / n) / 8) * 8
@@ -651,7 +649,7 @@ def _multiplies(instruction: Instruction, warp_m: float, warp_n: float, warp_k: 
 
 
 def _operand_bytes(
-    arch: GpuArch, instruction: Instruction, shape: Shape, warp_m: float, warp_n: float, warp_k: float
+    gpu: Gpu, instruction: Instruction, shape: Shape, warp_m: float, warp_n: float, warp_k: float
 ) -> float:
     """Shared-memory port time of a warp's operands for one step [B].
 
@@ -662,7 +660,7 @@ def _operand_bytes(
     if instruction.unit == "tensor":
         return (warp_m * shape.a.bits + warp_n * shape.b.bits) * warp_k / 8
     side = math.sqrt(warp_m * warp_n / 32)
-    return side * 32 * warp_k * (shape.a.bits + shape.b.bits) / 8 * arch.shared_memory.broadcast_fraction
+    return side * 32 * warp_k * (shape.a.bits + shape.b.bits) / 8 * gpu.shared_memory.broadcast_fraction
 
 
 def _program(
@@ -721,17 +719,17 @@ def _epilogue(kernel: Kernel, ends: _Ends) -> Program:
     return tuple(ops)
 
 
-def _reduction(arch: GpuArch, shape: Shape, splits: int) -> Launch:
+def _reduction(gpu: Gpu, shape: Shape, splits: int) -> Launch:
     """The kernel that adds split-K partial sums: each thread reads its elements of every slice."""
     elements = shape.m * shape.n * shape.batch
     per_cta = REDUCE_THREADS * REDUCE_ELEMENTS_PER_THREAD
     ctas = ceil_div(elements, per_cta)
-    warps = REDUCE_THREADS // arch.sm.warp_size
+    warps = REDUCE_THREADS // gpu.sm.warp_size
     step_bytes = elements / ctas * shape.accumulator_bytes
     store_bytes = elements / ctas * shape.output_bits / 8
     ahead = min(splits, 4)
-    instruction = arch.instructions["ffma"]
-    add = Multiply(REDUCE_ELEMENTS_PER_THREAD * arch.sm.warp_size / instruction.fma, 1, 0.0, 4.0, True)
+    instruction = gpu.instructions["ffma"]
+    add = Multiply(REDUCE_ELEMENTS_PER_THREAD * gpu.sm.warp_size / instruction.fma, 1, 0.0, 4.0, True)
     program: Program = (
         Compute(20 * instruction.latency_cycles),
         *(Load(step, 1.0, fill_shared=False) for step in range(ahead)),
@@ -740,14 +738,14 @@ def _reduction(arch: GpuArch, shape: Shape, splits: int) -> Launch:
         Store(store_bytes / warps, 1.0),
     )
     read = ctas * splits * step_bytes
-    survives = survival_fraction(read, _effective_l2_bytes(arch))
+    survives = survival_fraction(read, _effective_l2_bytes(gpu))
     return Launch(
         name="splitKreduce_kernel",
         ctas=ctas,
         grid=(ctas, 1, 1),
         roles=(Role(warps, program),),
         persistent=False,
-        occupancy=occupancy(arch, REDUCE_THREADS, 32, 0),
+        occupancy=occupancy(gpu, REDUCE_THREADS, 32, 0),
         instruction=instruction,
         steps=splits,
         load_bytes_per_step=step_bytes,

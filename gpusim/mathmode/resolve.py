@@ -16,7 +16,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.mathmode.rulebook import (
     HARDWARE,
     Facts,
@@ -151,7 +151,7 @@ class _State:
                 self.settle(what, value, rule)
 
 
-def resolve(question: Question, arch: GpuArch) -> MathMode:
+def resolve(question: Question, arch: Gpu) -> MathMode:
     """Apply the rules of the framework, then those of the hardware.
 
     Raises:
@@ -208,7 +208,7 @@ def resolve(question: Question, arch: GpuArch) -> MathMode:
     )
 
 
-def _apply(rules: Iterable[Rule], facts: Facts, arch: GpuArch) -> _State:
+def _apply(rules: Iterable[Rule], facts: Facts, arch: Gpu) -> _State:
     """What is settled after the last rule."""
     state = _State({"type": facts.dtype, "path": facts.dtype, "unit": "", "accumulate": ""})
     for rule in rules:
@@ -246,13 +246,13 @@ def _beyond(book: Rulebook, version: Version) -> tuple[Said, ...]:
     return (Said("newer-than-the-rules", says, ""),)
 
 
-def _multiplies(arch: GpuArch, unit: str) -> frozenset[str]:
+def _multiplies(arch: Gpu, unit: str) -> frozenset[str]:
     """Types that the GPU's dense instructions of a unit multiply."""
     dense = (one for one in arch.instructions.values() if one.unit == unit and one.sparsity == "dense")
     return frozenset(name for one in dense for name in one.inputs)
 
 
-def _refusal(rule: Rule, arch: GpuArch, dtype: str) -> str:
+def _refusal(rule: Rule, arch: Gpu, dtype: str) -> str:
     known = sorted(_multiplies(arch, "tensor") | _multiplies(arch, "cuda"))
     gpu = f"{arch.name} (compute capability {arch.compute_capability})"
     return f"{gpu} and {dtype}: {rule.says}; it has {', '.join(known)}"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.plan import Launch
 from gpusim.sim.gpu import Outcome
 
@@ -25,9 +25,9 @@ WHOLE_GPU = ("l2", "dram")
 """Resources that all SMs have in common."""
 
 
-def sm_balance(arch: GpuArch, launch: Launch) -> float:
+def sm_balance(gpu: Gpu, launch: Launch) -> float:
     """CTAs of the mean SM over those of the busiest one."""
-    return launch.ctas / (launch.ctas_on_busiest_sm(arch) * arch.sm.count)
+    return launch.ctas / (launch.ctas_on_busiest_sm(gpu) * gpu.sm.count)
 
 
 def busy_fractions(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -35,11 +35,11 @@ def busy_fractions(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return _fractions(outcomes, [outcome.busy_cycles for outcome in outcomes])
 
 
-def gpu_busy_fractions(arch: GpuArch, launches: Sequence[Launch], outcomes: Sequence[Outcome]) -> dict[str, float]:
+def gpu_busy_fractions(gpu: Gpu, launches: Sequence[Launch], outcomes: Sequence[Outcome]) -> dict[str, float]:
     """The same, averaged over all SMs."""
     averaged = []
     for launch, outcome in zip(launches, outcomes, strict=True):
-        balance = sm_balance(arch, launch)
+        balance = sm_balance(gpu, launch)
         averaged.append(
             {name: cycles * (1.0 if name in WHOLE_GPU else balance) for name, cycles in outcome.busy_cycles.items()}
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import GpuArch, Unit
+from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.plan import Launch, Plan, library_shape, plan
@@ -30,9 +30,9 @@ class Candidate:
     estimate_us: float
 
 
-def multiplies(arch: GpuArch, gemm: Gemm, kernel: Kernel, unit: Unit | None = None) -> bool:
+def multiplies(gpu: Gpu, gemm: Gemm, kernel: Kernel, unit: Unit | None = None) -> bool:
     """A kernel multiplies the workload's data type, accumulator and sparsity (on the unit asked for)."""
-    instruction = arch.instructions[kernel.family.instruction]
+    instruction = gpu.instructions[kernel.family.instruction]
     asked = gemm.sparsity, gemm.accumulate, unit or instruction.unit
     return gemm.dtype in kernel.family.inputs and asked == (
         instruction.sparsity,
@@ -77,47 +77,45 @@ def launched(kernels: list[Kernel]) -> tuple[Kernel, ...]:
     return tuple([kernel for kernel in found if not kernel.family.fallback] or found)
 
 
-def candidates(
-    arch: GpuArch, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
-) -> list[Candidate]:
+def candidates(gpu: Gpu, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float) -> list[Candidate]:
     """All plans of a workload, in the order of the board's library; kernels that do not fit the SM are left out.
 
     The library of a board with overridden values ranks for the board as shipped, unless none of its kernels fits there;
     plans and estimates are those of the board itself.
     """
-    board = arch.library_board
-    if board is not arch:
+    board = gpu.library_board
+    if board is not gpu:
         on_board = candidates(board, gemm, kernels, warm=warm, clock_mhz=board.clock.boost_mhz)
-        lowered = _lowered(arch, gemm, on_board, warm=warm, clock_mhz=clock_mhz)
+        lowered = _lowered(gpu, gemm, on_board, warm=warm, clock_mhz=clock_mhz)
         if lowered:
             return lowered
     found: list[Candidate] = []
     for kernel in kernels:
-        for split, mode in _splits(arch, gemm, kernel):
+        for split, mode in _splits(gpu, gemm, kernel):
             try:
-                planned = plan(arch, gemm, kernel, split, mode, warm)
+                planned = plan(gpu, gemm, kernel, split, mode, warm)
             except DoesNotFitError:
                 break
-            found.append(Candidate(planned, estimate_us(arch, planned, clock_mhz)))
-    found.sort(key=lambda candidate: score(arch, gemm, candidate))
+            found.append(Candidate(planned, estimate_us(gpu, planned, clock_mhz)))
+    found.sort(key=lambda candidate: score(gpu, gemm, candidate))
     return found
 
 
-def _lowered(arch: GpuArch, gemm: Gemm, ranked: list[Candidate], *, warm: bool, clock_mhz: float) -> list[Candidate]:
+def _lowered(gpu: Gpu, gemm: Gemm, ranked: list[Candidate], *, warm: bool, clock_mhz: float) -> list[Candidate]:
     """Candidates that were ranked for another board, planned and estimated for this one where they fit its SM."""
     found: list[Candidate] = []
     for one in ranked:
         try:
-            planned = plan(arch, gemm, one.plan.kernel, one.plan.split_k, one.plan.mode, warm)
+            planned = plan(gpu, gemm, one.plan.kernel, one.plan.split_k, one.plan.mode, warm)
         except DoesNotFitError:
             continue
-        found.append(Candidate(planned, estimate_us(arch, planned, clock_mhz)))
+        found.append(Candidate(planned, estimate_us(gpu, planned, clock_mhz)))
     return found
 
 
-def score(arch: GpuArch, gemm: Gemm, candidate: Candidate) -> float:
+def score(gpu: Gpu, gemm: Gemm, candidate: Candidate) -> float:
     """What a library goes by: the logarithm of the estimated time, less its liking for the kernel."""
-    choice = arch.kernel_choice
+    choice = gpu.kernel_choice
     credit = (choice.plain if gemm.batch == 1 else choice.batched).get(candidate.plan.kernel.label, 0.0)
     charges = 0.0
     for name, times in charged(gemm, candidate.plan).items():
@@ -140,7 +138,7 @@ def charged(gemm: Gemm, planned: Plan) -> dict[str, float]:
     }
 
 
-def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
+def _splits(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
     """Split factors worth a look.
 
     Libraries split a single product's k, also where there are tiles enough: the last wave is fuller then. Recorded
@@ -153,64 +151,62 @@ def _splits(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
         return splits
     tiles = ceil_div(shape.m, kernel.tile_m) * ceil_div(shape.n, kernel.tile_n)
     all_steps = ceil_div(shape.k, kernel.tile_k)
-    least = all_steps * ceil_div(tiles, arch.sm.count)
+    least = all_steps * ceil_div(tiles, gpu.sm.count)
     for factor in SPLITS:
         steps = ceil_div(all_steps, factor)
-        work = steps * ceil_div(tiles * factor, arch.sm.count)
+        work = steps * ceil_div(tiles * factor, gpu.sm.count)
         if steps >= MIN_STEPS_PER_SPLIT and work < least:
             least = work
             splits += [(factor, mode) for mode in kernel.family.split_k]
     return splits
 
 
-def estimate_us(arch: GpuArch, planned: Plan, clock_mhz: float) -> float:
+def estimate_us(gpu: Gpu, planned: Plan, clock_mhz: float) -> float:
     """Closed-form time of a plan's launches [us]."""
-    cycles = sum(_launch_cycles(arch, launch, clock_mhz) for launch in planned.launches)
-    gaps = arch.launch.graph_gap_us * (len(planned.launches) - 1)
-    fixed = arch.launch.kernel_latency_us * len(planned.launches)
+    cycles = sum(_launch_cycles(gpu, launch, clock_mhz) for launch in planned.launches)
+    gaps = gpu.launch.graph_gap_us * (len(planned.launches) - 1)
+    fixed = gpu.launch.kernel_latency_us * len(planned.launches)
     return us_of_cycles(cycles, clock_mhz) + gaps + fixed
 
 
-def _launch_cycles(arch: GpuArch, launch: Launch, clock_mhz: float) -> float:
+def _launch_cycles(gpu: Gpu, launch: Launch, clock_mhz: float) -> float:
     """Full rounds of the busiest SM's slots, then what is left over."""
-    busiest = launch.ctas_on_busiest_sm(arch)
+    busiest = launch.ctas_on_busiest_sm(gpu)
     slots = launch.occupancy.ctas
     rounds, rest = divmod(busiest, slots)
-    last = launch.ctas - (busiest - 1) * arch.sm.count
+    last = launch.ctas - (busiest - 1) * gpu.sm.count
     total = 0.0
     later = launch.persistent
     if rounds:
-        crowd = last + (slots - 1) * arch.sm.count if rest == 0 and rounds == 1 else slots * arch.sm.count
+        crowd = last + (slots - 1) * gpu.sm.count if rest == 0 and rounds == 1 else slots * gpu.sm.count
         alike = rounds - 1 if later else rounds
-        total += alike * _round_cycles(arch, launch, clock_mhz, slots, crowd, later=later)
-        total += _round_cycles(arch, launch, clock_mhz, slots, crowd) if later else 0.0
+        total += alike * _round_cycles(gpu, launch, clock_mhz, slots, crowd, later=later)
+        total += _round_cycles(gpu, launch, clock_mhz, slots, crowd) if later else 0.0
     if rest:
         late = later and rounds > 0
-        total += _round_cycles(arch, launch, clock_mhz, rest, last + (rest - 1) * arch.sm.count, later=late)
+        total += _round_cycles(gpu, launch, clock_mhz, rest, last + (rest - 1) * gpu.sm.count, later=late)
     return total
 
 
-def _round_cycles(
-    arch: GpuArch, launch: Launch, clock_mhz: float, ctas: int, active: int, *, later: bool = False
-) -> float:
+def _round_cycles(gpu: Gpu, launch: Launch, clock_mhz: float, ctas: int, active: int, *, later: bool = False) -> float:
     """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU.
 
     ``later``: tiles of persistent CTAs that had others before, during which their first loads were on their way.
     """
-    port_rate = arch.load_store.l2_port_bytes_per_cycle
-    l2_rate = min(port_rate, arch.l2.bandwidth_bytes_per_cycle * ctas / active)
-    dram_rate = arch.dram_bytes_per_cycle(clock_mhz) * ctas / active
+    port_rate = gpu.load_store.l2_port_bytes_per_cycle
+    l2_rate = min(port_rate, gpu.l2.bandwidth_bytes_per_cycle * ctas / active)
+    dram_rate = gpu.dram_bytes_per_cycle(clock_mhz) * ctas / active
     moved = launch.traffic
     missed = moved.miss_fraction * (moved.read_cost + moved.dirty_fraction)
-    latency = cycles_of_ns(arch.dram.latency_ns, clock_mhz) if missed else arch.l2.latency_cycles
+    latency = cycles_of_ns(gpu.dram.latency_ns, clock_mhz) if missed else gpu.l2.latency_cycles
     multiplying = launch.multiplying_warps
     warps = multiplying * ctas
     # Warps stay on the sub-partition they start on: the fullest one decides.
-    warps_of_part = ceil_div(warps, arch.sm.sub_partitions)
+    warps_of_part = ceil_div(warps, gpu.sm.sub_partitions)
     instruction = launch.instruction
     interval = instruction.issue_interval_cycles / instruction.sustained_fraction
     load = launch.load_bytes_per_step * ctas
-    shared_rate = arch.shared_memory.sustained_bytes_per_cycle
+    shared_rate = gpu.shared_memory.sustained_bytes_per_cycle
     shared = (launch.operand_bytes_per_step * multiplying + launch.shared_write_bytes_per_step) * ctas
     received = launch.received_bytes_per_step * ctas
     transfer = max(load / l2_rate, received / port_rate, load * missed / dram_rate)
@@ -219,7 +215,7 @@ def _round_cycles(
     step = max(
         warps_of_part * launch.pipe_per_step * interval,
         launch.slices * instruction.latency_cycles,
-        warps_of_part * launch.issue_per_step / arch.sm.issue_per_cycle,
+        warps_of_part * launch.issue_per_step / gpu.sm.issue_per_cycle,
         shared / shared_rate,
         launch.load_port_bytes_per_step * ctas / shared_rate,
         transfer,
@@ -228,10 +224,10 @@ def _round_cycles(
     store = launch.store_bytes * ctas
     write = max(store * launch.store_passes / l2_rate, store * moved.dirty_fraction / dram_rate)
     rearrange = 2 * launch.results_bytes * ctas / shared_rate
-    exchange = launch.exchange_times * (2 * arch.l2.latency_cycles + 2 * launch.exchange_bytes_per_cta * ctas / l2_rate)
+    exchange = launch.exchange_times * (2 * gpu.l2.latency_cycles + 2 * launch.exchange_bytes_per_cta * ctas / l2_rate)
     if later:
         teams = max(role.teams for role in launch.roles)
         busy = launch.steps * step + rearrange + write + exchange
         return max(launch.steps * step, busy / teams)
-    setup = arch.sm.cta_launch_cycles + launch.serial_cycles
+    setup = gpu.sm.cta_launch_cycles + launch.serial_cycles
     return setup + latency + transfer + launch.steps * step + rearrange + write + exchange

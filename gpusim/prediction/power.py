@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.plan import Plan
 from gpusim.workloads.gemm import Gemm
 
@@ -28,23 +28,23 @@ class Energy:
     dram_j: float
 
 
-def energy(arch: GpuArch, gemm: Gemm, planned: Plan) -> Energy:
+def energy(gpu: Gpu, gemm: Gemm, planned: Plan) -> Energy:
     """Energy of a plan's operations and bytes [J]; zeros that pad a tile switch next to nothing."""
     core = gemm.flops / 2 * planned.main.instruction.energy_pj_per_fma
     dram = 0.0
     for launch in planned.launches:
-        core += launch.other_instructions * arch.sm.warp_size * arch.power.instruction_pj_per_lane
-        core += launch.shared_bytes * arch.power.shared_pj_per_byte
-        core += launch.l2_bytes * arch.power.l2_pj_per_byte
+        core += launch.other_instructions * gpu.sm.warp_size * gpu.power.instruction_pj_per_lane
+        core += launch.shared_bytes * gpu.power.shared_pj_per_byte
+        core += launch.l2_bytes * gpu.power.l2_pj_per_byte
         moved = launch.traffic.dram_read_bytes + launch.traffic.dram_write_bytes
-        dram += moved * arch.power.dram_pj_per_byte
+        dram += moved * gpu.power.dram_pj_per_byte
     return Energy(core * 1e-12, dram * 1e-12)
 
 
-def power_w(arch: GpuArch, used: Energy, time_us: float, clock_mhz: float) -> float:
+def power_w(gpu: Gpu, used: Energy, time_us: float, clock_mhz: float) -> float:
     """Board power while a plan runs again and again [W]."""
-    power = arch.power
-    voltage_v = power.voltage_v(clock_mhz, arch.clock.max_mhz)
+    power = gpu.power
+    voltage_v = power.voltage_v(clock_mhz, gpu.clock.max_mhz)
     static_w = power.active_static_w * (voltage_v / power.max_voltage_v) ** 2
     used_j = used.core_j * (voltage_v / power.energy_voltage_v) ** 2 + used.dram_j
     return power.idle_w + static_w + used_j / (time_us * 1e-6)
@@ -58,22 +58,20 @@ class Sustained:
     power_w: float
 
 
-def limit_w(arch: GpuArch, busy_us: float) -> float:
+def limit_w(gpu: Gpu, busy_us: float) -> float:
     """Mean power that the board lets through while it is busy for ``busy_us`` after it idled [W].
 
     The governor compares a running average with the limit. Until that has risen from idle it lets through energy: what
     lies between idle and limit, for the time constant of the average. A long run does not notice.
     """
-    power = arch.power
+    power = gpu.power
     headroom_w = max(0.0, power.board_limit_w - power.idle_w)
     if busy_us <= 0:
         return math.inf
     return power.board_limit_w + headroom_w * power.averaging_ms * 1e3 / busy_us
 
 
-def sustained_clock(
-    arch: GpuArch, used: Energy, time_at: Callable[[float], float], calls: float = math.inf
-) -> Sustained:
+def sustained_clock(gpu: Gpu, used: Energy, time_at: Callable[[float], float], calls: float = math.inf) -> Sustained:
     """Highest clock within the board limit.
 
     From a clock that was tried to others, time follows a power law: inverse to the clock where the SMs bind, flat
@@ -84,15 +82,15 @@ def sustained_clock(
         time_at: duration at a clock [us]; called a few times, at most once per clock.
         calls: executions back to back, after which the board may rest.
     """
-    tolerance_w = TOLERANCE_FRACTION * (arch.power.board_limit_w - arch.power.idle_w)
-    low, high = arch.clock.min_mhz, arch.clock.max_mhz
+    tolerance_w = TOLERANCE_FRACTION * (gpu.power.board_limit_w - gpu.power.idle_w)
+    low, high = gpu.clock.min_mhz, gpu.clock.max_mhz
     tried, exponent = {high: time_at(high)}, 1.0
-    clock, drawn = high, power_w(arch, used, tried[high], high)
-    if drawn <= limit_w(arch, calls * tried[high]):
+    clock, drawn = high, power_w(gpu, used, tried[high], high)
+    if drawn <= limit_w(gpu, calls * tried[high]):
         return Sustained(high, drawn)
     for turn in range(MAX_ROUNDS):
         last = clock
-        guess = _clock_within(arch, used, calls, (last, tried[last], exponent), (low, high))
+        guess = _clock_within(gpu, used, calls, (last, tried[last], exponent), (low, high))
         if turn % 3 == BISECTED_TURN:
             # Where the law is far off it creeps from one side; halving moves the other end too.
             guess = math.sqrt(low * high)
@@ -101,16 +99,16 @@ def sustained_clock(
             break
         tried[clock] = time_at(clock)
         exponent = min(1.0, max(0.0, math.log(tried[clock] / tried[last]) / math.log(last / clock)))
-        drawn = power_w(arch, used, tried[clock], clock)
-        over_w = drawn - limit_w(arch, calls * tried[clock])
+        drawn = power_w(gpu, used, tried[clock], clock)
+        over_w = drawn - limit_w(gpu, calls * tried[clock])
         if abs(over_w) <= tolerance_w:
             return Sustained(clock, drawn)
         low, high = (low, clock) if over_w > 0 else (clock, high)
-    return Sustained(low, power_w(arch, used, tried.get(low) or time_at(low), low))
+    return Sustained(low, power_w(gpu, used, tried.get(low) or time_at(low), low))
 
 
 def _clock_within(
-    arch: GpuArch,
+    gpu: Gpu,
     used: Energy,
     calls: float,
     law: tuple[float, float, float],
@@ -122,7 +120,7 @@ def _clock_within(
     while high - low > 1:
         middle = (low + high) / 2
         there_us = time_us * (tried_mhz / middle) ** exponent
-        if power_w(arch, used, there_us, middle) > limit_w(arch, calls * there_us):
+        if power_w(gpu, used, there_us, middle) > limit_w(gpu, calls * there_us):
             high = middle
         else:
             low = middle

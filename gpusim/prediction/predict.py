@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpusim.files.inputs import excerpt
-from gpusim.hardware.gpu import GpuArch, Unit
+from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.plan import Launch, Plan, library_shape, plan
@@ -77,7 +77,7 @@ class UnsupportedError(ValueError):
 
 
 def predict(
-    arch: GpuArch,
+    gpu: Gpu,
     gemm: Gemm,
     options: Options = Options(),
     recorder: Recorder | None = None,
@@ -93,20 +93,20 @@ def predict(
     Raises:
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
-    if not isinstance(arch, GpuArch):
-        raise TypeError(f"arch: expected a GpuArch, such as load_arch('t4').arch, got {arch!r}")
-    ranked = ranked_plans(arch, gemm, options)
+    if not isinstance(gpu, Gpu):
+        raise TypeError(f"arch: expected a Gpu, such as load_spec('t4').gpu, got {gpu!r}")
+    ranked = ranked_plans(gpu, gemm, options)
     chosen = ranked[0].plan
-    timed = time_plan(arch, gemm, chosen, options, partial(_simulated, progress=progress))
-    wrong = contradictions(arch, gemm, chosen, options, timed)
-    if wrong and options.detail == "sampled" and _warp_turns(arch, chosen) <= WHOLE_TURNS:
-        timed = time_plan(arch, gemm, chosen, options, partial(_simulated, extrapolate=False))
-        wrong = contradictions(arch, gemm, chosen, options, timed)
+    timed = time_plan(gpu, gemm, chosen, options, partial(_simulated, progress=progress))
+    wrong = contradictions(gpu, gemm, chosen, options, timed)
+    if wrong and options.detail == "sampled" and _warp_turns(gpu, chosen) <= WHOLE_TURNS:
+        timed = time_plan(gpu, gemm, chosen, options, partial(_simulated, extrapolate=False))
+        wrong = contradictions(gpu, gemm, chosen, options, timed)
     if recorder is not None:
         clock_mhz = timed.sustained.clock_mhz
         outcomes = [
             simulate(
-                arch,
+                gpu,
                 launch,
                 clock_mhz,
                 options.detail,
@@ -116,14 +116,14 @@ def predict(
             )
             for launch in chosen.launches
         ]
-        timed = Timed(timed.sustained, _kernel_time_us(arch, outcomes, clock_mhz), outcomes)
-    return _result(arch, gemm, options, ranked, timed, wrong)
+        timed = Timed(timed.sustained, _kernel_time_us(gpu, outcomes, clock_mhz), outcomes)
+    return _result(gpu, gemm, options, ranked, timed, wrong)
 
 
-def contradictions(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, timed: Timed) -> tuple[str, ...]:
+def contradictions(gpu: Gpu, gemm: Gemm, planned: Plan, options: Options, timed: Timed) -> tuple[str, ...]:
     """What a simulated time cannot be: shorter than the closed-form bound, or with a resource above its capacity."""
     most = 1 + FLOAT_ROUNDING
-    bounds = _bounds(arch, gemm, planned, arch.clock.max_mhz, options.l2 == "warm")
+    bounds = _bounds(gpu, gemm, planned, gpu.clock.max_mhz, options.l2 == "warm")
     below = [
         f"simulated {timed.kernel_time_us:.6g} us are below the lower bound of {bound_us:.6g} us ({name})"
         for name, bound_us in bounds.items()
@@ -138,9 +138,9 @@ def contradictions(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, t
     return (*below, *above)
 
 
-def _warp_turns(arch: GpuArch, planned: Plan) -> int:
+def _warp_turns(gpu: Gpu, planned: Plan) -> int:
     """Turns of main loops that playing a plan's launches whole takes."""
-    return sum(launch.ctas_on_busiest_sm(arch) * launch.warps * launch.steps for launch in planned.launches)
+    return sum(launch.ctas_on_busiest_sm(gpu) * launch.warps * launch.steps for launch in planned.launches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +153,12 @@ class Timed:
     """Of each launch; none where only a bound was asked for."""
 
 
-Simulate = Callable[[GpuArch, Launch, float, str, bool], Outcome]
+Simulate = Callable[[Gpu, Launch, float, str, bool], Outcome]
 """Plays a launch on a GPU at a clock [MHz], to a detail, with L2 warm or not."""
 
 
 def _simulated(
-    arch: GpuArch,
+    gpu: Gpu,
     launch: Launch,
     clock_mhz: float,
     detail: str,
@@ -167,10 +167,10 @@ def _simulated(
     extrapolate: bool = True,
     progress: Progress | None = None,
 ) -> Outcome:
-    return simulate(arch, launch, clock_mhz, detail, warm=warm, extrapolate=extrapolate, progress=progress)
+    return simulate(gpu, launch, clock_mhz, detail, warm=warm, extrapolate=extrapolate, progress=progress)
 
 
-def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, play: Simulate = _simulated) -> Timed:
+def time_plan(gpu: Gpu, gemm: Gemm, planned: Plan, options: Options, play: Simulate = _simulated) -> Timed:
     """Run a plan at its sustained clock, or at the highest one where the load is a burst.
 
     Args:
@@ -181,71 +181,71 @@ def time_plan(arch: GpuArch, gemm: Gemm, planned: Plan, options: Options, play: 
 
     def time_at(clock_mhz: float) -> float:
         if options.detail == "bound":
-            return max(_bounds(arch, gemm, planned, clock_mhz, warm).values())
+            return max(_bounds(gpu, gemm, planned, clock_mhz, warm).values())
         if clock_mhz not in runs:
-            runs[clock_mhz] = [play(arch, launch, clock_mhz, options.detail, warm) for launch in planned.launches]
-        return _kernel_time_us(arch, runs[clock_mhz], clock_mhz)
+            runs[clock_mhz] = [play(gpu, launch, clock_mhz, options.detail, warm) for launch in planned.launches]
+        return _kernel_time_us(gpu, runs[clock_mhz], clock_mhz)
 
-    used = energy(arch, gemm, planned)
+    used = energy(gpu, gemm, planned)
     # A lower bound knows no power limit.
     calls = 0.0 if options.detail == "bound" else calls_of(options.load)
-    sustained = sustained_clock(arch, used, time_at, calls)
+    sustained = sustained_clock(gpu, used, time_at, calls)
     return Timed(sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
 
 
-def ranked_plans(arch: GpuArch, gemm: Gemm, options: Options = Options()) -> list[Candidate]:
+def ranked_plans(gpu: Gpu, gemm: Gemm, options: Options = Options()) -> list[Candidate]:
     """The plans that a workload may run on, the one a library would launch first.
 
     Raises:
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
-    kernels = usable_kernels(arch, gemm, options)
-    ranked = candidates(arch, gemm, kernels, warm=options.l2 == "warm", clock_mhz=arch.clock.boost_mhz)
+    kernels = usable_kernels(gpu, gemm, options)
+    ranked = candidates(gpu, gemm, kernels, warm=options.l2 == "warm", clock_mhz=gpu.clock.boost_mhz)
     if not ranked:
-        raise UnsupportedError(_misfit(arch, gemm, kernels[0]))
+        raise UnsupportedError(_misfit(gpu, gemm, kernels[0]))
     return ranked
 
 
-def _other_choice(arch: GpuArch, gemm: Gemm, options: Options, chosen: Plan) -> str | None:
+def _other_choice(gpu: Gpu, gemm: Gemm, options: Options, chosen: Plan) -> str | None:
     """A note where a library made for a board's overridden values would launch something else than its own does."""
-    if arch.library_board is arch:
+    if gpu.library_board is gpu:
         return None
-    other = ranked_plans(arch.with_library_of(None), gemm, options)[0].plan
+    other = ranked_plans(gpu.with_library_of(None), gemm, options)[0].plan
     if (other.kernel, other.split_k, other.mode) == (chosen.kernel, chosen.split_k, chosen.mode):
         return None
     return (
-        f"the kernel is the choice of the library of {arch.name} as shipped; a library for the overridden values would "
+        f"the kernel is the choice of the library of {gpu.name} as shipped; a library for the overridden values would "
         f"launch {other.name}, split-K {other.split_k}"
     )
 
 
-def _kernel_time_us(arch: GpuArch, outcomes: list[Outcome], clock_mhz: float) -> float:
-    gaps = arch.launch.graph_gap_us * (len(outcomes) - 1)
-    fixed = arch.launch.kernel_latency_us * len(outcomes)
+def _kernel_time_us(gpu: Gpu, outcomes: list[Outcome], clock_mhz: float) -> float:
+    gaps = gpu.launch.graph_gap_us * (len(outcomes) - 1)
+    fixed = gpu.launch.kernel_latency_us * len(outcomes)
     return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
 
 
-def usable_kernels(arch: GpuArch, gemm: Gemm, options: Options) -> tuple[Kernel, ...]:
+def usable_kernels(gpu: Gpu, gemm: Gemm, options: Options) -> tuple[Kernel, ...]:
     """Kernels that can run the workload: all of the right type, or the one asked for.
 
     Raises:
         UnsupportedError: there are none; the text says what the GPU has.
     """
     name = options.kernel
-    known = load_kernels(arch.kernel_catalogues)
+    known = load_kernels(gpu.kernel_catalogues)
     for kernel in known:
-        if kernel.family.instruction not in arch.instructions:
+        if kernel.family.instruction not in gpu.instructions:
             wanted = kernel.family.instruction
-            near = ", ".join(difflib.get_close_matches(wanted, arch.instructions, n=3, cutoff=0.0))
+            near = ", ".join(difflib.get_close_matches(wanted, gpu.instructions, n=3, cutoff=0.0))
             raise UnsupportedError(
-                f"{arch.name} has no instruction '{wanted}' for {kernel.family.name}; nearest: {near}"
+                f"{gpu.name} has no instruction '{wanted}' for {kernel.family.name}; nearest: {near}"
             )
-    multiplying = [kernel for kernel in known if multiplies(arch, gemm, kernel, options.unit)]
+    multiplying = [kernel for kernel in known if multiplies(gpu, gemm, kernel, options.unit)]
     if name is None and multiplying:
         columns = library_shape(gemm).n
         multiplying = [kernel for kernel in multiplying if columns <= (kernel.family.max_n or columns)]
     if not multiplying:
-        raise UnsupportedError(_unsupported(arch, gemm, options.unit))
+        raise UnsupportedError(_unsupported(gpu, gemm, options.unit))
     reading = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
     pinned = [kernel for kernel in multiplying if kernel.printed_name(gemm.layout, gemm.dtype) == name]
     if pinned and not set(pinned) & set(reading):
@@ -253,13 +253,13 @@ def usable_kernels(arch: GpuArch, gemm: Gemm, options: Options) -> tuple[Kernel,
     if not reading:
         for_all = [kernel for kernel in multiplying if kernel.family.max_n is None]
         told = dict.fromkeys(refusal for kernel in for_all or multiplying for refusal in refusals(gemm, kernel))
-        raise UnsupportedError(f"{_wanted(gemm)} on {arch.name}: {'; '.join(told)}")
+        raise UnsupportedError(f"{_wanted(gemm)} on {gpu.name}: {'; '.join(told)}")
     if name is None:
         return launched(reading)
     printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in reading}
     if name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
-        raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {arch.name}; nearest: {near}")
+        raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {gpu.name}; nearest: {near}")
     return (printed[name],)
 
 
@@ -267,32 +267,32 @@ def _wanted(gemm: Gemm) -> str:
     return gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
 
 
-def _unsupported(arch: GpuArch, gemm: Gemm, unit: Unit | None) -> str:
+def _unsupported(gpu: Gpu, gemm: Gemm, unit: Unit | None) -> str:
     """What the GPU cannot do, since when GPUs can, and what this one has."""
     since, architecture = TENSOR_CORES_SINCE.get(gemm.dtype, ((0, 0), ""))
     if gemm.sparsity != "dense":
         since, architecture = max((since, architecture), SPARSITY_SINCE)
-    known = load_kernels(arch.kernel_catalogues)
-    vectors = max((kernel.family.max_n or 0 for kernel in known if multiplies(arch, gemm, kernel, unit)), default=0)
+    known = load_kernels(gpu.kernel_catalogues)
+    vectors = max((kernel.family.max_n or 0 for kernel in known if multiplies(gpu, gemm, kernel, unit)), default=0)
     if vectors:
         name = "m" if library_shape(gemm).swapped else "n"
         reason = f"the kernel catalogues of this GPU hold only kernels for {name} up to {vectors}"
-    elif unit != "cuda" and arch.capability < since:
+    elif unit != "cuda" and gpu.capability < since:
         reason = f"Tensor Cores have it since compute capability {since[0]}.{since[1]} ({architecture})"
     else:
         reason = "the kernel catalogues of this GPU hold none"
     on = f" on {CORES[unit]}" if unit else ""
     return (
-        f"{arch.name} (compute capability {arch.compute_capability}) has no {_wanted(gemm)} multiplication with "
-        f"{gemm.accumulate} accumulation{on}: {reason}; it has {_paths(arch)}"
+        f"{gpu.name} (compute capability {gpu.compute_capability}) has no {_wanted(gemm)} multiplication with "
+        f"{gemm.accumulate} accumulation{on}: {reason}; it has {_paths(gpu)}"
     )
 
 
-def _paths(arch: GpuArch) -> str:
+def _paths(gpu: Gpu) -> str:
     """What a GPU multiplies, unit by unit; accumulators are named where they are not the usual one."""
     found: dict[Unit, dict[str, dict[str, None]]] = {"tensor": {}, "cuda": {}}
-    for kernel in load_kernels(arch.kernel_catalogues):
-        instruction = arch.instructions[kernel.family.instruction]
+    for kernel in load_kernels(gpu.kernel_catalogues):
+        instruction = gpu.instructions[kernel.family.instruction]
         for dtype in kernel.family.inputs if kernel.family.max_n is None else ():
             name = dtype.value + ("" if instruction.sparsity == "dense" else f" {instruction.sparsity}")
             usual = instruction.accumulate == dtype.default_accumulate
@@ -316,27 +316,27 @@ def _with_accumulators(name: str, accumulators: Collection[str]) -> str:
     return f"{name} ({'also ' if '' in accumulators else ''}in {others})"
 
 
-def _misfit(arch: GpuArch, gemm: Gemm, kernel: Kernel) -> str:
+def _misfit(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> str:
     """Why a kernel cannot run on an SM."""
     name = kernel.printed_name(gemm.layout, gemm.dtype)
     try:
-        plan(arch, gemm, kernel)
+        plan(gpu, gemm, kernel)
     except DoesNotFitError as error:
         return f"{name} does not fit: {error}"
-    raise AssertionError(f"{name} fits {arch.name}")
+    raise AssertionError(f"{name} fits {gpu.name}")
 
 
-def _bounds(arch: GpuArch, gemm: Gemm, chosen: Plan, clock_mhz: float, warm: bool) -> dict[str, float]:
+def _bounds(gpu: Gpu, gemm: Gemm, chosen: Plan, clock_mhz: float, warm: bool) -> dict[str, float]:
     kernel = chosen.kernel
     staged = kernel.family.staging != "direct"
     tile = TileFacts(
         kernel.tile_m, kernel.tile_n, staged, kernel.cluster_m, kernel.cluster_n, kernel.family.stores_result
     )
-    return bounds_us(arch, gemm, chosen.main.instruction, clock_mhz, warm=warm, tile=tile)
+    return bounds_us(gpu, gemm, chosen.main.instruction, clock_mhz, warm=warm, tile=tile)
 
 
 def _result(
-    arch: GpuArch,
+    gpu: Gpu,
     gemm: Gemm,
     options: Options,
     ranked: list[Candidate],
@@ -346,7 +346,7 @@ def _result(
     chosen = ranked[0].plan
     main = chosen.main
     clock, kernel_time_us, outcomes = timed.sustained.clock_mhz, timed.kernel_time_us, timed.outcomes
-    bounds = _bounds(arch, gemm, chosen, arch.clock.max_mhz, options.l2 == "warm")
+    bounds = _bounds(gpu, gemm, chosen, gpu.clock.max_mhz, options.l2 == "warm")
     stalls = {cause.value: 0 for cause in Cause}
     for outcome in outcomes:
         for cause, cycles in outcome.stall_cycles.items():
@@ -360,17 +360,17 @@ def _result(
     power = timed.sustained.power_w
     tflops = gemm.flops / kernel_time_us / 1e6
     if outcomes:
-        busy, gpu_busy = busy_fractions(outcomes), gpu_busy_fractions(arch, chosen.launches, outcomes)
+        busy, gpu_busy = busy_fractions(outcomes), gpu_busy_fractions(gpu, chosen.launches, outcomes)
         shares = time_shares(busy, gpu_busy, us_of_cycles(cycles, clock) / kernel_time_us)
     else:
         busy = gpu_busy = {name: bound / kernel_time_us for name, bound in bounds.items()}
         shares = {max(bounds, key=lambda name: bounds[name]): 1.0}
     memory_gib = (gemm.operand_bytes + gemm.result_bytes) / GIB
-    fits = memory_gib <= arch.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
-    notes = ("" if fits else _oversize(arch, memory_gib), _other_choice(arch, gemm, options, chosen), *wrong)
-    gap = arch.launch.graph_gap_us
+    fits = memory_gib <= gpu.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
+    notes = ("" if fits else _oversize(gpu, memory_gib), _other_choice(gpu, gemm, options, chosen), *wrong)
+    gap = gpu.launch.graph_gap_us
     return Result(
-        arch=arch.name,
+        arch=gpu.name,
         detail=options.detail,
         batch=gemm.batch,
         m=gemm.m,
@@ -390,23 +390,23 @@ def _result(
         clock_mhz=clock,
         tflops=tflops,
         executed_tflops=tflops * gemm.kept_fraction,
-        pct_of_peak=100 * tflops / arch.peak_tflops(main.instruction),
-        peak_tflops=arch.peak_tflops(main.instruction),
-        peak_clock_mhz=arch.stated_clock_mhz(main.instruction),
+        pct_of_peak=100 * tflops / gpu.peak_tflops(main.instruction),
+        peak_tflops=gpu.peak_tflops(main.instruction),
+        peak_clock_mhz=gpu.stated_clock_mhz(main.instruction),
         bound_us=max(bounds.values()),
         bottleneck=next(iter(shares)),
         time_shares=shares,
         busy_fractions=busy,
         gpu_busy_fractions=gpu_busy,
-        sm_count=arch.sm.count,
-        sms_used=min(main.ctas, arch.sm.count),
+        sm_count=gpu.sm.count,
+        sms_used=min(main.ctas, gpu.sm.count),
         useful_fraction=gemm.flops / 2 / main.fma,
         kernel=chosen.name,
         unit=main.instruction.unit,
         split_k=chosen.split_k,
         grid=main.grid,
         threads=chosen.kernel.threads,
-        waves=main.waves(arch),
+        waves=main.waves(gpu),
         occupancy=main.occupancy.ctas,
         occupancy_limiter=main.occupancy.limiter,
         dram_bytes=round(dram_read + dram_write),
@@ -432,8 +432,8 @@ def _result(
     )
 
 
-def _oversize(arch: GpuArch, memory_gib: float) -> str:
+def _oversize(gpu: Gpu, memory_gib: float) -> str:
     return (
-        f"A, B and C do not fit into device memory: they take {memory_gib:.4g} GiB, {arch.name} has "
-        f"{arch.dram.capacity_gb:g}"
+        f"A, B and C do not fit into device memory: they take {memory_gib:.4g} GiB, {gpu.name} has "
+        f"{gpu.dram.capacity_gb:g}"
     )

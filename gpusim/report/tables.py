@@ -18,7 +18,7 @@ from gpusim.prediction.predict import CORES
 if TYPE_CHECKING:  # a prediction is printed without NumPy and the math-mode rules
     from rich.table import Table
 
-    from gpusim.hardware.gpu import GpuArch
+    from gpusim.hardware.gpu import Gpu
     from gpusim.lowering.plan import Plan
     from gpusim.mathmode.resolve import MathMode
     from gpusim.numerics.study import Study
@@ -411,7 +411,7 @@ def mathmode_tables(answer: MathMode) -> list[TextTable]:
 
 def arch_summary(spec: Spec) -> dict[str, Any]:
     """One board in a line: what it is and its peaks at boost clock."""
-    arch = spec.arch
+    arch = spec.gpu
     return {
         "name": arch.name,
         "aliases": list(arch.aliases),
@@ -427,7 +427,7 @@ def arch_summary(spec: Spec) -> dict[str, Any]:
     }
 
 
-def _peaks(arch: GpuArch) -> dict[str, float]:
+def _peaks(arch: Gpu) -> dict[str, float]:
     """The fastest instruction's rate at boost clock by data type, unit and sparsity [TFLOP/s, TOP/s]."""
     peaks: dict[str, float] = {}
     for instruction in arch.instructions.values():
@@ -468,9 +468,9 @@ def arch_object(spec: Spec) -> dict[str, Any]:
         "sha256": spec.sha256,
         "files": [path.name for path in spec.files],
         "peaks_by_instruction": {
-            name: round(spec.arch.peak_tflops(instruction), 6) for name, instruction in spec.arch.instructions.items()
+            name: round(spec.gpu.peak_tflops(instruction), 6) for name, instruction in spec.gpu.instructions.items()
         },
-        "stated_peaks": dict(spec.arch.stated_peaks),
+        "stated_peaks": dict(spec.gpu.stated_peaks),
         "values": {
             key_path: {
                 "value": origin.value,
@@ -486,7 +486,7 @@ def arch_object(spec: Spec) -> dict[str, Any]:
 
 def arch_tables(spec: Spec) -> list[TextTable]:
     """One board for a person: facts, peaks, provenance."""
-    arch, summary = spec.arch, arch_summary(spec)
+    arch, summary = spec.gpu, arch_summary(spec)
     facts = (
         ("compute capability", f"{arch.compute_capability} ({arch.architecture})"),
         ("also called", ", ".join((*arch.aliases, *arch.short_names))),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import simpy
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.plan import Launch
 from gpusim.program import Barrier, Multiply, StoreShared
 from gpusim.sim.causes import Cause
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def simulate(
-    arch: GpuArch,
+    gpu: Gpu,
     launch: Launch,
     clock_mhz: float,
     detail: str,
@@ -68,25 +68,25 @@ def simulate(
         progress: called now and then in ``full`` with the steps done, of all CTAs, and how many there are.
     """
     if detail == "full":
-        return _simulate_full(arch, launch, clock_mhz, warm, recorder, progress)
-    return _simulate_sampled(arch, launch, clock_mhz, recorder, extrapolate)
+        return _simulate_full(gpu, launch, clock_mhz, warm, recorder, progress)
+    return _simulate_sampled(gpu, launch, clock_mhz, recorder, extrapolate)
 
 
 def _simulate_sampled(
-    arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None, extrapolate: bool
+    gpu: Gpu, launch: Launch, clock_mhz: float, recorder: Recorder | None, extrapolate: bool
 ) -> Outcome:
-    parts = arch.sm.sub_partitions
-    if extrapolate and recorder is None and _one_part_stands_for_all(arch, launch):
-        outcome = _simulate_one_sm(*_share_of_sub_partition(arch, launch), clock_mhz, None, extrapolate)
+    parts = gpu.sm.sub_partitions
+    if extrapolate and recorder is None and _one_part_stands_for_all(gpu, launch):
+        outcome = _simulate_one_sm(*_share_of_sub_partition(gpu, launch), clock_mhz, None, extrapolate)
         stalls = {cause: parts * cycles for cause, cycles in outcome.stall_cycles.items()}
         whole = parts * outcome.l2_read_bytes, parts * outcome.dram_read_bytes
         return replace(outcome, stall_cycles=stalls, l2_read_bytes=whole[0], dram_read_bytes=whole[1])
-    return _simulate_one_sm(arch, launch, clock_mhz, recorder, extrapolate)
+    return _simulate_one_sm(gpu, launch, clock_mhz, recorder, extrapolate)
 
 
-def _one_part_stands_for_all(arch: GpuArch, launch: Launch) -> bool:
+def _one_part_stands_for_all(gpu: Gpu, launch: Launch) -> bool:
     """Whether the sub-partitions do the same at the same time, and what they share does not tell them apart."""
-    parts = arch.sm.sub_partitions
+    parts = gpu.sm.sub_partitions
     if parts == 1 or launch.steps < LONG_LOOP_STEPS or any(role.warps % parts for role in launch.roles):
         return False
     port_bytes = launch.load_port_bytes_per_step
@@ -101,26 +101,26 @@ def _one_part_stands_for_all(arch: GpuArch, launch: Launch) -> bool:
                     pipe_cycles += role.warps / parts * op.instructions * launch.instruction.issue_interval_cycles
                 case StoreShared():
                     port_bytes += role.warps * op.size_bytes
-    port_cycles = port_bytes / arch.shared_memory.sustained_bytes_per_cycle
+    port_cycles = port_bytes / gpu.shared_memory.sustained_bytes_per_cycle
     return pipe_cycles / launch.instruction.sustained_fraction >= HIDDEN_PORT * port_cycles
 
 
-def _share_of_sub_partition(arch: GpuArch, launch: Launch) -> tuple[GpuArch, Launch]:
+def _share_of_sub_partition(gpu: Gpu, launch: Launch) -> tuple[Gpu, Launch]:
     """One sub-partition, its warps, and its share of what an SM's sub-partitions have in common.
 
     Where all of them get as many warps of every role they do the same at the same time, and one stands for all.
     """
-    parts = arch.sm.sub_partitions
-    shared, path = arch.shared_memory, arch.load_store
-    share = arch.model_copy(
+    parts = gpu.sm.sub_partitions
+    shared, path = gpu.shared_memory, gpu.load_store
+    share = gpu.model_copy(
         update={
-            "sm": arch.sm.model_copy(update={"sub_partitions": 1}),
+            "sm": gpu.sm.model_copy(update={"sub_partitions": 1}),
             "shared_memory": shared.model_copy(
                 update={"bandwidth_bytes_per_cycle": shared.bandwidth_bytes_per_cycle / parts}
             ),
             "load_store": path.model_copy(update={"l2_port_bytes_per_cycle": path.l2_port_bytes_per_cycle / parts}),
-            "l2": arch.l2.model_copy(update={"bandwidth_bytes_per_cycle": arch.l2.bandwidth_bytes_per_cycle / parts}),
-            "dram": arch.dram.model_copy(update={"peak_bandwidth_gb_per_s": arch.dram.peak_bandwidth_gb_per_s / parts}),
+            "l2": gpu.l2.model_copy(update={"bandwidth_bytes_per_cycle": gpu.l2.bandwidth_bytes_per_cycle / parts}),
+            "dram": gpu.dram.model_copy(update={"peak_bandwidth_gb_per_s": gpu.dram.peak_bandwidth_gb_per_s / parts}),
         }
     )
     return share, replace(
@@ -133,12 +133,12 @@ def _share_of_sub_partition(arch: GpuArch, launch: Launch) -> tuple[GpuArch, Lau
 
 
 def _simulate_one_sm(
-    arch: GpuArch, launch: Launch, clock_mhz: float, recorder: Recorder | None, extrapolate: bool
+    gpu: Gpu, launch: Launch, clock_mhz: float, recorder: Recorder | None, extrapolate: bool
 ) -> Outcome:
     env = simpy.Environment()
-    memory = SampledMemory(arch, launch, clock_mhz)
-    busiest = launch.ctas_on_busiest_sm(arch)
-    last_round = launch.ctas - (busiest - 1) * arch.sm.count
+    memory = SampledMemory(gpu, launch, clock_mhz)
+    busiest = launch.ctas_on_busiest_sm(gpu)
+    last_round = launch.ctas - (busiest - 1) * gpu.sm.count
     left = [busiest]
 
     def next_cta() -> int | None:
@@ -149,10 +149,10 @@ def _simulate_one_sm(
 
     def crowd(sm: Sm) -> None:
         # Every SM runs a CTA like each of ours, except that only some have one more at the end.
-        active = sum(last_round if cta.index == busiest - 1 else arch.sm.count for cta in sm.resident)
+        active = sum(last_round if cta.index == busiest - 1 else gpu.sm.count for cta in sm.resident)
         memory.crowd(len(sm.resident), active)
 
-    sm = Sm(env, arch, launch, memory, next_cta)
+    sm = Sm(env, gpu, launch, memory, next_cta)
     sm.on_crowd = crowd
     links = _links(sm, memory)
     skipped = Extrapolator(sm, memory, links, left).skipped if extrapolate else Skipped()
@@ -178,7 +178,7 @@ def _simulate_one_sm(
 
 
 def _simulate_full(
-    arch: GpuArch,
+    gpu: Gpu,
     launch: Launch,
     clock_mhz: float,
     warm: bool,
@@ -186,7 +186,7 @@ def _simulate_full(
     progress: Progress | None,
 ) -> Outcome:
     env = simpy.Environment()
-    cache = TileCache(arch, launch, clock_mhz, warm)
+    cache = TileCache(gpu, launch, clock_mhz, warm)
     waiting = iter(range(launch.ctas))
 
     def next_cta() -> int | None:
@@ -194,10 +194,10 @@ def _simulate_full(
 
     memories: list[Memory] = []
     sms: list[Sm] = []
-    for _ in range(min(arch.sm.count, launch.ctas)):
-        memory = FullMemory(arch, launch, cache)
+    for _ in range(min(gpu.sm.count, launch.ctas)):
+        memory = FullMemory(gpu, launch, cache)
         memories.append(memory)
-        sms.append(Sm(env, arch, launch, memory, next_cta))
+        sms.append(Sm(env, gpu, launch, memory, next_cta))
     take = recorder.attach(sms[0], memories[0], common=True) if recorder is not None else None
     if progress is not None:
         report = _step_counter(progress, launch.ctas * launch.steps)

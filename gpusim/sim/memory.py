@@ -11,7 +11,7 @@ import random
 from fractions import Fraction
 from typing import Protocol
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.plan import Launch, Tiling
 from gpusim.sim.link import Link
 from gpusim.units import cycles_of_ns
@@ -63,12 +63,12 @@ class Latencies:
 
     __slots__ = ("dram", "l2", "tlb")
 
-    def __init__(self, arch: GpuArch, launch: Launch, clock_mhz: float) -> None:
+    def __init__(self, gpu: Gpu, launch: Launch, clock_mhz: float) -> None:
         # A line is as likely in the far partition as in the near one.
-        far_share = (arch.l2.partitions - 1) / arch.l2.partitions
-        self.l2 = arch.l2.latency_cycles + far_share * (arch.l2.far_latency_cycles - arch.l2.latency_cycles)
-        self.dram = max(self.l2, cycles_of_ns(arch.dram.latency_ns, clock_mhz))
-        self.tlb = cycles_of_ns(arch.dram.tlb_miss_ns, clock_mhz) if launch.cold else 0.0
+        far_share = (gpu.l2.partitions - 1) / gpu.l2.partitions
+        self.l2 = gpu.l2.latency_cycles + far_share * (gpu.l2.far_latency_cycles - gpu.l2.latency_cycles)
+        self.dram = max(self.l2, cycles_of_ns(gpu.dram.latency_ns, clock_mhz))
+        self.tlb = cycles_of_ns(gpu.dram.tlb_miss_ns, clock_mhz) if launch.cold else 0.0
 
 
 def _missing_steps(launch: Launch) -> tuple[int, int]:
@@ -83,10 +83,10 @@ def _missing_steps(launch: Launch) -> tuple[int, int]:
 class SampledMemory:
     """One SM's share of L2 and DRAM while its siblings do the same as it does."""
 
-    def __init__(self, arch: GpuArch, launch: Launch, clock_mhz: float) -> None:
-        self._latency = Latencies(arch, launch, clock_mhz)
-        self._l2_rate = arch.l2.bandwidth_bytes_per_cycle
-        self._dram_rate = arch.dram_bytes_per_cycle(clock_mhz)
+    def __init__(self, gpu: Gpu, launch: Launch, clock_mhz: float) -> None:
+        self._latency = Latencies(gpu, launch, clock_mhz)
+        self._l2_rate = gpu.l2.bandwidth_bytes_per_cycle
+        self._dram_rate = gpu.dram_bytes_per_cycle(clock_mhz)
         self._bytes = launch.load_bytes_per_step
         self._received = launch.received_bytes_per_step
         self._store_passes = launch.store_passes
@@ -102,9 +102,9 @@ class SampledMemory:
             missing = launch.steps * self._missing // self.pattern_steps
             traffic = launch.traffic
             self._miss = traffic.miss_fraction * (traffic.read_cost + self._dirty) * launch.steps / missing
-        self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
-        self.l2 = Link("L2", self._l2_rate / arch.sm.count, self._l2_rate)
-        self.dram = Link("DRAM", self._dram_rate / arch.sm.count, self._dram_rate)
+        self.port = Link("L2 port", gpu.load_store.l2_port_bytes_per_cycle)
+        self.l2 = Link("L2", self._l2_rate / gpu.sm.count, self._l2_rate)
+        self.dram = Link("DRAM", self._dram_rate / gpu.sm.count, self._dram_rate)
         self.drained_at = 0.0
         self._translated_at: float | None = None
         self._in_l2: dict[tuple[int, int], float] = {}
@@ -182,16 +182,16 @@ class TileCache:
     assumes too; the draw is seeded, so that the same input gives the same output.
     """
 
-    def __init__(self, arch: GpuArch, launch: Launch, clock_mhz: float, warm: bool) -> None:
-        self.latency = Latencies(arch, launch, clock_mhz)
-        self.l2 = Link("L2", arch.l2.bandwidth_bytes_per_cycle)
-        self.dram = Link("DRAM", arch.dram_bytes_per_cycle(clock_mhz))
+    def __init__(self, gpu: Gpu, launch: Launch, clock_mhz: float, warm: bool) -> None:
+        self.latency = Latencies(gpu, launch, clock_mhz)
+        self.l2 = Link("L2", gpu.l2.bandwidth_bytes_per_cycle)
+        self.dram = Link("DRAM", gpu.dram_bytes_per_cycle(clock_mhz))
         self.read_bytes = 0.0
         self.missed_bytes = 0.0
         self.launch = launch
         self.dirty = launch.traffic.dirty_fraction
         self._read_cost = launch.traffic.read_cost
-        self._capacity = arch.l2.capacity_bytes / arch.l2.partitions
+        self._capacity = gpu.l2.capacity_bytes / gpu.l2.partitions
         self._held = 0.0
         self._arrival: dict[_Tile, float] = {}
         self._slots: list[tuple[_Tile, float]] = []
@@ -265,12 +265,12 @@ class TileCache:
 class FullMemory:
     """One SM's port into the shared :class:`TileCache`."""
 
-    def __init__(self, arch: GpuArch, launch: Launch, cache: TileCache) -> None:
+    def __init__(self, gpu: Gpu, launch: Launch, cache: TileCache) -> None:
         self._cache = cache
         self._bytes = launch.load_bytes_per_step
         self._received = launch.received_bytes_per_step
         self._store_passes = launch.store_passes
-        self.port = Link("L2 port", arch.load_store.l2_port_bytes_per_cycle)
+        self.port = Link("L2 port", gpu.load_store.l2_port_bytes_per_cycle)
         self.drained_at = 0.0
         self._translated_at: float | None = None
 

@@ -13,7 +13,7 @@ from typing import assert_never
 
 import simpy
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.plan import Launch
 from gpusim.program import (
     AcquireStage,
@@ -51,8 +51,8 @@ class SubPartition:
 
     __slots__ = ("issue", "pipe", "warps")
 
-    def __init__(self, arch: GpuArch, launch: Launch, name: str) -> None:
-        self.issue = Link(f"{name} issue", arch.sm.issue_per_cycle)
+    def __init__(self, gpu: Gpu, launch: Launch, name: str) -> None:
+        self.issue = Link(f"{name} issue", gpu.sm.issue_per_cycle)
         instruction = launch.instruction
         unit = "Tensor Core" if instruction.unit == "tensor" else "FMA pipe"
         self.pipe = Link(f"{name} {unit}", instruction.sustained_fraction / instruction.issue_interval_cycles)
@@ -255,7 +255,7 @@ class Warp:
         now = sm.env.now
         stage = cta.stage(self.step)
         cta.ring.taken.append(stage)
-        arrived = sm.memory.load(cta.index, self.step, 1.0, now) + sm.arch.load_store.bulk_copy_cycles
+        arrived = sm.memory.load(cta.index, self.step, 1.0, now) + sm.gpu.load_store.bulk_copy_cycles
         stage.ready = max(arrived, sm.shared.book(now, sm.launch.load_port_bytes_per_step))
         cta.arrivals.append(stage.ready)
         _ = stage.asked.succeed()
@@ -370,19 +370,19 @@ class Sm:
     def __init__(
         self,
         env: simpy.Environment,
-        arch: GpuArch,
+        gpu: Gpu,
         launch: Launch,
         memory: Memory,
         next_cta: Callable[[], int | None],
     ) -> None:
         self.env = env
-        self.arch = arch
+        self.gpu = gpu
         self.launch = launch
         self.memory = memory
         self.next_cta = next_cta
-        self.shared = Link("shared memory", arch.shared_memory.sustained_bytes_per_cycle)
-        self.shared_latency = arch.shared_memory.latency_cycles
-        self.parts = [SubPartition(arch, launch, f"sub-partition {index}") for index in range(arch.sm.sub_partitions)]
+        self.shared = Link("shared memory", gpu.shared_memory.sustained_bytes_per_cycle)
+        self.shared_latency = gpu.shared_memory.latency_cycles
+        self.parts = [SubPartition(gpu, launch, f"sub-partition {index}") for index in range(gpu.sm.sub_partitions)]
         self.resident: list[Cta] = []
         self.finished_ledger = [0] * len(CAUSES)
         self.on_step: Callable[[Sm, Cta], None] | None = None
@@ -416,7 +416,7 @@ class Sm:
                 _ = self._join(cta, team, part, f"warp {len(cta.warps)}")
         self.resident.append(cta)
         self._crowd_changed()
-        launch_cycles = whole_cycles(self.arch.sm.cta_launch_cycles)
+        launch_cycles = whole_cycles(self.gpu.sm.cta_launch_cycles)
         if launch_cycles:
             for warp in cta.warps:
                 warp.ledger.expect(Cause.LAUNCH, env.now + launch_cycles)
@@ -444,7 +444,7 @@ class Sm:
             self._crowd_changed()
             taking = [of_role[tiles % len(of_role)] for of_role in crews]
             for crew in taking:
-                self._set_to_work(crew, cta, 0.0 if tiles else self.arch.sm.cta_launch_cycles)
+                self._set_to_work(crew, cta, 0.0 if tiles else self.gpu.sm.cta_launch_cycles)
             _ = env.process(self._see_off(cta, [process for crew in taking for process in crew.work]))
             yield env.all_of(taking[0].work)
             tiles += 1

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from gpusim.hardware.gpu import NO_LIMIT, GpuArch, cuda_name, cuda_version
+from gpusim.hardware.gpu import NO_LIMIT, Gpu, cuda_name, cuda_version
 from gpusim.units import ceil_div
 
 
@@ -42,7 +42,7 @@ vendors sell above them, and the data pins of the widest boards: 512 for GDDR (R
 1,024 for HBM (MI300X), of 2,048 for HBM4."""
 
 
-def contradictions(arch: GpuArch) -> Iterator[Finding]:
+def contradictions(arch: Gpu) -> Iterator[Finding]:
     """Values that cannot hold together."""
     yield from _wrong_versions(arch)
     yield from _wrong_sm(arch)
@@ -67,14 +67,14 @@ def contradictions(arch: GpuArch) -> Iterator[Finding]:
         )
 
 
-def _wrong_versions(arch: GpuArch) -> Iterator[Finding]:
+def _wrong_versions(arch: Gpu) -> Iterator[Finding]:
     """The heuristic bias of a library is kept by version of CUDA."""
     for name in arch.kernel_choice.older:
         if cuda_version(name) is None:
             yield Finding(f"kernel_choice.older.{name}", f"names no version; write {cuda_name(10)} for CUDA 10")
 
 
-def _wrong_sm(arch: GpuArch) -> Iterator[Finding]:
+def _wrong_sm(arch: Gpu) -> Iterator[Finding]:
     sm = arch.sm
     if sm.registers % sm.register_allocation_unit:
         yield Finding(
@@ -90,7 +90,7 @@ def _wrong_sm(arch: GpuArch) -> Iterator[Finding]:
         yield Finding("sm.registers", f"{sm.registers} cannot hold a CTA of {warps} warps; correct one")
 
 
-def _wrong_shared_memory(arch: GpuArch) -> Iterator[Finding]:
+def _wrong_shared_memory(arch: Gpu) -> Iterator[Finding]:
     shared = arch.shared_memory
     largest = max(shared.carveouts_kib)
     if largest > shared.unified_l1_kib:
@@ -106,7 +106,7 @@ def _wrong_shared_memory(arch: GpuArch) -> Iterator[Finding]:
         )
 
 
-def wrong_peaks(arch: GpuArch) -> Iterator[Finding]:
+def wrong_peaks(arch: Gpu) -> Iterator[Finding]:
     """SMs x shape / interval x boost clock gives what the vendor states, within 1 %."""
     for key, stated in arch.stated_peaks.items():
         below = f"stated_peaks.{key}"
@@ -122,7 +122,7 @@ def wrong_peaks(arch: GpuArch) -> Iterator[Finding]:
             )
 
 
-def implausible(arch: GpuArch) -> Iterator[Finding]:
+def implausible(arch: Gpu) -> Iterator[Finding]:
     """Values that contradict nothing, and that no product has."""
     dram = arch.dram
     known = {name.lower(): limits for name, limits in DRAM_GBIT_PER_S_AND_PINS.items()}

@@ -1,4 +1,4 @@
-"""YAML spec files to validated :class:`~gpusim.hardware.gpu.GpuArch` numbers, with their provenance.
+"""YAML spec files to validated :class:`~gpusim.hardware.gpu.Gpu` numbers, with their provenance.
 
 A board file extends a base (``extends: volta``); mappings merge key by key, the board wins. Every
 hardware number is ``{value: X, kind: datasheet|measured|fitted|assumed, source: "..."}`` with its unit
@@ -40,7 +40,7 @@ from gpusim.files.yamlfile import (
     read_yaml,
     shown,
 )
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.specs.checks import Finding, contradictions, did_you_mean, implausible, wrong_peaks
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Provenance:
 class Spec:
     """One loaded board: the numbers, where each came from, and the files that decide its predictions."""
 
-    arch: GpuArch
+    gpu: Gpu
     provenance: Mapping[str, Provenance]
     files: tuple[Path, ...]
     decided_by: tuple[tuple[Path, str], ...]
@@ -99,7 +99,7 @@ class ArchEntry:
 
 
 def list_archs(arch_path: Iterable[str | os.PathLike[str]] = ()) -> tuple[ArchEntry, ...]:
-    """Boards that :func:`load_arch` finds, by name. Reads names only; nothing is validated."""
+    """Boards that :func:`load_spec` finds, by name. Reads names only; nothing is validated."""
     entries: dict[str, ArchEntry] = {}
     for folder in _search_folders(arch_path):
         of_folder: dict[str, ArchEntry] = {}
@@ -112,7 +112,7 @@ def list_archs(arch_path: Iterable[str | os.PathLike[str]] = ()) -> tuple[ArchEn
     return tuple(sorted(entries.values(), key=lambda entry: entry.name.lower()))
 
 
-def load_arch(
+def load_spec(
     name_or_path: str | os.PathLike[str],
     arch_path: Iterable[str | os.PathLike[str]] = (),
     *,
@@ -148,7 +148,7 @@ def spec_file(name: str, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Pa
 def implausibilities(spec: Spec) -> tuple[str, ...]:
     """What no product has, each one line with file, line, key and remedy: a question for ``archs check``."""
     lines = []
-    for key_path, problem in implausible(spec.arch):
+    for key_path, problem in implausible(spec.gpu):
         origin = spec.provenance[key_path]
         lines.append(str(error_at(origin.file or spec.files[0], origin.line, key_path, problem)))
     return tuple(lines)
@@ -192,9 +192,9 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
 
     Replaced values are of kind ``assumed``, source ``override``. They pass the ranges and cross-checks of spec files;
     only the vendor's stated peaks are not compared: an overridden board is a question, not a product. Its
-    library is that of the board as shipped (:attr:`gpusim.hardware.gpu.GpuArch.library_board`).
+    library is that of the board as shipped (:attr:`gpusim.hardware.gpu.Gpu.library_board`).
     """
-    numbers = spec.arch.model_dump()
+    numbers = spec.gpu.model_dump()
     provenance = dict(spec.provenance)
     known = list(_leaf_paths(numbers))
     for key_path, value in overrides.items():
@@ -212,16 +212,16 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
         wrong = [*contradictions(arch), *_boost_beyond_reach(arch, spec)]
     if arch is None or wrong:
         raise SpecError(*(" ".join(f"override: {key}: {problem}".split()) for key, problem in wrong))
-    return _spec(arch.with_library_of(spec.arch.library_board), provenance, spec.files, overrides)
+    return _spec(arch.with_library_of(spec.gpu.library_board), provenance, spec.files, overrides)
 
 
-def _boost_beyond_reach(arch: GpuArch, spec: Spec) -> Iterator[Finding]:
+def _boost_beyond_reach(arch: Gpu, spec: Spec) -> Iterator[Finding]:
     """A vendor may state a boost clock above the one that a board reaches, which decides its time; a question may not.
 
     Both clocks may change together.
     """
-    stated = max(1.0, spec.arch.clock.boost_mhz / spec.arch.clock.max_mhz)
-    if arch.clock.boost_mhz > spec.arch.clock.boost_mhz and arch.clock.boost_mhz > stated * arch.clock.max_mhz:
+    stated = max(1.0, spec.gpu.clock.boost_mhz / spec.gpu.clock.max_mhz)
+    if arch.clock.boost_mhz > spec.gpu.clock.boost_mhz and arch.clock.boost_mhz > stated * arch.clock.max_mhz:
         yield Finding(
             "clock.boost_mhz",
             f"{arch.clock.boost_mhz:g} exceeds max_mhz {arch.clock.max_mhz:g}, the highest clock that the board runs"
@@ -236,11 +236,11 @@ def spec_folders() -> tuple[Path, ...]:
 
 def spec_json_schema() -> dict[str, Any]:
     """JSON Schema of a spec file, for editors. Nothing is required: a board may inherit it all."""
-    schema = GpuArch.model_json_schema()
+    schema = Gpu.model_json_schema()
     definitions = schema["$defs"]
-    models: list[type[BaseModel]] = [GpuArch, *_part_models(GpuArch)]
+    models: list[type[BaseModel]] = [Gpu, *_part_models(Gpu)]
     for model in models:
-        own = schema if model is GpuArch else definitions[model.__name__]
+        own = schema if model is Gpu else definitions[model.__name__]
         own.pop("required", None)
         for key, info in model.model_fields.items():
             if _is_sourced(key, info):
@@ -453,8 +453,8 @@ def _load(path: Path, folders: Sequence[Path], own: Sequence[Path], without: Pat
     check = _Check(files)
     tree: _Tree = {}
     for file in reversed(files):
-        tree = _merged(tree, check.tree(file, file.data, GpuArch, ""))
-    check.require_all(tree, GpuArch, "")
+        tree = _merged(tree, check.tree(file, file.data, Gpu, ""))
+    check.require_all(tree, Gpu, "")
     arch, wrong = _validated(_values(tree))
     check.at_leaves(tree, wrong)
     if arch is not None:
@@ -471,7 +471,7 @@ def _load(path: Path, folders: Sequence[Path], own: Sequence[Path], without: Pat
 
 
 def _spec(
-    arch: GpuArch, provenance: dict[str, Provenance], files: tuple[Path, ...], overrides: Mapping[str, object]
+    arch: Gpu, provenance: dict[str, Provenance], files: tuple[Path, ...], overrides: Mapping[str, object]
 ) -> Spec:
     """A loaded board with the hash of all that decides its predictions."""
     decided_by = (*((path, read_yaml(path).sha256) for path in files), *catalogue_files(arch.kernel_catalogues))
@@ -674,10 +674,10 @@ def _nearest_leaf(tree: _Tree, key_path: str) -> _Leaf | None:
     return node if isinstance(node, _Leaf) else None
 
 
-def _validated(numbers: Mapping[str, Any]) -> tuple[GpuArch | None, list[Finding]]:
+def _validated(numbers: Mapping[str, Any]) -> tuple[Gpu | None, list[Finding]]:
     """The numbers as a GPU; or what is wrong with single values."""
     try:
-        return GpuArch.model_validate(numbers), []
+        return Gpu.model_validate(numbers), []
     except ValidationError as error:
         problems = error.errors(include_url=False)
         return None, [Finding(".".join(str(key) for key in one["loc"]), _text_of(one)) for one in problems]

@@ -15,7 +15,7 @@ from gpusim.evidence.measured import MeasuredError, MeasuredRow, board_of, read_
 from gpusim.execution.sweep import Case, run_case
 from gpusim.prediction.predict import Options
 from gpusim.report.tables import TextTable, bytes_text, shape_text, time_text
-from gpusim.specs.specfile import Spec, UnknownGpuError, load_arch
+from gpusim.specs.specfile import Spec, UnknownGpuError, load_spec
 
 COMPARED = (
     "gpu__time_duration.sum",
@@ -65,8 +65,8 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
     }
     if gemm is None:
         return compared
-    spec = load_arch(arch, arch_path) if arch else _board(row, arch_path)
-    outcome = run_case(Case(spec.arch, gemm, Options(detail, row.l2, None, "burst")))
+    spec = load_spec(arch, arch_path) if arch else _board(row, arch_path)
+    outcome = run_case(Case(spec.gpu, gemm, Options(detail, row.l2, None, "burst")))
     if outcome.result is None:
         return {**compared, "skipped": outcome.reason}
     metrics = outcome.result.nsight_metrics()

@@ -57,7 +57,7 @@ def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:
         str(path.relative_to(shipped.parent) if path.is_relative_to(shipped) else path): sha256
         for path, sha256 in spec.decided_by
     }
-    return {"arch": spec.arch.name, "sha256": spec.sha256, "overrides": dict(overrides), "files": files}
+    return {"arch": spec.gpu.name, "sha256": spec.sha256, "overrides": dict(overrides), "files": files}
 
 
 def write_manifest(folder: Path, made_from: Mapping[str, Any], rows: int) -> None:

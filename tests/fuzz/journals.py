@@ -26,7 +26,7 @@ from gpusim.cli import run_cli
 from gpusim.execution.journal import JOURNAL, Journal, journal_in
 from gpusim.experiment.definition import load_experiment
 from gpusim.prediction.predict import Options, ranked_plans
-from gpusim.specs.specfile import load_arch
+from gpusim.specs.specfile import load_spec
 from gpusim.studies.calibration import cases
 from gpusim.studies.calibration.parameters import Board
 from gpusim.studies.run import run_experiment
@@ -118,10 +118,10 @@ class InThisProcess:
 
 def of_calibration(folder: Path) -> Command:
     """Of timings only: what a calibration makes of them takes a minute."""
-    spec = load_arch("t4")
-    boards = {"t4": Board(spec.arch, dict.fromkeys(("dram.efficiency_fraction",), "assumed"), spec.sha256)}
+    spec = load_spec("t4")
+    boards = {"t4": Board(spec.gpu, dict.fromkeys(("dram.efficiency_fraction",), "assumed"), spec.sha256)}
     cases._take_boards(boards)
-    plans = [(gemm, ranked_plans(spec.arch, gemm, Options())[0].plan) for gemm in TIMED]
+    plans = [(gemm, ranked_plans(spec.gpu, gemm, Options())[0].plan) for gemm in TIMED]
     runs = [cases.Run("t4", gemm, Options(), plan.kernel, plan.split_k, plan.mode, "graph") for gemm, plan in plans]
 
     def resume(out: Path) -> tuple[object, int]:

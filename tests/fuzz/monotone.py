@@ -24,11 +24,11 @@ from functools import cache
 
 import harness
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans, time_plan
 from gpusim.prediction.results import Result
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import Spec, list_archs, load_arch, with_overrides
+from gpusim.specs.specfile import Spec, list_archs, load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
 TOLERANCE = 0.02
@@ -54,7 +54,7 @@ class Doubling:
 
     @property
     def slack_us(self) -> float:
-        latency_us = board(self.board).arch.dram.latency_ns * 1e-3
+        latency_us = board(self.board).gpu.dram.latency_ns * 1e-3
         return max(TOLERANCE * self.before.kernel_time_us, math.ceil(self.before.waves) * latency_us)
 
     @property
@@ -68,7 +68,7 @@ class Doubling:
         launched = self.after.kernel, self.after.split_k
         if self.what == DRAM or launched == (self.before.kernel, self.before.split_k):
             return False
-        arch = board(self.board).arch
+        arch = board(self.board).gpu
         for one in ranked_plans(arch, self.gemm, self.options):
             if (one.plan.name, one.plan.split_k) == launched:
                 time_us = time_plan(arch, self.gemm, one.plan, self.options).kernel_time_us
@@ -87,19 +87,19 @@ class Doubling:
 
 @cache
 def board(name: str) -> Spec:
-    return load_arch(name)
+    return load_spec(name)
 
 
 @cache
-def faster_memory(name: str) -> GpuArch:
-    arch = board(name).arch
-    return with_overrides(board(name), {DRAM: 2 * arch.dram.peak_bandwidth_gb_per_s}).arch
+def faster_memory(name: str) -> Gpu:
+    arch = board(name).gpu
+    return with_overrides(board(name), {DRAM: 2 * arch.dram.peak_bandwidth_gb_per_s}).gpu
 
 
 @cache
 def paths(name: str) -> list[tuple[Dtype, str]]:
     """Dense types that a board multiplies, with the layouts that their kernels read."""
-    arch = board(name).arch
+    arch = board(name).gpu
     found = {
         (dtype, layout): None
         for kernel in load_kernels(arch.kernel_catalogues)
@@ -144,9 +144,9 @@ def doublings(count: int, seed: int) -> Iterator[Doubling]:
             m, n, k, dtype, random_.choice([1, 1, 1, 4]), layout, order=random_.choice(["row", "column"])
         )  # fmt: skip
         options = Options(l2=random_.choice(["cold", "warm"]), load="burst")
-        cases = [(DRAM, faster_memory(name), gemm), *((what, board(name).arch, other) for what, other in grown(gemm))]
+        cases = [(DRAM, faster_memory(name), gemm), *((what, board(name).gpu, other) for what, other in grown(gemm))]
         try:
-            before = predict(board(name).arch, gemm, options)
+            before = predict(board(name).gpu, gemm, options)
             afters = [(what, predict(arch, other, options)) for what, arch, other in cases]
         except UnsupportedError:
             continue

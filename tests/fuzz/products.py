@@ -20,13 +20,13 @@ from functools import cache
 
 import harness
 
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.plan import Launch, Plan
 from gpusim.prediction.choose import multiplies, refusals
 from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans
 from gpusim.sim.gpu import simulate
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import list_archs, load_arch
+from gpusim.specs.specfile import list_archs, load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 JUMP_TOLERANCE = 0.005
@@ -99,9 +99,9 @@ class Finding:
 
 
 @cache
-def board(name: str) -> GpuArch:
+def board(name: str) -> Gpu:
     """A shipped board, loaded once a process."""
-    return load_arch(name).arch
+    return load_spec(name).gpu
 
 
 @cache
@@ -130,7 +130,7 @@ def drawn(seed: int) -> Product:
     return Product(name, gemm, options if rng.random() < 0.5 else pinned(arch, gemm, options, rng))
 
 
-def pinned(arch: GpuArch, gemm: Gemm, options: Options, rng: random.Random) -> Options:
+def pinned(arch: Gpu, gemm: Gemm, options: Options, rng: random.Random) -> Options:
     """The options with a kernel; one whose warps spread unevenly where there is a choice, every other time."""
     kernels = [
         kernel
@@ -145,7 +145,7 @@ def pinned(arch: GpuArch, gemm: Gemm, options: Options, rng: random.Random) -> O
     return Options(l2=options.l2, load=options.load, kernel=rng.choice(kernels).printed_name(gemm.layout, gemm.dtype))
 
 
-def warp_turns(arch: GpuArch, launch: Launch) -> int:
+def warp_turns(arch: Gpu, launch: Launch) -> int:
     """Turns of main loops that playing the busiest SM of a launch takes."""
     return launch.ctas_on_busiest_sm(arch) * launch.warps * launch.steps
 
@@ -171,7 +171,7 @@ def examined(product: Product, whole_turns: int) -> Finding:
     )
 
 
-def jump_error(arch: GpuArch, plan: Plan, *, warm: bool) -> float:
+def jump_error(arch: Gpu, plan: Plan, *, warm: bool) -> float:
     """Cycles of a plan's launches over those without jumps, less one."""
     jumped, whole = (
         sum(

@@ -21,7 +21,7 @@ from typing import Any
 from gpusim.prediction.predict import Options, UnsupportedError, predict
 from gpusim.report.timeline import timeline
 from gpusim.sim.trace import Recorder
-from gpusim.specs.specfile import list_archs, load_arch
+from gpusim.specs.specfile import list_archs, load_spec
 from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")
@@ -60,7 +60,7 @@ def draw(board: str) -> Iterator[Case]:
     for detail, dtype, size in (("full", "fp32", 256), ("full", "fp16", 512), ("bound", "fp16", 777)):
         yield {"arch": board, "m": size, "n": size, "k": 128, "dtype": dtype, "detail": detail, "load": "burst"}
     pick = random.Random(board)
-    dtypes = sorted({name for one in load_arch(board).arch.instructions.values() for name in one.inputs})
+    dtypes = sorted({name for one in load_spec(board).gpu.instructions.values() for name in one.inputs})
     for dtype in dtypes:
         yield {"arch": board, "m": 1024, "n": 2048, "k": 4096, "dtype": dtype}
     wanted = {False: PREDICTED_PER_BOARD, True: REFUSED_PER_BOARD}
@@ -86,7 +86,7 @@ def replay(case: Case) -> Figures:
     options = Options(**{name: case[name] for name in ("detail", "l2", "kernel", "load") if name in case})
     recorder = Recorder(TRACE_EVENTS) if "trace" in case else None
     try:
-        result = predict(load_arch(case["arch"]).arch, gemm, options, recorder)
+        result = predict(load_spec(case["arch"]).gpu, gemm, options, recorder)
     except UnsupportedError:
         return {"refused": True}
     said = result.as_dict()

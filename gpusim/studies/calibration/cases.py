@@ -16,7 +16,7 @@ from functools import lru_cache
 from gpusim.evidence.measured import observed_time_us
 from gpusim.execution.journal import Journal
 from gpusim.execution.workers import Workers
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.plan import Launch, plan
 from gpusim.prediction.predict import Options, time_plan
@@ -62,7 +62,7 @@ def _take_boards(boards: Mapping[str, Board]) -> None:
 
 
 @lru_cache(maxsize=64)
-def _board_with(board: str, values: Values) -> GpuArch:
+def _board_with(board: str, values: Values) -> Gpu:
     return _BOARDS[board].with_values(values)
 
 
@@ -78,7 +78,7 @@ def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
         planned = plan(arch, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
 
         def play(
-            arch: GpuArch, launch: Launch, clock_mhz: float, detail: str, warm: bool,
+            arch: Gpu, launch: Launch, clock_mhz: float, detail: str, warm: bool,
             board: str = run.board, values: Values = values,
         ) -> Outcome:  # fmt: skip
             key = board, _machine_values(arch, launch, values), _played_part(launch), clock_mhz, detail, warm
@@ -91,7 +91,7 @@ def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
     return found
 
 
-def _machine_values(arch: GpuArch, launch: Launch, values: Values) -> Values:
+def _machine_values(arch: Gpu, launch: Launch, values: Values) -> Values:
     """The trial values that a simulation of a launch reads."""
     mine = next(name for name, one in arch.instructions.items() if one is launch.instruction)
     return tuple(

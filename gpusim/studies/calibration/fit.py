@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from gpusim.evidence.measured import MeasuredRow
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.choose import Candidate, candidates, charged
 from gpusim.prediction.predict import Options as PredictOptions
 from gpusim.prediction.predict import UnsupportedError, usable_kernels
@@ -238,7 +238,7 @@ class Calibrator:
             return {None: pooled}
         return {None: pooled} | {library: fit_credits(rows, pooled) for library, rows in by_library.items()}
 
-    def _trials(self, theta: Floats, credits_: LibraryCredits) -> Callable[[Observation], GpuArch]:
+    def _trials(self, theta: Floats, credits_: LibraryCredits) -> Callable[[Observation], Gpu]:
         """The boards with trial values, as the library of a row uses them."""
         values = self.values(theta)
         boards = {
@@ -412,13 +412,13 @@ def search(
     return Found(at, found, slopes)
 
 
-def _ranked(item: Observation, arch: GpuArch) -> list[Candidate]:
+def _ranked(item: Observation, arch: Gpu) -> list[Candidate]:
     kernels = usable_kernels(arch, item.gemm, item.options)
     warm = item.options.l2 == "warm"
     return candidates(arch, item.gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
 
 
-def _choices_of(item: Observation, arch: GpuArch) -> _Choices:
+def _choices_of(item: Observation, arch: Gpu) -> _Choices:
     """The candidates worth a look, and the recorded one among them."""
     ranked = _ranked(item, arch)
     recorded = _recorded(item, ranked)
@@ -465,7 +465,7 @@ def _run(item: Observation, candidate: Candidate) -> Run:
     )  # fmt: skip
 
 
-def _credits_of(arch: GpuArch) -> Credits:
+def _credits_of(arch: Gpu) -> Credits:
     """What a board's spec knows of libraries: of the newest, where fits begin."""
     choice = arch.kernel_choice
     tables = {"plain": choice.plain, "batched": choice.batched}

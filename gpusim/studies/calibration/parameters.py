@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gpusim.evidence.measured import with_overheads
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 
 PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.2, "assumed": 0.7}
 """Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree
@@ -90,7 +90,7 @@ class Parameter:
 class Board:
     """A board that takes part."""
 
-    arch: GpuArch
+    arch: Gpu
     kinds: Mapping[str, str]
     """Kind of each value that is not the board's own but of the spec that is fitted."""
     sha256: str
@@ -104,7 +104,7 @@ class Board:
         kinds = {key: kind for key, kind in self.kinds.items() if key not in given}
         return Board(with_overheads(self.arch, overheads), kinds, f"{self.sha256} {sorted(overheads.items())}")
 
-    def with_values(self, values: Iterable[tuple[str, float]]) -> GpuArch:
+    def with_values(self, values: Iterable[tuple[str, float]]) -> Gpu:
         """The board with trial values in place, where it has none of its own."""
         taken = [item for item in values if item[0] in self.kinds]
         return with_values(self.arch, taken)
@@ -156,10 +156,10 @@ def value_at(numbers: Mapping[str, Any], key_path: str) -> Any:
     return part
 
 
-def with_values(arch: GpuArch, values: Iterable[tuple[str, float]]) -> GpuArch:
+def with_values(arch: Gpu, values: Iterable[tuple[str, float]]) -> Gpu:
     """A board with trial values in place; keys of mappings may be new."""
     numbers = arch.model_dump()
     for key_path, value in values:
         *parents, last = key_path.split(".")
         value_at(numbers, ".".join(parents))[last] = value
-    return GpuArch.model_validate(numbers)
+    return Gpu.model_validate(numbers)

@@ -237,7 +237,7 @@ def _board(start: Path, spec: Spec) -> Board:
         for key, origin in spec.provenance.items()
         if origin.file is not None and origin.file.resolve() in above
     }
-    return Board(spec.arch, kinds, spec.sha256)
+    return Board(spec.gpu, kinds, spec.sha256)
 
 
 def _hidden(start: Path, specs: Iterable[Spec]) -> dict[Path, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from gpusim.evidence.measured import MeasuredRow, board_of, observed_time_us
 from gpusim.execution.journal import Journal
 from gpusim.execution.sweep import Case, Outcome, sweep
-from gpusim.hardware.gpu import GpuArch
+from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.predict import Options
 from gpusim.prediction.results import Result
 from gpusim.sim.causes import Cause
@@ -103,7 +103,7 @@ def specs_of(gpus: Iterable[str], arch_path: Sequence[Path]) -> tuple[dict[str, 
 def predict_rows(
     rows: Sequence[MeasuredRow],
     detail: str,
-    archs: Mapping[str, GpuArch],
+    archs: Mapping[str, Gpu],
     unknown: Mapping[str, str],
     jobs: int,
     progress: Progress,
@@ -139,7 +139,7 @@ def predict_rows(
 
 
 def _cases(
-    rows: Sequence[MeasuredRow], detail: str, archs: Mapping[str, GpuArch], unknown: Mapping[str, str]
+    rows: Sequence[MeasuredRow], detail: str, archs: Mapping[str, Gpu], unknown: Mapping[str, str]
 ) -> tuple[dict[int, Case], dict[int, str]]:
     """The predictions to make and the reasons for making none, by row index."""
     cases: dict[int, Case] = {}

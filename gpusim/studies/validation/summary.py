@@ -17,7 +17,7 @@ import gpusim
 from gpusim.evidence.measured import MeasuredError, MeasuredRow, read_tables, with_overheads
 from gpusim.evidence.sources import source_named
 from gpusim.execution.journal import Journal, code_sha256
-from gpusim.specs.specfile import Spec, load_arch
+from gpusim.specs.specfile import Spec, load_spec
 from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
 from gpusim.studies.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
 from gpusim.studies.validation.prediction import Predictions, Progress, Scored, predict_rows, specs_of
@@ -119,7 +119,7 @@ def validate(
     sha256 = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     specs, unknown = specs_of((row.gpu for row in rows), arch_path)
     boards = _boards_of_pair(pair, specs, arch_path) if pair else None
-    archs = {gpu: with_overheads(spec.arch, overheads or {}) for gpu, spec in specs.items()}
+    archs = {gpu: with_overheads(spec.gpu, overheads or {}) for gpu, spec in specs.items()}
     predictions = predict_rows(rows, detail, archs, unknown, jobs, progress, journal)
     return Report(
         detail,
@@ -210,8 +210,8 @@ def _boards_of_pair(
     """What the tables call each board of a pair; refused before anything is predicted."""
     names = []
     for gpu in pair:
-        board = load_arch(gpu, arch_path).arch.name
-        names.append(tuple(name for name, spec in specs.items() if spec.arch.name == board))
+        board = load_spec(gpu, arch_path).gpu.name
+        names.append(tuple(name for name, spec in specs.items() if spec.gpu.name == board))
         if not names[-1]:
             have = f"they have {', '.join(specs)}" if specs else "no GPU that they name has a spec"
             raise MeasuredError(f"--pair: no run on {gpu} in the tables; {have}")
