@@ -444,7 +444,7 @@ def test_a_board_that_is_faster_in_everything_takes_the_same_cycles(
             "launch.kernel_latency_us": arch.launch.kernel_latency_us / by,
             "launch.graph_gap_us": arch.launch.graph_gap_us / by,
         },
-    ).arch
+    ).gpu
     gemm = data.draw(drawn(name, detail))
     options = Options(detail=detail, l2=l2, load="burst")
     here, there = predict(arch, gemm, options), predict(other, gemm, options)
