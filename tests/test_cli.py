@@ -231,7 +231,7 @@ def test_a_board_is_shown_with_the_origin_of_its_values(gpusim: RunGpusim) -> No
     assert origin["line"] > 0
     done = gpusim("archs", "show", "t4")
     assert done.returncode == 0
-    assert "Where each value comes from" in done.stdout
+    assert "Sources of the values" in done.stdout
 
 
 def test_shipped_specs_are_fine_and_a_broken_one_is_named_with_its_line(gpusim: RunGpusim, tmp_path: Path) -> None:

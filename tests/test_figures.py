@@ -31,7 +31,7 @@ from gpusim.figures import stalls, ticks
 from gpusim.figures.roofline import intensity
 from gpusim.figures.style import STYLE, plain, text_width, wrapped
 from gpusim.figures.training import training_figure
-from gpusim.report.tables import speedup_table
+from gpusim.report.experiment_tables import speedup_table
 from gpusim.sim.causes import Cause
 from gpusim.studies.run import run_experiment
 

@@ -10,7 +10,8 @@ from conftest import WriteRuns, measured_line
 from rich.console import Console
 
 from gpusim.cli import run_cli
-from gpusim.report.tables import NOT_SHOWN, TextTable, training_table
+from gpusim.report.experiment_tables import training_table
+from gpusim.report.text_table import NOT_SHOWN, TextTable
 from gpusim.studies.calibration.tables import calibration_tables
 
 SMALL = ("-m", "512", "-n", "512", "-k", "256")

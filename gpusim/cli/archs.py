@@ -19,7 +19,7 @@ app = typer.Typer(help="The GPUs that can be asked for.", no_args_is_help=True)
 def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table") -> None:
     """List the GPUs, with what they can do at boost clock."""
     from gpusim.files.yamlfile import SpecError
-    from gpusim.report import tables
+    from gpusim.report import gpu_tables
     from gpusim.specs import specfile
 
     specs, status = [], 0
@@ -28,11 +28,11 @@ def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table")
             specs.append(specfile.load_spec(entry.path, arch_path or ()))
         except SpecError as error:
             status = wrong_input(str(error))
-    summaries = [tables.arch_summary(spec) for spec in specs]
+    summaries = [gpu_tables.gpu_summary(spec) for spec in specs]
     if output == "json":
         emit_json({"archs": summaries})
     else:
-        emit_tables([tables.archs_table(summaries)])
+        emit_tables([gpu_tables.gpus_table(summaries)])
     if status:
         raise typer.Exit(status)
 
@@ -44,14 +44,14 @@ def archs_show(
     output: FormatOption = "table",
 ) -> None:
     """Show one GPU: derived peaks, and where every value comes from."""
-    from gpusim.report import tables
+    from gpusim.report import gpu_tables
     from gpusim.specs import specfile
 
     spec = specfile.load_spec(name, arch_path or ())
     if output == "json":
-        emit_json(tables.arch_object(spec))
+        emit_json(gpu_tables.gpu_object(spec))
     else:
-        emit_tables(tables.arch_tables(spec))
+        emit_tables(gpu_tables.gpu_tables(spec))
 
 
 @app.command("check")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from gpusim.report.tables import TextTable
+    from gpusim.report.text_table import TextTable
 
 PROGRESS_AFTER_S = 2.0
 """A bar appears only when there is something to wait for."""

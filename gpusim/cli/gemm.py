@@ -35,7 +35,7 @@ from gpusim.cli.options import (
 
 if TYPE_CHECKING:
     from gpusim.prediction.results import Result
-    from gpusim.report.tables import TextTable
+    from gpusim.report.text_table import TextTable
 
 MAX_CASES = 10_000
 """Minutes of one core; an experiment shares the work among all and survives an interrupt."""
@@ -108,7 +108,7 @@ def gemm(
 
 def _tables(results: list[Result], explain: bool) -> list[TextTable]:
     """One prediction in full, or several in comparison."""
-    from gpusim.report import tables
+    from gpusim.report import prediction_tables as tables
 
     if len(results) > 1:
         shown = [tables.comparison_table(results)]

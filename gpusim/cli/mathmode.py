@@ -31,7 +31,7 @@ def mathmode(
     Exit status 1: settings contradict each other; they are listed, and what they leave open is not guessed.
     """
     from gpusim.mathmode.resolve import Question, resolve
-    from gpusim.report import tables
+    from gpusim.report.mathmode_tables import mathmode_tables
     from gpusim.specs.specfile import load_spec
 
     question = Question(framework, version, op, dtype, pairs_of("--set", settings), pairs_of("--env", environment))
@@ -39,6 +39,6 @@ def mathmode(
     if output == "json":
         emit_json(answer.as_dict())
     else:
-        emit_tables(tables.mathmode_tables(answer))
+        emit_tables(mathmode_tables(answer))
     if answer.conflicts:
         raise typer.Exit(1)

@@ -128,7 +128,8 @@ def _say_what_became(outcome: Outcome) -> None:
 def _measurement_plan(suite: Suite, output: Format) -> None:
     """What a suite asks for."""
     from gpusim.measure.runner import plan_of
-    from gpusim.report.tables import TextTable, time_text
+    from gpusim.report.formatting import time_text
+    from gpusim.report.text_table import TextTable
 
     planned = plan_of(suite)
     if output == "json":

@@ -70,7 +70,7 @@ def numerics(
     """Execute the kernel that would be chosen on numpy data: errors against float64, overflow, underflow."""
     from gpusim.numerics import study
     from gpusim.prediction.predict import Options, ranked_plans
-    from gpusim.report import tables
+    from gpusim.report.numerics_tables import numerics_object, numerics_table
 
     try:
         drawn = [study.parse_distribution(text) for text in (distribution, distribution_b or distribution)]
@@ -93,11 +93,11 @@ def numerics(
     except MemoryError:
         refuse(f"{m} x {n} x {k} does not fit into memory; lower --sample-rows and --sample-columns")
     sources = [str(path) if path else str(one) for path, one in zip((a, b), drawn, strict=True)]
-    record = tables.numerics_object(spec.gpu.name, planned, workload, found, sources, seed)
+    record = numerics_object(spec.gpu.name, planned, workload, found, sources, seed)
     if output == "json":
         emit_json(record)
     else:
-        emit_tables([tables.numerics_table(record)])
+        emit_tables([numerics_table(record)])
 
 
 def _extent(flag: str, asked: int | None, matrices: Sequence[tuple[Path | None, NDArray[Any] | None, int]]) -> int:

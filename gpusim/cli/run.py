@@ -22,7 +22,7 @@ from gpusim.cli.options import ArchPathOption, JobsOption
 
 if TYPE_CHECKING:
     from gpusim.experiment.definition import Experiment, TrainingExperiment
-    from gpusim.report.tables import TextTable
+    from gpusim.report.text_table import TextTable
     from gpusim.studies.run import Finished
 
 
@@ -73,7 +73,7 @@ def run(
 def _shipped_table(arch_path: Sequence[Path]) -> TextTable:
     """The shipped experiments: their names, how much there is to compute, and their titles."""
     from gpusim.experiment.definition import TrainingExperiment, open_experiment, shipped_experiments
-    from gpusim.report.tables import TextTable
+    from gpusim.report.text_table import TextTable
 
     rows = []
     for name in shipped_experiments():
@@ -103,7 +103,7 @@ def _run_one(
     """Run one experiment, print its tables and where its files lie; whether each row is consistent."""
     from gpusim.execution.workers import available_cores
     from gpusim.experiment.definition import TrainingExperiment
-    from gpusim.report.tables import training_table
+    from gpusim.report.experiment_tables import training_table
     from gpusim.studies.run import run_experiment, run_training
 
     refuse_file(folder)
@@ -133,22 +133,24 @@ def _run_one(
 def _experiment_tables(experiment: Experiment, done: Finished) -> list[TextTable]:
     """The tables that an experiment asks for."""
     from gpusim import figures
-    from gpusim.report import tables
+    from gpusim.report.experiment_tables import experiment_table, speedup_table
+    from gpusim.report.formatting import shape_text
+    from gpusim.report.prediction_tables import ledger_table
 
     shown = []
     for kind in experiment.content.tables:
         if kind == "results":
-            shown.append(tables.experiment_table(experiment.content.title, done.rows))
+            shown.append(experiment_table(experiment.content.title, done.rows))
         elif kind == "speedup":
             baseline = next(plot.baseline for plot in experiment.content.plots if plot.kind == "speedup")
             measured = figures.measured_speedups(done.points, baseline)
-            shown.append(tables.speedup_table(experiment.content.title, done.rows, baseline, measured))
+            shown.append(speedup_table(experiment.content.title, done.rows, baseline, measured))
         else:
             shown += [
-                tables.ledger_table(
+                ledger_table(
                     row["stall_cycles"],
                     row["warp_cycles"],
-                    f"{row['label'] or tables.shape_text(row)} on {row['gpu']}: {row['cycles']} cycles, by cause",
+                    f"{row['label'] or shape_text(row)} on {row['gpu']}: {row['cycles']} cycles, by cause",
                 )
                 for row in done.rows
             ]

@@ -19,7 +19,7 @@ from gpusim.figures import ticks
 from gpusim.figures.measured import conditions
 from gpusim.figures.sheet import Caption, Entry, Sheet, page_title
 from gpusim.figures.style import COLOURS, HOLLOW, dash, hatch, look, wrapped
-from gpusim.report.tables import shape_text
+from gpusim.report.formatting import shape_text
 
 PANEL_IN = (4.3, 2.7)
 """Width and height of a panel of curves."""

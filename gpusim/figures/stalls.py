@@ -16,7 +16,7 @@ from gpusim.figures import ticks
 from gpusim.figures.measured import conditions
 from gpusim.figures.sheet import Caption, Entry, Sheet, page_title
 from gpusim.figures.style import wrapped
-from gpusim.report.tables import shape_text
+from gpusim.report.formatting import shape_text
 from gpusim.sim.causes import Cause
 
 LOOKS: Mapping[Cause, tuple[str, str]] = {

@@ -14,7 +14,8 @@ from typing import Any
 from gpusim.evidence.measured import MeasuredError, MeasuredRow, board_of, read_measured
 from gpusim.execution.sweep import Case, run_case
 from gpusim.prediction.predict import Options
-from gpusim.report.tables import TextTable, bytes_text, shape_text, time_text
+from gpusim.report.formatting import bytes_text, shape_text, time_text
+from gpusim.report.text_table import TextTable
 from gpusim.specs.specfile import Spec, UnknownGpuError, load_spec
 
 COMPARED = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpusim.report.tables import TextTable
+from gpusim.report.text_table import TextTable
 
 TOLD_CREDITS = 0.05
 """Credits below this are left to the written spec."""

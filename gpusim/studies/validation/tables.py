@@ -7,7 +7,8 @@ from pathlib import PurePath
 from typing import Any
 
 from gpusim.evidence.measured import HOST_METHODS
-from gpusim.report.tables import TextTable, shape_text, time_text
+from gpusim.report.formatting import shape_text, time_text
+from gpusim.report.text_table import TextTable
 
 ERRORS = {">MAPE %": "mape", ">median %": "median_ape", ">p90 %": "p90_ape", ">bias %": "bias"}
 YARDSTICKS = (">bound's MAPE %", ">noise % (rows)")

@@ -1,0 +1,86 @@
+"""Tables of an experiment: every prediction, speedups over a baseline, how training runs ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpusim.experiment.comparison import Row, asked_type, shape_key
+from gpusim.report.formatting import figure_text, shape_text, time_text
+from gpusim.report.text_table import TextTable
+
+
+def experiment_table(title: str, rows: Sequence[Row]) -> TextTable:
+    """Every prediction of an experiment."""
+    body = [
+        (
+            row["gpu"],
+            row["dtype"],
+            row["label"] or row["group"],
+            shape_text(row),
+            time_text(row["time_us"]),
+            f"{row['cycles']}",
+            f"{row['tflops']:.2f}",
+            f"{row['pct_of_peak']:.1f}",
+            row["bottleneck"],
+            row["kernel"],
+        )
+        for row in rows
+    ]
+    headings = ("GPU", "type", "what", ">m x n x k", ">time", ">cycles", ">TFLOP/s", ">% peak", "bottleneck", "kernel")
+    return TextTable(title, headings, tuple(body), optional=("kernel", ">cycles", "what"))
+
+
+def speedup_table(
+    title: str, rows: Sequence[Row], baseline: str, measured: Mapping[tuple[Any, ...], float]
+) -> TextTable:
+    """Each shape on each GPU that ran it, and how many times faster than the baseline.
+
+    ``measured`` has measured speedups by :func:`~gpusim.experiment.comparison.shape_key` and GPU.
+    """
+    gpus = list(dict.fromkeys(row["gpu"] for row in rows))
+    others = [gpu for gpu in gpus if gpu != baseline]
+    by_run: dict[tuple[Any, ...], dict[str, Row]] = {}
+    types = list(dict.fromkeys(asked_type(row) for row in rows))
+    for row in sorted(rows, key=lambda row: types.index(asked_type(row))):
+        by_run.setdefault((shape_key(row), row["layout"], row["detail"], row["l2"]), {})[row["gpu"]] = row
+    body = []
+    for (key, *_), on in by_run.items():
+        first = next(iter(on.values()))
+        cells = [asked_type(first), first["label"] or first["group"], shape_text(first)]
+        for gpu in (baseline, *others):
+            ran = on.get(gpu)
+            cells += [time_text(ran["time_us"]), f"{ran['tflops']:.1f}", ran["bottleneck"]] if ran else ["", "", ""]
+        for gpu in others:
+            seen = measured.get((*key, gpu))
+            ratio = f"{on[baseline]['time_us'] / on[gpu]['time_us']:.2f}" if {baseline, gpu} <= set(on) else ""
+            cells += [ratio, f"{seen:.2f}" if seen else ""]
+        body.append(tuple(cells))
+    headings = ["type", "what", ">m x n x k"]
+    for gpu in (baseline, *others):
+        headings += [f">{gpu}", ">TFLOP/s", "bottleneck"]
+    for gpu in others:
+        headings += [">speedup" if len(others) == 1 else f">speedup {gpu}", ">measured"]
+    return TextTable(title, tuple(headings), tuple(body))
+
+
+def training_table(title: str, rows: Sequence[Row]) -> TextTable:
+    """How each run of a training experiment ended."""
+    last = {row["run"]: row for row in rows}
+    body = tuple(
+        (
+            run,
+            row["dtype"],
+            row["weights"],
+            str(row["step"] + 1),
+            figure_text(row["loss"]),
+            f"2^{math.log2(row['loss_scale']):g}",
+            str(row["skipped_steps"]),
+            f"{100 * row['vanished_fraction']:.1f}",
+            f"{100 * row['lost_update_fraction']:.1f}",
+        )
+        for run, row in last.items()
+    )
+    headings = ("run", "type", "weights", ">steps", ">loss", ">loss scale", ">steps skipped")
+    return TextTable(title, (*headings, ">gradients vanished %", ">updates lost %"), body)

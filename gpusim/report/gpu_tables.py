@@ -1,0 +1,131 @@
+"""GPUs as objects for JSON and as tables: peaks, values, and the source of each value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpusim.report.text_table import TextTable
+
+if TYPE_CHECKING:
+    from gpusim.hardware.gpu import Gpu
+    from gpusim.specs.specfile import Provenance, Spec
+
+
+def gpu_summary(spec: Spec) -> dict[str, Any]:
+    """One GPU in short: identity, main figures, peaks at boost clock."""
+    gpu = spec.gpu
+    return {
+        "name": gpu.name,
+        "aliases": list(gpu.aliases),
+        "short_names": list(gpu.short_names),
+        "architecture": gpu.architecture,
+        "compute_capability": gpu.compute_capability,
+        "sm_count": gpu.sm.count,
+        "boost_mhz": gpu.clock.boost_mhz,
+        "dram_gb_per_s": gpu.dram.peak_bandwidth_gb_per_s,
+        "dram_gb": gpu.dram.capacity_gb,
+        "l2_mib": gpu.l2.capacity_mib,
+        "peak_tflops": _peaks(gpu),
+    }
+
+
+def _peaks(gpu: Gpu) -> dict[str, float]:
+    """The fastest instruction's rate at boost clock by data type, unit and sparsity [TFLOP/s, TOP/s]."""
+    peaks: dict[str, float] = {}
+    for instruction in gpu.instructions.values():
+        for dtype in instruction.inputs:
+            sparse = "" if instruction.sparsity == "dense" else f" {instruction.sparsity}"
+            key = f"{dtype} {instruction.unit}{sparse}"
+            peaks[key] = max(peaks.get(key, 0.0), round(gpu.peak_tflops(instruction), 6))
+    return peaks
+
+
+def gpus_table(summaries: Sequence[Mapping[str, Any]]) -> TextTable:
+    """The GPUs, one a line; dense peaks of the Tensor Cores and of the CUDA cores."""
+    body = []
+    for row in summaries:
+        peaks = row["peak_tflops"]
+        figures = (f"{peaks[key]:.1f}" if key in peaks else "-" for key in ("fp32 cuda", "fp16 tensor"))
+        body.append(
+            (
+                row["name"],
+                row["architecture"],
+                row["compute_capability"],
+                str(row["sm_count"]),
+                f"{row['boost_mhz']:.0f}",
+                f"{row['dram_gb']:g}",
+                f"{row['dram_gb_per_s']:.0f}",
+                f"{row['l2_mib']:g}",
+                *figures,
+            )
+        )
+    headings = ("name", "architecture", "cc", ">SMs", ">boost MHz", ">GB", ">GB/s", ">L2 MiB")
+    return TextTable("", (*headings, ">FP32 TFLOP/s", ">FP16 Tensor TFLOP/s"), tuple(body))
+
+
+def gpu_object(spec: Spec) -> dict[str, Any]:
+    """One GPU in full: peaks, and every value with its kind and source."""
+    return {
+        **gpu_summary(spec),
+        "sha256": spec.sha256,
+        "files": [path.name for path in spec.files],
+        "peaks_by_instruction": {
+            name: round(spec.gpu.peak_tflops(instruction), 6) for name, instruction in spec.gpu.instructions.items()
+        },
+        "stated_peaks": dict(spec.gpu.stated_peaks),
+        "values": {
+            key_path: {
+                "value": origin.value,
+                "kind": origin.kind,
+                "source": origin.source,
+                "file": origin.file.name if origin.file else "",
+                "line": origin.line,
+            }
+            for key_path, origin in spec.provenance.items()
+        },
+    }
+
+
+def gpu_tables(spec: Spec) -> list[TextTable]:
+    """One GPU as tables: facts, peaks, provenance."""
+    gpu, summary = spec.gpu, gpu_summary(spec)
+    facts = (
+        ("compute capability", f"{gpu.compute_capability} ({gpu.architecture})"),
+        ("also called", ", ".join((*gpu.aliases, *gpu.short_names))),
+        ("SMs", f"{gpu.sm.count}, each of {gpu.sm.sub_partitions} sub-partitions"),
+        (
+            "clock",
+            f"{gpu.clock.base_mhz:.0f} MHz base, {gpu.clock.boost_mhz:.0f} boost, {gpu.clock.max_mhz:.0f} max",
+        ),
+        ("shared memory", f"{gpu.shared_memory.capacity_bytes // 1024} KiB an SM"),
+        ("L2", f"{gpu.l2.capacity_mib:g} MiB in {gpu.l2.partitions} partition(s)"),
+        ("DRAM", f"{gpu.dram.capacity_gb:g} GB {gpu.dram.technology}, {summary['dram_gb_per_s']:.0f} GB/s"),
+        ("power", f"{gpu.power.board_limit_w:.0f} W"),
+    )
+    peaks = []
+    for name, instruction in gpu.instructions.items():
+        stated = gpu.stated_peaks.get(name)
+        peak = f"{gpu.peak_tflops(instruction):.4g}"
+        kinds = ", ".join(instruction.inputs)
+        peaks.append(
+            (name, kinds, instruction.accumulate, instruction.sparsity, peak, f"{stated:g}" if stated else "-")
+        )
+    headings = ("instruction", "inputs", "accumulate", "sparsity", ">peak TFLOP/s", ">datasheet peak")
+    origins = tuple(
+        (key_path, _value_text(origin.value), origin.kind, _place(origin), origin.source)
+        for key_path, origin in spec.provenance.items()
+    )
+    return [
+        TextTable(gpu.name, ("property", "value"), facts),
+        TextTable("Peaks at boost clock, multiply and add counted as two", headings, tuple(peaks)),
+        TextTable("Sources of the values", ("key", "value", "kind", "file", "source"), origins),
+    ]
+
+
+def _value_text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _place(origin: Provenance) -> str:
+    return f"{origin.file.name}:{origin.line}" if origin.file else "--set"
