@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from gpusim.progress import no_progress
+
 if TYPE_CHECKING:
     from gpusim.report.text_table import TextTable
 
@@ -127,7 +129,7 @@ def emit_tables(tables: Sequence[TextTable]) -> None:
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, on a terminal, for work of more than two seconds."""
     if not sys.stderr.isatty():
-        yield lambda _done, _total: None
+        yield no_progress
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

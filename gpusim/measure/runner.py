@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from gpusim.measure.device import (
 )
 from gpusim.measure.files import GIVEN_UP_AFTER, MeasurementFiles
 from gpusim.measure.suite import GemmWork, Item, Microbenchmark, Operator, State, Suite
+from gpusim.progress import Progress, no_progress
 from gpusim.workloads.gemm import Dtype
 
 GRAPH_US = 1000.0
@@ -53,8 +54,6 @@ PLAN_FLOP_PER_S = {Dtype.FP64: 30e12, Dtype.FP32: 30e12, Dtype.TF32: 200e12}
 PLAN_OTHER_FLOP_PER_S = 400e12
 PLAN_BYTES_PER_S = 2e12
 """For a plan: some data-centre GPU of the day. Nothing but the estimated duration of a run depends on these."""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
@@ -127,7 +126,7 @@ def run_suite(
     *,
     limit_s: float = math.inf,
     command: Sequence[str] = (),
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = no_progress,
 ) -> Outcome:
     """Measure what ``out`` does not have yet.
 

@@ -17,7 +17,7 @@ Integers are exact and wrap at 32 bits, as ``mma`` without ``.satfinite`` does (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product as pairs
 from typing import Any
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from gpusim.lowering.plan import Plan
 from gpusim.numerics.formats import Floats
 from gpusim.numerics.sparsity import Compressed
+from gpusim.progress import Progress, no_progress
 
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 256
 """C is worked off in blocks whose accumulators stay in a CPU core's cache; no sum depends on it."""
@@ -38,7 +39,6 @@ UINT32_SPAN = 2.0**32
 Slice = tuple[int, int]
 """Where along k one instruction starts and ends."""
 Chain = tuple[Slice, ...]
-Progress = Callable[[int, int], None]
 Accumulators = NDArray[Any]
 
 
@@ -101,7 +101,7 @@ def _instructions(parts: Sequence[Slice], vector: int, lanes: int, lane: int, de
                 yield at, min(at + depth, stop)
 
 
-def execute(a: Floats | Compressed, b: Floats, order: Order, progress: Progress = lambda _done, _total: None) -> Floats:
+def execute(a: Floats | Compressed, b: Floats, order: Order, progress: Progress = no_progress) -> Floats:
     """The accumulators of C = A B when the kernel is done, before C is written.
 
     Args:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gpusim.files.inputs import regular_size_bytes
 from gpusim.lowering.plan import Plan
-from gpusim.numerics.execute import Progress, execute, order_of
+from gpusim.numerics.execute import execute, order_of
 from gpusim.numerics.formats import (
     FORMATS,
     Conversion,
@@ -30,6 +30,7 @@ from gpusim.numerics.formats import (
     output_format,
 )
 from gpusim.numerics.sparsity import compress, pattern_of, prune
+from gpusim.progress import Progress, no_progress
 from gpusim.workloads.gemm import Dtype, Gemm
 
 Scaling = Literal["none", "amax"]
@@ -221,7 +222,7 @@ def study(
     *,
     scaling: Scaling = "none",
     tf32_rounding: Tf32Rounding = "nearest",
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = no_progress,
 ) -> Study:
     """Execute a planned product and compare it with float64.
 

@@ -11,7 +11,7 @@ or, to show why it should not be done, in the low type.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -22,9 +22,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloa
 
 from gpusim.files.document import Words
 from gpusim.numerics.formats import FORMATS, round_to_fp16
+from gpusim.progress import Progress, no_progress
 
 Tensor = NDArray[np.float32]
-Progress = Callable[[int, int], None]
 LowType = Literal["fp32", "fp16", "bf16"]
 SMALLEST_SCALE = 2.0**-126
 """FP32's smallest normal number: a run that never gets finite gradients again stays there."""
@@ -155,7 +155,7 @@ class Training:
     """Binary exponent -> activation gradients of that magnitude at ``gradients_at``, before they are rounded."""
 
 
-def train(task: Task, run: Run, progress: Progress = lambda _done, _total: None) -> Training:
+def train(task: Task, run: Run, progress: Progress = no_progress) -> Training:
     """Train from the same start on the same data as every other run of the task."""
     inputs, targets, weights = _start(task)
     weights = [_round(weight, run.weights) for weight in weights]

@@ -17,9 +17,10 @@ from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, tim
 from gpusim.prediction.choose import Candidate, candidates, launched, multiplies, refusals
 from gpusim.prediction.power import Sustained, energy, sustained_clock
 from gpusim.prediction.results import DETAILS, L2_STATES, Alternative, Result
+from gpusim.progress import Progress
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.causes import Cause
-from gpusim.sim.gpu import Outcome, Progress, simulate
+from gpusim.sim.gpu import Outcome, simulate
 from gpusim.sim.trace import Recorder
 from gpusim.specs.catalogues import load_kernels
 from gpusim.units import GIB, us_of_cycles

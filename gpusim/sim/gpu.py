@@ -10,6 +10,7 @@ import simpy
 from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.plan import Launch
 from gpusim.program import Barrier, Multiply, StoreShared
+from gpusim.progress import Progress
 from gpusim.sim.causes import Cause
 from gpusim.sim.extrapolate import Extrapolator, Skipped
 from gpusim.sim.ledger import CAUSES
@@ -28,9 +29,6 @@ Of 125 random launches above it none differed from all sub-partitions by more th
 """
 REPORTED_STEPS = 500
 """Steps of ``full`` between two reports of progress: some hundredths of a second."""
-
-Progress = Callable[[int, int], None]
-"""Called with how much is done, of how much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ depend on; the next run of the same experiment takes them up, and removes the jo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,9 +21,8 @@ from gpusim.experiment.definition import Experiment, ExperimentCase, MeasuredPoi
 from gpusim.files.outputs import check_places, staging, write_csv
 from gpusim.numerics.training import Run, Task, train
 from gpusim.prediction.results import Result
+from gpusim.progress import Progress, no_progress
 from gpusim.studies.manifest import MANIFEST, manifest_inputs, write_manifest
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ def run_experiment(
     *,
     jobs: int = 1,
     command: Sequence[str] = (),
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = no_progress,
 ) -> Finished:
     """Predict every case and write ``results.csv``, ``manifest.json`` and the plots into ``out``.
 
@@ -73,7 +72,7 @@ def run_training(
     out: Path,
     *,
     command: Sequence[str] = (),
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = no_progress,
 ) -> Finished:
     """Train in every way asked for; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
     made_from = manifest_inputs(experiment, command)

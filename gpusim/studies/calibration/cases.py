@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -20,6 +20,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.plan import Launch, plan
 from gpusim.prediction.predict import Options, time_plan
+from gpusim.progress import Progress
 from gpusim.sim.gpu import Outcome, simulate
 from gpusim.studies.calibration.parameters import Board
 from gpusim.workloads.gemm import Gemm
@@ -37,7 +38,6 @@ IN_THE_LAUNCH = (
 
 Values = tuple[tuple[str, float], ...]
 """Trial values by key path."""
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

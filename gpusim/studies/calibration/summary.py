@@ -15,8 +15,9 @@ from gpusim.evidence.measured import MeasuredRow, board_of, read_tables
 from gpusim.execution.journal import Journal
 from gpusim.hardware.gpu import cuda_name
 from gpusim.prediction.predict import usable_kernels
+from gpusim.progress import Progress, no_progress
 from gpusim.specs.specfile import Spec, UnknownGpuError, spec_file
-from gpusim.studies.calibration.cases import Progress, Timer, timing_workers
+from gpusim.studies.calibration.cases import Timer, timing_workers
 from gpusim.studies.calibration.choice import Credits, Floats
 from gpusim.studies.calibration.error import CalibrationError
 from gpusim.studies.calibration.fit import Calibration, Calibrator, Observation, drawn, observations
@@ -156,7 +157,7 @@ def calibrate(
     seed: int = 0,
     jobs: int = 1,
     arch_path: Sequence[Path] = (),
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = no_progress,
     log: Callable[[str], None] = lambda _text: None,
 ) -> Report:
     """Fit the uncertain values of a spec to measured runs.

@@ -6,7 +6,7 @@ A row that cannot be predicted has a reason instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from gpusim.execution.sweep import Case, Outcome, sweep
 from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.predict import Options
 from gpusim.prediction.results import Result
+from gpusim.progress import Progress
 from gpusim.sim.causes import Cause
 from gpusim.specs.specfile import Spec, UnknownGpuError
 from gpusim.studies.validation.noise import noise_fractions
@@ -25,9 +26,6 @@ WORKING = (Cause.MATH, Cause.ISSUE)
 """Causes that are work, not a stall."""
 MEMORY_BOUNDS = ("dram", "l2")
 """Closed-form bounds that count bytes beyond the SM; the others count what the SM itself does."""
-
-Progress = Callable[[int, int], None]
-"""Told after each prediction: how many are done, of how many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ import gpusim
 from gpusim.evidence.measured import MeasuredError, MeasuredRow, read_tables, with_overheads
 from gpusim.evidence.sources import source_named
 from gpusim.execution.journal import Journal, code_sha256
+from gpusim.progress import Progress, no_progress
 from gpusim.specs.specfile import Spec, load_spec
 from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
 from gpusim.studies.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
-from gpusim.studies.validation.prediction import Predictions, Progress, Scored, predict_rows, specs_of
+from gpusim.studies.validation.prediction import Predictions, Scored, predict_rows, specs_of
 from gpusim.studies.validation.speedups import Speedups, speedups
 
 WORST_ROWS = 10
@@ -101,7 +102,7 @@ def validate(
     arch_path: Sequence[Path] = (),
     pair: tuple[str, str] | None = None,
     overheads: Mapping[str, float] | None = None,
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = no_progress,
     journal: Journal | None = None,
 ) -> Report:
     """Predict every row of measured CSVs and score the predictions.
