@@ -30,6 +30,7 @@ from gpusim.cli import (
     validate,
 )
 from gpusim.cli.console import drop_output, emit, log_to_stderr, prepare_streams, wrong_input
+from gpusim.errors import InputError
 
 app = typer.Typer(
     name="gpusim",
@@ -62,10 +63,8 @@ def run_cli(arguments: Sequence[str]) -> int:
         return wrong_input(message, arguments) if message else 0  # without a command the help has been printed
     except typer.Abort:
         return 130
-    except ValueError as error:
-        if isinstance(error, _input_errors()):
-            return wrong_input(str(error), arguments)
-        raise
+    except InputError as error:  # any other ValueError is a defect and keeps its traceback
+        return wrong_input(str(error), arguments)
     except OSError as error:
         if error.filename is None:  # the help could not be printed
             drop_output()
@@ -85,20 +84,6 @@ def run_cli(arguments: Sequence[str]) -> int:
 def _command() -> Callable[..., object]:
     """The parser of all commands: built once in a process, which takes longer than most commands do."""
     return get_command(app)
-
-
-def _input_errors() -> tuple[type[ValueError], ...]:
-    """What the user can put right; any other ValueError is ours and keeps its traceback."""
-    from gpusim.evidence.measured import MeasuredError
-    from gpusim.files.yamlfile import SpecError
-    from gpusim.mathmode.resolve import MathModeError
-    from gpusim.numerics.sparsity import SparsityError
-    from gpusim.numerics.study import OperandError
-    from gpusim.prediction.predict import UnsupportedError
-    from gpusim.studies.calibration.error import CalibrationError
-
-    others = OperandError, SparsityError, UnsupportedError
-    return CalibrationError, MathModeError, MeasuredError, SpecError, *others
 
 
 def _version(asked: bool) -> None:

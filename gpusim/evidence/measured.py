@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
+from gpusim.errors import InputError
 from gpusim.evidence.sources import source_named
 from gpusim.files.inputs import excerpt, read_bytes
 from gpusim.files.outputs import replacing
@@ -84,7 +85,7 @@ COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 """The schema in the order in which it is written."""
 
 
-class MeasuredError(ValueError):
+class MeasuredError(InputError):
     """A measured CSV breaks the schema; the text is one line ``file:line: column: problem; remedy``."""
 
 

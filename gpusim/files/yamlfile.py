@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from gpusim.errors import InputError
 from gpusim.files.inputs import MOST_REPEATED, excerpt, read_bytes
 from gpusim.units import MIB
 
@@ -48,7 +49,7 @@ _CONSTANTS: Mapping[str, bool | None] = {
 }
 
 
-class SpecError(ValueError):
+class SpecError(InputError):
     """A file that cannot be used: its problems, each one line with file, line, key path and remedy.
 
     As text it is the first of them, and how many more there are.

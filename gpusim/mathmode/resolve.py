@@ -16,6 +16,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from gpusim.errors import InputError
 from gpusim.hardware.gpu import Gpu
 from gpusim.mathmode.rulebook import (
     HARDWARE,
@@ -34,7 +35,7 @@ LONGEST_VERSION = 100
 """Characters of a version."""
 
 
-class MathModeError(ValueError):
+class MathModeError(InputError):
     """A question that cannot be asked: one line with what is unknown and the nearest that is known."""
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from gpusim.errors import InputError
 from gpusim.evidence.measured import gpu_of_device
 from gpusim.measure.suite import Microbenchmark, Operator
 
@@ -35,7 +36,7 @@ def behind_markers(kernels: Iterable[NamedT]) -> list[list[NamedT]]:
     return groups
 
 
-class NoDeviceError(ValueError):
+class NoDeviceError(InputError):
     """There is nothing to measure on; the text says what to install or where to run."""
 
 

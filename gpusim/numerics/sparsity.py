@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpusim.errors import InputError
 from gpusim.numerics.formats import Floats
 from gpusim.workloads.gemm import Dtype
 
@@ -23,7 +24,7 @@ WORD_BITS = 32
 """Metadata travel in 32-bit registers."""
 
 
-class SparsityError(ValueError):
+class SparsityError(InputError):
     """A matrix or data type that 2:4 sparsity does not go with; one line with the remedy."""
 
 

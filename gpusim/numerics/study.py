@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gpusim.errors import InputError
 from gpusim.files.inputs import regular_size_bytes
 from gpusim.lowering.plan import Plan
 from gpusim.numerics.execute import execute, order_of
@@ -42,7 +43,7 @@ TAIL_SHARES = (1e-2, 1e-4)
 """Shares of the sampled errors that lie above the two quantiles of the extrapolation."""
 
 
-class OperandError(ValueError):
+class OperandError(InputError):
     """Operands that cannot be multiplied; one line with the file or option and the remedy."""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
+from gpusim.errors import InputError
 from gpusim.files.inputs import excerpt
 from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.hardware.occupancy import DoesNotFitError
@@ -73,7 +74,7 @@ def calls_of(load: str) -> float:
     return known[load] if load in known else float(int(load))
 
 
-class UnsupportedError(ValueError):
+class UnsupportedError(InputError):
     """The GPU cannot run this workload (data type, sparsity, pinned kernel); the text names what it can."""
 
 

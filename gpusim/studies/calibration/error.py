@@ -1,5 +1,7 @@
 """What a calibration refuses."""
 
+from gpusim.errors import InputError
 
-class CalibrationError(ValueError):
+
+class CalibrationError(InputError):
     """A calibration that cannot be made; one line with the remedy."""
