@@ -9,7 +9,8 @@ import shutil
 from pathlib import Path
 
 from gpusim.execution.workers import available_cores
-from gpusim.experiment.definition import TrainingExperiment, open_experiment
+from gpusim.experiment.definition import TrainingExperiment
+from gpusim.experiment.loading import open_experiment
 from gpusim.studies.run import run_experiment, run_training
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,9 +14,9 @@ from pathlib import Path
 from gpusim.measure.device import (
     DeviceLostError,
     Identity,
-    Kernel,
     MicroResult,
     Prepared,
+    ProfiledKernel,
     Reading,
     Telemetry,
     UnavailableError,
@@ -79,9 +79,9 @@ class SimulatedOperator:
         slow = [launches * launch_us] * replays
         return [0.5 * slow[0], *slow[1:]] if replays > 3 else slow
 
-    def kernels(self) -> Sequence[Kernel]:
-        main = Kernel("simulated_gemm<128,\n 64>", 1.5, (4, 2, 1), 256, 128, 49152)
-        return main, Kernel("simulated_reduce", 0.5, (8, 1, 1), 64, 16, 0)
+    def kernels(self) -> Sequence[ProfiledKernel]:
+        main = ProfiledKernel("simulated_gemm<128,\n 64>", 1.5, (4, 2, 1), 256, 128, 49152)
+        return main, ProfiledKernel("simulated_reduce", 0.5, (8, 1, 1), 64, 16, 0)
 
 
 class SimulatedSensors:

@@ -12,8 +12,8 @@ from conftest import RunGpusim, refused
 
 from gpusim.evidence.importers.ncu import METRICS
 from gpusim.evidence.measured import read_measured
-from gpusim.measure.counters import count, gemms_of
 from gpusim.measure.device import Identity, NoDeviceError
+from gpusim.measure.nsight_compute import count, gemms_of
 from gpusim.measure.suite import load_suite
 
 SUITE = (

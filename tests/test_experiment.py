@@ -12,13 +12,8 @@ import pytest
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, refused
 
 from gpusim.execution.journal import JOURNAL
-from gpusim.experiment.definition import (
-    Experiment,
-    TrainingExperiment,
-    load_experiment,
-    open_experiment,
-    shipped_experiments,
-)
+from gpusim.experiment.definition import Experiment, TrainingExperiment
+from gpusim.experiment.loading import load_experiment, open_experiment, shipped_experiments
 from gpusim.files.document import parse_sizes
 from gpusim.files.outputs import sha256_of
 from gpusim.files.yamlfile import SpecError

@@ -24,13 +24,14 @@ from text_of_figures import unreadable
 from gpusim import figures
 from gpusim.experiment import comparison
 from gpusim.experiment.comparison import Row
-from gpusim.experiment.definition import Experiment, MeasuredPoint, TrainingExperiment, load_experiment, open_experiment
+from gpusim.experiment.definition import Experiment, MeasuredPoint, TrainingExperiment
+from gpusim.experiment.loading import load_experiment, open_experiment
 from gpusim.experiment.pages import ledger_pages
-from gpusim.experiment.plots import PlotEntry
+from gpusim.experiment.plot_schema import PlotEntry
 from gpusim.figures import stalls, ticks
-from gpusim.figures.roofline import intensity
+from gpusim.figures.roofline_plot import intensity
 from gpusim.figures.style import STYLE, plain, text_width, wrapped
-from gpusim.figures.training import training_figure
+from gpusim.figures.training_plot import training_figure
 from gpusim.report.experiment_tables import speedup_table
 from gpusim.sim.causes import Cause
 from gpusim.studies.run import run_experiment
@@ -471,7 +472,7 @@ def test_a_file_holds_no_date_and_no_random_name(tmp_path: Path) -> None:
 import json, sys
 from pathlib import Path
 from gpusim import figures
-from gpusim.experiment.plots import PlotEntry
+from gpusim.experiment.plot_schema import PlotEntry
 rows = json.load(sys.stdin)
 for ending in ("png", "svg", "pdf"):
     figures.draw(PlotEntry(kind="time", file=f"t.{ending}"), "Title", rows, (), Path(sys.argv[1]))

@@ -12,7 +12,7 @@ import pytest
 
 from gpusim.cli import run_cli
 from gpusim.evidence.measured import read_measured
-from gpusim.experiment.definition import load_experiment
+from gpusim.experiment.loading import load_experiment
 from gpusim.prediction.predict import Options, predict
 from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm, dtype_named

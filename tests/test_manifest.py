@@ -118,7 +118,7 @@ def test_a_run_is_repeated_only_after_a_change(change: Change, folder: Path, rep
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 1}', "[" * 100_000, "\xff"])
 def test_a_damaged_manifest_proves_nothing(text: str, folder: Path, repeat: Callable[..., bool]) -> None:
-    from gpusim.experiment.definition import open_experiment
+    from gpusim.experiment.loading import open_experiment
 
     assert not repeat()
     (folder / "out" / MANIFEST).write_text(text, encoding="latin-1")
@@ -155,7 +155,7 @@ def test_a_training_repeated_unchanged_is_up_to_date(command: RunGpusim) -> None
 
 
 def test_the_list_names_every_shipped_experiment_with_its_predictions(command: RunGpusim) -> None:
-    from gpusim.experiment.definition import load_experiment, shipped_experiments
+    from gpusim.experiment.loading import load_experiment, shipped_experiments
 
     done = command("run", "--list")
     assert (done.returncode, done.stderr) == (0, "")

@@ -21,10 +21,10 @@ from gpusim.evidence.measured import MeasuredError, read_measured
 from gpusim.files.yamlfile import SpecError
 from gpusim.measure import telemetry
 from gpusim.measure.device import DeviceLostError, Identity, Reading
-from gpusim.measure.files import RowFile
 from gpusim.measure.instructions import INSTRUCTIONS, benchmark
-from gpusim.measure.kineto import kernels_of_trace
-from gpusim.measure.runner import Outcome, _sensor_columns, estimate_s, plan_of, run_suite
+from gpusim.measure.profiler_trace import kernels_of_trace
+from gpusim.measure.row_files import RowFile
+from gpusim.measure.runner import SuiteSummary, _sensor_columns, estimate_s, plan_of, run_suite
 from gpusim.measure.suite import ConvolutionWork, GemmWork, Item, Suite, load_suite, shipped_suites, work_key
 from gpusim.workloads.convolution import ConvolutionShape
 from gpusim.workloads.gemm import Dtype
@@ -53,7 +53,7 @@ def suite_of(folder: Path, text: str = SMALL) -> Suite:
     return load_suite(str(path))
 
 
-def measured(folder: Path, gpu: SimulatedGpu | None = None, text: str = SMALL) -> Outcome:
+def measured(folder: Path, gpu: SimulatedGpu | None = None, text: str = SMALL) -> SuiteSummary:
     return run_suite(suite_of(folder, text), gpu or SimulatedGpu(), folder / "out.csv")
 
 

@@ -10,7 +10,8 @@ import pytest
 from prepared_rows import prepared_rows
 
 from gpusim import figures
-from gpusim.experiment.definition import Experiment, load_experiment
+from gpusim.experiment.definition import Experiment
+from gpusim.experiment.loading import load_experiment
 from gpusim.experiment.pages import MAX_SERIES
 from gpusim.files.yamlfile import SpecError
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from gpusim.files.document import shipped_folder
-from gpusim.measure.device import Kernel, NoDeviceError, UnavailableError
+from gpusim.measure.device import NoDeviceError, ProfiledKernel, UnavailableError
 from gpusim.measure.suite import GemmWork
 from gpusim.workloads.gemm import Dtype
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 SMS = 132
-KERNEL = Kernel("gemm", 5.0, (8, 1, 1), 128, 96, 1024)
+KERNEL = ProfiledKernel("gemm", 5.0, (8, 1, 1), 128, 96, 1024)
 
 
 class Launches:
@@ -128,14 +128,14 @@ def test_a_capture_that_fails_is_ended_and_told_by_its_first_error(monkeypatch: 
 
 def test_a_profiler_that_names_nothing_is_not_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpusim.measure.torch_device import PROFILE_LEADS_MS, TorchOperator
-    from gpusim.measure.torch_operators import Call
+    from gpusim.measure.torch_operators import OperatorCall
 
     def operator(leads_ms: list[int], seen_from_ms: int) -> Any:
-        def profiled(lead_ms: int) -> tuple[Kernel, ...]:
+        def profiled(lead_ms: int) -> tuple[ProfiledKernel, ...]:
             asked.append(lead_ms)
             return (KERNEL,) if lead_ms >= seen_from_ms else ()
 
-        one = TorchOperator(GemmWork("linear", Dtype.BF16, 8, 8, 8), Call(tuple, tuple), [], print, leads_ms)
+        one = TorchOperator(GemmWork("linear", Dtype.BF16, 8, 8, 8), OperatorCall(tuple, tuple), [], print, leads_ms)
         monkeypatch.setattr(one, "_profiled", profiled)
         return one
 

@@ -13,7 +13,8 @@ import pytest
 from conftest import RunGpusim, refused
 
 from gpusim.execution.journal import JOURNAL
-from gpusim.experiment.definition import TrainingExperiment, open_experiment
+from gpusim.experiment.definition import TrainingExperiment
+from gpusim.experiment.loading import open_experiment
 from gpusim.numerics.training import SMALLEST_SCALE, LossScale, LowType, Scaler, Training, _update, train
 from gpusim.studies.run import run_training
 

@@ -23,7 +23,7 @@ def counters(
     output: FormatOption = "table",
 ) -> None:
     """Lay measured hardware counters beside those of the simulation."""
-    from gpusim.studies.counters import beside, counters_tables
+    from gpusim.studies.counter_comparison import beside, counters_tables
 
     compared = beside(files, arch=arch, detail=detail, arch_path=arch_path or ())
     if output == "json":

@@ -15,7 +15,7 @@ from gpusim.cli.console import emit, emit_json, emit_tables, progress_bar, refus
 from gpusim.cli.options import Format, FormatOption
 
 if TYPE_CHECKING:
-    from gpusim.measure.runner import Outcome
+    from gpusim.measure.runner import SuiteSummary
     from gpusim.measure.suite import Suite
 
 
@@ -76,14 +76,14 @@ def _measure(suite: Suite, suite_name: str, out: Path, limit_s: float | None, pr
         refuse(str(error))
     try:
         with progress_bar(suite.name) as progress:
-            outcome = run_suite(suite, device, out, limit_s=limit, command=["gpusim", *command], progress=progress)
+            summary = run_suite(suite, device, out, limit_s=limit, command=["gpusim", *command], progress=progress)
     except DeviceLostError as error:
         print(f"gpusim: the device was lost ({error}); starting again behind that item", file=sys.stderr)
         if limit_s is not None:
             command += ["--limit-s", f"{max(0.0, limit_s - (time.monotonic() - began_s)):.0f}"]
         os.execv(sys.executable, [sys.executable, "-m", "gpusim", *command])  # noqa: S606 -- ourselves again
-    _say_what_became(outcome)
-    return outcome.complete
+    _say_what_became(summary)
+    return summary.complete
 
 
 def _require_torch() -> None:
@@ -96,14 +96,14 @@ def _require_torch() -> None:
 
 def _count(suite: Suite, out: Path) -> bool:
     """Hardware counters of a suite."""
-    from gpusim.measure import counters
+    from gpusim.measure import nsight_compute
     from gpusim.measure.device import NoDeviceError
 
     _require_torch()
     from gpusim.measure.torch_device import TorchDevice
 
     try:
-        rows, without = counters.count(suite, TorchDevice(profile=False).identity, out)
+        rows, without = nsight_compute.count(suite, TorchDevice(profile=False).identity, out)
     except NoDeviceError as error:
         refuse(str(error))
     for item in without:
@@ -112,17 +112,17 @@ def _count(suite: Suite, out: Path) -> bool:
     return not without
 
 
-def _say_what_became(outcome: Outcome) -> None:
+def _say_what_became(summary: SuiteSummary) -> None:
     """Reasons to standard error, files to standard output."""
     from collections import Counter
 
-    if outcome.resumed:
-        print(f"gpusim: {outcome.resumed} rows taken from an earlier run", file=sys.stderr)
-    for reason, count in Counter(reason for _, reason in outcome.skipped).most_common():
+    if summary.resumed:
+        print(f"gpusim: {summary.resumed} rows taken from an earlier run", file=sys.stderr)
+    for reason, count in Counter(reason for _, reason in summary.skipped).most_common():
         print(f"gpusim: skipped {count}: {reason}", file=sys.stderr)
-    if outcome.remaining:
-        print(f"gpusim: {outcome.remaining} items left by the time limit; run it again to go on", file=sys.stderr)
-    emit(lambda: print("\n".join([f"{outcome.measured} rows measured", *(f"wrote {path}" for path in outcome.files)])))
+    if summary.remaining:
+        print(f"gpusim: {summary.remaining} items left by the time limit; run it again to go on", file=sys.stderr)
+    emit(lambda: print("\n".join([f"{summary.measured} rows measured", *(f"wrote {path}" for path in summary.files)])))
 
 
 def _measurement_plan(suite: Suite, output: Format) -> None:

@@ -47,7 +47,7 @@ def run(
 
     Exit status 1: a prediction contradicts a bound of its GPU.
     """
-    from gpusim.experiment.definition import open_experiment
+    from gpusim.experiment.loading import open_experiment
     from gpusim.studies.manifest import is_up_to_date
 
     if shipped:
@@ -72,7 +72,8 @@ def run(
 
 def _shipped_table(arch_path: Sequence[Path]) -> TextTable:
     """The shipped experiments: their names, how much there is to compute, and their titles."""
-    from gpusim.experiment.definition import TrainingExperiment, open_experiment, shipped_experiments
+    from gpusim.experiment.definition import TrainingExperiment
+    from gpusim.experiment.loading import open_experiment, shipped_experiments
     from gpusim.report.text_table import TextTable
 
     rows = []

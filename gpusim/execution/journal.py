@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 import gpusim
-from gpusim.execution.sweep import Case, Outcome, sweep
+from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.execution.workers import WorkerLostError
 from gpusim.files.outputs import append_lines, output_folder
 from gpusim.specs.specfile import catalogue_files
@@ -27,7 +27,7 @@ from gpusim.specs.specfile import catalogue_files
 JOURNAL = "results.partial.jsonl"
 """Name of the file."""
 
-_OUTCOME = TypeAdapter(Outcome)
+_CASE_RESULT = TypeAdapter(CaseResult)
 
 
 class Journal:
@@ -55,7 +55,7 @@ class Journal:
             else:
                 self._known[entry["key"]] = entry["record"]
 
-    def sweep(self, cases: Sequence[Case], jobs: int = 1) -> Generator[Outcome]:
+    def sweep(self, cases: Sequence[Case], jobs: int = 1) -> Generator[CaseResult]:
         """As :func:`gpusim.execution.sweep.sweep`, but what the journal holds is not predicted again."""
         keys = _keys_of_cases(cases)
         known = set(self._known)
@@ -64,12 +64,12 @@ class Journal:
             for key in keys:
                 if key in known:
                     self.resumed += 1
-                    yield _OUTCOME.validate_python(self._known[key])
+                    yield _CASE_RESULT.validate_python(self._known[key])
                     continue
-                outcome = next(fresh)
-                if outcome.result is not None:  # refusals are quick to find again
-                    self._append(key, asdict(outcome))
-                yield outcome
+                case_result = next(fresh)
+                if case_result.result is not None:  # refusals are quick to find again
+                    self._append(key, asdict(case_result))
+                yield case_result
 
     def once(self, depends_on: object, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """A record that the journal holds, or has made and holds from now on.
@@ -139,9 +139,9 @@ _CHECKSUM_BYTES = len(_checksum(b""))
 
 def _keys_of_cases(cases: Sequence[Case]) -> list[str]:
     """The key of each prediction; the catalogues' content is part of it, as a GPU only names its kernel catalogues."""
-    named = {case.arch.kernel_catalogues for case in cases}
+    named = {case.gpu.kernel_catalogues for case in cases}
     contents = {names: [sha256 for _, sha256 in catalogue_files(names)] for names in named}
-    return [_key((case, contents[case.arch.kernel_catalogues])) for case in cases]
+    return [_key((case, contents[case.gpu.kernel_catalogues])) for case in cases]
 
 
 def _key(depends_on: object) -> str:

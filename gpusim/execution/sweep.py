@@ -1,6 +1,6 @@
 """Many independent predictions, on one process or several, in the order they were asked for.
 
-A prediction that the GPU cannot serve is an outcome with a reason, not the end of the sweep.
+A case that the GPU cannot run gives a reason in place of a result, and the sweep goes on.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ CHUNK = 8
 class Case:
     """One prediction to make."""
 
-    arch: Gpu
+    gpu: Gpu
     gemm: Gemm
     options: Options
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseResult:
     """A prediction, or why there is none."""
 
     result: Result | None
@@ -39,28 +39,28 @@ class Outcome:
     """Wall time of this prediction."""
 
 
-def sweep(cases: Sequence[Case], jobs: int = 1) -> Generator[Outcome]:
-    """One outcome per case, in order, each as soon as it and all before it are known.
+def sweep(cases: Sequence[Case], jobs: int = 1) -> Generator[CaseResult]:
+    """Predict each case; results come in the order of the cases, each as soon as it and all before it are known.
 
-    ``jobs`` processes share the work; the outcomes do not depend on how many.
+    ``jobs`` processes share the work; the results do not depend on their number.
     """
     if jobs <= 1 or len(cases) <= 2 * CHUNK:
         yield from map(run_case, cases)
         return
     with Workers(min(jobs, len(cases))) as workers:
-        for outcomes in workers.map(_run_chunk, [cases[at : at + CHUNK] for at in range(0, len(cases), CHUNK)]):
-            yield from outcomes
+        for case_results in workers.map(_run_chunk, [cases[at : at + CHUNK] for at in range(0, len(cases), CHUNK)]):
+            yield from case_results
 
 
-def run_case(case: Case) -> Outcome:
+def run_case(case: Case) -> CaseResult:
     """Predict one case."""
     start = time.perf_counter()
     try:
-        result = predict(case.arch, case.gemm, case.options)
+        result = predict(case.gpu, case.gemm, case.options)
     except UnsupportedError as error:
-        return Outcome(None, str(error), time.perf_counter() - start)
-    return Outcome(result, "", time.perf_counter() - start)
+        return CaseResult(None, str(error), time.perf_counter() - start)
+    return CaseResult(result, "", time.perf_counter() - start)
 
 
-def _run_chunk(cases: Sequence[Case]) -> list[Outcome]:
+def _run_chunk(cases: Sequence[Case]) -> list[CaseResult]:
     return [run_case(case) for case in cases]

@@ -21,7 +21,7 @@ from gpusim.experiment.comparison import (
     speedups,
     with_series,
 )
-from gpusim.experiment.plots import PlotEntry
+from gpusim.experiment.plot_schema import PlotEntry
 from gpusim.workloads.gemm import Dtype
 
 MAX_SERIES = 64

@@ -14,15 +14,16 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from gpusim.experiment.comparison import Row
-from gpusim.experiment.definition import MeasuredPoint, TrainingFile
-from gpusim.experiment.plots import PlotEntry
+from gpusim.experiment.definition import MeasuredPoint
+from gpusim.experiment.plot_schema import PlotEntry
+from gpusim.experiment.schema import TrainingFile
 from gpusim.figures.heat_map import draw_sparse_speedup
-from gpusim.figures.measured import measured_row, measured_speedups, sister_boards
+from gpusim.figures.overlay import measured_row, measured_speedups, sister_boards
 from gpusim.figures.panels import draw_speedup, draw_time
-from gpusim.figures.roofline import draw_roofline
+from gpusim.figures.roofline_plot import draw_roofline
 from gpusim.figures.stalls import draw_stalls
 from gpusim.figures.style import STYLE, save
-from gpusim.figures.training import training_figure
+from gpusim.figures.training_plot import training_figure
 
 __all__ = ["compose", "draw", "draw_training", "measured_speedups"]
 

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.pages import heat_map_pages
 from gpusim.figures import ticks
-from gpusim.figures.measured import conditions
-from gpusim.figures.sheet import Caption, Sheet, page_title
+from gpusim.figures.canvas import Canvas, Caption, page_title
+from gpusim.figures.overlay import conditions
 from gpusim.figures.style import text_width
 
 MOST_OF_SPARSITY = 2.0
@@ -38,21 +38,21 @@ def draw_sparse_speedup(title: str, rows: Sequence[Row]) -> list[Figure]:
     pages = heat_map_pages(rows)
     figures = []
     for number, page in enumerate(pages, 1):
-        sheet = Sheet()
+        canvas = Canvas()
         for index, (name, own) in enumerate(page):
             columns, lines = _grid(own)
             wide = max(CELL_IN[0], max(text_width(str(n), TICK_SIZE) for n in columns) + 0.12)
             width = max(PANEL_IN[0], min(len(columns), MOST_CELLS[0]) * wide)
             height = max(PANEL_IN[1], min(len(lines), MOST_CELLS[1]) * CELL_IN[1])
-            _heat_map(sheet.panel(index // COLUMNS, index % COLUMNS, width, height, name), own, width, height)
+            _heat_map(canvas.panel(index // COLUMNS, index % COLUMNS, width, height, name), own, width, height)
         beyond = any(row["speedup"] > MOST_OF_SPARSITY for _, own in page for row in own)
-        bar = sheet.panel(0, min(len(page), COLUMNS), 0.16, PANEL_IN[1])
+        bar = canvas.panel(0, min(len(page), COLUMNS), 0.16, PANEL_IN[1])
         scale = ScalarMappable(Normalize(0.0, MOST_OF_SPARSITY), MAP)
-        sheet.figure.colorbar(scale, cax=bar, extend="max" if beyond else "neither")
+        canvas.figure.colorbar(scale, cax=bar, extend="max" if beyond else "neither")
         ticks.set_ticks(bar.yaxis, [0.0, 0.5, 1.0, 1.5, 2.0], ticks.number)
         bar.set_ylabel("dense time / 2:4 time")
         subtitle = f"Simulated time of the dense product / simulated time of the 2:4 one, {conditions(rows)}"
-        figures.append(sheet.finish(Caption(page_title(title, number, len(pages)), subtitle)))
+        figures.append(canvas.finish(Caption(page_title(title, number, len(pages)), subtitle)))
     return figures
 
 

@@ -14,10 +14,10 @@ from matplotlib.patches import Patch
 
 from gpusim.experiment.comparison import Row, shape, with_series
 from gpusim.experiment.pages import Band, Group, band_pages, places, speedup_rows
-from gpusim.experiment.plots import PlotEntry, ReferenceLine
+from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.figures import ticks
-from gpusim.figures.measured import conditions
-from gpusim.figures.sheet import Caption, Entry, Sheet, page_title
+from gpusim.figures.canvas import Canvas, Caption, Entry, page_title
+from gpusim.figures.overlay import conditions
 from gpusim.figures.style import COLOURS, HOLLOW, dash, hatch, look, wrapped
 from gpusim.report.formatting import shape_text
 
@@ -122,7 +122,7 @@ def _page(
     plot: _Plot, own: Sequence[str], measured: Sequence[Row], bands: Sequence[Band], caption: Caption, baseline: str
 ) -> Figure:
     """One picture."""
-    sheet = Sheet()
+    canvas = Canvas()
     any_seen = False
     shown_lines: list[ReferenceLine] = []
     for line_of_panels, band in enumerate(bands):
@@ -133,7 +133,7 @@ def _page(
             lines = [one for one in plot.lines if one.dtypes is None or set(one.dtypes) & set(group.dtypes.values())]
             shown_lines += [one for one in lines if one not in shown_lines]
             width, height = PANEL_IN if group.axis else (PANEL_IN[0], _list_height(band, len(own)))
-            ax = sheet.panel(line_of_panels, column, width, height, group.name)
+            ax = canvas.panel(line_of_panels, column, width, height, group.name)
             draw_line = ax.axhline if group.axis else ax.axvline
             if baseline:
                 draw_line(1.0, color=LINE, linewidth=0.9)
@@ -153,7 +153,7 @@ def _page(
         handle = Line2D([], [], color=LINE, linestyle=_line_dash(plot.lines, line), linewidth=1.1)
         entries.append((handle, f"{line.label} = {ticks.three_digits(line.value)}"))
     subtitle = caption.subtitle + (". Hollow: measured" if any_seen else "")
-    return sheet.finish(Caption(caption.title, subtitle, entries, caption.notes if any_seen else ()))
+    return canvas.finish(Caption(caption.title, subtitle, entries, caption.notes if any_seen else ()))
 
 
 def _line_dash(lines: Sequence[ReferenceLine], line: ReferenceLine) -> Any:

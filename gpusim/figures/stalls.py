@@ -13,8 +13,8 @@ from matplotlib.patches import Patch
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.pages import ledger_pages
 from gpusim.figures import ticks
-from gpusim.figures.measured import conditions
-from gpusim.figures.sheet import Caption, Entry, Sheet, page_title
+from gpusim.figures.canvas import Canvas, Caption, Entry, page_title
+from gpusim.figures.overlay import conditions
 from gpusim.figures.style import wrapped
 from gpusim.report.formatting import shape_text
 from gpusim.sim.causes import Cause
@@ -57,11 +57,11 @@ def draw_stalls(title: str, rows: Sequence[Row]) -> list[Figure]:
 
 
 def _page(title: str, rows: Sequence[Row], limits: tuple[int, int], how: str) -> Figure:
-    sheet = Sheet()
+    canvas = Canvas()
     names = [wrapped(_name(row), NAME_IN, NAME_SIZE) for row in rows]
     lines = max(name.count("\n") + 1 for name in names)
     height = len(rows) * max(BAR_IN, lines * LINE_IN + 0.06) + 0.08
-    ax = sheet.panel(0, 0, PANEL_IN, height)
+    ax = canvas.panel(0, 0, PANEL_IN, height)
     absolute = limits[1] <= READABLE_RATIO * limits[0]
     _bars(ax, rows, [row["cycles"] if absolute else 100.0 for row in rows])
     ax.set_yticks(range(len(rows)), names)
@@ -76,10 +76,10 @@ def _page(title: str, rows: Sequence[Row], limits: tuple[int, int], how: str) ->
         _values(ax, rows)
     else:
         ax.set_xlabel("share of the warps' time [%]")
-        _totals(sheet.panel(0, 1, TOTALS_IN, height), rows, limits)
+        _totals(canvas.panel(0, 1, TOTALS_IN, height), rows, limits)
     shown = [cause for cause in Cause if any(row["stall_cycles"].get(cause.value) for row in rows)]
     entries: list[Entry] = [(Patch(**_look(cause)), cause.value) for cause in shown]
-    return sheet.finish(Caption(title, f"Simulated cycles of the warps by cause, {how}", entries))
+    return canvas.finish(Caption(title, f"Simulated cycles of the warps by cause, {how}", entries))
 
 
 def _name(row: Row) -> str:

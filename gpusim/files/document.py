@@ -80,7 +80,7 @@ def readable(text: str) -> str:
     return text
 
 
-Words = Annotated[str, Field(max_length=200), AfterValidator(readable)]
+Title = Annotated[str, Field(max_length=200), AfterValidator(readable)]
 """A title or label."""
 
 Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), Field(min_length=1)]

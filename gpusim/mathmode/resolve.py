@@ -152,7 +152,7 @@ class _State:
                 self.settle(what, value, rule)
 
 
-def resolve(question: Question, arch: Gpu) -> MathMode:
+def resolve(question: Question, gpu: Gpu) -> MathMode:
     """Apply the rules of the framework, then those of the hardware.
 
     Raises:
@@ -169,7 +169,7 @@ def resolve(question: Question, arch: Gpu) -> MathMode:
     library = _library(kind, book, hardware, version, settings)
     facts = Facts(
         version=version,
-        compute_capability=arch.compute_capability,
+        compute_capability=gpu.compute_capability,
         library=library.name,
         library_version=library.version,
         kind=kind,
@@ -177,10 +177,10 @@ def resolve(question: Question, arch: Gpu) -> MathMode:
         dtype=_dtype(question.dtype, hardware),
         settings=settings,
         environment=environment,
-        on_tensor_cores=_multiplies(arch, "tensor"),
-        on_cuda_cores=_multiplies(arch, "cuda"),
+        on_tensor_cores=_multiplies(gpu, "tensor"),
+        on_cuda_cores=_multiplies(gpu, "cuda"),
     )
-    state = _apply((*book.rules, *hardware.rules), facts, arch)
+    state = _apply((*book.rules, *hardware.rules), facts, gpu)
     said = {rule.id: Said(rule.id, rule.says, one.url(rule.source)) for one in (book, hardware) for rule in one.rules}
     decider = said[next(state.deciding[what].id for what in ("path", "type", "unit") if what in state.deciding)]
     settled = {what: value or None for what, value in state.values.items()}
@@ -192,8 +192,8 @@ def resolve(question: Question, arch: Gpu) -> MathMode:
         op=op,
         kind=kind,
         dtype=facts.dtype,
-        arch=arch.name,
-        compute_capability=arch.compute_capability,
+        arch=gpu.name,
+        compute_capability=gpu.compute_capability,
         library=library.text,
         path=settled["path"],
         unit=settled["unit"],
@@ -209,13 +209,13 @@ def resolve(question: Question, arch: Gpu) -> MathMode:
     )
 
 
-def _apply(rules: Iterable[Rule], facts: Facts, arch: Gpu) -> _State:
+def _apply(rules: Iterable[Rule], facts: Facts, gpu: Gpu) -> _State:
     """What is settled after the last rule."""
     state = _State({"type": facts.dtype, "path": facts.dtype, "unit": "", "accumulate": ""})
     for rule in rules:
         if holds(rule.when, state.added_to(facts)):
             if rule.then.refuse:
-                raise MathModeError(_refusal(rule, arch, state.values["type"]))
+                raise MathModeError(_refusal(rule, gpu, state.values["type"]))
             state.apply(rule)
     return state
 
@@ -247,16 +247,16 @@ def _beyond(book: Rulebook, version: Version) -> tuple[Said, ...]:
     return (Said("newer-than-the-rules", says, ""),)
 
 
-def _multiplies(arch: Gpu, unit: str) -> frozenset[str]:
+def _multiplies(gpu: Gpu, unit: str) -> frozenset[str]:
     """Types that the GPU's dense instructions of a unit multiply."""
-    dense = (one for one in arch.instructions.values() if one.unit == unit and one.sparsity == "dense")
+    dense = (one for one in gpu.instructions.values() if one.unit == unit and one.sparsity == "dense")
     return frozenset(name for one in dense for name in one.inputs)
 
 
-def _refusal(rule: Rule, arch: Gpu, dtype: str) -> str:
-    known = sorted(_multiplies(arch, "tensor") | _multiplies(arch, "cuda"))
-    gpu = f"{arch.name} (compute capability {arch.compute_capability})"
-    return f"{gpu} and {dtype}: {rule.says}; it has {', '.join(known)}"
+def _refusal(rule: Rule, gpu: Gpu, dtype: str) -> str:
+    known = sorted(_multiplies(gpu, "tensor") | _multiplies(gpu, "cuda"))
+    name = f"{gpu.name} (compute capability {gpu.compute_capability})"
+    return f"{name} and {dtype}: {rule.says}; it has {', '.join(known)}"
 
 
 # What the user said, by the names that the rules use ----------------------------------------------

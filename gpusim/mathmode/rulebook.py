@@ -19,10 +19,10 @@ from packaging.version import Version
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gpusim.files.yamlfile import read_yaml
+from gpusim.hardware.gpu import Unit
 from gpusim.workloads.gemm import Dtype
 
-Kind = Literal["matmul", "conv", "rnn", "elementwise", "update"]
-Unit = Literal["tensor", "cuda"]
+OperationKind = Literal["matmul", "conv", "rnn", "elementwise", "update"]
 
 GIVEN, ABSENT = "given", "absent"
 """Conditions on a value: there is one, there is none."""
@@ -30,22 +30,22 @@ HARDWARE = "nvidia"
 """The rulebook that follows those of the frameworks."""
 
 
-def _words(value: object) -> object:
+def _texts(value: object) -> object:
     """One word or a list of them; YAML's truth values and numbers as the text a user types."""
     items = value if isinstance(value, list) else [value]
     return tuple(str(item).lower() if isinstance(item, bool | int) else item for item in items)
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 
 
-class _Part(BaseModel):
+class _Frozen(BaseModel):
     """A frozen part of a rulebook; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class When(_Part):
+class When(_Frozen):
     """What must hold for a rule, all of it. Empty conditions always hold; a list means any of its words."""
 
     version: str = Field(default="", description="of the framework, such as >=1.7,<1.12; a pre-release is its release")
@@ -53,18 +53,18 @@ class When(_Part):
     compute_capability: str = ""
     library: str = Field(default="", description="the one that carries out the operation")
     library_version: str = ""
-    kind: Words = ()
+    kind: Texts = ()
     listed: str = Field(default="", description="name of a list that holds the operation")
-    dtype: Words = Field(default=(), description="type of the tensors")
-    type: Words = Field(default=(), description="type in which the framework calls the operation")
-    path: Words = Field(default=(), description="arithmetic that the rules so far have settled")
-    unit: Words = ()
-    accumulate: Words = ()
+    dtype: Texts = Field(default=(), description="type of the tensors")
+    type: Texts = Field(default=(), description="type in which the framework calls the operation")
+    path: Texts = Field(default=(), description="arithmetic that the rules so far have settled")
+    unit: Texts = ()
+    accumulate: Texts = ()
     tensor: bool | None = Field(default=None, description="the GPU multiplies the path on Tensor Cores")
     cuda: bool | None = Field(default=None, description="the GPU multiplies the path on CUDA cores")
-    set: dict[str, Words] = Field(default_factory=dict)
-    env: dict[str, Words] = Field(default_factory=dict)
-    each_given: tuple[Words, ...] = Field(default=(), description="of each list of settings at least one is given")
+    set: dict[str, Texts] = Field(default_factory=dict)
+    env: dict[str, Texts] = Field(default_factory=dict)
+    each_given: tuple[Texts, ...] = Field(default=(), description="of each list of settings at least one is given")
 
     def mentions(self, name: str) -> bool:
         """A setting, a variable or a library's version is among the conditions."""
@@ -72,7 +72,7 @@ class When(_Part):
         return name in self.set or name in self.env or listed or bool(self.library_version and name == self.library)
 
 
-class Then(_Part):
+class Then(_Frozen):
     """What a rule settles. ``note`` only adds its sentence; ``conflict`` leaves the path undecided."""
 
     type: str = ""
@@ -91,7 +91,7 @@ class Then(_Part):
         return self
 
 
-class Rule(_Part):
+class Rule(_Frozen):
     """One fact with its source."""
 
     id: str
@@ -101,23 +101,23 @@ class Rule(_Part):
     source: str
 
 
-class Setting(_Part):
+class Setting(_Frozen):
     """What a user may set: its values, and the versions of the framework that know it."""
 
-    values: Words = ()
+    values: Texts = ()
     version: bool = Field(default=False, description="the value is a version instead")
     versions: str = ""
-    aliases: Words = ()
+    aliases: Texts = ()
 
 
-class OperationList(_Part):
+class OperationList(_Frozen):
     """Operations that are treated alike."""
 
     source: str
-    ops: Words
+    ops: Texts
 
 
-class Library(_Part):
+class Library(_Frozen):
     """Library versions that a build of the framework brings."""
 
     version: str = ""
@@ -128,7 +128,7 @@ class Library(_Part):
     source: str
 
 
-class Rulebook(_Part):
+class Rulebook(_Frozen):
     """One YAML file."""
 
     sources: dict[str, str]
@@ -136,12 +136,12 @@ class Rulebook(_Part):
     settings: dict[str, Setting]
     environment: dict[str, Setting]
     framework: str = ""
-    aliases: Words = ()
+    aliases: Texts = ()
     newest: str = ""
-    kinds: dict[Kind, Words] = Field(default_factory=dict)
+    kinds: dict[OperationKind, Texts] = Field(default_factory=dict)
     lists: dict[str, OperationList] = Field(default_factory=dict)
     libraries: tuple[Library, ...] = ()
-    types: dict[str, Words] = Field(default_factory=dict)
+    types: dict[str, Texts] = Field(default_factory=dict)
     library_of: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")

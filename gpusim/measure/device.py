@@ -67,7 +67,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ProfiledKernel:
     """One kernel of an operator, as a profiler saw it."""
 
     name: str
@@ -122,7 +122,7 @@ class Prepared(Protocol):
         Cold: operands rotate so that none is in L2 when it is read. Warm: the same ones each time.
         """
 
-    def kernels(self) -> Sequence[Kernel]:
+    def kernels(self) -> Sequence[ProfiledKernel]:
         """The kernels of one launch in order; empty where no profiler is there."""
 
     @property

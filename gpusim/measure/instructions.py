@@ -25,7 +25,7 @@ OPERAND_TILES_BYTES = 40 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class PtxInstruction:
     """One instruction: its PTX and the registers of its operands."""
 
     name: str
@@ -56,8 +56,8 @@ class Instruction:
         return self.since <= (major, minor) < self.until
 
 
-def _fma(name: str, opcode: str, register: str, operands: int = 2) -> Instruction:
-    return Instruction(name, (7, 0), opcode, (register, 1), ((register, operands),))
+def _fma(name: str, opcode: str, register: str, operands: int = 2) -> PtxInstruction:
+    return PtxInstruction(name, (7, 0), opcode, (register, 1), ((register, operands),))
 
 
 def _mma(
@@ -71,24 +71,24 @@ def _mma(
     *,
     register: str = "r",
     until: tuple[int, int] = (99, 0),
-) -> Instruction:
+) -> PtxInstruction:
     accumulator = {"f32": "f", "f64": "d"}.get(types.rpartition(".")[2], "r")
     opcode = f"mma.sync.aligned.{shape}.row.col.{types}"
-    return Instruction(name, since, opcode, (accumulator, c), ((register, a), (register, b)), until=until)
+    return PtxInstruction(name, since, opcode, (accumulator, c), ((register, a), (register, b)), until=until)
 
 
-def _sparse_mma(name: str, shape: str, types: str, a: int, b: int) -> Instruction:
+def _sparse_mma(name: str, shape: str, types: str, a: int, b: int) -> PtxInstruction:
     accumulator = "f" if types.endswith("f32") else "r"
     opcode = f"mma.sp.sync.aligned.{shape}.row.col.{types}"
-    return Instruction(name, (8, 0), opcode, (accumulator, 4), (("r", a), ("r", b)), ", %meta, 0x0")
+    return PtxInstruction(name, (8, 0), opcode, (accumulator, 4), (("r", a), ("r", b)), ", %meta, 0x0")
 
 
-def _wgmma(name: str, shape: str, types: str, accumulators: int, suffix: str) -> Instruction:
+def _wgmma(name: str, shape: str, types: str, accumulators: int, suffix: str) -> PtxInstruction:
     """A warpgroup's instruction with both operands in shared memory; ``sp`` ones read their metadata register."""
     sparse = ".sp" if name.startswith("wgmma_sp") else ""
     accumulator = "r" if types.startswith("s32") else "f"
     opcode = f"wgmma.mma_async{sparse}.sync.aligned.{shape}.{types}"
-    return Instruction(name, (9, 0), opcode, (accumulator, accumulators), (), suffix, until=(10, 0))
+    return PtxInstruction(name, (9, 0), opcode, (accumulator, accumulators), (), suffix, until=(10, 0))
 
 
 _BOTH_K_MAJOR = ", p, 1, 1, 0, 0"
@@ -96,7 +96,7 @@ _BOTH_K_MAJOR = ", p, 1, 1, 0, 0"
 _SCALED = ", p, 1, 1"
 _UNSCALED = ", p"
 
-INSTRUCTIONS: dict[str, Instruction] = {
+INSTRUCTIONS: dict[str, PtxInstruction] = {
     one.name: one
     for one in (
         _fma("fma_fp32", "fma.rn.f32", "f"),
@@ -149,7 +149,7 @@ class Benchmark:
     """On one sub-partition, or on the SM for a warpgroup's instruction: what the elapsed cycles are shared by."""
 
 
-def benchmark(instruction: Instruction, *, latency: bool) -> Benchmark:
+def benchmark(instruction: PtxInstruction, *, latency: bool) -> Benchmark:
     """The program that measures an instruction's latency, or the interval at which it issues."""
     if instruction.warpgroup:
         threads = WARPGROUP_THREADS if latency else INTERVAL_THREADS
@@ -162,7 +162,7 @@ def benchmark(instruction: Instruction, *, latency: bool) -> Benchmark:
     return Benchmark(_warp_source(instruction, chains), threads, 0, turns)
 
 
-def _warp_source(instruction: Instruction, chains: int) -> str:
+def _warp_source(instruction: PtxInstruction, chains: int) -> str:
     """Chains of a warp's own instruction, operands in registers."""
     letter, count = instruction.result
     sides = [(f"s{side}", kind, number) for side, (kind, number) in enumerate(instruction.operands)]
@@ -179,7 +179,7 @@ def _warp_source(instruction: Instruction, chains: int) -> str:
     return _kernel(declared, statements, used)
 
 
-def _statement(instruction: Instruction, result: Sequence[str], inputs: Sequence[tuple[str, str]]) -> str:
+def _statement(instruction: PtxInstruction, result: Sequence[str], inputs: Sequence[tuple[str, str]]) -> str:
     """One inline instruction that accumulates into ``result``."""
     letter, count = instruction.result
     places = [f"%{i}" for i in range(count + len(inputs) + 1)]
@@ -200,7 +200,7 @@ def _statement(instruction: Instruction, result: Sequence[str], inputs: Sequence
     return f'asm volatile("{text}" : {outputs} : {given}{meta});'
 
 
-def _warpgroup_source(instruction: Instruction, latency: bool) -> str:
+def _warpgroup_source(instruction: PtxInstruction, latency: bool) -> str:
     """Asynchronous instructions on tiles in shared memory; for a latency each one is waited for."""
     letter, count = instruction.result
     accumulators = "{" + ", ".join(f"%{i}" for i in range(count)) + "}"

@@ -22,13 +22,13 @@ from gpusim.measure.device import (
     MAX_LAUNCHES,
     Device,
     DeviceLostError,
-    Kernel,
     Prepared,
+    ProfiledKernel,
     Reading,
     Telemetry,
     UnavailableError,
 )
-from gpusim.measure.files import GIVEN_UP_AFTER, MeasurementFiles
+from gpusim.measure.row_files import GIVEN_UP_AFTER, MeasurementFiles
 from gpusim.measure.suite import GemmWork, Item, Microbenchmark, Operator, State, Suite
 from gpusim.progress import Progress, no_progress
 from gpusim.workloads.gemm import Dtype
@@ -57,7 +57,7 @@ PLAN_BYTES_PER_S = 2e12
 
 
 @dataclass(slots=True)
-class Outcome:
+class SuiteSummary:
     """What a run came to."""
 
     measured: int = 0
@@ -127,7 +127,7 @@ def run_suite(
     limit_s: float = math.inf,
     command: Sequence[str] = (),
     progress: Progress = no_progress,
-) -> Outcome:
+) -> SuiteSummary:
     """Measure what ``out`` does not have yet.
 
     Raises:
@@ -137,7 +137,7 @@ def run_suite(
     deadline = time.monotonic() + limit_s
     files = MeasurementFiles(out, device.identity)
     works = suite.work()
-    outcome = Outcome(resumed=sum(len(_asked(work)) - len(_missing(work, files)) for work in works))
+    summary = SuiteSummary(resumed=sum(len(_asked(work)) - len(_missing(work, files)) for work in works))
     files.begin_run(suite=suite.name, suite_sha256=suite.file.sha256, command=list(command), items=len(works))
     todo = [work for work in works if _missing(work, files)]
     # What ended an earlier run comes last, so that it cannot keep the rest from being measured.
@@ -146,15 +146,15 @@ def run_suite(
         for done, work in enumerate(todo):
             progress(len(works) - len(todo) + done, len(works))
             if time.monotonic() + estimate_s(work) > deadline:
-                outcome.remaining = len(todo) - done
+                summary.remaining = len(todo) - done
                 break
             if files.interruptions(work.key) >= GIVEN_UP_AFTER:
-                outcome.skipped.append((work.key, "it ended earlier runs; see the log"))
+                summary.skipped.append((work.key, "it ended earlier runs; see the log"))
                 continue
-            _one(_Bench(device, sensors, files, f"gpusim {gpusim.__version__} measure {suite.name}"), work, outcome)
-    files.log("finish", measured=outcome.measured, skipped=len(outcome.skipped), remaining=outcome.remaining)
-    outcome.files = files.paths
-    return outcome
+            _one(_Bench(device, sensors, files, f"gpusim {gpusim.__version__} measure {suite.name}"), work, summary)
+    files.log("finish", measured=summary.measured, skipped=len(summary.skipped), remaining=summary.remaining)
+    summary.files = files.paths
+    return summary
 
 
 def _asked(work: Item | Microbenchmark) -> tuple[tuple[str, str], ...]:
@@ -217,7 +217,7 @@ class _Bench:
         )
 
     def _row(
-        self, work: Item, state: State, sample: _Sample, algorithm: str, kernels: Sequence[Kernel]
+        self, work: Item, state: State, sample: _Sample, algorithm: str, kernels: Sequence[ProfiledKernel]
     ) -> dict[str, Any]:
         p10, median, p90 = _percentiles(sample.times_us)
         return {
@@ -240,16 +240,16 @@ class _Bench:
         }
 
 
-def _one(bench: _Bench, work: Item | Microbenchmark, outcome: Outcome) -> None:
+def _one(bench: _Bench, work: Item | Microbenchmark, summary: SuiteSummary) -> None:
     """Measure one item; one that cannot run here is logged."""
     bench.files.log("begin", item=work.key)
     try:
         for _ in bench.rows(work):
-            outcome.measured += 1
+            summary.measured += 1
     except UnavailableError as reason:
         text = " ".join(str(reason).split())
         bench.files.log("skip", item=work.key, reason=text)
-        outcome.skipped.append((work.key, text))
+        summary.skipped.append((work.key, text))
     except DeviceLostError as reason:
         bench.files.log("lost", item=work.key, reason=" ".join(str(reason).split()))
         raise
@@ -282,7 +282,7 @@ def _percentiles(values: Sequence[float]) -> tuple[float, float, float]:
     return float(p10), float(median), float(p90)
 
 
-def _kernel_columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
+def _kernel_columns(kernels: Sequence[ProfiledKernel]) -> dict[str, Any]:
     """The kernel that takes longest, and all of them in order."""
     if not kernels:
         return {}

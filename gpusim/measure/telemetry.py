@@ -119,7 +119,7 @@ def _handle_of(uuid: str) -> Any:
     return pynvml.nvmlDeviceGetHandleByIndex(0)
 
 
-class Recorder:
+class SensorRecorder:
     """Samples of the sensors, taken in a thread while the context is open."""
 
     def __init__(self, read: Callable[[], Reading | None]) -> None:

@@ -22,19 +22,19 @@ from gpusim.measure.device import (
     MAX_LAUNCHES,
     DeviceLostError,
     Identity,
-    Kernel,
     MicroResult,
     NoDeviceError,
     Prepared,
+    ProfiledKernel,
     Telemetry,
     UnavailableError,
 )
-from gpusim.measure.kineto import kernels_of_trace
 from gpusim.measure.microbenchmarks import Microbenchmarks
+from gpusim.measure.profiler_trace import kernels_of_trace
 from gpusim.measure.suite import Microbenchmark, Operator
-from gpusim.measure.telemetry import Recorder, Sensors
+from gpusim.measure.telemetry import SensorRecorder, Sensors
 from gpusim.measure.torch_capture import captured
-from gpusim.measure.torch_operators import Call, Operands, Tensor, call_of, float32_precision
+from gpusim.measure.torch_operators import Operands, OperatorCall, TorchTensor, call_of, float32_precision
 
 COLD_FOOTPRINT = 2
 """Operands that rotate touch this many times the L2 before one comes round again."""
@@ -116,14 +116,14 @@ class TorchDevice:
 
     def telemetry(self) -> AbstractContextManager[Telemetry]:
         """Sensors, read in the background."""
-        return Recorder(self._sensors.read)
+        return SensorRecorder(self._sensors.read)
 
     def _flush(self, footprint_bytes: int) -> None:
         """Empty L2 of operands that are too few to push each other out."""
         if footprint_bytes < COLD_FOOTPRINT * self._l2_bytes:
             self._flushed.sum()  # reads all of it: what was in L2 is gone
 
-    def _sets(self, call: Call) -> list[Operands]:
+    def _sets(self, call: OperatorCall) -> list[Operands]:
         """As many operand sets as it takes to leave none in L2, and no more than a graph has launches."""
         first = call.operands()
         size = sum(bytes_of(tensor) for tensor in first)
@@ -157,7 +157,7 @@ class TorchOperator:
     def __init__(
         self,
         work: Operator,
-        call: Call,
+        call: OperatorCall,
         sets: Sequence[Operands],
         flush: Callable[[int], None],
         leads_ms: list[int],
@@ -206,7 +206,7 @@ class TorchOperator:
             torch.cuda.synchronize()
             return [1e3 * float(begin.elapsed_time(end)) for begin, end in events]
 
-    def kernels(self) -> Sequence[Kernel]:
+    def kernels(self) -> Sequence[ProfiledKernel]:
         """The kernels of one call, from the profiler; none where it cannot run."""
         lead_ms = 0
         while self._leads_ms and lead_ms < max(PROFILE_LEADS_MS):
@@ -221,7 +221,7 @@ class TorchOperator:
             del self._leads_ms[0]  # for the operators to come as well: they would need the longer one too
         return ()
 
-    def _profiled(self, lead_ms: int) -> Sequence[Kernel]:
+    def _profiled(self, lead_ms: int) -> Sequence[ProfiledKernel]:
         """The kernels that the profiler saw in some calls."""
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             torch.cuda._sleep(lead_ms * CYCLES_PER_MS)  # noqa: SLF001 -- no public name
@@ -248,7 +248,7 @@ class TorchOperator:
         sets = self._sets if cold else self._sets[:1]
         graph = torch.cuda.CUDAGraph()
         # Results stay alive as long as their operands' turn lasts, so that they rotate too.
-        results: deque[Tensor] = deque(maxlen=min(len(sets), launches))
+        results: deque[TorchTensor] = deque(maxlen=min(len(sets), launches))
         torch.cuda.synchronize()
         with float32_precision(self._work), captured(graph):
             for index in range(launches):
@@ -261,7 +261,7 @@ class TorchOperator:
         self._graph, self._captured = None, None
 
 
-def bytes_of(tensor: Tensor) -> int:
+def bytes_of(tensor: TorchTensor) -> int:
     """Size of a tensor [B]; a sparse one's is that of its parts."""
     try:
         return int(tensor.nbytes)

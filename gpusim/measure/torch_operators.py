@@ -16,20 +16,20 @@ from gpusim.measure.device import UnavailableError
 from gpusim.measure.suite import ConvolutionWork, GemmWork, Operator, VectorWork
 from gpusim.workloads.gemm import Dtype
 
-Tensor = Any  # torch.Tensor, where PyTorch is installed
-Operands = tuple[Tensor, ...]
+TorchTensor = Any  # torch.Tensor, where PyTorch is installed
+Operands = tuple[TorchTensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperatorCall:
     """One operator: how its operands are made, and what is called on them."""
 
     operands: Callable[[], Operands]
-    run: Callable[..., Tensor]
+    run: Callable[..., TorchTensor]
     algorithm: str = ""
 
 
-def call_of(work: Operator, device: str) -> Call:
+def call_of(work: Operator, device: str) -> OperatorCall:
     """The call that an operator is measured by.
 
     Raises:
@@ -75,7 +75,7 @@ def _torch_dtype(dtype: Dtype) -> Any:
     return getattr(torch, names[dtype])
 
 
-def _random(shape: tuple[int, ...], dtype: Dtype, device: str) -> Tensor:
+def _random(shape: tuple[int, ...], dtype: Dtype, device: str) -> TorchTensor:
     """Normal random numbers; all values of an integer alike."""
     kind = _torch_dtype(dtype)
     if dtype is Dtype.INT8:
@@ -90,7 +90,7 @@ def _refuse_types(work: Operator, *types: Dtype) -> None:
         raise UnavailableError(f"PyTorch has no {work.op} in {work.dtype.value}")
 
 
-def _dense_gemm(work: GemmWork, device: str) -> Call:
+def _dense_gemm(work: GemmWork, device: str) -> OperatorCall:
     """C in rows as frameworks write it; a BLAS ``gemm`` writes columns, which is the transposed product in rows."""
     rows, columns = (work.n, work.m) if work.op == "gemm" else (work.m, work.n)
     batch = (work.batch,) if work.op == "bmm" else ()
@@ -106,27 +106,27 @@ def _dense_gemm(work: GemmWork, device: str) -> Call:
         bias = (_random((columns,), work.dtype, device),) if work.bias else ()
         return (_random(left, work.dtype, device), _random(right, work.dtype, device), *bias)
 
-    def run(x: Tensor, w: Tensor, *bias: Tensor) -> Tensor:
+    def run(x: TorchTensor, w: TorchTensor, *bias: TorchTensor) -> TorchTensor:
         return multiply(x.mT if left_transposed else x, w.mT if right_transposed else w, *bias)
 
-    return Call(operands, run)
+    return OperatorCall(operands, run)
 
 
-def _product(work: GemmWork, device: str) -> Callable[..., Tensor]:
+def _product(work: GemmWork, device: str) -> Callable[..., TorchTensor]:
     """The function that multiplies two matrices of the operator's type."""
     if work.op == "bmm" and work.bias:
         raise UnavailableError("bmm takes no bias")
     one = torch.ones((), dtype=torch.float32, device=device)
 
-    def scaled(x: Tensor, w: Tensor) -> Tensor:
+    def scaled(x: TorchTensor, w: TorchTensor) -> TorchTensor:
         return torch._scaled_mm(  # noqa: SLF001 -- PyTorch has no public name for it
             x, w, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
         )
 
-    def biased(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    def biased(x: TorchTensor, w: TorchTensor, bias: TorchTensor) -> TorchTensor:
         return torch.addmm(bias, x, w)
 
-    product: Callable[..., Tensor] = torch.bmm if work.op == "bmm" else torch.mm
+    product: Callable[..., TorchTensor] = torch.bmm if work.op == "bmm" else torch.mm
     if work.dtype is Dtype.INT8:
         product = torch._int_mm  # noqa: SLF001 -- no public name
     elif work.dtype is Dtype.FP8:
@@ -136,7 +136,7 @@ def _product(work: GemmWork, device: str) -> Callable[..., Tensor]:
     return product
 
 
-def _sparse_gemm(work: GemmWork, device: str) -> Call:
+def _sparse_gemm(work: GemmWork, device: str) -> OperatorCall:
     """A compressed 2:4 times a dense B through cuSPARSELt, C in columns."""
     if work.dtype in (Dtype.FP32, Dtype.FP64):
         raise UnavailableError(f"2:4 sparsity has no {work.dtype.value} path; FP32 tensors go through tf32")
@@ -148,7 +148,7 @@ def _sparse_gemm(work: GemmWork, device: str) -> Call:
         compressed = torch._cslt_compress(_pruned(work, device))  # noqa: SLF001 -- no public name
         return compressed, _random((work.n, work.k), work.dtype, device)
 
-    def multiply(compressed: Tensor, b: Tensor, *choice: int) -> Tensor:
+    def multiply(compressed: TorchTensor, b: TorchTensor, *choice: int) -> TorchTensor:
         return torch._cslt_sparse_mm(  # noqa: SLF001 -- no public name
             compressed, b.mT, None, None, result_kind, True, *choice
         )
@@ -160,13 +160,13 @@ def _sparse_gemm(work: GemmWork, device: str) -> Call:
     except (RuntimeError, TypeError, ValueError, AttributeError):
         choice = (0,)  # what cuSPARSELt takes without a search
 
-    def run(compressed: Tensor, b: Tensor) -> Tensor:
+    def run(compressed: TorchTensor, b: TorchTensor) -> TorchTensor:
         return multiply(compressed, b, *choice)
 
-    return Call(operands, run, "cusparselt:" + "/".join(str(int(part)) for part in choice))
+    return OperatorCall(operands, run, "cusparselt:" + "/".join(str(int(part)) for part in choice))
 
 
-def _searched(compressed: Tensor, b: Tensor, result_kind: Any) -> tuple[int, ...]:
+def _searched(compressed: TorchTensor, b: TorchTensor, result_kind: Any) -> tuple[int, ...]:
     """The algorithm that cuSPARSELt finds fastest, and its split-K where it has one."""
     try:
         search = torch._C._cusparselt.mm_search  # noqa: SLF001 -- no public name, from PyTorch 2.5 on
@@ -177,7 +177,7 @@ def _searched(compressed: Tensor, b: Tensor, result_kind: Any) -> tuple[int, ...
     return (algorithm,) if split_k == 1 else (algorithm, split_k, split_k_mode)
 
 
-def _sparse_gemm_without_cusparselt(work: GemmWork, device: str) -> Call:
+def _sparse_gemm_without_cusparselt(work: GemmWork, device: str) -> OperatorCall:
     """The same through PyTorch's own CUTLASS kernels."""
     if not hasattr(torch.sparse, "to_sparse_semi_structured"):
         raise UnavailableError("this PyTorch has neither cuSPARSELt nor semi-structured tensors")
@@ -187,10 +187,10 @@ def _sparse_gemm_without_cusparselt(work: GemmWork, device: str) -> Call:
             (work.n, work.k), work.dtype, device
         )
 
-    return Call(operands, lambda a, b: torch.mm(a, b.mT), "cutlass")
+    return OperatorCall(operands, lambda a, b: torch.mm(a, b.mT), "cutlass")
 
 
-def _pruned(work: GemmWork, device: str) -> Tensor:
+def _pruned(work: GemmWork, device: str) -> TorchTensor:
     """A[m, k] with two of every four values along k set to zero, which two drawn at random.
 
     Of FP32 tensors one of every two, the pattern that Sparse Tensor Cores take them in.
@@ -209,13 +209,13 @@ def _pruned(work: GemmWork, device: str) -> Tensor:
     return dense * kept.to(dense.dtype)
 
 
-def _convolution(work: ConvolutionWork, device: str) -> Call:
+def _convolution(work: ConvolutionWork, device: str) -> OperatorCall:
     _refuse_types(work, Dtype.INT8, Dtype.FP8, Dtype.INT4)
     form = torch.channels_last if work.layout == "nhwc" else torch.contiguous_format
     shape = work.shape
     image = (shape.images, shape.channels, shape.height, shape.width)
 
-    def tensor(*sizes: int) -> Tensor:
+    def tensor(*sizes: int) -> TorchTensor:
         return _random(sizes, work.dtype, device).to(memory_format=form)
 
     def operands() -> Operands:
@@ -224,25 +224,25 @@ def _convolution(work: ConvolutionWork, device: str) -> Call:
             return tensor(*image), weight
         return tensor(*image), weight, tensor(shape.images, shape.filters, *shape.output)
 
-    def forward(x: Tensor, weight: Tensor) -> Tensor:
+    def forward(x: TorchTensor, weight: TorchTensor) -> TorchTensor:
         return torch.conv2d(x, weight, None, shape.stride, shape.pad)
 
     wanted = [work.op == "conv_bwd_inputs", work.op == "conv_bwd_weights", False]
 
-    def backward(x: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
+    def backward(x: TorchTensor, weight: TorchTensor, gradient: TorchTensor) -> TorchTensor:
         gradients = torch.ops.aten.convolution_backward(
             gradient, x, weight, None, list(shape.stride), list(shape.pad), [1, 1], False, [0, 0], 1, wanted
         )
         return gradients[wanted.index(True)]
 
-    return Call(operands, forward if work.op == "conv_fwd" else backward)
+    return OperatorCall(operands, forward if work.op == "conv_fwd" else backward)
 
 
-def _vector(work: VectorWork, device: str) -> Call:
+def _vector(work: VectorWork, device: str) -> OperatorCall:
     _refuse_types(work, Dtype.INT8, Dtype.FP8, Dtype.INT4, Dtype.TF32)
     shape = (work.m, work.n)
     functional = torch.nn.functional
-    functions: dict[str, Callable[..., Tensor]] = {
+    functions: dict[str, Callable[..., TorchTensor]] = {
         "softmax": lambda x: torch.softmax(x, -1),
         "layernorm": lambda x, weight, bias: functional.layer_norm(x, (work.n,), weight, bias),
         "add": torch.add,
@@ -256,4 +256,4 @@ def _vector(work: VectorWork, device: str) -> Call:
     def operands() -> Operands:
         return tuple(_random(one, work.dtype, device) for one in [shape, *others.get(work.op, [])])
 
-    return Call(operands, functions[work.op])
+    return OperatorCall(operands, functions[work.op])

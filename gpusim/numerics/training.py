@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
 
-from gpusim.files.document import Words
+from gpusim.files.document import Title
 from gpusim.numerics.formats import FORMATS, round_to_fp16
 from gpusim.progress import Progress, no_progress
 
-Tensor = NDArray[np.float32]
+Float32Array = NDArray[np.float32]
 LowType = Literal["fp32", "fp16", "bf16"]
 SMALLEST_SCALE = 2.0**-126
 """FP32's smallest normal number: a run that never gets finite gradients again stays there."""
@@ -36,7 +36,7 @@ MOST_STEPS = 10_000_000
 MOST_WORKERS = 2**31 - 1
 LARGEST_SEED = 2**64 - 1
 
-Count = Annotated[int, Field(ge=1, le=MOST_NUMBERS)]
+Amount = Annotated[int, Field(ge=1, le=MOST_NUMBERS)]
 Step = Annotated[int, Field(ge=1, le=MOST_STEPS)]
 
 
@@ -47,8 +47,8 @@ class _Settings(BaseModel):
 class Task(_Settings):
     """The network, what it learns and how."""
 
-    layers: tuple[Count, ...] = Field(min_length=2, description="widths from input to output")
-    samples: Count = Field(description="of one worker, all of them in every step")
+    layers: tuple[Amount, ...] = Field(min_length=2, description="widths from input to output")
+    samples: Amount = Field(description="of one worker, all of them in every step")
     workers: int = Field(
         ge=1,
         le=MOST_WORKERS,
@@ -86,10 +86,10 @@ def _dynamic(value: object) -> object:
     return Scaler() if value == "dynamic" else value
 
 
-class Run(_Settings):
+class TrainingRun(_Settings):
     """One way to train."""
 
-    label: Words
+    label: Title
     dtype: LowType
     weights: LowType = Field(default="fp32", description="what the optimizer keeps them in")
     loss_scale: Annotated[Scaler | None, BeforeValidator(_dynamic)] = Field(
@@ -149,13 +149,13 @@ class LoggedStep:
 class Training:
     """A run: its log, and its gradients by magnitude."""
 
-    run: Run
+    run: TrainingRun
     steps: list[LoggedStep] = field(default_factory=list)
     gradients: dict[int, int] = field(default_factory=dict)
     """Binary exponent -> activation gradients of that magnitude at ``gradients_at``, before they are rounded."""
 
 
-def train(task: Task, run: Run, progress: Progress = no_progress) -> Training:
+def train(task: Task, run: TrainingRun, progress: Progress = no_progress) -> Training:
     """Train from the same start on the same data as every other run of the task."""
     inputs, targets, weights = _start(task)
     weights = [_round(weight, run.weights) for weight in weights]
@@ -180,7 +180,7 @@ def train(task: Task, run: Run, progress: Progress = no_progress) -> Training:
     return done
 
 
-def _start(task: Task) -> tuple[Tensor, Tensor, list[Tensor]]:
+def _start(task: Task) -> tuple[Float32Array, Float32Array, list[Float32Array]]:
     """Inputs, targets of mean square 1, and initial weights of variance 1 / fan-in."""
     generator = np.random.default_rng(task.seed)
     inputs = generator.standard_normal((task.samples, task.layers[0])).astype(np.float32)
@@ -195,7 +195,7 @@ def _start(task: Task) -> tuple[Tensor, Tensor, list[Tensor]]:
     return inputs, targets / np.sqrt(np.mean(targets**2)), weights
 
 
-def _round(values: Tensor, dtype: LowType) -> Tensor:
+def _round(values: Float32Array, dtype: LowType) -> Float32Array:
     """Values as the low type holds them, in FP32 registers."""
     match dtype:
         case "fp32":
@@ -206,7 +206,7 @@ def _round(values: Tensor, dtype: LowType) -> Tensor:
             return values.astype(FORMATS["bf16"].storage).astype(np.float32)
 
 
-def _forward(weights: Sequence[Tensor], inputs: Tensor, dtype: LowType) -> list[Tensor]:
+def _forward(weights: Sequence[Float32Array], inputs: Float32Array, dtype: LowType) -> list[Float32Array]:
     """Each layer's activations, the inputs first; tanh between layers."""
     activations = [_round(inputs, dtype)]
     for index, weight in enumerate(weights):
@@ -221,13 +221,15 @@ class _Passed:
     """What a forward and a backward pass give; gradients are scaled."""
 
     loss: float
-    weights: list[Tensor]
-    activations: list[Tensor]
+    weights: list[Float32Array]
+    activations: list[Float32Array]
     """Not yet rounded."""
     vanished_fraction: float
 
 
-def _gradients(weights: Sequence[Tensor], inputs: Tensor, targets: Tensor, dtype: LowType, scale: float) -> _Passed:
+def _gradients(
+    weights: Sequence[Float32Array], inputs: Float32Array, targets: Float32Array, dtype: LowType, scale: float
+) -> _Passed:
     """Mean squared error, and its gradients times ``scale`` with respect to weights and activations."""
     low = [_round(weight, dtype) for weight in weights]
     activations = _forward(low, inputs, dtype)
@@ -248,7 +250,11 @@ def _gradients(weights: Sequence[Tensor], inputs: Tensor, targets: Tensor, dtype
 
 
 def _update(
-    weights: list[Tensor], velocity: list[Tensor], gradients: Sequence[Tensor], task: Task, kept: LowType
+    weights: list[Float32Array],
+    velocity: list[Float32Array],
+    gradients: Sequence[Float32Array],
+    task: Task,
+    kept: LowType,
 ) -> float:
     """One step of gradient descent with momentum; the share of non-zero updates that change nothing."""
     wanted = lost = 0
@@ -262,7 +268,7 @@ def _update(
     return lost / wanted if wanted else 0.0
 
 
-def _by_exponent(gradients: Sequence[Tensor]) -> dict[int, int]:
+def _by_exponent(gradients: Sequence[Float32Array]) -> dict[int, int]:
     """How many gradients lie in each binade; those that are zero or not finite lie in none."""
     values: NDArray[Any] = np.concatenate([np.abs(one[np.isfinite(one) & (one != 0)]) for one in gradients])
     exponents, counts = np.unique(np.floor(np.log2(values.astype(np.float64))).astype(int), return_counts=True)

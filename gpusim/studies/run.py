@@ -19,7 +19,7 @@ from gpusim.execution.journal import Journal, journal_in
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
 from gpusim.files.outputs import check_places, staging, write_csv
-from gpusim.numerics.training import Run, Task, train
+from gpusim.numerics.training import Task, TrainingRun, train
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.manifest import MANIFEST, manifest_inputs, write_manifest
@@ -116,7 +116,7 @@ def _progress_of_run(progress: Progress, index: int, runs: int, done: int, total
     progress(index * total + done, runs * total)
 
 
-def _train(task: Task, run: Run, progress: Progress) -> dict[str, Any]:
+def _train(task: Task, run: TrainingRun, progress: Progress) -> dict[str, Any]:
     """A run as JSON holds it."""
     trained = train(task, run, progress)
     return {
@@ -130,12 +130,12 @@ def _rows(
 ) -> list[Row]:
     """The result rows in the order of the cases."""
     rows = []
-    with closing(journal.sweep([case.case for case in cases], jobs)) as outcomes:
-        for done, (case, outcome) in enumerate(zip(cases, outcomes, strict=True), 1):
-            if outcome.result is None:
-                raise experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {outcome.reason}")
+    with closing(journal.sweep([case.case for case in cases], jobs)) as case_results:
+        for done, (case, case_result) in enumerate(zip(cases, case_results, strict=True), 1):
+            if case_result.result is None:
+                raise experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {case_result.reason}")
             progress(done, len(cases))
-            rows.append(_row(case, _record(outcome.result)))
+            rows.append(_row(case, _record(case_result.result)))
     return rows
 
 
@@ -149,7 +149,7 @@ def _record(result: Result) -> dict[str, Any]:
 
 def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
     """A result with its place in the experiment and the peaks of its GPU."""
-    arch = case.case.arch
+    gpu = case.case.gpu
     return {
         "gpu": case.gpu,
         "group": case.group,
@@ -157,7 +157,7 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
         "mathmode": case.mode,
         "mathmode_rule": case.mathmode.rule if case.mathmode else "",
         **record,
-        "dram_peak_gb_per_s": arch.dram.peak_bandwidth_gb_per_s,
+        "dram_peak_gb_per_s": gpu.dram.peak_bandwidth_gb_per_s,
         "element_bits": case.case.gemm.dtype.bits,
         "output_bits": case.case.gemm.output_bits,
     }

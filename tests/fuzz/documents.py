@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import harness
 
-from gpusim.experiment.definition import open_experiment
+from gpusim.experiment.loading import open_experiment
 from gpusim.files.document import shipped_folder
 from gpusim.files.yamlfile import SpecError
 from gpusim.measure.suite import load_suite

@@ -24,7 +24,7 @@ import harness
 
 from gpusim.cli import run_cli
 from gpusim.execution.journal import JOURNAL, Journal, journal_in
-from gpusim.experiment.definition import load_experiment
+from gpusim.experiment.loading import load_experiment
 from gpusim.prediction.predict import Options, ranked_plans
 from gpusim.specs.specfile import load_spec
 from gpusim.studies.calibration import cases

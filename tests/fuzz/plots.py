@@ -20,7 +20,8 @@ from text_of_figures import unreadable
 
 from gpusim import figures
 from gpusim.evidence.measured import MeasuredRow
-from gpusim.experiment.definition import Experiment, MeasuredPoint, load_experiment
+from gpusim.experiment.definition import Experiment, MeasuredPoint
+from gpusim.experiment.loading import load_experiment
 from gpusim.figures.style import save
 from gpusim.files.yamlfile import SpecError
 from gpusim.workloads.gemm import Dtype

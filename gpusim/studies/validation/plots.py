@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.figures import ticks
-from gpusim.figures.sheet import Caption, Entry, Sheet
+from gpusim.figures.canvas import Canvas, Caption, Entry
 from gpusim.figures.style import COLOURS, STYLE, look, wrapped
 from gpusim.studies.validation.accuracy import STRATUM_EDGES, errors
 from gpusim.studies.validation.prediction import Scored
@@ -69,29 +69,29 @@ def error_by_shape(report: Report) -> Figure:
 def speedup(speedups: Speedups) -> Figure:
     """Predicted against measured speedup, a marker per operator and data type."""
     with mpl.rc_context(STYLE):
-        sheet = Sheet()
+        canvas = Canvas()
         found = speedups.as_dict()
         named = f"the faster GPU is named for {found['faster_named_pct']:.0f} %"
         title = f"{found['pairs']} shapes, median error {found['median_ape']:.1f} %; {named}"
-        entries = _speedup_panel(sheet.panel(0, 0, SPEEDUP_IN, SPEEDUP_IN, title), speedups)
+        entries = _speedup_panel(canvas.panel(0, 0, SPEEDUP_IN, SPEEDUP_IN, title), speedups)
         corner = Patch(facecolor="0.9")
         entries = [*entries, *_guides(), (corner, "the wrong GPU named faster")]
-        return sheet.finish(Caption("Predicted against measured speedup", SIMULATED, entries))
+        return canvas.finish(Caption("Predicted against measured speedup", SIMULATED, entries))
 
 
 def _panels(report: Report, draw: Callable[[Axes, Sequence[Scored]], None], title: str, *entries: Entry) -> Figure:
     """One panel per table that has predictions."""
     tables = [table for table in report.tables if table.scored]
     with mpl.rc_context(STYLE):
-        sheet = Sheet()
+        canvas = Canvas()
         for index, table in enumerate(tables):
-            ax = sheet.panel(index // COLUMNS, index % COLUMNS, SQUARE_IN, SQUARE_IN, *_titles(table))
+            ax = canvas.panel(index // COLUMNS, index % COLUMNS, SQUARE_IN, SQUARE_IN, *_titles(table))
             draw(ax, table.scored)
         looks: list[Entry] = [
             (Line2D([], [], linestyle="none", **style), f"bound by {name} in closed form")
             for name, style in LOOKS.items()
         ]
-        return sheet.finish(Caption(title, SIMULATED, [*looks, *entries, *_guides()]))
+        return canvas.finish(Caption(title, SIMULATED, [*looks, *entries, *_guides()]))
 
 
 def _titles(table: Table) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpusim.evidence.measured import MeasuredRow, board_of, observed_time_us
 from gpusim.execution.journal import Journal
-from gpusim.execution.sweep import Case, Outcome, sweep
+from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.predict import Options
 from gpusim.prediction.results import Result
@@ -127,10 +127,10 @@ def predict_rows(
         scored[index] = Scored(
             row,
             result,
-            observed_time_us(result.kernel_time_us, row.stopwatch, case.arch),
-            observed_time_us(result.bound_us, row.stopwatch, case.arch),
+            observed_time_us(result.kernel_time_us, row.stopwatch, case.gpu),
+            observed_time_us(result.bound_us, row.stopwatch, case.gpu),
             outcome.seconds,
-            case.arch.clock.max_mhz,
+            case.gpu.clock.max_mhz,
             noise[index],
         )
     return Predictions(_with_recorded_kernels(scored, cases, jobs, progress, journal), reasons)
@@ -170,15 +170,15 @@ def _with_recorded_kernels(
     }
     for index, outcome in _outcomes(pinned, jobs, progress, journal):
         if outcome.result is not None:
-            row, arch = scored[index].row, pinned[index].arch
-            time_us = observed_time_us(outcome.result.kernel_time_us, row.stopwatch, arch)
+            row, gpu = scored[index].row, pinned[index].gpu
+            time_us = observed_time_us(outcome.result.kernel_time_us, row.stopwatch, gpu)
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
 
 
 def _outcomes(
     cases: Mapping[int, Case], jobs: int, progress: Progress, journal: Journal | None
-) -> Iterator[tuple[int, Outcome]]:
+) -> Iterator[tuple[int, CaseResult]]:
     """What each case gives, by its index; those that the journal holds are not predicted again."""
     run = journal.sweep if journal else sweep
     with closing(run(list(cases.values()), jobs)) as outcomes:

@@ -21,7 +21,7 @@ from gpusim.evidence.importers.ncu import METRICS, TIME, launches_of
 from gpusim.evidence.importers.rows import Kernel
 from gpusim.evidence.measured import MeasuredError
 from gpusim.measure.device import Identity, NoDeviceError, behind_markers
-from gpusim.measure.files import SCHEMA_COLUMNS, RowFile, versions_text
+from gpusim.measure.row_files import SCHEMA_COLUMNS, RowFile, versions_text
 from gpusim.measure.suite import GemmWork, Item, Suite, load_suite
 
 COUNTER_COLUMNS = (*SCHEMA_COLUMNS, *METRICS, "kernels", "gpu_name", "versions", "item")
@@ -69,7 +69,7 @@ def ncu_command(program: str, metrics: Sequence[str], listing: Path, suite: str)
         program,
         *("--clock-control", "none", "--profile-from-start", "off", "--print-units", "base"),
         *("--csv", "--page", "raw", "--log-file", str(listing), "--metrics", ",".join(metrics)),
-        *(sys.executable, "-m", "gpusim.measure.counters", suite),
+        *(sys.executable, "-m", "gpusim.measure.nsight_compute", suite),
     ]
 
 

@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 
 from gpusim.experiment.comparison import Row, with_series
 from gpusim.figures import ticks
-from gpusim.figures.measured import conditions
-from gpusim.figures.sheet import Caption, Entry, Sheet
+from gpusim.figures.canvas import Canvas, Caption, Entry
+from gpusim.figures.overlay import conditions
 from gpusim.figures.style import HOLLOW, dash, look
 from gpusim.workloads.gemm import Dtype
 
@@ -34,14 +34,14 @@ def draw_roofline(title: str, rows: Sequence[Row], measured: Sequence[Row], note
     """A panel per data type."""
     rows = with_series(rows)
     names = list(dict.fromkeys(row["series"] for row in rows))
-    sheet = Sheet()
+    canvas = Canvas()
     shown: list[Row] = []
     for index, dtype in enumerate(dict.fromkeys(row["dtype"] for row in rows)):
         own = [row for row in rows if row["dtype"] == dtype]
         gpus = {row["gpu"]: row["series"] for row in reversed(own)}
         seen = [{**row, "series": gpus[row["gpu"]]} for row in measured if row["dtype"] == dtype and row["gpu"] in gpus]
         shown += seen
-        ax = sheet.panel(index // COLUMNS, index % COLUMNS, *PANEL_IN, _panel_title(own))
+        ax = canvas.panel(index // COLUMNS, index % COLUMNS, *PANEL_IN, _panel_title(own))
         _panel(ax, own, seen, names)
     entries: list[Entry] = []
     roofs = {row["gpu"]: names.index(row["series"]) for row in reversed(rows)}
@@ -55,7 +55,7 @@ def draw_roofline(title: str, rows: Sequence[Row], measured: Sequence[Row], note
         entries.append((line, f"{gpu}, roof"))
     subtitle = f"Simulated rate, {conditions(rows)}" + (". Hollow: measured" if shown else "")
     why = _above_roof(rows, shown)
-    return [sheet.finish(Caption(title, subtitle, entries, [*why, *(notes if shown else ())]))]
+    return [canvas.finish(Caption(title, subtitle, entries, [*why, *(notes if shown else ())]))]
 
 
 def _panel_title(rows: Sequence[Row]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from gpusim.files.document import Part, Words, as_list
+from gpusim.files.document import Part, Title, as_list
 from gpusim.workloads.gemm import Dtype
 
 PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
@@ -40,7 +40,7 @@ Ratio = Annotated[float, BeforeValidator(parse_ratio), Field(ge=RATIO_RANGE[0], 
 class ReferenceLine(Part):
     """A horizontal line of a speedup plot."""
 
-    label: Words = Field(description="name in the legend")
+    label: Title = Field(description="name in the legend")
     value: Ratio = Field(description="speedup at which it stands: a number, or a quotient such as 1555/900")
     dtypes: Dtypes | None = Field(default=None, description="only in the panels of these data types")
 
@@ -54,7 +54,7 @@ class PlotEntry(Part):
         pattern=r"^([\w-][\w.-]{0,99})?$",
         description="file name, the kind if empty; .png (the default), .svg or .pdf",
     )
-    title: Words = Field(default="", description="the experiment's if empty")
+    title: Title = Field(default="", description="the experiment's if empty")
     baseline: str = Field(default="", description="label of the GPU that a speedup is over")
     baseline_dtype: Dtype | None = Field(
         default=None, description="data type that a speedup is over, whatever the other's; its own if absent"

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpusim.evidence.importers.kineto import KERNELS, Event, events_of, kernel_of, load_trace, number_of
-from gpusim.measure.device import Kernel, behind_markers
+from gpusim.measure.device import ProfiledKernel, behind_markers
 
 
-def kernels_of_trace(path: Path) -> tuple[Kernel, ...]:
+def kernels_of_trace(path: Path) -> tuple[ProfiledKernel, ...]:
     """The kernels of one of several equal calls, a marker before each: times are medians without the first call.
 
     What stands before the first marker is left out: a profiler may lose the beginning of a trace.
@@ -34,10 +34,10 @@ def _names(call: Sequence[Event]) -> tuple[str, ...]:
     return tuple(event.name for event in call)
 
 
-def _kernel(path: Path, events: Sequence[Event]) -> Kernel:
+def _kernel(path: Path, events: Sequence[Event]) -> ProfiledKernel:
     """One kernel of the operator, as the calls had it."""
     last = kernel_of(path, events[-1])
-    return Kernel(
+    return ProfiledKernel(
         name=last.name,
         time_us=statistics.median(kernel_of(path, event).time_us for event in events),
         grid=last.grid or (1, 1, 1),

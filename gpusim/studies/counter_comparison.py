@@ -67,13 +67,13 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
     if gemm is None:
         return compared
     spec = load_spec(arch, arch_path) if arch else _board(row, arch_path)
-    outcome = run_case(Case(spec.gpu, gemm, Options(detail, row.l2, None, "burst")))
-    if outcome.result is None:
-        return {**compared, "skipped": outcome.reason}
-    metrics = outcome.result.nsight_metrics()
+    case_result = run_case(Case(spec.gpu, gemm, Options(detail, row.l2, None, "burst")))
+    if case_result.result is None:
+        return {**compared, "skipped": case_result.reason}
+    metrics = case_result.result.nsight_metrics()
     compared["simulated"] = {name: metrics[name] for name in COMPARED if name in metrics}
-    compared["kernel"]["simulated"] = outcome.result.kernel
-    compared["grid"]["simulated"] = list(outcome.result.grid)
+    compared["kernel"]["simulated"] = case_result.result.kernel
+    compared["grid"]["simulated"] = list(case_result.result.grid)
     return compared
 
 

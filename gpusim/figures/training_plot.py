@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gpusim.experiment.comparison import Row
-from gpusim.experiment.definition import TrainingFile
+from gpusim.experiment.schema import TrainingFile
 from gpusim.figures import ticks
-from gpusim.figures.sheet import Caption, Entry, Sheet
+from gpusim.figures.canvas import Canvas, Caption, Entry
 from gpusim.figures.style import dash, look
 from gpusim.numerics.formats import FORMATS
-from gpusim.numerics.training import Run
+from gpusim.numerics.training import TrainingRun
 
 PANEL_IN = (4.9, 3.1)
 EXPONENTS = (-48, 24)
@@ -25,28 +25,28 @@ EXPONENTS = (-48, 24)
 
 def training_figure(content: TrainingFile, rows: Sequence[Row], gradients: Sequence[Row]) -> Figure:
     """Loss, gradients by magnitude, loss scale where a run has one, updates lost."""
-    sheet = Sheet()
+    canvas = Canvas()
     by_run = {run.label: [row for row in rows if row["run"] == run.label] for run in content.runs}
     looks = {run.label: _run_look(index) for index, run in enumerate(content.runs)}
-    loss = sheet.panel(0, 0, *PANEL_IN, "Does it learn?")
+    loss = canvas.panel(0, 0, *PANEL_IN, "Does it learn?")
     _curves(loss, by_run, looks, "loss", "mean squared error (of targets: 1)")
     _set_log(loss, [row["loss"] for row in rows])
     at = f"Where do the gradients lie?  (step {content.training.gradients_at})"
-    _magnitudes(sheet.panel(0, 1, *PANEL_IN, at), content, gradients, looks)
+    _magnitudes(canvas.panel(0, 1, *PANEL_IN, at), content, gradients, looks)
     scaled = [run.label for run in content.runs if run.loss_scale is not None]
     if scaled:
-        scale = sheet.panel(1, 0, *PANEL_IN, "How large may the loss scale be?  (× steps skipped for overflow)")
+        scale = canvas.panel(1, 0, *PANEL_IN, "How large may the loss scale be?  (× steps skipped for overflow)")
         _curves(scale, {label: by_run[label] for label in scaled}, looks, "loss_scale", "loss scale")
         for label in scaled:
             _skips(scale, by_run[label], looks[label])
         _set_log_2(scale, [row["loss_scale"] for label in scaled for row in by_run[label]])
-    updates = sheet.panel(1, 1 if scaled else 0, *PANEL_IN, "What becomes of the updates?")
+    updates = canvas.panel(1, 1 if scaled else 0, *PANEL_IN, "What becomes of the updates?")
     _curves(updates, by_run, looks, "lost_update_fraction", "updates that leave their weight unchanged [%]")
     most = 100 * max((row["lost_update_fraction"] for row in rows), default=1.0)
     _set_linear(updates, max(most, 1e-3))
     entries: list[Entry] = [(Line2D([], [], **style), label) for label, style in looks.items()]
     subtitle = "Simulated number formats: trained in numpy, every tensor rounded to its format"
-    return sheet.finish(Caption(content.title, subtitle, entries))
+    return canvas.finish(Caption(content.title, subtitle, entries))
 
 
 def _run_look(index: int) -> dict[str, Any]:
@@ -135,6 +135,6 @@ def _magnitudes(ax: Axes, content: TrainingFile, gradients: Sequence[Row], looks
     ax.set_ylabel("activation gradients [% per binade]")
 
 
-def _shown_gradients(runs: Sequence[Run]) -> list[Run]:
+def _shown_gradients(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Runs with FP32 weights: the others' gradients are those of a worse network."""
     return [run for run in runs if run.weights == "fp32"]

@@ -75,7 +75,7 @@ class _Panel:
     margins: _Margins = field(default_factory=lambda: _Margins(0, 0, 0, 0))
 
 
-class Sheet:
+class Canvas:
     """A picture in the making; to be used within ``mpl.rc_context(STYLE)``."""
 
     def __init__(self) -> None:

@@ -1,0 +1,201 @@
+"""What the YAML of an experiment may say: its keys, their types and bounds, and which of them exclude each other.
+
+Two kinds of file: GPUs x matrix multiplications with plots, and (with the key ``training``) a network trained in
+several number formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, field_validator, model_validator
+
+from gpusim.experiment.plot_schema import Dtypes, PlotEntry, ReferenceLine
+from gpusim.files.document import Part, Sizes, Title, as_list
+from gpusim.mathmode.resolve import Question
+from gpusim.numerics.training import Scaler, Task, TrainingRun
+from gpusim.workloads.gemm import OUTPUT_BITS, checked_load, type_name
+
+TableKind = Literal["results", "speedup", "ledger"]
+
+
+Layouts = Annotated[tuple[Literal["nn", "nt", "tn", "tt"], ...], BeforeValidator(as_list), Field(min_length=1)]
+Sparsities = Annotated[tuple[Literal["dense", "2:4"], ...], BeforeValidator(as_list), Field(min_length=1)]
+Details = Annotated[tuple[Literal["bound", "sampled", "full"], ...], BeforeValidator(as_list), Field(min_length=1)]
+L2States = Annotated[tuple[Literal["cold", "warm"], ...], BeforeValidator(as_list), Field(min_length=1)]
+
+
+def _quoted(value: object) -> object:
+    """A version as it was written: a number has lost its last zeros."""
+    if isinstance(value, int | float):
+        raise ValueError(f"quote the version: '{value}'")  # noqa: TRY004 - pydantic reports a ValueError at its line
+    return value
+
+
+class GpuEntry(Part):
+    """One GPU of the comparison, as it ships or with some values replaced."""
+
+    gpu: str
+    label: Title = ""
+    dtypes: Dtypes | None = Field(default=None, description="those of the experiment's that it runs; all if absent")
+    overrides: dict[str, int | float | str | bool | list[int | float]] = Field(default_factory=dict)
+
+
+class MathModeEntry(Part):
+    """A framework's multiplication, whose data type on each GPU follows from the math-mode rules."""
+
+    framework: str
+    version: Annotated[str, BeforeValidator(_quoted)] = Field(description="quoted: YAML reads 1.10 as 1.1")
+    op: str = "matmul"
+    dtype: str = "fp32"
+    set: dict[str, str | int | bool] = Field(default_factory=dict)
+    env: dict[str, str | int | bool] = Field(default_factory=dict)
+    label: Title = Field(default="", description="what a reader calls it")
+
+    @property
+    def name(self) -> str:
+        """How tables and plots call it."""
+        return self.label or f"{self.dtype} in {self.framework} {self.version}"
+
+    def question(self) -> Question:
+        settings, environment = ({key: str(value) for key, value in one.items()} for one in (self.set, self.env))
+        return Question(self.framework, self.version, self.op, self.dtype, settings, environment)
+
+
+MathModes = Annotated[tuple[MathModeEntry, ...], BeforeValidator(as_list), Field(min_length=1)]
+
+
+class GemmCases(Part):
+    """Matrix multiplications: every combination of the sizes given, or ``square`` for m = n = k."""
+
+    square: Sizes | None = None
+    m: Sizes | None = None
+    n: Sizes | None = None
+    k: Sizes | None = None
+    batch: Sizes = (1,)
+    group: Title = Field(default="", description="rows of one group share a panel of a plot")
+    label: Title = Field(default="", description="what a reader calls this shape")
+    dtypes: Dtypes | None = Field(default=None, description="instead of the experiment's")
+    mathmode: MathModes | None = Field(default=None, description="in place of dtypes: what a framework takes")
+    kernel: str | None = Field(default=None, description="pin a kernel by its printed name")
+
+    @model_validator(mode="after")
+    def _either_square_or_all_three(self) -> GemmCases:
+        given = [name for name in ("m", "n", "k") if getattr(self, name) is not None]
+        if (self.square is None) == (not given) or (given and len(given) < 3):
+            raise ValueError("give either 'square' or all of 'm', 'n' and 'k'")
+        if self.dtypes and self.mathmode:
+            raise ValueError("give either 'dtypes' or 'mathmode'")
+        return self
+
+    def shapes(self) -> Iterator[tuple[int, int, int, int]]:
+        """Each (batch, m, n, k)."""
+        if self.square is not None:
+            yield from ((batch, size, size, size) for batch in self.batch for size in self.square)
+        else:
+            yield from product(self.batch, self.m or (), self.n or (), self.k or ())
+
+
+class Overlay(Part):
+    """Measured runs to lay over the predictions."""
+
+    file: str = Field(description="CSV in the measured schema, relative to the experiment's file")
+    stand_in: dict[str, str] = Field(
+        default_factory=dict, description="measured board -> label of the GPU it is drawn with"
+    )
+
+
+class ExperimentFile(Part):
+    """What an experiment's YAML may say."""
+
+    title: Title
+    question: str = ""
+    gpus: Annotated[tuple[GpuEntry, ...], Field(min_length=1)]
+    gemms: Annotated[tuple[GemmCases, ...], Field(min_length=1)]
+    dtypes: Dtypes | None = None
+    mathmode: MathModes | None = Field(default=None, description="in place of dtypes: what a framework takes")
+    accumulate: str = ""
+    output_dtype: str = Field(default="", description="type that C is written in; the data type's usual one if empty")
+    layout: Layouts = ("tn",)
+    order: Literal["row", "column"] = "row"
+    sparsity: Sparsities = ("dense",)
+    detail: Details = ("sampled",)
+    l2: L2States = ("cold",)
+    load: str = Field(default="sustained", description="sustained, burst or a number of calls back to back")
+    cuda: PositiveInt | None = Field(
+        default=None, description="major version of CUDA whose libraries choose the kernels; the newest known"
+    )
+    measured: tuple[Overlay, ...] = ()
+    plots: tuple[PlotEntry, ...] = ()
+    tables: Annotated[tuple[TableKind, ...], BeforeValidator(as_list)] = ("results",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, data: Any) -> Any:
+        """A GPU may be its bare name, a plot its bare kind, an overlay its bare file."""
+        if not isinstance(data, dict):
+            return data
+        expanded = dict(data)
+        for key, name in (("gpus", "gpu"), ("plots", "kind"), ("measured", "file")):
+            if isinstance(expanded.get(key), list):
+                expanded[key] = [{name: item} if isinstance(item, str) else item for item in expanded[key]]
+        return expanded
+
+    @field_validator("load", mode="before")
+    @classmethod
+    def _load_is_known(cls, load: Any) -> str:
+        return checked_load(load)
+
+    @field_validator("accumulate")
+    @classmethod
+    def _accumulator_by_its_name(cls, accumulate: str) -> str:
+        return type_name(accumulate)
+
+    @field_validator("output_dtype")
+    @classmethod
+    def _output_is_known(cls, output: str) -> str:
+        output = type_name(output)
+        if output and output not in OUTPUT_BITS:
+            raise ValueError(f"expected one of {', '.join(OUTPUT_BITS)}")
+        return output
+
+    @model_validator(mode="after")
+    def _types_are_given_once(self) -> ExperimentFile:
+        if self.dtypes and self.mathmode:
+            raise ValueError("give either 'dtypes' or 'mathmode'")
+        if not self.dtypes and not self.mathmode and not all(one.dtypes or one.mathmode for one in self.gemms):
+            raise ValueError("give 'dtypes' or 'mathmode', here or in each of 'gemms'")
+        return self
+
+
+class TrainingFile(Part):
+    """What the YAML of an experiment that trains may say."""
+
+    title: Title
+    question: str = ""
+    training: Task
+    runs: Annotated[tuple[TrainingRun, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _labels_differ(self) -> TrainingFile:
+        labels = [run.label for run in self.runs]
+        twice = sorted({label for label in labels if labels.count(label) > 1})
+        if twice:
+            raise ValueError(f"'{twice[0]}' stands twice among the runs; give one of them another label")
+        return self
+
+
+PARTS: Mapping[str, type[BaseModel]] = {
+    "gpus": GpuEntry,
+    "gemms": GemmCases,
+    "mathmode": MathModeEntry,
+    "plots": PlotEntry,
+    "measured": Overlay,
+    "lines": ReferenceLine,
+    "training": Task,
+    "runs": TrainingRun,
+    "loss_scale": Scaler,
+}
+"""Models by the key that they stand under."""
