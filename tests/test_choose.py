@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu, Likings, Unit
 from gpusim.hardware.occupancy import DoesNotFitError
-from gpusim.lowering.plan import plan
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.choose import Candidate, candidates, charged, estimate_us, score
 from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans
 from gpusim.specs.catalogues import load_kernels
@@ -62,7 +63,7 @@ def test_k_is_split_also_where_there_are_tiles_enough() -> None:
     arch = load_spec("V100-PCIe-32GB").gpu
     found = ranked(arch, Gemm(2048, 1536, 4608, Dtype.FP32, layout="tn"))
     of_tile = {one.plan.split_k: one for one in found if one.plan.kernel.label == "ffma_128x128x8"}
-    assert of_tile[5].plan.main.waves(arch) == 6.0
+    assert lower(of_tile[5].plan)[0].waves(arch) == 6.0
     assert of_tile[5].estimate_us < of_tile[1].estimate_us
 
 
@@ -125,7 +126,7 @@ def test_every_kernel_that_fits_is_a_candidate_once_for_each_split(name: str, ge
             assert kernel not in whole
         else:
             assert kernel in whole
-    keys = [(one.plan.kernel, one.plan.split_k, len(one.plan.launches)) for one in found]
+    keys = [(one.plan.kernel, one.plan.split_k, len(one.plan.schedules)) for one in found]
     assert len(set(keys)) == len(keys)
 
 
@@ -364,7 +365,7 @@ def doubled_memory(name: str) -> Gpu:
 @given(NAMES, GEMMS)
 def test_a_faster_memory_changes_no_choice(name: str, gemm: Gemm) -> None:
     def order(arch: Gpu) -> list[tuple[str, int, int]]:
-        return [(one.plan.name, one.plan.split_k, len(one.plan.launches)) for one in ranked_plans(arch, gemm)]
+        return [(one.plan.name, one.plan.split_k, len(one.plan.schedules)) for one in ranked_plans(arch, gemm)]
 
     assert order(doubled_memory(name)) == order(load_spec(name).gpu)
 

@@ -11,6 +11,7 @@ import pytest
 from conftest import WriteRuns, measured_line
 
 from gpusim.cli import run_cli
+from gpusim.lowering.gemm.launches import lower
 from gpusim.prediction import predict as module
 from gpusim.prediction.predict import Options, predict
 from gpusim.sim.gpu import Outcome, simulate
@@ -49,7 +50,7 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_contradiction_that_playing_everything_mends_is_no_more(fault: Fault, inject: Callable[..., None]) -> None:
     arch = load_spec("t4").gpu
     plan = module.ranked_plans(arch, PRODUCT, Options(load="burst"))[0].plan
-    whole = simulate(arch, plan.main, arch.clock.max_mhz, "sampled", extrapolate=False)
+    whole = simulate(arch, lower(plan)[0], arch.clock.max_mhz, "sampled", extrapolate=False)
     inject(fault, whole_too=False)
     result = predict(arch, PRODUCT, Options(load="burst"))
     assert result.cycles == whole.cycles

@@ -8,7 +8,9 @@ from conftest import unfitted, unfitted_spec
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.plan import library_shape, plan
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.plan import plan
+from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
 from gpusim.roofline import TileFacts, bounds_us
@@ -46,7 +48,7 @@ def kernel_of(arch: Gpu, instruction: str, tile: tuple[int, int]) -> Kernel:
 def fma_per_cycle_and_sm(arch: Gpu, kernel: Kernel, gemm: Gemm) -> float:
     """Multiply-adds an SM completes each cycle of the main loop: what twice the k adds, over the cycles it adds."""
     longer = dataclasses.replace(gemm, k=2 * gemm.k)
-    launches = [plan(arch, one, kernel, warm=True).main for one in (gemm, longer)]
+    launches = [lower(plan(arch, one, kernel, warm=True))[0] for one in (gemm, longer)]
     cycles = [simulate(arch, one, arch.clock.max_mhz, "sampled", warm=True).cycles for one in launches]
     return (launches[1].fma - launches[0].fma) / (cycles[1] - cycles[0]) / arch.sm.count
 
@@ -164,10 +166,10 @@ def test_a_2_4_operand_is_half_its_elements_and_its_metadata() -> None:
 
 @pytest.mark.parametrize("order", ["row", "column"])
 def test_the_pruned_operand_is_the_first_of_mma_sp_in_either_order(order: str) -> None:
-    shape = library_shape(Gemm(320, 512, 128, Dtype.FP16, sparsity="2:4", order=order))
+    shape = problem_of(Gemm(320, 512, 128, Dtype.FP16, sparsity="2:4", order=order))
     assert (shape.m, shape.n, shape.swapped) == (320, 512, False)
     assert (shape.a.bits, shape.b.bits) == (9.0, 16.0)
-    dense = library_shape(Gemm(320, 512, 128, Dtype.FP16, order=order))
+    dense = problem_of(Gemm(320, 512, 128, Dtype.FP16, order=order))
     assert (dense.m, dense.n, dense.swapped) == ((512, 320, True) if order == "row" else (320, 512, False))
 
 
@@ -178,9 +180,9 @@ def test_metadata_travels_through_every_level() -> None:
     assert kernel.shared_bytes(9, 16) == 3 * 128 * 64 * (9 + 16) // 8  # three stages
     launch = plan(A100, gemm, kernel).main
     assert (launch.grid, launch.steps) == ((2, 4, 1), 16)
-    assert launch.load_bytes_per_step == 128 * 64 * (9 + 16) / 8
-    assert launch.shared_write_bytes_per_step == launch.load_bytes_per_step
-    assert launch.operand_bytes_per_step == 64 * 64 * (9 + 16) / 8  # a warp's 64 x 64 of 2 x 2
+    assert launch.step.l2_bytes == 128 * 64 * (9 + 16) / 8
+    assert launch.step.shared_write_bytes == launch.step.l2_bytes
+    assert launch.step.operand_bytes == 64 * 64 * (9 + 16) / 8  # a warp's 64 x 64 of 2 x 2
     assert launch.traffic.dram_read_bytes == 1024 * (256 * 9 + 512 * 16) / 8
     bounds = bounds_us(A100, gemm, launch.instruction, 1000.0, warm=False, tile=TileFacts(128, 128, staged=True))
     assert bounds["dram"] == pytest.approx(1024 * (256 * 9 + 512 * 16) / 8 / 1555e3)
@@ -286,7 +288,7 @@ H100 = unfitted("H100-SXM5-80GB")
 def operand_cycles(kernel: Kernel, gemm: Gemm) -> float:
     """Cycles in which shared memory delivers what a warpgroup's step multiplies."""
     launch = plan(H100, gemm, kernel).main
-    return 4 * launch.operand_bytes_per_step / H100.shared_memory.bandwidth_bytes_per_cycle
+    return 4 * launch.step.operand_bytes / H100.shared_memory.bandwidth_bytes_per_cycle
 
 
 def test_a_sparse_wgmma_waits_for_shared_memory_as_long_as_was_measured() -> None:
@@ -312,10 +314,10 @@ def test_a_cluster_of_two_loads_the_tile_it_shares_once() -> None:
     kernel = kernel_of(H100, "wgmma_16_f32", (128, 256))
     assert (kernel.cluster_m, kernel.cluster_n) == (2, 1)
     launch = plan(H100, Gemm(1024, 1024, 1024, Dtype.FP16, order="column"), kernel).main
-    assert launch.received_bytes_per_step == 48 * 1024
-    assert launch.load_bytes_per_step == (16 + 32 / 2) * 1024
+    assert launch.step.sm_bytes == 48 * 1024
+    assert launch.step.l2_bytes == (16 + 32 / 2) * 1024
     alone = plan(H100, Gemm(128, 1024, 1024, Dtype.FP16, order="column"), kernel).main
-    assert alone.load_bytes_per_step == 48 * 1024  # one row of tiles: nobody to share with
+    assert alone.step.l2_bytes == 48 * 1024  # one row of tiles: nobody to share with
 
 
 def test_vendors_state_tensor_peaks_of_hopper_at_a_lower_clock() -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.plan import Plan, library_shape, plan
+from gpusim.lowering.gemm.plan import Plan, plan
+from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numerics.execute import Order, execute, order_of
 from gpusim.numerics.formats import FORMATS, Floats, convert, input_format
 from gpusim.numerics.sparsity import compress, pattern_of, prune
@@ -237,7 +238,7 @@ def test_the_compressed_operand_is_the_one_whose_rows_the_plan_counts_first() ->
     # A 2:4 kernel's first operand is A in either order of C; a dense one's is B where C lies in rows.
     for order in ("row", "column"):
         gemm = Gemm(512, 64, 256, Dtype.FP16, sparsity="2:4", order=order)
-        shape = library_shape(gemm)
+        shape = problem_of(gemm)
         assert (shape.m, shape.a.rows, shape.a.kept_fraction, shape.b.kept_fraction) == (512, 512, 0.5, 1.0)
         a, _ = operands(gemm.m, gemm.n, gemm.k, gemm.dtype)
         pattern = pattern_of(gemm.dtype)

@@ -10,7 +10,7 @@ from gpusim.files.yamlfile import SpecError
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.plan import plan
+from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.choose import candidates
 from gpusim.specs.catalogues import load_kernels
 from gpusim.specs.specfile import ARCH_PATH_VARIABLE, list_archs, load_spec
@@ -112,7 +112,7 @@ def test_a_tile_may_be_two_kernels_that_read_different_layouts() -> None:
     for kernel in of_tile:
         gemm = Gemm(1024, 1024, 1024, Dtype.FP32, layout=kernel.layouts[0])
         launch = plan(arch, gemm, kernel).main
-        steps[kernel.layouts[0]] = launch.pipe_per_step - launch.multiply_per_step
+        steps[kernel.layouts[0]] = launch.step.pipe_slots - launch.step.mma_instructions
     assert steps["nt"] / steps["nn"] == pytest.approx(shares["nt"] / shares["nn"])
 
 
@@ -121,7 +121,7 @@ def test_what_moving_an_element_takes_of_the_pipe_does_not_depend_on_how_wide_it
     arch, kernels = kernels_of("A100-SXM4-80GB")
     kernel = next(one for one in kernels if one.label == "ffma_128x128x8")
     launch = plan(arch, Gemm(1024, width, 1024, Dtype.FP32, layout="nn"), kernel).main
-    lost = (launch.pipe_per_step - launch.multiply_per_step) * kernel.warps
+    lost = (launch.step.pipe_slots - launch.step.mma_instructions) * kernel.warps
     elements = 8 * (128 + width / 8)  # of a step, edges averaged in
     assert lost == pytest.approx(elements / 32 * arch.load_store.fill_pipe_instructions)
 

@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
-from gpusim.lowering.plan import Launch, Plan, plan
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.plan import Plan, plan
+from gpusim.lowering.launch import Launch
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
@@ -150,9 +152,10 @@ def test_on_any_kernel_jumps_change_next_to_nothing_and_no_resource_works_longer
     arch = board(name).gpu
     gemm = data.draw(products(name, st.integers(min_value=1, max_value=1500)))
     try:
-        launch = plan(arch, gemm, data.draw(st.sampled_from(suited(arch, gemm))), warm=warm).main
+        planned = plan(arch, gemm, data.draw(st.sampled_from(suited(arch, gemm))), warm=warm)
     except DoesNotFitError:
         assume(False)
+    launch = lower(planned)[0]
     assume(launch.ctas_on_busiest_sm(arch) * launch.warps * launch.steps <= 10_000)
     jumped, whole = (
         simulate(arch, launch, arch.clock.max_mhz, "sampled", warm=warm, extrapolate=extrapolate)
@@ -219,7 +222,7 @@ def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.Data
     spec = board(name)
     gemm = data.draw(products(name, st.integers(min_value=1, max_value=200)))
     arch = with_overrides(spec, {"sm.count": 1}).gpu
-    for launch in chosen_plan(arch, gemm, warm=warm).launches:
+    for launch in lower(chosen_plan(arch, gemm, warm=warm)):
         sm, watched = lives(arch, launch, warm=warm)
         assert len(watched) == launch.ctas * launch.warps
         total = 0
@@ -273,7 +276,7 @@ def test_two_processes_give_the_same_bytes(gpusim: RunGpusim, monkeypatch: pytes
 def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(data: st.DataObject, name: str, warm: bool) -> None:
     arch = board(name).gpu
     gemm = data.draw(products(name, SMALL))
-    for launch in chosen_plan(arch, gemm, warm=warm).launches:
+    for launch in lower(chosen_plan(arch, gemm, warm=warm)):
         asked = launch.ctas * launch.steps * launch.load_bytes_per_step
         for detail in ("full", "sampled"):
             outcome = simulate(arch, launch, arch.clock.max_mhz, detail, warm=warm)
@@ -286,7 +289,7 @@ def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(data: st.DataObjec
 def test_a_cold_start_reads_every_operand_from_dram_once_at_least(data: st.DataObject, name: str) -> None:
     arch = board(name).gpu
     gemm = data.draw(products(name, SMALL))
-    launch = chosen_plan(arch, gemm).main
+    launch = lower(chosen_plan(arch, gemm))[0]
     a_bits = float(gemm.dtype.bits)
     if gemm.sparsity == "2:4":  # half of the elements, and what says which: 1 bit an element, of TF32 2, of INT4 1/2
         a_bits = a_bits / 2 + {Dtype.TF32: 2, Dtype.INT4: 0.5}.get(gemm.dtype, 1)

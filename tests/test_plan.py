@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.plan import Launch, Plan, library_shape, plan
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.plan import Plan, plan
+from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.predict import Options, predict
 from gpusim.program import Barrier, EndStep, Exchange, Load, Multiply, Op, Program, Repeat, Store, WaitLoad
 from gpusim.specs.catalogues import load_kernels
@@ -44,9 +46,9 @@ def flat(program: Program) -> list[Op]:
     return ops
 
 
-def program_of(launch: Launch) -> Program:
-    """What all warps of a launch do that has one role."""
-    (role,) = launch.roles
+def program_of(planned: Plan) -> Program:
+    """What all warps of a plan's first launch do, which has one role."""
+    (role,) = lower(planned)[0].roles
     return role.program
 
 
@@ -54,9 +56,9 @@ def program_of(launch: Launch) -> Program:
 
 
 def test_a_row_major_product_runs_as_its_transpose() -> None:
-    shape = library_shape(Gemm(300, 500, 100, Dtype.FP32, order="row"))
+    shape = problem_of(Gemm(300, 500, 100, Dtype.FP32, order="row"))
     assert (shape.m, shape.n, shape.k) == (500, 300, 100)
-    shape = library_shape(Gemm(300, 500, 100, Dtype.FP32, order="column"))
+    shape = problem_of(Gemm(300, 500, 100, Dtype.FP32, order="column"))
     assert (shape.m, shape.n, shape.k) == (300, 500, 100)
 
 
@@ -86,16 +88,17 @@ def test_a_batch_is_a_third_dimension_of_the_grid() -> None:
 
 
 def test_a_step_of_one_cta_by_hand() -> None:
-    launch = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM)).main
-    assert launch.load_bytes_per_step == (128 + 128) * 32 * 2
+    planned = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM))
+    launch = planned.main
+    assert launch.step.l2_bytes == (128 + 128) * 32 * 2
     # 4 warps of 64 x 64 x 32, instructions of 16 x 16 x 4: 4 x 4 x 8 in 8 slices of k
-    assert (launch.warps, launch.multiply_per_step, launch.slices) == (4, 128, 8)
-    assert launch.operand_bytes_per_step == (64 + 64) * 32 * 2  # a warp reads its rows and columns
-    assert launch.shared_write_bytes_per_step == (128 + 128) * 32 * 2
+    assert (launch.warps, launch.step.mma_instructions, launch.step.k_groups) == (4, 128, 8)
+    assert launch.step.operand_bytes == (64 + 64) * 32 * 2  # a warp reads its rows and columns
+    assert launch.step.shared_write_bytes == (128 + 128) * 32 * 2
     assert launch.store_bytes == 128 * 128 * 2
     # 64 x 64 tiles of 128 x 128 on 80 SMs with 2 CTAs each (232 registers: 2 warps a sub-partition)
     assert launch.occupancy.ctas == 2
-    assert launch.waves(V100) == 64 / 160
+    assert lower(planned)[0].waves(V100) == 64 / 160
     assert launch.ctas_on_busiest_sm(V100) == 1
 
 
@@ -104,8 +107,8 @@ def test_a_thread_of_a_cuda_core_tile_reads_the_rows_and_columns_of_its_square()
     # what lanes share passes the port together
     launch = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP32), kernel(V100, VOLTA_SGEMM)).main
     alone = (8 + 8) * 4 * 32 * 8
-    assert launch.operand_bytes_per_step == pytest.approx(alone * V100.shared_memory.broadcast_fraction)
-    assert launch.multiply_per_step == 64 * 8
+    assert launch.step.operand_bytes == pytest.approx(alone * V100.shared_memory.broadcast_fraction)
+    assert launch.step.mma_instructions == 64 * 8
 
 
 @pytest.mark.parametrize(
@@ -182,7 +185,7 @@ def test_pieces_of_rows_cost_dram_the_rest_where_more_are_read_at_once_than_l2_h
     ],
 )
 def test_a_slice_touches_whole_units_of_memory(k: int, rows: int, unit: int, touched: float) -> None:
-    operand = library_shape(Gemm(64, 128, k, Dtype.FP32, layout="tn")).a
+    operand = problem_of(Gemm(64, 128, k, Dtype.FP32, layout="tn")).a
     assert operand.touched_bytes(rows, 8, unit) == pytest.approx(touched)
 
 
@@ -191,7 +194,7 @@ def held_up_cycles(gemm: Gemm) -> float:
     path = V100.load_store
     without = V100.model_copy(update={"load_store": path.model_copy(update={"tlb_miss_cycles": 0.0})})
     mine = kernel(V100, VOLTA_SGEMM)
-    found = [plan(arch, gemm, mine).main.load_port_bytes_per_step for arch in (V100, without)]
+    found = [plan(arch, gemm, mine).main.step.port_bytes for arch in (V100, without)]
     return (found[0] - found[1]) / V100.shared_memory.bandwidth_bytes_per_cycle
 
 
@@ -229,9 +232,9 @@ def test_streaming_an_operand_that_lies_along_k_takes_longer() -> None:
 
 
 def test_volta_stages_one_step_ahead_and_ampere_all_stages_but_one() -> None:
-    volta = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM)).main
-    ampere = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
-    assert (volta.stages_ahead, ampere.stages_ahead) == (1, 5 - 1)
+    volta = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM))
+    ampere = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM))
+    assert (volta.main.step.ahead, ampere.main.step.ahead) == (1, 5 - 1)
     assert not any(op.fill_shared for op in flat(program_of(volta)) if isinstance(op, Load))
     assert all(op.fill_shared for op in flat(program_of(ampere)) if isinstance(op, Load))
     # the ring is filled before the loop, and each turn asks for one step more
@@ -241,9 +244,9 @@ def test_volta_stages_one_step_ahead_and_ampere_all_stages_but_one() -> None:
 
 def test_a_kernel_of_one_stage_loads_a_step_and_then_uses_it() -> None:
     gemv = next(one for one in load_kernels(A100.kernel_catalogues) if one.family.name.startswith("gemvx"))
-    launch = plan(A100, Gemm(1, 64, 8192, Dtype.FP16), gemv).main
-    assert (gemv.stages, launch.stages_ahead) == (1, 0)
-    first, *rest = program_of(launch)[1:]
+    planned = plan(A100, Gemm(1, 64, 8192, Dtype.FP16), gemv)
+    assert (gemv.stages, planned.main.step.ahead) == (1, 0)
+    first, *rest = program_of(planned)[1:]
     assert isinstance(first, Repeat)
     assert [type(op) for op in first.body] == [Load, WaitLoad, Multiply, EndStep]
     assert not any(isinstance(op, Load) for op in rest)
@@ -257,7 +260,7 @@ def test_a_kernel_of_one_stage_loads_a_step_and_then_uses_it() -> None:
 
 
 def test_the_main_loop_turns_at_its_barrier() -> None:
-    program = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main.roles[0].program
+    program = program_of(plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)))
     loop = next(op for op in program if isinstance(op, Repeat))
     assert [op.ends_step for op in loop.body if isinstance(op, Barrier)] == [True]
     assert isinstance(program[-1], Store)
@@ -265,35 +268,36 @@ def test_the_main_loop_turns_at_its_barrier() -> None:
 
 def test_warpgroups_meet_before_a_tile_is_stored_and_until_it_has_been_taken() -> None:
     gemm = Gemm(1024, 1024, 1024, Dtype.FP16)
-    producer, consumer = plan(H100, gemm, kernel(H100, HOPPER_HGEMM)).main.roles
+    producer, consumer = lower(plan(H100, gemm, kernel(H100, HOPPER_HGEMM)))[0].roles
     assert not any(isinstance(op, Barrier | Store) for op in flat(producer.program))
     assert [type(op) for op in consumer.program[-3:]] == [Barrier, Store, Barrier]
 
 
 def test_the_reduction_reads_every_split_and_writes_the_result_once() -> None:
     gemm = Gemm(256, 512, 4096, Dtype.FP16)
-    main, reduction = plan(V100, gemm, kernel(V100, VOLTA_HGEMM), 4, "reduce").launches
+    planned = plan(V100, gemm, kernel(V100, VOLTA_HGEMM), 4, "reduce")
+    main, reduction = planned.schedules
     assert main.ctas * main.store_bytes == 4 * 256 * 512 * 4  # partial sums in FP32
     assert reduction.steps == 4
-    assert reduction.ctas * reduction.steps * reduction.load_bytes_per_step == 4 * 256 * 512 * 4
+    assert reduction.ctas * reduction.steps * reduction.step.l2_bytes == 4 * 256 * 512 * 4
     assert reduction.ctas * reduction.store_bytes == 256 * 512 * 2
-    assert not any(isinstance(op, Exchange) for op in flat(program_of(main)))
+    assert not any(isinstance(op, Exchange) for op in flat(lower(planned)[0].roles[0].program))
 
 
 def test_splitting_inside_the_kernel_passes_partial_sums_down_a_chain() -> None:
     gemm = Gemm(256, 512, 4096, Dtype.FP32)
     planned = plan(V100, gemm, kernel(V100, VOLTA_SGEMM), 4, "in_kernel")
-    assert len(planned.launches) == 1
+    assert len(planned.schedules) == 1
     launch = planned.main
-    assert [op.times for op in flat(program_of(launch)) if isinstance(op, Exchange)] == [3]
-    assert launch.exchange_bytes_per_cta == 128 * 64 * 4
+    assert [op.times for op in flat(program_of(planned)) if isinstance(op, Exchange)] == [3]
+    assert launch.epilogue.fixup_bytes * launch.math_warps == 128 * 64 * 4
     assert launch.ctas * launch.store_bytes == 256 * 512 * 4  # one of the four writes C
 
 
 def test_splits_of_a_tile_that_run_one_after_the_other_do_not_wait_for_each_other() -> None:
     # 32 x 64 tiles on 80 SMs with 4 CTAs each: the next split of a tile starts when the one before it is long done
-    launch = plan(V100, Gemm(4096, 4096, 8192, Dtype.FP32), kernel(V100, VOLTA_SGEMM), 8, "in_kernel").main
-    assert [op.times for op in flat(program_of(launch)) if isinstance(op, Exchange)] == [1]
+    planned = plan(V100, Gemm(4096, 4096, 8192, Dtype.FP32), kernel(V100, VOLTA_SGEMM), 8, "in_kernel")
+    assert [op.times for op in flat(program_of(planned)) if isinstance(op, Exchange)] == [1]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +316,7 @@ def test_splits_of_a_tile_that_run_one_after_the_other_do_not_wait_for_each_othe
 def test_rows_that_start_inside_a_sector_fetch_it_whole(k: int, over: float) -> None:
     launch = plan(V100, Gemm(1024, 1024, k, Dtype.FP16), kernel(V100, VOLTA_HGEMM)).main
     asked = (128 + 128) * k * 2
-    assert launch.steps * launch.load_bytes_per_step == pytest.approx(asked * (1 + over))
+    assert launch.steps * launch.step.l2_bytes == pytest.approx(asked * (1 + over))
 
 
 @pytest.mark.parametrize(
@@ -332,16 +336,16 @@ def test_the_layout_says_which_dimension_has_to_be_aligned(
     gemm = Gemm(m, n, k, Dtype.FP16, layout=layout, order="column")
     launch = plan(V100, gemm, kernel(V100, VOLTA_HGEMM)).main
     asked_a, asked_b = 8 * m * k * 2, 8 * n * k * 2  # 8 tiles along the other dimension need each operand
-    fetched = launch.ctas * launch.steps * launch.load_bytes_per_step
+    fetched = launch.ctas * launch.steps * launch.step.l2_bytes
     assert fetched == pytest.approx(asked_a * (1 + over_a) + asked_b * (1 + over_b))
 
 
 def test_odd_rows_are_loaded_in_narrow_pieces_that_waste_the_port() -> None:
     aligned = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
     odd = plan(A100, Gemm(1024, 1024, 1023, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
-    assert aligned.load_port_bytes_per_step == aligned.load_bytes_per_step
-    assert odd.load_port_bytes_per_step == pytest.approx(2 * odd.load_bytes_per_step)  # 2 B in banks of 4
-    assert odd.stages_ahead == 1  # cp.async moves 4, 8 or 16 B (PTX ISA); narrower ones pass registers
+    assert aligned.step.port_bytes == aligned.step.l2_bytes
+    assert odd.step.port_bytes == pytest.approx(2 * odd.step.l2_bytes)  # 2 B in banks of 4
+    assert odd.step.ahead == 1  # cp.async moves 4, 8 or 16 B (PTX ISA); narrower ones pass registers
 
 
 @pytest.mark.parametrize(("alignment", "pieces"), [(2, 4), (1, 8)])
@@ -356,8 +360,8 @@ def test_each_piece_of_a_threads_access_passes_l1_as_long_as_the_whole(alignment
     lines_b = 128 * (64 + 128 - 2 * alignment) / 128
     rows = 1024 + alignment
     share_a, share_b = rows / 9 / 128 * k / (33 * 32), k / (33 * 32)
-    assert launch.load_port_bytes_per_step == pytest.approx((lines_a * share_a + lines_b * share_b) * pieces * 128)
-    assert launch.shared_write_bytes_per_step == pytest.approx(
+    assert launch.step.port_bytes == pytest.approx((lines_a * share_a + lines_b * share_b) * pieces * 128)
+    assert launch.step.shared_write_bytes == pytest.approx(
         (rows / 9 * 2 + 128 * 2) * k / 33
     )  # gathered in registers first: shared memory is filled 16 B at a time
 
@@ -392,7 +396,7 @@ def test_ctas_cover_every_result_and_every_row_of_k(
     planned = drawn_plan(data, name, gemm)
     if planned is None:
         return
-    launch, used, shape = planned.main, planned.kernel, library_shape(gemm)
+    launch, used, shape = planned.main, planned.kernel, problem_of(gemm)
     tiles_m, tiles_n, depth = launch.grid
     assert tiles_m * used.tile_m >= shape.m > (tiles_m - 1) * used.tile_m
     assert tiles_n * used.tile_n >= shape.n > (tiles_n - 1) * used.tile_n
@@ -401,7 +405,7 @@ def test_ctas_cover_every_result_and_every_row_of_k(
     assert planned.split_k * launch.steps * used.tile_k >= shape.k
     # no split has a step more than its share of them
     assert (launch.steps - 1) * planned.split_k < -(-shape.k // used.tile_k)
-    assert launch.fma >= gemm.flops / 2
+    assert lower(planned)[0].fma >= gemm.flops / 2
 
 
 @settings(derandomize=True, max_examples=200)
@@ -414,7 +418,7 @@ def test_loads_of_all_ctas_are_the_bytes_asked_from_l2_when_rows_fill_sectors(
     if planned is None:
         return
     launch = planned.main
-    loaded = launch.ctas * launch.steps * launch.load_bytes_per_step
+    loaded = launch.ctas * launch.steps * launch.step.l2_bytes
     assert loaded == pytest.approx(launch.traffic.l2_read_bytes, rel=ROUNDING)
     # each of the tiles along the other dimension loads an operand once
     tiles_m, tiles_n, _ = launch.grid
@@ -432,7 +436,7 @@ def test_rows_that_do_not_fill_sectors_never_fetch_less_and_never_twice(
     if planned is None:
         return
     launch = planned.main
-    loaded = launch.ctas * launch.steps * launch.load_bytes_per_step
+    loaded = launch.ctas * launch.steps * launch.step.l2_bytes
     tiles_m, tiles_n, _ = launch.grid
     wanted = (tiles_n * n + tiles_m * m) * k * dtype.bits / 8  # a row-major n is the library's m
     # a run of at least a sector touches at most one sector more
@@ -447,7 +451,7 @@ def test_the_result_is_written_once(
     planned = drawn_plan(data, name, Gemm(m, n, k, dtype, batch=batch))
     if planned is None or not planned.kernel.family.stores_result:
         return
-    last = planned.launches[-1]
+    last = planned.schedules[-1]
     assert last.ctas * last.store_bytes == pytest.approx(batch * m * n * dtype.output_bits / 8, rel=ROUNDING)
     assert last.traffic.dram_write_bytes == pytest.approx(batch * m * n * dtype.output_bits / 8, rel=ROUNDING)
 
@@ -471,7 +475,7 @@ def test_the_tiling_sends_every_cta_to_a_tile_of_its_own(
     x_bytes, y_bytes = launch.tiling.x_bytes_per_step, launch.tiling.y_bytes_per_step
     panels = (tiles_m * x_bytes + tiles_n * y_bytes) * launch.steps * planned.split_k
     assert panels == pytest.approx((m + n) * k * dtype.bits / 8, rel=ROUNDING)  # both operands, once
-    assert x_bytes + y_bytes <= launch.load_bytes_per_step * (1 + ROUNDING)  # loads take whole sectors
+    assert x_bytes + y_bytes <= launch.step.l2_bytes * (1 + ROUNDING)  # loads take whole sectors
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)

@@ -13,7 +13,8 @@ from conftest import suited
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.plan import Plan, plan
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.plan import Plan, plan
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.predict import Options, predict, ranked_plans
 from gpusim.sim.gpu import simulate
@@ -154,7 +155,7 @@ def cycles_of(arch: Gpu, planned: Plan, *, warm: bool = False, extrapolate: bool
     clock_mhz = arch.clock.max_mhz
     return sum(
         simulate(arch, launch, clock_mhz, "sampled", warm=warm, extrapolate=extrapolate).cycles
-        for launch in planned.launches
+        for launch in lower(planned)
     )
 
 
@@ -251,6 +252,6 @@ def test_jumps_over_what_repeats_lose_next_to_nothing() -> None:
 def test_ctas_of_a_single_step_that_store_much_take_as_long_as_in_full() -> None:
     arch = load_spec("TITAN-RTX").gpu
     gemm = Gemm(1496, 1166, 2, Dtype.FP32, layout="nt", order="column")
-    launch = ranked_plans(arch, gemm, Options(l2="warm"))[0].plan.main
+    launch = lower(ranked_plans(arch, gemm, Options(l2="warm"))[0].plan)[0]
     sampled, full = (simulate(arch, launch, arch.clock.max_mhz, how, warm=True).cycles for how in ("sampled", "full"))
     assert sampled == pytest.approx(full, rel=P95_TOLERANCE)

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import Occupancy
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.plan import plan
+from gpusim.lowering.launch import Launch
 from gpusim.lowering.locality import Traffic
-from gpusim.lowering.plan import Launch, plan
 from gpusim.prediction.predict import Options, predict
 from gpusim.program import (
     AcquireStage,
@@ -68,7 +70,7 @@ def launch(
 ) -> Launch:
     """A launch of a program on the FMA pipe; nothing misses L2 unless all does."""
     kernel = load_kernels(arch.kernel_catalogues)[0]
-    template = plan(arch, Gemm(32, 32, 32, Dtype.FP32), kernel).main
+    template = lower(plan(arch, Gemm(32, 32, 32, Dtype.FP32), kernel))[0]
     asked = ctas * steps * step_bytes
     return dataclasses.replace(
         template,

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 import gpusim as package
 from gpusim.cli.trace import TRACE_EVENTS
-from gpusim.lowering.plan import Launch
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.launch import Launch
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
@@ -199,7 +200,7 @@ def chosen_launch(gpu: str, gemm: Gemm, kernel: str) -> Launch:
         for item in load_kernels(arch.kernel_catalogues)
         if item.family.instruction in arch.instructions and item.printed_name(gemm.layout, gemm.dtype) == kernel
     )
-    return candidates(arch, gemm, fitting, warm=False, clock_mhz=arch.clock.boost_mhz)[0].plan.main
+    return lower(candidates(arch, gemm, fitting, warm=False, clock_mhz=arch.clock.boost_mhz)[0].plan)[0]
 
 
 CASES = {

@@ -226,14 +226,24 @@ class Kernel:
         return self.warps_m * self.warps_n * self.warps_k
 
     @property
+    def warp_tile(self) -> tuple[float, float, float]:
+        """m, n and k of what one warp multiplies in a step."""
+        return self.tile_m / self.warps_m, self.tile_n / self.warps_n, self.tile_k / self.warps_k
+
+    @property
+    def producers(self) -> int:
+        """Warps that load for others."""
+        return 1 if self.family.staging == "bulk" else 0
+
+    @property
     def teams(self) -> int:
         """Sets of such warps in a CTA, which take tiles in turn."""
         return 2 if self.family.schedule == "pingpong" else 1
 
     @property
     def threads(self) -> int:
-        producers = PRODUCER_WARPS if self.family.staging == "bulk" else 0
-        return 32 * (self.warps * self.teams + producers)
+        producer_warpgroup = PRODUCER_WARPS if self.family.staging == "bulk" else 0
+        return 32 * (self.warps * self.teams + producer_warpgroup)
 
     def shared_bytes(self, a_bits: float, b_bits: float) -> int:
         """Shared memory of a CTA: all stages of both operand tiles, at their bits per element [B]."""

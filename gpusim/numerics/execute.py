@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusim.lowering.plan import Plan
+from gpusim.lowering.gemm.plan import Plan
 from gpusim.numerics.formats import Floats
 from gpusim.numerics.sparsity import Compressed
 from gpusim.progress import Progress, no_progress

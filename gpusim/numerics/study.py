@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gpusim.errors import InputError
 from gpusim.files.inputs import regular_size_bytes
-from gpusim.lowering.plan import Plan
+from gpusim.lowering.gemm.plan import Plan
 from gpusim.numerics.execute import execute, order_of
 from gpusim.numerics.formats import (
     FORMATS,

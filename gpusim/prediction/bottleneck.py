@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.plan import Launch
+from gpusim.lowering.launch import Launch
 from gpusim.sim.gpu import Outcome
 
 WHOLE_GPU = ("l2", "dram")

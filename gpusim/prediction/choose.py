@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.plan import Launch, Plan, library_shape, plan
+from gpusim.lowering.gemm.plan import Plan, plan
+from gpusim.lowering.gemm.problem import problem_of
+from gpusim.lowering.schedule import Schedule
 from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 from gpusim.workloads.gemm import Gemm
 
@@ -43,7 +45,7 @@ def multiplies(gpu: Gpu, gemm: Gemm, kernel: Kernel, unit: Unit | None = None) -
 
 def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
     """Why a library would not run a workload on a kernel that multiplies its type: layout, sizes or alignment."""
-    family, shape = kernel.family, library_shape(gemm)
+    family, shape = kernel.family, problem_of(gemm)
     found = []
     if gemm.layout not in kernel.layouts:
         found.append(f"its kernels read layout {' or '.join(kernel.layouts)}, not {gemm.layout}")
@@ -125,7 +127,7 @@ def score(gpu: Gpu, gemm: Gemm, candidate: Candidate) -> float:
 
 def charged(gemm: Gemm, planned: Plan) -> dict[str, float]:
     """How often each value of :class:`gpusim.hardware.gpu.KernelChoice` is charged, credits negative."""
-    shape, kernel = library_shape(gemm), planned.kernel
+    shape, kernel = problem_of(gemm), planned.kernel
     for_vectors = kernel.family.max_n is not None
     # Kernels for vectors are credited beyond a matrix kernel that serves them, whatever large tiles are credited.
     rows = min(VECTOR_ROWS if for_vectors else kernel.tile_m, shape.m)
@@ -133,7 +135,7 @@ def charged(gemm: Gemm, planned: Plan) -> dict[str, float]:
     return {
         "results_exponent": -math.log(results),
         "split_exponent": math.log(planned.split_k),
-        "reduce_charge": float(len(planned.launches) > 1),
+        "reduce_charge": float(len(planned.schedules) > 1),
         "vector_credit": -float(for_vectors),
     }
 
@@ -145,7 +147,7 @@ def _splits(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
     cuBLAS kernels of Volta and Turing have odd factors as often as even ones. One that leaves the busiest SM more to do
     than a smaller one did is not worth what the splits exchange.
     """
-    shape = library_shape(gemm)
+    shape = problem_of(gemm)
     splits: list[tuple[int, str]] = [(1, "in_kernel")]
     if not kernel.family.split_k or shape.batch > 1:
         return splits
@@ -163,71 +165,71 @@ def _splits(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
 
 def estimate_us(gpu: Gpu, planned: Plan, clock_mhz: float) -> float:
     """Closed-form time of a plan's launches [us]."""
-    cycles = sum(_launch_cycles(gpu, launch, clock_mhz) for launch in planned.launches)
-    gaps = gpu.launch.graph_gap_us * (len(planned.launches) - 1)
-    fixed = gpu.launch.kernel_latency_us * len(planned.launches)
+    cycles = sum(_launch_cycles(gpu, schedule, clock_mhz) for schedule in planned.schedules)
+    gaps = gpu.launch.graph_gap_us * (len(planned.schedules) - 1)
+    fixed = gpu.launch.kernel_latency_us * len(planned.schedules)
     return us_of_cycles(cycles, clock_mhz) + gaps + fixed
 
 
-def _launch_cycles(gpu: Gpu, launch: Launch, clock_mhz: float) -> float:
+def _launch_cycles(gpu: Gpu, schedule: Schedule, clock_mhz: float) -> float:
     """Full rounds of the busiest SM's slots, then what is left over."""
-    busiest = launch.ctas_on_busiest_sm(gpu)
-    slots = launch.occupancy.ctas
+    busiest = schedule.ctas_on_busiest_sm(gpu)
+    slots = schedule.occupancy.ctas
     rounds, rest = divmod(busiest, slots)
-    last = launch.ctas - (busiest - 1) * gpu.sm.count
+    last = schedule.ctas - (busiest - 1) * gpu.sm.count
     total = 0.0
-    later = launch.persistent
+    later = schedule.persistent
     if rounds:
-        crowd = last + (slots - 1) * gpu.sm.count if rest == 0 and rounds == 1 else slots * gpu.sm.count
+        active = last + (slots - 1) * gpu.sm.count if rest == 0 and rounds == 1 else slots * gpu.sm.count
         alike = rounds - 1 if later else rounds
-        total += alike * _round_cycles(gpu, launch, clock_mhz, slots, crowd, later=later)
-        total += _round_cycles(gpu, launch, clock_mhz, slots, crowd) if later else 0.0
+        total += alike * _round_cycles(gpu, schedule, clock_mhz, slots, active, later=later)
+        total += _round_cycles(gpu, schedule, clock_mhz, slots, active) if later else 0.0
     if rest:
         late = later and rounds > 0
-        total += _round_cycles(gpu, launch, clock_mhz, rest, last + (rest - 1) * gpu.sm.count, later=late)
+        total += _round_cycles(gpu, schedule, clock_mhz, rest, last + (rest - 1) * gpu.sm.count, later=late)
     return total
 
 
-def _round_cycles(gpu: Gpu, launch: Launch, clock_mhz: float, ctas: int, active: int, *, later: bool = False) -> float:
+def _round_cycles(
+    gpu: Gpu, schedule: Schedule, clock_mhz: float, ctas: int, active: int, *, later: bool = False
+) -> float:
     """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU.
 
     ``later``: tiles of persistent CTAs that had others before, during which their first loads were on their way.
     """
+    step, epilogue, moved = schedule.step, schedule.epilogue, schedule.traffic
     port_rate = gpu.load_store.l2_port_bytes_per_cycle
     l2_rate = min(port_rate, gpu.l2.bandwidth_bytes_per_cycle * ctas / active)
     dram_rate = gpu.dram_bytes_per_cycle(clock_mhz) * ctas / active
-    moved = launch.traffic
+    shared_rate = gpu.shared_memory.sustained_bytes_per_cycle
     missed = moved.miss_fraction * (moved.read_cost + moved.dirty_fraction)
     latency = cycles_of_ns(gpu.dram.latency_ns, clock_mhz) if missed else gpu.l2.latency_cycles
-    multiplying = launch.multiplying_warps
-    warps = multiplying * ctas
     # Warps stay on the sub-partition they start on: the fullest one decides.
-    warps_of_part = ceil_div(warps, gpu.sm.sub_partitions)
-    instruction = launch.instruction
+    warps_of_part = ceil_div(schedule.math_warps * ctas, gpu.sm.sub_partitions)
+    instruction = schedule.instruction
     interval = instruction.issue_interval_cycles / instruction.sustained_fraction
-    load = launch.load_bytes_per_step * ctas
-    shared_rate = gpu.shared_memory.sustained_bytes_per_cycle
-    shared = (launch.operand_bytes_per_step * multiplying + launch.shared_write_bytes_per_step) * ctas
-    received = launch.received_bytes_per_step * ctas
-    transfer = max(load / l2_rate, received / port_rate, load * missed / dram_rate)
+    chained = step.k_groups * instruction.latency_cycles
+    load = step.l2_bytes * ctas
+    shared = (step.operand_bytes * schedule.math_warps + step.shared_write_bytes) * ctas
+    transfer = max(load / l2_rate, step.sm_bytes * ctas / port_rate, load * missed / dram_rate)
     # One CTA's step on its way: at the port's rate, not at the SM's share of what all SMs contend for.
-    arrive = latency + launch.received_bytes_per_step / port_rate + launch.shared_write_bytes_per_step / shared_rate
-    step = max(
-        warps_of_part * launch.pipe_per_step * interval,
-        launch.slices * instruction.latency_cycles,
-        warps_of_part * launch.issue_per_step / gpu.sm.issue_per_cycle,
+    arrive = latency + step.sm_bytes / port_rate + step.shared_write_bytes / shared_rate
+    turn = max(
+        warps_of_part * step.pipe_slots * interval,
+        chained,
+        warps_of_part * step.issue_slots / gpu.sm.issue_per_cycle,
         shared / shared_rate,
-        launch.load_port_bytes_per_step * ctas / shared_rate,
+        step.port_bytes * ctas / shared_rate,
         transfer,
-        arrive / launch.stages_ahead if launch.stages_ahead else arrive + launch.slices * instruction.latency_cycles,
+        arrive / step.ahead if step.ahead else arrive + chained,
     )
-    store = launch.store_bytes * ctas
-    write = max(store * launch.store_passes / l2_rate, store * moved.dirty_fraction / dram_rate)
-    rearrange = 2 * launch.results_bytes * ctas / shared_rate
-    exchange = launch.exchange_times * (2 * gpu.l2.latency_cycles + 2 * launch.exchange_bytes_per_cta * ctas / l2_rate)
+    store = schedule.store_bytes * ctas
+    write = max(store * schedule.store_passes / l2_rate, store * moved.dirty_fraction / dram_rate)
+    shared_pass = 2 * schedule.epilogue_shared_bytes * ctas / shared_rate
+    fixup_bytes = 2 * epilogue.fixup_bytes * schedule.math_warps * ctas
+    fixup = epilogue.fixup_times * (2 * gpu.l2.latency_cycles + fixup_bytes / l2_rate)
     if later:
-        teams = max(role.teams for role in launch.roles)
-        busy = launch.steps * step + rearrange + write + exchange
-        return max(launch.steps * step, busy / teams)
-    setup = gpu.sm.cta_launch_cycles + launch.serial_cycles
-    return setup + latency + transfer + launch.steps * step + rearrange + write + exchange
+        busy = schedule.steps * turn + shared_pass + write + fixup
+        return max(schedule.steps * turn, busy / schedule.instances)
+    setup = gpu.sm.cta_launch_cycles + schedule.serial_cycles
+    return setup + latency + transfer + schedule.steps * turn + shared_pass + write + fixup

@@ -7,11 +7,11 @@ scales with the square of its voltage; DRAM energy does not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.plan import Plan
+from gpusim.lowering.launch import Launch
 from gpusim.workloads.gemm import Gemm
 
 TOLERANCE_FRACTION = 0.01
@@ -22,17 +22,17 @@ BISECTED_TURN = 2
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What one execution of a plan switches, the core at the voltage that its energies are stated at [J]."""
+    """What one execution of the launches switches, the core at the voltage that its energies are stated at [J]."""
 
     core_j: float
     dram_j: float
 
 
-def energy(gpu: Gpu, gemm: Gemm, planned: Plan) -> Energy:
-    """Energy of a plan's operations and bytes [J]; zeros that pad a tile switch next to nothing."""
-    core = gemm.flops / 2 * planned.main.instruction.energy_pj_per_fma
+def energy(gpu: Gpu, gemm: Gemm, launches: Sequence[Launch]) -> Energy:
+    """Energy of a workload's operations and bytes [J]; zeros that pad a tile switch next to nothing."""
+    core = gemm.flops / 2 * launches[0].instruction.energy_pj_per_fma
     dram = 0.0
-    for launch in planned.launches:
+    for launch in launches:
         core += launch.other_instructions * gpu.sm.warp_size * gpu.power.instruction_pj_per_lane
         core += launch.shared_bytes * gpu.power.shared_pj_per_byte
         core += launch.l2_bytes * gpu.power.l2_pj_per_byte
@@ -42,7 +42,7 @@ def energy(gpu: Gpu, gemm: Gemm, planned: Plan) -> Energy:
 
 
 def power_w(gpu: Gpu, used: Energy, time_us: float, clock_mhz: float) -> float:
-    """Board power while a plan runs again and again [W]."""
+    """Board power while the launches run again and again [W]."""
     power = gpu.power
     voltage_v = power.voltage_v(clock_mhz, gpu.clock.max_mhz)
     static_w = power.active_static_w * (voltage_v / power.max_voltage_v) ** 2

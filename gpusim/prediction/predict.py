@@ -13,7 +13,10 @@ from gpusim.files.inputs import excerpt
 from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.plan import Launch, Plan, library_shape, plan
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.plan import Plan, plan
+from gpusim.lowering.gemm.problem import problem_of
+from gpusim.lowering.launch import Launch
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.prediction.choose import Candidate, candidates, launched, multiplies, refusals
 from gpusim.prediction.power import Sustained, energy, sustained_clock
@@ -116,9 +119,9 @@ def predict(
                 recorder=recorder,
                 progress=progress,
             )
-            for launch in chosen.launches
+            for launch in timed.launches
         ]
-        timed = Timed(timed.sustained, _kernel_time_us(gpu, outcomes, clock_mhz), outcomes)
+        timed = Timed(timed.launches, timed.sustained, _kernel_time_us(gpu, outcomes, clock_mhz), outcomes)
     return _result(gpu, gemm, options, ranked, timed, wrong)
 
 
@@ -133,7 +136,7 @@ def contradictions(gpu: Gpu, gemm: Gemm, planned: Plan, options: Options, timed:
     ]
     above = [
         f"{name} is {100 * busy / outcome.cycles:.1f} % busy in {launch.name}"
-        for launch, outcome in zip(planned.launches, timed.outcomes, strict=False)
+        for launch, outcome in zip(timed.launches, timed.outcomes, strict=False)
         for name, busy in outcome.busy_cycles.items()
         if busy > most * outcome.cycles
     ]
@@ -142,13 +145,14 @@ def contradictions(gpu: Gpu, gemm: Gemm, planned: Plan, options: Options, timed:
 
 def _warp_turns(gpu: Gpu, planned: Plan) -> int:
     """Turns of main loops that playing a plan's launches whole takes."""
-    return sum(launch.ctas_on_busiest_sm(gpu) * launch.warps * launch.steps for launch in planned.launches)
+    return sum(one.ctas_on_busiest_sm(gpu) * one.warps * one.steps for one in planned.schedules)
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
     """A plan's run at the clock that the load leaves it."""
 
+    launches: tuple[Launch, ...]
     sustained: Sustained
     kernel_time_us: float
     outcomes: list[Outcome]
@@ -179,20 +183,21 @@ def time_plan(gpu: Gpu, gemm: Gemm, planned: Plan, options: Options, play: Simul
         play: what simulates a launch, for callers that keep outcomes.
     """
     warm = options.l2 == "warm"
+    launches = lower(planned)
     runs: dict[float, list[Outcome]] = {}
 
     def time_at(clock_mhz: float) -> float:
         if options.detail == "bound":
             return max(_bounds(gpu, gemm, planned, clock_mhz, warm).values())
         if clock_mhz not in runs:
-            runs[clock_mhz] = [play(gpu, launch, clock_mhz, options.detail, warm) for launch in planned.launches]
+            runs[clock_mhz] = [play(gpu, launch, clock_mhz, options.detail, warm) for launch in launches]
         return _kernel_time_us(gpu, runs[clock_mhz], clock_mhz)
 
-    used = energy(gpu, gemm, planned)
+    used = energy(gpu, gemm, launches)
     # A lower bound knows no power limit.
     calls = 0.0 if options.detail == "bound" else calls_of(options.load)
     sustained = sustained_clock(gpu, used, time_at, calls)
-    return Timed(sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
+    return Timed(launches, sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
 
 
 def ranked_plans(gpu: Gpu, gemm: Gemm, options: Options = Options()) -> list[Candidate]:
@@ -244,7 +249,7 @@ def usable_kernels(gpu: Gpu, gemm: Gemm, options: Options) -> tuple[Kernel, ...]
             )
     multiplying = [kernel for kernel in known if multiplies(gpu, gemm, kernel, options.unit)]
     if name is None and multiplying:
-        columns = library_shape(gemm).n
+        columns = problem_of(gemm).n
         multiplying = [kernel for kernel in multiplying if columns <= (kernel.family.max_n or columns)]
     if not multiplying:
         raise UnsupportedError(_unsupported(gpu, gemm, options.unit))
@@ -277,7 +282,7 @@ def _unsupported(gpu: Gpu, gemm: Gemm, unit: Unit | None) -> str:
     known = load_kernels(gpu.kernel_catalogues)
     vectors = max((kernel.family.max_n or 0 for kernel in known if multiplies(gpu, gemm, kernel, unit)), default=0)
     if vectors:
-        name = "m" if library_shape(gemm).swapped else "n"
+        name = "m" if problem_of(gemm).swapped else "n"
         reason = f"the kernel catalogues of this GPU hold only kernels for {name} up to {vectors}"
     elif unit != "cuda" and gpu.capability < since:
         reason = f"Tensor Cores have it since compute capability {since[0]}.{since[1]} ({architecture})"
@@ -346,7 +351,8 @@ def _result(
     wrong: tuple[str, ...],
 ) -> Result:
     chosen = ranked[0].plan
-    main = chosen.main
+    launches = timed.launches
+    main = launches[0]
     clock, kernel_time_us, outcomes = timed.sustained.clock_mhz, timed.kernel_time_us, timed.outcomes
     bounds = _bounds(gpu, gemm, chosen, gpu.clock.max_mhz, options.l2 == "warm")
     stalls = {cause.value: 0 for cause in Cause}
@@ -354,15 +360,15 @@ def _result(
         for cause, cycles in outcome.stall_cycles.items():
             stalls[cause.value] += cycles
     cycles = sum(outcome.cycles for outcome in outcomes) or round(kernel_time_us * clock)
-    l2_read = sum(launch.ctas * launch.steps * launch.load_bytes_per_step for launch in chosen.launches)
+    l2_read = sum(launch.ctas * launch.steps * launch.load_bytes_per_step for launch in launches)
     dram_read = sum(outcome.dram_read_bytes for outcome in outcomes)
     if not outcomes:
-        dram_read = sum(launch.traffic.dram_read_bytes for launch in chosen.launches)
-    dram_write = sum(launch.traffic.dram_write_bytes for launch in chosen.launches)
+        dram_read = sum(launch.traffic.dram_read_bytes for launch in launches)
+    dram_write = sum(launch.traffic.dram_write_bytes for launch in launches)
     power = timed.sustained.power_w
     tflops = gemm.flops / kernel_time_us / 1e6
     if outcomes:
-        busy, gpu_busy = busy_fractions(outcomes), gpu_busy_fractions(gpu, chosen.launches, outcomes)
+        busy, gpu_busy = busy_fractions(outcomes), gpu_busy_fractions(gpu, launches, outcomes)
         shares = time_shares(busy, gpu_busy, us_of_cycles(cycles, clock) / kernel_time_us)
     else:
         busy = gpu_busy = {name: bound / kernel_time_us for name, bound in bounds.items()}
@@ -414,8 +420,8 @@ def _result(
         dram_bytes=round(dram_read + dram_write),
         dram_read_bytes=round(dram_read),
         dram_write_bytes=round(dram_write),
-        l2_bytes=round(sum(launch.l2_bytes for launch in chosen.launches)),
-        shared_bytes=round(sum(launch.shared_bytes for launch in chosen.launches)),
+        l2_bytes=round(sum(launch.l2_bytes for launch in launches)),
+        shared_bytes=round(sum(launch.shared_bytes for launch in launches)),
         l2_hit_fraction=1.0 - min(1.0, dram_read / l2_read),
         tensor_active_fraction=gpu_busy["arithmetic"] if main.instruction.unit == "tensor" else 0.0,
         power_w=power,

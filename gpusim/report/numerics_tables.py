@@ -10,7 +10,7 @@ from gpusim.report.formatting import figure_text
 from gpusim.report.text_table import TextTable
 
 if TYPE_CHECKING:
-    from gpusim.lowering.plan import Plan
+    from gpusim.lowering.gemm.plan import Plan
     from gpusim.numerics.study import Study
     from gpusim.workloads.gemm import Gemm
 
@@ -35,7 +35,7 @@ def numerics_object(
         "tile_k": plan.kernel.tile_k,
         "warps_k": plan.kernel.warps_k,
         "split_k": plan.split_k,
-        "split_k_mode": "" if plan.split_k == 1 else "reduce" if len(plan.launches) > 1 else "in_kernel",
+        "split_k_mode": "" if plan.split_k == 1 else "reduce" if len(plan.schedules) > 1 else "in_kernel",
         "a": sources[0],
         "b": sources[1],
         "seed": seed,

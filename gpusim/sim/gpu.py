@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import simpy
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.plan import Launch
+from gpusim.lowering.launch import Launch
 from gpusim.program import Barrier, Multiply, StoreShared
 from gpusim.progress import Progress
 from gpusim.sim.causes import Cause

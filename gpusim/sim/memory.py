@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.plan import Launch, Tiling
+from gpusim.lowering.launch import Launch, Tiling
 from gpusim.sim.link import Link
 from gpusim.units import cycles_of_ns
 

@@ -6,7 +6,7 @@ from collections import deque
 
 import simpy
 
-from gpusim.lowering.plan import Launch
+from gpusim.lowering.launch import Launch
 
 
 class Ring:

@@ -14,7 +14,7 @@ from typing import assert_never
 import simpy
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.plan import Launch
+from gpusim.lowering.launch import Launch
 from gpusim.program import (
     AcquireStage,
     Barrier,

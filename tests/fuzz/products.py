@@ -21,7 +21,9 @@ from functools import cache
 import harness
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.plan import Launch, Plan
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.plan import Plan
+from gpusim.lowering.launch import Launch
 from gpusim.prediction.choose import multiplies, refusals
 from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans
 from gpusim.sim.gpu import simulate
@@ -160,10 +162,10 @@ def examined(product: Product, whole_turns: int) -> Finding:
         return Finding(product, refused=str(refusal))
     seconds = time.perf_counter() - started
     plan = ranked_plans(arch, product.gemm, product.options)[0].plan
-    affordable = sum(warp_turns(arch, launch) for launch in plan.launches) <= whole_turns
+    affordable = sum(warp_turns(arch, launch) for launch in lower(plan)) <= whole_turns
     return Finding(
         product,
-        odd=any(role.warps % arch.sm.sub_partitions for role in plan.main.roles),
+        odd=any(role.warps % arch.sm.sub_partitions for role in lower(plan)[0].roles),
         bound_share=result.kernel_time_us / result.bound_us,
         busiest=max(result.busy_fractions.values()),
         jump_error=jump_error(arch, plan, warm=product.options.l2 == "warm") if affordable else None,
@@ -176,7 +178,7 @@ def jump_error(arch: Gpu, plan: Plan, *, warm: bool) -> float:
     jumped, whole = (
         sum(
             simulate(arch, launch, arch.clock.max_mhz, "sampled", warm=warm, extrapolate=extrapolate).cycles
-            for launch in plan.launches
+            for launch in lower(plan)
         )
         for extrapolate in (True, False)
     )

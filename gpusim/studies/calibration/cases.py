@@ -18,7 +18,8 @@ from gpusim.execution.journal import Journal
 from gpusim.execution.workers import Workers
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.plan import Launch, plan
+from gpusim.lowering.gemm.plan import plan
+from gpusim.lowering.launch import Launch
 from gpusim.prediction.predict import Options, time_plan
 from gpusim.progress import Progress
 from gpusim.sim.gpu import Outcome, simulate

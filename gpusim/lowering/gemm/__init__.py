@@ -1,0 +1,1 @@
+"""Matrix multiplication: from a workload and a kernel to a schedule in closed form, and from that to launches."""

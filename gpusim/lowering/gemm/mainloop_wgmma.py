@@ -1,0 +1,78 @@
+"""Main loop of specialised warps (CUTLASS 3): a producer keeps a ring of stages full, warpgroups multiply from it."""
+
+from __future__ import annotations
+
+import math
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.library.catalogue import WARPGROUP_WARPS, Kernel
+from gpusim.lowering.gemm.problem import Problem
+from gpusim.lowering.gemm.staging import Access, Slices, stage
+from gpusim.lowering.operand import access_bytes
+from gpusim.lowering.schedule import Schedule, Step
+from gpusim.program import (
+    AcquireStage,
+    Drain,
+    EndStep,
+    LoadBulk,
+    MultiplyAsync,
+    Program,
+    ReleaseStage,
+    Repeat,
+    WaitStage,
+)
+
+BULK_LOAD_INSTRUCTIONS = 8
+"""Of the producer and step: two loads, the barrier's expected bytes, stage and phase; an assumption."""
+
+
+def wgmma_step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> Step:
+    """A step of warpgroups; their instructions share out 64 rows among four warps, and the columns are read once."""
+    family = kernel.family
+    load_a, load_b = (access_bytes(operand.row_bytes, family.load_bytes) for operand in (problem.a, problem.b))
+    staged = stage(gpu, kernel, problem, slices, (Access(load_a, load_a), Access(load_b, load_b)))
+    rows, columns, row_bits, column_bits = _warpgroup_tile(kernel, problem)
+    m, n, k = gpu.instructions[family.instruction].shape
+    issued = math.ceil(rows / (WARPGROUP_WARPS * m)) * math.ceil(columns / n) * math.ceil(kernel.tile_k / k)
+    # Widths are multiples of 8; the instruction's own is the widest.
+    width = math.ceil(columns / math.ceil(columns / n) / 8) * 8
+    mma = issued * width / n
+    return Step(
+        l2_bytes=staged.l2_bytes,
+        sm_bytes=staged.sm_bytes,
+        port_bytes=slices.tlb_port_bytes + staged.fill_bytes,
+        to_shared=True,
+        shared_write_bytes=staged.fill_bytes,
+        load_instructions=BULK_LOAD_INSTRUCTIONS,
+        # One stage is being multiplied until the next one's multiplies have been issued.
+        ahead=kernel.stages - 1,
+        mma_instructions=mma,
+        pipe_slots=mma,
+        k_groups=1,
+        operand_bytes=issued * (WARPGROUP_WARPS * m * row_bits + width * column_bits) * k / 8 / WARPGROUP_WARPS,
+        issue_slots=issued + family.step_instructions,
+    )
+
+
+def _warpgroup_tile(kernel: Kernel, problem: Problem) -> tuple[float, float, float, float]:
+    """Rows and columns that a warpgroup multiplies, and the bits of an element of either operand.
+
+    Four warps along m make a warpgroup, or four along n: then the columns of C are the rows of its instructions.
+    """
+    if kernel.warps_m % WARPGROUP_WARPS == 0:
+        groups = kernel.warps_m // WARPGROUP_WARPS
+        return kernel.tile_m / groups, kernel.tile_n / kernel.warps_n, problem.a.bits, problem.b.bits
+    groups = kernel.warps_n // WARPGROUP_WARPS
+    return kernel.tile_n / groups, kernel.tile_m / kernel.warps_m, problem.b.bits, problem.a.bits
+
+
+def producer_program(schedule: Schedule) -> Program:
+    """Ask for a stage as soon as it is free."""
+    return (Repeat((AcquireStage(), LoadBulk(schedule.step.load_instructions))),)
+
+
+def consumer_program(schedule: Schedule) -> Program:
+    """Multiply from a stage, and release it when the next one's multiplies have been issued."""
+    step = schedule.step
+    multiply = MultiplyAsync(step.mma_instructions, step.operand_bytes, step.issue_slots)
+    return (Repeat((WaitStage(), multiply, ReleaseStage(), EndStep())), Drain(), ReleaseStage())

@@ -1,0 +1,161 @@
+"""A workload on one kernel, in closed form: grid, steps, occupancy, and what a step moves and computes.
+
+Tiles, names and grids are the library's (see :mod:`gpusim.lowering.gemm.problem`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.occupancy import Occupancy, occupancy
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes
+from gpusim.lowering.gemm.mainloop_direct import direct_step
+from gpusim.lowering.gemm.mainloop_mma import mma_step
+from gpusim.lowering.gemm.mainloop_simt import simt_step
+from gpusim.lowering.gemm.mainloop_wgmma import wgmma_step
+from gpusim.lowering.gemm.problem import Problem, Tiles, problem_of, tiles_of
+from gpusim.lowering.gemm.split_k import reduction
+from gpusim.lowering.gemm.staging import LINE_BYTES, Slices
+from gpusim.lowering.launch import Tiling
+from gpusim.lowering.locality import Traffic, traffic, wave_panels
+from gpusim.lowering.pages import effective_l2_bytes, missed_pages, outlives_a_step, read_cost
+from gpusim.lowering.schedule import Schedule, Step
+from gpusim.units import ceil_div
+from gpusim.workloads.gemm import Gemm
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A workload on one kernel: its launches in order (a split-K reduction follows the product)."""
+
+    kernel: Kernel
+    name: str
+    split_k: int
+    mode: str
+    """How split results come together: ``in_kernel`` or ``reduce``."""
+    schedules: tuple[Schedule, ...]
+
+    @property
+    def main(self) -> Schedule:
+        return self.schedules[0]
+
+
+def plan(gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in_kernel", warm: bool = False) -> Plan:
+    """Schedule a workload on one kernel.
+
+    Args:
+        split_k: CTAs that share the k range of a tile.
+        mode: ``in_kernel`` adds partial sums up through L2, ``reduce`` launches a second kernel.
+        warm: operands are in L2 as far as they fit.
+
+    Raises:
+        DoesNotFitError: a CTA needs more than an SM has.
+    """
+    problem, family = problem_of(gemm), kernel.family
+    registers = kernel.registers_with(gemm.accumulator_bits)
+    resident = occupancy(gpu, kernel.threads, registers, kernel.shared_bytes(problem.a.bits, problem.b.bits))
+    tiles = tiles_of(problem, kernel, split_k)
+    slices = _slices(gpu, kernel, problem, tiles)
+    step = _step(gpu, kernel, problem, slices)
+    partial = split_k > 1 and mode == "reduce"
+    result_bytes = problem.accumulator_bytes if partial else problem.output_bits / 8
+    tile_bytes = tiles.rows_a * tiles.rows_b * result_bytes if family.stores_result else 0.0
+    # Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other.
+    together = ceil_div(gpu.sm.count * resident.ctas, tiles.m * tiles.n * tiles.batch)
+    fixup_times = min(split_k - 1, together) if mode == "in_kernel" else 0
+    swizzle_width = min(family.raster_width or tiles.m, tiles.m)
+    written = tiles.ctas * tile_bytes / (1 if partial else split_k)
+    name = kernel.printed_name(gemm.layout, gemm.dtype)
+    main = Schedule(
+        name=name,
+        grid=(tiles.m, tiles.n, tiles.batch * split_k),
+        ctas=tiles.ctas,
+        warps=kernel.warps + kernel.producers,
+        math_warps=kernel.warps,
+        instances=kernel.teams,
+        persistent=family.schedule is not None,
+        occupancy=resident,
+        instruction=gpu.instructions[family.instruction],
+        setup_cycles=family.setup_instructions * gpu.instructions["ffma"].latency_cycles,
+        steps=tiles.steps,
+        step=step,
+        epilogue=epilogue_of(gpu, kernel, problem, tiles, result_bytes, fixup_times),
+        store_bytes=tile_bytes / (1 if partial or split_k == 1 else split_k),
+        store_passes=store_passes(gpu, kernel, problem, result_bytes),
+        traffic=_traffic(gpu, kernel, problem, tiles, step, resident, written, swizzle_width, warm=warm),
+        cold=not warm,
+        tiling=Tiling(tiles.m, tiles.n, split_k, swizzle_width, *slices.panel_bytes),
+    )
+    if not partial:
+        return Plan(kernel, name, split_k, mode, (main,))
+    return Plan(kernel, name, split_k, mode, (main, reduction(gpu, problem, split_k)))
+
+
+def _step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> Step:
+    """A turn of the kernel's kind of main loop."""
+    match kernel.family.staging:
+        case "bulk":
+            return wgmma_step(gpu, kernel, problem, slices)
+        case "direct":
+            return direct_step(gpu, kernel, problem, slices)
+    if gpu.instructions[kernel.family.instruction].unit == "cuda":
+        return simt_step(gpu, kernel, problem, slices)
+    return mma_step(gpu, kernel, problem, slices)
+
+
+def _slices(gpu: Gpu, kernel: Kernel, problem: Problem, tiles: Tiles) -> Slices:
+    """What a step reads. Panels lie in L2 without the rest of the sectors that their edges share."""
+    missed = missed_pages(gpu, ((problem.a, tiles.rows_a), (problem.b, tiles.rows_b)))
+    return Slices(
+        panel_bytes=(
+            tiles.rows_a * tiles.k_per_step * problem.a.bits / 8,
+            tiles.rows_b * tiles.k_per_step * problem.b.bits / 8,
+        ),
+        # A row of tiles that a cluster ends in the middle of is loaded by the CTAs that are there.
+        sharers=(tiles.n / ceil_div(tiles.n, kernel.cluster_n), tiles.m / ceil_div(tiles.m, kernel.cluster_m)),
+        tlb_port_bytes=missed * gpu.load_store.tlb_miss_cycles * gpu.shared_memory.bandwidth_bytes_per_cycle,
+    )
+
+
+def _traffic(
+    gpu: Gpu,
+    kernel: Kernel,
+    problem: Problem,
+    tiles: Tiles,
+    step: Step,
+    resident: Occupancy,
+    written_bytes: float,
+    swizzle_width: int,
+    *,
+    warm: bool,
+) -> Traffic:
+    """Bytes that the launch moves between L2, DRAM and its CTAs."""
+    concurrent_ctas = gpu.sm.count * resident.ctas
+    of_product = tiles.m * tiles.n
+    wave = wave_panels(tiles.m, tiles.n, max(1, min(of_product, concurrent_ctas // tiles.split_k)), swizzle_width)
+    slices_bytes = (
+        problem.a.touched_bytes(tiles.rows_a, kernel.tile_k, LINE_BYTES),
+        problem.b.touched_bytes(tiles.rows_b, kernel.tile_k, LINE_BYTES),
+    )
+    outlives = outlives_a_step(gpu, slices_bytes, (wave[1], wave[0]), min(tiles.ctas, concurrent_ctas))
+    # A ring asks for several steps at once, so that DRAM reads their slices of a row from one open page.
+    asked_k = kernel.tile_k * max(1, step.ahead)
+    moved = traffic(
+        panels_x=tiles.m,
+        panels_y=tiles.n,
+        batch=tiles.batch,
+        splits=tiles.split_k,
+        panel_x_bytes=tiles.rows_a * problem.k * problem.a.bits / 8,
+        panel_y_bytes=tiles.rows_b * problem.k * problem.b.bits / 8,
+        result_bytes=written_bytes,
+        concurrent_ctas=concurrent_ctas,
+        raster_width=swizzle_width,
+        l2_capacity_bytes=effective_l2_bytes(gpu),
+        warm=warm,
+        outlives_a_step=outlives,
+        panel_x_cost=read_cost(gpu, problem.a, asked_k, outlives),
+        panel_y_cost=read_cost(gpu, problem.b, asked_k, outlives),
+    )
+    return replace(moved, l2_read_bytes=tiles.ctas * tiles.steps * step.l2_bytes)

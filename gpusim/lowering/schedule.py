@@ -1,0 +1,111 @@
+"""A kernel launch in closed form: what the ranking of kernels reads, and what a launch is lowered from.
+
+Hundreds of schedules are made for a prediction, and only the chosen one gets programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpusim.hardware.gpu import Gpu, Instruction
+from gpusim.hardware.occupancy import Occupancy
+from gpusim.lowering.launch import Tiling
+from gpusim.lowering.locality import Traffic
+from gpusim.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One turn of a CTA's main loop, edge tiles averaged in."""
+
+    l2_bytes: float
+    """Global data L2 delivers for the CTA; multicast data counts once a cluster [B]."""
+    sm_bytes: float
+    """The same as it passes the port of the CTA's SM: multicast data counts in full [B]."""
+    port_bytes: float
+    """Load/store path time it takes, in bytes of port width (narrow accesses waste the rest) [B]."""
+    to_shared: bool
+    """The data lands in shared memory by itself (cp.async, TMA); otherwise it goes through registers."""
+    shared_write_bytes: float
+    """Shared-memory port time of writing it there, bank conflicts included [B]."""
+    load_instructions: float
+    """Warp-wide global loads of one warp."""
+    ahead: int
+    """Steps whose data is on its way while one is computed."""
+    mma_instructions: float
+    """Multiply-accumulate instructions of a math warp."""
+    pipe_slots: float
+    """Slots of the math pipe they take, with the address arithmetic that shares it."""
+    k_groups: int
+    """Groups they form, each accumulating onto the results of the one before."""
+    operand_bytes: float
+    """Shared-memory port time of a math warp's operands [B]."""
+    issue_slots: float
+    """Issue slots of a math warp, ``pipe_slots`` included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What one math warp does after its main loop. An amount of zero stands for a part that the kernel leaves out."""
+
+    warps_k_bytes: float
+    """Accumulators that warps which share a tile's k add up in shared memory [B]."""
+    fixup_bytes: float
+    """Accumulators of a split-K fix-up within the kernel, per partner [B]."""
+    fixup_times: int
+    """Partners a CTA waits for, one after the other."""
+    shared_pass_bytes: float
+    """Results that pass through shared memory, so that rows of C are stored in full lines [B]."""
+    shared_pass_cycles: float
+    """Latency of those passes, a few rows each [cycles]."""
+    store_bytes: float
+    """Results that the warp writes [B]."""
+    store_instructions: float
+    bulk_store: bool
+    """One thread hands the CTA's tile to the TMA; its warps meet before and after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One launch of a kernel in closed form."""
+
+    name: str
+    grid: tuple[int, int, int]
+    ctas: int
+    warps: int
+    """Warps that work on a CTA's tile."""
+    math_warps: int
+    """Those of them that feed the math pipes."""
+    instances: int
+    """Sets of math warps that take a persistent CTA's tiles in turn."""
+    persistent: bool
+    """A CTA slot keeps its warps from tile to tile, and each goes on to the next as soon as it is done."""
+    occupancy: Occupancy
+    instruction: Instruction
+    setup_cycles: float
+    """Serial address arithmetic of a warp before its first load [cycles]."""
+    steps: int
+    """Turns of a CTA's main loop."""
+    step: Step
+    epilogue: Epilogue
+    store_bytes: float
+    """Results the average CTA writes: of those that share a tile, one does [B]."""
+    store_passes: float
+    """How often each sector of them is written to L2: narrow stores write it piece by piece."""
+    traffic: Traffic
+    cold: bool
+    """Operands were not used lately: the first loads of an SM also miss the TLB."""
+    tiling: Tiling | None
+
+    def ctas_on_busiest_sm(self, gpu: Gpu) -> int:
+        return ceil_div(self.ctas, gpu.sm.count)
+
+    @property
+    def epilogue_shared_bytes(self) -> float:
+        """Accumulators a CTA reads back from shared memory in its epilogue [B]."""
+        return (self.epilogue.warps_k_bytes + self.epilogue.shared_pass_bytes) * self.math_warps
+
+    @property
+    def serial_cycles(self) -> float:
+        """What a warp goes through on its own before and after its main loop [cycles]."""
+        return self.setup_cycles + self.epilogue.shared_pass_cycles
