@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpusim.evidence.measured import MeasuredError
+from gpusim.evidence.fields import MeasuredError
 from gpusim.execution.workers import available_cores
 from gpusim.files.yamlfile import SpecError
 from gpusim.studies.validation.summary import validate

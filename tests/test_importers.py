@@ -21,28 +21,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from importer_samples import CONV_HEADING, GEMM_HEADING, SAMPLES, report, sources, table, workbook
 
-from gpusim.evidence.importers import KINDS, Import, Options, SourceError, import_file, nsys
+from gpusim.evidence.fields import TIMES_US, MeasuredError
+from gpusim.evidence.importers import KINDS, Import, ImportOptions, SourceError, import_file, nsys
 from gpusim.evidence.importers.kernel_names import product_kernel
 from gpusim.evidence.measured import (
     ACCUMULATORS,
     COLUMNS,
     L2_STATES,
     LOADS,
-    METHODS,
     OPS,
     SPARSITIES,
-    TIMES_US,
     VECTOR_OPS,
-    MeasuredError,
     MeasuredRow,
     read_measured,
     write_measured,
 )
 from gpusim.files.inputs import MOST_BYTES
+from gpusim.host.timing import METHODS
 from gpusim.units import MIB
 from gpusim.workloads.gemm import LAYOUTS, Dtype
 
-A100 = Options(gpu="a100-sxm4-80gb")
+A100 = ImportOptions(gpu="a100-sxm4-80gb")
 
 
 def shape(row: MeasuredRow) -> tuple[str, int, int, int, int | None]:
@@ -99,7 +98,12 @@ def measured_rows(draw: st.DrawFn) -> MeasuredRow:
         tile_n=draw(POSITIVE) if known else None,
         grid=(draw(POSITIVE), draw(POSITIVE), draw(POSITIVE)) if known else None,
         source=draw(NAMES),
-        stated_load=draw(st.sampled_from(("", *LOADS))),
+        stated_load=draw(st.sampled_from(("", *LOADS, "26"))),
+        output=draw(st.sampled_from(("", "fp16"))),
+        cuda=draw(POSITIVE) if known else None,
+        timer_us=draw(st.floats(0, 10)) if known else None,
+        repeat_p90=draw(st.floats(0, 1)) if known else None,
+        padded_to=draw(POSITIVE) if known else None,
         extra={"note": draw(NAMES)},
     )
 
@@ -118,7 +122,7 @@ def test_what_is_written_is_read_back_equal(rows: list[MeasuredRow], tmp_path_fa
 
 
 def test_a_line_break_in_a_name_does_not_break_the_line(tmp_path: Path) -> None:
-    (row, *_) = import_file("neusight", SAMPLES / "neusight.csv", Options()).rows
+    (row, *_) = import_file("neusight", SAMPLES / "neusight.csv", ImportOptions()).rows
     write_measured(tmp_path / "measured.csv", [replace(row, kernel="first\r\nsecond", extra={"note": "a\rb"})])
     (back,) = read_measured(tmp_path / "measured.csv")
     assert (back.kernel, back.extra) == ("first second", {"note": "a b"})
@@ -138,9 +142,9 @@ def test_every_kind_of_file_gives_rows_that_are_read_back_equal(kind: str, tmp_p
 @pytest.mark.parametrize("kind", KINDS)
 def test_options_replace_how_and_where_a_file_was_timed(kind: str, tmp_path: Path) -> None:
     path, options = sources(tmp_path)[kind]
-    changed = {name: getattr(options, name) for name in Options.__slots__}
+    changed = {name: getattr(options, name) for name in ImportOptions.__slots__}
     changed |= {"gpu": "My-GPU", "method": "host", "l2": "warm", "source": "https://example.org/runs"}
-    for row in import_file(kind, path, Options(**changed)).rows:
+    for row in import_file(kind, path, ImportOptions(**changed)).rows:
         assert (row.gpu, row.method, row.l2, row.source) == ("my-gpu", "host", "warm", "https://example.org/runs")
 
 
@@ -197,7 +201,7 @@ def test_cutlass_names_sparsity_by_the_instruction_too(tmp_path: Path) -> None:
 
 
 def test_nsight_compute_kernels_take_the_shape_that_is_said_and_a_reduction_joins_its_product() -> None:
-    found = import_file("ncu", SAMPLES / "ncu.csv", Options(gpu="a100-pcie-40gb", m=1024, n=512, k=4096, batch=2))
+    found = import_file("ncu", SAMPLES / "ncu.csv", ImportOptions(gpu="a100-pcie-40gb", m=1024, n=512, k=4096, batch=2))
     half, single = found.rows
     assert shape(half) == shape(single) == ("linear", 2, 1024, 512, 4096)
     assert types(half) == ("fp16", "fp32", "tn", "dense")
@@ -216,12 +220,12 @@ def test_nsight_compute_kernels_take_the_shape_that_is_said_and_a_reduction_join
 def test_nsight_compute_shapes_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("op,m,n,k,layout\ngemm,1024,512,64,nt\nlinear,2048,512,64,\n", encoding="utf-8")
-    found = import_file("ncu", SAMPLES / "ncu.csv", Options(gpu="t4", shapes=shapes))
+    found = import_file("ncu", SAMPLES / "ncu.csv", ImportOptions(gpu="t4", shapes=shapes))
     assert [shape(row) for row in found.rows] == [("gemm", 1, 1024, 512, 64), ("linear", 1, 2048, 512, 64)]
     assert [row.layout for row in found.rows] == ["nt", "tn"]
     shapes.write_text("m,n,k\n8,8,8\n", encoding="utf-8")
     with pytest.raises(SourceError, match=r"shapes\.csv: 1 shapes for the 2 matrix multiplications of .*ncu\.csv"):
-        import_file("ncu", SAMPLES / "ncu.csv", Options(gpu="t4", shapes=shapes))
+        import_file("ncu", SAMPLES / "ncu.csv", ImportOptions(gpu="t4", shapes=shapes))
 
 
 OLD_NCU = """==PROF== Connected to process 77 (/home/user/product)
@@ -260,7 +264,7 @@ def test_a_listing_may_be_utf_16_as_powershell_writes_it(tmp_path: Path) -> None
 
 
 def test_nsight_systems_kernels_belong_to_the_innermost_range_with_shapes(tmp_path: Path) -> None:
-    found = import_file("nsys", report(tmp_path, ranges=True), Options())
+    found = import_file("nsys", report(tmp_path, ranges=True), ImportOptions())
     linear, bmm = found.rows
     assert (shape(linear), types(linear)) == (("linear", 1, 32, 512, 1024), ("bf16", "fp32", "tn", "dense"))
     assert (shape(bmm), types(bmm)) == (("bmm", 6, 8, 16, 64), ("fp32", "fp32", "nn", "dense"))
@@ -272,8 +276,8 @@ def test_nsight_systems_kernels_belong_to_the_innermost_range_with_shapes(tmp_pa
 def test_nsight_systems_kernels_without_ranges_need_shapes(tmp_path: Path) -> None:
     path = report(tmp_path, ranges=False)
     with pytest.raises(SourceError, match=r"recorded without shapes; add -m, -n and -k, or --shapes"):
-        import_file("nsys", path, Options())
-    found = import_file("nsys", path, Options(m=32, n=512, k=1024))
+        import_file("nsys", path, ImportOptions())
+    found = import_file("nsys", path, ImportOptions(m=32, n=512, k=1024))
     assert [row.time_us for row in found.rows] == [13.75, 30.0]
 
 
@@ -281,7 +285,7 @@ def test_nsight_systems_kernels_without_ranges_need_shapes(tmp_path: Path) -> No
 
 
 def test_kernels_of_a_trace_are_joined_to_the_operators_that_launched_them() -> None:
-    found = import_file("kineto", SAMPLES / "trace.json", Options())
+    found = import_file("kineto", SAMPLES / "trace.json", ImportOptions())
     linear, bmm, convolution, gelu = found.rows
     assert (shape(linear), types(linear)) == (("linear", 1, 64, 2048, 512), ("fp16", "fp32", "tn", "dense"))
     assert (linear.time_us, linear.tile_m, linear.grid) == (11.0, 128, (16, 1, 2))
@@ -301,7 +305,7 @@ def test_kernels_of_a_trace_are_joined_to_the_operators_that_launched_them() -> 
 def test_every_kernel_of_a_trace_is_in_a_row_or_counted() -> None:
     events = json.loads((SAMPLES / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
     durations = [event["dur"] for event in events if event.get("cat") == "kernel"]
-    found = import_file("kineto", SAMPLES / "trace.json", Options())
+    found = import_file("kineto", SAMPLES / "trace.json", ImportOptions())
     assert sum(row.time_us for row in found.rows) == pytest.approx(sum(durations) - 1.25 - 20.0)
     assert skipped(found) == 2
 
@@ -309,15 +313,15 @@ def test_every_kernel_of_a_trace_is_in_a_row_or_counted() -> None:
 def test_a_trace_may_be_packed(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress((SAMPLES / "trace.json").read_bytes()))
-    assert len(import_file("kineto", path, Options()).rows) == 4
+    assert len(import_file("kineto", path, ImportOptions()).rows) == 4
     path.write_bytes(path.read_bytes()[:400])
     with pytest.raises(SourceError, match=r"trace\.json\.gz: the gzip stream is broken"):
-        import_file("kineto", path, Options())
+        import_file("kineto", path, ImportOptions())
 
 
 def test_an_operator_of_no_length_is_counted(tmp_path: Path) -> None:
     path = edited("trace.json", '"dur": 3.25', '"dur": 0')(tmp_path)
-    found = import_file("kineto", path, Options())
+    found = import_file("kineto", path, ImportOptions())
     assert found.skipped["operator of no length: the trace has whole microseconds"] == 1
 
 
@@ -330,12 +334,12 @@ def test_a_trace_of_one_side_alone_is_refused_with_the_remedy(kept: str, missing
     with pytest.raises(
         SourceError, match=rf"no {missing} in the trace; profile with activities=\[ProfilerActivity\.CPU"
     ):
-        import_file("kineto", path, Options())
+        import_file("kineto", path, ImportOptions())
 
 
 def test_a_name_in_a_trace_may_hold_control_characters(tmp_path: Path) -> None:
     path = edited("trace.json", '"name": "python"', '"name": "S(1): \x01<module>\t"')(tmp_path)
-    assert len(import_file("kineto", path, Options()).rows) == 4
+    assert len(import_file("kineto", path, ImportOptions()).rows) == 4
 
 
 def convolution(folder: Path, *, transposed: str, strides: Sequence[int]) -> Import:
@@ -386,14 +390,14 @@ def test_a_trace_without_shapes_is_refused_with_the_remedy(tmp_path: Path) -> No
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(trace), encoding="utf-8")
     with pytest.raises(SourceError, match=r"no operator to import: 4 x .*profile with record_shapes=True"):
-        import_file("kineto", path, Options())
+        import_file("kineto", path, ImportOptions())
 
 
 # Tables that others published --------------------------------------------------------------------
 
 
 def test_neusights_n_is_the_length_of_the_sums_and_its_milliseconds_become_microseconds() -> None:
-    found = import_file("neusight", SAMPLES / "neusight.csv", Options())
+    found = import_file("neusight", SAMPLES / "neusight.csv", ImportOptions())
     linear, bmm, layernorm, convolution = found.rows
     assert (shape(linear), types(linear)) == (("linear", 1, 100, 1000, 4096), ("fp32", "fp32", "tn", "dense"))
     assert (linear.gpu, linear.time_us, linear.tile_m, linear.tile_n) == ("v100-pcie-32gb", 512.5, 128, 32)
@@ -405,7 +409,7 @@ def test_neusights_n_is_the_length_of_the_sums_and_its_milliseconds_become_micro
 
 
 def test_layers_take_their_shapes_from_the_model_split_over_the_gpus() -> None:
-    options = Options(gpu="RTX-3090", dtype=Dtype.FP16, model_config=SAMPLES / "config.json")
+    options = ImportOptions(gpu="RTX-3090", dtype=Dtype.FP16, model_config=SAMPLES / "config.json")
     found = import_file("llmservingsim", SAMPLES / "layers.csv", options)
     assert {row.extra["layer"]: shape(row)[2:] for row in found.rows} == {
         "q_proj": (7, 512, 1024),
@@ -422,23 +426,24 @@ def test_layers_take_their_shapes_from_the_model_split_over_the_gpus() -> None:
 def test_layers_need_the_model_and_the_data_type() -> None:
     layers, config = SAMPLES / "layers.csv", SAMPLES / "config.json"
     with pytest.raises(SourceError, match=r"layers\.csv: layers are named without shapes; add --model-config"):
-        import_file("llmservingsim", layers, Options(gpu="rtx-3090"))
+        import_file("llmservingsim", layers, ImportOptions(gpu="rtx-3090"))
     with pytest.raises(SourceError, match=r"layers\.csv:3: the file does not name the data type; add --dtype"):
-        import_file("llmservingsim", layers, Options(gpu="rtx-3090", model_config=config))
+        import_file("llmservingsim", layers, ImportOptions(gpu="rtx-3090", model_config=config))
 
 
 def test_aiconfigurator_tables_are_read_from_parquet_and_from_text(tmp_path: Path) -> None:
-    found = import_file("aiconfigurator", table(tmp_path), Options())
+    found = import_file("aiconfigurator", table(tmp_path), ImportOptions())
     plain, quantised = found.rows
     assert (shape(plain), types(plain)) == (("linear", 1, 1, 4096, 1024), ("bf16", "fp32", "tn", "dense"))
     assert (plain.gpu, plain.time_us, plain.source) == ("h200-sxm-141gb", 12.3456, "aiconfigurator-vllm-0.24.0")
     assert (quantised.dtype, quantised.extra["gemm_dtype"]) == (Dtype.FP8, "fp8")
     assert found.skipped == {"type nvfp4 is outside the schema": 1}
-    text = import_file("aiconfigurator", SAMPLES / "gemm_perf.txt", Options())
+    text = import_file("aiconfigurator", SAMPLES / "gemm_perf.txt", ImportOptions())
     assert [types(row)[:2] for row in text.rows] == [("bf16", "fp32"), ("int8", "int32")]
     assert {(row.gpu, row.l2) for row in text.rows} == {("a100-sxm4-80gb", "cold")}
-    assert [(row.method, row.stopwatch) for row in text.rows] == [("graph", "graph"), ("layer", "layer")]
-    assert [row.stated_output for row in text.rows] == ["", "fp16"]
+    # six linears in a graph, replayed nine times; one layer in an engine, by a timer that ticks every 1.024 us
+    assert [(row.method, row.load, row.output) for row in text.rows] == [("graph", "54", ""), ("layer", "1", "fp16")]
+    assert [row.timer_us for row in text.rows] == [None, pytest.approx(0.3413, rel=1e-3)]
     assert text.rows[1].source == "aiconfigurator-trtllm-1.2.0-sq"
 
 
@@ -461,7 +466,7 @@ def test_deepbench_sheets_name_their_types_and_units(tmp_path: Path) -> None:
         ("Average", None, None, None, None, 0.125),
     ]
     path = workbook(tmp_path, {"Results - FP16 ip, Mixed math": mixed, "Results - FP32": single})
-    found = import_file("deepbench", path, Options(gpu="v100-sxm2-16gb"))
+    found = import_file("deepbench", path, ImportOptions(gpu="v100-sxm2-16gb"))
     assert [shape(row) for row in found.rows] == [
         ("gemm", 1, 1760, 128, 1760),
         ("gemm", 1, 35, 700, 2048),
@@ -474,6 +479,11 @@ def test_deepbench_sheets_name_their_types_and_units(tmp_path: Path) -> None:
     ]
     assert [row.time_us for row in found.rows] == [12.0, 8.0, 125.0]
     assert {(row.method, row.l2, row.source) for row in found.rows} == {("stream", "warm", "deepbench")}
+    assert {(row.load, row.cuda, row.timer_us) for row in found.rows} == {("400", 10, 0.5)}
+    assert [row.padded_to for row in found.rows] == [8, 8, None]
+    ran = found.rows[1].gemm()
+    assert ran is not None
+    assert (found.rows[1].m, ran.m) == (35, 40)
     assert skipped(found) == 3
 
 
@@ -493,7 +503,7 @@ def test_a_heading_over_several_columns_holds_for_each(tmp_path: Path) -> None:
     for merged in ("A1:F1", "A2:C2", "D2:E2"):
         book.worksheets[0].merge_cells(merged)
     book.save(path)
-    found = import_file("deepbench", path, Options(gpu="t4", layout="nn"))
+    found = import_file("deepbench", path, ImportOptions(gpu="t4", layout="nn"))
     assert [(row.dtype, row.time_us, row.layout) for row in found.rows] == [
         (Dtype.FP32, 30.0, "nn"),
         (Dtype.FP16, 10.0, "nn"),
@@ -503,7 +513,7 @@ def test_a_heading_over_several_columns_holds_for_each(tmp_path: Path) -> None:
 def test_deepbench_convolutions_give_a_row_for_each_direction(tmp_path: Path) -> None:
     row = (700, 161, 1, 4, 32, 20, 5, 0, 0, 2, 2, 100, 200, 300, 600, "IMPLICIT_GEMM")
     found = import_file(
-        "deepbench", workbook(tmp_path, {"Results": [CONV_HEADING, row]}), Options(gpu="t4", dtype=Dtype.FP32)
+        "deepbench", workbook(tmp_path, {"Results": [CONV_HEADING, row]}), ImportOptions(gpu="t4", dtype=Dtype.FP32)
     )
     assert [(row.op, row.time_us) for row in found.rows] == [
         ("conv_fwd", 100.0),
@@ -519,7 +529,7 @@ def test_a_unit_that_contradicts_the_rate_beside_it_is_refused(tmp_path: Path) -
     heading = ("M", "N", "K", "Time (msec)", "TERAFLOPS")
     path = workbook(tmp_path, {"Results - FP32": [heading, (1024, 1024, 1024, 200, 10.7)]})
     with pytest.raises(MeasuredError, match=r"row 2: Time \(msec\) \(column D\): 200000 us contradicts 10\.7"):
-        import_file("deepbench", path, Options(gpu="t4"))
+        import_file("deepbench", path, ImportOptions(gpu="t4"))
 
 
 # Malformed files ---------------------------------------------------------------------------------
@@ -548,9 +558,9 @@ def bytes_of(name: str, data: bytes) -> Callable[[Path], Path]:
     return write
 
 
-T4 = Options(gpu="t4")
-SHAPE = Options(gpu="t4", m=8, n=8, k=8)
-MALFORMED: dict[str, tuple[str, Callable[[Path], Path], Options, str]] = {
+T4 = ImportOptions(gpu="t4")
+SHAPE = ImportOptions(gpu="t4", m=8, n=8, k=8)
+MALFORMED: dict[str, tuple[str, Callable[[Path], Path], ImportOptions, str]] = {
     "a size that is no number": ("cutlass", edited("cutlass.gemm.csv", "1024,512,256", "1024,many,256"), T4, ":2: n: "),
     "a time that is none": (
         "cutlass",
@@ -651,7 +661,7 @@ TEXTS = {
     "cutlass": ("cutlass.gemm.csv", T4),
     "ncu": ("ncu.csv", SHAPE),
     "neusight": ("neusight.csv", T4),
-    "llmservingsim": ("layers.csv", Options(gpu="t4", dtype=Dtype.FP16, model_config=SAMPLES / "config.json")),
+    "llmservingsim": ("layers.csv", ImportOptions(gpu="t4", dtype=Dtype.FP16, model_config=SAMPLES / "config.json")),
     "aiconfigurator": ("gemm_perf.txt", T4),
     "kineto": ("trace.json", T4),
 }
@@ -720,7 +730,7 @@ def test_nothing_is_written_of_a_malformed_file(case: str, command: RunGpusim, t
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_not_there_is_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none\.csv: cannot be read: "):
-        import_file(kind, tmp_path / "none.csv", Options(gpu="t4"))
+        import_file(kind, tmp_path / "none.csv", ImportOptions(gpu="t4"))
 
 
 @pytest.mark.parametrize(
@@ -733,7 +743,7 @@ def test_a_missing_reader_is_named_with_its_extra(
     for module in [one for one in sys.modules if one.partition(".")[0] == package]:
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SourceError, match=rf"need {package}; pip install 'gpusim\[{extra}\]'"):
-        import_file(kind, path, Options(gpu="t4"))
+        import_file(kind, path, ImportOptions(gpu="t4"))
 
 
 # What a file expands to --------------------------------------------------------------------------
@@ -745,7 +755,7 @@ def test_a_cell_in_the_last_corner_of_a_sheet_costs_nothing(tmp_path: Path) -> N
     book["FP32"]["XFD1048576"] = 1
     book["FP32"].merge_cells("A5:XFC5")
     book.save(path)
-    found = import_file("deepbench", path, Options(gpu="t4"))
+    found = import_file("deepbench", path, ImportOptions(gpu="t4"))
     assert [shape(row) for row in found.rows] == [("gemm", 1, 1024, 64, 512)]
 
 
@@ -755,7 +765,7 @@ def test_a_workbook_that_expands_beyond_what_is_read_is_refused(tmp_path: Path) 
         archive.writestr("xl/media/bomb", bytes(17 * MIB))
     assert path.stat().st_size < MIB / 10
     with pytest.raises(SourceError, match=r"DeepBench\.xlsx: expands to more than 16 MiB, the most that is read"):
-        import_file("deepbench", path, Options(gpu="t4"))
+        import_file("deepbench", path, ImportOptions(gpu="t4"))
 
 
 def test_a_workbook_with_any_damaged_byte_is_read_or_refused(tmp_path: Path) -> None:
@@ -764,14 +774,14 @@ def test_a_workbook_with_any_damaged_byte_is_read_or_refused(tmp_path: Path) -> 
     for place in range(30, len(whole), 97):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
         with contextlib.suppress(SourceError):
-            import_file("deepbench", path, Options(gpu="t4"))
+            import_file("deepbench", path, ImportOptions(gpu="t4"))
 
 
 def test_a_packed_trace_that_expands_beyond_what_is_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(bytes(MOST_BYTES + 1), compresslevel=1))
     with pytest.raises(SourceError, match=r"it expands to more than 256 MiB, the most that is read"):
-        import_file("kineto", path, Options(gpu="t4"))
+        import_file("kineto", path, ImportOptions(gpu="t4"))
 
 
 @pytest.mark.parametrize(
@@ -835,7 +845,7 @@ def test_numbers_that_the_schema_does_not_take_are_refused(
 def test_a_filter_larger_than_the_image_is_refused(tmp_path: Path) -> None:
     rows = [CONV_HEADING, (1, 1, 3, 2, 4, 5, 5, 0, 0, 1, 1, 10, 10, 10, 30, 1)]
     with pytest.raises(SourceError, match=r"row 2: sizes 2 x 0 x 4 x 75: expected numbers from 1"):
-        import_file("deepbench", workbook(tmp_path, {"FP32": rows}), Options(gpu="t4"))
+        import_file("deepbench", workbook(tmp_path, {"FP32": rows}), ImportOptions(gpu="t4"))
 
 
 def test_calls_nested_without_end_are_refused(tmp_path: Path) -> None:
@@ -844,7 +854,7 @@ def test_calls_nested_without_end_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps([kernel, *calls]), encoding="utf-8")
     with pytest.raises(SourceError, match=r"calls more than 200 deep within each other"):
-        import_file("kineto", path, Options(gpu="t4"))
+        import_file("kineto", path, ImportOptions(gpu="t4"))
 
 
 @pytest.mark.parametrize("name", ["xmma_gemm_" + "a1e1" * 200 + "!", "cutlass3x_sm90_" * 20_000, "gemm_" * 50_000])
@@ -935,7 +945,7 @@ def test_the_command_writes_what_validate_reads_and_counts_the_rest(command: Run
 
 @pytest.mark.parametrize(("said", "gpu"), [("Tesla V100-PCIE-32GB", "v100-pcie-32gb"), ("Voodoo 2", "voodoo-2")])
 def test_a_gpu_that_is_said_goes_by_its_id(said: str, gpu: str) -> None:
-    rows = import_file("neusight", SAMPLES / "neusight.csv", Options(gpu=said)).rows
+    rows = import_file("neusight", SAMPLES / "neusight.csv", ImportOptions(gpu=said)).rows
     assert {row.gpu for row in rows} == {gpu}
 
 

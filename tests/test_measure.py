@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_gpu import SimulatedGpu
 
-from gpusim.evidence.measured import MeasuredError, read_measured
+from gpusim.evidence.fields import MeasuredError
+from gpusim.evidence.measured import read_measured
 from gpusim.files.yamlfile import SpecError
 from gpusim.measure import telemetry
 from gpusim.measure.device import DeviceLostError, Identity, Reading

@@ -11,20 +11,12 @@ from conftest import MEASURED_HEADER as HEADER
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.evidence import measured
-from gpusim.evidence.measured import (
-    METHODS,
-    MeasuredError,
-    board_of,
-    gpu_of_device,
-    observed_time_us,
-    parse_overheads,
-    read_measured,
-    with_overheads,
-)
-from gpusim.hardware.gpu import Gpu
+from gpusim.evidence import fields
+from gpusim.evidence.boards import board_of, gpu_of_device
+from gpusim.evidence.fields import MeasuredError
+from gpusim.evidence.measured import read_measured
 from gpusim.prediction.predict import calls_of
-from gpusim.specs.specfile import UnknownGpuError, load_spec
+from gpusim.specs.specfile import UnknownGpuError
 from gpusim.workloads.gemm import Dtype
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -37,33 +29,9 @@ def write(folder: Path, *lines: str, end: str = "\n") -> Path:
     return path
 
 
-def with_value(column: str, value: str) -> str:
-    """The sample row with one value replaced."""
-    values = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
-    return ",".join({**values, column: value}.values())
-
-
-def test_a_users_host_takes_the_place_of_the_specs(a100: Gpu) -> None:
-    assert parse_overheads(["event=12.5", "layer=0"]) == {"event": 12.5, "layer": 0.0}
-    mine = with_overheads(a100, {"event": 12.5})
-    assert observed_time_us(10.0, "event", mine) == 10.0 + a100.launch.graph_gap_us + 12.5
-    assert observed_time_us(10.0, "host", mine) == observed_time_us(10.0, "host", a100)
-
-
-@pytest.mark.parametrize(
-    ("texts", "problem"),
-    [
-        (["evnt=1"], "--overhead evnt=1: expected METHOD=US, with METHOD one of layer, event, host"),
-        (["graph=1"], "--overhead graph=1: expected METHOD=US"),
-        (["event"], "--overhead event: expected 0 to 1e+06 us"),
-        (["event=nan"], "--overhead event=nan: expected 0 to 1e+06 us"),
-        (["event=-1"], "--overhead event=-1: expected 0 to 1e+06 us"),
-        (["event=1", "event=2"], "--overhead event=2: event is given twice"),
-    ],
-)
-def test_an_overhead_that_is_none_is_refused(texts: list[str], problem: str) -> None:
-    with pytest.raises(MeasuredError, match=re.escape(problem)):
-        parse_overheads(texts)
+def stated(**values: str) -> str:
+    """The sample row with some values replaced."""
+    return ",".join({**dict(zip(HEADER.split(","), ROW.split(","), strict=True)), **values}.values())
 
 
 def test_a_table_names_boards_and_never_files(tmp_path: Path) -> None:
@@ -78,16 +46,11 @@ def test_a_table_names_boards_and_never_files(tmp_path: Path) -> None:
 def test_a_table_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MeasuredError, match=r"/dev/zero: cannot be read: not a regular file"):
         read_measured("/dev/zero")
-    monkeypatch.setattr(measured, "MOST_ROWS", 2)
+    monkeypatch.setattr(fields, "MAX_ROWS", 2)
     with pytest.raises(MeasuredError, match=r"runs\.csv:4: more than 2 rows"):
         read_measured(write(tmp_path, HEADER, ROW, ROW, ROW))
     with pytest.raises(MeasuredError, match=r"runs\.csv:1: 20001 columns; at most 10000 are read"):
         read_measured(write(tmp_path, "," * 20_000))
-
-
-@pytest.fixture(scope="module")
-def a100() -> Gpu:
-    return load_spec("a100-sxm4-80gb").gpu
 
 
 def test_a_row_is_read_as_it_stands(tmp_path: Path) -> None:
@@ -113,21 +76,15 @@ def test_extra_columns_are_allowed_in_any_place_and_kept(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("dtype", "op", "stated", "written"),
-    [
-        ("int8", "linear", "", "fp16"),  # a quantised layer hands on what the next one reads
-        ("int8", "linear", "int32", "int32"),
-        ("int8", "gemm", "", "int32"),
-        ("bf16", "linear", "", "bf16"),
-        ("bf16", "linear", "fp32", "fp32"),
-    ],
+    ("dtype", "stated", "written"),
+    [("int8", "", "int32"), ("int8", "fp16", "fp16"), ("bf16", "", "bf16"), ("bf16", "fp32", "fp32")],
 )
-def test_a_row_says_what_c_is_written_in_or_its_operator_does(
-    tmp_path: Path, dtype: str, op: str, stated: str, written: str
+def test_a_row_says_what_c_is_written_in_or_it_is_the_types_usual_one(
+    tmp_path: Path, dtype: str, stated: str, written: str
 ) -> None:
     accumulate = "int32" if dtype == "int8" else "fp32"
     values = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
-    line = ",".join({**values, "dtype": dtype, "op": op, "acc_dtype": accumulate}.values())
+    line = ",".join({**values, "dtype": dtype, "acc_dtype": accumulate}.values())
     (row,) = read_measured(write(tmp_path, HEADER + ",out_dtype", f"{line},{stated}"))
     gemm = row.gemm()
     assert gemm is not None
@@ -190,7 +147,7 @@ def test_a_last_line_without_its_line_break_is_read_when_it_is_complete(tmp_path
 def test_a_value_outside_the_schema_is_refused_with_line_and_column(
     tmp_path: Path, column: str, value: str, line: str
 ) -> None:
-    path = write(tmp_path, HEADER, with_value(column, value))
+    path = write(tmp_path, HEADER, stated(**{column: value}))
     with pytest.raises(MeasuredError) as error:
         read_measured(path)
     assert str(error.value).startswith(f"{path}:{line}")
@@ -251,8 +208,8 @@ def test_a_file_that_was_cut_off_in_its_last_line_is_never_read_as_complete(
 
 
 def test_matrix_operators_become_matrix_multiplications(tmp_path: Path) -> None:
-    bmm = with_value("op", "bmm").replace("bmm,1,", "bmm,8,")
-    blas = with_value("op", "gemm").replace(",tn,", ",,")
+    bmm = stated(op="bmm").replace("bmm,1,", "bmm,8,")
+    blas = stated(op="gemm").replace(",tn,", ",,")
     rows = read_measured(write(tmp_path, HEADER, ROW, bmm, blas))
     linear, batched, plain = (row.gemm() for row in rows)
     assert linear is not None
@@ -267,12 +224,9 @@ def test_matrix_operators_become_matrix_multiplications(tmp_path: Path) -> None:
     ("layout", "ran"),
     [("nn", (40, 33, 24)), ("tn", (40, 33, 24)), ("nt", (40, 40, 17)), ("tt", (40, 40, 24))],
 )
-def test_sizes_that_a_source_padded_are_those_that_ran(tmp_path: Path, layout: str, ran: tuple[int, int, int]) -> None:
-    # DeepBench pads the leading dimensions of FP16 matrices; m is that of C in every layout
-    values = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
-    stated = {"op": "gemm", "m": "35", "n": "33", "k": "17", "layout": layout, "source": "deepbench"}
-    lines = [",".join({**values, **stated, "dtype": dtype}.values()) for dtype in ("fp16", "fp32")]
-    rows = read_measured(write(tmp_path, HEADER, *lines))
+def test_padded_leading_dimensions_are_those_that_ran(tmp_path: Path, layout: str, ran: tuple[int, int, int]) -> None:
+    line = stated(op="gemm", m="35", n="33", k="17", layout=layout, dtype="fp16")
+    rows = read_measured(write(tmp_path, HEADER + ",padded_to", f"{line},8", f"{line},"))
     padded, as_stated = (row.gemm() for row in rows)
     assert padded is not None
     assert as_stated is not None
@@ -281,36 +235,19 @@ def test_sizes_that_a_source_padded_are_those_that_ran(tmp_path: Path, layout: s
     assert (rows[0].m, rows[0].n, rows[0].k) == (35, 33, 17)
 
 
+def test_a_table_of_deepbenchs_that_lacks_the_column_states_sizes_before_padding(tmp_path: Path) -> None:
+    lines = [stated(source="deepbench", dtype=dtype) for dtype in ("fp16", "fp32")]
+    assert [row.padded_to for row in read_measured(write(tmp_path, HEADER, *lines))] == [8, None]
+    (row,) = read_measured(write(tmp_path, HEADER + ",padded_to", lines[0] + ","))
+    assert row.padded_to is None
+
+
 def test_vector_and_convolution_rows_are_read_and_are_no_matrix_multiplication(tmp_path: Path) -> None:
-    vector = with_value("op", "softmax").replace(",1024,bf16", ",,bf16")
-    convolution = with_value("op", "conv_fwd").replace(",tn,", ",nchw,")
+    vector = stated(op="softmax").replace(",1024,bf16", ",,bf16")
+    convolution = stated(op="conv_fwd").replace(",tn,", ",nchw,")
     rows = read_measured(write(tmp_path, HEADER, vector, convolution))
     assert [row.gemm() for row in rows] == [None, None]
     assert rows[0].k is None
-
-
-def test_each_method_reads_its_own_overhead(a100: Gpu) -> None:
-    gap = a100.launch.graph_gap_us
-    assert observed_time_us(100.0, "profiler", a100) == 100.0
-    assert observed_time_us(100.0, "graph", a100) == 100.0 + gap
-    assert observed_time_us(100.0, "stream", a100) == 100.0 + a100.launch.stream_gap_us
-    added = a100.launch.method_overhead_us
-    assert observed_time_us(100.0, "event", a100) == 100.0 + gap + added["event"]
-    assert observed_time_us(100.0, "host", a100) == 100.0 + gap + added["host"]
-    assert observed_time_us(1.0, "stream", a100) == a100.launch.library_interval_us > a100.launch.stream_interval_us
-
-
-@given(shorter=st.floats(min_value=0.1, max_value=1e6), longer=st.floats(min_value=0.0, max_value=1e6))
-def test_no_method_reads_less_than_the_kernel_or_turns_the_order_round(shorter: float, longer: float) -> None:
-    arch = load_spec("t4").gpu
-    for method in METHODS:
-        first, second = (observed_time_us(time_us, method, arch) for time_us in (shorter, shorter + longer))
-        assert shorter <= first <= second
-
-
-def test_an_unknown_method_is_refused(a100: Gpu) -> None:
-    with pytest.raises(MeasuredError, match="method: expected one of graph"):
-        observed_time_us(1.0, "guess", a100)
 
 
 def test_the_shipped_published_points_each_name_a_page() -> None:
@@ -326,37 +263,48 @@ def test_every_measured_table_is_read(measured_folder: Path) -> None:
 
 
 def test_a_table_may_hold_training_steps_which_are_no_single_product(tmp_path: Path) -> None:
-    (row,) = read_measured(write(tmp_path, HEADER, with_value("op", "linear_fwd_bwd")))
+    (row,) = read_measured(write(tmp_path, HEADER, stated(op="linear_fwd_bwd")))
     assert row.gemm() is None
-
-
-def test_a_layers_profiler_reads_its_events_too_and_is_over_before_the_power_limit_acts(
-    tmp_path: Path, a100: Gpu
-) -> None:
-    (row,) = read_measured(write(tmp_path, HEADER, with_value("method", "layer")))
-    assert row.load == "burst"
-    assert observed_time_us(10.0, "layer", a100) == 10.0 + a100.launch.method_overhead_us["layer"]
-
-
-@pytest.mark.parametrize(
-    ("source", "stated", "load", "calls"),
-    [
-        ("neusight", "", "26", 26),
-        ("deepbench", "", "400", 400),
-        ("neusight", "burst", "burst", 0),
-        ("made up", "7", "7", 7),
-        ("made up", "", "sustained", math.inf),
-    ],
-)
-def test_the_calls_of_a_source_say_how_long_the_power_limit_could_act(
-    tmp_path: Path, source: str, stated: str, load: str, calls: float
-) -> None:
-    row = with_value("source", source).replace(",graph,", ",event,")
-    (read,) = read_measured(write(tmp_path, HEADER + ",load", f"{row},{stated}"))
-    assert read.load == load
-    assert calls_of(read.load) == calls
 
 
 def test_a_load_of_no_calls_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MeasuredError, match="load: expected a positive whole number"):
         read_measured(write(tmp_path, HEADER + ",load", f"{ROW},0"))
+
+
+@pytest.mark.parametrize(
+    ("method", "load", "read"),
+    [
+        ("graph", "", "burst"),
+        ("layer", "", "burst"),
+        ("event", "", "sustained"),
+        ("event", "burst", "burst"),
+        ("graph", "54", "54"),
+    ],
+)
+def test_a_row_says_how_long_it_ran_or_its_method_does(tmp_path: Path, method: str, load: str, read: str) -> None:
+    (row,) = read_measured(write(tmp_path, HEADER + ",load", f"{stated(method=method)},{load}"))
+    assert row.load == read
+    assert calls_of(row.load) == {"burst": 0, "sustained": math.inf, "54": 54}[read]
+
+
+def test_a_row_says_how_it_was_timed(tmp_path: Path) -> None:
+    (row,) = read_measured(write(tmp_path, HEADER + ",cuda,timer_us,repeat_p90", ROW + ",12,0.5,0.02"))
+    assert (row.cuda, row.timer_us, row.repeat_p90) == (12, 0.5, 0.02)
+    (row,) = read_measured(write(tmp_path, HEADER + ",cuda,timer_us,repeat_p90", ROW + ",,,"))
+    assert (row.cuda, row.timer_us, row.repeat_p90) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        ("cuda", "12.1", "expected a positive whole number, got '12.1'"),
+        ("padded_to", "0", "expected a positive whole number, got '0'"),
+        ("timer_us", "-1", "expected a number from 0 to 1e+06, got '-1'"),
+        ("timer_us", "nan", "expected a number from 0 to 1e+06, got 'nan'"),
+        ("repeat_p90", "2", "expected a number from 0 to 1, got '2'"),
+    ],
+)
+def test_a_wrong_value_of_how_a_row_was_timed_is_refused(tmp_path: Path, column: str, value: str, problem: str) -> None:
+    with pytest.raises(MeasuredError, match=re.escape(f"runs.csv:2: {column}: {problem}")):
+        read_measured(write(tmp_path, f"{HEADER},{column}", f"{ROW},{value}"))

@@ -13,7 +13,7 @@ import pytest
 from conftest import RunGpusim, WriteRuns, refused
 from conftest import measured_line as line
 
-from gpusim.evidence.measured import METHODS, observed_time_us
+from gpusim.host.timing import METHODS, observed_time_us
 from gpusim.prediction.predict import Options, predict
 from gpusim.specs.specfile import load_spec
 from gpusim.studies.validation.kernel_choice import tile_of
@@ -111,15 +111,6 @@ def test_the_bound_is_never_slower_than_the_prediction(write_runs: WriteRuns) ->
     assert 0 < table["bound_mape"] < 100
     bound = one_table(write_runs([line(shape, predicted_us(shape)) for shape in SHAPES]), detail="bound")
     assert bound["mape"] == pytest.approx(table["bound_mape"], rel=0.5)
-
-
-def test_rows_that_their_source_timed_otherwise_than_stated_are_told(write_runs: WriteRuns) -> None:
-    source = "aiconfigurator-trtllm-sq"
-    runs = [line(SHAPES[0], 50.0, method="graph", source=name) for name in (source, source, "mine")]
-    (told,) = one_table(write_runs(runs))["timed_otherwise"]
-    assert (told["source"], told["stated"], told["taken"], told["rows"]) == (source, "graph", "layer", 2)
-    assert "collect_gemm_trt.py" in told["documented"]
-    assert one_table(write_runs(runs[2:]))["timed_otherwise"] == []
 
 
 def test_no_row_is_lost(write_runs: WriteRuns) -> None:
@@ -359,7 +350,7 @@ def tf32(report: Report) -> list[Scored]:
     return [item for item in published_rows(report) if item.row.dtype is Dtype.TF32]
 
 
-def test_published_tf32_runs_are_predicted_within_25_percent_where_the_stopwatch_adds_little(published: Report) -> None:
+def test_published_tf32_runs_are_predicted_within_25_percent_where_timing_adds_little(published: Report) -> None:
     # the tables' own notes: events take in 30 to 65 us of host dispatch, little of runs above 300 us
     long = [item for item in tf32(published) if item.row.time_us > 300]
     assert {item.row.gpu for item in long} == {"a100-pcie-40gb", "a100-sxm4-80gb", "a40", "rtx-3080", "h100-sxm5-80gb"}
@@ -401,7 +392,7 @@ def test_2_4_over_dense_is_predicted_within_15_percent_on_ga10x(published: Repor
 
 
 # Its sparse time is one reading of an event (533 ticks of 1.024 us) of cuSPARSELt's example, its dense time a mean of
-# the CUTLASS profiler: two programs, two stopwatches.
+# the CUTLASS profiler: two programs, two timing methods.
 @pytest.mark.xfail(strict=True, reason="1.11 of cuSPARSELt at 4096: about 1.5 comes out")
 def test_2_4_over_dense_is_predicted_within_15_percent_on_the_a100(published: Report) -> None:
     found = [pair for pair in pairs(published) if pair[0].row.gpu == "a100-sxm4-80gb"]

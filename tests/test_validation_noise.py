@@ -13,8 +13,8 @@ from conftest import measured_line as line
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim.evidence.importers import aiconfigurator, deepbench
 from gpusim.evidence.measured import read_measured
-from gpusim.evidence.sources import source_named
 from gpusim.studies.validation.noise import NORMAL_MEAN_OF_P10_P90, NORMAL_MEAN_OF_P90, noise_fractions
 from gpusim.studies.validation.summary import validate
 
@@ -53,16 +53,13 @@ def test_bessels_correction_gives_back_the_noise_of_normal_readings(seed: int) -
     assert deviation == pytest.approx(0.01 * math.sqrt(2 / math.pi), rel=0.05)
 
 
-def test_a_reading_cut_off_to_whole_microseconds_misses_half_of_one(write_runs: WriteRuns) -> None:
-    assert noise_of(write_runs([line(SHAPE, 8.0, source="deepbench")])) == [pytest.approx(0.5 / 8)]
+def test_a_reading_cut_off_to_whole_microseconds_misses_half_of_one() -> None:
     times = np.linspace(8, 9, 1000, endpoint=False)
-    assert np.mean(times - np.floor(times)) == pytest.approx(source_named("deepbench").stopwatch_us, rel=1e-2)
+    assert np.mean(times - np.floor(times)) == pytest.approx(deepbench.TIMING.timer_us, rel=1e-2)
 
 
-def test_a_ticking_timer_misses_a_third_of_a_tick(write_runs: WriteRuns) -> None:
-    assert noise_of(write_runs([line(SHAPE, 8.192, source="aiconfigurator-any-sq")])) == [
-        pytest.approx(TICK_US / 3 / 8.192)
-    ]
+def test_a_ticking_timer_misses_a_third_of_a_tick() -> None:
+    assert pytest.approx(TICK_US / 3) == aiconfigurator.LAYER_TIMER_US
     # Begin at any phase of a tick, take any time: what the timer reads against what it was.
     begin, duration = np.meshgrid(np.linspace(0, 1, 400, endpoint=False), np.linspace(5, 6, 400, endpoint=False))
     read = np.floor(begin + duration) - np.floor(begin)
@@ -81,16 +78,28 @@ def test_percentiles_of_the_readings_give_their_mean_deviation(tmp_path: Path) -
     assert deviation == pytest.approx(np.percentile(np.abs(readings - 100), 90) * NORMAL_MEAN_OF_P90, rel=0.02)
 
 
-def test_of_several_kinds_the_greatest_counts(write_runs: WriteRuns) -> None:
-    path = write_runs([line(SHAPE, time_us, source="deepbench") for time_us in (8.0, 8.0)])
-    assert noise_of(path) == [pytest.approx(0.5 / 8)] * 2
+def timed(folder: Path, *rows: tuple[float, str, str]) -> Path:
+    """A table of rows with a time, the timer's deviation and that of repeats."""
+    path = folder / "runs.csv"
+    lines = [f"{line(SHAPE, time_us)},{timer},{repeat}" for time_us, timer, repeat in rows]
+    path.write_text("\n".join([f"{MEASURED_HEADER},timer_us,repeat_p90", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_row_states_its_timer_and_its_repeats(tmp_path: Path) -> None:
+    assert noise_of(timed(tmp_path, (8.0, "0.5", ""))) == [0.5 / 8]
+    assert noise_of(timed(tmp_path, (8.0, "", "0.02"))) == [0.02 * NORMAL_MEAN_OF_P90]
+
+
+def test_of_several_kinds_the_greatest_counts(tmp_path: Path) -> None:
+    assert noise_of(timed(tmp_path, (8.0, "0.5", "0.02"), (8.0, "0.5", ""))) == [0.5 / 8] * 2
 
 
 @pytest.mark.parametrize(
     ("table", "step_us"),
     [("deepbench_v100_fp16", 1.0), ("deepbench_t4_fp32", 1.0), ("aiconfigurator_a100_int8", TICK_US)],
 )
-def test_the_published_tables_bear_out_what_is_said_of_their_stopwatches(
+def test_the_published_tables_bear_out_the_stated_resolution_of_their_timers(
     measured_folder: Path, table: str, step_us: float
 ) -> None:
     with (measured_folder / "calibrate" / f"{table}.csv").open(encoding="utf-8", newline="") as file:

@@ -35,8 +35,8 @@ def calibrate(
     """
     from datetime import UTC, datetime
 
-    from gpusim.evidence.measured import parse_overheads
     from gpusim.execution.workers import available_cores
+    from gpusim.host.timing import parse_overheads
     from gpusim.specs.specfile import spec_file
     from gpusim.studies.calibration.spec_writer import write_spec
     from gpusim.studies.calibration.summary import calibrate as calibrate_spec

@@ -62,27 +62,41 @@ def import_(
         Path | None, typer.Option(help="The model's config.json, llmservingsim.", metavar="JSON")
     ] = None,
     source: Annotated[str, typer.Option(help="Text for the column source.")] = "",
+    load: Annotated[
+        str, typer.Option(help="Calls back to back, burst or sustained, where the file does not say.", metavar="LOAD")
+    ] = "",
+    cuda: Annotated[
+        int | None, typer.Option(min=1, help="Major version of CUDA whose libraries ran, if not as in the file.")
+    ] = None,
 ) -> None:
     """Turn a file of measured runs into the schema that validate reads."""
     from difflib import get_close_matches
 
-    from gpusim.evidence.importers import KINDS, Options, import_file
+    from gpusim.evidence.importers import KINDS, ImportOptions, import_file
     from gpusim.evidence.measured import ACCUMULATORS, write_measured
+    from gpusim.workloads.gemm import checked_load
 
     if kind not in KINDS:
         close = get_close_matches(kind, KINDS, n=1)
         refuse(f"unknown kind '{kind}'; " + (f"nearest: {close[0]}" if close else f"known: {', '.join(KINDS)}"))
     if accumulate and accumulate not in ACCUMULATORS:
         refuse(f"--acc-dtype {accumulate}: expected one of {', '.join(ACCUMULATORS)}")
+    if load:
+        try:
+            load = checked_load(load)
+        except ValueError as error:
+            refuse(f"--load {load}: {error}")
     if not out.parent.is_dir():
         refuse(f"-o {out}: no folder {out.parent}")
     if out.resolve() == file.resolve():
         refuse(f"-o {out}: is the file to import; choose another name")
-    options = Options(
+    options = ImportOptions(
         gpu=gpu,
         method=method or "",
         l2=l2 or "",
         source=source,
+        load=load,
+        cuda=cuda,
         dtype=dtype_of(dtype) if dtype else None,
         accumulate=accumulate,
         layout=layout or "",

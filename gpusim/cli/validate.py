@@ -79,9 +79,9 @@ def _validated(
     arch_path: Sequence[Path] | None,
 ) -> Report:
     """The validation, with its files written where a folder was named."""
-    from gpusim.evidence.measured import parse_overheads
     from gpusim.execution.journal import journal_in
     from gpusim.execution.workers import available_cores
+    from gpusim.host.timing import parse_overheads
     from gpusim.studies.validation.summary import validate as validate_files
 
     overheads = parse_overheads(overhead)

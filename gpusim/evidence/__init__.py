@@ -1,1 +1,1 @@
-"""What was measured: the table of timings, its sources, and importers of other formats."""
+"""What was measured: the table of timings, and importers of other formats."""

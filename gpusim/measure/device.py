@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from gpusim.errors import InputError
-from gpusim.evidence.measured import gpu_of_device
+from gpusim.evidence.boards import gpu_of_device
 from gpusim.measure.suite import Microbenchmark, Operator
 
 MAX_LAUNCHES = 500

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import gpusim
+from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.importers.launches import joined
 from gpusim.evidence.importers.ncu import METRICS, TIME, launches_of
-from gpusim.evidence.importers.rows import Kernel
-from gpusim.evidence.measured import MeasuredError
+from gpusim.evidence.importers.rows import RecordedKernel
 from gpusim.measure.device import Identity, NoDeviceError, behind_markers
 from gpusim.measure.row_files import SCHEMA_COLUMNS, RowFile, versions_text
 from gpusim.measure.suite import GemmWork, Item, Suite, load_suite
@@ -83,7 +83,7 @@ def known_metrics(program: str) -> tuple[str, ...]:
     return tuple(name for name in METRICS if name in always or name.partition(".")[0] in listed)
 
 
-def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[Kernel]:
+def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[RecordedKernel]:
     """The kernels that ncu listed; its own words where it listed none."""
     try:
         if kernels := [launch.kernel for launch in launches_of(listing)]:
@@ -97,7 +97,7 @@ def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[Kernel
     raise NoDeviceError(f"ncu read no counters: {reason.strip().removeprefix('==ERROR== ')}")
 
 
-def _row(item: Item, kernels: Sequence[Kernel], identity: Identity, suite: str) -> dict[str, Any]:
+def _row(item: Item, kernels: Sequence[RecordedKernel], identity: Identity, suite: str) -> dict[str, Any]:
     """One operator: sums over its kernels, the rest from the one that takes longest."""
     whole = joined(kernels, max(kernels, key=lambda kernel: kernel.time_us))
     columns = {name: value for name, value in item.work.columns.items() if name in SCHEMA_COLUMNS}

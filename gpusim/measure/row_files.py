@@ -19,7 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpusim.evidence.measured import COLUMNS, MeasuredError
+from gpusim.evidence.fields import MeasuredError
+from gpusim.evidence.measured import COLUMNS
 from gpusim.files.inputs import read_bytes
 from gpusim.files.outputs import append_lines
 from gpusim.measure.device import Identity

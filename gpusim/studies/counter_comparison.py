@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpusim.evidence.measured import MeasuredError, MeasuredRow, board_of, read_measured
+from gpusim.evidence.boards import board_of
+from gpusim.evidence.fields import MeasuredError
+from gpusim.evidence.measured import MeasuredRow, read_measured
 from gpusim.execution.sweep import Case, run_case
 from gpusim.prediction.predict import Options
 from gpusim.report.formatting import bytes_text, shape_text, time_text

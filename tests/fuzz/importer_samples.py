@@ -11,7 +11,7 @@ import openpyxl
 import pyarrow as pa
 from pyarrow import parquet
 
-from gpusim.evidence.importers import Options
+from gpusim.evidence.importers import ImportOptions
 from gpusim.workloads.gemm import Dtype
 
 SAMPLES = Path(__file__).resolve().parent.parent / "importers"
@@ -101,19 +101,19 @@ def report(folder: Path, *, ranges: bool, kernel_columns: str = KERNEL_COLUMNS) 
     return path
 
 
-def sources(folder: Path) -> dict[str, tuple[Path, Options]]:
+def sources(folder: Path) -> dict[str, tuple[Path, ImportOptions]]:
     """A file of every kind and what has to be said beside it."""
     gemms = [GEMM_HEADING, (1024, 64, 512, "N", "T", 40, 1.678), (1024, 128, 512, "T", "N", 50, 2.684)]
     return {
-        "aiconfigurator": (table(folder), Options()),
-        "cutlass": (SAMPLES / "cutlass.gemm.csv", Options(gpu="a100-sxm4-80gb")),
-        "deepbench": (workbook(folder, {"Results - FP32": gemms}), Options(gpu="T4")),
-        "kineto": (SAMPLES / "trace.json", Options()),
+        "aiconfigurator": (table(folder), ImportOptions()),
+        "cutlass": (SAMPLES / "cutlass.gemm.csv", ImportOptions(gpu="a100-sxm4-80gb")),
+        "deepbench": (workbook(folder, {"Results - FP32": gemms}), ImportOptions(gpu="T4")),
+        "kineto": (SAMPLES / "trace.json", ImportOptions()),
         "llmservingsim": (
             SAMPLES / "layers.csv",
-            Options(gpu="rtx-3090", dtype=Dtype.BF16, model_config=SAMPLES / "config.json"),
+            ImportOptions(gpu="rtx-3090", dtype=Dtype.BF16, model_config=SAMPLES / "config.json"),
         ),
-        "ncu": (SAMPLES / "ncu.csv", Options(gpu="a100-pcie-40gb", m=1024, n=1024, k=1024)),
-        "neusight": (SAMPLES / "neusight.csv", Options()),
-        "nsys": (report(folder, ranges=True), Options()),
+        "ncu": (SAMPLES / "ncu.csv", ImportOptions(gpu="a100-pcie-40gb", m=1024, n=1024, k=1024)),
+        "neusight": (SAMPLES / "neusight.csv", ImportOptions()),
+        "nsys": (report(folder, ranges=True), ImportOptions()),
     }

@@ -29,8 +29,9 @@ import importer_samples
 import pyarrow as pa
 from pyarrow import parquet
 
+from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.importers import KINDS
-from gpusim.evidence.measured import MeasuredError, read_measured
+from gpusim.evidence.measured import read_measured
 
 MEASURED = (
     "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,threads,tile_m,tile_n,grid_x,grid_y,"

@@ -1,6 +1,6 @@
 """Files that people have, read into rows of the measured schema: one module for each kind.
 
-An importer is a function from a path and :class:`Options` to an :class:`Import`. It reads the whole file before
+An importer is a function from a path and :class:`ImportOptions` to an :class:`Import`. It reads the whole file before
 anything is written, refuses a malformed one with its place, and counts what makes no row by reason.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gpusim.evidence.importers import aiconfigurator, cutlass, deepbench, kineto, llmservingsim, ncu, neusight, nsys
-from gpusim.evidence.importers.rows import Import, Options, SourceError
+from gpusim.evidence.importers.rows import Import, ImportOptions, SourceError
 
-__all__ = ["KINDS", "Import", "Options", "SourceError", "import_file"]
+__all__ = ["KINDS", "Import", "ImportOptions", "SourceError", "import_file"]
 
-KINDS: Mapping[str, Callable[[Path, Options], Import]] = {
+KINDS: Mapping[str, Callable[[Path, ImportOptions], Import]] = {
     "aiconfigurator": aiconfigurator.read,
     "cutlass": cutlass.read,
     "deepbench": deepbench.read,
@@ -26,7 +26,7 @@ KINDS: Mapping[str, Callable[[Path, Options], Import]] = {
 }
 
 
-def import_file(kind: str, path: Path, options: Options) -> Import:
+def import_file(kind: str, path: Path, options: ImportOptions) -> Import:
     """The rows of a file of some kind (a key of ``KINDS``); at least one.
 
     Raises:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpusim.evidence.importers.rows import Import, Options, SourceError
-from gpusim.evidence.measured import MOST_ROWS, Fields, csv_fields, header_with, read_text
+from gpusim.evidence.fields import MAX_ROWS, Fields, csv_fields, header_with, read_text
+from gpusim.evidence.importers.rows import Import, ImportOptions, SourceError, Timing
 from gpusim.files.inputs import excerpt, regular_size_bytes
 from gpusim.units import MIB
 from gpusim.workloads.gemm import Dtype
@@ -29,15 +29,24 @@ TYPES = {
     "sq": Dtype.INT8,  # SmoothQuant: INT8 weights and activations
 }
 LAYER_PROFILED = "sq"
+GRAPH_CALLS = {"vllm": "54"}
+"""By framework: a CUDA graph of 6 linears is replayed 3 times before and 6 times between the events
+(collector/vllm/collect_gemm.py, collector/helper.py)."""
+LAYER_TIMER_US = 1.024 / 3
+"""TensorRT's layer profiler ticks every 1.024 us: all its times are multiples of that. With f = time / tick modulo 1 a
+time is read one tick too long with probability f, else too short, and the mean of 2 f (1 - f) over all f is a third.
+The layer runs once in an inference, between larger ones."""
+QUANTISED_OUTPUT = "fp16"
+"""What a layer of SmoothQuant writes (Xiao et al., arXiv:2211.10438, figure 6)."""
 MOST_METADATA = 64 * MIB
 """Of a Parquet file: its schema and the places of its columns."""
 PARQUET_MAGIC = b"PAR1"
 LFS_POINTER = b"version https://git-lfs"
 
 
-def read(path: Path, options: Options) -> Import:
+def read(path: Path, options: ImportOptions) -> Import:
     """The rows whose both operands have a type of the schema."""
-    found = Import(str(path), options, "graph", "cold", "aiconfigurator")
+    found = Import(str(path), options, Timing("graph", "cold", "aiconfigurator"))
     for line, fields in _fields(path):
         kind, dtype = fields.get("op_name") or "gemm", fields.get("gemm_dtype")
         if kind != "gemm":
@@ -51,7 +60,11 @@ def read(path: Path, options: Options) -> Import:
 
 def _add(found: Import, line: int, fields: Fields, dtype: Dtype) -> None:
     layer_profiled = fields.get("gemm_dtype") == LAYER_PROFILED
-    origin = [fields.get(column).lower() for column in ("framework", "version")] + [LAYER_PROFILED] * layer_profiled
+    framework, version = (fields.get(column).lower() for column in ("framework", "version"))
+    source = f"aiconfigurator-{framework}-{version}"
+    timing = Timing("graph", "cold", source, GRAPH_CALLS.get(framework, ""))
+    if layer_profiled:
+        timing = Timing("layer", "cold", f"{source}-{LAYER_PROFILED}", load="1", timer_us=LAYER_TIMER_US)
     m, n, k = (fields.number(column) for column in "mnk")
     extra = {name: fields.get(name) for name in EXTRA}
     found.add(
@@ -63,9 +76,8 @@ def _add(found: Import, line: int, fields: Fields, dtype: Dtype) -> None:
         fields.time_us("latency", "ms"),
         device=fields.get("device"),
         layout="tn",
-        method="layer" if layer_profiled else "",
-        output="fp16" if layer_profiled else "",
-        source="-".join(("aiconfigurator", *origin)),
+        output=QUANTISED_OUTPUT if layer_profiled else "",
+        timing=timing,
         extra={name: text for name, text in extra.items() if text},
     )
 
@@ -97,15 +109,15 @@ def _parquet_fields(path: Path) -> Iterator[tuple[int, Fields]]:
         raise SourceError(f"{path}: Parquet files need pyarrow; pip install 'gpusim[parquet]'") from None
     number = 0
     try:
-        table = parquet.ParquetFile(path, thrift_string_size_limit=MOST_METADATA, thrift_container_size_limit=MOST_ROWS)
+        table = parquet.ParquetFile(path, thrift_string_size_limit=MOST_METADATA, thrift_container_size_limit=MAX_ROWS)
         names = [str(name) for name in table.schema_arrow.names]
         _header(f"{path}: schema", names)
         wanted = [name for name in names if name in (*REQUIRED, "op_name", *EXTRA)]
         for batch in table.iter_batches(1_000, columns=wanted):
             for row in batch.to_pylist():
                 number += 1
-                if number > MOST_ROWS:
-                    raise SourceError(f"{path}: more than {MOST_ROWS} rows; split the table")
+                if number > MAX_ROWS:
+                    raise SourceError(f"{path}: more than {MAX_ROWS} rows; split the table")
                 yield number, Fields(f"{path}: row {number}", {name: _text(value) for name, value in row.items()})
     except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         problem = excerpt(str(error).partition("\n")[0])

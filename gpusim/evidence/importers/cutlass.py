@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpusim.evidence.importers.rows import Import, Kernel, Options
-from gpusim.evidence.measured import Fields, csv_fields, header_with, read_text
+from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
+from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
 from gpusim.files.inputs import excerpt
 from gpusim.workloads.gemm import Dtype
 
@@ -37,9 +37,9 @@ ACCUMULATORS = {"f64": "fp64", "f32": "fp32", "tf32": "tf32", "f16": "fp16", "bf
 LETTERS = {"column": "n", "row": "t"}
 
 
-def read(path: Path, options: Options) -> Import:
+def read(path: Path, options: ImportOptions) -> Import:
     """The matrix multiplications that ran."""
-    found = Import(str(path), options, "stream", "cold", "cutlass-profiler")
+    found = Import(str(path), options, Timing("stream", "cold", "cutlass-profiler"))
     for line, fields in csv_fields(str(path), read_text(path), _header):
         reason = _reason_to_skip(fields)
         if reason:
@@ -104,7 +104,7 @@ def _add(found: Import, line: int, fields: Fields) -> None:
         accumulate=ACCUMULATORS.get(accumulator, ""),
         layout=layout,
         sparsity="2:4" if sparse else "dense",
-        kernel=Kernel(fields.get("Operation"), 0.0, threads=threads),
+        kernel=RecordedKernel(fields.get("Operation"), 0.0, threads=threads),
         tile=None if tile[0] is None or tile[1] is None else (tile[1], tile[0]) if rows else (tile[0], tile[1]),
         extra={column: fields.get(column) for column in ("Provider", "split_k_slices", "stages") if fields.get(column)},
     )

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpusim.evidence.importers.rows import Import, Options
+from gpusim.evidence.fields import NUMBER, Fields
+from gpusim.evidence.importers.rows import Import, ImportOptions, Timing
 from gpusim.evidence.importers.workbook import is_number, read_sheets
-from gpusim.evidence.measured import NUMBER, Fields
 from gpusim.files.inputs import excerpt
 from gpusim.units import TERA, US_PER_UNIT
 from gpusim.workloads.convolution import ConvolutionShape
@@ -60,6 +60,12 @@ _LETTERS = {
     **dict.fromkeys(("n", "0", "false", "no"), "n"),
 }
 MOST_HEADING_LINES = 10
+TIMING = Timing("stream", "warm", "deepbench", load="400", cuda=10, timer_us=0.5)
+"""The mean of 400 launches, cast to whole microseconds, which cuts off half of one on average (time_gemm in
+code/nvidia/gemm_bench.cu). The results for V100 and T4 were taken with CUDA 10.1."""
+PADDED_TO: Mapping[Dtype | None, int] = {Dtype.FP16: 8}
+"""Leading dimensions of FP16 matrices are padded to it for Tensor Cores (PAD_KERNELS in code/nvidia/gemm_bench.cu);
+the workbooks state the sizes before."""
 WRONG_UNIT_FACTOR = 2.0
 """A time and a rate in one line that differ by more contradict each other; rounding to whole us stays below."""
 
@@ -88,9 +94,9 @@ class _Table:
     """The column of TFLOP/s, or empty."""
 
 
-def read(path: Path, options: Options) -> Import:
+def read(path: Path, options: ImportOptions) -> Import:
     """The matrix multiplications and convolutions of all sheets."""
-    found = Import(str(path), options, "stream", "warm", "deepbench")
+    found = Import(str(path), options, TIMING)
     for sheet in read_sheets(path):
         table: _Table | None = None
         heading: list[tuple[str, ...]] = []
@@ -210,7 +216,16 @@ def _add(found: Import, number: int, fields: Fields, table: _Table, sheet: str) 
             shape, layout, extra = convolution.product, "nchw", convolution.columns
             extra |= {"algo": fields.get(names["algorithm"])}
         found.add(
-            fields.where, number, time.op, shape, dtype, time_us, accumulate=accumulate, layout=layout, extra=extra
+            fields.where,
+            number,
+            time.op,
+            shape,
+            dtype,
+            time_us,
+            accumulate=accumulate,
+            layout=layout,
+            padded_to=PADDED_TO.get(dtype) if table.kind == "gemm" else None,
+            extra=extra,
         )
 
 

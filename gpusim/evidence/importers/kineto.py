@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.evidence.importers.nesting import parents
-from gpusim.evidence.importers.rows import Import, Kernel, Options, SourceError
+from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
 from gpusim.evidence.importers.torch_ops import KNOWN, Call, add_call, shapes_of
 from gpusim.files.inputs import parsed_json, read_bytes, unpacked
 from gpusim.units import LARGEST_SIZE, us_of_duration
@@ -76,10 +76,10 @@ class Event:
         return value if isinstance(value, str) else ""
 
 
-def read(path: Path, options: Options) -> Import:
+def read(path: Path, options: ImportOptions) -> Import:
     """The operators of a trace, in the order in which they stand in it."""
     document = load_trace(path)
-    found = Import(str(path), options, "profiler", "cold", "pytorch-profiler")
+    found = Import(str(path), options, Timing("profiler", "cold", "pytorch-profiler"))
     operators, calls, kernels = (events_of(document, categories) for categories in (OPERATORS, CUDA_CALLS, KERNELS))
     if not operators or not kernels:
         raise SourceError(
@@ -202,7 +202,7 @@ def _call(event: Event, above: Mapping[int, Event | None]) -> Call:
     )
 
 
-def kernel_of(path: Path, event: Event) -> Kernel:
+def kernel_of(path: Path, event: Event) -> RecordedKernel:
     """A kernel's name, time, grid and threads.
 
     Raises:
@@ -211,7 +211,7 @@ def kernel_of(path: Path, event: Event) -> Kernel:
     duration_us = us_of_duration(repr(number_of(path, event, "dur")), "us")
     grid, block = (_extent(event.arg(name)) for name in ("grid", "block"))
     threads = block[0] * block[1] * block[2] if block else None
-    return Kernel(event.name, duration_us, grid, threads)
+    return RecordedKernel(event.name, duration_us, grid, threads)
 
 
 def _extent(value: Any) -> tuple[int, int, int] | None:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpusim.evidence.fields import csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import ProductKernel, is_reduction, product_kernel
-from gpusim.evidence.importers.rows import Import, Kernel, SourceError
-from gpusim.evidence.measured import MATRIX_OPS, csv_fields, header_with, read_text
+from gpusim.evidence.importers.rows import Import, RecordedKernel, SourceError
+from gpusim.evidence.measured import MATRIX_OPS
 from gpusim.workloads.gemm import LAYOUTS, Dtype
 
 SHAPE_COLUMNS = ("m", "n", "k")
@@ -21,12 +22,12 @@ ELAPSED_CYCLES = "sm__cycles_elapsed.max"
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class RecordedLaunch:
     """One kernel, where the file has it, and what the file calls the GPU."""
 
     where: str
     line: int
-    kernel: Kernel
+    kernel: RecordedKernel
     device: str
 
 
@@ -40,13 +41,13 @@ class _Shape:
     layout: str
 
 
-def add_launches(found: Import, launches: Sequence[Launch]) -> None:
+def add_launches(found: Import, launches: Sequence[RecordedLaunch]) -> None:
     """Add a row for every matrix multiplication among the launches; count the rest.
 
     Raises:
         SourceError: shapes are missing, or not as many as there are multiplications.
     """
-    products: list[tuple[Launch, ProductKernel]] = []
+    products: list[tuple[RecordedLaunch, ProductKernel]] = []
     follows = False
     for launch in launches:
         fact = product_kernel(launch.kernel.name)
@@ -81,7 +82,7 @@ def add_launches(found: Import, launches: Sequence[Launch]) -> None:
         )
 
 
-def joined(kernels: Sequence[Kernel], main: Kernel) -> Kernel:
+def joined(kernels: Sequence[RecordedKernel], main: RecordedKernel) -> RecordedKernel:
     """Kernels of one operator as one: times and counts are added up, all else is the main one's.
 
     Counts have names in ``.sum``, as Nsight Compute writes them; elapsed cycles add up too.
@@ -94,7 +95,7 @@ def joined(kernels: Sequence[Kernel], main: Kernel) -> Kernel:
     return replace(main, time_us=math.fsum(kernel.time_us for kernel in kernels), extra=extra)
 
 
-def _sum(kernels: Sequence[Kernel], name: str) -> str:
+def _sum(kernels: Sequence[RecordedKernel], name: str) -> str:
     """A count over the kernels that have it."""
     counts = [float(text) for kernel in kernels if (text := kernel.extra.get(name))]
     return f"{math.fsum(counts):.12g}" if counts else ""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
-from gpusim.evidence.importers.rows import Import, Options, SourceError
-from gpusim.evidence.measured import Fields, csv_fields, header_with, read_text
+from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
+from gpusim.evidence.importers.rows import Import, ImportOptions, SourceError, Timing
 from gpusim.files.inputs import excerpt
 
 REQUIRED = ("layer_name", "input", "latency(ns)")
@@ -58,9 +58,9 @@ LAYERS: Mapping[str, Callable[[ModelConfig, int], tuple[int, int]]] = {
 """n and k of the layers that are one matrix multiplication, split over some GPUs."""
 
 
-def read(path: Path, options: Options) -> Import:
+def read(path: Path, options: ImportOptions) -> Import:
     """The linear layers of a profile; m is the number of input tokens."""
-    found = Import(str(path), options, "profiler", "cold", "llmservingsim")
+    found = Import(str(path), options, Timing("profiler", "cold", "llmservingsim"))
     lines = list(csv_fields(str(path), read_text(path), _header))
     model = _model(path, options.model_config)
     for line, fields in lines:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpusim.evidence.importers.launches import Launch, add_launches
-from gpusim.evidence.importers.rows import Import, Kernel, Options, SourceError
-from gpusim.evidence.measured import Fields, csv_fields, header_with, read_text
+from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
+from gpusim.evidence.importers.launches import RecordedLaunch, add_launches
+from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
 from gpusim.files.inputs import excerpt
 from gpusim.units import US_PER_UNIT
 
@@ -42,14 +42,14 @@ _NUMBER = re.compile(r"\d{1,3}(?:,\d{3}){1,5}(?:\.\d{1,20})?|\d{1,20}(?:\.\d{1,2
 _EXTENT = re.compile(r"\D*(\d{1,19})\D+(\d{1,19})\D+(\d{1,19})\D*", re.ASCII)
 
 
-def read(path: Path, options: Options) -> Import:
+def read(path: Path, options: ImportOptions) -> Import:
     """The matrix multiplications among the profiled kernels."""
-    found = Import(str(path), options, "profiler", "cold", "nsight-compute")
+    found = Import(str(path), options, Timing("profiler", "cold", "nsight-compute"))
     add_launches(found, launches_of(path))
     return found
 
 
-def launches_of(path: Path) -> list[Launch]:
+def launches_of(path: Path) -> list[RecordedLaunch]:
     """The profiled kernels in their order, with those of ``METRICS`` that the file has.
 
     Raises:
@@ -72,7 +72,7 @@ def launches_of(path: Path) -> list[Launch]:
             if fields.get("Kernel Name"):
                 raise SourceError(f"{fields.where}: expected the line of units; export with --csv --page raw")
             continue
-        launches.append(Launch(fields.where, line, _kernel(fields, units), fields.get(DEVICE_NAME)))
+        launches.append(RecordedLaunch(fields.where, line, _kernel(fields, units), fields.get(DEVICE_NAME)))
     return launches
 
 
@@ -82,7 +82,7 @@ def _header(where: str, names: list[str]) -> list[str]:
     return header_with(REQUIRED, where, names)
 
 
-def _kernel(fields: Fields, units: Mapping[str, str]) -> Kernel:
+def _kernel(fields: Fields, units: Mapping[str, str]) -> RecordedKernel:
     """One profiled kernel."""
     unit = units.get(TIME, "").strip()
     if unit not in US_PER_UNIT:
@@ -90,7 +90,7 @@ def _kernel(fields: Fields, units: Mapping[str, str]) -> Kernel:
     time_us = Fields(fields.where, {TIME: _number(fields, TIME)}).time_us(TIME, unit)
     metrics = {name: _in_base_unit(fields, name, units[name].strip()) for name in METRICS[1:] if name in units}
     grid, block = (_extent(fields, what) for what in ("Grid", "Block"))
-    return Kernel(
+    return RecordedKernel(
         fields.get("Kernel Name"),
         time_us,
         grid,

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import product_kernel
-from gpusim.evidence.importers.rows import Import, Kernel, Options
-from gpusim.evidence.measured import Fields, csv_fields, header_with, read_text
+from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
 from gpusim.files.inputs import excerpt
 from gpusim.workloads.convolution import ConvolutionShape
 from gpusim.workloads.gemm import Dtype
 
+TIMING = Timing("event", "warm", "neusight", load="26", cuda=12)
+"""One call to warm up and 25 timed ones (neusight/Tracing/trace.py), with PyTorch 2.1 and CUDA 12.1."""
 REQUIRED = ("OPName", "Latency", "Device", "B")
 PRODUCTS = {"linear": "tn", "bmm": "nn"}
 """Operators and their layout: PyTorch's weight lies as [K, N], a batch in rows."""
@@ -30,9 +32,9 @@ VECTORS = {
 }
 
 
-def read(path: Path, options: Options) -> Import:
+def read(path: Path, options: ImportOptions) -> Import:
     """The operators of a table that the schema has."""
-    found = Import(str(path), options, "event", "warm", "neusight")
+    found = Import(str(path), options, TIMING)
     for line, fields in csv_fields(str(path), read_text(path), _header):
         op = fields.get("OPName").lower()
         if op in PRODUCTS:
@@ -90,7 +92,7 @@ def _add(
         fields.time_us("Latency", "ms"),
         device=fields.get("Device"),
         layout=layout,
-        kernel=Kernel(
+        kernel=RecordedKernel(
             fields.get("Kernel Name"),
             0.0,
             (grid[0], grid[1], grid[2]) if known else None,

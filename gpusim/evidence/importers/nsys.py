@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gpusim.evidence.importers.launches import Launch, add_launches
+from gpusim.evidence.importers.launches import RecordedLaunch, add_launches
 from gpusim.evidence.importers.nesting import parents
-from gpusim.evidence.importers.rows import Import, Kernel, Options, SourceError
+from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
 from gpusim.evidence.importers.torch_ops import KNOWN, Call, add_call, shapes_of
 from gpusim.files.inputs import excerpt, regular_size_bytes
 from gpusim.units import us_of_duration
@@ -59,9 +59,9 @@ class _Span:
     """Process and number of a CUDA call."""
 
 
-def read(path: Path, options: Options) -> Import:
+def read(path: Path, options: ImportOptions) -> Import:
     """The operators of a report, in the order of their ranges, or its kernels in the order of their starts."""
-    found = Import(str(path), options, "profiler", "cold", "nsight-systems")
+    found = Import(str(path), options, Timing("profiler", "cold", "nsight-systems"))
     try:
         regular_size_bytes(path)
     except OSError as error:
@@ -72,8 +72,8 @@ def read(path: Path, options: Options) -> Import:
             ranges = _ranges_of_kernels(path, database)
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:  # names in a damaged schema are bytes
         raise SourceError(f"{path}: {error}; export the report with nsys export --type sqlite") from None
-    by_range: dict[_Span, list[Launch]] = defaultdict(list)
-    without: list[Launch] = []
+    by_range: dict[_Span, list[RecordedLaunch]] = defaultdict(list)
+    without: list[RecordedLaunch] = []
     for correlation, launch in launches:
         span = ranges.get(correlation)
         if span is None:
@@ -104,7 +104,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         yield database
 
 
-def _has_shapes(options: Options) -> bool:
+def _has_shapes(options: ImportOptions) -> bool:
     return options.shapes is not None or options.m is not None
 
 
@@ -113,7 +113,7 @@ def _process(identifier: Any) -> int:
     return identifier >> 24 if isinstance(identifier, int) else 0
 
 
-def _launches(path: Path, database: sqlite3.Connection) -> list[tuple[tuple[int, int], Launch]]:
+def _launches(path: Path, database: sqlite3.Connection) -> list[tuple[tuple[int, int], RecordedLaunch]]:
     """Every kernel with its correlation, in the order of their starts."""
     columns = ("start", "end", "deviceId", "correlationId", "globalPid", "demangledName", *_EXTENTS)
     devices = dict(_select(path, database, DEVICES, ("id", "name"))) if _columns(database, DEVICES) else {}
@@ -131,8 +131,8 @@ def _launches(path: Path, database: sqlite3.Connection) -> list[tuple[tuple[int,
             raise SourceError(f"{where}: {_EXTENTS[0]}: expected sizes of grid and block; export again")
         grid, block = extents[:3], extents[3:]
         time_us = us_of_duration(str(end - start), "ns")
-        kernel = Kernel(str(names[name]), time_us, (grid[0], grid[1], grid[2]), block[0] * block[1] * block[2])
-        launch = Launch(where, row, kernel, str(devices.get(device, "")))
+        kernel = RecordedKernel(str(names[name]), time_us, (grid[0], grid[1], grid[2]), block[0] * block[1] * block[2])
+        launch = RecordedLaunch(where, row, kernel, str(devices.get(device, "")))
         result.append(((_process(process), correlation), launch))
     if not result:
         raise SourceError(f"{path}: {KERNELS}: no kernels; profile with --trace=cuda,nvtx and export to sqlite again")
@@ -182,7 +182,7 @@ def _name(text: str) -> str:
     return found["name"] if found else ""
 
 
-def _add_range(found: Import, span: _Span, launches: Sequence[Launch]) -> None:
+def _add_range(found: Import, span: _Span, launches: Sequence[RecordedLaunch]) -> None:
     """Add the operator of one range."""
     said = _RANGE.match(span.text)
     assert said is not None  # spans were chosen by it

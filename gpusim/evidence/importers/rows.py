@@ -1,7 +1,8 @@
 """What every importer gives: rows of the measured schema, and a count of what was none of them.
 
 An importer finds operators in a file and adds them to an :class:`Import`; what it cannot make a row of it
-skips with a reason. What the file does not say comes from :class:`Options`, and a missing one is refused by name.
+skips with a reason. What the file does not say comes from :class:`ImportOptions`, and a missing one is refused by
+name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpusim.evidence.measured import MOST_NAME_CHARACTERS, TIMES_US, MeasuredError, MeasuredRow, gpu_of_device
+from gpusim.evidence.boards import gpu_of_device
+from gpusim.evidence.fields import TIMES_US, MeasuredError
+from gpusim.evidence.measured import MAX_NAME_CHARACTERS, MeasuredRow
 from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.gemm import Dtype
 
@@ -21,16 +24,18 @@ class SourceError(MeasuredError):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What was said beside the file; None or empty where nothing was."""
+class ImportOptions:
+    """What was given beside the file; None or empty where nothing was."""
 
     gpu: str = ""
-    """Replaces what the file says, as do ``method``, ``l2`` and ``source``."""
+    """Replaces what the file says, as do ``method``, ``l2``, ``source``, ``load`` and ``cuda``."""
     method: str = ""
     l2: str = ""
     source: str = ""
+    load: str = ""
+    cuda: int | None = None
     dtype: Dtype | None = None
-    """Stands where the file says none, as do ``accumulate``, ``layout`` and ``time_unit``."""
+    """Used where the file names none, as do ``accumulate``, ``layout`` and ``time_unit``."""
     accumulate: str = ""
     layout: str = ""
     time_unit: str = ""
@@ -46,7 +51,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class RecordedKernel:
     """One kernel as a profiler recorded it."""
 
     name: str
@@ -56,16 +61,26 @@ class Kernel:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How a program times what it writes, by its own code and documentation: columns of the measured schema."""
+
+    method: str
+    l2: str
+    source: str
+    load: str = ""
+    cuda: int | None = None
+    timer_us: float | None = None
+
+
 @dataclass(slots=True)
 class Import:
     """Rows of one file as they are found, beside the reasons for what was skipped."""
 
     file: str
-    options: Options
-    method: str
-    """How this kind of file is timed, unless an option says otherwise; so with ``l2`` and ``source``."""
-    l2: str
-    source: str
+    options: ImportOptions
+    timing: Timing
+    """Of this kind of file; options replace its values."""
     rows: list[MeasuredRow] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
 
@@ -86,26 +101,28 @@ class Import:
         accumulate: str = "",
         layout: str = "",
         sparsity: str = "dense",
-        kernel: Kernel | None = None,
+        kernel: RecordedKernel | None = None,
         tile: tuple[int, int] | None = None,
-        method: str = "",
         output: str = "",
-        source: str = "",
+        padded_to: int | None = None,
+        timing: Timing | None = None,
         extra: Mapping[str, str] | None = None,
     ) -> None:
         """Add one timed operator; ``shape`` is batch, m, n, k, and ``device`` what the file calls the GPU.
+
+        ``timing`` stands in for that of the file where an operator was timed otherwise.
 
         Raises:
             SourceError: the file does not name the GPU or the data type, and no option does, or a number is outside
                 what the schema takes.
         """
-        options = self.options
+        options, timing = self.options, timing or self.timing
         named = options.gpu or device
         gpu = gpu_of_device(named) if named else ""
         if not gpu:
             raise SourceError(f"{where}: the file does not name the GPU; add --gpu, as in --gpu a100-sxm4-80gb")
         dtype = dtype or options.dtype
-        if len(gpu) > MOST_NAME_CHARACTERS:
+        if len(gpu) > MAX_NAME_CHARACTERS:
             raise SourceError(f"{where}: a GPU's name of {len(gpu)} characters; name it with --gpu")
         if not TIMES_US[0] <= time_us <= TIMES_US[1]:
             raise SourceError(f"{where}: a time of {time_us:g} us; correct or remove the row")
@@ -131,15 +148,19 @@ class Import:
                 layout=layout or options.layout,
                 sparsity=sparsity,
                 time_us=time_us,
-                method=options.method or method or self.method,
-                l2=options.l2 or self.l2,
+                method=options.method or timing.method,
+                l2=options.l2 or timing.l2,
                 kernel=kernel.name.strip() if kernel else "",
                 threads=kernel.threads if kernel else None,
                 tile_m=tile[0] if tile else None,
                 tile_n=tile[1] if tile else None,
                 grid=kernel.grid if kernel else None,
-                stated_output=output,
-                source=options.source or source or self.source,
+                source=options.source or timing.source,
+                stated_load=options.load or timing.load,
+                output=output,
+                cuda=options.cuda or timing.cuda,
+                timer_us=timing.timer_us,
+                padded_to=padded_to,
                 extra=extra or {},
             )
         )

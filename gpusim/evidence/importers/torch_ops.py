@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpusim.evidence.importers.kernel_names import product_kernel
-from gpusim.evidence.importers.rows import Import, Kernel
+from gpusim.evidence.importers.rows import Import, RecordedKernel
 from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.convolution import ConvolutionShape
 from gpusim.workloads.gemm import Dtype
@@ -83,7 +83,7 @@ class _Operator:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
-def add_call(found: Import, where: str, line: int, call: Call, kernels: Sequence[Kernel], device: str) -> None:
+def add_call(found: Import, where: str, line: int, call: Call, kernels: Sequence[RecordedKernel], device: str) -> None:
     """Add the row of one call and the kernels that it launched, or skip it with the reason."""
     operator = _operator(call)
     if isinstance(operator, str):

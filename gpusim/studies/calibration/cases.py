@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from gpusim.evidence.measured import observed_time_us
 from gpusim.execution.journal import Journal
 from gpusim.execution.workers import Workers
 from gpusim.hardware.gpu import Gpu
+from gpusim.host.timing import observed_time_us
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.plan import plan
 from gpusim.lowering.launch import Launch

@@ -461,7 +461,7 @@ def _recorded_likelihoods(item: Observation, one: _Choices) -> Floats:
 def _run(item: Observation, candidate: Candidate) -> Run:
     planned = candidate.plan
     return Run(
-        item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.stopwatch
+        item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.method
     )  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from gpusim.evidence.measured import with_overheads
 from gpusim.hardware.gpu import Gpu
+from gpusim.host.timing import with_overheads
 
 PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.2, "assumed": 0.7}
 """Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree

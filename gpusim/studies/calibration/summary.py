@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.evidence.measured import MeasuredRow, board_of, read_tables
+from gpusim.evidence.boards import board_of
+from gpusim.evidence.measured import MeasuredRow, read_tables
 from gpusim.execution.journal import Journal
 from gpusim.hardware.gpu import cuda_name
 from gpusim.prediction.predict import usable_kernels
@@ -194,7 +195,7 @@ def calibrate(
         for item in found
         for kernel in usable_kernels(boards[item.row.gpu].arch, item.gemm, item.options)
     }
-    moving = parameters(boards.values(), instructions, {item.row.stopwatch for item in found})
+    moving = parameters(boards.values(), instructions, {item.row.method for item in found})
     journal = Journal(journal_of(out))
     if journal.damaged:
         log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")

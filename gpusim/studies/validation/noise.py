@@ -1,8 +1,8 @@
 """How far measured times may lie from the truth: an error that no prediction can be blamed for.
 
-Three kinds are known: what a source's stopwatch or its own repeats are documented to do, the spread that a
-row brings along, and rows of one table that timed the same thing more than once. Where none applies the
-noise is unknown, not zero.
+Three kinds are known: the timer's resolution and the deviation of repeats that a row states, the percentiles of its
+readings, and rows of one table that timed the same thing more than once. Where none applies the noise is unknown, not
+zero.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpusim.evidence.measured import MeasuredRow
-from gpusim.evidence.sources import source_named
 
 NORMAL_MEAN_OF_P90 = math.sqrt(2 / math.pi) / 1.6449
 """Mean of the absolute deviation over its 90th percentile, for normal errors."""
@@ -29,21 +28,19 @@ def noise_fractions(rows: Sequence[MeasuredRow]) -> list[float | None]:
     repeated = _repeated(rows)
     found = []
     for index, row in enumerate(rows):
-        known = [*_documented(row), *_spread(row), *([repeated[index]] if index in repeated else [])]
+        known = [*_stated(row), *_spread(row), *([repeated[index]] if index in repeated else [])]
         found.append(max(known, default=None))
     return found
 
 
-def _documented(row: MeasuredRow) -> list[float]:
-    """What is known of the row's source."""
-    source = source_named(row.source)
-    repeats_p90 = source.repeats_p90.get(row.gpu)
-    known = [] if source.stopwatch_us is None else [source.stopwatch_us / row.time_us]
-    return known if repeats_p90 is None else [*known, repeats_p90 * NORMAL_MEAN_OF_P90]
+def _stated(row: MeasuredRow) -> list[float]:
+    """What the row states of its timer and of repeats."""
+    known = [] if row.timer_us is None else [row.timer_us / row.time_us]
+    return known if row.repeat_p90 is None else [*known, row.repeat_p90 * NORMAL_MEAN_OF_P90]
 
 
 def _spread(row: MeasuredRow) -> list[float]:
-    """What the row says itself."""
+    """What the percentiles of its readings say."""
     try:
         p10, p90 = (float(row.extra[column]) for column in SPREAD_COLUMNS)
     except (KeyError, ValueError):

@@ -1,6 +1,6 @@
 """Every measured row predicted once, and once more with its recorded kernel; all reports read these.
 
-What is compared is what the row's way of timing would have read (:func:`gpusim.evidence.measured.observed_time_us`).
+What is compared is what the row's way of timing would have read (:func:`gpusim.host.timing.observed_time_us`).
 A row that cannot be predicted has a reason instead.
 """
 
@@ -11,10 +11,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpusim.evidence.measured import MeasuredRow, board_of, observed_time_us
+from gpusim.evidence.boards import board_of
+from gpusim.evidence.measured import MeasuredRow
 from gpusim.execution.journal import Journal
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.hardware.gpu import Gpu
+from gpusim.host.timing import observed_time_us
 from gpusim.prediction.predict import Options
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress
@@ -127,8 +129,8 @@ def predict_rows(
         scored[index] = Scored(
             row,
             result,
-            observed_time_us(result.kernel_time_us, row.stopwatch, case.gpu),
-            observed_time_us(result.bound_us, row.stopwatch, case.gpu),
+            observed_time_us(result.kernel_time_us, row.method, case.gpu),
+            observed_time_us(result.bound_us, row.method, case.gpu),
             outcome.seconds,
             case.gpu.clock.max_mhz,
             noise[index],
@@ -171,7 +173,7 @@ def _with_recorded_kernels(
     for index, outcome in _outcomes(pinned, jobs, progress, journal):
         if outcome.result is not None:
             row, gpu = scored[index].row, pinned[index].gpu
-            time_us = observed_time_us(outcome.result.kernel_time_us, row.stopwatch, gpu)
+            time_us = observed_time_us(outcome.result.kernel_time_us, row.method, gpu)
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
 

@@ -6,7 +6,6 @@ No row is dropped silently: one that cannot be predicted is counted as skipped, 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,10 @@ from statistics import median
 from typing import Any
 
 import gpusim
-from gpusim.evidence.measured import MeasuredError, MeasuredRow, read_tables, with_overheads
-from gpusim.evidence.sources import source_named
+from gpusim.evidence.fields import MeasuredError
+from gpusim.evidence.measured import MeasuredRow, read_tables
 from gpusim.execution.journal import Journal, code_sha256
+from gpusim.host.timing import with_overheads
 from gpusim.progress import Progress, no_progress
 from gpusim.specs.specfile import Spec, load_spec
 from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
@@ -50,7 +50,6 @@ class Table:
             "sparsity": self.sparsity,
             "op": self.op,
             "sha256": self.sha256,
-            "timed_otherwise": _timed_otherwise([item.row for item in self.scored]),
             "method_overheads": _method_overheads(self.scored),
             **figures(self.scored, [reason for _, reason in self.skipped]),
             "strata": strata(self.scored),
@@ -157,26 +156,11 @@ def explained(item: Scored) -> dict[str, Any]:
     }
 
 
-def _timed_otherwise(rows: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
-    """Rows whose source documents another way of timing than the table states, counted."""
-    found = Counter((row.source, row.method, row.stopwatch) for row in rows if row.stopwatch != row.method)
-    return [
-        {
-            "source": source,
-            "stated": stated,
-            "taken": taken,
-            "documented": source_named(source).documented,
-            "rows": count,
-        }
-        for (source, stated, taken), count in found.items()
-    ]
-
-
 def _method_overheads(scored: Sequence[Scored]) -> list[dict[str, Any]]:
     """What each timing method adds to the kernels' time, the median over its rows."""
     by_method: dict[str, list[Scored]] = {}
     for item in scored:
-        by_method.setdefault(item.row.stopwatch, []).append(item)
+        by_method.setdefault(item.row.method, []).append(item)
     return [
         {
             "method": method,

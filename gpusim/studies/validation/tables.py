@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from gpusim.evidence.measured import HOST_METHODS
+from gpusim.host.timing import HOST_METHODS
 from gpusim.report.formatting import shape_text, time_text
 from gpusim.report.text_table import TextTable
 
@@ -25,8 +25,6 @@ def validation_tables(report: Mapping[str, Any], *, by_stratum: bool, more: bool
     tables = [_error_table(report, more=more)]
     if by_stratum:
         tables.append(_strata_table(report))
-    if any(table["timed_otherwise"] for table in report["tables"]):
-        tables.append(_timing_table(report))
     if any(_host_overheads(table) for table in report["tables"]):
         tables.append(_overhead_table(report))
     if report["kernel_choice"]:
@@ -99,17 +97,6 @@ def _strata_table(report: Mapping[str, Any]) -> TextTable:
     ]
     headings = ("table", "GPU", "type", "op", "m", "bound by", ">rows", *ERRORS, ">geomean ratio", ">Spearman")
     return TextTable("By m and by what binds in closed form", (*headings, *YARDSTICKS), tuple(body))
-
-
-def _timing_table(report: Mapping[str, Any]) -> TextTable:
-    """Rows that are compared with another way of timing than their table states."""
-    body = tuple(
-        (*_place(table), str(one["rows"]), one["stated"], one["taken"], one["documented"])
-        for table in report["tables"]
-        for one in table["timed_otherwise"]
-    )
-    headings = ("table", "GPU", "type", "op", ">rows", "method stated", "method taken", "documented in")
-    return TextTable("Timed otherwise than the table states, by the code of their source", headings, body)
 
 
 def _host_overheads(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -1,0 +1,211 @@
+"""A CSV as typed fields: every value is checked where it is taken, and an error names its place.
+
+What cannot be read is refused with ``file:line: column: problem; remedy``; nothing is dropped or repaired.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from gpusim.errors import InputError
+from gpusim.files.inputs import excerpt, read_bytes
+from gpusim.units import LARGEST_SIZE, us_of_duration
+from gpusim.workloads.gemm import Dtype
+
+SEPARATORS = {";": "semicolons", "\t": "tabs"}
+"""What spreadsheets put in place of commas, by language."""
+
+MAX_ROWS = 1_000_000
+"""Of one table; each takes a kilobyte of memory."""
+MAX_COLUMNS = 10_000
+"""Nsight Compute writes some 3,000."""
+TIMES_US = (1e-6, 1e13)
+"""What a reading may be: no shorter than a picosecond, no longer than some months."""
+
+NUMBER = re.compile(r"[+-]?(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,4})?", re.ASCII)
+"""A decimal number that can be computed with: neither ``1_000`` nor ``nan``, and no more digits than a double has."""
+
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""What begins a file that PowerShell wrote by ``>``."""
+
+
+class MeasuredError(InputError):
+    """A table or a file of measured runs is wrong; the text is one line ``file:line: column: problem; remedy``."""
+
+
+def read_text(path: Path | str) -> str:
+    """The text of a file.
+
+    Raises:
+        MeasuredError: it cannot be read, is larger than what is read, or is no text.
+    """
+    name = excerpt(str(path))
+    try:
+        data = read_bytes(path)
+    except OSError as error:
+        raise MeasuredError(f"{name}: cannot be read: {error.strerror or error}; check the path") from None
+    encoding, called = ("utf-16", "UTF-16") if data.startswith(UTF_16_MARKS) else ("utf-8-sig", "UTF-8")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data[: error.start].decode(encoding, "replace").count("\n") + 1
+        problem = f"byte {error.start} of the file is not {called} text"
+        raise MeasuredError(f"{name}:{line}: {problem}; export it as CSV again") from None
+
+
+def csv_fields(
+    name: str, text: str, checked_header: Callable[[str, list[str]], list[str]]
+) -> Iterator[tuple[int, Fields]]:
+    """The lines of a CSV below its header, each with its number; empty lines are passed over.
+
+    ``checked_header`` takes ``file:line`` and the names in the header, and gives the names to use or refuses.
+
+    Raises:
+        MeasuredError: the file is empty, cut off, or has a line of another width than its header.
+    """
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    cut_line = 0 if text.endswith(("\n", "\r")) else text.count("\n") + 1
+    header: list[str] | None = None
+    rows = 0
+    line = start = 1
+    try:
+        for values in lines:
+            line, start = start, lines.line_num + 1
+            if not values:
+                continue
+            if header is None:
+                if len(values) > MAX_COLUMNS:
+                    raise MeasuredError(f"{name}:{line}: {len(values)} columns; at most {MAX_COLUMNS} are read")
+                header = checked_header(f"{name}:{line}", values)
+                continue
+            if len(values) != len(header):
+                raise MeasuredError(
+                    f"{name}:{line}: {len(values)} columns, the header names {len(header)}; "
+                    + (
+                        "complete the line"
+                        if lines.line_num != cut_line
+                        else "the file ends inside this line, copy it again"
+                    )
+                )
+            rows += 1
+            if rows > MAX_ROWS:
+                raise MeasuredError(f"{name}:{line}: more than {MAX_ROWS} rows; split the table")
+            yield line, Fields(f"{name}:{line}", dict(zip(header, values, strict=True)))
+    except csv.Error as error:
+        raise MeasuredError(f"{name}:{start}: {error}; copy the file again") from None
+    if header is None:
+        checked_header(f"{name}:1: empty file", [])
+    if not rows:
+        raise MeasuredError(f"{name}:{start}: no rows below the header; copy the file again")
+
+
+def header_with(required: Sequence[str], where: str, names: list[str]) -> list[str]:
+    """The header, once it has every required column and none twice."""
+    names = [name.strip() for name in names]
+    missing = [name for name in required if name not in names]
+    if not names:
+        raise MeasuredError(f"{where}; expected a header with {', '.join(required)}")
+    mark = next((mark for mark in SEPARATORS if mark in names[0]), "") if len(names) == 1 else ""
+    if mark:
+        raise MeasuredError(f"{where}: columns are separated by {SEPARATORS[mark]}; export it with commas")
+    if missing:
+        close = get_close_matches(missing[0], names, n=1)
+        hint = f"is it '{excerpt(close[0])}'?" if close else f"expected at least {', '.join(required)}"
+        raise MeasuredError(f"{where}: {missing[0]}: no such column in the header; {hint}")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        name = excerpt(twice[0]) or "column without a name"
+        raise MeasuredError(f"{where}: {name}: column stands twice in the header; remove one")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The values of one line or table row by column, as text, and where they stand."""
+
+    where: str
+    """``file:line``, or what else leads to the row."""
+    values: Mapping[str, str]
+
+    def get(self, column: str) -> str:
+        """The text of a column; empty where there is none."""
+        return self.values.get(column, "").strip()
+
+    def refuse(self, column: str, problem: str, remedy: str) -> MeasuredError:
+        """The error that names the place."""
+        return MeasuredError(f"{self.where}: {column}: {problem}; {remedy}")
+
+    def text(self, column: str, remedy: str) -> str:
+        """Text that must be there."""
+        text = self.get(column)
+        if not text:
+            raise self.refuse(column, "empty", remedy)
+        return text
+
+    def one_of(self, column: str, known: Sequence[str], unknown: tuple[str, ...] = ()) -> str:
+        """A word from a fixed list; a word of ``unknown`` gives an empty string."""
+        text = self.get(column)
+        if text in known:
+            return text
+        if text in unknown:
+            return ""
+        close = get_close_matches(text, known, n=3, cutoff=0.5)
+        remedy = f"nearest: {', '.join(close)}" if close else f"expected one of {', '.join(known)}"
+        raise self.refuse(column, f"unknown '{excerpt(text)}'" if text else "empty", remedy)
+
+    def dtype(self, column: str) -> Dtype:
+        """A data type by one of its names."""
+        try:
+            return Dtype(self.get(column))
+        except ValueError:
+            return Dtype(self.one_of(column, [dtype.value for dtype in Dtype]))
+
+    def number(self, column: str) -> int:
+        """A positive whole number."""
+        text = self.get(column)
+        try:
+            value = int(text) if text.isascii() and text.isdigit() else 0  # neither 1_000 nor digits of other scripts
+        except ValueError:
+            value = 0
+        if value > LARGEST_SIZE:
+            raise self.refuse(column, "more than 64 bits hold", "correct or remove the row")
+        if value < 1:
+            problem = f"expected a positive whole number, got '{excerpt(text)}'"
+            raise self.refuse(column, problem, "correct or remove the row")
+        return value
+
+    def whole(self, column: str) -> int | None:
+        """A positive whole number, or None where the column is empty or absent."""
+        return self.number(column) if self.get(column) else None
+
+    def quantity(self, column: str, most: float) -> float | None:
+        """A number from 0 to ``most``, or None where the column is empty or absent."""
+        text = self.get(column)
+        if not text:
+            return None
+        if not NUMBER.fullmatch(text) or not 0 <= float(text) <= most:
+            problem = f"expected a number from 0 to {most:g}, got '{excerpt(text)}'"
+            raise self.refuse(column, problem, "correct or empty it")
+        return float(text)
+
+    def time_us(self, column: str, unit: str = "us") -> float:
+        """A time in ``unit``, positive and within ``TIMES_US`` [us]."""
+        text = self.get(column)
+        got = f"got '{excerpt(text)}'"
+        if not NUMBER.fullmatch(text):
+            raise self.refuse(column, f"expected a time, {got}", f"give a number of {unit}")
+        time_us = us_of_duration(text, unit)
+        if not time_us > 0:
+            raise self.refuse(column, f"expected a positive time, {got}", "correct or remove the row")
+        if not TIMES_US[0] <= time_us <= TIMES_US[1]:
+            limits = f"{TIMES_US[0]:g} to {TIMES_US[1]:g} us"
+            raise self.refuse(column, f"expected a time of {limits}, {got}", "correct or remove the row")
+        return time_us

@@ -1,0 +1,1 @@
+"""What a host adds to the time of a kernel: launches, gaps, and the way of timing."""

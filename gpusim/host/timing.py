@@ -1,0 +1,82 @@
+"""Timing methods: what each of them reads for kernels of a known duration.
+
+A timing method is how a run was timed, not by whom; the values of a host stand under ``launch`` in the spec of a board.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from gpusim.errors import InputError
+from gpusim.files.inputs import excerpt
+from gpusim.hardware.gpu import Gpu
+
+METHODS = ("graph", "stream", "profiler", "layer", "event", "host")
+HOST_METHODS = ("layer", "event", "host")
+"""Methods whose readings contain time of the host's CPU and software (``launch.method_overhead_us``)."""
+
+MAX_OVERHEAD_US = 1e6
+"""A second: more than any host takes to launch a kernel."""
+DECIMAL = re.compile(r"\d{1,20}(?:\.\d{0,20})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+
+
+class TimingError(InputError):
+    """A timing method or an overhead that is none; the text is one line with the remedy."""
+
+
+def observed_time_us(kernel_time_us: float, method: str, gpu: Gpu) -> float:
+    """What ``method`` reads for kernels that take ``kernel_time_us`` on ``gpu`` [us].
+
+    profiler: the kernels alone. graph: the kernels and the gap between two of them, as a graph replays them back to
+    back. stream: the kernels and such a gap, or the launch interval where that is longer. layer: the kernels and what
+    TensorRT's layer profiler adds. event and host: kernels, gap and host time.
+
+    Raises:
+        TimingError: there is no such method.
+    """
+    launch = gpu.launch
+    match method:
+        case "profiler":
+            return kernel_time_us
+        case "layer":
+            return kernel_time_us + launch.method_overhead_us[method]
+        case "graph":
+            return kernel_time_us + launch.graph_gap_us
+        case "stream":
+            busy_us = kernel_time_us + launch.stream_gap_us
+            return max(busy_us, launch.stream_interval_us, launch.library_interval_us)
+        case "event" | "host":
+            return kernel_time_us + launch.graph_gap_us + launch.method_overhead_us[method]
+    raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
+
+
+def parse_overheads(texts: Sequence[str]) -> dict[str, float]:
+    """Host time in readings of the user's machine, by timing method [us], from texts ``METHOD=US``.
+
+    Raises:
+        TimingError: a method without host time, a value that is no time, or a method given twice.
+
+    >>> parse_overheads(["event=12.5"])
+    {'event': 12.5}
+    """
+    overheads: dict[str, float] = {}
+    for text in texts:
+        method, _, value = text.partition("=")
+        where = f"--overhead {excerpt(text)}"
+        if method not in HOST_METHODS:
+            raise TimingError(f"{where}: expected METHOD=US, with METHOD one of {', '.join(HOST_METHODS)}")
+        if not DECIMAL.fullmatch(value) or not 0 <= float(value) <= MAX_OVERHEAD_US:
+            raise TimingError(f"{where}: expected 0 to {MAX_OVERHEAD_US:g} us")
+        if method in overheads:
+            raise TimingError(f"{where}: {method} is given twice; keep one")
+        overheads[method] = float(value)
+    return overheads
+
+
+def with_overheads(gpu: Gpu, overheads: Mapping[str, float]) -> Gpu:
+    """The board in a host with these overheads by timing method [us], in place of the spec's."""
+    if not overheads:
+        return gpu
+    known = {**gpu.launch.method_overhead_us, **overheads}
+    return gpu.model_copy(update={"launch": gpu.launch.model_copy(update={"method_overhead_us": known})})

@@ -1,0 +1,66 @@
+"""Timing methods: what each of them reads, and a user's own host in place of the spec's."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.host.timing import METHODS, TimingError, observed_time_us, parse_overheads, with_overheads
+from gpusim.specs.specfile import load_spec
+
+
+@pytest.fixture(scope="module")
+def a100() -> Gpu:
+    return load_spec("a100-sxm4-80gb").gpu
+
+
+def test_each_method_reads_its_own_overhead(a100: Gpu) -> None:
+    gap = a100.launch.graph_gap_us
+    assert observed_time_us(100.0, "profiler", a100) == 100.0
+    assert observed_time_us(100.0, "graph", a100) == 100.0 + gap
+    assert observed_time_us(100.0, "stream", a100) == 100.0 + a100.launch.stream_gap_us
+    added = a100.launch.method_overhead_us
+    assert observed_time_us(100.0, "event", a100) == 100.0 + gap + added["event"]
+    assert observed_time_us(100.0, "host", a100) == 100.0 + gap + added["host"]
+    assert observed_time_us(100.0, "layer", a100) == 100.0 + added["layer"]
+    assert observed_time_us(1.0, "stream", a100) == a100.launch.library_interval_us > a100.launch.stream_interval_us
+
+
+@given(shorter=st.floats(min_value=0.1, max_value=1e6), longer=st.floats(min_value=0.0, max_value=1e6))
+def test_no_method_reads_less_than_the_kernel_or_turns_the_order_round(shorter: float, longer: float) -> None:
+    gpu = load_spec("t4").gpu
+    for method in METHODS:
+        first, second = (observed_time_us(time_us, method, gpu) for time_us in (shorter, shorter + longer))
+        assert shorter <= first <= second
+
+
+def test_an_unknown_method_is_refused(a100: Gpu) -> None:
+    with pytest.raises(TimingError, match="method: expected one of graph"):
+        observed_time_us(1.0, "guess", a100)
+
+
+def test_a_users_host_takes_the_place_of_the_specs(a100: Gpu) -> None:
+    assert parse_overheads(["event=12.5", "layer=0"]) == {"event": 12.5, "layer": 0.0}
+    mine = with_overheads(a100, {"event": 12.5})
+    assert observed_time_us(10.0, "event", mine) == 10.0 + a100.launch.graph_gap_us + 12.5
+    assert observed_time_us(10.0, "host", mine) == observed_time_us(10.0, "host", a100)
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        (["evnt=1"], "--overhead evnt=1: expected METHOD=US, with METHOD one of layer, event, host"),
+        (["graph=1"], "--overhead graph=1: expected METHOD=US"),
+        (["event"], "--overhead event: expected 0 to 1e+06 us"),
+        (["event=nan"], "--overhead event=nan: expected 0 to 1e+06 us"),
+        (["event=-1"], "--overhead event=-1: expected 0 to 1e+06 us"),
+        (["event=1", "event=2"], "--overhead event=2: event is given twice"),
+    ],
+)
+def test_an_overhead_that_is_none_is_refused(texts: list[str], problem: str) -> None:
+    with pytest.raises(TimingError, match=re.escape(problem)):
+        parse_overheads(texts)
