@@ -23,10 +23,15 @@ class Traffic:
     l2_read_bytes: float
     dram_read_bytes: float
     dram_write_bytes: float
-    missing_steps_fraction: float = 1.0
-    """Share of a CTA's steps that need something from DRAM, if any do."""
+    resident_fraction: float = 0.0
+    """Share of the operands' tiles that L2 holds before the launch."""
     read_cost: float = 1.0
     """DRAM time of what is read, of the same bytes in a stream: more where pages are opened for little."""
+
+    @property
+    def missing_steps_fraction(self) -> float:
+        """Share of a CTA's steps that need something from DRAM, if any do: a step needs a tile of either operand."""
+        return 1.0 - self.resident_fraction**2
 
     @property
     def miss_fraction(self) -> float:
@@ -153,12 +158,10 @@ def traffic(
     y_cost = panel_y_cost * fetches(wave_x, outlives_a_step)
     read_cost = (x_reads * x_cost + y_reads * y_cost) / (x_reads + y_reads)
     dram_write = result_bytes
-    missing_steps = 1.0
+    resident = 0.0
     if warm:
         footprint = compulsory + result_bytes
         resident = survival_fraction(footprint, l2_capacity_bytes)
         dram_read -= resident * min(dram_read, compulsory)
         dram_write *= 1.0 - resident
-        # A step needs a tile of either operand.
-        missing_steps = 1.0 - resident**2
-    return Traffic(l2_read, dram_read, dram_write, missing_steps, read_cost)
+    return Traffic(l2_read, dram_read, dram_write, resident, read_cost)

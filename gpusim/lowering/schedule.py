@@ -15,17 +15,25 @@ from gpusim.units import ceil_div
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """What a CTA loads of one tensor."""
+
+    tensor: str
+    l2_bytes: float
+    """Sectors asked of L2; data that is multicast to a cluster counts once per cluster [B]."""
+    sm_bytes: float
+    """Sectors that pass the port of the CTA's SM: multicast data counts in full [B]."""
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One turn of a CTA's main loop, edge tiles averaged in."""
 
-    l2_bytes: float
-    """Global data L2 delivers for the CTA; multicast data counts once a cluster [B]."""
-    sm_bytes: float
-    """The same as it passes the port of the CTA's SM: multicast data counts in full [B]."""
+    reads: tuple[Read, ...]
     port_bytes: float
-    """Load/store path time it takes, in bytes of port width (narrow accesses waste the rest) [B]."""
+    """Load/store path time they take, in bytes of port width (narrow accesses waste the rest) [B]."""
     to_shared: bool
-    """The data lands in shared memory by itself (cp.async, TMA); otherwise it goes through registers."""
+    """Data lands in shared memory by itself (cp.async, TMA); otherwise it goes through registers."""
     shared_write_bytes: float
     """Shared-memory port time of writing it there, bank conflicts included [B]."""
     load_instructions: float
@@ -42,6 +50,16 @@ class Step:
     """Shared-memory port time of a math warp's operands [B]."""
     issue_slots: float
     """Issue slots of a math warp, ``pipe_slots`` included."""
+
+    @property
+    def l2_bytes(self) -> float:
+        """Global data L2 delivers for the CTA [B]."""
+        return sum(read.l2_bytes for read in self.reads)
+
+    @property
+    def sm_bytes(self) -> float:
+        """Global data that reaches the CTA's SM [B]."""
+        return sum(read.sm_bytes for read in self.reads)
 
 
 @dataclass(frozen=True, slots=True)

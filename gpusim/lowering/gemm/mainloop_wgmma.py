@@ -38,8 +38,7 @@ def wgmma_step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> St
     width = math.ceil(columns / math.ceil(columns / n) / 8) * 8
     mma = issued * width / n
     return Step(
-        l2_bytes=staged.l2_bytes,
-        sm_bytes=staged.sm_bytes,
+        reads=staged.reads,
         port_bytes=slices.tlb_port_bytes + staged.fill_bytes,
         to_shared=True,
         shared_write_bytes=staged.fill_bytes,

@@ -39,8 +39,7 @@ def multistage_step(
     per_load = LOAD_OVERHEAD_INSTRUCTIONS + (1 if to_shared or not through_shared else 2)
     other = kernel.family.step_instructions + math.operand_bytes / WIDE_SHARED_BYTES + load_instructions * per_load
     return Step(
-        l2_bytes=staged.l2_bytes,
-        sm_bytes=staged.sm_bytes,
+        reads=staged.reads,
         port_bytes=slices.tlb_port_bytes + (staged.fill_bytes if to_shared else staged.load_port_bytes),
         to_shared=to_shared,
         shared_write_bytes=staged.fill_bytes,

@@ -7,7 +7,7 @@ from gpusim.hardware.occupancy import occupancy
 from gpusim.lowering.gemm.problem import Problem
 from gpusim.lowering.locality import Traffic, survival_fraction
 from gpusim.lowering.pages import effective_l2_bytes
-from gpusim.lowering.schedule import Epilogue, Schedule, Step
+from gpusim.lowering.schedule import Epilogue, Read, Schedule, Step
 from gpusim.program import Compute, Drain, EndStep, Load, Multiply, Program, Repeat, Store, WaitLoad
 from gpusim.units import ceil_div
 
@@ -39,8 +39,7 @@ def reduction(gpu: Gpu, problem: Problem, split_k: int) -> Schedule:
         setup_cycles=20 * instruction.latency_cycles,
         steps=split_k,
         step=Step(
-            l2_bytes=step_bytes,
-            sm_bytes=step_bytes,
+            reads=(Read("partial sums", step_bytes, step_bytes),),
             port_bytes=step_bytes,
             to_shared=False,
             shared_write_bytes=0.0,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.problem import Problem
+from gpusim.lowering.schedule import Read
 
 LINE_BYTES = 128
 """Unit in which caches hold data."""
@@ -42,10 +43,7 @@ class Access:
 class Staged:
     """Both operands of a CTA's step on their way."""
 
-    l2_bytes: float
-    """Sectors asked from L2; what a cluster's CTAs share is asked once for all of them [B]."""
-    sm_bytes: float
-    """Sectors that reach the SM [B]."""
+    reads: tuple[Read, ...]
     load_port_bytes: float
     """Load/store path time they take, in bytes of port width [B]."""
     loads: float
@@ -62,8 +60,10 @@ def copies_asynchronously(gpu: Gpu, kernel: Kernel, *load_bytes: int) -> bool:
 def stage(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices, accesses: tuple[Access, Access]) -> Staged:
     """The loads and shared-memory writes of a step."""
     lanes, port_rate = gpu.sm.warp_size, gpu.shared_memory.bandwidth_bytes_per_cycle
-    l2_bytes = sm_bytes = load_port_bytes = loads = fill_bytes = 0.0
+    reads: list[Read] = []
+    load_port_bytes = loads = fill_bytes = 0.0
     parts = zip(
+        ("A", "B"),
         (problem.a, problem.b),
         slices.panel_bytes,
         slices.sharers,
@@ -71,10 +71,9 @@ def stage(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices, accesses: 
         accesses,
         strict=True,
     )
-    for operand, panel_bytes, sharers, tile_rows, access in parts:
+    for tensor, operand, panel_bytes, sharers, tile_rows, access in parts:
         asked_bytes = panel_bytes * operand.sector_overfetch(tile_rows, kernel.tile_k)
-        l2_bytes += asked_bytes / sharers
-        sm_bytes += asked_bytes
+        reads.append(Read(tensor, asked_bytes / sharers, asked_bytes))
         if access.vector_bytes:
             # Each piece of a warp's access touches all its lines, at one a cycle.
             lines = operand.touched_bytes(tile_rows, kernel.tile_k, LINE_BYTES) / LINE_BYTES
@@ -86,4 +85,4 @@ def stage(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices, accesses: 
         loads += asked_bytes / access.load_bytes / lanes
         if access.fill_bytes:
             fill_bytes += panel_bytes * max(1.0, port_rate / (lanes * access.fill_bytes)) * access.conflict_ways
-    return Staged(l2_bytes, sm_bytes, load_port_bytes, loads, fill_bytes)
+    return Staged(tuple(reads), load_port_bytes, loads, fill_bytes)
