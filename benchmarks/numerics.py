@@ -16,7 +16,7 @@ from gpusim.numerics.formats import convert, input_format
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.prediction.predict import ranked_plans
 from gpusim.report.text_table import TextTable
-from gpusim.specs.specfile import load_spec
+from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARD = "A100-SXM4-80GB"

@@ -20,7 +20,7 @@ from pathlib import Path
 from gpusim.evidence.measured import read_measured
 from gpusim.prediction.predict import Options, predict
 from gpusim.report.text_table import TextTable
-from gpusim.specs.specfile import load_spec
+from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARD = "A100-SXM4-80GB"

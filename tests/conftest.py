@@ -14,8 +14,8 @@ from gpusim.cli import run_cli
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.prediction.choose import launched, multiplies, refusals
+from gpusim.specs import Spec, load_spec
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import Spec, load_spec
 from gpusim.workloads.gemm import Gemm
 
 REPOSITORY = Path(__file__).resolve().parent.parent

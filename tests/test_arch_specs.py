@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import unfitted
 
-from gpusim.specs.specfile import KINDS, ArchEntry, Spec, list_archs, load_spec
+from gpusim.specs import ArchEntry, Spec, list_archs, load_spec
+from gpusim.specs.sourced import KINDS
 
 GOLDEN = Path(__file__).parent / "golden" / "vendor_peaks.csv"
 SPECS = Path(__file__).parent.parent / "arch_specs"

@@ -15,7 +15,7 @@ from gpusim.lowering.gemm.plan import Plan, plan
 from gpusim.prediction.bottleneck import sm_balance, time_shares
 from gpusim.prediction.predict import Options, Timed, predict, ranked_plans, time_plan
 from gpusim.prediction.results import Result
-from gpusim.specs.specfile import load_spec, with_overrides
+from gpusim.specs import load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
 V100 = load_spec("V100-SXM2-16GB")

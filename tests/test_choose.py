@@ -11,8 +11,8 @@ from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.choose import Candidate, candidates, charged, estimate_us, score
 from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans
+from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import list_archs, load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARDS = [entry.name for entry in list_archs()]

@@ -15,7 +15,7 @@ from gpusim.lowering.gemm.launches import lower
 from gpusim.prediction import predict as module
 from gpusim.prediction.predict import Options, predict
 from gpusim.sim.gpu import Outcome, simulate
-from gpusim.specs.specfile import load_spec
+from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 PRODUCT = Gemm(1024, 1024, 1024, Dtype.FP16)

@@ -15,8 +15,8 @@ from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.gpu import simulate
+from gpusim.specs import with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import with_overrides
 from gpusim.workloads.gemm import METADATA_BITS, Dtype, Gemm
 
 V100 = unfitted("V100-SXM2-16GB")

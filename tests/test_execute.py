@@ -22,8 +22,8 @@ from gpusim.numerics.execute import Order, execute, order_of
 from gpusim.numerics.formats import FORMATS, Floats, convert, input_format
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.prediction.predict import ranked_plans
+from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 A100 = load_spec("A100-SXM4-80GB").gpu

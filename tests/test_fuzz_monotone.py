@@ -5,7 +5,7 @@ from dataclasses import replace
 from monotone import DRAM, Doubling, doublings
 
 from gpusim.prediction.predict import Options, predict
-from gpusim.specs.specfile import load_spec
+from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 

@@ -14,7 +14,7 @@ from gpusim.cli import run_cli
 from gpusim.evidence.measured import read_measured
 from gpusim.experiment.loading import load_experiment
 from gpusim.prediction.predict import Options, predict
-from gpusim.specs.specfile import load_spec
+from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm, dtype_named
 
 Ask = Callable[..., tuple[int, str, str]]

@@ -141,7 +141,7 @@ def workers_of(process: int, count: int) -> None:
 def test_ctrl_c_while_modules_are_imported_prints_nothing() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "gpusim", "archs", "list"]
     pipe = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "env": environment()}
-    for module in ("typer", "gpusim.cli", "pydantic", "gpusim.specs.specfile"):
+    for module in ("typer", "gpusim.cli", "pydantic", "gpusim.specs.load"):
         with subprocess.Popen(command, **pipe, text=True) as process:  # type: ignore[call-overload]
             imported = iter(process.stderr)
             _ = next(line for line in imported if line.split("|")[-1].strip() == module)

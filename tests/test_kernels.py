@@ -12,8 +12,9 @@ from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.choose import candidates
+from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import ARCH_PATH_VARIABLE, list_archs, load_spec
+from gpusim.specs.folders import ARCH_PATH_VARIABLE
 from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
 
 BOARDS = [entry.name for entry in list_archs()]

@@ -30,8 +30,8 @@ from gpusim.sim.causes import Cause
 from gpusim.sim.gpu import simulate
 from gpusim.sim.memory import FullMemory, TileCache
 from gpusim.sim.sm import Cta, Sm, Warp
+from gpusim.specs import Spec, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import Spec, load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
 EVENT_ROUNDING = 0.002  # events fall on whole cycles: of some 2000 cycles at least, a few

@@ -10,7 +10,7 @@ import pytest
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, measured_line
 
 import gpusim.studies.manifest
-from gpusim.specs.specfile import load_spec
+from gpusim.specs import load_spec
 from gpusim.studies.manifest import MANIFEST
 
 SPECS = REPOSITORY / "arch_specs"

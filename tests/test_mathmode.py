@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpusim.hardware.gpu import Gpu
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.mathmode.rulebook import HARDWARE, build_in, frameworks, load_rulebook, release_in
-from gpusim.specs.specfile import list_archs, load_spec
+from gpusim.specs import list_archs, load_spec
 
 V100, T4, A100 = "V100-SXM2-16GB", "T4", "A100-SXM4-40GB"
 

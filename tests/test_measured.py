@@ -16,7 +16,7 @@ from gpusim.evidence.boards import board_of, gpu_of_device
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import read_measured
 from gpusim.prediction.predict import calls_of
-from gpusim.specs.specfile import UnknownGpuError
+from gpusim.specs import UnknownGpuError
 from gpusim.workloads.gemm import Dtype
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -14,7 +14,7 @@ from conftest import RunGpusim, refused
 from gpusim.numerics.formats import Tf32Rounding
 from gpusim.numerics.study import Study, _largest_of, operands, parse_distribution, study
 from gpusim.prediction.predict import ranked_plans
-from gpusim.specs.specfile import load_spec
+from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 A100 = load_spec("A100-SXM4-40GB").gpu

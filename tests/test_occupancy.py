@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.hardware.occupancy import DoesNotFitError, occupancy
-from gpusim.specs.specfile import list_archs, load_spec
+from gpusim.specs import list_archs, load_spec
 
 GOLDEN = Path(__file__).parent / "golden" / "occupancy.csv"
 BOARDS = [entry.name for entry in list_archs()]

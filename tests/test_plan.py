@@ -15,8 +15,8 @@ from gpusim.lowering.gemm.plan import Plan, plan
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.predict import Options, predict
 from gpusim.program import Barrier, EndStep, Exchange, Load, Multiply, Op, Program, Repeat, Store, WaitLoad
+from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm, Layout
 
 V100 = load_spec("V100-SXM2-16GB").gpu

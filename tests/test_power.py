@@ -13,8 +13,8 @@ from gpusim.lowering.gemm.plan import Plan
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.power import Energy, energy, power_w, sustained_clock
 from gpusim.prediction.predict import Options, predict
+from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import list_archs, load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
 REAL_BOARDS = [entry.name for entry in list_archs() if entry.name != "teaching"]

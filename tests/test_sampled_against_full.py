@@ -18,7 +18,7 @@ from gpusim.lowering.gemm.plan import Plan, plan
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.predict import Options, predict, ranked_plans
 from gpusim.sim.gpu import simulate
-from gpusim.specs.specfile import load_spec
+from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB")

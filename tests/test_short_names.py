@@ -8,7 +8,7 @@ from conftest import WriteRuns, measured_line
 
 from gpusim.cli import run_cli
 from gpusim.files.yamlfile import SpecError
-from gpusim.specs.specfile import ArchEntry, list_archs, load_spec
+from gpusim.specs import ArchEntry, list_archs, load_spec
 
 SELECTED = [
     ("a100", "A100-SXM4-80GB", {"A100-SXM4-40GB", "A100-PCIe-40GB", "A100-PCIe-80GB"}),

@@ -42,8 +42,8 @@ from gpusim.program import (
 )
 from gpusim.sim.causes import Cause
 from gpusim.sim.gpu import Outcome, simulate
+from gpusim.specs import load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
 DETAILS = ("sampled", "full")

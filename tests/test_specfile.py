@@ -15,15 +15,9 @@ from pydantic import BaseModel
 from gpusim.files import yamlfile
 from gpusim.files.yamlfile import SpecError, read_yaml
 from gpusim.hardware.gpu import NO_LIMIT, Gpu
-from gpusim.specs.specfile import (
-    KINDS,
-    UnknownGpuError,
-    implausibilities,
-    list_archs,
-    load_spec,
-    spec_json_schema,
-    with_overrides,
-)
+from gpusim.specs import UnknownGpuError, implausibilities, list_archs, load_spec, with_overrides
+from gpusim.specs.document import spec_json_schema
+from gpusim.specs.sourced import KINDS
 
 Writer = Callable[..., Path]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.timing import METHODS, TimingError, observed_time_us, parse_overheads, with_overheads
-from gpusim.specs.specfile import load_spec
+from gpusim.specs import load_spec
 
 
 @pytest.fixture(scope="module")

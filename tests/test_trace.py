@@ -25,8 +25,8 @@ from gpusim.report.timeline import THREADS_PER_PROCESS, timeline, write_timeline
 from gpusim.sim.causes import Cause
 from gpusim.sim.gpu import simulate
 from gpusim.sim.trace import SLACK_SPANS, Place, Recorder, Take
+from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 Event = dict[str, Any]

@@ -15,7 +15,7 @@ from conftest import measured_line as line
 
 from gpusim.host.timing import METHODS, observed_time_us
 from gpusim.prediction.predict import Options, predict
-from gpusim.specs.specfile import load_spec
+from gpusim.specs import load_spec
 from gpusim.studies.validation.kernel_choice import tile_of
 from gpusim.studies.validation.prediction import Scored
 from gpusim.studies.validation.summary import Report, validate

@@ -20,12 +20,12 @@ def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table")
     """List the GPUs, with what they can do at boost clock."""
     from gpusim.files.yamlfile import SpecError
     from gpusim.report import gpu_tables
-    from gpusim.specs import specfile
+    from gpusim.specs import list_archs, load_spec
 
     specs, status = [], 0
-    for entry in specfile.list_archs(arch_path or ()):
+    for entry in list_archs(arch_path or ()):
         try:
-            specs.append(specfile.load_spec(entry.path, arch_path or ()))
+            specs.append(load_spec(entry.path, arch_path or ()))
         except SpecError as error:
             status = wrong_input(str(error))
     summaries = [gpu_tables.gpu_summary(spec) for spec in specs]
@@ -45,9 +45,9 @@ def archs_show(
 ) -> None:
     """Show one GPU: derived peaks, and where every value comes from."""
     from gpusim.report import gpu_tables
-    from gpusim.specs import specfile
+    from gpusim.specs import load_spec
 
-    spec = specfile.load_spec(name, arch_path or ())
+    spec = load_spec(name, arch_path or ())
     if output == "json":
         emit_json(gpu_tables.gpu_object(spec))
     else:
@@ -70,17 +70,17 @@ def archs_check(
 def _check(file: str, arch_path: Sequence[Path]) -> int:
     """Report a file; the exit status that it deserves."""
     from gpusim.files.yamlfile import SpecError
-    from gpusim.specs import specfile
+    from gpusim.specs import implausibilities, load_spec
     from gpusim.specs.catalogues import load_kernels
 
     if not file.endswith((".yaml", ".yml")):
         return wrong_input(f"{file}: not a .yaml file; give the path of a spec", [file])
     try:
-        spec = specfile.load_spec(file, arch_path)
+        spec = load_spec(file, arch_path)
         load_kernels(spec.gpu.kernel_catalogues)
     except SpecError as error:
         return max(wrong_input(problem, [file]) for problem in error.problems)
-    doubts = specfile.implausibilities(spec)
+    doubts = implausibilities(spec)
     for doubt in doubts:
         print(f"gpusim: {doubt}", file=sys.stderr)
     if doubts:
@@ -92,6 +92,6 @@ def _check(file: str, arch_path: Sequence[Path]) -> int:
 @app.command("schema")
 def archs_schema() -> None:
     """Print the JSON Schema of a spec file, for editors."""
-    from gpusim.specs.specfile import spec_json_schema
+    from gpusim.specs.document import spec_json_schema
 
     emit_json(spec_json_schema())

@@ -37,7 +37,7 @@ def calibrate(
 
     from gpusim.execution.workers import available_cores
     from gpusim.host.timing import parse_overheads
-    from gpusim.specs.specfile import spec_file
+    from gpusim.specs import spec_file
     from gpusim.studies.calibration.spec_writer import write_spec
     from gpusim.studies.calibration.summary import calibrate as calibrate_spec
     from gpusim.studies.calibration.summary import journal_of

@@ -32,7 +32,7 @@ def mathmode(
     """
     from gpusim.mathmode.resolve import Question, resolve
     from gpusim.report.mathmode_tables import mathmode_tables
-    from gpusim.specs.specfile import load_spec
+    from gpusim.specs import load_spec
 
     question = Question(framework, version, op, dtype, pairs_of("--set", settings), pairs_of("--env", environment))
     answer = resolve(question, load_spec(arch, arch_path or ()).gpu)

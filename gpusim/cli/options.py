@@ -12,13 +12,13 @@ from gpusim.cli.console import refuse
 
 if TYPE_CHECKING:
     from gpusim.prediction.predict import Options
-    from gpusim.specs.specfile import Spec
+    from gpusim.specs import Spec
     from gpusim.workloads.gemm import Dtype, Gemm
 
 
 def complete_arch(incomplete: str) -> list[str]:
     """Names of GPUs for a shell; they match in any case, but a shell keeps only what goes on as it was typed."""
-    from gpusim.specs.specfile import list_archs
+    from gpusim.specs import list_archs
 
     found = (entry.name for entry in list_archs() if entry.name.lower().startswith(incomplete.lower()))
     return [incomplete + name[len(incomplete) :] for name in found]
@@ -131,7 +131,7 @@ def dtype_of(text: str) -> Dtype:
 def spec_of(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> Spec:
     """A GPU with the values of ``--set`` in place."""
     from gpusim.files.yamlfile import parse_value
-    from gpusim.specs.specfile import load_spec, with_overrides
+    from gpusim.specs import load_spec, with_overrides
 
     spec = load_spec(name, arch_path)
     values: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from gpusim.files.inputs import excerpt
-from gpusim.specs.specfile import Spec, UnknownGpuError, load_spec
+from gpusim.specs import Spec, UnknownGpuError, load_spec
 
 
 def board_of(gpu: str, arch_path: Iterable[Path] = (), *, without: Path | None = None) -> Spec:

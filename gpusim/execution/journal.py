@@ -22,7 +22,7 @@ import gpusim
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.execution.workers import WorkerLostError
 from gpusim.files.outputs import append_lines, output_folder
-from gpusim.specs.specfile import catalogue_files
+from gpusim.specs.catalogues import catalogue_files
 
 JOURNAL = "results.partial.jsonl"
 """Name of the file."""

@@ -15,7 +15,7 @@ from gpusim.experiment.schema import ExperimentFile, GemmCases, MathModeEntry, O
 from gpusim.files.yamlfile import YamlFile
 from gpusim.mathmode.resolve import MathMode, MathModeError, resolve
 from gpusim.prediction.predict import Options
-from gpusim.specs.specfile import Spec
+from gpusim.specs import Spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 

@@ -16,7 +16,7 @@ from gpusim.experiment.schema import PARTS, ExperimentFile, TrainingFile
 from gpusim.files.document import checked, find_shipped, load_document, shipped_folder
 from gpusim.files.inputs import excerpt
 from gpusim.files.yamlfile import SpecError, YamlFile, parse_value
-from gpusim.specs.specfile import Spec, load_spec, with_overrides
+from gpusim.specs import Spec, load_spec, with_overrides
 
 
 def open_experiment(

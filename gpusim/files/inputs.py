@@ -6,6 +6,7 @@ kilobytes cannot fill the memory. Problems are an ``OSError`` whose text says th
 
 from __future__ import annotations
 
+import difflib
 import errno
 import gzip
 import io
@@ -101,6 +102,12 @@ def excerpt(text: str) -> str:
         return line
     tail = (MOST_REPEATED - len(_CUT)) // 2
     return line[: MOST_REPEATED - len(_CUT) - tail] + _CUT + line[-tail:]
+
+
+def did_you_mean(key: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown key: the nearest known one, or all."""
+    close = difflib.get_close_matches(key[:100], list(known), n=1, cutoff=0.4)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
 
 
 def one_line(message: str, arguments: Iterable[str] = ()) -> str:

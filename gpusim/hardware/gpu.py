@@ -1,6 +1,6 @@
 """What a GPU is: plain, validated numbers with their units in their names.
 
-A :class:`Gpu` is one board. It knows no YAML and no file: ``gpusim.specs.specfile`` reads a spec, strips
+A :class:`Gpu` is one board. It knows no YAML and no file: ``gpusim.specs`` reads a spec, strips
 each value's source and kind, and validates the numbers against these models. No hardware value has a
 default here: what a spec does not say, the machine does not know.
 """
@@ -50,6 +50,10 @@ TeraPerSecond = Annotated[float, Field(ge=0.001, le=1_000_000)]
 """Peak rate [TFLOP/s or TOP/s]: 7 to 3,958."""
 
 
+class Unsourced:
+    """Marks numbers that a spec states without a source, as they name the thing rather than describe it."""
+
+
 class _Part(BaseModel):
     """A frozen part of a GPU; unknown keys, infinity and values of another type are refused."""
 
@@ -96,7 +100,7 @@ class SharedMemory(_Part):
 
     unified_l1_kib: Kib = Field(description="Memory of an SM that L1 and shared memory divide [KiB].")
     carveouts_kib: tuple[Kib, ...] = Field(
-        min_length=1, description="Sizes of shared memory that can be configured per SM [KiB]."
+        min_length=1, strict=False, description="Sizes of shared memory that can be configured per SM [KiB]."
     )
     max_kib_per_cta: Kib = Field(description="Most shared memory of a CTA, the reserved part excepted [KiB].")
     reserved_bytes_per_cta: int = Field(
@@ -204,11 +208,11 @@ class Instruction(_Part):
     """
 
     unit: Unit = Field(description="Execution unit: cuda (CUDA cores) or tensor (Tensor Cores).")
-    inputs: tuple[str, ...] = Field(description="Data types of A and B that the instruction multiplies.")
+    inputs: tuple[str, ...] = Field(strict=False, description="Data types of A and B that the instruction multiplies.")
     accumulate: str = Field(description="Data type of the accumulator.")
     sparsity: Literal["dense", "2:4"] = Field(description="Structure of A: dense, or 2:4 for structured sparsity.")
-    shape: tuple[Extent, Extent, Extent] = Field(
-        description="Extents m, n, k of one warp instruction; k counts dense-equivalent elements for 2:4."
+    shape: Annotated[tuple[Extent, Extent, Extent], Unsourced()] = Field(
+        strict=False, description="Extents m, n, k of one warp instruction; k counts dense-equivalent elements for 2:4."
     )
     issue_interval_cycles: float = Field(
         ge=0.01, le=10_000, description="Issue interval on a sub-partition at the published peak rate [SM cycles]."
@@ -330,14 +334,18 @@ class Gpu(_Part):
     """One board. Every rate is per SM cycle unless its name says otherwise."""
 
     name: str = Field(description="Name of the board; a file without one is a base that boards extend.")
-    aliases: tuple[str, ...] = Field(description="Other names of the board, such as the one that nvidia-smi prints.")
+    aliases: tuple[str, ...] = Field(
+        strict=False, description="Other names of the board, such as the one that nvidia-smi prints."
+    )
     short_names: tuple[str, ...] = Field(
-        default=(), description="Names that several boards could go by and that select this one; the choice is logged."
+        default=(),
+        strict=False,
+        description="Names that several boards could go by and that select this one; the choice is logged.",
     )
     architecture: str = Field(description="Architecture, such as ampere.")
     compute_capability: str = Field(pattern=r"^\d+\.\d$", description="CUDA compute capability, such as 8.0.")
     kernel_catalogues: tuple[str, ...] = Field(
-        description="Kernel catalogues: files of the folder kernels, without .yaml."
+        strict=False, description="Kernel catalogues: files of the folder kernels, without .yaml."
     )
     clock: Clock = Field(description="Clocks of the SMs.")
     sm: Sm = Field(description="Streaming multiprocessor.")

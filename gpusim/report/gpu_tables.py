@@ -9,7 +9,7 @@ from gpusim.report.text_table import TextTable
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import Gpu
-    from gpusim.specs.specfile import Provenance, Spec
+    from gpusim.specs import Provenance, Spec
 
 
 def gpu_summary(spec: Spec) -> dict[str, Any]:

@@ -1,19 +1,54 @@
-"""Catalogue files to kernels."""
+"""Kernel catalogues: found by name, read into kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from gpusim.files.inputs import excerpt
 from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml, shown
 from gpusim.library.catalogue import Catalogue, Kernel, kernels_of
-from gpusim.specs.specfile import catalogue_files
+from gpusim.specs.folders import first_file, is_path, spec_folders
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+
+def catalogue_files(names: Iterable[str]) -> tuple[tuple[Path, str], ...]:
+    """Kernel catalogues by name or path: each file with the SHA-256 of its content, in the order named.
+
+    A name is looked for in ``kernels/`` beside the specs, in the user's folders first.
+
+    Raises:
+        SpecError: a catalogue is missing or cannot be read.
+    """
+    paths = [_catalogue_path(name) for name in names]
+    return tuple((path, read_yaml(path).sha256) for path in paths)
+
+
+def _catalogue_path(name: str) -> Path:
+    if is_path(name):
+        return Path(name)
+    paths = [folder / "kernels" / f"{name}.yaml" for folder in spec_folders()]
+    path = first_file(paths)
+    if path is None:
+        raise SpecError(
+            f"kernel_catalogues: no catalogue {shown(name)}; expected a file like {excerpt(str(paths[-1]))}"
+        )
+    return path
+
+
+def in_own_folders(catalogues: Iterable[str], folders: Sequence[Path]) -> tuple[str, ...]:
+    """Names of kernel catalogues; those that the caller's folders hold are named by path."""
+    named = []
+    for name in catalogues:
+        paths = (folder / "kernels" / f"{name}.yaml" for folder in folders)
+        named.append(str(first_file(paths) or name))
+    return tuple(named)
 
 
 def load_kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:

@@ -6,10 +6,10 @@ as fast?"); only ``archs check`` reports it, of spec files that claim to describ
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from gpusim.files.inputs import did_you_mean
 from gpusim.hardware.gpu import NO_LIMIT, Gpu, cuda_name, cuda_version
 from gpusim.units import ceil_div
 
@@ -142,9 +142,3 @@ def implausible(arch: Gpu) -> Iterator[Finding]:
             f"{l2_gb_per_s:g} GB/s at the highest clock, less than the {dram.peak_bandwidth_gb_per_s:g} GB/s of DRAM"
             " that pass through it; check both",
         )
-
-
-def did_you_mean(key: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown key: the nearest known one, or all."""
-    close = difflib.get_close_matches(key[:100], list(known), n=1, cutoff=0.4)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"

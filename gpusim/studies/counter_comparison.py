@@ -18,7 +18,7 @@ from gpusim.execution.sweep import Case, run_case
 from gpusim.prediction.predict import Options
 from gpusim.report.formatting import bytes_text, shape_text, time_text
 from gpusim.report.text_table import TextTable
-from gpusim.specs.specfile import Spec, UnknownGpuError, load_spec
+from gpusim.specs import Spec, UnknownGpuError, load_spec
 
 COMPARED = (
     "gpu__time_duration.sum",

@@ -18,7 +18,7 @@ from gpusim.execution.journal import JOURNAL, code_sha256
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.files.document import shipped_folder
 from gpusim.files.outputs import file_hashes, sha256_of, write_json
-from gpusim.specs.specfile import Spec
+from gpusim.specs import Spec
 
 MANIFEST = "manifest.json"
 """Name of the file."""

@@ -16,7 +16,7 @@ from gpusim.experiment.loading import open_experiment
 from gpusim.files.document import shipped_folder
 from gpusim.files.yamlfile import SpecError
 from gpusim.measure.suite import load_suite
-from gpusim.specs.specfile import list_archs
+from gpusim.specs import list_archs
 
 NUMBERS = (
     *("0", "-0", "-1", "1", "2", "1.5", "1e-300", "1e300", "1e400", "-1e400", ".nan", ".inf", "-.INF", "nan", "inf"),

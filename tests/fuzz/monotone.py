@@ -27,8 +27,8 @@ import harness
 from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans, time_plan
 from gpusim.prediction.results import Result
+from gpusim.specs import Spec, list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import Spec, list_archs, load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
 TOLERANCE = 0.02

@@ -27,8 +27,8 @@ from gpusim.lowering.launch import Launch
 from gpusim.prediction.choose import multiplies, refusals
 from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans
 from gpusim.sim.gpu import simulate
+from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_kernels
-from gpusim.specs.specfile import list_archs, load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 JUMP_TOLERANCE = 0.005

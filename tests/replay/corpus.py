@@ -21,7 +21,7 @@ from typing import Any
 from gpusim.prediction.predict import Options, UnsupportedError, predict
 from gpusim.report.timeline import timeline
 from gpusim.sim.trace import Recorder
-from gpusim.specs.specfile import list_archs, load_spec
+from gpusim.specs import list_archs, load_spec
 from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")

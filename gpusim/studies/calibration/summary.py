@@ -17,7 +17,7 @@ from gpusim.execution.journal import Journal
 from gpusim.hardware.gpu import cuda_name
 from gpusim.prediction.predict import usable_kernels
 from gpusim.progress import Progress, no_progress
-from gpusim.specs.specfile import Spec, UnknownGpuError, spec_file
+from gpusim.specs import Spec, UnknownGpuError, spec_file
 from gpusim.studies.calibration.cases import Timer, timing_workers
 from gpusim.studies.calibration.choice import Credits, Floats
 from gpusim.studies.calibration.error import CalibrationError

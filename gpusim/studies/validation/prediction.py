@@ -21,7 +21,7 @@ from gpusim.prediction.predict import Options
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress
 from gpusim.sim.causes import Cause
-from gpusim.specs.specfile import Spec, UnknownGpuError
+from gpusim.specs import Spec, UnknownGpuError
 from gpusim.studies.validation.noise import noise_fractions
 
 WORKING = (Cause.MATH, Cause.ISSUE)

@@ -18,7 +18,7 @@ from gpusim.evidence.measured import MeasuredRow, read_tables
 from gpusim.execution.journal import Journal, code_sha256
 from gpusim.host.timing import with_overheads
 from gpusim.progress import Progress, no_progress
-from gpusim.specs.specfile import Spec, load_spec
+from gpusim.specs import Spec, load_spec
 from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
 from gpusim.studies.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
 from gpusim.studies.validation.prediction import Predictions, Scored, predict_rows, specs_of

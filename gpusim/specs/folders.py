@@ -1,0 +1,57 @@
+"""Where specs lie: in the folders of the caller, those of ``GPUSIM_ARCH_PATH``, and the shipped one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from gpusim.files.inputs import excerpt
+from gpusim.files.yamlfile import SpecError
+
+ARCH_PATH_VARIABLE = "GPUSIM_ARCH_PATH"
+
+
+def is_path(text: str) -> bool:
+    """Whether a text is the path of a spec, and not a name."""
+    return text.endswith((".yaml", ".yml"))
+
+
+def spec_folders() -> tuple[Path, ...]:
+    """Folders that hold specs and kernel catalogues: the user's, then the shipped one."""
+    return search_folders(())
+
+
+def first_file(paths: Iterable[Path]) -> Path | None:
+    """The first of some paths that is a file; what no file can be named is none."""
+    return next((path for path in paths if os.path.isfile(path)), None)  # noqa: PTH113 - is_file() raises for long names
+
+
+def search_folders(arch_path: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
+    """Folders in order of precedence: argument, environment, shipped."""
+    named = [Path(folder) for folder in arch_path]
+    for folder in named:
+        if not _is_folder(folder):
+            raise SpecError(f"{excerpt(str(folder))}: no such folder of architecture specs; correct the path")
+    variable = os.environ.get(ARCH_PATH_VARIABLE, "")
+    for folder in (Path(part) for part in variable.split(os.pathsep) if part):
+        if not _is_folder(folder):
+            raise SpecError(f"{excerpt(str(folder))}: no such folder; correct {ARCH_PATH_VARIABLE}")
+        named.append(folder)
+    return (*named, _shipped_folder())
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - is_dir() raises for long names
+
+
+@cache
+def _shipped_folder() -> Path:
+    """``arch_specs`` inside an installed package, else beside the package in a checkout."""
+    package = Path(str(resources.files("gpusim")))
+    for folder in (package / "arch_specs", package.parent / "arch_specs"):
+        if folder.is_dir():
+            return folder
+    raise SpecError(f"{package}: the package has no arch_specs folder; reinstall gpusim")

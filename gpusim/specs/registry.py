@@ -1,0 +1,206 @@
+"""Which boards there are, and which file a name stands for.
+
+Names match without regard to case, spaces, hyphens, underscores and the brand words ``NVIDIA``, ``Tesla`` and
+``GeForce``. A folder earlier in the search order wins on equal names. A file without ``name`` is a base, not a board.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from gpusim.files.inputs import MOST_REPEATED, excerpt
+from gpusim.files.yamlfile import MAX_BYTES, SpecError, YamlFile, error_at, read_text, read_yaml, shown
+from gpusim.specs.folders import first_file, is_path, search_folders
+
+_BRAND_WORDS = ("nvidia", "tesla", "geforce")
+_LOG = logging.getLogger(__name__)
+
+
+class UnknownGpuError(SpecError):
+    """A name that no board answers to, or several do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchEntry:
+    """One board that can be loaded: what ``archs list`` shows without validating it."""
+
+    name: str
+    aliases: tuple[str, ...]
+    path: Path
+    short_names: tuple[str, ...] = ()
+    """Names that other boards could go by, too, and that select this one."""
+
+
+def list_archs(arch_path: Iterable[str | os.PathLike[str]] = ()) -> tuple[ArchEntry, ...]:
+    """Boards that :func:`gpusim.specs.load_spec` finds, by name. Reads names only; nothing is validated."""
+    entries: dict[str, ArchEntry] = {}
+    for folder in search_folders(arch_path):
+        of_folder: dict[str, ArchEntry] = {}
+        for entry in _folder_entries(folder):
+            twin = of_folder.setdefault(_normalised(entry.name), entry)
+            if twin is not entry:
+                raise _twins(twin, entry)
+        for key, entry in of_folder.items():
+            entries.setdefault(key, entry)
+    return tuple(sorted(entries.values(), key=lambda entry: entry.name.lower()))
+
+
+def spec_path(name_or_path: str | os.PathLike[str], folders: Sequence[Path]) -> Path:
+    """File of a board, by any of its names or by its path."""
+    text = os.fspath(name_or_path)
+    return Path(text) if is_path(text) else _resolve(text, folders)
+
+
+def spec_file(name: str, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Path:
+    """File of a board or of a base, which has no name but its own. Raises :class:`SpecError`."""
+    folders = search_folders(arch_path)
+    if is_path(name):
+        return Path(name)
+    base = first_file(folder / f"{name}.yaml" for folder in folders)
+    return base or _resolve(name, folders)
+
+
+def _folder_entries(folder: Path, wanted: str | None = None) -> list[ArchEntry]:
+    """Boards of a folder: its YAML files that have a name.
+
+    A file that cannot be read is reported once and passed over, unless it is the one that is wanted.
+    """
+    entries = []
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            entry = _entry(path)
+        except SpecError as error:
+            if wanted in _claims(path):
+                raise
+            _LOG.warning("%s; passed over", error)
+        else:
+            entries += [] if entry is None else [entry]
+    return entries
+
+
+def _claims(path: Path) -> set[str]:
+    """Names that a file which cannot be read seems to have: its stem, and what its head says."""
+    text = ""
+    if first_file([path]):
+        with suppress(OSError), path.open("rb") as file:
+            text = file.read(MAX_BYTES).decode("utf-8", "replace")
+    heads = re.findall(r"^(?:name|aliases|short_names)\s*:(.*)$", text, re.MULTILINE)
+    return {_normalised(path.stem), *(_normalised(name) for head in heads for name in re.split(r"[][,'\"#]", head))}
+
+
+def _entry(path: Path) -> ArchEntry | None:
+    """Name and aliases of a file, or None for a base."""
+    if not re.search(r"^name\s*:", read_text(path), re.MULTILINE):
+        return None
+    head = read_yaml(path)
+    if not isinstance(head.data, dict):
+        raise head.error("", "expected a mapping; start with 'name: ...'")
+    name = head.data.get("name")
+    if not isinstance(name, str) or not name:
+        raise head.error("name", f"expected text, got {shown(name)}; quote it")
+    return ArchEntry(name, _names(head, "aliases"), path, _names(head, "short_names"))
+
+
+def _names(head: YamlFile, key: str) -> tuple[str, ...]:
+    """Further names of a board."""
+    names = head.data.get(key, ())
+    if not isinstance(names, (list, tuple)) or not all(isinstance(one, str) for one in names):
+        raise head.error(key, "expected a list of texts; write [A, B]")
+    return tuple(names)
+
+
+def _resolve(name: str, folders: Sequence[Path]) -> Path:
+    """File of a board. A name beats a stem beats an alias beats a short name; an earlier folder beats a later one."""
+    if len(name) > MOST_REPEATED:
+        raise UnknownGpuError(f"{excerpt(name)}: unknown GPU; see 'archs list'")
+    wanted = _normalised(name)
+    names: list[str] = []
+    for folder in folders:
+        entries = _folder_entries(folder, wanted)
+        for answers_to in (_by_name, _by_stem, _by_alias, _by_short_name):
+            found = [entry for entry in entries if wanted in answers_to(entry)]
+            if len(found) > 1:
+                if _normalised(found[0].name) == _normalised(found[1].name):  # no name would tell them apart
+                    raise _twins(*found[:2])
+                rivals = ", ".join(entry.name for entry in found)
+                raise UnknownGpuError(f"{name}: names several GPUs in {folder}: {rivals}; say which")
+            if found:
+                if answers_to is _by_short_name:
+                    _log_choice(name, found[0], folders)
+                return found[0].path
+        for entry in entries:
+            names += [entry.name, *entry.aliases]
+        base = first_file([folder / f"{name}.yaml"])
+        if base:
+            raise UnknownGpuError(
+                f"{base}: {name} is a base that boards extend, not a board; add 'name:' or ask for"
+                f" one of {', '.join(sorted({entry.name for entry in entries}))}"
+            )
+    raise UnknownGpuError(_unknown_gpu(name, wanted, names))
+
+
+def _log_choice(name: str, taken: ArchEntry, folders: Iterable[Path]) -> None:
+    """Log which board a short name selects, and the boards with all of its words that it could stand for."""
+    short = next(one for one in taken.short_names if _normalised(one) == _normalised(name))
+    entries = (entry for folder in folders for entry in _folder_entries(folder))
+    others = {
+        entry.name
+        for entry in entries
+        if entry.name != taken.name and any(_words(short) <= _words(one) for one in (entry.name, *entry.aliases))
+    }
+    if others:
+        _LOG.warning("'%s' is taken as %s; others: %s", name, taken.name, ", ".join(sorted(others)))
+
+
+def _twins(first: ArchEntry, second: ArchEntry) -> SpecError:
+    """Two specs of a folder go by one name."""
+    return error_at(second.path, 1, "name", f"{second.name} is also the name of {first.path.name}; rename one")
+
+
+def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:
+    by_key = {_normalised(one): one for one in reversed(names)}
+    longer = [key for key in by_key if wanted and key.startswith(wanted)]
+    close = longer or difflib.get_close_matches(wanted, by_key, n=3, cutoff=0.5)
+    remedy = f"did you mean {', '.join(by_key[key] for key in close)}?" if close else "see 'archs list'"
+    return f"{name}: unknown GPU; {remedy}"
+
+
+def _by_name(entry: ArchEntry) -> set[str]:
+    return {_normalised(entry.name)}
+
+
+def _by_stem(entry: ArchEntry) -> set[str]:
+    return {_normalised(entry.path.stem)}
+
+
+def _by_alias(entry: ArchEntry) -> set[str]:
+    return {_normalised(alias) for alias in entry.aliases}
+
+
+def _by_short_name(entry: ArchEntry) -> set[str]:
+    return {_normalised(short) for short in entry.short_names}
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+@cache
+def _normalised(name: str) -> str:
+    """A name without case, punctuation and brand: what two spellings of one GPU have in common.
+
+    >>> _normalised("NVIDIA Tesla V100-SXM2-16GB") == _normalised("v100_sxm2 16gb")
+    True
+    """
+    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+    while len(words) > 1 and words[0] in _BRAND_WORDS:
+        words = words[1:]
+    return "".join(words)
