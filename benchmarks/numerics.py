@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from gpusim.numerics.execute import execute, order_of
-from gpusim.numerics.formats import convert, input_format
+from gpusim.numerics.rounding import convert
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.prediction.predict import ranked_plans
 from gpusim.report.text_table import TextTable
@@ -37,7 +37,7 @@ def timed(gemm: Gemm) -> tuple[str, str, str]:
     arch = load_spec(BOARD).gpu
     planned = ranked_plans(arch, gemm)[0].plan
     generator = np.random.default_rng(0)
-    a, b = (convert(50 * generator.standard_normal((SIZE, SIZE)), input_format(gemm.dtype)).values for _ in range(2))
+    a, b = (convert(50 * generator.standard_normal((SIZE, SIZE)), gemm.dtype.format).values for _ in range(2))
     order = order_of(planned, gemm.k, gemm.dtype.bits)
     pattern = None if gemm.sparsity == "dense" else pattern_of(gemm.dtype)
     left = a if pattern is None else compress(prune(a, pattern), pattern)

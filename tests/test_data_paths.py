@@ -11,13 +11,14 @@ from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import plan
 from gpusim.lowering.gemm.problem import problem_of
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.gpu import simulate
 from gpusim.specs import with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.workloads.gemm import METADATA_BITS, Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 V100 = unfitted("V100-SXM2-16GB")
 A100 = unfitted("A100-SXM4-40GB")
@@ -149,9 +150,10 @@ def test_tf32_on_an_a100_is_as_much_faster_as_its_memory_where_weights_stream() 
 def test_a_2_4_operand_is_half_its_elements_and_its_metadata() -> None:
     # PTX ISA, mma.sp: FP16 keeps 2 of 4 with 2 bits each, TF32 1 of 2 with 4 bits, INT4 2 pairs of 4 with 2 bits a pair
     dense_over_sparse = {}
-    for dtype, metadata in METADATA_BITS.items():
-        gemm = square(64, dtype, "2:4")
-        dense_over_sparse[dtype] = dtype.bits / (dtype.bits * gemm.kept_fraction + metadata)
+    for dtype in Dtype:
+        if dtype.format.sparse:
+            gemm = square(64, dtype, "2:4")
+            dense_over_sparse[dtype] = dtype.bits / (dtype.bits * gemm.kept_fraction + gemm.metadata_bits)
     assert dense_over_sparse == pytest.approx(
         {
             Dtype.FP16: 16 / 9,
@@ -296,7 +298,7 @@ def test_a_sparse_wgmma_waits_for_shared_memory_as_long_as_was_measured() -> Non
     # registers: B passes in 128 cycles, the kept half of A in 16; its metadata stands in registers
     kernel = kernel_of(H100, "wgmma_sp_32_f32", (64, 256))
     gemm = Gemm(64, 256, kernel.tile_k, Dtype.FP16, sparsity="2:4", order="column")
-    metadata = 64 * 32 * METADATA_BITS[Dtype.FP16] / 8 / 128
+    metadata = 64 * 32 * gemm.metadata_bits / 8 / 128
     assert operand_cycles(kernel, gemm) / (kernel.tile_k / 32) == 144 + metadata
 
 

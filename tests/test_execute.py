@@ -18,13 +18,14 @@ from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.plan import Plan, plan
 from gpusim.lowering.gemm.problem import problem_of
+from gpusim.numbers.formats import FORMATS, Dtype
 from gpusim.numerics.execute import Order, execute, order_of
-from gpusim.numerics.formats import FORMATS, Floats, convert, input_format
+from gpusim.numerics.rounding import Floats, convert
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.prediction.predict import ranked_plans
 from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 A100 = load_spec("A100-SXM4-80GB").gpu
 V100 = load_spec("V100-SXM2-16GB").gpu
@@ -51,7 +52,7 @@ def operands(m: int, n: int, k: int, dtype: Dtype, seed: int = 0) -> tuple[Float
     generator = np.random.default_rng(seed)
     scale = 50.0 if dtype is Dtype.INT8 else 3.0 if dtype is Dtype.INT4 else 1.0
     a, b = (scale * generator.standard_normal(shape) for shape in ((m, k), (k, n)))
-    return convert(a, input_format(dtype)).values, convert(b, input_format(dtype)).values
+    return convert(a, dtype.format).values, convert(b, dtype.format).values
 
 
 def slices(order: Order) -> list[tuple[int, int]]:

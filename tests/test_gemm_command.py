@@ -13,9 +13,10 @@ import pytest
 from gpusim.cli import run_cli
 from gpusim.evidence.measured import read_measured
 from gpusim.experiment.loading import load_experiment
-from gpusim.prediction.predict import Options, predict
+from gpusim.numbers.formats import Dtype, dtype_named
+from gpusim.prediction.predict import Options, UnsupportedError, predict
 from gpusim.specs import load_spec
-from gpusim.workloads.gemm import Dtype, Gemm, dtype_named
+from gpusim.workloads.gemm import Gemm
 
 Ask = Callable[..., tuple[int, str, str]]
 
@@ -195,3 +196,8 @@ def test_a_gpu_by_name_is_refused_with_what_loads_it() -> None:
     name: Any = "t4"
     with pytest.raises(TypeError, match=r"expected a Gpu, such as load_spec\('t4'\).gpu, got 't4'"):
         _ = predict(name, Gemm(64, 64, 64, Dtype.FP16))
+
+
+def test_operands_of_two_types_are_refused_with_the_reason() -> None:
+    with pytest.raises(UnsupportedError, match=r"A of fp16 and B of int8: no kernel in the catalogues multiplies two"):
+        _ = predict(load_spec("t4").gpu, Gemm(64, 64, 64, Dtype.FP16, b_dtype=Dtype.INT8))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import RunGpusim, refused
 
-from gpusim.numerics.formats import Tf32Rounding
+from gpusim.numerics.rounding import Tf32Rounding
 from gpusim.numerics.study import Study, _largest_of, operands, parse_distribution, study
 from gpusim.prediction.predict import ranked_plans
 from gpusim.specs import load_spec

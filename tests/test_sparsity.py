@@ -7,17 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.numerics.formats import Floats
-from gpusim.numerics.sparsity import Pattern, SparsityError, compress, pattern_of, prune
-from gpusim.workloads.gemm import METADATA_BITS, Dtype, Gemm
+from gpusim.numbers.formats import Dtype, SparsePattern
+from gpusim.numerics.rounding import Floats
+from gpusim.numerics.sparsity import SparsityError, compress, pattern_of, prune
+from gpusim.workloads.gemm import Gemm
 
+SPARSE = [dtype for dtype in Dtype if dtype.format.sparse]
 INVALID = {0b0000, 0b0101, 0b1010, 0b1111}
 """Metadata of a chunk that PTX leaves undefined."""
 
 
 @st.composite
-def matrices(draw: st.DrawFn) -> tuple[Floats, Pattern]:
-    pattern = pattern_of(draw(st.sampled_from(list(METADATA_BITS))))
+def matrices(draw: st.DrawFn) -> tuple[Floats, SparsePattern]:
+    pattern = pattern_of(draw(st.sampled_from(SPARSE)))
     m, chunks = draw(st.integers(1, 9)), draw(st.integers(1, 21))
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     a = generator.integers(-4, 5, (m, chunks * pattern.chunk)).astype(np.float64)  # many ties and zeros
@@ -25,7 +27,7 @@ def matrices(draw: st.DrawFn) -> tuple[Floats, Pattern]:
 
 
 @given(matrices())
-def test_decompressing_what_was_compressed_gives_the_pruned_matrix(drawn: tuple[Floats, Pattern]) -> None:
+def test_decompressing_what_was_compressed_gives_the_pruned_matrix(drawn: tuple[Floats, SparsePattern]) -> None:
     a, pattern = drawn
     pruned = prune(a, pattern)
     compressed = compress(pruned, pattern)
@@ -34,7 +36,7 @@ def test_decompressing_what_was_compressed_gives_the_pruned_matrix(drawn: tuple[
 
 
 @given(matrices())
-def test_pruning_keeps_the_heavier_half_of_each_chunk(drawn: tuple[Floats, Pattern]) -> None:
+def test_pruning_keeps_the_heavier_half_of_each_chunk(drawn: tuple[Floats, SparsePattern]) -> None:
     a, pattern = drawn
     shape = (len(a), -1, pattern.groups, pattern.group)
     before, after = np.abs(a).reshape(shape).sum(axis=3), np.abs(prune(a, pattern)).reshape(shape).sum(axis=3)
@@ -45,14 +47,14 @@ def test_pruning_keeps_the_heavier_half_of_each_chunk(drawn: tuple[Floats, Patte
 
 
 @given(matrices())
-def test_pruning_what_is_pruned_changes_nothing(drawn: tuple[Floats, Pattern]) -> None:
+def test_pruning_what_is_pruned_changes_nothing(drawn: tuple[Floats, SparsePattern]) -> None:
     a, pattern = drawn
     pruned = prune(a, pattern)
     np.testing.assert_array_equal(prune(pruned, pattern), pruned)
 
 
 @given(matrices())
-def test_metadata_hold_four_bits_a_chunk_and_only_values_that_ptx_defines(drawn: tuple[Floats, Pattern]) -> None:
+def test_metadata_hold_four_bits_a_chunk_and_only_values_that_ptx_defines(drawn: tuple[Floats, SparsePattern]) -> None:
     a, pattern = drawn
     metadata = compress(prune(a, pattern), pattern).metadata
     chunks = a.shape[1] // pattern.chunk
@@ -63,7 +65,7 @@ def test_metadata_hold_four_bits_a_chunk_and_only_values_that_ptx_defines(drawn:
         assert all(code & 3 < code >> 2 for code in codes)  # ascending, as mma.sp::ordered_metadata wants them
 
 
-@pytest.mark.parametrize("dtype", METADATA_BITS)
+@pytest.mark.parametrize("dtype", SPARSE)
 def test_the_compressed_form_is_as_large_as_the_traffic_that_is_counted_for_it(dtype: Dtype) -> None:
     gemm = Gemm(16, 8, 512, dtype, sparsity="2:4")
     pattern = pattern_of(dtype)
@@ -73,7 +75,7 @@ def test_the_compressed_form_is_as_large_as_the_traffic_that_is_counted_for_it(d
 
 
 def test_types_without_a_sparse_multiplication_have_no_pattern() -> None:
-    for dtype in set(Dtype) - set(METADATA_BITS):
+    for dtype in set(Dtype) - set(SPARSE):
         with pytest.raises(SparsityError, match=f"{dtype.value} has no 2:4 multiplication"):
             pattern_of(dtype)
 

@@ -120,7 +120,7 @@ def workload_of(
 
 def dtype_of(text: str) -> Dtype:
     """A data type by name."""
-    from gpusim.workloads.gemm import dtype_named
+    from gpusim.numbers.formats import dtype_named
 
     try:
         return dtype_named(text)

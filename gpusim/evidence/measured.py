@@ -14,8 +14,9 @@ from pathlib import Path
 from gpusim.evidence.fields import Fields, MeasuredError, csv_fields, header_with, read_text
 from gpusim.files.outputs import replacing
 from gpusim.host.timing import METHODS
+from gpusim.numbers.formats import RESULTS, Dtype
 from gpusim.units import ceil_div
-from gpusim.workloads.gemm import LAYOUTS, OUTPUT_BITS, Dtype, Gemm
+from gpusim.workloads.gemm import LAYOUTS, Gemm
 
 MATRIX_OPS = ("gemm", "linear", "bmm")
 """Operators that are a (batched) matrix multiplication; ``linear`` adds a bias in the epilogue."""
@@ -213,7 +214,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         grid=None if grid[0] is None else (grid[0], grid[1] or 1, grid[2] or 1),
         source=fields.get("source"),
         stated_load=_load(fields),
-        output=fields.one_of("out_dtype", tuple(OUTPUT_BITS), unknown=("",)),
+        output=fields.one_of("out_dtype", RESULTS, unknown=("",)),
         cuda=fields.whole("cuda"),
         timer_us=fields.quantity("timer_us", MAX_TIMER_US),
         repeat_p90=fields.quantity("repeat_p90", 1.0),

@@ -15,8 +15,9 @@ from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, field_valid
 from gpusim.experiment.plot_schema import Dtypes, PlotEntry, ReferenceLine
 from gpusim.files.document import Part, Sizes, Title, as_list
 from gpusim.mathmode.resolve import Question
+from gpusim.numbers.formats import RESULTS, type_name
 from gpusim.numerics.training import Scaler, Task, TrainingRun
-from gpusim.workloads.gemm import OUTPUT_BITS, checked_load, type_name
+from gpusim.workloads.load import checked_load
 
 TableKind = Literal["results", "speedup", "ledger"]
 
@@ -157,8 +158,8 @@ class ExperimentFile(Part):
     @classmethod
     def _output_is_known(cls, output: str) -> str:
         output = type_name(output)
-        if output and output not in OUTPUT_BITS:
-            raise ValueError(f"expected one of {', '.join(OUTPUT_BITS)}")
+        if output and output not in RESULTS:
+            raise ValueError(f"expected one of {', '.join(RESULTS)}")
         return output
 
     @model_validator(mode="after")

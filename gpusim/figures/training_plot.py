@@ -15,7 +15,7 @@ from gpusim.experiment.schema import TrainingFile
 from gpusim.figures import ticks
 from gpusim.figures.canvas import Canvas, Caption, Entry
 from gpusim.figures.style import dash, look
-from gpusim.numerics.formats import FORMATS
+from gpusim.numbers.formats import FORMATS
 from gpusim.numerics.training import TrainingRun
 
 PANEL_IN = (4.9, 3.1)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.lowering.gemm.plan import Plan
-from gpusim.numerics.formats import Floats
+from gpusim.numerics.rounding import Floats
 from gpusim.numerics.sparsity import Compressed
 from gpusim.progress import Progress, no_progress
 

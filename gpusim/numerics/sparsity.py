@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.errors import InputError
-from gpusim.numerics.formats import Floats
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import Dtype, SparsePattern
+from gpusim.numerics.rounding import Floats
 
 CHUNK_UNITS = 4
 KEPT_UNITS = 2
@@ -28,38 +28,17 @@ class SparsityError(InputError):
     """A matrix or data type that 2:4 sparsity does not go with; one line with the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """Which neighbours are pruned together.
-
-    ``chunk`` elements along k hold ``groups`` groups of ``chunk // groups`` elements that live or die as one;
-    half of the groups live.
-    """
-
-    chunk: int
-    groups: int
-
-    @property
-    def group(self) -> int:
-        """Elements that are kept or pruned as one."""
-        return self.chunk // self.groups
-
-
-def pattern_of(dtype: Dtype) -> Pattern:
+def pattern_of(dtype: Dtype) -> SparsePattern:
     """The pattern that ``mma.sp`` has for a data type.
 
     Raises:
         SparsityError: the data type has no sparse multiplication.
     """
-    match dtype:
-        case Dtype.FP16 | Dtype.BF16 | Dtype.INT8 | Dtype.FP8:
-            return Pattern(chunk=4, groups=4)
-        case Dtype.TF32:
-            return Pattern(chunk=2, groups=2)
-        case Dtype.INT4:
-            return Pattern(chunk=8, groups=4)
-        case _:
-            raise SparsityError(f"{dtype.value} has no 2:4 multiplication; use fp16, bf16, fp8, tf32, int8 or int4")
+    pattern = dtype.format.sparse
+    if pattern is None:
+        have = ", ".join(one.value for one in Dtype if one.format.sparse)
+        raise SparsityError(f"{dtype.value} has no 2:4 multiplication; use one of {have}")
+    return pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +53,7 @@ class Compressed:
     values: Floats
     metadata: NDArray[np.uint32]
     k: int
-    pattern: Pattern
+    pattern: SparsePattern
 
     def columns(self) -> NDArray[np.int64]:
         """Where along k each value stood, unpacked from the metadata [m, k / 2]."""
@@ -93,12 +72,12 @@ class Compressed:
         return dense
 
 
-def prune(a: Floats, pattern: Pattern) -> Floats:
+def prune(a: Floats, pattern: SparsePattern) -> Floats:
     """A with the smaller half of each chunk's groups set to zero; of equals the left ones stay.
 
     A group's weight is the sum of its magnitudes.
 
-    >>> prune(np.array([[3.0, -4.0, 1.0, 4.0]]), Pattern(4, 4)).tolist()
+    >>> prune(np.array([[3.0, -4.0, 1.0, 4.0]]), SparsePattern(4, 4)).tolist()
     [[0.0, -4.0, 0.0, 4.0]]
     """
     kept = _kept_groups(a, pattern)
@@ -107,7 +86,7 @@ def prune(a: Floats, pattern: Pattern) -> Floats:
     return np.where(np.repeat(mask.reshape(len(a), -1), pattern.group, axis=1), a, 0.0)
 
 
-def compress(a: Floats, pattern: Pattern) -> Compressed:
+def compress(a: Floats, pattern: SparsePattern) -> Compressed:
     """The compressed form of a matrix that obeys its pattern.
 
     Raises:
@@ -124,7 +103,7 @@ def compress(a: Floats, pattern: Pattern) -> Compressed:
     return Compressed(values, _packed(_units_of_groups(kept, pattern)), k, pattern)
 
 
-def _kept_groups(a: Floats, pattern: Pattern) -> NDArray[np.int64]:
+def _kept_groups(a: Floats, pattern: SparsePattern) -> NDArray[np.int64]:
     """Positions of the heavier half of each chunk's groups, ascending [m, chunks, groups / 2]."""
     m, k = a.shape
     if k % pattern.chunk:
@@ -136,13 +115,13 @@ def _kept_groups(a: Floats, pattern: Pattern) -> NDArray[np.int64]:
     return np.sort(heaviest, axis=2)
 
 
-def _units_of_groups(kept: NDArray[np.int64], pattern: Pattern) -> NDArray[np.int64]:
+def _units_of_groups(kept: NDArray[np.int64], pattern: SparsePattern) -> NDArray[np.int64]:
     """Unit indices for the metadata: groups are units, but one of TF32 is two (0b0100 or 0b1110)."""
     units = CHUNK_UNITS // pattern.groups
     return (units * kept[..., None] + np.arange(units)).reshape(*kept.shape[:2], KEPT_UNITS)
 
 
-def _elements_of_units(indices: NDArray[np.int64], pattern: Pattern) -> NDArray[np.int64]:
+def _elements_of_units(indices: NDArray[np.int64], pattern: SparsePattern) -> NDArray[np.int64]:
     """Positions within a chunk that unit indices stand for."""
     units = CHUNK_UNITS // pattern.groups
     groups = indices[..., ::units] // units

@@ -19,20 +19,12 @@ from numpy.typing import NDArray
 from gpusim.errors import InputError
 from gpusim.files.inputs import regular_size_bytes
 from gpusim.lowering.gemm.plan import Plan
+from gpusim.numbers.formats import FORMATS, Dtype, NumberFormat
 from gpusim.numerics.execute import execute, order_of
-from gpusim.numerics.formats import (
-    FORMATS,
-    Conversion,
-    Floats,
-    NumberFormat,
-    Tf32Rounding,
-    convert,
-    input_format,
-    output_format,
-)
+from gpusim.numerics.rounding import Conversion, Floats, Tf32Rounding, convert
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.progress import Progress, no_progress
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 Scaling = Literal["none", "amax"]
 MOST_NUMBERS = 2**27
@@ -244,15 +236,16 @@ def study(
     in_a, in_b = (convert(x / scale, to, tf32_rounding) for x, scale in ((a, scale_a), (b, scale_b)))
     order = order_of(plan, gemm.k, gemm.dtype.bits)
     left = in_a.values if exact_dense is None else compress(in_a.values, pattern_of(gemm.dtype))
-    written = convert(execute(left, in_b.values, order, progress), output_format(gemm.dtype))
+    written = convert(execute(left, in_b.values, order, progress), FORMATS[gemm.output])
     return _compared(operands, exact, exact_dense, written, (in_a, in_b), (scale_a, scale_b), order.accumulate)
 
 
 def _read_as(plan: Plan, dtype: Dtype) -> NumberFormat:
     """What the kernel takes A and B for: only Tensor Cores drop the bits of FP32 tensors that TF32 has not."""
-    if dtype is Dtype.TF32 and plan.main.instruction.unit == "cuda":
-        return FORMATS["fp32"]
-    return input_format(dtype)
+    stored_as = dtype.format.stored_as
+    if stored_as and plan.main.instruction.unit == "cuda":
+        return FORMATS[stored_as]
+    return dtype.format
 
 
 def _scale(values: Floats, largest: float) -> float:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
 
 from gpusim.files.document import Title
-from gpusim.numerics.formats import FORMATS, round_to_fp16
+from gpusim.numbers.formats import FORMATS
+from gpusim.numerics.rounding import round_to_fp16, storage
 from gpusim.progress import Progress, no_progress
 
 Float32Array = NDArray[np.float32]
@@ -203,7 +204,7 @@ def _round(values: Float32Array, dtype: LowType) -> Float32Array:
         case "fp16":
             return round_to_fp16(values)
         case "bf16":
-            return values.astype(FORMATS["bf16"].storage).astype(np.float32)
+            return values.astype(storage(FORMATS["bf16"])).astype(np.float32)
 
 
 def _forward(weights: Sequence[Float32Array], inputs: Float32Array, dtype: LowType) -> list[Float32Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import Plan, plan
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.lowering.launch import Launch
+from gpusim.numbers.formats import SPARSITY_SINCE
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.prediction.choose import Candidate, candidates, launched, multiplies, refusals
 from gpusim.prediction.power import Sustained, energy, sustained_clock
@@ -28,7 +28,8 @@ from gpusim.sim.gpu import Outcome, simulate
 from gpusim.sim.trace import Recorder
 from gpusim.specs.catalogues import load_kernels
 from gpusim.units import GIB, us_of_cycles
-from gpusim.workloads.gemm import SPARSITY_SINCE, TENSOR_CORES_SINCE, Gemm, checked_load
+from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.load import calls_of, checked_load
 
 SHOWN_ALTERNATIVES = 8
 FLOAT_ROUNDING = 1e-9
@@ -65,16 +66,6 @@ class Options:
             object.__setattr__(self, "load", checked_load(self.load))
         except ValueError as error:
             raise ValueError(f"load {excerpt(str(self.load))}: {error}") from None
-
-
-def calls_of(load: str) -> float:
-    """Executions back to back that a load stands for.
-
-    >>> calls_of("burst"), calls_of("25"), calls_of("sustained")
-    (0.0, 25.0, inf)
-    """
-    known = {"burst": 0.0, "sustained": math.inf}
-    return known[load] if load in known else float(int(load))
 
 
 class UnsupportedError(InputError):
@@ -238,6 +229,9 @@ def usable_kernels(gpu: Gpu, gemm: Gemm, options: Options) -> tuple[Kernel, ...]
     Raises:
         UnsupportedError: there are none; the text says what the GPU has.
     """
+    if gemm.b_dtype is not None:
+        types = f"A of {gemm.dtype.value} and B of {gemm.b_dtype.value}"
+        raise UnsupportedError(f"{types}: no kernel in the catalogues multiplies two types; give both the same")
     name = options.kernel
     known = load_kernels(gpu.kernel_catalogues)
     for kernel in known:
@@ -276,16 +270,16 @@ def _wanted(gemm: Gemm) -> str:
 
 def _unsupported(gpu: Gpu, gemm: Gemm, unit: Unit | None) -> str:
     """What the GPU cannot do, since when GPUs can, and what this one has."""
-    since, architecture = TENSOR_CORES_SINCE.get(gemm.dtype, ((0, 0), ""))
-    if gemm.sparsity != "dense":
-        since, architecture = max((since, architecture), SPARSITY_SINCE)
+    since = gemm.dtype.format.tensor_cores
+    if since and gemm.sparsity != "dense":
+        since = max(since, SPARSITY_SINCE, key=lambda one: one.capability)
     known = load_kernels(gpu.kernel_catalogues)
     vectors = max((kernel.family.max_n or 0 for kernel in known if multiplies(gpu, gemm, kernel, unit)), default=0)
     if vectors:
         name = "m" if problem_of(gemm).swapped else "n"
         reason = f"the kernel catalogues of this GPU hold only kernels for {name} up to {vectors}"
-    elif unit != "cuda" and gpu.capability < since:
-        reason = f"Tensor Cores have it since compute capability {since[0]}.{since[1]} ({architecture})"
+    elif since and unit != "cuda" and gpu.capability < since.capability:
+        reason = f"Tensor Cores have it since compute capability {since}"
     else:
         reason = "the kernel catalogues of this GPU hold none"
     on = f" on {CORES[unit]}" if unit else ""

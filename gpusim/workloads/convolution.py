@@ -1,13 +1,22 @@
-"""A convolution as measured tables write it: an implicit matrix multiplication, beside its own sizes."""
+"""Convolutions in two dimensions, forward and backward, as implicit matrix multiplications."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from gpusim.numbers.formats import Dtype, dtype_named
+from gpusim.workloads.sizes import checked_size
+
+ConvolutionOp = Literal["conv_fwd", "conv_bwd_inputs", "conv_bwd_weights"]
+CONVOLUTION_OPS: tuple[ConvolutionOp, ...] = ("conv_fwd", "conv_bwd_inputs", "conv_bwd_weights")
+ImageLayout = Literal["nchw", "nhwc"]
+IMAGE_LAYOUTS: tuple[ImageLayout, ...] = ("nchw", "nhwc")
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionShape:
-    """A convolution in two dimensions of NCHW images."""
+    """Sizes of images, filters, padding and stride."""
 
     images: int
     channels: int
@@ -16,9 +25,10 @@ class ConvolutionShape:
     filters: int
     filter_h: int
     filter_w: int
-    pad: tuple[int, int]
+    pad: tuple[int, int] = (0, 0)
     """Rows, columns."""
-    stride: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    """Rows, columns."""
 
     @property
     def output(self) -> tuple[int, int]:
@@ -35,21 +45,83 @@ class ConvolutionShape:
         return self.images, m, self.filters, self.channels * self.filter_h * self.filter_w
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """By their columns of the measured CSV schema."""
+        return {
+            "n_img": self.images,
+            "in_channels": self.channels,
+            "height": self.height,
+            "width": self.width,
+            "out_channels": self.filters,
+            "filter_h": self.filter_h,
+            "filter_w": self.filter_w,
+            "pad_h": self.pad[0],
+            "pad_w": self.pad[1],
+            "stride_h": self.stride[0],
+            "stride_w": self.stride[1],
+        }
+
+    @property
     def columns(self) -> dict[str, str]:
         """The extra columns of convolution rows."""
+        return {name: str(value) for name, value in self.sizes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A two-dimensional convolution or one of its gradients.
+
+    Raises:
+        ValueError: a field holds what no convolution has; the text begins with its name.
+
+    >>> Convolution(ConvolutionShape(1, 64, 56, 56, 64, 3, 3, pad=(1, 1)), "fp16").flops
+    231211008
+    """
+
+    shape: ConvolutionShape
+    dtype: Dtype
+    op: str = "conv_fwd"
+    layout: str = "nhwc"
+    """Of images in memory."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_named(self.dtype))
+        for name, size in self.shape.sizes.items():
+            if not (name.startswith("pad_") and size == 0):
+                checked_size(name, size)
+        if self.op not in CONVOLUTION_OPS:
+            raise ValueError(f"op: expected one of {', '.join(CONVOLUTION_OPS)}, got '{self.op}'")
+        if self.layout not in IMAGE_LAYOUTS:
+            raise ValueError(f"layout: expected 'nchw' or 'nhwc', got '{self.layout}'")
+        if 0 in self.shape.output:
+            raise ValueError("filter_h, filter_w: the filter is larger than the padded image")
+
+    @property
+    def flops(self) -> int:
+        """Operations of a direct convolution, two per multiply-add; the gradients have as many."""
+        _, m, n, k = self.shape.product
+        return 2 * m * n * k
+
+    @property
+    def size_bytes(self) -> float:
+        """Images, filters and results [B]."""
+        shape = self.shape
+        images, m, n, k = shape.product
+        return (images * shape.channels * shape.height * shape.width + n * k + m * n) * self.dtype.bits / 8
+
+    @property
+    def columns(self) -> dict[str, str | int]:
+        """Its columns of the measured CSV schema."""
+        batch, m, n, k = self.shape.product
         return {
-            name: str(value)
-            for name, value in {
-                "n_img": self.images,
-                "in_channels": self.channels,
-                "height": self.height,
-                "width": self.width,
-                "out_channels": self.filters,
-                "filter_h": self.filter_h,
-                "filter_w": self.filter_w,
-                "pad_h": self.pad[0],
-                "pad_w": self.pad[1],
-                "stride_h": self.stride[0],
-                "stride_w": self.stride[1],
-            }.items()
+            "op": self.op,
+            "batch": batch,
+            "m": m,
+            "n": n,
+            "k": k,
+            "dtype": self.dtype.value,
+            "acc_dtype": self.dtype.default_accumulate,
+            "layout": self.layout,
+            "sparsity": "dense",
+            **self.shape.columns,
         }

@@ -1,164 +1,25 @@
-"""What is to be computed: shapes, data types, and the bytes and FLOPs they imply."""
+"""Matrix multiplications: shapes, data types, and the bytes and FLOPs they imply."""
 
 from __future__ import annotations
 
-import difflib
-import operator
 from dataclasses import dataclass
-from enum import Enum
 from typing import Literal
 
-from gpusim.files.inputs import excerpt
-from gpusim.units import LARGEST_SIZE
+from gpusim.numbers.formats import FORMATS, RESULTS, Dtype, dtype_named, type_name
+from gpusim.workloads.sizes import checked_size
 
-_OTHER_NAMES = {
-    "fp64": ("float64", "double", "f64"),
-    "fp32": ("float32", "float", "single", "f32"),
-    "tf32": ("tensorfloat32",),
-    "fp16": ("float16", "half", "f16"),
-    "bf16": ("bfloat16",),
-    "fp8": ("float8", "e4m3", "float8_e4m3fn"),
-    "int32": ("s32",),
-    "int8": ("s8",),
-    "int4": ("s4",),
-}
-_NAMES = {other: name for name, others in _OTHER_NAMES.items() for other in others}
+__all__ = ["GEMM_OPS", "LAYOUTS", "ORDERS", "SPARSITIES", "Dtype", "Gemm", "GemmOp", "Layout", "Order", "Sparsity"]
 
-
-def type_name(text: str) -> str:
-    """The name here of a type by its name in PyTorch, NumPy, JAX, CUTLASS or C++; other text as it is.
-
-    >>> type_name("torch.bfloat16"), type_name("Half"), type_name("fp16"), type_name("fp61")
-    ('bf16', 'fp16', 'fp16', 'fp61')
-    """
-    name = text.strip().lower().removeprefix("torch.")
-    return _NAMES.get(name, name)
-
-
-class Dtype(Enum):
-    """A data type of A and B, as named in the measured CSV schema; ``Dtype("bfloat16")`` finds it by other names."""
-
-    FP64 = "fp64"
-    FP32 = "fp32"
-    TF32 = "tf32"
-    FP16 = "fp16"
-    BF16 = "bf16"
-    INT8 = "int8"
-    INT4 = "int4"
-    FP8 = "fp8"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Dtype | None:
-        name = type_name(value) if isinstance(value, str) else ""
-        return next((dtype for dtype in cls if dtype.value == name), None)
-
-    @property
-    def bits(self) -> int:
-        """Bits of one element in memory (TF32 tensors are stored as FP32)."""
-        return _BITS[self]
-
-    @property
-    def default_accumulate(self) -> str:
-        """Accumulator type when none is asked for."""
-        return {Dtype.FP64: "fp64", Dtype.INT8: "int32", Dtype.INT4: "int32"}.get(self, "fp32")
-
-    @property
-    def default_output(self) -> str:
-        """Type of C as libraries write it by default: INT8/INT4 give INT32, FP8 gives BF16, TF32 gives FP32."""
-        return {Dtype.TF32: "fp32", Dtype.INT8: "int32", Dtype.INT4: "int32", Dtype.FP8: "bf16"}.get(self, self.value)
-
-    @property
-    def output_bits(self) -> int:
-        """Bits of an element of such a C."""
-        return OUTPUT_BITS[self.default_output]
-
-
-TENSOR_CORES_SINCE: dict[Dtype, tuple[tuple[int, int], str]] = {
-    Dtype.FP16: ((7, 0), "Volta"),
-    Dtype.INT8: ((7, 5), "Turing"),
-    Dtype.INT4: ((7, 5), "Turing"),
-    Dtype.BF16: ((8, 0), "Ampere"),
-    Dtype.TF32: ((8, 0), "Ampere"),
-    Dtype.FP64: ((8, 0), "Ampere"),
-    Dtype.FP8: ((8, 9), "Ada and Hopper"),
-}
-"""Compute capability and architecture that first multiplied a type on Tensor Cores (CUDA C++ Programming Guide)."""
-SPARSITY_SINCE = ((8, 0), "Ampere")
-"""The same for 2:4 structured sparsity."""
-
-_BITS = {
-    Dtype.FP64: 64,
-    Dtype.FP32: 32,
-    Dtype.TF32: 32,
-    Dtype.FP16: 16,
-    Dtype.BF16: 16,
-    Dtype.INT8: 8,
-    Dtype.INT4: 4,
-    Dtype.FP8: 8,
-}
-
-OUTPUT_BITS = {"fp64": 64, "fp32": 32, "int32": 32, "fp16": 16, "bf16": 16, "int8": 8, "fp8": 8}
-"""Bits of an element of C."""
-
-ACCUMULATOR_BITS = {"fp64": 64, "fp32": 32, "int32": 32, "fp16": 16}
-"""Bits of a partial sum."""
-
-METADATA_BITS = {Dtype.FP16: 1.0, Dtype.BF16: 1.0, Dtype.INT8: 1.0, Dtype.FP8: 1.0, Dtype.TF32: 2.0, Dtype.INT4: 0.5}
-"""Bits that say which elements of a 2:4 operand are kept, per element of the dense one (PTX ISA, mma.sp, sparse
-matrix storage). FP16, BF16, INT8 and FP8 keep 2 of 4, 2 bits each; TF32 keeps 1 of 2, 4 bits each; INT4 keeps 2
-pairs of 4, 2 bits a pair."""
-
-
-def checked_load(load: object) -> str:
-    """A load as predictions take it: ``sustained``, ``burst``, or a number of calls back to back.
-
-    >>> checked_load(25)
-    '25'
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    text = str(load) if isinstance(load, str) or type(load) is int else ""
-    if text in ("sustained", "burst") or (text.isdecimal() and 0 < int(text[:20]) <= LARGEST_SIZE):
-        return text
-    raise ValueError("expected sustained, burst or a number of calls back to back")
-
-
+GemmOp = Literal["gemm", "linear", "bmm"]
+"""``gemm`` is a BLAS call, whose C lies in columns; ``linear`` and ``bmm`` are a framework's, whose C lies in rows. A
+``linear`` may add a bias in the epilogue."""
+GEMM_OPS: tuple[GemmOp, ...] = ("gemm", "linear", "bmm")
 Layout = Literal["nn", "nt", "tn", "tt"]
 LAYOUTS: tuple[Layout, ...] = ("nn", "nt", "tn", "tt")
-
-
-def dtype_named(name: Dtype | str) -> Dtype:
-    """A data type by one of its names.
-
-    Raises:
-        ValueError: there is none of that name; the text offers the nearest.
-    """
-    try:
-        return Dtype(name)
-    except ValueError:
-        known = [dtype.value for dtype in Dtype]
-        asked = excerpt(str(name))
-        close = difflib.get_close_matches(asked.lower(), known, n=3, cutoff=0.5)
-        nearest = f"nearest: {', '.join(close)}" if close else f"known: {', '.join(known)}"
-        raise ValueError(f"unknown data type '{asked}'; {nearest}") from None
-
-
-def _size(name: str, value: object) -> int:
-    """A size as an ``int``, also from an integer of NumPy's.
-
-    Raises:
-        ValueError: it is no positive integer of 64 bits.
-    """
-    try:
-        size = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise ValueError(f"{name}: expected a positive integer, got {value!r}") from None
-    if size < 1:
-        raise ValueError(f"{name}: expected a positive integer, got {size}")
-    if size > LARGEST_SIZE:
-        raise ValueError(f"{name}: more than 64 bits hold")
-    return size
+Sparsity = Literal["dense", "2:4"]
+SPARSITIES: tuple[Sparsity, ...] = ("dense", "2:4")
+Order = Literal["row", "column"]
+ORDERS: tuple[Order, ...] = ("row", "column")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,40 +27,65 @@ class Gemm:
     """C[m, n] = A[m, k] B[k, n], ``batch`` times.
 
     ``layout`` is in BLAS column-major terms; its first letter says whether A is transposed. ``order`` says
-    which way C lies in memory: frameworks write rows (``row``), BLAS columns (``column``). With sparsity ``2:4``
-    A is the pruned operand (the weights, say: then m counts output features and n tokens).
+    which way C lies in memory: frameworks write rows (``row``), BLAS columns (``column``); it follows from ``op``
+    where it is not given. With sparsity ``2:4`` A is the pruned operand (the weights, say: then m counts output
+    features and n tokens).
+
+    Raises:
+        ValueError: a field holds what no multiplication has; the text begins with its name.
+
+    >>> Gemm(4096, 16, 4096, "bf16").output, Gemm(64, 64, 64, "int8").accumulate
+    ('bf16', 'int32')
     """
 
     m: int
     n: int
     k: int
     dtype: Dtype
+    """Type of A, and of B unless ``b_dtype`` is another."""
     batch: int = 1
     layout: str = "tn"
     sparsity: str = "dense"
     accumulate: str = ""
-    order: str = "row"
+    """Format of the sums; the data type's usual one if empty."""
+    order: str = ""
     output: str = ""
-    """Type that C is written in; an epilogue converts the sums, as a quantised layer's does from INT32 to FP16."""
+    """Format that C is written in; an epilogue converts the sums, as a quantised layer's does from INT32 to FP16."""
+    op: str = ""
+    """Name in the measured CSV schema; ``gemm`` if C lies in columns, else ``bmm``, if empty."""
+    bias: bool = False
+    b_dtype: Dtype | None = None
+    """Type of B where it is another than A's; None: the same. No kernel multiplies two types yet."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", dtype_named(self.dtype))
-        for name in ("accumulate", "output"):
-            object.__setattr__(self, name, type_name(getattr(self, name)))
+        put = object.__setattr__
+        put(self, "dtype", dtype_named(self.dtype))
+        if self.b_dtype is not None:
+            other = dtype_named(self.b_dtype)
+            put(self, "b_dtype", None if other is self.dtype else other)
+        put(self, "accumulate", type_name(self.accumulate) or self.dtype.default_accumulate)
+        put(self, "output", type_name(self.output) or self.dtype.default_output)
+        put(self, "order", self.order or ("column" if self.op == "gemm" else "row"))
+        put(self, "op", self.op or ("gemm" if self.order == "column" else "bmm"))
         for name in ("batch", "m", "n", "k"):
-            object.__setattr__(self, name, _size(name, getattr(self, name)))
+            put(self, name, checked_size(name, getattr(self, name)))
         if self.layout not in LAYOUTS:
             raise ValueError(f"layout: expected one of {', '.join(LAYOUTS)}, got '{self.layout}'")
-        if self.sparsity not in ("dense", "2:4"):
+        if self.sparsity not in SPARSITIES:
             raise ValueError(f"sparsity: expected 'dense' or '2:4', got '{self.sparsity}'")
-        if self.order not in ("row", "column"):
+        if self.order not in ORDERS:
             raise ValueError(f"order: expected 'row' or 'column', got '{self.order}'")
-        if not self.accumulate:
-            object.__setattr__(self, "accumulate", self.dtype.default_accumulate)
-        if not self.output:
-            object.__setattr__(self, "output", self.dtype.default_output)
-        if self.output not in OUTPUT_BITS:
-            raise ValueError(f"output: expected one of {', '.join(OUTPUT_BITS)}, got '{self.output}'")
+        if self.output not in RESULTS:
+            raise ValueError(f"output: expected one of {', '.join(RESULTS)}, got '{self.output}'")
+        self._check_op()
+
+    def _check_op(self) -> None:
+        if self.op not in GEMM_OPS:
+            raise ValueError(f"op: expected one of {', '.join(GEMM_OPS)}, got '{self.op}'")
+        if (self.op == "gemm") != (self.order == "column"):
+            raise ValueError(f"order: C of a {self.op} lies in {'columns' if self.op == 'gemm' else 'rows'}")
+        if self.bias and self.op != "linear":
+            raise ValueError(f"bias: {self.op} adds none; use op linear")
 
     @property
     def leading_dimensions(self) -> tuple[str, str, str]:
@@ -214,12 +100,12 @@ class Gemm:
     @property
     def output_bits(self) -> int:
         """Bits of an element of C."""
-        return OUTPUT_BITS[self.output]
+        return FORMATS[self.output].bits
 
     @property
     def accumulator_bits(self) -> int:
-        """Bits of a partial sum; KeyError for an accumulator that no GPU has."""
-        return ACCUMULATOR_BITS[self.accumulate]
+        """Bits of a partial sum; KeyError for an accumulator of no known format."""
+        return FORMATS[self.accumulate].bits
 
     @property
     def kept_fraction(self) -> float:
@@ -229,13 +115,14 @@ class Gemm:
     @property
     def metadata_bits(self) -> float:
         """Bits that say which ones they are, per element of the dense A; none where A is dense."""
-        return METADATA_BITS.get(self.dtype, 0.0) if self.sparsity == "2:4" else 0.0
+        pattern = self.dtype.format.sparse if self.sparsity == "2:4" else None
+        return pattern.metadata_bits if pattern else 0.0
 
     @property
     def operand_bytes(self) -> float:
         """A and B of every product: of a 2:4 operand the elements that are kept, and which ones they are [B]."""
         a_bits = self.dtype.bits * self.kept_fraction + self.metadata_bits
-        return self.batch * self.k * (self.m * a_bits + self.n * self.dtype.bits) / 8
+        return self.batch * self.k * (self.m * a_bits + self.n * (self.b_dtype or self.dtype).bits) / 8
 
     @property
     def result_bytes(self) -> float:
@@ -243,6 +130,29 @@ class Gemm:
         return self.batch * self.m * self.n * self.output_bits / 8
 
     @property
+    def size_bytes(self) -> float:
+        """Operands and results [B]."""
+        return self.operand_bytes + self.result_bytes
+
+    @property
     def flops(self) -> int:
         """Floating-point (or integer) operations, two per multiply-add, dense-equivalent."""
         return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def columns(self) -> dict[str, str | int]:
+        """Its columns of the measured CSV schema; an output type that is the usual one is left empty."""
+        columns: dict[str, str | int] = {
+            "op": self.op,
+            "batch": self.batch,
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "dtype": self.dtype.value,
+            "acc_dtype": self.accumulate,
+            "layout": self.layout,
+            "sparsity": self.sparsity,
+            "bias": "yes" if self.bias else "no",
+            "out_dtype": "" if self.output == self.dtype.default_output else self.output,
+        }
+        return columns | ({"b_dtype": self.b_dtype.value} if self.b_dtype else {})

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gpusim.numerics.formats import FORMATS, convert, input_format, output_format, round_to_fp16, round_to_tf32
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import FORMATS, Dtype
+from gpusim.numerics.rounding import convert, round_to_fp16, round_to_tf32, storage
 
 FP32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -45,8 +45,8 @@ def test_a_format_holds_its_extremes_and_nothing_beyond(name: str, largest: floa
 
 def test_every_data_type_has_an_input_and_an_output_of_the_bits_it_states() -> None:
     for dtype in Dtype:
-        assert output_format(dtype).storage.itemsize * 8 == max(8, dtype.output_bits)
-        assert input_format(dtype).storage.itemsize * 8 == max(8, dtype.bits)
+        assert storage(FORMATS[dtype.default_output]).itemsize * 8 == max(8, dtype.output_bits)
+        assert storage(dtype.format).itemsize * 8 == max(8, dtype.bits)
 
 
 def test_infinities_that_are_given_are_no_overflow() -> None:

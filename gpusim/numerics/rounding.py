@@ -1,4 +1,4 @@
-"""Number formats, and what rounding into them loses.
+"""Rounding into number formats, and what it loses.
 
 Values travel as float64, which holds every number of every other format exactly; a conversion rounds them to
 what the format can hold. FP16, FP32 and FP64 are numpy's, BF16, FP8 and INT4 those of ``ml_dtypes``, rounded to
@@ -14,82 +14,19 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import FORMATS, NumberFormat
 
 Floats = NDArray[np.float64]
 Tf32Rounding = Literal["nearest", "truncate"]
 
-TF32_DROPPED_BITS = 13
-"""FP32 has 23 mantissa bits, TF32 has 10 (NVIDIA A100 whitepaper V1.0)."""
+TF32_DROPPED_BITS = FORMATS["fp32"].mantissa_bits - FORMATS["tf32"].mantissa_bits
 
 
-@dataclass(frozen=True, slots=True)
-class NumberFormat:
-    """What a format can hold.
-
-    ``saturates``: values beyond ``largest`` become ``largest`` instead of infinity. Integers do, and FP8 does
-    because the conversion instructions exist with ``.satfinite`` only (PTX ISA, cvt).
-    """
-
-    name: str
-    storage: np.dtype[Any]
-    significand_bits: int
-    """The hidden bit included."""
-    largest: float
-    smallest_normal: float
-    smallest: float
-    """Smallest positive number, subnormals included."""
-    saturates: bool = False
-
-    @property
-    def is_integer(self) -> bool:
-        return self.name.startswith("int")
-
-
-def _float_format(name: str, storage: Any, *, saturates: bool = False) -> NumberFormat:
-    facts: Any = ml_dtypes.finfo(storage)  # type: ignore[no-untyped-call]  # ml_dtypes ships no types for it
-    return NumberFormat(
-        name,
-        np.dtype(storage),
-        facts.nmant + 1,
-        float(facts.max),
-        float(facts.smallest_normal),
-        float(facts.smallest_subnormal),
-        saturates,
-    )
-
-
-def _integer_format(name: str, storage: Any) -> NumberFormat:
-    facts: Any = ml_dtypes.iinfo(storage)  # type: ignore[no-untyped-call]  # the same
-    return NumberFormat(name, np.dtype(storage), int(facts.bits) - 1, float(facts.max), 1.0, 1.0, saturates=True)
-
-
-FORMATS: dict[str, NumberFormat] = {
-    one.name: one
-    for one in (
-        _float_format("fp64", np.float64),
-        _float_format("fp32", np.float32),
-        NumberFormat("tf32", np.dtype(np.float32), 11, (2 - 2**-10) * 2.0**127, 2.0**-126, 2.0**-136),
-        _float_format("fp16", np.float16),
-        _float_format("bf16", ml_dtypes.bfloat16),
-        _float_format("fp8", ml_dtypes.float8_e4m3fn, saturates=True),
-        _float_format("fp8_e5m2", ml_dtypes.float8_e5m2, saturates=True),
-        _integer_format("int32", np.int32),
-        _integer_format("int8", np.int8),
-        _integer_format("int4", ml_dtypes.int4),
-    )
-}
-"""By name; ``fp8`` is E4M3."""
-
-
-def input_format(dtype: Dtype) -> NumberFormat:
-    """What A and B are rounded to."""
-    return FORMATS[dtype.value]
-
-
-def output_format(dtype: Dtype) -> NumberFormat:
-    """What C is written in (:attr:`gpusim.workloads.gemm.Dtype.default_output`)."""
-    return FORMATS[dtype.default_output]
+def storage(of: NumberFormat) -> np.dtype[Any]:
+    """The array type that holds a format: NumPy's, or one of ``ml_dtypes``."""
+    name = of.names.array
+    scalar: type = getattr(np, name, None) or getattr(ml_dtypes, name)
+    return np.dtype(scalar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +55,13 @@ def convert(values: NDArray[Any], to: NumberFormat, tf32_rounding: Tf32Rounding 
 
 def _rounded(given: Floats, to: NumberFormat, tf32_rounding: Tf32Rounding) -> Floats:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        if to.name == "tf32":
+        if to.stored_as:
             return round_to_tf32(given.astype(np.float32), tf32_rounding).astype(np.float64)
         if to.is_integer:
             given = np.rint(given)
         if to.saturates:
             given = np.clip(given, -to.largest - to.is_integer, to.largest)
-        return given.astype(to.storage).astype(np.float64)
+        return given.astype(storage(to)).astype(np.float64)
 
 
 def round_to_tf32(values: NDArray[np.float32], rounding: Tf32Rounding = "nearest") -> NDArray[np.float32]:

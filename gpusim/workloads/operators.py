@@ -1,0 +1,132 @@
+"""The union of operators, and how one is read from named values: table columns, keys of a document, arguments.
+
+Every operator is a frozen record with ``op`` (its name in the measured CSV schema, which tells the cases apart),
+``dtype``, ``flops``, ``size_bytes`` and ``columns``. Whatever lists, measures, imports or predicts operators uses
+these records. A new operator (attention, an optimizer step) is a record in a module of its own, a case of the union
+and of :func:`parse_operator`; its lowering is another matter.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpusim.files.inputs import excerpt
+from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
+from gpusim.workloads.gemm import GEMM_OPS, Gemm
+from gpusim.workloads.sizes import checked_size
+from gpusim.workloads.vector import (
+    FUNCTIONS,
+    REDUCTIONS,
+    VECTOR_OPS,
+    Elementwise,
+    LayerNorm,
+    Reduction,
+    Softmax,
+    VectorOperator,
+)
+
+Operator = Gemm | Convolution | VectorOperator
+
+OTHER_KEYS = {"accumulate": "acc_dtype", "output": "out_dtype", "output_dtype": "out_dtype"}
+"""Columns of the measured CSV schema by what Python and the command line call them."""
+_SHAPE = ("n_img", "in_channels", "height", "width", "out_channels", "filter_h", "filter_w")
+_PAD, _STRIDE = ("pad_h", "pad_w"), ("stride_h", "stride_w")
+_EVERYWHERE: tuple[str, ...] = ("batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity")
+_OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype")
+_OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *_SHAPE, *_PAD, *_STRIDE)
+_TRUTH = {"yes": True, "true": True, "no": False, "false": False}
+
+OPS: tuple[str, ...] = (*GEMM_OPS, *CONVOLUTION_OPS, *VECTOR_OPS)
+"""Names of operators in the measured CSV schema."""
+
+
+def parse_operator(values: Mapping[str, Any]) -> Operator:
+    """The operator that named values describe; None and empty text count as not given.
+
+    ``op`` says which operator; without one it is a matrix multiplication whose C lies in rows. Sizes may be integers or
+    decimal text, types any of their names. What follows from other values is accepted and not read: ``m``, ``n`` and
+    ``k`` of a convolution, ``k``, ``layout`` and ``acc_dtype`` of an operator on rows.
+
+    Raises:
+        ValueError: a value is missing, unknown or impossible; the text is one line.
+
+    >>> parse_operator({"op": "softmax", "m": "128", "n": "1024", "dtype": "float32"})
+    Softmax(m=128, n=1024, dtype=<Dtype.FP32: 'fp32'>)
+    >>> parse_operator({"op": "gemm", "m": 64, "n": 64, "k": 64, "dtype": "fp16"}).order
+    'column'
+    """
+    given = {OTHER_KEYS.get(name, name): value for name, value in values.items() if value is not None and value != ""}
+    op = str(given.pop("op", ""))
+    if op and op not in OPS:
+        raise ValueError(f"op: unknown '{excerpt(op)}'; {_nearest(op, OPS)}")
+    if op in ("", *GEMM_OPS):
+        read, known = _gemm, _OF_GEMMS
+    else:
+        read, known = (_convolution, _OF_CONVOLUTIONS) if op in CONVOLUTION_OPS else (_on_rows, _EVERYWHERE)
+        if given.get("sparsity", "dense") != "dense":
+            raise ValueError(f"sparsity: {op} is dense, got '{excerpt(str(given['sparsity']))}'")
+    for name in given:
+        if name not in known:
+            raise ValueError(f"{excerpt(name)}: no value of {op or 'gemm'}; {_nearest(name, known)}")
+    return read(op, given)
+
+
+def operator_key(operator: Operator) -> str:
+    """What tells an operator from all others, in words that stay the same from version to version."""
+    return "/".join(f"{name}={value}" for name, value in operator.columns.items() if value != "")
+
+
+def _gemm(op: str, given: Mapping[str, Any]) -> Operator:
+    bias = str(given.get("bias", "no")).lower()
+    if bias not in _TRUTH:
+        raise ValueError(f"bias: expected yes or no, got '{excerpt(bias)}'")
+    m, n, k, dtype = (_needed(op, given, name) for name in ("m", "n", "k", "dtype"))
+    return Gemm(
+        m,
+        n,
+        k,
+        dtype,
+        batch=given.get("batch", 1),
+        layout=given.get("layout", "tn"),
+        sparsity=given.get("sparsity", "dense"),
+        accumulate=given.get("acc_dtype", ""),
+        order=given.get("order", ""),
+        output=given.get("out_dtype", ""),
+        op=op,
+        bias=_TRUTH[bias],
+        b_dtype=given.get("b_dtype"),
+    )
+
+
+def _convolution(op: str, given: Mapping[str, Any]) -> Operator:
+    images, channels, height, width, filters, filter_h, filter_w = (
+        checked_size(name, _needed(op, given, name)) for name in _SHAPE
+    )
+    pad_h, pad_w = (0 if str(given.get(name, 0)) == "0" else checked_size(name, given[name]) for name in _PAD)
+    stride_h, stride_w = (checked_size(name, given.get(name, 1)) for name in _STRIDE)
+    pad, stride = (pad_h, pad_w), (stride_h, stride_w)
+    shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride)
+    return Convolution(shape, _needed(op, given, "dtype"), op, given.get("layout", "nhwc"))
+
+
+def _on_rows(op: str, given: Mapping[str, Any]) -> Operator:
+    m, n, dtype = (_needed(op, given, name) for name in ("m", "n", "dtype"))
+    m = checked_size("m", m) * checked_size("batch", given.get("batch", 1))
+    if op in FUNCTIONS:
+        return Elementwise(m, n, dtype, op)
+    if op in REDUCTIONS:
+        return Reduction(m, n, dtype, op)
+    return Softmax(m, n, dtype) if op == "softmax" else LayerNorm(m, n, dtype)
+
+
+def _needed(op: str, given: Mapping[str, Any], name: str) -> Any:
+    if name not in given:
+        raise ValueError(f"{name}: missing; {op or 'gemm'} needs it")
+    return given[name]
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f"nearest: {', '.join(close)}" if close else f"known: {', '.join(known)}"

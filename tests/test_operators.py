@@ -1,0 +1,139 @@
+"""The union of operators: what each counts, and how it is read from named values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
+from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, Gemm
+from gpusim.workloads.operators import OPS, Operator, operator_key, parse_operator
+from gpusim.workloads.vector import FUNCTIONS, REDUCTIONS, Elementwise, LayerNorm, Reduction, Softmax
+
+sizes = st.integers(1, 10**6)
+dtypes = st.sampled_from(Dtype)
+
+
+def convolution(images: int, op: str, dtype: Dtype, layout: str) -> Convolution:
+    return Convolution(ConvolutionShape(images, 3, 224, 220, 64, 7, 5, (3, 0), (2, 1)), dtype, op, layout)
+
+
+gemms = st.builds(
+    Gemm,
+    *(sizes, sizes, sizes, dtypes),
+    batch=st.integers(1, 9),
+    layout=st.sampled_from(LAYOUTS),
+    sparsity=st.sampled_from(["dense", "2:4"]),
+    accumulate=st.sampled_from(["", "fp16", "int32"]),
+    output=st.sampled_from(["", "fp16", "int8"]),
+    op=st.sampled_from(GEMM_OPS),
+    b_dtype=st.none() | dtypes,
+) | st.builds(Gemm, sizes, sizes, sizes, dtypes, op=st.just("linear"), bias=st.booleans())
+operators = st.one_of(
+    gemms,
+    st.builds(
+        convolution, st.integers(1, 9), st.sampled_from(CONVOLUTION_OPS), dtypes, st.sampled_from(["nchw", "nhwc"])
+    ),
+    st.builds(Softmax, sizes, sizes, dtypes),
+    st.builds(LayerNorm, sizes, sizes, dtypes),
+    st.builds(Elementwise, sizes, sizes, dtypes, st.sampled_from(list(FUNCTIONS))),
+    st.builds(Reduction, sizes, sizes, dtypes, st.sampled_from(list(REDUCTIONS))),
+)
+
+
+@given(operators)
+def test_the_columns_of_an_operator_give_it_back(operator: Operator) -> None:
+    assert parse_operator(operator.columns) == operator
+    assert parse_operator({name: str(value) for name, value in operator.columns.items()}) == operator
+
+
+@given(operators, operators)
+def test_operators_have_the_same_key_only_if_they_are_the_same(one: Operator, other: Operator) -> None:
+    assert (operator_key(one) == operator_key(other)) == (one == other)
+
+
+@given(operators)
+def test_an_operator_names_itself_and_counts_at_least_a_byte_and_an_operation(operator: Operator) -> None:
+    assert operator.op in OPS
+    assert operator.flops >= 1
+    assert operator.size_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("operator", "tensors"),
+    [
+        (Elementwise(128, 1000, Dtype.FP16, "add"), 3),
+        (Elementwise(128, 1000, Dtype.FP16, "mul"), 3),
+        (Elementwise(128, 1000, Dtype.FP16, "relu"), 2),
+        (Elementwise(128, 1000, Dtype.FP16, "gelu"), 2),
+        (Elementwise(128, 1000, Dtype.FP16, "tanh"), 2),
+        (Softmax(128, 1000, Dtype.FP16), 2),
+        (LayerNorm(128, 1000, Dtype.FP16), 2 + 2 / 128),  # a weight and a bias per column
+        (Reduction(128, 1000, Dtype.FP16), 1 + 1 / 1000),
+    ],
+)
+def test_an_operator_on_rows_reads_and_writes_each_tensor_once(operator: Operator, tensors: float) -> None:
+    assert operator.size_bytes == pytest.approx(tensors * 128 * 1000 * 2)
+
+
+def test_a_convolution_counts_the_operations_of_its_implicit_multiplication() -> None:
+    shape = ConvolutionShape(4, 1, 161, 700, 32, 5, 20, (0, 0), (2, 2))
+    assert shape.output == (79, 341)
+    assert shape.product == (4, 4 * 79 * 341, 32, 100)
+    assert Convolution(shape, Dtype.FP16).flops == 2 * 4 * 79 * 341 * 32 * 100
+
+
+def test_a_blas_call_writes_columns_and_a_framework_rows() -> None:
+    orders = {op: parse_operator({"op": op, "m": 8, "n": 8, "k": 8, "dtype": "fp16"}).columns["op"] for op in GEMM_OPS}
+    assert orders == {op: op for op in GEMM_OPS}
+    assert [Gemm(8, 8, 8, Dtype.FP16, op=op).order for op in GEMM_OPS] == ["column", "row", "row"]
+    assert parse_operator({"m": 8, "n": 8, "k": 8, "dtype": "half"}) == Gemm(8, 8, 8, Dtype.FP16)
+
+
+def test_operands_of_two_types_count_the_bytes_of_each() -> None:
+    mixed = Gemm(64, 128, 256, Dtype.FP8, b_dtype=Dtype.INT4)
+    assert mixed.operand_bytes == 64 * 256 + 128 * 256 / 2
+    assert Gemm(8, 8, 8, Dtype.FP16, b_dtype=Dtype.FP16) == Gemm(8, 8, 8, Dtype.FP16)
+
+
+CONVOLUTION = {
+    "op": "conv_fwd",
+    "n_img": 1,
+    "in_channels": 3,
+    "height": 8,
+    "width": 8,
+    "out_channels": 4,
+    "filter_h": 3,
+    "filter_w": 3,
+    "dtype": "fp16",
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"op": "softmux", "m": 1, "n": 1, "dtype": "fp16"}, "op: unknown 'softmux'; nearest: softmax"),
+        ({"op": "softmax", "m": 1, "dtype": "fp16"}, "n: missing; softmax needs it"),
+        ({"m": 1, "n": 1, "dtype": "fp16"}, "k: missing; gemm needs it"),
+        ({"op": "add", "m": 1, "n": "1_0", "dtype": "fp16"}, "n: expected a positive integer, got '1_0'"),
+        ({"op": "relu", "m": 1, "n": 1, "dtype": "bf61"}, "unknown data type 'bf61'; nearest: bf16, fp64, fp16"),
+        ({"op": "relu", "m": 1, "n": 1, "dtype": "fp16", "sparsity": "2:4"}, "sparsity: relu is dense, got '2:4'"),
+        (
+            {"op": "bmm", "m": 1, "n": 1, "k": 1, "dtyp": "fp16"},
+            "dtyp: no value of bmm; nearest: dtype, b_dtype, out_dtype",
+        ),
+        ({"op": "bmm", "m": 1, "n": 1, "k": 1, "dtype": "fp16", "bias": "yes"}, "bias: bmm adds none; use op linear"),
+        ({"op": "bmm", "m": 1, "n": 1, "k": 1, "dtype": "fp16", "order": "column"}, "order: C of a bmm lies in rows"),
+        ({**CONVOLUTION, "filter_h": 9}, "filter_h, filter_w: the filter is larger than the padded image"),
+        ({**CONVOLUTION, "stride_h": 0}, "stride_h: expected a positive integer, got 0"),
+        ({**CONVOLUTION, "layout": "nhcw"}, "layout: expected 'nchw' or 'nhwc', got 'nhcw'"),
+    ],
+)
+def test_values_that_describe_no_operator_are_refused_by_their_name(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        _ = parse_operator(values)
+    assert str(error.value) == problem
