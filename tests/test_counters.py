@@ -183,7 +183,7 @@ def test_what_is_skipped_stands_in_a_table_of_its_own(tmp_path: Path, command: R
     assert (done.returncode, done.stderr) == (1, "")
     compared, _, skipped = done.stdout.partition("Skipped rows")
     assert "64x64x64" in compared
-    assert skipped.splitlines()[-1].split(maxsplit=3) == ["t4", "64x32", "fp16", "relu is no matrix multiplication"]
+    assert skipped.splitlines()[-1].split(maxsplit=3) == ["t4", "64x32", "fp16", "relu is not a matrix multiplication"]
 
 
 def test_a_table_without_counters_is_refused(tmp_path: Path, command: RunGpusim) -> None:

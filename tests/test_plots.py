@@ -44,11 +44,14 @@ def load(tmp_path: Path) -> Load:
     [
         (
             ONE + "- {kind: speedup, baseline: T4}",
-            ":6: plots.0: nothing but T4 runs the products that it runs; add a GPU",
+            ":6: plots.0: no other GPU runs the products of T4; add a GPU",
         ),
-        (TWO + "- {kind: speedup, baseline: T4, baseline_dtype: fp32}", ":6: plots.0: nothing but T4 fp32 runs"),
-        (TWO + "- {kind: speedup}", ":6: plots.0.baseline: '' is none of the GPUs; use T4 or A100-SXM4-40GB"),
-        (TWO + "- {kind: speedup, baseline: T5}", ":6: plots.0.baseline: 'T5' is none of the GPUs"),
+        (
+            TWO + "- {kind: speedup, baseline: T4, baseline_dtype: fp32}",
+            ":6: plots.0: no other GPU runs the products of T4 fp32",
+        ),
+        (TWO + "- {kind: speedup}", ":6: plots.0.baseline: '' is not one of the GPUs; use T4 or A100-SXM4-40GB"),
+        (TWO + "- {kind: speedup, baseline: T5}", ":6: plots.0.baseline: 'T5' is not one of the GPUs"),
         *(
             (TWO + SPEEDUP.replace("RATIO", ratio), ":6: plots.0.lines.0.value: ")
             for ratio in (
@@ -67,7 +70,7 @@ def load(tmp_path: Path) -> Load:
             )
         ),
         (TWO + "- {kind: time, baseline: T4}", ":6: plots.0: 'baseline' belongs to a plot of kind speedup"),
-        (TWO + "- {kind: time, file: t.gif}", ":6: plots.0.file: '.gif' is no format of a plot; use .png, .svg, .pdf"),
+        (TWO + "- {kind: time, file: t.gif}", ":6: plots.0.file: '.gif' is not a plot format; use .png, .svg, .pdf"),
         (TWO + "- {kind: time, file: ../t}", ":6: plots.0.file: "),
         (TWO + "- {kind: time, file: .png}", ":6: plots.0.file: "),
         (TWO + f"- {{kind: time, file: {'t' * 300}}}", ":6: plots.0.file: "),
@@ -85,9 +88,9 @@ def load(tmp_path: Path) -> Load:
                 "T4,", ", ".join(f"{{gpu: T4, label: {i}}}" for i in map("g{}".format, range(MAX_SERIES))) + ","
             )
             + "- time",
-            ":6: plots.0: 65 series cannot be told apart, 64 can; remove the plot or split the experiment",
+            ":6: plots.0: 65 series cannot be distinguished, at most 64 can; remove the plot or split the experiment",
         ),
-        (TWO.replace("m: 64, n: 64", "m: '1:80', n: '1:80'") + "- stalls", ":6: plots.0: it comes to 320 pictures"),
+        (TWO.replace("m: 64, n: 64", "m: '1:80', n: '1:80'") + "- stalls", ":6: plots.0: it would need 320 pages"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_when_the_experiment_is_loaded(load: Load, text: str, problem: str) -> None:

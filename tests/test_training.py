@@ -179,7 +179,7 @@ def test_an_interrupted_experiment_takes_up_the_runs_that_were_done(tmp_path: Pa
         ("training.layer=[1,2]", "unknown key; did you mean layers?"),
         ("runs.0.dtype=fp8", "Input should be 'fp32', 'fp16' or 'bf16'"),
         ("runs.2.loss_scale={start: 4}", "unknown key"),
-        ("runs.1.label=FP32", "'FP32' stands twice"),
+        ("runs.1.label=FP32", "two runs are labelled 'FP32'"),
         ("training.momentum=1", "less than 1"),
     ],
 )

@@ -23,9 +23,9 @@ def counters(
     output: FormatOption = "table",
 ) -> None:
     """Lay measured hardware counters beside those of the simulation."""
-    from gpusim.studies.counter_comparison import beside, counters_tables
+    from gpusim.studies.counter_comparison import compare, counters_tables
 
-    compared = beside(files, arch=arch, detail=detail, arch_path=arch_path or ())
+    compared = compare(files, arch=arch, detail=detail, arch_path=arch_path or ())
     if output == "json":
         emit_json({"rows": compared})
     else:

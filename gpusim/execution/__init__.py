@@ -1,1 +1,1 @@
-"""Many predictions: worker processes, and a journal to resume from."""
+"""Execution of many predictions: worker processes, and a journal to resume from."""

@@ -1,8 +1,7 @@
-"""Work kept while a long command runs, so that an interrupt costs none that was finished.
+"""A journal of finished work, so that an interrupted command resumes where it stopped.
 
-One JSON object a line: a record, the key of everything that it depends on, and a checksum of both. A line whose
-checksum does not hold is never read: its work is done again. Whoever opened the journal removes it when the command is
-done.
+One JSON object per line: a record, a key that hashes everything it depends on, and a checksum of both. Lines with a
+wrong checksum are ignored and their work is repeated. The command that opened the journal removes it when it is done.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ _CASE_RESULT = TypeAdapter(CaseResult)
 
 
 class Journal:
-    """Records of finished work by key, in a file that an interrupted command leaves and the next one reads.
+    """Records of finished work by key, in a file that survives an interrupt.
 
     Raises:
-        OSError: there is something of that name that cannot be read as a file.
+        OSError: the path exists and cannot be read as a file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.resumed = 0
-        """Records that were taken from the file."""
+        """Number of records taken from the file."""
         self.damaged = 0
-        """Lines of the file whose checksum does not hold."""
+        """Number of lines with a wrong checksum."""
         self._known: dict[str, dict[str, Any]] = {}
         with suppress(FileNotFoundError):
             self._read(path.read_bytes())
@@ -56,7 +55,7 @@ class Journal:
                 self._known[entry["key"]] = entry["record"]
 
     def sweep(self, cases: Sequence[Case], jobs: int = 1) -> Generator[CaseResult]:
-        """As :func:`gpusim.execution.sweep.sweep`, but what the journal holds is not predicted again."""
+        """As :func:`gpusim.execution.sweep.sweep`; cases found in the journal are not predicted again."""
         keys = _keys_of_cases(cases)
         known = set(self._known)
         missing = [case for case, key in zip(cases, keys, strict=True) if key not in known]
@@ -67,15 +66,15 @@ class Journal:
                     yield _CASE_RESULT.validate_python(self._known[key])
                     continue
                 case_result = next(fresh)
-                if case_result.result is not None:  # refusals are quick to find again
+                if case_result.result is not None:  # refusals are fast to repeat
                     self._append(key, asdict(case_result))
                 yield case_result
 
     def once(self, depends_on: object, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """A record that the journal holds, or has made and holds from now on.
+        """A record from the journal, computed and appended if it is missing.
 
         Args:
-            depends_on: what the record follows from, but for the program; its ``repr`` tells it from others.
+            depends_on: all inputs of the record other than the program; identified by their ``repr``.
         """
         key = _key(depends_on)
         if key in self._known:
@@ -89,18 +88,17 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def _append(self, key: str, record: dict[str, Any]) -> None:
-        """Keep a record, in the file at once."""
+        """Append a record to the file at once."""
         self._known[key] = record
         append_lines(self.path, _line(key, record))
 
 
 @contextmanager
 def journal_in(out: Path) -> Iterator[Journal]:
-    """A journal in a folder, which is created if need be, while a command runs.
+    """A journal in a folder (created if missing) for the duration of a command.
 
-    An interrupt, a killed worker or a full disk leaves it for the next run. A command that ends has no more use for it,
-    and one whose input is wrong leaves no file or folder of its own making behind; what an interrupted run has left
-    stays, it may have taken hours.
+    An interrupt, a killed worker or a full disk leaves it for the next run. A finished command removes it, and so does
+    one with wrong input, unless the journal existed before: it may hold hours of work.
     """
     with output_folder(out):
         journal = Journal(out / JOURNAL)
@@ -121,7 +119,7 @@ def _line(key: str, record: dict[str, Any]) -> str:
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:
-    """Key and record of a line, or None where it is not as it was written."""
+    """Key and record of a line, or None where the checksum is wrong."""
     checksum, rest = line[:_CHECKSUM_BYTES], line[_CHECKSUM_BYTES:]
     if checksum != _checksum(rest).encode():
         return None
@@ -130,7 +128,7 @@ def _entry(line: bytes) -> dict[str, Any] | None:
 
 
 def _checksum(rest: bytes) -> str:
-    """The beginning of a line."""
+    """The text before the checksummed rest of a line."""
     return f'{{"sha256": "{hashlib.sha256(rest).hexdigest()}", '
 
 
@@ -138,14 +136,14 @@ _CHECKSUM_BYTES = len(_checksum(b""))
 
 
 def _keys_of_cases(cases: Sequence[Case]) -> list[str]:
-    """The key of each prediction; the catalogues' content is part of it, as a GPU only names its kernel catalogues."""
+    """Key of each prediction; it includes the content of the kernel catalogues, which a GPU only names."""
     named = {case.gpu.kernel_catalogues for case in cases}
     contents = {names: [sha256 for _, sha256 in catalogue_files(names)] for names in named}
     return [_key((case, contents[case.gpu.kernel_catalogues])) for case in cases]
 
 
 def _key(depends_on: object) -> str:
-    """Hash of everything that a record depends on."""
+    """Hash of all inputs of a record and of the program."""
     return hashlib.sha256(f"{code_sha256()} {depends_on!r}".encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Many independent predictions, on one process or several, in the order they were asked for.
+"""Many independent predictions, on one process or several, in the order of the cases.
 
 A case that the GPU cannot run gives a reason in place of a result, and the sweep goes on.
 """
@@ -16,7 +16,7 @@ from gpusim.prediction.results import Result
 from gpusim.workloads.gemm import Gemm
 
 CHUNK = 8
-"""Cases that travel to a worker together: few enough to keep progress smooth and an interrupt short."""
+"""Cases sent to a worker together: few enough for smooth progress and quick interrupts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """A prediction, or why there is none."""
+    """A prediction, or the reason that there is none."""
 
     result: Result | None
     reason: str

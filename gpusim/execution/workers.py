@@ -1,6 +1,6 @@
-"""Worker processes: they take chunks of work in order, and end with the process that started them.
+"""Worker processes that end with the process that started them.
 
-This module imports nothing that takes time: a worker watches its parent before it loads what it works with.
+This module imports nothing slow: a worker watches its parent before it imports anything else.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Answer = TypeVar("Answer")
 
 
 class WorkerLostError(RuntimeError):
-    """A worker process ended that nobody had told to."""
+    """A worker process ended unexpectedly."""
 
 
 class Workers:
-    """A number of worker processes, until the end of a ``with`` block.
+    """A pool of worker processes for the duration of a ``with`` block.
 
     Args:
         prepare: called in each worker before its first chunk, with ``arguments``.
@@ -45,13 +45,13 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:  # an interrupt above all: what the workers are at is of no use any more
+        if kind is not None:  # usually an interrupt: unfinished work is discarded
             for worker in set(multiprocessing.active_children()) - self._others:
                 worker.kill()
         self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Chunk], Answer], chunks: Iterable[Chunk]) -> Iterator[Answer]:
-        """What a function gives for each chunk, in order, each as soon as it and all before it are known.
+        """Apply a function to each chunk; results in order, each as soon as it and all before it are known.
 
         Raises:
             WorkerLostError: a worker was killed.
@@ -74,7 +74,7 @@ def available_cores() -> int:
 
 
 def _start(prepare: Callable[..., object] | None, arguments: tuple[Any, ...]) -> None:
-    """Begin a worker's life: first of all, watch the parent."""
+    """Initialise a worker; watch the parent first."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if prepare is not None:
         prepare(*arguments)
@@ -84,4 +84,4 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        os._exit(1)  # nobody is left to take what the worker is at
+        os._exit(1)  # no process is left to receive the results

@@ -1,1 +1,1 @@
-"""Experiments: the YAML document, its cases, and the plots and pages that it comes to."""
+"""Experiments: the YAML document, its cases, and the pages of its plots."""

@@ -1,4 +1,4 @@
-"""Result rows side by side: which of them answer the same question, and their ratios."""
+"""Comparison of result rows: which rows are comparable, and their speedups."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
-"""One result of an experiment: the fields of a result beside its place in the experiment."""
+"""One result of an experiment: the fields of a result and its place in the experiment."""
 
 VARIANTS = ("sparsity", "layout", "detail", "l2")
-"""What may vary besides GPU, data type and shape. A measured row holds only the first."""
+"""Conditions that may vary besides GPU, data type and shape. A measured row has only the first."""
 SHAPE = ("batch", "m", "n", "k")
 
 
 def shape_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What two runs share when they were asked for the same work in the same way."""
-    return (asked_type(row), row["sparsity"], *shape(row))
+    """Key of comparable runs: data type, sparsity and shape."""
+    return (requested_type(row), row["sparsity"], *shape(row))
 
 
 def shape(row: Mapping[str, Any]) -> tuple[int, ...]:
@@ -23,8 +23,8 @@ def shape(row: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(row[axis] for axis in SHAPE)
 
 
-def asked_type(row: Mapping[str, Any]) -> str:
-    """The data type of a run, or what its framework was asked, which may be another type on each GPU."""
+def requested_type(row: Mapping[str, Any]) -> str:
+    """The data type requested, or the framework's multiplication, whose type may differ between GPUs."""
     return str(row.get("mathmode") or row["dtype"])
 
 
@@ -49,26 +49,26 @@ def speedups(rows: Sequence[Row], baseline: str) -> list[Row]:
     base: dict[tuple[Any, ...], float] = {}
     for row in rows:
         if row["gpu"] == baseline:
-            base[_same(row)] = min(row["time_us"], base.get(_same(row), row["time_us"]))
+            base[_baseline_key(row)] = min(row["time_us"], base.get(_baseline_key(row), row["time_us"]))
     return [
-        {**row, "speedup": base[_same(row)] / row["time_us"]}
+        {**row, "speedup": base[_baseline_key(row)] / row["time_us"]}
         for row in rows
-        if row["gpu"] != baseline and _same(row) in base
+        if row["gpu"] != baseline and _baseline_key(row) in base
     ]
 
 
 def sparse_speedups(rows: Sequence[Row]) -> list[Row]:
-    """The 2:4 rows whose dense twin is there, with the ``speedup`` over it."""
-    dense = {_twin(row): row for row in rows if row["sparsity"] == "dense"}
-    pairs = [(row, dense.get(_twin(row))) for row in rows if row["sparsity"] == "2:4"]
-    return [{**row, "speedup": twin["time_us"] / row["time_us"]} for row, twin in pairs if twin]
+    """The 2:4 rows that have a dense counterpart, with the ``speedup`` over it."""
+    dense = {_counterpart_key(row): row for row in rows if row["sparsity"] == "dense"}
+    pairs = [(row, dense.get(_counterpart_key(row))) for row in rows if row["sparsity"] == "2:4"]
+    return [{**row, "speedup": other["time_us"] / row["time_us"]} for row, other in pairs if other]
 
 
-def _same(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a run and its baseline share."""
+def _baseline_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Key shared by a run and its baseline."""
     return (*shape_key(row), *(row.get(name) for name in VARIANTS))
 
 
-def _twin(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a 2:4 run and its dense twin share."""
-    return (row["gpu"], *_same({**row, "sparsity": ""}))
+def _counterpart_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Key shared by a 2:4 run and its dense counterpart."""
+    return (row["gpu"], *_baseline_key({**row, "sparsity": ""}))

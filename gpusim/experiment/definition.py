@@ -1,4 +1,4 @@
-"""A loaded experiment: the predictions that it comes to, its output files, and the measured runs to lay over them."""
+"""A loaded experiment: its predictions, its output files, and the measured runs to overlay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Type(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExperimentCase:
-    """One prediction of an experiment, and where it belongs in tables and plots."""
+    """One prediction of an experiment, with its place in tables and plots."""
 
     entry: int
     """Index of its ``gemms`` entry."""
@@ -40,12 +40,12 @@ class ExperimentCase:
     """Label of the GPU."""
     case: Case
     mode: str = ""
-    """What the framework was asked, where the data type follows from that."""
+    """Name of the math-mode question, where the data type follows from one."""
     mathmode: MathMode | None = None
-    """And what it came to on this GPU."""
+    """Its answer on this GPU."""
 
     def row(self) -> Row:
-        """What is known of its result row before it is predicted, as if every prediction took 1 us."""
+        """The part of the result row that is known before prediction, with a time of 1 us."""
         gemm, options = self.case.gemm, self.case.options
         place = {"gpu": self.gpu, "group": self.group, "label": self.label, "mathmode": self.mode}
         shape = {"batch": gemm.batch, "m": gemm.m, "n": gemm.n, "k": gemm.k, "dtype": gemm.dtype.value}
@@ -60,7 +60,7 @@ class MeasuredPoint:
     gpu: str
     """Label of the GPU it is drawn with."""
     board: str
-    """The board that was measured."""
+    """The GPU that was measured."""
     row: MeasuredRow
 
     @property
@@ -72,7 +72,7 @@ class MeasuredPoint:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A loaded experiment: what it says, and the boards it names."""
+    """A loaded experiment and the specs of its GPUs."""
 
     name: str
     file: YamlFile
@@ -109,7 +109,7 @@ class Experiment:
             yield ExperimentCase(index, group, entry.label, label, case, mode, mathmode)
 
     def _types(self, index: int, entry: GemmCases) -> list[dict[str, _Type]]:
-        """By GPU: each data type asked for, or what each framework's multiplication comes to there."""
+        """By GPU: each data type requested, or the type that each framework's multiplication takes."""
         content = self.content
         own = entry.dtypes or entry.mathmode
         if modes := (entry.mathmode if own else content.mathmode):
@@ -127,37 +127,37 @@ class Experiment:
         except MathModeError as error:
             raise self.file.error(where, str(error)) from None
         if answer.kind != "matmul":
-            raise self.file.error(f"{where}.op", f"{answer.op} is no matrix multiplication; name one")
+            raise self.file.error(f"{where}.op", f"{answer.op} is not a matrix multiplication; name one")
         if answer.conflicts or answer.path is None:
             raise self.file.error(where, f"settings contradict each other: {answer.conflicts[0].says}")
         return _Type(Dtype(answer.path), answer.accumulate or "", mode.name, answer)
 
     def output_files(self) -> tuple[str, ...]:
-        """What a run writes besides the manifest, plots last and each of their pages a file."""
+        """Names of the files besides the manifest; plots last, one file per page."""
         plots = self.content.plots
         rows = [case.row() for case in self.cases()] if plots else []
         return ("results.csv", *(name for plot in plots for name in plot.file_names(page_count(plot, rows))))
 
     def measured_points(self) -> tuple[MeasuredPoint, ...]:
-        """Measured matrix multiplications of the boards and data types compared, in file order."""
+        """Measured matrix multiplications of these GPUs and data types, in file order."""
         return tuple(point for overlay in self.content.measured for point in self._points(overlay))
 
     def _points(self, overlay: Overlay) -> Iterator[MeasuredPoint]:
-        by_board = {spec.gpu.name.lower(): label for label, spec in self.specs.items()}
+        by_name = {spec.gpu.name.lower(): label for label, spec in self.specs.items()}
         for spec in self.specs.values():
             names = (*spec.gpu.aliases, *spec.gpu.short_names)
-            by_board |= {name.lower(): by_board[spec.gpu.name.lower()] for name in names}
-        by_board |= {board.lower(): label for board, label in overlay.stand_in.items()}
+            by_name |= {name.lower(): by_name[spec.gpu.name.lower()] for name in names}
+        by_name |= {board.lower(): label for board, label in overlay.stand_in.items()}
         dtypes = self.content.dtypes or {case.case.gemm.dtype for case in self.cases()}
         for row in read_measured(self.file.path.parent / overlay.file):
-            label = by_board.get(row.gpu.lower())
+            label = by_name.get(row.gpu.lower())
             if label and row.gemm() and row.dtype in dtypes:
                 yield MeasuredPoint(label, row.gpu, row)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingExperiment:
-    """A loaded experiment that trains."""
+    """A loaded training experiment."""
 
     name: str
     file: YamlFile
@@ -166,9 +166,9 @@ class TrainingExperiment:
 
     @property
     def figure(self) -> str:
-        """Name of the picture."""
+        """Name of the plot's file."""
         return f"{self.name}.png"
 
     def output_files(self) -> tuple[str, ...]:
-        """What a run writes besides the manifest, plots last."""
+        """Names of the files besides the manifest, plots last."""
         return ("results.csv", "gradients.csv", self.figure)

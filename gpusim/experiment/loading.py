@@ -1,6 +1,6 @@
-"""Experiments found by name or path, with values replaced from the command line, checked before anything is predicted.
+"""Loading of experiments: lookup by name or path, overrides, and all checks before anything is predicted.
 
-Every problem is one line with file, line and key. ``key.path=value`` replaces or adds a value before the check.
+Every error is one line with file, line and key. ``key.path=value`` overrides replace or add values before the check.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def open_experiment(
     """Load an experiment of either kind by the name of a shipped one or from a YAML file.
 
     Raises:
-        SpecError: no such experiment, or one that does not say what it must.
+        SpecError: no such experiment, or an invalid one.
     """
     file, data = _read(name_or_path, overrides)
     if "training" in data:
@@ -40,13 +40,13 @@ def load_experiment(
     """Load an experiment of GPUs and matrix multiplications.
 
     Raises:
-        SpecError: no such experiment, or one that does not say what it must.
+        SpecError: no such experiment, or an invalid one.
     """
     return _experiment(*_read(name_or_path, overrides), overrides, arch_path)
 
 
 def _read(name_or_path: str, overrides: Sequence[str]) -> tuple[YamlFile, dict[str, Any]]:
-    """An experiment's document with the overrides in place, and the file it comes from."""
+    """An experiment's document with the overrides applied, and its file."""
     file = load_document(find_shipped(name_or_path, shipped_experiments(), "experiment"))
     data = deepcopy(file.data)
     for override in overrides:
@@ -72,7 +72,7 @@ def shipped_experiments() -> dict[str, Path]:
 
 
 def _apply(data: dict[str, Any], override: str) -> None:
-    """Set one ``key.path=value`` in the document; list items by their index."""
+    """Apply one ``key.path=value``; list items are named by index."""
     key_path, equals, text = override.partition("=")
     if not equals or not key_path:
         raise SpecError(f"override '{excerpt(override)}': expected key.path=value")
@@ -96,7 +96,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
 
 
 def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | str]) -> dict[str, Spec]:
-    """The boards by label; a problem with one stands at its line of the experiment."""
+    """Specs by label; a problem with one is reported at its line of the experiment."""
     specs: dict[str, Spec] = {}
     for index, entry in enumerate(content.gpus):
         try:
@@ -106,13 +106,13 @@ def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | s
             raise file.error(f"gpus.{index}", str(error)) from None
         label = entry.label or spec.gpu.name
         if label in specs:
-            raise file.error(f"gpus.{index}", f"'{label}' stands twice; give one of them a label")
+            raise file.error(f"gpus.{index}", f"'{label}' appears twice; give one of them a label")
         specs[label] = spec
     return specs
 
 
 def _with_labels(content: ExperimentFile, specs: Mapping[str, Spec]) -> ExperimentFile:
-    """Plots whose baseline is a GPU as the experiment spells it, an alias perhaps, name it by its label."""
+    """Replace baselines given as the experiment spells a GPU (an alias, for example) by its label."""
     labels = {entry.gpu: label for entry, label in zip(content.gpus, specs, strict=True) if not entry.label}
     plots = tuple(
         plot.model_copy(update={"baseline": labels.get(plot.baseline, plot.baseline)}) for plot in content.plots
@@ -121,22 +121,22 @@ def _with_labels(content: ExperimentFile, specs: Mapping[str, Spec]) -> Experime
 
 
 def _check_labels(file: YamlFile, content: ExperimentFile, specs: Mapping[str, Spec]) -> None:
-    """Names that point at GPUs of the experiment do."""
+    """Check that baselines and stand-ins name GPUs of the experiment."""
     for index, plot in enumerate(content.plots):
         if plot.kind == "speedup" and plot.baseline not in specs:
-            problem = f"'{plot.baseline}' is none of the GPUs; use {' or '.join(specs)}"
+            problem = f"'{plot.baseline}' is not one of the GPUs; use {' or '.join(specs)}"
             raise file.error(f"plots.{index}.baseline", problem)
     if "speedup" in content.tables and not any(plot.kind == "speedup" for plot in content.plots):
         raise file.error("tables", "a speedup table needs a speedup plot with its baseline; add one")
     for index, overlay in enumerate(content.measured):
         for board, label in overlay.stand_in.items():
             if label not in specs:
-                problem = f"'{label}' is none of the GPUs; use {' or '.join(specs)}"
+                problem = f"'{label}' is not one of the GPUs; use {' or '.join(specs)}"
                 raise file.error(f"measured.{index}.stand_in.{board}", problem)
 
 
 def _check_plots(experiment: Experiment) -> None:
-    """Each plot can be drawn, into files of its own."""
+    """Check that each plot can be drawn, and that no two write the same file."""
     if not experiment.content.plots:
         return
     rows = [case.row() for case in experiment.cases()]

@@ -1,7 +1,7 @@
-"""The panels and pages that a plot comes to, and what cannot be drawn.
+"""Panels and pages of a plot, and the plots that cannot be drawn.
 
-Decided from what is known of the rows before they are predicted (GPU, type, shape), so that every file name is known,
-and every plot that cannot be drawn is refused, before the work.
+Decided from what is known of the rows before prediction (GPU, type, shape): every file name is known, and a plot that
+cannot be drawn is refused, before anything is computed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpusim.experiment.comparison import (
     VARIANTS,
     Row,
     as_paths,
-    asked_type,
+    requested_type,
     shape,
     sparse_speedups,
     speedups,
@@ -25,12 +25,12 @@ from gpusim.experiment.plot_schema import PlotEntry
 from gpusim.workloads.gemm import Dtype
 
 MAX_SERIES = 64
-"""Looks that can be told apart without colour: 8 markers times 8 line styles."""
+"""Series that can be distinguished without colour: 8 markers times 8 line styles."""
 MAX_PAGES = 100
 LEDGERS_PER_PAGE = 40
-"""Bars of one page of a stall plot."""
+"""Bars on one page of a stall plot."""
 LANES_PER_PAGE = 90
-"""Bars, or the height of as many, of one page of a time or speedup plot."""
+"""Height of one page of a time or speedup plot, in bars."""
 LANES_OF_CURVES = 24
 """Height of a panel of curves, in bars."""
 LANES_AROUND = 4
@@ -50,7 +50,7 @@ class Group:
         self.axis = self._swept_axis()
 
     def _swept_axis(self) -> str:
-        """The size that varies alone: ``m = n = k``, one of the four, or empty."""
+        """The only size that varies: ``m = n = k``, one of the four, or empty."""
         if len(self.shapes) < 3:
             return ""
         if all(m == n == k for _, m, n, k in self.shapes) and len({batch for batch, *_ in self.shapes}) == 1:
@@ -60,11 +60,11 @@ class Group:
         return varying[0] if len(varying) == 1 else ""
 
     def size(self, row: Row) -> int:
-        """Where a row stands on the axis of a sweep."""
+        """Position of a row on the axis of a sweep."""
         return int(row["m" if self.axis == "m = n = k" else self.axis])
 
     def holds(self, row: Row) -> bool:
-        """A measured row belongs here: the GPU's data type, and a shape of the list or on the sweep's line."""
+        """Whether a measured row belongs here: the GPU's data type, and a shape of the list or of the sweep."""
         dtype = self.dtypes.get(row["gpu"])
         if dtype is None or row["dtype"] != dtype.value:
             return False
@@ -78,18 +78,18 @@ class Group:
         return same and min(sizes) <= self.size(row) <= max(sizes)
 
     def part(self, wanted: slice) -> Group:
-        """A list's shapes of one page."""
+        """The shapes of a list on one page."""
         part = Group(self.name, [row for place in list(places(self.rows))[wanted] for row in place])
         part.axis = ""
         return part
 
 
 Band = list[Group]
-"""Panels that stand side by side."""
+"""Panels side by side."""
 
 
 def places(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows of a list by the place that they share: a label and shape, each series once."""
+    """Rows of a list grouped by label and shape, each series once."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     met: dict[tuple[Any, ...], int] = {}
     for row in rows:
@@ -104,7 +104,7 @@ def band_pages(rows: Sequence[Row], *, paths: bool = False) -> list[list[Band]]:
     """The panels of a time or speedup plot, page by page; each row has its ``series``.
 
     A row of panels per group, a column per data type. Where the series are ``paths``, each with a data type of its
-    own, the groups stand side by side.
+    own, the groups are side by side.
     """
     series = len({row["series"] for row in rows})
     filled: list[list[Band]] = []
@@ -120,7 +120,7 @@ def band_pages(rows: Sequence[Row], *, paths: bool = False) -> list[list[Band]]:
 
 
 def _bands(rows: Sequence[Row], series: int, *, paths: bool) -> Iterator[Band]:
-    """Panels side by side; what is too much for a page, in even parts."""
+    """Panels side by side; those too large for a page are divided evenly."""
     by_name = _groups(rows, paths=paths)
     for groups in [[group for named in by_name for group in named]] if paths else by_name:
         for alike in ([group for group in groups if group.axis], [group for group in groups if not group.axis]):
@@ -133,10 +133,10 @@ def _bands(rows: Sequence[Row], series: int, *, paths: bool) -> Iterator[Band]:
 
 
 def _groups(rows: Sequence[Row], *, paths: bool) -> list[list[Group]]:
-    """By group name, a group of rows for each data type; with ``paths`` it is the baseline's, and not in the name."""
+    """By group name, a group of rows per data type; with ``paths`` the type is the baseline's and not in the name."""
     found: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
-        found.setdefault(row["group"], {}).setdefault(asked_type(row), []).append(row)
+        found.setdefault(row["group"], {}).setdefault(requested_type(row), []).append(row)
     return [
         [Group(name if paths else f"{asked}, {name}" if name else asked, own) for asked, own in by_type.items()]
         for name, by_type in found.items()
@@ -144,7 +144,7 @@ def _groups(rows: Sequence[Row], *, paths: bool) -> list[list[Group]]:
 
 
 def _even_parts(count: int, most: int) -> list[slice]:
-    """Slices of at most ``most`` items whose lengths differ by one at most; none of nothing.
+    """Slices of at most ``most`` items whose lengths differ by at most one; none for no items.
 
     >>> _even_parts(90, 40)
     [slice(0, 30, None), slice(30, 60, None), slice(60, 90, None)]
@@ -160,12 +160,12 @@ def ledger_pages(rows: Sequence[Row]) -> list[Sequence[Row]]:
 
 
 def heat_map_pages(rows: Sequence[Row]) -> list[list[tuple[str, list[Row]]]]:
-    """The panels of a sparse speedup, page by page: what each is of, and its rows with their ``speedup``."""
+    """The panels of a sparse speedup, page by page: title, and rows with their ``speedup``."""
     varying = [name for name in VARIANTS[1:] if len({row[name] for row in rows}) > 1]
     batches = len({row["batch"] for row in rows}) > 1
     panels: dict[str, list[Row]] = {}
     for row in sparse_speedups(rows):
-        words = [row["gpu"], asked_type(row), *([f"batch {row['batch']}"] if batches else [])]
+        words = [row["gpu"], requested_type(row), *([f"batch {row['batch']}"] if batches else [])]
         panels.setdefault(", ".join([*words, *(row[name] for name in varying)]), []).append(row)
     items = list(panels.items())
     return [items[part] for part in _even_parts(len(items), HEAT_MAPS_PER_PAGE)]
@@ -178,7 +178,7 @@ def speedup_rows(plot: PlotEntry, rows: Sequence[Row]) -> list[Row]:
 
 
 def page_count(plot: PlotEntry, rows: Sequence[Row]) -> int:
-    """How many pictures a plot comes to; 0 if there is nothing to draw."""
+    """Number of pages of a plot; 0 if there is nothing to draw."""
     match plot.kind:
         case "time":
             return len(band_pages(with_series(rows)))
@@ -193,15 +193,15 @@ def page_count(plot: PlotEntry, rows: Sequence[Row]) -> int:
 
 
 def problem(plot: PlotEntry, rows: Sequence[Row]) -> str:
-    """Why a plot cannot be drawn, and the remedy; empty if it can."""
+    """Why a plot cannot be drawn, with the remedy; empty if it can."""
     remedy = "remove the plot or split the experiment"
     shown = speedup_rows(plot, rows) if plot.kind == "speedup" else with_series(rows)
     series = len({row["series"] for row in shown})
     if series > MAX_SERIES and plot.kind not in ("stalls", "sparse_speedup"):
-        return f"{series} series cannot be told apart, {MAX_SERIES} can; {remedy}"
+        return f"{series} series cannot be distinguished, at most {MAX_SERIES} can; {remedy}"
     pages = page_count(plot, rows)
     if pages > MAX_PAGES:
-        return f"it comes to {pages} pictures, {MAX_PAGES} is the limit; {remedy}"
+        return f"it would need {pages} pages, the limit is {MAX_PAGES}; {remedy}"
     return "" if pages else _nothing_to_draw(plot, rows)
 
 
@@ -212,7 +212,7 @@ def _nothing_to_draw(plot: PlotEntry, rows: Sequence[Row]) -> str:
             remedy = "add a GPU, or a data type and 'baseline_dtype'"
             if len({row["gpu"] for row in rows}) > 1:
                 remedy = "give it the same data types as another GPU"
-            return f"nothing but {plot.over} runs the products that it runs; {remedy}"
+            return f"no other GPU runs the products of {plot.over}; {remedy}"
         case "sparse_speedup":
             return "a sparse speedup needs both; write sparsity: [dense, '2:4']"
         case "stalls":

@@ -1,4 +1,4 @@
-"""Plots that an experiment asks for: the keys of its YAML, and the names of the files."""
+"""Plots of an experiment: the keys of the YAML, and the names of the files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gpusim.workloads.gemm import Dtype
 PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
 FORMATS = ("png", "svg", "pdf")
 MAX_LINES = 7
-"""Dashes that can be told apart."""
+"""Dash patterns that can be distinguished."""
 RATIO_RANGE = (1e-3, 1e4)
-"""Speedups that a reference line may stand at."""
+"""Range of a reference line."""
 
 
 def parse_ratio(value: object) -> object:
-    """A number, or a quotient written out: ``1555/900`` keeps where a ratio comes from.
+    """A number, or a quotient written out: ``1555/900`` shows the origin of a ratio.
 
     >>> parse_ratio("3/2")
     1.5
@@ -41,7 +41,7 @@ class ReferenceLine(Part):
     """A horizontal line of a speedup plot."""
 
     label: Title = Field(description="name in the legend")
-    value: Ratio = Field(description="speedup at which it stands: a number, or a quotient such as 1555/900")
+    value: Ratio = Field(description="speedup of the line: a number, or a quotient such as 1555/900")
     dtypes: Dtypes | None = Field(default=None, description="only in the panels of these data types")
 
 
@@ -55,9 +55,9 @@ class PlotEntry(Part):
         description="file name, the kind if empty; .png (the default), .svg or .pdf",
     )
     title: Title = Field(default="", description="the experiment's if empty")
-    baseline: str = Field(default="", description="label of the GPU that a speedup is over")
+    baseline: str = Field(default="", description="label of the GPU that speedups are relative to")
     baseline_dtype: Dtype | None = Field(
-        default=None, description="data type that a speedup is over, whatever the other's; its own if absent"
+        default=None, description="data type that all speedups are relative to; each row's own if absent"
     )
     lines: tuple[ReferenceLine, ...] = Field(
         default=(), max_length=MAX_LINES, description="horizontal lines of a speedup plot"
@@ -68,7 +68,7 @@ class PlotEntry(Part):
     def _ending_is_known(cls, file: str) -> str:
         ending = PurePath(file).suffix
         if ending and ending[1:].lower() not in FORMATS:
-            raise ValueError(f"'{ending}' is no format of a plot; use {', '.join('.' + one for one in FORMATS)}")
+            raise ValueError(f"'{ending}' is not a plot format; use {', '.join('.' + one for one in FORMATS)}")
         return file
 
     @model_validator(mode="after")
@@ -79,7 +79,7 @@ class PlotEntry(Part):
         return self
 
     def file_names(self, pages: int) -> tuple[str, ...]:
-        """Names of the files of so many pages.
+        """File names of this many pages.
 
         >>> PlotEntry(kind="stalls", file="ledger.svg").file_names(2)
         ('ledger.svg', 'ledger_2.svg')
@@ -90,5 +90,5 @@ class PlotEntry(Part):
 
     @property
     def over(self) -> str:
-        """What a speedup is over."""
+        """Series that speedups are relative to."""
         return f"{self.baseline} {self.baseline_dtype.value}" if self.baseline_dtype else self.baseline

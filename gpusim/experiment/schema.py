@@ -1,4 +1,4 @@
-"""What the YAML of an experiment may say: its keys, their types and bounds, and which of them exclude each other.
+"""Schema of an experiment's YAML: keys, types, bounds, and which keys exclude each other.
 
 Two kinds of file: GPUs x matrix multiplications with plots, and (with the key ``training``) a network trained in
 several number formats.
@@ -29,18 +29,20 @@ L2States = Annotated[tuple[Literal["cold", "warm"], ...], BeforeValidator(as_lis
 
 
 def _quoted(value: object) -> object:
-    """A version as it was written: a number has lost its last zeros."""
+    """Refuse a version read as a number: 1.10 would have become 1.1."""
     if isinstance(value, int | float):
         raise ValueError(f"quote the version: '{value}'")  # noqa: TRY004 - pydantic reports a ValueError at its line
     return value
 
 
 class GpuEntry(Part):
-    """One GPU of the comparison, as it ships or with some values replaced."""
+    """One GPU of the comparison, optionally with overridden values."""
 
     gpu: str
     label: Title = ""
-    dtypes: Dtypes | None = Field(default=None, description="those of the experiment's that it runs; all if absent")
+    dtypes: Dtypes | None = Field(
+        default=None, description="which of the experiment's data types it runs; all if absent"
+    )
     overrides: dict[str, int | float | str | bool | list[int | float]] = Field(default_factory=dict)
 
 
@@ -53,11 +55,11 @@ class MathModeEntry(Part):
     dtype: str = "fp32"
     set: dict[str, str | int | bool] = Field(default_factory=dict)
     env: dict[str, str | int | bool] = Field(default_factory=dict)
-    label: Title = Field(default="", description="what a reader calls it")
+    label: Title = Field(default="", description="name in tables and plots")
 
     @property
     def name(self) -> str:
-        """How tables and plots call it."""
+        """Name in tables and plots."""
         return self.label or f"{self.dtype} in {self.framework} {self.version}"
 
     def question(self) -> Question:
@@ -77,9 +79,9 @@ class GemmCases(Part):
     k: Sizes | None = None
     batch: Sizes = (1,)
     group: Title = Field(default="", description="rows of one group share a panel of a plot")
-    label: Title = Field(default="", description="what a reader calls this shape")
+    label: Title = Field(default="", description="name of this shape in tables and plots")
     dtypes: Dtypes | None = Field(default=None, description="instead of the experiment's")
-    mathmode: MathModes | None = Field(default=None, description="in place of dtypes: what a framework takes")
+    mathmode: MathModes | None = Field(default=None, description="in place of dtypes: a framework's multiplication")
     kernel: str | None = Field(default=None, description="pin a kernel by its printed name")
 
     @model_validator(mode="after")
@@ -100,25 +102,25 @@ class GemmCases(Part):
 
 
 class Overlay(Part):
-    """Measured runs to lay over the predictions."""
+    """Measured runs to overlay on the predictions."""
 
     file: str = Field(description="CSV in the measured schema, relative to the experiment's file")
     stand_in: dict[str, str] = Field(
-        default_factory=dict, description="measured board -> label of the GPU it is drawn with"
+        default_factory=dict, description="measured GPU -> label of the simulated GPU it is drawn with"
     )
 
 
 class ExperimentFile(Part):
-    """What an experiment's YAML may say."""
+    """An experiment that compares GPUs."""
 
     title: Title
     question: str = ""
     gpus: Annotated[tuple[GpuEntry, ...], Field(min_length=1)]
     gemms: Annotated[tuple[GemmCases, ...], Field(min_length=1)]
     dtypes: Dtypes | None = None
-    mathmode: MathModes | None = Field(default=None, description="in place of dtypes: what a framework takes")
+    mathmode: MathModes | None = Field(default=None, description="in place of dtypes: a framework's multiplication")
     accumulate: str = ""
-    output_dtype: str = Field(default="", description="type that C is written in; the data type's usual one if empty")
+    output_dtype: str = Field(default="", description="data type of C; the default of the operands' type if empty")
     layout: Layouts = ("tn",)
     order: Literal["row", "column"] = "row"
     sparsity: Sparsities = ("dense",)
@@ -126,7 +128,7 @@ class ExperimentFile(Part):
     l2: L2States = ("cold",)
     load: str = Field(default="sustained", description="sustained, burst or a number of calls back to back")
     cuda: PositiveInt | None = Field(
-        default=None, description="major version of CUDA whose libraries choose the kernels; the newest known"
+        default=None, description="major version of CUDA whose libraries choose the kernels; the newest known if absent"
     )
     measured: tuple[Overlay, ...] = ()
     plots: tuple[PlotEntry, ...] = ()
@@ -135,7 +137,7 @@ class ExperimentFile(Part):
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, data: Any) -> Any:
-        """A GPU may be its bare name, a plot its bare kind, an overlay its bare file."""
+        """Accept a bare name for a GPU, a bare kind for a plot, a bare file for an overlay."""
         if not isinstance(data, dict):
             return data
         expanded = dict(data)
@@ -172,7 +174,7 @@ class ExperimentFile(Part):
 
 
 class TrainingFile(Part):
-    """What the YAML of an experiment that trains may say."""
+    """An experiment that trains a network in several number formats."""
 
     title: Title
     question: str = ""
@@ -184,7 +186,7 @@ class TrainingFile(Part):
         labels = [run.label for run in self.runs]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
-            raise ValueError(f"'{twice[0]}' stands twice among the runs; give one of them another label")
+            raise ValueError(f"two runs are labelled '{twice[0]}'; rename one")
         return self
 
 
@@ -199,4 +201,4 @@ PARTS: Mapping[str, type[BaseModel]] = {
     "runs": TrainingRun,
     "loss_scale": Scaler,
 }
-"""Models by the key that they stand under."""
+"""Models of nested mappings by their key."""

@@ -1,7 +1,7 @@
-"""Result rows to pictures.
+"""Plots of result rows.
 
-A picture reads result rows and measured points and nothing else. What it comes to in panels and pages is decided in
-:mod:`gpusim.experiment.pages`; the rest of the program draws through :func:`draw` and :func:`draw_training`.
+A plot reads result rows and measured points only. Its panels and pages are decided in
+:mod:`gpusim.experiment.pages`; other packages draw through :func:`draw` and :func:`draw_training`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A picture put together: panels in a grid, title above, legend and notes below, and a size that holds all of it.
+"""Layout of a figure: panels in a grid, title above, legend and notes below.
 
-Panels have a size of their own [inch]. What stands around them is measured after it is drawn into them, and the picture
-is as large as the sum, so that no text is cut and none lies over another.
+Panels have a fixed size [inch]. Labels and ticks around them are measured after drawing, and the figure is made as
+large as the sum, so that no text is cut or overlaps.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from matplotlib.text import Text
 from gpusim.figures.style import DPI, renderer_of, wrapped
 
 PAD_IN = 0.12
-"""Between picture and edge."""
+"""Margin at the edge of the figure."""
 GAP_IN = 0.22
-"""Between panels, and between them and what stands above and below."""
+"""Gap between panels, and to the title, legend and notes."""
 LEAST_WIDTH_IN = 5.6
 ENTRY_IN = 3.3
-"""Longest line of an entry of the legend."""
+"""Longest line of a legend entry."""
 MAX_COLUMNS = 4
 TITLE_SIZE, SUBTITLE_SIZE, PANEL_TITLE_SIZE, NOTE_SIZE = 12.0, 8.5, 9.0, 7.5
 PROVISIONAL_IN = 10.0
-"""Picture size while panels are drawn and measured."""
+"""Figure size while panels are drawn and measured."""
 
 Entry = tuple[Artist | tuple[Artist, ...], str]
-"""A line or patch, or several over each other, and what they stand for."""
+"""One or several overlaid artists and their label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """What is written around the panels."""
+    """Title, subtitle and notes."""
 
     title: str
     subtitle: str
-    """Says that the picture shows simulated figures, and how they came about."""
+    """States that the values are simulated, and under which conditions."""
     entries: Sequence[Entry] = ()
     notes: Sequence[str] = ()
 
@@ -57,7 +57,7 @@ def page_title(title: str, number: int, pages: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Margins:
-    """What stands around a panel's axes [inch]."""
+    """Space taken around a panel's axes [inch]."""
 
     left: float
     right: float
@@ -76,14 +76,14 @@ class _Panel:
 
 
 class Canvas:
-    """A picture in the making; to be used within ``mpl.rc_context(STYLE)``."""
+    """A figure under construction; use within ``mpl.rc_context(STYLE)``."""
 
     def __init__(self) -> None:
         self.figure = Figure(figsize=(PROVISIONAL_IN, PROVISIONAL_IN), dpi=DPI)
         self._panels: list[_Panel] = []
 
     def panel(self, row: int, column: int, width_in: float, height_in: float, *titles: str) -> Axes:
-        """Axes of a size at a place of the grid; each title begins on a line of its own."""
+        """Axes of a given size in a grid cell; each title begins on a line of its own."""
         ax = self.figure.add_axes((0.0, 0.0, width_in / PROVISIONAL_IN, height_in / PROVISIONAL_IN))
         lines = [wrapped(title, width_in, PANEL_TITLE_SIZE) for title in titles if title]
         ax.set_title("\n".join(lines), loc="left", fontsize=PANEL_TITLE_SIZE)
@@ -91,7 +91,7 @@ class Canvas:
         return ax
 
     def finish(self, caption: Caption) -> Figure:
-        """Measure what was drawn, give the picture its size and put everything in place."""
+        """Measure what was drawn, set the size of the figure and place everything."""
         renderer = renderer_of(self.figure)
         for panel in self._panels:
             panel.margins = _margins(panel.ax, renderer)
@@ -176,7 +176,7 @@ class _Stack:
         self.height += item.get_window_extent(self._renderer).height / DPI
 
     def place(self, left_in: float, top_in: float, width_in: float, height_in: float) -> None:
-        """Move all to a corner of the picture of this size."""
+        """Place everything within a figure of this size."""
         for item, below in self._items:
             place = (left_in / width_in, (top_in - below) / height_in)
             if isinstance(item, Legend):
@@ -186,7 +186,7 @@ class _Stack:
 
 
 def _margins(ax: Axes, renderer: Any) -> _Margins:
-    """How far what belongs to the axes reaches beyond them."""
+    """How far ticks, labels and titles extend beyond the axes."""
     outer, inner = ax.get_tightbbox(renderer), ax.get_window_extent(renderer)
     assert outer is not None  # it is visible
     return _Margins(

@@ -20,21 +20,21 @@ from gpusim.figures.overlay import conditions
 from gpusim.figures.style import text_width
 
 MOST_OF_SPARSITY = 2.0
-"""Half the arithmetic, twice the speed; what is faster still owes the rest to other tiles and fuller waves."""
+"""Half the arithmetic gives at most twice the speed; more comes from other tiles and fuller waves."""
 DARK_CELL = 0.7
-"""Colours further than this from the middle are too dark for black digits."""
+"""Cells whose value is further than this from the middle get white digits."""
 COLUMNS = 3
 CELL_IN = (0.42, 0.3)
 PANEL_IN = (2.6, 1.6)
 """Smallest panel."""
 MOST_CELLS = (24, 40)
-"""Columns and rows with a figure in each cell; the panel of a larger grid is as large as these need."""
+"""Largest grid with a value in each cell; a panel is never made larger than for this many."""
 CELL_SIZE, TICK_SIZE = 7.5, 8.0
 MAP = "PuOr_r"
 
 
 def draw_sparse_speedup(title: str, rows: Sequence[Row]) -> list[Figure]:
-    """How many times faster than dense 2:4 is, over the columns n and the rows of A; a panel per GPU and type."""
+    """Speedup of 2:4 over dense against n and the rows of A; a panel per GPU and type."""
     pages = heat_map_pages(rows)
     figures = []
     for number, page in enumerate(pages, 1):
@@ -62,7 +62,7 @@ def _grid(rows: Sequence[Row]) -> tuple[list[int], list[tuple[int, int]]]:
 
 
 def _heat_map(ax: Axes, rows: Sequence[Row], width: float, height: float) -> None:
-    """One panel: colour and number of each cell say the speedup; 1 is white, 2 is what the arithmetic could win."""
+    """One panel: colour and number of each cell give the speedup; 1 is white, 2 is the ratio of the arithmetic."""
     columns, lines = _grid(rows)
     values = np.full((len(lines), len(columns)), np.nan)
     for row in rows:

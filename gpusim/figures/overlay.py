@@ -1,4 +1,4 @@
-"""Measured runs laid over predictions, under the names of result rows."""
+"""Measured runs to overlay on predictions, with the column names of result rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpusim.experiment.definition import MeasuredPoint
 
 
 def measured_row(point: MeasuredPoint) -> Row:
-    """A measured run under the names of a result row."""
+    """A measured run with the column names of a result row."""
     row = point.row
     return {
         "gpu": point.gpu,
@@ -37,7 +37,7 @@ def measured_speedups(points: Sequence[MeasuredPoint], baseline: str) -> dict[tu
 
 
 def sister_boards(points: Iterable[MeasuredPoint]) -> str:
-    """Which measured boards stand in for a simulated one; empty if none does."""
+    """A note that names the measured boards drawn with another simulated one; empty if there are none."""
     boards = {point.board: point.gpu for point in points if point.board.lower() != point.gpu.lower()}
     drawn: dict[str, list[str]] = {}
     for board, gpu in boards.items():
@@ -47,7 +47,7 @@ def sister_boards(points: Iterable[MeasuredPoint]) -> str:
 
 
 def conditions(rows: Sequence[Row]) -> str:
-    """How the predictions were made, as far as a picture's reader must know."""
+    """Conditions of the predictions for a subtitle: load and L2 state."""
     caches, loads = ([str(value) for value in dict.fromkeys(row[name] for row in rows)] for name in ("l2", "load"))
     calls = [f"{load} calls back to back" if load.isdecimal() else f"{load} load" for load in loads]
     return f"L2 {' or '.join(caches)}, {' or '.join(calls)}"

@@ -34,7 +34,7 @@ LINE = "0.25"
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What a plot is of."""
+    """The quantity that is plotted."""
 
     key: str
     label: str
@@ -48,17 +48,17 @@ TIME = Quantity("time_us", "time", logarithmic=True, tick=ticks.time, value=tick
 
 @dataclass(frozen=True, slots=True)
 class _Plot:
-    """What all panels of a plot share."""
+    """Settings shared by all panels of a plot."""
 
     of: Quantity
     series: tuple[str, ...]
-    """In the order that decides their looks, on every picture of an experiment."""
+    """In the order that assigns colours and markers, in every plot of an experiment."""
     shown: int
-    """How many of them have rows here: lanes of a list."""
+    """Number of them with rows here: lanes of a list."""
     lines: tuple[ReferenceLine, ...]
 
     def lane(self, present: Sequence[str], series: str) -> float:
-        """Where a series' bars stand about the middle of a place [places]."""
+        """Offset of a series' bars from the middle of a place [places]."""
         return (present.index(series) - (len(present) - 1) / 2) * 0.8 / self.shown
 
 
@@ -99,7 +99,7 @@ def _draw(
     baseline: str = "",
     paths: bool = False,
 ) -> list[Figure]:
-    """A picture for each page."""
+    """One figure per page."""
     own = _names(rows)
     plot = _Plot(quantity, every, len(own), lines)
     measured = [{**row, "series": _series_of(row, rows)} for row in measured if row["gpu"] in {r["gpu"] for r in rows}]
@@ -257,13 +257,13 @@ def _value(ax: Axes, right_of: float, height: float, text: str) -> None:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    """What to call a shape."""
+    """Label of a shape."""
     size = shape_text(row).replace("x", "×")
     return f"{row['label']}, {size}" if row["label"] else size
 
 
 def _list_height(groups: Sequence[Group], series: int) -> float:
-    """Height of lists that stand side by side: room for a lane per series, and for the longest name."""
+    """Height of lists side by side: a lane per series, and room for the longest name."""
     at_places = [places(group.rows) for group in groups]
     named = [wrapped(_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places[0]]
     lines = max(name.count("\n") + 1 for name in named)

@@ -1,4 +1,4 @@
-"""Rate against arithmetic intensity, under each GPU's roof."""
+"""Rooflines: rate against arithmetic intensity, with each GPU's roof."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpusim.workloads.gemm import Dtype
 PANEL_IN = (4.3, 3.4)
 COLUMNS = 2
 ABOVE = 1.005
-"""A point this far above a roof is seen to lie there."""
+"""Relative distance above the roof from which a point visibly lies above it."""
 ABOVE_SLANT = (
     "Points above the slanted part of a roof: not every operand crosses DRAM, because part of A and B is in L2 at the "
     "start (L2 warm) or part of C stays there at the end."
@@ -76,12 +76,12 @@ def intensity(row: Row) -> float:
 
 
 def _peak(own: Sequence[Row]) -> float:
-    """Where a GPU's roof is flat [TFLOP/s]."""
+    """Peak rate of a GPU: the flat part of its roof [TFLOP/s]."""
     return float(max(row["peak_tflops"] for row in own))
 
 
 def _above_roof(rows: Sequence[Row], seen: Sequence[Row]) -> list[str]:
-    """Why points lie above the roofs, as far as any does."""
+    """Notes that explain points above the roof; empty where there are none."""
     slant = flat = False
     for row in (*rows, *seen):
         own = [one for one in rows if (one["gpu"], one["dtype"]) == (row["gpu"], row["dtype"])]

@@ -1,4 +1,4 @@
-"""Where the warps' cycles went: a bar per prediction, as long as its kernel."""
+"""Stall breakdown: a bar per prediction, as long as its kernel, divided by cause."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOOKS: Mapping[Cause, tuple[str, str]] = {
 """Colour and hatch of each cause, the same in every picture: Paul Tol's palette "muted", and a dark grey."""
 BAR_IN = 0.24
 BAR = 0.78
-"""Height of a bar, of its place."""
+"""Height of a bar as a share of its place."""
 PANEL_IN = 5.4
 TOTALS_IN = 1.5
 NAME_IN = 3.2
@@ -46,7 +46,7 @@ READABLE_RATIO = 20.0
 
 
 def draw_stalls(title: str, rows: Sequence[Row]) -> list[Figure]:
-    """A picture for each page; the axes are the same on all of them."""
+    """One figure per page, with the same axes on all of them."""
     pages = ledger_pages(rows)
     cycles = [row["cycles"] for page in pages for row in page]
     limits = min(cycles), max(cycles)
@@ -92,7 +92,7 @@ def _look(cause: Cause) -> dict[str, Any]:
 
 
 def _bars(ax: Axes, rows: Sequence[Row], lengths: Sequence[float]) -> None:
-    """A bar of each length, divided by cause; one artist per cause, which is ten times as fast as one per part."""
+    """A bar of each length, divided by cause; one artist per cause is ten times as fast as one per part."""
     ends = [0.0] * len(rows)
     for cause in Cause:
         parts = []

@@ -1,7 +1,7 @@
-"""One look for all pictures: colours, markers, text and files.
+"""One style for all plots: colours, markers, text and files.
 
 Simulated is a filled marker on a line or a filled bar, measured is a hollow marker without a line, each series has its
-own marker, dashes and hatch: the pictures can be read without colour.
+own marker, dashes and hatch: plots can be read without colour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager, get_font
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
-"""Okabe and Ito's palette, told apart with every common kind of colour vision."""
+"""Okabe and Ito's palette, distinguishable with every common kind of colour vision."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "**")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
@@ -47,14 +47,14 @@ STYLE: Any = {
     "svg.fonttype": "path",
     "svg.hashsalt": "gpusim",
 }
-"""Text is text: a dollar sign in a title starts no formula."""
+"""No mathtext: a dollar sign in a title does not start a formula."""
 
 NO_DATES: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-"""What a file would say of its making, by format; left out, so that the same rows give the same bytes."""
+"""Metadata that each format would write (dates, versions); removed, so that the same rows give the same bytes."""
 
 
 def look(index: int) -> dict[str, Any]:
@@ -117,12 +117,12 @@ def text_width(text: str, size: float, *, bold: bool = False) -> float:
 
 @lru_cache(maxsize=1)
 def _ruler() -> Any:
-    """What measures text as it will be drawn."""
+    """The renderer that measures text."""
     return renderer_of(Figure(figsize=(1, 1), dpi=DPI))
 
 
 def renderer_of(figure: Figure) -> Any:
-    """What a figure is drawn with, for measures."""
+    """The renderer of a figure."""
     return FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
 
 

@@ -76,7 +76,7 @@ def set_linear_ticks(axis: Axis, low: float, high: float, most: int = 6) -> None
 
 
 def number(value: float) -> str:
-    """A number without digits to spare.
+    """A number in its shortest form.
 
     >>> number(20000.0), number(0.25), number(1e7)
     ('20000', '0.25', '1e+07')
@@ -85,7 +85,7 @@ def number(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """A large whole number in short.
+    """A large integer with a suffix.
 
     >>> count(300.0), count(20000.0), count(1e7)
     ('300', '20k', '10M')
@@ -97,7 +97,7 @@ def count(value: float) -> str:
 
 
 def time(time_us: float) -> str:
-    """A time in the unit that suits it, without digits to spare.
+    """A time in its shortest form, in a suitable unit.
 
     >>> time(0.5), time(30.0), time(1e4), time(2e6)
     ('500 ns', '30 µs', '10 ms', '2 s')
@@ -109,7 +109,7 @@ def time(time_us: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """A figure to stand beside a bar.
+    """A value with three digits, for a label beside a bar.
 
     >>> three_digits(2.3), three_digits(0.98765), three_digits(420.0), three_digits(1234.5)
     ('2.30', '0.988', '420', '1234')
@@ -118,7 +118,7 @@ def three_digits(value: float) -> str:
 
 
 def time_of_three_digits(time_us: float) -> str:
-    """A time to stand beside a bar.
+    """A time with three digits, for a label beside a bar.
 
     >>> time_of_three_digits(2300.0), time_of_three_digits(0.5)
     ('2.30 ms', '500 ns')

@@ -1,4 +1,4 @@
-"""How a network trained in several number formats."""
+"""Training in several number formats: loss, gradients, loss scale, lost updates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def training_figure(content: TrainingFile, rows: Sequence[Row], gradients: Seque
     loss = canvas.panel(0, 0, *PANEL_IN, "Does it learn?")
     _curves(loss, by_run, looks, "loss", "mean squared error (of targets: 1)")
     _set_log(loss, [row["loss"] for row in rows])
-    at = f"Where do the gradients lie?  (step {content.training.gradients_at})"
+    at = f"Which magnitudes do the gradients have?  (step {content.training.gradients_at})"
     _magnitudes(canvas.panel(0, 1, *PANEL_IN, at), content, gradients, looks)
     scaled = [run.label for run in content.runs if run.loss_scale is not None]
     if scaled:
@@ -40,7 +40,7 @@ def training_figure(content: TrainingFile, rows: Sequence[Row], gradients: Seque
         for label in scaled:
             _skips(scale, by_run[label], looks[label])
         _set_log_2(scale, [row["loss_scale"] for label in scaled for row in by_run[label]])
-    updates = canvas.panel(1, 1 if scaled else 0, *PANEL_IN, "What becomes of the updates?")
+    updates = canvas.panel(1, 1 if scaled else 0, *PANEL_IN, "How many updates are lost?")
     _curves(updates, by_run, looks, "lost_update_fraction", "updates that leave their weight unchanged [%]")
     most = 100 * max((row["lost_update_fraction"] for row in rows), default=1.0)
     _set_linear(updates, max(most, 1e-3))
@@ -71,7 +71,7 @@ def _curves(
 
 
 def _set_log(ax: Axes, values: Sequence[float | None]) -> None:
-    """A logarithmic axis about the values that have a place on it."""
+    """A logarithmic axis around the positive values."""
     shown = [value for value in values if value is not None and 0 < value < math.inf] or [1.0]
     low, high = min(shown) / 1.5, max(shown) * 1.5
     ax.set_yscale("log")
@@ -136,5 +136,5 @@ def _magnitudes(ax: Axes, content: TrainingFile, gradients: Sequence[Row], looks
 
 
 def _shown_gradients(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
-    """Runs with FP32 weights: the others' gradients are those of a worse network."""
+    """Runs with FP32 weights: the gradients of the others are those of a worse network."""
     return [run for run in runs if run.weights == "fp32"]

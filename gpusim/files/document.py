@@ -1,7 +1,6 @@
-"""YAML documents that ask a question: found by name, sizes and ranges read, each problem one line at its place.
+"""Reading of experiment and suite documents: lookup by name, sizes and ranges, errors with file and line.
 
-What experiments and measurement suites have in common. Sizes are numbers, lists, or ``start:end:step``
-ranges that include their end, as in the CUTLASS profiler.
+Sizes are numbers, lists, or ``start:end:step`` ranges that include their end, as in the CUTLASS profiler.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from gpusim.units import LARGEST_SIZE
 Content = TypeVar("Content", bound=BaseModel)
 
 MAX_SIZES = 100_000
-"""Longest range: a typing error in a step must not ask for millions of predictions."""
+"""Longest range: a mistyped step must not request millions of predictions."""
 
 
 def parse_sizes(value: object) -> tuple[int, ...]:
@@ -48,7 +47,7 @@ def parse_sizes(value: object) -> tuple[int, ...]:
 
 
 def _range(text: str) -> tuple[int, ...]:
-    """The sizes of ``start:end`` or ``start:end:step``, the end included where a step meets it."""
+    """The sizes of ``start:end`` or ``start:end:step``, including the end where a step reaches it."""
     try:
         parts = [int(part) for part in text.split(":")]
     except ValueError:
@@ -68,12 +67,12 @@ def _range(text: str) -> tuple[int, ...]:
 
 
 def as_list(value: object) -> object:
-    """One value where a list may stand."""
+    """A single value as a list of one."""
     return value if isinstance(value, list | tuple) else [value]
 
 
 def readable(text: str) -> str:
-    """Text that can be drawn and written: no control characters but white space, no halves of surrogate pairs."""
+    """Check text for characters that cannot be drawn or written: control characters and lone surrogates."""
     for character in text:
         if unicodedata.category(character) in ("Cc", "Cs") and not character.isspace():
             raise ValueError(f"the character U+{ord(character):04X} cannot be shown; remove it")
@@ -93,10 +92,10 @@ class Part(BaseModel):
 
 
 def find_shipped(name_or_path: str, shipped: Mapping[str, Path], what: str) -> Path:
-    """The file of a shipped document by its name, or the .yaml file that is named.
+    """The path of a shipped document by name, or of the .yaml file given.
 
     Raises:
-        SpecError: nothing of that name ships.
+        SpecError: no shipped document has that name.
     """
     if name_or_path.endswith((".yaml", ".yml")):
         return Path(name_or_path)
@@ -118,7 +117,7 @@ def load_document(path: Path) -> YamlFile:
     """A YAML file that holds a mapping, with the line of every key.
 
     Raises:
-        SpecError: it cannot be read, or holds something else.
+        SpecError: the file cannot be read, or is not a mapping.
     """
     file = read_yaml(path)
     if not isinstance(file.data, dict):
@@ -133,16 +132,16 @@ def checked(
     parts: Mapping[str, type[BaseModel]],
     overrides: Sequence[str] = (),
 ) -> Content:
-    """What a document says, as its model.
+    """Validate a document against its model.
 
     Args:
-        model: Of the whole file.
-        data: What the file holds, with the overrides in place.
-        parts: Models of its parts, by the key that they stand under.
-        overrides: ``key.path=value`` texts that ``data`` holds.
+        model: of the whole document.
+        data: content of the file with the overrides applied.
+        parts: models of nested mappings by their key, to list known keys in errors.
+        overrides: the ``key.path=value`` texts that were applied.
 
     Raises:
-        SpecError: the first problem, at its line, or at the override that brought it in.
+        SpecError: the first problem, with its line or the override that caused it.
     """
     try:
         return model.model_validate(data)
@@ -157,7 +156,7 @@ def _one_line(
     parts: Mapping[str, type[BaseModel]],
     overrides: Sequence[str],
 ) -> SpecError:
-    """The first problem of a document, at its line, or at the override that brought it in."""
+    """The first problem of a document, with its line or the override that caused it."""
     problems = error.errors(include_url=False)
     first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
     location = [str(part) for part in first["loc"] if not str(part).startswith("function-")]

@@ -1,7 +1,7 @@
-"""Files that others wrote, read within bounds: regular files only, and never more than a stated size.
+"""Input files read within bounds: regular files only, and never more than a stated size.
 
-What is read or unpacked is bounded before it is held, so that a device, a damaged header or a packed file of a few
-kilobytes cannot fill the memory. Problems are an ``OSError`` whose text says the limit.
+Sizes are checked before data is held in memory, so that a device, a damaged header or a compressed file of a few
+kilobytes cannot exhaust it. Errors are an ``OSError`` that states the limit.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from typing import Any
 from gpusim.units import MIB
 
 MOST_BYTES = 256 * MIB
-"""Of a file, and of what a packed one expands to: a million rows of a table, or a profile of half a million events."""
+"""Limit for a file, and for the expanded size of a compressed one: a table of 10^6 rows, a profile of 5e5 events."""
 MOST_JSON_VALUES = 10_000_000
-"""In one document: Python takes some 100 bytes for each."""
+"""Limit for one document: Python needs about 100 bytes for each."""
 MOST_REPEATED = 200
-"""Characters of one piece of input that a message repeats."""
+"""Characters of one piece of input that an error message quotes."""
 _CUT = "..."
 _LONG = re.compile(rf"'[^']{{{MOST_REPEATED - 1},}}'|\"[^\"]{{{MOST_REPEATED - 1},}}\"|\S{{{MOST_REPEATED + 1},}}")
-"""Quoted text, or a word, of more characters than that."""
+"""Quoted text, or a word, that is longer."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def read_bytes(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
-    """What a regular file holds.
+    """The content of a regular file.
 
     Raises:
-        OSError: it is not there, is no regular file, or is larger than ``most_bytes``.
+        OSError: the file is missing, not a regular file, or larger than ``most_bytes``.
     """
     size_bytes = regular_size_bytes(path)
     if size_bytes > most_bytes:
@@ -49,7 +49,7 @@ def regular_size_bytes(path: Path | str) -> int:
     """The size of a regular file, without opening it: a device or a pipe may have no end.
 
     Raises:
-        OSError: it is not there, or is no regular file.
+        OSError: the file is missing, or not a regular file.
     """
     try:
         status = Path(path).stat()
@@ -63,10 +63,10 @@ def regular_size_bytes(path: Path | str) -> int:
 
 
 def unpacked(data: bytes, most_bytes: int = MOST_BYTES) -> bytes:
-    """What a gzip stream expands to.
+    """The expanded content of a gzip stream.
 
     Raises:
-        OSError: that is more than ``most_bytes``.
+        OSError: it is larger than ``most_bytes``.
         EOFError, zlib.error, gzip.BadGzipFile: the stream is damaged.
     """
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
@@ -77,11 +77,11 @@ def unpacked(data: bytes, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def parsed_json(data: bytes) -> Any:
-    """The value that JSON text stands for; control characters may stand in its strings.
+    """Parse JSON text; control characters are allowed in strings.
 
     Raises:
         OSError: it holds more values than ``MOST_JSON_VALUES``.
-        ValueError: it is no UTF-8 text or no JSON, or nests deeper than can be read.
+        ValueError: not UTF-8, not JSON, or nested too deeply.
     """
     if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MOST_JSON_VALUES:
         raise OSError(errno.EFBIG, f"more than {MOST_JSON_VALUES} JSON values, the most that are read")
@@ -92,7 +92,7 @@ def parsed_json(data: bytes) -> Any:
 
 
 def excerpt(text: str) -> str:
-    """A text as messages repeat it: on one line, its middle left out where it is long.
+    """A text as error messages quote it: on one line, the middle of a long one omitted.
 
     >>> excerpt("/" + 400 * "d" + "/runs.csv:7").replace("d", "")
     '/.../runs.csv:7'
@@ -111,9 +111,9 @@ def did_you_mean(key: str, known: Iterable[str]) -> str:
 
 
 def one_line(message: str, arguments: Iterable[str] = ()) -> str:
-    """A message on one line, with an excerpt of every argument, word and quoted text that is long: they are input.
+    """A message on one line, with long arguments, words and quoted texts shortened: they come from the input.
 
-    Characters that would control the terminal are escaped.
+    Terminal control characters are escaped.
     """
     line = " ".join(message.split())
     for argument in arguments:

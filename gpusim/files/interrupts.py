@@ -1,7 +1,7 @@
-"""Signals that end a command: it cleans up as after an error, prints nothing, and ends with the status of the signal.
+"""Signals that end a command: it cleans up as after an error, prints nothing, and exits with the signal's status.
 
-Ctrl-C (SIGINT), SIGTERM and SIGHUP raise SystemExit in the main thread, so that every ``finally`` on the way out is
-carried out: files half-written go, workers end, a journal stays for the next run.
+Ctrl-C (SIGINT), SIGTERM and SIGHUP raise SystemExit in the main thread, so that every ``finally`` block runs:
+partial files are removed, workers end, the journal stays for the next run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def stopping_signals() -> Iterator[None]:
-    """While a command runs, a signal ends it by SystemExit; a second one does not cut its clean-up short.
+    """Within the context a signal raises SystemExit; a second one does not interrupt the clean-up.
 
     Signals that the caller had ignored, as ``nohup`` has, stay ignored.
     """
@@ -44,7 +44,7 @@ def stopping_signals() -> Iterator[None]:
     try:
         yield
     except Exception:
-        if received:  # an extension module has made an error of its own of it, as some do that call Python
+        if received:  # some extension modules replace the SystemExit by an error of their own
             raise SystemExit(128 + received[0]) from None
         raise
     finally:
@@ -54,10 +54,10 @@ def stopping_signals() -> Iterator[None]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """A step that no signal cuts in two: it ends the command behind the step.
+    """Defer signals during a step that must not be interrupted; they take effect after it.
 
-    Processes that are started here leave Ctrl-C and hang-ups to this one, which ends them. Only the main thread handles
-    signals; in others this does nothing.
+    Processes started within ignore SIGINT and SIGHUP; this process ends them. Only the main thread handles
+    signals; in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""The files that a command leaves: whole or, on an error, not at all; one that grows, line by line."""
+"""Output files: written completely or, on an error, not at all; journals grow line by line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 WRITING = ".writing-"
-"""How the names of folders begin that hold files until all of them are written."""
+"""Prefix of the temporary folders that hold files until all of them are written."""
 
 
 @contextmanager
 def output_folder(out: Path) -> Iterator[None]:
-    """A folder and its parents, created where missing; after an error those created are removed if empty."""
+    """Create a folder and its parents where missing; after an error remove those created if they are empty."""
     created = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -35,11 +35,11 @@ def output_folder(out: Path) -> Iterator[None]:
 
 @contextmanager
 def staging(out: Path, record: str) -> Iterator[Path]:
-    """A folder whose files move into ``out`` when all of them are written; on an error none does.
+    """A temporary folder whose files move into ``out`` once all are written; on an error none does.
 
     Args:
-        record: The one of the files that lists the others (:func:`check_places`). It moves first, so that a kill in
-            between leaves no file in ``out`` that no record lists.
+        record: the file that lists the others (:func:`check_places`). It moves first, so that a process killed in
+            between leaves no unlisted file in ``out``.
     """
     with _writing_folder(out) as folder:
         yield folder
@@ -50,10 +50,10 @@ def staging(out: Path, record: str) -> Iterator[Path]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to, whose file then takes the place of ``path``; on an error nothing changes.
+    """A temporary path whose file replaces ``path`` at the end; on an error nothing changes.
 
     Raises:
-        OSError: ``path`` is there and is no file, or its folder cannot be written.
+        OSError: ``path`` exists and is not a file, or its folder cannot be written.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -65,10 +65,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def check_places(out: Path, names: Collection[str], record: str) -> None:
-    """Check that files of these names can be put into a folder: nothing else is replaced than what gpusim wrote.
+    """Check that files of these names can be written to a folder: only files that gpusim wrote are replaced.
 
     Args:
-        record: The JSON file in the folder whose ``files`` are the names that an earlier command wrote.
+        record: JSON file in the folder whose ``files`` lists what an earlier command wrote.
 
     Raises:
         OSError: a name is taken by a folder, or by a file that the record does not list.
@@ -92,7 +92,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _recorded_files(record: Path) -> Collection[str]:
-    """The record itself and the names that it lists; none where it is no record of gpusim's."""
+    """The record itself and the names that it lists; empty where it was not written by gpusim."""
     try:
         found = json.loads(record.read_bytes())
         return {record.name, *found["files"]} if "gpusim" in found else ()
@@ -102,7 +102,7 @@ def _recorded_files(record: Path) -> Collection[str]:
 
 @contextmanager
 def _writing_folder(parent: Path) -> Iterator[Path]:
-    """A folder that is removed at the end; those of processes that were killed are removed first."""
+    """A temporary folder, removed at the end; leftovers of killed processes are removed first."""
     for abandoned in parent.glob(f"{WRITING}*"):
         if _is_abandoned(abandoned.name):
             shutil.rmtree(abandoned, ignore_errors=True)
@@ -114,7 +114,7 @@ def _writing_folder(parent: Path) -> Iterator[Path]:
 
 
 def _is_abandoned(name: str) -> bool:
-    """Whether the process that a folder is named after ran on this host and is gone."""
+    """Whether the process named in the folder's name ran on this host and has ended."""
     process, _, rest = name.removeprefix(WRITING).partition("-")
     host, _, _ = rest.rpartition("-")
     if host != platform.node() or not process.isdecimal():
@@ -129,7 +129,7 @@ def _is_abandoned(name: str) -> bool:
 
 
 def _place(folder: Path, out: Path, names: Sequence[str]) -> None:
-    """Move files into place; if one cannot be moved, everything is as it was before."""
+    """Move files into place; if one cannot be moved, restore the previous state."""
     before = Path(tempfile.mkdtemp(dir=folder))
     for name in names:
         if (out / name).exists():
@@ -147,10 +147,10 @@ def _place(folder: Path, out: Path, names: Sequence[str]) -> None:
 
 
 def append_lines(path: Path, text: str, *, synchronise: bool = False) -> None:
-    """Append lines, behind a line break if a kill left none.
+    """Append lines, after a line break if the last line is incomplete.
 
     Args:
-        synchronise: wait until they are on disk, where the whole machine may go down.
+        synchronise: wait until they are on disk, for runs that may bring the machine down.
     """
     with path.open("a+b") as file:
         if file.seek(0, os.SEEK_END):
@@ -163,7 +163,7 @@ def append_lines(path: Path, text: str, *, synchronise: bool = False) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows under the names of their fields; lists and objects as JSON.
+    """Write rows with a header line; lists and objects as JSON.
 
     Bytes of a file name that are not UTF-8 are escaped.
     """
@@ -175,5 +175,5 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Indented, keys in the order of the object."""
+    """Write indented JSON, keys in the order of the object."""
     path.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")

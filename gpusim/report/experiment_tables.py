@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpusim.experiment.comparison import Row, asked_type, shape_key
+from gpusim.experiment.comparison import Row, requested_type, shape_key
 from gpusim.report.formatting import figure_text, shape_text, time_text
 from gpusim.report.text_table import TextTable
 
@@ -42,13 +42,13 @@ def speedup_table(
     gpus = list(dict.fromkeys(row["gpu"] for row in rows))
     others = [gpu for gpu in gpus if gpu != baseline]
     by_run: dict[tuple[Any, ...], dict[str, Row]] = {}
-    types = list(dict.fromkeys(asked_type(row) for row in rows))
-    for row in sorted(rows, key=lambda row: types.index(asked_type(row))):
+    types = list(dict.fromkeys(requested_type(row) for row in rows))
+    for row in sorted(rows, key=lambda row: types.index(requested_type(row))):
         by_run.setdefault((shape_key(row), row["layout"], row["detail"], row["l2"]), {})[row["gpu"]] = row
     body = []
     for (key, *_), on in by_run.items():
         first = next(iter(on.values()))
-        cells = [asked_type(first), first["label"] or first["group"], shape_text(first)]
+        cells = [requested_type(first), first["label"] or first["group"], shape_text(first)]
         for gpu in (baseline, *others):
             ran = on.get(gpu)
             cells += [time_text(ran["time_us"]), f"{ran['tflops']:.1f}", ran["bottleneck"]] if ran else ["", "", ""]

@@ -2,7 +2,7 @@
 
 A process is a kernel launch on the SM; its threads are the units of the SM and its warps. Viewers keep
 whole nanoseconds and drop an event that overlaps the one before it on its thread, so starts and ends are
-rounded to nanoseconds before a duration is taken; ``args`` keep what the simulation said, in cycles.
+rounded to nanoseconds before a duration is taken; ``args`` hold the exact values in cycles.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gpusim.units import us_of_cycles
 
 NS_PER_US = 1000
 THREADS_PER_PROCESS = 1000
-"""Thread numbers of one launch; an SM holds far fewer warps."""
+"""Thread ids reserved for one launch; an SM holds far fewer warps."""
 
 
 def write_timeline(path: Path, result: Result, recorder: Recorder) -> None:
-    """Write what was recorded during a prediction; the file appears whole or not at all.
+    """Write the recording of a prediction; the file is written completely or not at all.
 
     Raises:
         OSError: the file cannot be written.
@@ -34,7 +34,7 @@ def write_timeline(path: Path, result: Result, recorder: Recorder) -> None:
 
 
 def timeline(result: Result, recorder: Recorder) -> Iterator[str]:
-    """The text of the file, an event a line."""
+    """The text of the file, one event per line."""
     processes = _processes(result, recorder)
     about = json.dumps(_about(result, recorder, processes), allow_nan=False)
     yield f'{{"displayTimeUnit": "ns",\n"otherData": {about},\n"traceEvents": [\n'
@@ -60,11 +60,11 @@ class _Process:
         ]
 
     def ns(self, cycles: float) -> int:
-        """Where an instant of the launch stands in the file [ns]."""
+        """Time of a cycle of the launch in the file [ns]."""
         return self.start_ns + round(NS_PER_US * us_of_cycles(cycles, self.clock_mhz))
 
     def metadata(self) -> Iterator[dict[str, Any]]:
-        """Names, and the order from top to bottom."""
+        """Names of tracks, and their order from top to bottom."""
         if not self.tracks:
             return
         for name, args in (("process_name", {"name": self.label}), ("process_sort_index", {"sort_index": self.pid})):
@@ -87,7 +87,7 @@ class _Process:
                     first_tid,
                     (
                         f'{{"ph":"i","s":"g","pid":{self.pid},"tid":{first_tid},"ts":{_us(at)},"cat":"extrapolation",'
-                        f'"name":"{jump.cycles} cycles like those before, not played","args":{args}}}'
+                        f'"name":"{jump.cycles} cycles extrapolated, not simulated","args":{args}}}'
                     ),
                 )
         for tid, track in self.tracks:
@@ -105,7 +105,7 @@ class _Process:
 
 
 def _processes(result: Result, recorder: Recorder) -> list[_Process]:
-    """The launches one after the other, each after what was shown of the one before and the gap."""
+    """The launches in sequence, each after the shown part of the one before and the launch gap."""
     sm = f"{result.arch} " + ("SM 0" if result.detail == "full" else "SM")
     start_ns = 0
     processes = []
@@ -117,7 +117,7 @@ def _processes(result: Result, recorder: Recorder) -> list[_Process]:
 
 
 def _us(ns: int) -> str:
-    """Nanoseconds as microseconds, written out: some readers do not know exponents.
+    """Nanoseconds as microseconds without an exponent, which some readers do not parse.
 
     >>> _us(1234567), _us(50)
     ('1234.567', '0.050')
@@ -126,7 +126,7 @@ def _us(ns: int) -> str:
 
 
 def _arguments(track: Track, span: Span) -> str:
-    """The inside of an event's ``args``: what it is in the simulation's own units."""
+    """The content of an event's ``args``: times in cycles, amounts in their units."""
     text = f'"start_cycle":{_number(span.start)},"duration_cycles":{_number(span.end - span.start)}'
     if span.place is not None:
         return f'{text},"cta":{span.place.cta},"sub_partition":{span.place.sub_partition}'
@@ -143,7 +143,7 @@ def _number(value: float) -> str:
 
 
 def _about(result: Result, recorder: Recorder, processes: list[_Process]) -> dict[str, Any]:
-    """What the file says of itself."""
+    """Metadata of the file."""
     launches = [
         {
             "kernel": process.take.kernel,

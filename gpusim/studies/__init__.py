@@ -1,1 +1,1 @@
-"""Work that makes many predictions: experiments, validation, calibration, counters."""
+"""Studies made of many predictions: experiments, validation, calibration, hardware counters."""

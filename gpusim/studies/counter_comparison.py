@@ -1,4 +1,4 @@
-"""Measured hardware counters laid beside the simulated ones, under their Nsight Compute names.
+"""Measured hardware counters compared with the simulated ones, under their Nsight Compute names.
 
 Reads measured rows with the metrics as columns of their own, as ``gpusim measure --counters`` and ``import ncu``
 write them.
@@ -29,17 +29,17 @@ COMPARED = (
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     "launch__waves_per_multiprocessor",
 )
-"""What both sides have."""
+"""Metrics that are both measured and simulated."""
 
 
-def beside(
+def compare(
     files: Sequence[Path], *, arch: str | None, detail: str, arch_path: Sequence[Path] = ()
 ) -> list[dict[str, Any]]:
     """One object per measured multiplication: ``measured`` and ``simulated`` metrics, or why it was ``skipped``.
 
     Raises:
         MeasuredError: a file breaks the measured schema, or has none of the counters.
-        SpecError: no spec of the GPU.
+        SpecError: there is no spec of the GPU.
     """
     compared = []
     for file in files:
@@ -64,7 +64,7 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
         "simulated": {},
         "kernel": {"measured": row.kernel, "simulated": ""},
         "grid": {"measured": row.grid, "simulated": None},
-        "skipped": "" if gemm else f"{row.op} is no matrix multiplication",
+        "skipped": "" if gemm else f"{row.op} is not a matrix multiplication",
     }
     if gemm is None:
         return compared
@@ -80,7 +80,7 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
 
 
 def _board(row: MeasuredRow, arch_path: Sequence[Path]) -> Spec:
-    """The board of a row; one that has no spec is refused at its line."""
+    """The spec of a row's GPU; a GPU without one is an error at the row's line."""
     try:
         return board_of(row.gpu, arch_path)
     except UnknownGpuError as error:
@@ -88,7 +88,7 @@ def _board(row: MeasuredRow, arch_path: Sequence[Path]) -> Spec:
 
 
 def counters_tables(compared: Sequence[dict[str, Any]]) -> list[TextTable]:
-    """Measured over simulated, one line a multiplication; then what was skipped, and why."""
+    """Measured and simulated metrics, one line per multiplication; then the skipped rows with their reasons."""
     headings = (
         "GPU",
         "shape",
@@ -127,7 +127,7 @@ def _place(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _pair(name: str, measured: float | None, simulated: float | None) -> str:
-    """Both values in the unit that suits them."""
+    """Measured and simulated value in a suitable unit."""
 
     def text(value: float | None) -> str:
         if value is None:
@@ -140,7 +140,7 @@ def _pair(name: str, measured: float | None, simulated: float | None) -> str:
 
 
 def _number(text: str) -> float | None:
-    """A metric; None where there is none, or it is a ratio to nothing (``nan``)."""
+    """A metric; None where it is missing or ``nan`` (a ratio with a zero denominator)."""
     try:
         value = float(text)
     except ValueError:

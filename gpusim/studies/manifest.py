@@ -1,7 +1,7 @@
-"""``manifest.json``: what the files of a run were made from, and their hashes.
+"""``manifest.json``: all inputs of a run, and hashes of the files it wrote.
 
-It records everything that decides the results, and nothing else: a run whose inputs are those of the manifest, and
-whose files are still those that it lists, would write the same again.
+It records everything that determines the results, and nothing else: a run with the same inputs as the manifest would
+write the same files again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "packaging", "pydantic", "pyyaml
 
 
 def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequence[str]) -> dict[str, Any]:
-    """All that decides the results of a run: the program, the options, and every file that is read, with its hash."""
-    made_by = {
+    """All inputs of a run: program, options, and every file that is read, with its hash."""
+    program = {
         "gpusim": gpusim.__version__,
         "code_sha256": code_sha256(),
         "python": platform.python_version(),
@@ -40,18 +40,18 @@ def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequen
         },
     }
     if isinstance(experiment, TrainingExperiment):
-        return made_by
+        return program
     entries = zip(experiment.specs.items(), experiment.content.gpus, strict=True)
     folder = experiment.file.path.parent
     return {
-        **made_by,
+        **program,
         "specs": {label: _spec_inputs(spec, entry.overrides) for (label, spec), entry in entries},
         "measured": {overlay.file: sha256_of(folder / overlay.file) for overlay in experiment.content.measured},
     }
 
 
 def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A GPU, and the spec files and kernel catalogues that it was read from; shipped ones without the installation."""
+    """A GPU with its spec files and kernel catalogues; shipped files with paths relative to the installation."""
     shipped = shipped_folder("arch_specs")
     files = {
         str(path.relative_to(shipped.parent) if path.is_relative_to(shipped) else path): sha256
@@ -60,23 +60,23 @@ def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {"arch": spec.gpu.name, "sha256": spec.sha256, "overrides": dict(overrides), "files": files}
 
 
-def write_manifest(folder: Path, made_from: Mapping[str, Any], rows: int) -> None:
-    """Write what the files in a folder were made from, and their hashes."""
-    write_json(folder / MANIFEST, {**made_from, "rows": rows, "files": file_hashes(folder)})
+def write_manifest(folder: Path, inputs: Mapping[str, Any], rows: int) -> None:
+    """Write the inputs, and the hashes of the files in the folder."""
+    write_json(folder / MANIFEST, {**inputs, "rows": rows, "files": file_hashes(folder)})
 
 
 def is_up_to_date(experiment: Experiment | TrainingExperiment, out: Path) -> bool:
-    """Whether a folder holds the files that a run of an experiment would write.
+    """Whether a folder already holds the files that a run of an experiment would write.
 
-    Another spelling of the same command decides nothing. A journal is what a run leaves that was killed at its end.
+    The spelling of the command is ignored. A journal in the folder means that a run was killed.
     """
     if (out / JOURNAL).exists():
         return False
     try:
         inputs = {**manifest_inputs(experiment, ()), "command": None}
         manifest = json.loads((out / MANIFEST).read_bytes())
-        made_from = {key: manifest[key] for key in inputs} | {"command": None}
+        recorded = {key: manifest[key] for key in inputs} | {"command": None}
         files = {name: sha256_of(out / name) for name in experiment.output_files()}
-        return bool(made_from == json.loads(json.dumps(inputs)) and manifest["files"] == files)
+        return bool(recorded == json.loads(json.dumps(inputs)) and manifest["files"] == files)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False  # a file is missing, or the manifest is none
+        return False  # a file is missing, or the manifest is not valid

@@ -1,8 +1,8 @@
-"""An experiment carried out: its rows, its files, and a journal that survives an interrupt.
+"""Running an experiment: its rows, its files, and a journal that survives an interrupt.
 
-The files of a run appear all together or not at all: they are written beside the output folder and then
-moved into it. While it runs, finished predictions are kept in a journal there, by everything that they
-depend on; the next run of the same experiment takes them up, and removes the journal when it is done.
+The files of a run appear together or not at all: they are written to a temporary folder and then moved. Finished
+predictions are kept in a journal in the output folder, keyed by all of their inputs; the next run of the same
+experiment resumes from it and removes it when it is done.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from gpusim.studies.manifest import MANIFEST, manifest_inputs, write_manifest
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a run gave."""
+    """Rows, measured points and files of a finished run."""
 
     rows: tuple[Row, ...]
     points: tuple[MeasuredPoint, ...]
     files: tuple[Path, ...]
-    """Everything written, plots last."""
+    """All files written, plots last."""
     resumed: int
-    """Predictions, or runs of a training, taken from the journal of an interrupted run."""
+    """Number of predictions or training runs resumed from the journal."""
     damaged: int
-    """Records of that journal that were damaged."""
+    """Number of damaged journal records."""
 
 
 def run_experiment(
@@ -51,11 +51,11 @@ def run_experiment(
 
     Raises:
         SpecError: a GPU cannot run one of the cases; the text names its line.
-        MeasuredError: a measured file that is to be laid over breaks the schema.
+        MeasuredError: a measured file to overlay breaks the schema.
     """
     points = experiment.measured_points()
     cases = experiment.cases()
-    made_from = manifest_inputs(experiment, command)
+    inputs = manifest_inputs(experiment, command)
     check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
     with journal_in(out) as journal:
         rows = _rows(experiment, cases, journal, jobs, progress)
@@ -63,7 +63,7 @@ def run_experiment(
             write_csv(folder / "results.csv", rows)
             for plot in experiment.content.plots:
                 _ = figures.draw(plot, experiment.content.title, rows, points, folder)
-            write_manifest(folder, {**made_from, "mathmode": _mathmodes(cases)}, len(rows))
+            write_manifest(folder, {**inputs, "mathmode": _mathmodes(cases)}, len(rows))
     return Finished(tuple(rows), points, _paths(experiment, out), journal.resumed, journal.damaged)
 
 
@@ -74,8 +74,8 @@ def run_training(
     command: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> Finished:
-    """Train in every way asked for; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
-    made_from = manifest_inputs(experiment, command)
+    """Train every run; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
+    inputs = manifest_inputs(experiment, command)
     check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
     with journal_in(out) as journal:
         records = _trained(experiment, journal, progress)
@@ -93,17 +93,17 @@ def run_training(
             write_csv(folder / "results.csv", rows)
             write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
             figures.draw_training(experiment.content, rows, gradients, folder / experiment.figure)
-            write_manifest(folder, made_from, len(rows))
+            write_manifest(folder, inputs, len(rows))
     return Finished(tuple(rows), (), _paths(experiment, out), journal.resumed, journal.damaged)
 
 
 def _paths(experiment: Experiment | TrainingExperiment, out: Path) -> tuple[Path, ...]:
-    """Everything that a run writes, plots last."""
+    """All files of a run, plots last."""
     return tuple(out / name for name in (MANIFEST, *experiment.output_files()))
 
 
 def _trained(experiment: TrainingExperiment, journal: Journal, progress: Progress) -> list[dict[str, Any]]:
-    """A record of every run in the order of the file."""
+    """Results of every training run in the order of the file."""
     task, runs = experiment.content.training, experiment.content.runs
     return [
         journal.once((task, run), partial(_train, task, run, partial(_progress_of_run, progress, index, len(runs))))
@@ -112,12 +112,12 @@ def _trained(experiment: TrainingExperiment, journal: Journal, progress: Progres
 
 
 def _progress_of_run(progress: Progress, index: int, runs: int, done: int, total: int) -> None:
-    """Steps of one run as steps of all."""
+    """Progress of one run as progress of all."""
     progress(index * total + done, runs * total)
 
 
 def _train(task: Task, run: TrainingRun, progress: Progress) -> dict[str, Any]:
-    """A run as JSON holds it."""
+    """A training run as a JSON object."""
     trained = train(task, run, progress)
     return {
         "steps": [asdict(step) for step in trained.steps],
@@ -140,7 +140,7 @@ def _rows(
 
 
 def _record(result: Result) -> dict[str, Any]:
-    """A result as one flat row: metrics beside fields, without the ranked alternatives."""
+    """A result as one flat row: fields and metrics, without the ranked alternatives."""
     record = result.as_dict()
     nsight = record.pop("nsight")
     del record["alternatives"]
@@ -164,7 +164,7 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
 
 
 def _mathmodes(cases: Sequence[ExperimentCase]) -> list[dict[str, Any]]:
-    """What each framework's multiplication came to on each GPU, and why; none where data types were given."""
+    """The math-mode answers by GPU; empty where data types were given."""
     answers: list[dict[str, Any]] = []
     for case in cases:
         if case.mathmode:
