@@ -1,7 +1,8 @@
 """Traces of the PyTorch profiler: ``profile(record_shapes=True)``, then ``export_chrome_trace("trace.json")``.
 
-A kernel names the operator that launched it by its external id, or, through its correlation, the CUDA call
-that did. The operator (or the nearest one around it that is known) gives shapes and types, its kernels the time.
+A kernel names the CUDA call that launched it by its correlation, and by its external id the operator. The operator,
+or the nearest known one around it, gives shapes and types, its kernels the time. The correlation counts first: PyTorch
+2.1 writes it in place of the external id.
 Format: https://github.com/pytorch/kineto, libkineto/src/output_json.cpp.
 """
 
@@ -12,20 +13,25 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gpusim.evidence.importers.nesting import parents
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
-from gpusim.evidence.importers.torch_ops import KNOWN, Call, add_call, shapes_of
-from gpusim.files.inputs import parsed_json, read_bytes, unpacked
+from gpusim.evidence.importers.torch_ops import COPIES, KNOWN, Call, add_call, shapes_of
+from gpusim.files.inputs import excerpt, parsed_json, read_bytes, unpacked
 from gpusim.units import LARGEST_SIZE, us_of_duration
 
 OPERATORS = ("cpu_op", "operator")
 KERNELS = ("kernel",)
 CUDA_CALLS = ("cuda_runtime", "cuda_driver", "runtime")
 GZIP_MAGIC = b"\x1f\x8b"
+WHOLE_US_ERROR_US = 0.5
+"""Mean deviation of a kernel's time where times are cut off to whole microseconds, as Kineto wrote them until 2024
+(https://github.com/pytorch/kineto/pull/890)."""
+CUDA_VERSION_PER_MAJOR = 1000
+"""``cuda_runtime_version`` 12040 is CUDA 12.4 (CUDART_VERSION)."""
 LATEST_US = 1e18
 """A time stamp counts from 1970, or from the start of the machine."""
 
@@ -79,7 +85,8 @@ class Event:
 def read(path: Path, options: ImportOptions) -> Import:
     """The operators of a trace, in the order in which they stand in it."""
     document = load_trace(path)
-    found = Import(str(path), options, Timing("profiler", "cold", "pytorch-profiler"))
+    timing = Timing("profiler", "cold", "pytorch-profiler", cuda=_cuda(document))
+    found = Import(str(path), options, timing)
     operators, calls, kernels = (events_of(document, categories) for categories in (OPERATORS, CUDA_CALLS, KERNELS))
     if not operators or not kernels:
         raise SourceError(
@@ -90,25 +97,30 @@ def read(path: Path, options: ImportOptions) -> Import:
     launchers = _launchers(operators, calls)
     launched: dict[Event, list[Event]] = defaultdict(list)
     for kernel in kernels:
-        launcher = launchers.get(("operator", kernel.external_id)) or launchers.get(("call", kernel.correlation))
+        launcher = launchers.get(("call", kernel.correlation)) or launchers.get(("operator", kernel.external_id))
         operator = _known(launcher, above)
         if operator is not None:
             launched[operator].append(kernel)
-        elif launcher is not None:
-            found.skip("kernel of an operator outside the schema")
         else:
-            found.skip("kernel that no recorded operator launched (a CUDA graph?)")
+            found.skip(_reason(launcher, above))
     devices = _devices(document)
+    error_us = WHOLE_US_ERROR_US if all(number_of(path, one, "dur") % 1 == 0 for one in kernels) else None
     around = {outer for operator in launched for outer in _around(operator, above)}
-    for operator in around & launched.keys():  # as the kernel that adds the bias, beside the convolution within
-        for _ in launched.pop(operator):
-            found.skip("kernel of an operator outside the schema")
+    for operator in sorted(around & launched.keys(), key=lambda event: event.index):
+        found.skip(f"kernel of {operator.name} beside another operator within it", len(launched.pop(operator)))
     for operator in sorted(launched, key=lambda event: event.index):
         where = f"{path}: traceEvents[{operator.index}]"
         device = devices.get(launched[operator][0].key("device"), "")
         made = [kernel_of(path, kernel) for kernel in launched[operator]]
-        add_call(found, where, operator.index, _call(operator, above), made, device)
+        of_call = replace(timing, timer_us=len(made) * error_us if error_us else None)
+        add_call(found, where, operator.index, _call(operator, above), made, device, of_call)
     return found
+
+
+def _cuda(document: Mapping[str, Any]) -> int | None:
+    """The major version of the CUDA runtime, where the trace says."""
+    version = document.get("cuda_runtime_version")
+    return version // CUDA_VERSION_PER_MAJOR or None if isinstance(version, int) and version > 0 else None
 
 
 def events_of(document: Mapping[str, Any], categories: Sequence[str]) -> list[Event]:
@@ -177,10 +189,20 @@ def number_of(path: Path, event: Event, key: str) -> float:
 
 
 def _known(event: Event | None, above: Mapping[int, Event | None]) -> Event | None:
-    """The nearest operator around an event that the schema has, itself included."""
+    """The nearest operator around an event that the schema has, itself included; a copy belongs to none around it."""
     while event is not None and event.name not in KNOWN:
-        event = above[event.index]
+        event = None if event.name in COPIES else above[event.index]
     return event
+
+
+def _reason(launcher: Event | None, above: Mapping[int, Event | None]) -> str:
+    """Why a kernel belongs to no operator of the schema."""
+    if launcher is None:
+        return "kernel that no recorded operator launched (a CUDA graph?)"
+    operators = [event for event in (launcher, *_around(launcher, above)) if event.text("cat").lower() in OPERATORS]
+    if not operators:
+        return "kernel that no recorded operator launched"
+    return f"operator {excerpt(operators[0].name)} is outside the schema"
 
 
 def _around(event: Event, above: Mapping[int, Event | None]) -> Iterator[Event]:

@@ -84,9 +84,9 @@ class Import:
     rows: list[MeasuredRow] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
 
-    def skip(self, reason: str) -> None:
-        """Count something that is no row of the schema."""
-        self.skipped[reason] += 1
+    def skip(self, reason: str, count: int = 1) -> None:
+        """Count what makes no row of the schema: lines of a table, kernels of a trace."""
+        self.skipped[reason] += count
 
     def add(
         self,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpusim.evidence.importers.kernel_names import product_kernel
-from gpusim.evidence.importers.rows import Import, RecordedKernel
+from gpusim.evidence.importers.rows import Import, RecordedKernel, Timing
 from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.convolution import ConvolutionShape
 from gpusim.workloads.gemm import Dtype
@@ -33,13 +33,24 @@ CONVOLUTIONS = ("aten::cudnn_convolution", "aten::_convolution", "aten::convolut
 VECTORS = {
     "aten::_softmax": "softmax",
     "aten::native_layer_norm": "layernorm",
-    "aten::add": "add",
-    "aten::mul": "mul",
-    "aten::relu": "relu",
-    "aten::gelu": "gelu",
-    "aten::tanh": "tanh",
+    **dict.fromkeys(("aten::add", "aten::add_"), "add"),
+    **dict.fromkeys(("aten::mul", "aten::mul_"), "mul"),
+    **dict.fromkeys(("aten::relu", "aten::relu_"), "relu"),
+    **dict.fromkeys(("aten::gelu", "aten::gelu_"), "gelu"),
+    **dict.fromkeys(("aten::tanh", "aten::tanh_"), "tanh"),
 }
-KNOWN = frozenset((*PRODUCTS, *CONVOLUTIONS, *VECTORS, "aten::convolution_backward"))
+"""Operators on rows; a name that ends in an underscore writes where it reads."""
+UNKNOWN_GEOMETRY = "backward convolution without Concrete Inputs: padding and stride unknown"
+OTHER_CONVOLUTIONS = {
+    "aten::cudnn_convolution_transpose": "transposed convolution",
+    "aten::convolution_backward": "backward convolution: one call, two operators",
+    "aten::cudnn_convolution_backward_input": UNKNOWN_GEOMETRY,  # both before PyTorch 1.11
+    "aten::cudnn_convolution_backward_weight": UNKNOWN_GEOMETRY,
+}
+"""Convolutions that make no row, and why."""
+COPIES = ("aten::copy_", "aten::fill_")
+"""Made within other operators, of operands that do not lie as these need them; they are no part of those."""
+KNOWN = frozenset((*PRODUCTS, *CONVOLUTIONS, *VECTORS, *OTHER_CONVOLUTIONS))
 
 TYPES = {
     "double": Dtype.FP64,
@@ -83,15 +94,26 @@ class _Operator:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
-def add_call(found: Import, where: str, line: int, call: Call, kernels: Sequence[RecordedKernel], device: str) -> None:
-    """Add the row of one call and the kernels that it launched, or skip it with the reason."""
+def add_call(
+    found: Import,
+    where: str,
+    line: int,
+    call: Call,
+    kernels: Sequence[RecordedKernel],
+    device: str,
+    timing: Timing | None = None,
+) -> None:
+    """Add the row of one call and the kernels that it launched, or skip it with the reason.
+
+    An extra column ``kernels`` says how many there are: the reduction of split-K, the transforms of a convolution.
+    """
     operator = _operator(call)
     if isinstance(operator, str):
-        found.skip(operator)
+        found.skip(operator, len(kernels))
         return
     time_us = math.fsum(kernel.time_us for kernel in kernels)
     if not time_us:
-        found.skip("operator of no length: the trace has whole microseconds")
+        found.skip("operator of no length: the trace has whole microseconds", len(kernels))
         return
     names = [product_kernel(kernel.name) for kernel in kernels]
     index = max(range(len(kernels)), key=lambda one: (names[one] is not None, kernels[one].time_us))
@@ -113,21 +135,21 @@ def add_call(found: Import, where: str, line: int, call: Call, kernels: Sequence
         sparsity=fact.sparsity if fact else "dense",
         kernel=kernels[index],
         tile=fact.tile if fact and is_product else None,
-        extra=operator.extra,
+        timing=timing,
+        extra={**operator.extra, "kernels": str(len(kernels))},
     )
 
 
 def _operator(call: Call) -> _Operator | str:
     """What a call computes, or the reason why it makes no row."""
-    if not any(call.dims):
+    if not call.dims:
         return "operator without recorded shapes; profile with record_shapes=True"
-    if call.name in PRODUCTS:
-        return _product(call)
-    if call.name in CONVOLUTIONS:
-        return _convolution(call)
-    if call.name in VECTORS:
-        return _vector(call)
-    return "backward convolution: one call, two operators"
+    if not any(call.dims):
+        return "operator on scalars alone"
+    if call.name in OTHER_CONVOLUTIONS:
+        return OTHER_CONVOLUTIONS[call.name]
+    read = _product if call.name in PRODUCTS else _convolution if call.name in CONVOLUTIONS else _vector
+    return read(call)
 
 
 def _product(call: Call) -> _Operator | str:
@@ -204,10 +226,12 @@ def _pair(text: str) -> tuple[int, int] | None:
 def _vector(call: Call) -> _Operator | str:
     """An operator on rows of the last dimension."""
     op, shape = VECTORS[call.name], call.dims[0]
-    if op in ("add", "mul") and (len(call.dims) < 2 or call.dims[1] != shape):
-        return "elementwise operator on tensors of different shapes"
     if not shape or min(shape) < 1:
         return "empty tensor or scalar"
+    if op in ("add", "mul") and call.dims[1:2] in ((), ((),)):
+        return f"{op} of a tensor and a number"
+    if op in ("add", "mul") and call.dims[1] != shape:
+        return f"{op} of tensors of different shapes"
     return _Operator(op, (1, math.prod(shape[:-1]), shape[-1], None), _dtype(call, 0))
 
 
