@@ -547,6 +547,39 @@ def test_names_that_no_file_can_have_are_one_line(board: Writer, tmp_path: Path,
         assert len(str(raised.value)) < 800
 
 
+# The bibliography -------------------------------------------------------------------------------
+
+
+def test_a_source_cites_the_bibliography_of_its_file_and_of_what_it_extends(board: Writer) -> None:
+    text = f"sources:\n  mine: My report\nsm:\n  count: {leaf(3, source='[mine], table 2; [dettmers]')}\n"
+    origin = load_spec(board(text)).provenance["sm.count"]
+    assert origin.source.startswith("My report, table 2; T. Dettmers, 'Which GPU")
+
+
+def test_a_key_means_what_the_file_that_cites_it_says(board: Writer) -> None:
+    provenance = load_spec(
+        board(f"sources: {{dettmers: Another}}\nsm:\n  count: {leaf(3, source='[dettmers]')}\n")
+    ).provenance
+    assert provenance["sm.count"].source == "Another"
+    assert provenance["sm.sub_partitions"].source.startswith("T. Dettmers")
+
+
+def test_a_citation_of_no_entry_is_answered_with_the_nearest(board: Writer) -> None:
+    text = f"sources:\n  mine: My report\nsm:\n  count: {leaf(3, source='[mien]')}\n"
+    assert_fails(board(text), 7, r"sm\.count\.source: \[mien\] is no key of 'sources'; did you mean mine\?")
+
+
+def test_an_entry_of_the_bibliography_is_text(board: Writer) -> None:
+    assert_fails(board("sources:\n  mine: 3\n"), 5, r"sources\.mine: should be a valid string, got 3; correct it")
+
+
+def test_every_entry_of_the_shipped_bibliographies_is_cited() -> None:
+    files = {path: path.read_text() for entry in list_archs() for path in load_spec(entry.path).files}
+    for path in files:
+        for key in read_yaml(path).data.get("sources", {}):
+            assert any(f"[{key}]" in other for other in files.values()), (path, key)
+
+
 # What-if ----------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 """Nested mappings whose leaves are :class:`~gpusim.specs.sourced.Sourced`, or plain text."""
 
-_EXTENDS = Annotated[str, Field(description="Base spec, without .yaml.")]
+_BESIDE_VALUES = {
+    "extends": Annotated[str, Field(description="Base spec, without .yaml.")],
+    "sources": Annotated[
+        dict[str, Annotated[str, Field(min_length=1, description="Publication or derivation, in full.")]],
+        Field(
+            description="Bibliography: what [key] stands for in the sources of this file and of those that extend it."
+        ),
+    ],
+}
+"""Keys of a file that state no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,8 @@ class Document:
     file: YamlFile
     values: Tree
     """Without the keys that have problems in them."""
+    sources: Mapping[str, str]
+    """The bibliography of the file itself."""
     problems: tuple[str, ...]
     """Each one line, with file and line."""
     refused: frozenset[str]
@@ -46,21 +57,25 @@ def document_of(file: YamlFile) -> Document:
 def _document_of(path: Path, sha256: str) -> Document:
     del sha256  # only keys the cache
     file = read_yaml(path)
-    own = {key: value for key, value in file.data.items() if key != "extends"}
     try:
-        return Document(file, _adapter().validate_python(own), (), frozenset())
+        return _document(file, file.data, (), frozenset())
     except ValidationError as error:
         problems = tuple(_problems(file, error))
         refused = frozenset(str(one["loc"][0]) for one in error.errors(include_url=False))
-    rest = {key: value for key, value in own.items() if key not in refused}
-    return Document(file, _adapter().validate_python(rest), problems, refused)
+    return _document(file, {key: value for key, value in file.data.items() if key not in refused}, problems, refused)
+
+
+def _document(file: YamlFile, data: Mapping[str, Any], problems: tuple[str, ...], refused: frozenset[str]) -> Document:
+    stated = _adapter().validate_python(data)
+    values = {key: value for key, value in stated.items() if key not in _BESIDE_VALUES}
+    return Document(file, values, stated.get("sources", {}), problems, refused)
 
 
 @lru_cache(maxsize=1)
 def _adapter() -> TypeAdapter[Any]:
     """Checks a spec file. Nothing is required of it: a board may inherit it all."""
     of_gpu = file_type(Gpu)
-    return TypeAdapter(typed_dict("Spec", of_gpu.__doc__, {**of_gpu.__annotations__, "extends": _EXTENDS}))
+    return TypeAdapter(typed_dict("Spec", of_gpu.__doc__, {**of_gpu.__annotations__, **_BESIDE_VALUES}))
 
 
 def spec_json_schema() -> dict[str, Any]:

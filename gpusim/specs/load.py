@@ -1,9 +1,9 @@
 """YAML spec files to a validated :class:`~gpusim.hardware.gpu.Gpu`, with the provenance of every number.
 
 A board file extends a base (``extends: volta``); mappings merge key by key, the board wins. Every hardware number is
-``{value: X, kind: datasheet|measured|fitted|assumed, source: "..."}`` with its unit in the key. A number without a
-source does not load, and every problem is one line that names file, line, key and remedy. Nothing downstream of this
-package sees YAML.
+``{value: X, kind: datasheet|measured|fitted|assumed, source: "..."}`` with its unit in the key; ``[key]`` in a source
+cites the bibliography. A number without a source does not load, and every problem is one line that names file, line,
+key and remedy. Nothing downstream of this package sees YAML.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gpusim.files.yamlfile import SpecError, YamlFile, error_at, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.specs.catalogues import catalogue_files, in_own_folders
 from gpusim.specs.checks import Finding, contradictions, implausible, wrong_peaks
+from gpusim.specs.citations import cited_in_full
 from gpusim.specs.document import Document, document_of, leaves, without_sources
 from gpusim.specs.folders import search_folders
 from gpusim.specs.inheritance import chain, merged
@@ -71,18 +72,17 @@ def load_spec(
     """
     own = tuple(Path(folder) for folder in arch_path)
     folders = search_folders(own)
-    files = chain(spec_path(name_or_path, folders), folders)
+    documents = cited_in_full([document_of(file) for file in chain(spec_path(name_or_path, folders), folders)])
     if without is not None:
-        files = [file for file in files if file.path.resolve() != without.resolve()]
-    documents = [document_of(file) for file in files]
+        documents = [one for one in documents if one.file.path.resolve() != without.resolve()]
     gpu = _gpu_of(documents)
     gpu = gpu.model_copy(update={"kernel_catalogues": in_own_folders(gpu.kernel_catalogues, own)})
     provenance = _provenance(documents)
     try:
-        return assembled(gpu, provenance, tuple(file.path for file in files), {})
+        return assembled(gpu, provenance, tuple(one.file.path for one in documents), {})
     except SpecError as error:
         problem = str(error).removeprefix("kernel_catalogues: ")
-        raise SpecError(_at_value(files, Finding("kernel_catalogues", problem))) from None
+        raise SpecError(_at_value([one.file for one in documents], Finding("kernel_catalogues", problem))) from None
 
 
 def implausibilities(spec: Spec) -> tuple[str, ...]:

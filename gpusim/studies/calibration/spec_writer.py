@@ -6,39 +6,36 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gpusim.files.outputs import replacing
 from gpusim.files.yamlfile import read_yaml
 from gpusim.hardware.gpu import cuda_name
+from gpusim.specs.sourced import Kind, Sourced
+from gpusim.specs.writing import file_text
 from gpusim.studies.calibration.summary import CREDIT_WORTH_TELLING, Report, journal_of
-
-LINE_WIDTH = 120
 
 
 def spec_text(report: Report, date: str) -> str:
-    """The YAML of a fitted spec; ``date`` is written beside every value."""
+    """The YAML of a fitted spec; ``date`` is part of their source."""
     start = report.setting.arch
     original = read_yaml(start).data
     # A fitted board answers to the names of the original, which it stands in for where its folder comes first.
-    document: dict[str, Any] = {key: original[key] for key in ("name", "aliases", "short_names") if key in original}
-    document["extends"] = start.stem
-    where = f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"
+    names = {key: original[key] for key in ("name", "aliases", "short_names") if key in original}
+    values: dict[str, Any] = {}
     for key_path, value, kind, told in _moved(report):
         *parents, last = key_path.split(".")
-        part = document
+        part = values
         for parent in parents:
             part = part.setdefault(parent, {})
-        part[last] = {"value": value, "kind": kind, "source": f"{where}: {told}"}
-    for likings in document["kernel_choice"].get("older", {}).values():
+        part[last] = Sourced(value, kind, f"[fit]: {told}")
+    for likings in values["kernel_choice"].get("older", {}).values():
         likings.update({table: likings.get(table, {}) for table in ("plain", "batched")})  # nothing to inherit
-    head = [f"# {start.stem} fitted to measured runs by gpusim calibrate; do not edit, run it again."]
-    head += [f"# {table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()]
-    body = yaml.safe_dump(document, sort_keys=False, width=LINE_WIDTH, allow_unicode=True)
-    return "\n".join(head) + "\n" + body
+    comments = [f"{start.stem} fitted to measured runs by gpusim calibrate; do not edit, run it again."]
+    comments += [f"{table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()]
+    sources = {"fit": f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"}
+    return file_text(comments, {**names, "extends": start.stem}, sources, values)
 
 
-def _moved(report: Report) -> Iterator[tuple[str, float, str, str]]:
+def _moved(report: Report) -> Iterator[tuple[str, float, Kind, str]]:
     """Key path, value, kind and where it came from, of everything that the fit settled.
 
     Likings of an older library are told whole, as they extend nothing.
