@@ -1,3 +1,70 @@
-"""gpusim: predicts how long a tiled matrix multiplication takes on a GPU, and what binds it."""
+"""gpusim: predicts how long a tiled matrix multiplication takes on a GPU, and what binds it.
 
-__version__ = "0.1.0"
+>>> import gpusim
+>>> result = gpusim.predict("t4", m=16, n=4096, k=4096, dtype="fp16")
+>>> result.bottleneck
+'dram'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gpusim.version import __version__
+
+if TYPE_CHECKING:
+    from gpusim.api import ArgumentError, UnknownArgumentError, load_gpu, predict
+    from gpusim.errors import InputError
+    from gpusim.files.yamlfile import SpecError
+    from gpusim.hardware.gpu import Gpu
+    from gpusim.numbers.formats import Dtype
+    from gpusim.prediction.predict import UnsupportedError
+    from gpusim.prediction.results import Result
+    from gpusim.sim.gpu import simulate
+    from gpusim.studies.columns import sweep
+    from gpusim.workloads.gemm import Gemm
+
+__all__ = [
+    "ArgumentError",
+    "Dtype",
+    "Gemm",
+    "Gpu",
+    "InputError",
+    "Result",
+    "SpecError",
+    "UnknownArgumentError",
+    "UnsupportedError",
+    "__version__",
+    "load_gpu",
+    "predict",
+    "simulate",
+    "sweep",
+]
+
+_MODULES = {
+    "gpusim.api": ("ArgumentError", "UnknownArgumentError", "load_gpu", "predict"),
+    "gpusim.errors": ("InputError",),
+    "gpusim.files.yamlfile": ("SpecError",),
+    "gpusim.hardware.gpu": ("Gpu",),
+    "gpusim.prediction.predict": ("UnsupportedError",),
+    "gpusim.prediction.results": ("Result",),
+    "gpusim.sim.gpu": ("simulate",),
+    "gpusim.studies.columns": ("sweep",),
+    "gpusim.numbers.formats": ("Dtype",),
+    "gpusim.workloads.gemm": ("Gemm",),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported when it is first used (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gpusim' has no attribute '{name}'")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

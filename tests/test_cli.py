@@ -202,12 +202,12 @@ def test_wrong_input_is_refused_in_one_line(gpusim: RunGpusim, change: tuple[str
 
 def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpusim import cli
-    from gpusim.prediction import predict
+    from gpusim.studies import grid
 
     def broken(*_: object, **__: object) -> None:
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr(predict, "predict", broken)
+    monkeypatch.setattr(grid, "predict", broken)
     with pytest.raises(ValueError, match="a mistake of ours"):
         _ = cli.run_cli(["gemm", "--arch", "t4", *SMALL])
 
@@ -442,7 +442,7 @@ def test_a_load_may_be_a_number_of_calls(gpusim: RunGpusim) -> None:
     assert clocks == sorted(clocks, reverse=True)
     assert clocks[0] > clocks[2]
     for load in ("0", "short"):
-        assert f"--load {load}: expected sustained, burst or a number" in refused(gpusim(*command, "--load", load))
+        assert f"load {load}: expected sustained, burst or a number" in refused(gpusim(*command, "--load", load))
 
 
 def test_a_few_bytes_of_output_take_less_time(gpusim: RunGpusim) -> None:

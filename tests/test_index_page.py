@@ -19,7 +19,7 @@ LINK = re.compile(r"\]\(([^)]*)\)")
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """The files that the metadata of a wheel is made from."""
-    for name in ("pyproject.toml", "README.md", "CITATION.cff", "LICENSE", "hatch_build.py", "gpusim/__init__.py"):
+    for name in ("pyproject.toml", "README.md", "CITATION.cff", "LICENSE", "hatch_build.py", "gpusim/version.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / name, tmp_path / name)
     citation = (tmp_path / "CITATION.cff").read_text(encoding="utf-8")

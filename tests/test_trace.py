@@ -14,7 +14,6 @@ from conftest import RunGpusim, refused
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 import gpusim as package
-from gpusim.cli.trace import TRACE_EVENTS
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.launch import Launch
 from gpusim.prediction.choose import candidates
@@ -27,6 +26,7 @@ from gpusim.sim.gpu import simulate
 from gpusim.sim.trace import SLACK_SPANS, Place, Recorder, Take
 from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
+from gpusim.studies.timeline import MOST_EVENTS
 from gpusim.workloads.gemm import Dtype, Gemm
 
 Event = dict[str, Any]
@@ -186,7 +186,7 @@ class Trace:
         yield from lives.values()
 
 
-def traced(gpu: str, gemm: Gemm, detail: str = "sampled", limit: int = TRACE_EVENTS) -> tuple[Result, Trace, Recorder]:
+def traced(gpu: str, gemm: Gemm, detail: str = "sampled", limit: int = MOST_EVENTS) -> tuple[Result, Trace, Recorder]:
     recorder = Recorder(limit)
     result = predict(load_spec(gpu).gpu, gemm, Options(detail=detail), recorder)
     return result, Trace("".join(timeline(result, recorder))), recorder
@@ -314,7 +314,7 @@ def test_the_file_says_what_it_is(trace: Trace) -> None:
 def test_a_file_with_as_many_events_as_fit_is_below_20_mb(trace: Trace) -> None:
     lines = [line for line in trace.text.splitlines() if '"ph":"X"' in line]
     # Later times have more digits than these: at most six more each for start and cycle.
-    assert TRACE_EVENTS * (sum(len(line) + 1 for line in lines) / len(lines) + 12) < 20e6
+    assert MOST_EVENTS * (sum(len(line) + 1 for line in lines) / len(lines) + 12) < 20e6
 
 
 # What is in it ----------------------------------------------------------------------------------
@@ -489,7 +489,7 @@ def test_tracing_does_not_change_the_prediction(case: str) -> None:
 
 
 @pytest.mark.parametrize("detail", ["sampled", "full"])
-@pytest.mark.parametrize("limit", [10, TRACE_EVENTS])
+@pytest.mark.parametrize("limit", [10, MOST_EVENTS])
 def test_tracing_does_not_change_the_simulation(detail: str, limit: int) -> None:
     arch = load_spec("t4").gpu
     launch = chosen_launch("t4", SMALL, predict(arch, SMALL).kernel)
@@ -566,7 +566,7 @@ def test_wrong_input_is_one_line_and_leaves_what_was_there(gpusim: RunGpusim, tm
     assert "Missing option" in refused(gpusim("trace", "--arch", "t4", *small))
     assert "unknown GPU" in refused(gpusim("trace", "--arch", "t44", *small, "-o", kept))
     assert "unknown data type" in refused(gpusim("trace", "--arch", "t4", *small, "--dtype", "fp61", "-o", kept))
-    assert "'--detail'" in refused(gpusim("trace", "--arch", "t4", *small, "--detail", "bound", "-o", kept))
+    assert "detail: 'bound'" in refused(gpusim("trace", "--arch", "t4", *small, "--detail", "bound", "-o", kept))
     assert "'--limit'" in refused(gpusim("trace", "--arch", "t4", *small, "--limit", "0", "-o", kept))
     assert "no kernel" in refused(gpusim("trace", "--arch", "t4", *small, "--kernel", "sgemm", "-o", kept))
     assert "no folder" in refused(gpusim("trace", "--arch", "t4", *small, "-o", tmp_path / "none" / "t.json"))

@@ -15,7 +15,6 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-import gpusim
 from gpusim.cli import (
     archs,
     calibrate,
@@ -30,7 +29,9 @@ from gpusim.cli import (
     validate,
 )
 from gpusim.cli.console import drop_output, emit, log_to_stderr, prepare_streams, wrong_input
+from gpusim.cli.options import with_groups
 from gpusim.errors import InputError
+from gpusim.version import __version__
 
 app = typer.Typer(
     name="gpusim",
@@ -40,9 +41,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(archs.app, name="archs")
-app.command()(gemm.gemm)
-app.command()(trace.trace)
-app.command()(numerics.numerics)
+app.command()(with_groups(gemm.gemm))
+app.command()(with_groups(trace.trace))
+app.command()(with_groups(numerics.numerics))
 app.command()(run.run)
 app.command(help=validate.HELP)(validate.validate)
 app.command()(mathmode.mathmode)
@@ -88,7 +89,7 @@ def _command() -> Callable[..., object]:
 
 def _version(asked: bool) -> None:
     if asked:
-        emit(lambda: print(f"gpusim {gpusim.__version__}"))
+        emit(lambda: print(f"gpusim {__version__}"))
         raise typer.Exit
 
 

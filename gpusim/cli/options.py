@@ -1,19 +1,27 @@
-"""Options that several commands share, and what their texts stand for."""
+"""Options that several commands share, as groups, and the records that their texts stand for.
+
+A group is a frozen dataclass of options. A command takes a group as one parameter; :func:`with_groups` shows its
+options to typer one by one. Fields are named as the keyword arguments of :func:`gpusim.predict`, so a group is passed
+on with :func:`named`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
 from gpusim.cli.console import refuse
 
 if TYPE_CHECKING:
-    from gpusim.prediction.predict import Options
-    from gpusim.specs import Spec
-    from gpusim.workloads.gemm import Dtype, Gemm
+    from gpusim.workloads.gemm import Dtype
+
+Returned = TypeVar("Returned")
 
 
 def complete_arch(incomplete: str) -> list[str]:
@@ -32,90 +40,164 @@ def complete_dtype(incomplete: str) -> list[str]:
 
 
 Format = Literal["table", "json"]
-FormatOption = Annotated[Format, typer.Option("--format", help="Output for a person or for a program.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 ArchPathOption = Annotated[
     list[Path] | None,
-    typer.Option("--arch-path", help="Folder of your own specs, searched first; may be repeated.", metavar="DIR"),
+    typer.Option("--arch-path", help="Folder of additional specs, searched first. May be repeated.", metavar="DIR"),
 ]
 MAX_JOBS = 4096
 """More processes than any machine has cores."""
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", min=1, max=MAX_JOBS, help="Processes; all cores if not given.")
+    int | None, typer.Option("--jobs", min=1, max=MAX_JOBS, help="Worker processes. Default: one per core.")
 ]
-DetailOption = Annotated[Literal["bound", "sampled", "full"], typer.Option(help="How much is simulated.")]
+DetailOption = Annotated[
+    Literal["bound", "sampled", "full"],
+    typer.Option(help="Level of detail: closed-form bounds, a representative SM, or every CTA on every SM."),
+]
 ArchOption = Annotated[
-    str, typer.Option("--arch", help="GPU, alias, nvidia-smi name or spec file.", autocompletion=complete_arch)
+    str,
+    typer.Option("--arch", help="GPU: name, alias, nvidia-smi name or spec file.", autocompletion=complete_arch),
+]
+ArchsOption = Annotated[
+    list[str],
+    typer.Option(
+        "--arch",
+        help="GPU: name, alias, nvidia-smi name or spec file. Repeat to compare several.",
+        autocompletion=complete_arch,
+    ),
 ]
 MOption = Annotated[int, typer.Option("-m", help="Rows of C.")]
 NOption = Annotated[int, typer.Option("-n", help="Columns of C.")]
 KOption = Annotated[int, typer.Option("-k", help="Length of the sums.")]
-DtypeOption = Annotated[str, typer.Option(help="Data type of A and B.", autocompletion=complete_dtype)]
-BatchOption = Annotated[int, typer.Option(help="Products of this shape.")]
-SparsityOption = Annotated[Literal["dense", "2:4"], typer.Option(help="Structure of A, m x k: the weights, if 2:4.")]
-LayoutOption = Annotated[Literal["nn", "nt", "tn", "tt"], typer.Option(help="BLAS, column-major.")]
-OrderOption = Annotated[Literal["row", "column"], typer.Option(help="Which way C lies in memory.")]
-UnitOption = Annotated[Literal["cuda", "tensor"] | None, typer.Option(help="Only CUDA or Tensor Cores.")]
-AccumulateOption = Annotated[str, typer.Option(help="Accumulator type; the data type's usual one if empty.")]
-OutputTypeOption = Annotated[
-    str, typer.Option("--output-dtype", help="Type that C is written in; the data type's usual one if empty.")
-]
-KernelOption = Annotated[str | None, typer.Option(help="Pin a kernel by its printed name.")]
-L2Option = Annotated[Literal["cold", "warm"], typer.Option(help="L2 at the start.")]
-CudaOption = Annotated[
-    int | None,
-    typer.Option("--cuda", min=1, help="Major version of CUDA whose libraries choose the kernel; the newest known."),
-]
-LoadOption = Annotated[
-    str,
-    typer.Option(
-        help="Repeated until the power limit acts, over before, or so many calls back to back.",
-        metavar="[sustained|burst|CALLS]",
-    ),
-]
 OverheadOption = Annotated[
     list[str] | None,
     typer.Option(
         "--overhead",
-        help="What layer, event or host timing adds on your host, in place of the spec's value; may be repeated.",
+        help="Host time that a timing method (layer, event or host) adds, instead of the spec's value. "
+        "May be repeated.",
         metavar="METHOD=US",
     ),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="Replace a value of the spec.", metavar="KEY.PATH=VALUE")
+    list[str] | None, typer.Option("--set", help="Override a value of the spec. May be repeated.", metavar="KEY=VALUE")
 ]
 
 
-def options_of(detail: str, l2: str, kernel: str | None, load: str, unit: Literal["cuda", "tensor"] | None) -> Options:
-    """How to predict."""
-    from gpusim.prediction.predict import Options
+@dataclass(frozen=True, slots=True)
+class TypeOptions:
+    """Number formats and sparsity of a product."""
 
-    try:
-        return Options(detail, l2, kernel, load, unit)
-    except ValueError as error:
-        refuse(f"--{error}")
+    dtype: Annotated[str, typer.Option(help="Data type of A and B.", autocompletion=complete_dtype)] = "fp16"
+    sparsity: Annotated[
+        Literal["dense", "2:4"], typer.Option(help="Sparsity of A (m x k), the weight matrix if 2:4.")
+    ] = "dense"
+    accumulate: Annotated[
+        str, typer.Option(metavar="TYPE", help="Accumulator type. Default: the usual one of the data type.")
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """How many products there are, and how their matrices are stored."""
+
+    batch: Annotated[int, typer.Option(help="Number of products of this shape.")] = 1
+    layout: Annotated[
+        Literal["nn", "nt", "tn", "tt"], typer.Option(help="Transposition of A and B, BLAS column-major.")
+    ] = "tn"
+    order: Annotated[Literal["row", "column"], typer.Option(help="Storage order of C.")] = "row"
+    output_dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="Data type of C. Default: the usual one of the data type.")
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOptions:
+    """Which kernels may be chosen."""
+
+    unit: Annotated[Literal["cuda", "tensor"] | None, typer.Option(help="Use CUDA cores or Tensor Cores only.")] = None
+    kernel: Annotated[str | None, typer.Option(metavar="NAME", help="Use this kernel, named as --explain does.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """How a prediction is made."""
+
+    detail: DetailOption = "sampled"
+    l2: Annotated[Literal["cold", "warm"], typer.Option(help="State of L2 at the start.")] = "cold"
+    load: Annotated[
+        str,
+        typer.Option(
+            help="Power state: repeated until the power limit acts, too short for it, or a number of calls.",
+            metavar="[sustained|burst|CALLS]",
+        ),
+    ] = "sustained"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecOptions:
+    """Where specs are found, and what is changed in them."""
+
+    overrides: SetOption = None
+    cuda: Annotated[
+        int | None,
+        typer.Option("--cuda", min=1, help="Major CUDA version of the library that selects kernels. Default: newest."),
+    ] = None
+    arch_path: ArchPathOption = None
+
+    def named(self) -> dict[str, Any]:
+        """The keyword arguments of :func:`gpusim.load_gpu` that they stand for."""
+        return {"overrides": overrides_of(self.overrides), "cuda": self.cuda, "arch_path": self.arch_path or ()}
+
+
+def with_groups(command: Callable[..., Returned]) -> Callable[..., Returned]:
+    """A command whose parameters that are groups of options are shown to typer as those options."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        group = groups.get(name)
+        parameters += _options_of(group) if group else [parameter.replace(annotation=hints[name])]
+
+    @wraps(command)
+    def run(**given: Any) -> Returned:
+        built = {
+            name: group(**{item.name: given.pop(item.name) for item in fields(group)}) for name, group in groups.items()
+        }
+        return command(**given, **built)
+
+    shown = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in shown}
+    return run
+
+
+def _options_of(group: Any) -> list[inspect.Parameter]:
+    """The fields of a group as parameters of a function."""
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            item.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if item.default is MISSING else item.default,
+            annotation=hints[item.name],
+        )
+        for item in fields(group)
+    ]
+
+
+def named(*groups: TypeOptions | StorageOptions | KernelOptions | SimulationOptions) -> dict[str, Any]:
+    """The keyword arguments of :func:`gpusim.predict` that groups of options stand for."""
+    return {item.name: getattr(group, item.name) for group in groups for item in fields(group)}
 
 
 def sizes_of(flag: str, text: str) -> tuple[int, ...]:
-    """The sizes that an option asks for."""
+    """The sizes that an option lists."""
     from gpusim.files.document import parse_sizes
 
     try:
         return parse_sizes(text)
     except ValueError as error:
         refuse(f"{flag}: {error}")
-
-
-def workload_of(
-    m: int, n: int, k: int, dtype: str, batch: int, layout: str, sparsity: str, accumulate: str, order: str,
-    output: str = "",
-) -> Gemm:  # fmt: skip
-    """The multiplication that was asked for."""
-    from gpusim.workloads.gemm import Gemm
-
-    try:
-        return Gemm(m, n, k, dtype_of(dtype), batch, layout, sparsity, accumulate, order, output)
-    except ValueError as error:
-        refuse(str(error))
 
 
 def dtype_of(text: str) -> Dtype:
@@ -128,14 +210,12 @@ def dtype_of(text: str) -> Dtype:
         refuse(str(error))
 
 
-def spec_of(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> Spec:
-    """A GPU with the values of ``--set`` in place."""
+def overrides_of(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Values of a spec by key path, from the texts of ``--set``."""
     from gpusim.files.yamlfile import parse_value
-    from gpusim.specs import load_spec, with_overrides
 
-    spec = load_spec(name, arch_path)
     values: dict[str, Any] = {}
-    for override in overrides:
+    for override in texts or ():
         key_path, equals, text = override.partition("=")
         if not equals or not key_path:
             refuse(f"--set {override}: expected KEY.PATH=VALUE")
@@ -143,7 +223,7 @@ def spec_of(name: str, arch_path: Sequence[Path], overrides: Sequence[str]) -> S
             values[key_path] = parse_value(text)
         except ValueError as error:
             refuse(f"--set {key_path}: {error}")
-    return with_overrides(spec, values) if values else spec
+    return values
 
 
 def pairs_of(what: str, texts: Sequence[str] | None) -> dict[str, str]:

@@ -17,7 +17,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-import gpusim
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.execution.workers import WorkerLostError
 from gpusim.files.outputs import append_lines, output_folder
@@ -150,7 +149,7 @@ def _key(depends_on: object) -> str:
 @lru_cache(maxsize=1)
 def code_sha256() -> str:
     """Hash of the program: its modules, and the rules of math modes."""
-    package = Path(gpusim.__file__).parent
+    package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")) + sorted((package / "mathmode").glob("*.yaml")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

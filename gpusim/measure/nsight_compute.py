@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gpusim
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.importers.launches import joined
 from gpusim.evidence.importers.ncu import METRICS, TIME, launches_of
@@ -23,6 +22,7 @@ from gpusim.evidence.importers.rows import RecordedKernel
 from gpusim.measure.device import Identity, NoDeviceError, behind_markers
 from gpusim.measure.row_files import SCHEMA_COLUMNS, RowFile, versions_text
 from gpusim.measure.suite import GemmWork, Item, Suite, load_suite
+from gpusim.version import __version__
 
 COUNTER_COLUMNS = (*SCHEMA_COLUMNS, *METRICS, "kernels", "gpu_name", "versions", "item")
 
@@ -110,7 +110,7 @@ def _row(item: Item, kernels: Sequence[RecordedKernel], identity: Identity, suit
         "kernel": whole.name,
         "threads": whole.threads,
         **dict(zip(("grid_x", "grid_y", "grid_z"), whole.grid or ("", "", ""), strict=True)),
-        "source": f"gpusim {gpusim.__version__} counters {suite}",
+        "source": f"gpusim {__version__} counters {suite}",
         **whole.extra,
         "kernels": len(kernels),
         "gpu_name": identity.gpu_name,

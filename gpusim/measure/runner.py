@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import gpusim
 from gpusim.measure.device import (
     MAX_LAUNCHES,
     Device,
@@ -31,6 +30,7 @@ from gpusim.measure.device import (
 from gpusim.measure.row_files import GIVEN_UP_AFTER, MeasurementFiles
 from gpusim.measure.suite import GemmWork, Item, Microbenchmark, Operator, State, Suite
 from gpusim.progress import Progress, no_progress
+from gpusim.version import __version__
 from gpusim.workloads.gemm import Dtype
 
 GRAPH_US = 1000.0
@@ -151,7 +151,7 @@ def run_suite(
             if files.interruptions(work.key) >= GIVEN_UP_AFTER:
                 summary.skipped.append((work.key, "it ended earlier runs; see the log"))
                 continue
-            _one(_Bench(device, sensors, files, f"gpusim {gpusim.__version__} measure {suite.name}"), work, summary)
+            _one(_Bench(device, sensors, files, f"gpusim {__version__} measure {suite.name}"), work, summary)
     files.log("finish", measured=summary.measured, skipped=len(summary.skipped), remaining=summary.remaining)
     summary.files = files.paths
     return summary

@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from gpusim.prediction.results import Result
 
 
+def predictions_tables(results: Sequence[Result], *, explain: bool = False) -> list[TextTable]:
+    """One prediction in full or several in comparison; with ``explain`` the kernels that were considered, too."""
+    if len(results) > 1:
+        tables = [comparison_table(results)]
+        if any(result.notes for result in results):
+            tables.append(notes_table(results))
+    else:
+        tables = [result_table(results[0])]
+        if results[0].warp_cycles:
+            tables.append(ledger_table(results[0].stall_cycles, results[0].warp_cycles))
+    return tables + [alternatives_table(result, named=len(results) > 1) for result in results if explain]
+
+
 def result_table(result: Result) -> TextTable:
     """One prediction, a line per figure."""
     shared_l2_dram = (result.shared_bytes, result.l2_bytes, result.dram_bytes)

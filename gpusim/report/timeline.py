@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gpusim
 from gpusim.files.outputs import replacing
 from gpusim.prediction.results import Result
 from gpusim.sim.trace import Recorder, Span, Take, Track
 from gpusim.units import us_of_cycles
+from gpusim.version import __version__
 
 NS_PER_US = 1000
 THREADS_PER_PROCESS = 1000
@@ -160,7 +160,7 @@ def _about(result: Result, recorder: Recorder, processes: list[_Process]) -> dic
     ]
     asked = ("batch", "m", "n", "k", "dtype", "sparsity", "layout", "l2", "load", "detail")
     return {
-        "program": f"gpusim {gpusim.__version__}",
+        "program": f"gpusim {__version__}",
         "arch": result.arch,
         "kernel": result.kernel,
         "split_k": result.split_k,

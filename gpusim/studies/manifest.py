@@ -13,12 +13,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import gpusim
 from gpusim.execution.journal import JOURNAL, code_sha256
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.files.document import shipped_folder
 from gpusim.files.outputs import file_hashes, sha256_of, write_json
 from gpusim.specs import Spec
+from gpusim.version import __version__
 
 MANIFEST = "manifest.json"
 """Name of the file."""
@@ -28,7 +28,7 @@ PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "packaging", "pydantic", "pyyaml
 def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequence[str]) -> dict[str, Any]:
     """All inputs of a run: program, options, and every file that is read, with its hash."""
     program = {
-        "gpusim": gpusim.__version__,
+        "gpusim": __version__,
         "code_sha256": code_sha256(),
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in PACKAGES},

@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import gpusim
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import MeasuredRow, read_tables
 from gpusim.execution.journal import Journal, code_sha256
@@ -23,6 +22,7 @@ from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
 from gpusim.studies.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
 from gpusim.studies.validation.prediction import Predictions, Scored, predict_rows, specs_of
 from gpusim.studies.validation.speedups import Speedups, speedups
+from gpusim.version import __version__
 
 WORST_ROWS = 10
 
@@ -81,7 +81,7 @@ class Report:
         scored = [item for table in self.tables for item in table.scored]
         reasons = [reason for table in self.tables for _, reason in table.skipped]
         return {
-            "gpusim": gpusim.__version__,
+            "gpusim": __version__,
             "code_sha256": code_sha256(),
             "specs": dict(self.specs),
             "detail": self.detail,

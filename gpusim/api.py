@@ -1,0 +1,155 @@
+"""The Python API: predictions asked for by name. The command line calls the same functions.
+
+Everything here is reached as ``gpusim.NAME``; ``import gpusim`` itself loads nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, TypedDict, Unpack
+
+from gpusim.errors import InputError
+from gpusim.execution.sweep import Case
+from gpusim.files.inputs import did_you_mean
+from gpusim.hardware.gpu import Gpu, Unit
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.predict import Options
+from gpusim.prediction.predict import predict as predict_operator
+from gpusim.prediction.results import Result
+from gpusim.specs import load_spec, with_overrides
+from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.operators import parse_operator
+
+DEFAULT_DTYPE = "fp16"
+
+
+class ArgumentError(InputError):
+    """An argument with a value that it does not take."""
+
+
+class UnknownArgumentError(ArgumentError, TypeError):
+    """An argument of an unknown name; also a ``TypeError``, as Python itself would raise."""
+
+
+class GpuArguments(TypedDict, total=False):
+    """What :func:`load_gpu` takes by name."""
+
+    overrides: Mapping[str, Any] | None
+    cuda: int | None
+    arch_path: Iterable[str | os.PathLike[str]]
+
+
+class Arguments(GpuArguments, total=False):
+    """What :func:`predict` takes by name: the values of an operator, how to predict it, and what its GPU is."""
+
+    op: str
+    m: int
+    n: int
+    k: int
+    dtype: str | Dtype
+    batch: int
+    layout: str
+    sparsity: str
+    accumulate: str
+    order: str
+    output_dtype: str
+    bias: str | bool
+    detail: str
+    l2: str
+    load: str | int
+    kernel: str | None
+    unit: Unit | None
+
+
+def load_gpu(
+    name: str | os.PathLike[str],
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    cuda: int | None = None,
+    arch_path: Iterable[str | os.PathLike[str]] = (),
+) -> Gpu:
+    """A GPU by name, alias, nvidia-smi name or spec file.
+
+    >>> load_gpu("t4").sm.count, load_gpu("t4", overrides={"sm.count": 80}).sm.count
+    (40, 80)
+
+    Args:
+        overrides: Values of the spec to replace, by key path, as ``--set`` does.
+        cuda: Major CUDA version of the library that selects kernels; None for the newest known.
+        arch_path: Folders of additional specs, searched first.
+
+    Raises:
+        SpecError: No such GPU, or a spec that is wrong; the text has file and line.
+    """
+    spec = load_spec(os.fspath(name), arch_path)
+    return (with_overrides(spec, overrides) if overrides else spec).gpu.with_cuda(cuda)
+
+
+def case(arch: str | os.PathLike[str] | Gpu, **arguments: Unpack[Arguments]) -> Case:
+    """The GPU, the operator and the options that the arguments of :func:`predict` stand for.
+
+    Raises:
+        ArgumentError: An argument is unknown or missing, or does not take its value.
+        SpecError: No such GPU.
+    """
+    check_names(arguments)
+    given: dict[str, Any] = {"dtype": DEFAULT_DTYPE, **arguments}
+    of_gpu = {name: given.pop(name) for name in GpuArguments.__annotations__ if name in given}
+    of_options = {item.name: given.pop(item.name) for item in fields(Options) if item.name in given}
+    gpu = _gpu(arch, of_gpu)
+    try:
+        operator, options = parse_operator(given), Options(**of_options)
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
+    if not isinstance(operator, Gemm):
+        raise ArgumentError(f"op: {operator.op} is not predicted yet")
+    return Case(gpu, operator, options)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse what is no argument of :func:`predict`."""
+    for name in names:
+        if name not in Arguments.__annotations__:
+            raise UnknownArgumentError(f"unknown argument '{name}'{did_you_mean(name, Arguments.__annotations__)}")
+
+
+def _gpu(arch: str | os.PathLike[str] | Gpu, arguments: dict[str, Any]) -> Gpu:
+    """The GPU that is named, or the one that is given."""
+    if not isinstance(arch, Gpu):
+        return load_gpu(arch, **arguments)
+    if arguments:
+        raise ArgumentError(f"{', '.join(arguments)}: only for a GPU by name; give them to load_gpu")
+    return arch
+
+
+def predict(arch: str | os.PathLike[str] | Gpu, **arguments: Unpack[Arguments]) -> Result:
+    """Predict one operator on one GPU, as ``gpusim gemm`` does.
+
+    >>> result = predict("a100-sxm4-80gb", m=4096, n=4096, k=4096, dtype="bf16")
+    >>> result.bottleneck, result.time_us > result.bound_us
+    ('arithmetic', True)
+
+    Args:
+        arch: GPU by name, alias, nvidia-smi name or spec file; or one from :func:`load_gpu`.
+        m, n, k: Rows of C, columns of C, length of the sums.
+        op: Operator, as in measured tables: ``linear`` or ``bmm`` (C in rows, the default), ``gemm`` (C in columns, as
+            BLAS has it).
+        dtype: Data type of A and B; ``fp16`` if not given.
+        batch, layout, sparsity, accumulate, order, output_dtype, bias: Further properties of a matrix multiplication;
+            see :class:`gpusim.Gemm` for values and defaults. ``output_dtype`` is the type of C.
+        detail: ``bound``, ``sampled`` (default) or ``full``.
+        l2: State of L2 at the start, ``cold`` (default) or ``warm``.
+        load: ``sustained`` (default), ``burst``, or a number of calls back to back.
+        kernel: Name of the kernel to use; selected as a library would if None.
+        unit: ``cuda`` or ``tensor`` cores only; either if None.
+        overrides, cuda, arch_path: As :func:`load_gpu` takes them.
+
+    Raises:
+        SpecError: No such GPU.
+        UnsupportedError: The GPU cannot run this operator; the text names what it can.
+        ArgumentError: An argument is unknown or missing, or does not take its value.
+    """
+    one = case(arch, **arguments)
+    return predict_operator(one.gpu, one.gemm, one.options)

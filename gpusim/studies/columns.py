@@ -1,0 +1,148 @@
+"""Predictions of every row of a table: columns in, columns out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Literal, get_origin, get_type_hints
+
+import numpy as np
+
+from gpusim.api import ArgumentError, GpuArguments, UnknownArgumentError, case, check_names, load_gpu
+from gpusim.errors import InputError
+from gpusim.execution.sweep import Case, CaseResult
+from gpusim.execution.sweep import sweep as predict_cases
+from gpusim.hardware.gpu import Gpu
+from gpusim.prediction.results import Result
+
+EMPTY: dict[type, Any] = {int: math.nan, float: math.nan, bool: None, str: ""}
+"""What stands for a figure that there is none of."""
+
+
+def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
+    """Predict every row of a table.
+
+    >>> found = sweep({"m": [1, 256], "n": [4096, 4096]}, arch="t4", k=4096, detail="bound")
+    >>> [name for name in found if name in ("m", "n", "k", "bottleneck")], found["bottleneck"].tolist()
+    (['m', 'n', 'k', 'bottleneck'], ['dram', 'arithmetic'])
+
+    Args:
+        columns: Arguments of :func:`predict` by name, ``arch`` among them, a value a row: a mapping to sequences or
+            arrays, or a data frame (pandas, Polars, PyArrow or another that narwhals knows).
+        jobs: Worker processes. With more than one, a script needs Python's ``if __name__ == "__main__":``.
+        same: Arguments that are the same in every row.
+
+    Returns:
+        The columns as given, then every figure of :class:`gpusim.Result` that is one number or text, and ``skipped``:
+        why a GPU cannot run a row (empty where it can; figures of such rows are NaN, texts empty). A data frame of
+        the same library, or a dict of NumPy arrays.
+
+    Raises:
+        ArgumentError: As :func:`predict`, with the index of the row, from 0.
+    """
+    given, rows = rows_of(columns)
+    for name in given.keys() & same.keys():
+        raise UnknownArgumentError(f"{name}: is both a column and the same for every row; keep one")
+    check_names(name for name in (*given, *same) if name != "arch")
+    gpus: dict[Any, Gpu] = {}
+    cases = [_case_of_row(index, {**same, **row}, gpus) for index, row in enumerate(rows)]
+    outcomes = list(predict_cases(cases, jobs))
+    return with_results(columns, given, cases, outcomes)
+
+
+def _case_of_row(index: int, row: dict[str, Any], gpus: dict[Any, Gpu]) -> Case:
+    """A row as a case; each GPU is loaded once."""
+    if "arch" not in row:
+        raise UnknownArgumentError("arch: missing; give a column, or one for every row")
+    arch = row.pop("arch")
+    of_gpu = {name: row.pop(name) for name in GpuArguments.__annotations__ if name in row}
+    try:
+        if arch not in gpus:
+            gpus[arch] = arch if isinstance(arch, Gpu) else load_gpu(arch, **of_gpu)
+        return case(gpus[arch], **row)
+    except InputError as error:
+        raise ArgumentError(f"row {index}: {error}") from None
+
+
+def rows_of(columns: Any) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
+    """The columns of a table as lists, and its rows.
+
+    Raises:
+        InputError: It is no table, or its columns differ in length.
+    """
+    if isinstance(columns, Mapping):
+        given = {str(name): _listed(name, values) for name, values in columns.items()}
+    else:
+        frame = _frame(columns)
+        given = {name: frame[name].to_list() for name in frame.columns}
+    lengths = {name: len(values) for name, values in given.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"columns differ in length: {', '.join(f'{name} {count}' for name, count in lengths.items())}")
+    return given, [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+
+
+def _listed(name: object, values: object) -> list[Any]:
+    """A column as a list of Python's own numbers and texts."""
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise InputError(f"{name}: expected a sequence; give one value for every row as {name}=...")
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+
+
+def _frame(columns: Any) -> Any:
+    """A data frame behind the interface of narwhals."""
+    import narwhals as nw  # noqa: PLC0415 -- only where a data frame comes in
+
+    try:
+        return nw.from_native(columns, eager_only=True)
+    except TypeError:
+        raise InputError(f"columns: expected a mapping or a data frame, got {type(columns).__name__}") from None
+
+
+def with_results(
+    columns: Any, given: Mapping[str, Sequence[Any]], cases: Sequence[Case], outcomes: Sequence[CaseResult]
+) -> Any:
+    """The columns of a table, followed by those of its results, as the same kind of table.
+
+    Args:
+        columns: The table that ``given`` was read from.
+    """
+    added = {name: array for name, array in result_columns(cases, outcomes).items() if name not in given}
+    if isinstance(columns, Mapping):
+        return {**{name: np.asarray(values) for name, values in columns.items()}, **added}
+    import narwhals as nw  # noqa: PLC0415 -- only where a data frame comes in
+
+    frame = _frame(columns)
+    new = [nw.new_series(name, array.tolist(), backend=frame.implementation) for name, array in added.items()]
+    return frame.with_columns(*new).to_native()
+
+
+def result_columns(cases: Sequence[Case], outcomes: Sequence[CaseResult]) -> dict[str, np.ndarray[Any, Any]]:
+    """What was asked, every figure of the results that is one number or text, and why there is none."""
+    kinds = _figures()
+    nothing = {name: EMPTY[kind] for name, kind in kinds.items()}
+    rows = [
+        {name: getattr(outcome.result, name) for name in kinds} if outcome.result else nothing | _asked(case)
+        for case, outcome in zip(cases, outcomes, strict=True)
+    ]
+    columns = {name: np.array([row[name] for row in rows]) for name in kinds}
+    return columns | {"skipped": np.array([outcome.reason for outcome in outcomes], dtype=str)}
+
+
+def _asked(case: Case) -> dict[str, Any]:
+    """What a result repeats of its case."""
+    gemm, options = case.gemm, case.options
+    return {
+        **{name: getattr(gemm, name) for name in ("batch", "m", "n", "k", "accumulate", "sparsity", "layout")},
+        **{name: getattr(options, name) for name in ("detail", "l2", "load")},
+        "arch": case.gpu.name,
+        "dtype": gemm.dtype.value,
+        "output_dtype": gemm.output,
+    }
+
+
+def _figures() -> dict[str, type]:
+    """The fields of a result that are one number or text, and their types."""
+    hints = get_type_hints(Result)
+    kinds = {item.name: str if get_origin(hints[item.name]) is Literal else hints[item.name] for item in fields(Result)}
+    return {name: kind for name, kind in kinds.items() if kind in EMPTY}

@@ -1,0 +1,51 @@
+"""A prediction played once more with its events recorded, as a timeline file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpusim.errors import InputError
+from gpusim.execution.sweep import Case
+from gpusim.prediction.predict import predict
+from gpusim.prediction.results import Result
+from gpusim.progress import Progress, no_progress
+from gpusim.report.timeline import write_timeline
+from gpusim.sim.trace import Recorder
+
+MOST_EVENTS = 100_000
+"""At some 170 bytes each, the file stays below 20 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A prediction and how much of it a timeline shows."""
+
+    result: Result
+    events: int
+    dropped_events: int
+    """Later ones, beyond the limit."""
+    skipped_cycles: int
+    """Cycles of periods that repeat others."""
+
+
+def record_timeline(case: Case, out: Path, limit: int = MOST_EVENTS, progress: Progress = no_progress) -> RecordedRun:
+    """Predict a case and write the timeline of one SM: its warps, pipes, ports and links.
+
+    Raises:
+        InputError: ``bound`` simulates nothing, or the file cannot be written.
+        UnsupportedError: The GPU cannot run the case.
+    """
+    if case.options.detail == "bound":
+        raise InputError("detail: 'bound' simulates nothing; a timeline needs 'sampled' or 'full'")
+    if out.exists() and not out.is_file():
+        raise InputError(f"{out}: is there and is no file")
+    if not out.parent.is_dir():
+        raise InputError(f"{out}: no folder {out.parent}")
+    recorder = Recorder(limit)
+    result = predict(case.gpu, case.gemm, case.options, recorder, progress)
+    try:
+        write_timeline(out, result, recorder)
+    except OSError as error:
+        raise InputError(f"{out}: {error.strerror or error}") from None
+    return RecordedRun(result, recorder.kept, recorder.dropped, recorder.skipped_cycles)
