@@ -218,7 +218,8 @@ def test_the_written_spec_extends_the_original_and_predicts_the_runs(
     assert (document["name"], document["extends"]) == ("T4", "t4")
     leaf = document["dram"]["activation_bytes"]
     assert leaf["kind"] == "fitted"
-    assert "2026-01-01, data sha256" in leaf["source"]
+    assert leaf["source"].startswith("[fit]: was ")
+    assert document["sources"]["fit"].startswith("gpusim calibrate, 2026-01-01, data sha256 ")
     assert command("archs", "check", str(out)).returncode == 0
     assert not list(tmp_path.glob("*.journal"))
     assert command(*fit).returncode == 0
