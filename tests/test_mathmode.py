@@ -389,12 +389,12 @@ REFUSED = [
     ("pytorch 2.1 mm fp8", A100, "A100-SXM4-40GB (compute capability 8.0) and fp8: the GPU's spec has no instruction"),
     ("pytorch 2.1 mm int4", V100, "has no instruction that multiplies this type; it has fp16, fp32, fp64, int8"),
     ("pytorch 2.1 sgd int8", A100, "optimizers do not update weights of this type"),
-    ("pytorch 2.1 mm tf32", A100, "tf32 is a way to multiply fp32"),
+    ("pytorch 2.1 mm tf32", A100, "tf32 is a math mode of fp32 tensors"),
     ("pytorch 2.1 mm fp23", A100, "unknown data type 'fp23'; nearest: fp"),
     ("pytoch 2.1 mm fp32", A100, "unknown framework 'pytoch'; nearest: pytorch"),
-    ("pytorch two mm fp32", A100, "'two' is no version"),
+    ("pytorch two mm fp32", A100, "'two' is not a version"),
     ("pytorch 2.1 mattmul fp32", A100, "unknown operation 'mattmul' of pytorch; nearest: matmul"),
-    ("pytorch 2.1 mm fp32 allow_tf32=1", A100, "names several settings"),
+    ("pytorch 2.1 mm fp32 allow_tf32=1", A100, "matches several settings"),
     (
         "pytorch 2.1 mm fp32 torch.backends.cuda.matmul.alow_tf32=1",
         A100,
@@ -407,7 +407,7 @@ REFUSED = [
         "pytorch >=1.7 has torch.backends.cuda.matmul.allow_tf32, 1.6 does not",
     ),
     ("pytorch 2.8 mm fp32 matmul.fp32_precision=tf32", A100, "pytorch >=2.9 has"),
-    ("pytorch 2.1 mm fp32 cublas=eleven", A100, "'eleven' is no version"),
+    ("pytorch 2.1 mm fp32 cublas=eleven", A100, "'eleven' is not a version"),
     ("pytorch 2.1 mm fp32 autocast=fp16 torch.autocast=bf16", A100, "torch.autocast is set twice"),
     ("pytorch 2.1 mm fp32 NVIDIA_TF32_OVERIDE=0", A100, "nearest: NVIDIA_TF32_OVERRIDE"),
     ("tf 2.3 matmul fp32 enable_tensor_float_32_execution=0", A100, "tensorflow >=2.4 has"),
@@ -514,8 +514,8 @@ def test_what_came_of_each_setting() -> None:
 
 def test_the_library_version_says_where_it_is_from() -> None:
     assert ask("pytorch 2.1 mm fp32 cublas=11.4", A100).library == "cublas 11.4, as set"
-    assert ask("pytorch 1.7.1+cu102 mm fp32", A100).library.startswith("cublas taken as 10.2: the build tag")
-    assert ask("tf 1.15.2+nv20.06 conv2d fp32", A100).library.startswith("cudnn taken as 8.0: NVIDIA's TensorFlow")
+    assert ask("pytorch 1.7.1+cu102 mm fp32", A100).library.startswith("cublas assumed to be 10.2: the build tag")
+    assert ask("tf 1.15.2+nv20.06 conv2d fp32", A100).library.startswith("cudnn assumed to be 8.0: NVIDIA's TensorFlow")
     assert not ask("pytorch 2.1 relu fp32", A100).library
 
 

@@ -376,7 +376,7 @@ class Nvml:
         return index
 
 
-@pytest.mark.parametrize(("cards", "missing"), [(1, ""), (2, "NVML says no GPU-7")])
+@pytest.mark.parametrize(("cards", "missing"), [(1, ""), (2, "NVML reports no GPU-7")])
 def test_a_card_that_nvml_calls_otherwise_is_taken_if_it_is_the_only_one(
     monkeypatch: pytest.MonkeyPatch, cards: int, missing: str
 ) -> None:

@@ -108,5 +108,5 @@ def test_int4_is_kept_and_pruned_in_pairs() -> None:
 def test_what_does_not_fit_the_pattern_is_refused_with_the_remedy() -> None:
     with pytest.raises(SparsityError, match="more than half non-zero groups; prune it first"):
         compress(np.ones((1, 4)), pattern_of(Dtype.FP16))
-    with pytest.raises(SparsityError, match="6 is no multiple of 4"):
+    with pytest.raises(SparsityError, match="6 is not a multiple of 4"):
         prune(np.ones((1, 6)), pattern_of(Dtype.FP16))

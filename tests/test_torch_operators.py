@@ -111,5 +111,5 @@ def test_the_precision_of_the_caller_comes_back() -> None:
 def test_without_a_gpu_there_is_no_device() -> None:
     from gpusim.measure.torch_device import TorchDevice
 
-    with pytest.raises(NoDeviceError, match="sees no NVIDIA GPU"):
+    with pytest.raises(NoDeviceError, match="finds no NVIDIA GPU"):
         TorchDevice()

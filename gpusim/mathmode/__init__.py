@@ -1,5 +1,5 @@
-"""Which arithmetic a framework's operation takes on a GPU, and which rule decides.
+"""The arithmetic that a framework's operation uses on a GPU, and the rule that decides it.
 
-The rules are data: a YAML file per framework beside this module, and ``nvidia.yaml`` for what the
-libraries and the hardware make of it. ``rulebook`` reads them, ``resolve`` applies them.
+The rules are data: a YAML file per framework beside this module, and ``nvidia.yaml`` for the libraries and the
+hardware. ``rulebook`` reads them, ``resolve`` applies them.
 """

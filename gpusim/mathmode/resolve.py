@@ -1,9 +1,9 @@
-"""From a framework's operation to the arithmetic a GPU does for it, with the rule that decided.
+"""Resolves a framework's operation to the arithmetic used on a GPU, with the rule that decided.
 
 Rules are applied from top to bottom, the framework's first, then those of the libraries and the GPU. A
-rule may settle the type in which the framework calls the operation, the path (the arithmetic), the unit
-and the accumulator; a later rule overrides an earlier one. Settings that contradict each other leave the
-path undecided (None), unless a stronger rule settles it all the same, as a GPU without TF32 does.
+rule may set the type in which the framework calls the operation, the path (the arithmetic), the unit
+and the accumulator; a later rule overrides an earlier one. Contradicting settings leave the path undecided (None),
+unless a later rule decides it regardless, as on a GPU without TF32.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from gpusim.mathmode.rulebook import (
 )
 
 LONGEST_VERSION = 100
-"""Characters of a version."""
+"""Longest version that is parsed [characters]."""
 
 
 class MathModeError(InputError):
-    """A question that cannot be asked: one line with what is unknown and the nearest that is known."""
+    """Unknown framework, operation, type or setting; one line that names the nearest known ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An operation of a framework, and what its user has set."""
+    """An operation of a framework, with the settings of its user."""
 
     framework: str
     version: str
@@ -55,7 +55,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a rule says, and where that is written."""
+    """Statement of a rule, and its source."""
 
     rule: str
     says: str
@@ -64,19 +64,19 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """Something the user set, and what came of it."""
+    """A setting of the user, and its effect."""
 
     name: str
     value: str
     effect: str
     """``decides``, ``overridden``, ``agrees``, ``contradicts``, ``noted`` or ``none``."""
     rules: tuple[str, ...]
-    """Rules that it brought in."""
+    """Rules that mention it and hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
-    """A rule whose word another replaced."""
+    """A rule overridden by another."""
 
     what: str
     rule: str
@@ -95,17 +95,17 @@ class MathMode:
     arch: str
     compute_capability: str
     library: str
-    """The library that carries the operation out, its version and where that is from; empty if none."""
+    """The library that executes the operation, its version and the source of the version; empty if none."""
     path: str | None
     unit: str | None
     accumulate: str | None
     """None for elementwise operations too."""
     rule: str
-    """The rule that decided the path, or the unit where nothing but the tensors' type decides the path."""
+    """The rule that decided the path, or the unit where the path is the tensors' type."""
     says: str
     source: str
     decided: dict[str, Said]
-    """By ``type``, ``path``, ``unit`` and ``accumulate``: the rule that had the last word."""
+    """By ``type``, ``path``, ``unit`` and ``accumulate``: the rule that decided it."""
     notes: tuple[Said, ...]
     considered: tuple[Considered, ...]
     overridden: tuple[Overridden, ...]
@@ -118,7 +118,7 @@ class MathMode:
 
 @dataclass(slots=True)
 class _State:
-    """What the rules so far have settled, and who said so."""
+    """Values decided so far, and the rules that decided them."""
 
     values: dict[str, str]
     fired: list[Rule] = field(default_factory=list)
@@ -126,7 +126,7 @@ class _State:
     overridden: list[Overridden] = field(default_factory=list)
 
     def added_to(self, facts: Facts) -> Facts:
-        """The facts with what is settled so far."""
+        """The facts with the values decided so far."""
         now = self.values
         return replace(facts, type=now["type"], path=now["path"], unit=now["unit"], accumulate=now["accumulate"])
 
@@ -138,7 +138,7 @@ class _State:
         self.deciding[what] = rule
 
     def apply(self, rule: Rule) -> None:
-        """Take a rule that holds into account."""
+        """Apply a rule that holds."""
         self.fired.append(rule)
         then = rule.then
         if then.conflict:
@@ -157,7 +157,7 @@ def resolve(question: Question, gpu: Gpu) -> MathMode:
 
     Raises:
         MathModeError: an unknown framework, version, operation, type, setting or value, or a type that the
-            GPU cannot multiply; the text names the nearest that is known.
+            GPU cannot multiply; the text names the nearest known ones.
     """
     book, hardware = load_rulebook(_framework(question.framework)), load_rulebook(HARDWARE)
     version = _version("--version", question.version)
@@ -210,7 +210,7 @@ def resolve(question: Question, gpu: Gpu) -> MathMode:
 
 
 def _apply(rules: Iterable[Rule], facts: Facts, gpu: Gpu) -> _State:
-    """What is settled after the last rule."""
+    """The state after the last rule."""
     state = _State({"type": facts.dtype, "path": facts.dtype, "unit": "", "accumulate": ""})
     for rule in rules:
         if holds(rule.when, state.added_to(facts)):
@@ -221,7 +221,7 @@ def _apply(rules: Iterable[Rule], facts: Facts, gpu: Gpu) -> _State:
 
 
 def _considered(name: str, value: str, state: _State) -> Considered:
-    """What came of a setting: the strongest thing that a rule which mentions it did."""
+    """Effect of a setting: the strongest effect of the rules that mention it."""
     rules = [rule for rule in state.fired if rule.when.mentions(name)]
     deciding = {rule.id for rule in state.deciding.values()}
     overridden = {one.rule for one in state.overridden}
@@ -240,7 +240,7 @@ def _considered(name: str, value: str, state: _State) -> Considered:
 
 
 def _beyond(book: Rulebook, version: Version) -> tuple[Said, ...]:
-    """A note where the version is newer than the documentation that the rules were taken from."""
+    """A note if the version is newer than the documentation behind the rules."""
     if version.release[:2] <= Version(book.newest).release[:2]:
         return ()
     says = f"the rules were taken from the documentation of {book.framework} up to {book.newest}"
@@ -259,7 +259,7 @@ def _refusal(rule: Rule, gpu: Gpu, dtype: str) -> str:
     return f"{name} and {dtype}: {rule.says}; it has {', '.join(known)}"
 
 
-# What the user said, by the names that the rules use ----------------------------------------------
+# Normalisation of the user's names and values -----------------------------------------------------
 
 
 def _framework(name: str) -> str:
@@ -274,21 +274,21 @@ def _version(what: str, text: str) -> Version:
     with suppress(InvalidVersion):
         if len(text) <= LONGEST_VERSION:
             return Version(text)
-    raise MathModeError(f"{what}: '{text}' is no version; write it like 1.13 or 1.15.2+nv20.06")
+    raise MathModeError(f"{what}: '{text}' is not a version; write it like 1.13 or 1.15.2+nv20.06")
 
 
 def _dtype(text: str, hardware: Rulebook) -> str:
     by_name = {alias: name for name, aliases in hardware.types.items() for alias in (name, *aliases)}
     word = text.lower().rpartition(".")[2]
     if word == "tf32":
-        raise MathModeError("tf32 is a way to multiply fp32, no type of tensors; ask for fp32 and set what allows it")
+        raise MathModeError("tf32 is a math mode of fp32 tensors, not a type; use fp32 and the setting that allows it")
     if word not in by_name:
         raise MathModeError(f"unknown data type '{text}'; {_nearest(word, by_name)}")
     return by_name[word]
 
 
 def _operation(text: str, book: Rulebook) -> str:
-    """An operation by its name without the module it lives in, or a kind of operations."""
+    """An operation by its name without module path, or a kind of operations."""
     known = {op for ops in book.kinds.values() for op in ops} | set(book.kinds)
     known |= {op for operations in book.lists.values() for op in operations.ops}
     word = text.lower()
@@ -299,20 +299,20 @@ def _operation(text: str, book: Rulebook) -> str:
 
 
 def _kind(op: str, book: Rulebook) -> str:
-    """What an operation is; one that stands under no kind is elementwise or a reduction."""
+    """Kind of an operation; one that no kind lists is elementwise or a reduction."""
     return next((kind for kind, ops in book.kinds.items() if op in ops or op == kind), "elementwise")
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What names and values mean in one version of a framework."""
+    """Names and values of one version of a framework."""
 
     book: Rulebook
     hardware: Rulebook
     version: Version
 
     def chosen(self, what: str, given: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
-        """Settings under their full names, with values as the rules write them."""
+        """Settings by full name, with normalised values."""
         chosen: dict[str, str] = {}
         for text, value in given.items():
             name = _setting_name(f"{what} {text}", text, known, self.book.framework)
@@ -327,7 +327,7 @@ class _Names:
 
 
 def _setting_name(what: str, text: str, known: Mapping[str, Setting], framework: str) -> str:
-    """A setting by its name, an alias, or the end of its name if that is enough."""
+    """A setting by its name, an alias, or a unique suffix of its name."""
     by_name = {alias: name for name, setting in known.items() for alias in (name, *setting.aliases)}
     if text in by_name:
         return by_name[text]
@@ -335,12 +335,12 @@ def _setting_name(what: str, text: str, known: Mapping[str, Setting], framework:
     if len(ends) == 1:
         return ends[0]
     if ends:
-        raise MathModeError(f"{what}: names several settings: {', '.join(ends)}; say which")
+        raise MathModeError(f"{what}: matches several settings: {', '.join(ends)}; give the full name")
     raise MathModeError(f"{what}: unknown to {framework}; {_nearest(text, by_name)}")
 
 
 def _value(what: str, text: str, setting: Setting, hardware: Rulebook) -> str:
-    """A value as the rules write it: truth values as true and false, types by their short names."""
+    """A normalised value: booleans as true and false, types by their short names."""
     if setting.version:
         return str(_version(what, text))
     word = text.strip().lower()
@@ -354,7 +354,7 @@ def _value(what: str, text: str, setting: Setting, hardware: Rulebook) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Library:
-    """What carries an operation out; empty where it is no library."""
+    """The library that executes an operation; empty if there is none."""
 
     name: str = ""
     version: str = ""
@@ -362,7 +362,7 @@ class _Library:
 
 
 def _library(kind: str, book: Rulebook, hardware: Rulebook, version: Version, settings: Mapping[str, str]) -> _Library:
-    """The library of a kind of operation: its version as set, else as the framework's builds bring it."""
+    """The library of a kind of operation; its version as set, else that of the framework's builds."""
     name = hardware.library_of.get(kind, "")
     if not name:
         return _Library()
@@ -370,11 +370,11 @@ def _library(kind: str, book: Rulebook, hardware: Rulebook, version: Version, se
         return _Library(name, settings[name], f"{name} {settings[name]}, as set")
     build = next(one for one in book.libraries if release_in(version, one.version) and build_in(version, one.build))
     default = build.cublas if name == "cublas" else build.cudnn
-    return _Library(name, default, f"{name} taken as {default}: {build.says} ({book.url(build.source)})")
+    return _Library(name, default, f"{name} assumed to be {default}: {build.says} ({book.url(build.source)})")
 
 
 def _nearest(text: str, known: Iterable[str]) -> str:
-    """The nearest known names, or all of them where none is near."""
+    """The nearest known names, or all of them if none is near."""
     names = sorted(set(known))
     close = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
     return f"nearest: {', '.join(close)}" if close else f"known: {', '.join(names)}"

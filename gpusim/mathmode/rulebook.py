@@ -1,8 +1,8 @@
-"""Rules as they stand in the YAML files: conditions, what they settle, a sentence and its source.
+"""Schema of the rule files: conditions, decided values, a statement and its source.
 
-A rulebook belongs to one framework. Its kinds say what an operation is (``matmul``, ``conv``, ``rnn``,
-``elementwise``, ``update``), its lists group operations that are treated alike, its settings and
-environment variables name what a user may set, and in which versions.
+A rulebook belongs to one framework. Kinds classify its operations (``matmul``, ``conv``, ``rnn``, ``elementwise``,
+``update``), lists group operations that are treated alike, settings and environment variables name what a user may
+set, and in which versions.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gpusim.workloads.gemm import Dtype
 OperationKind = Literal["matmul", "conv", "rnn", "elementwise", "update"]
 
 GIVEN, ABSENT = "given", "absent"
-"""Conditions on a value: there is one, there is none."""
+"""Conditions on a value: set, not set."""
 HARDWARE = "nvidia"
-"""The rulebook that follows those of the frameworks."""
+"""The rulebook that is applied after that of the framework."""
 
 
 def _texts(value: object) -> object:
-    """One word or a list of them; YAML's truth values and numbers as the text a user types."""
+    """One word or a list; YAML's booleans and numbers as the text that a user types."""
     items = value if isinstance(value, list) else [value]
     return tuple(str(item).lower() if isinstance(item, bool | int) else item for item in items)
 
@@ -46,18 +46,18 @@ class _Frozen(BaseModel):
 
 
 class When(_Frozen):
-    """What must hold for a rule, all of it. Empty conditions always hold; a list means any of its words."""
+    """Conditions of a rule, all of which must hold. Empty conditions always hold; a list means any of its values."""
 
     version: str = Field(default="", description="of the framework, such as >=1.7,<1.12; a pre-release is its release")
     build: str = Field(default="", description="tag of the version's build, such as nv>=20.06 for 1.15.2+nv20.06")
     compute_capability: str = ""
-    library: str = Field(default="", description="the one that carries out the operation")
+    library: str = Field(default="", description="the one that executes the operation")
     library_version: str = ""
     kind: Texts = ()
     listed: str = Field(default="", description="name of a list that holds the operation")
     dtype: Texts = Field(default=(), description="type of the tensors")
     type: Texts = Field(default=(), description="type in which the framework calls the operation")
-    path: Texts = Field(default=(), description="arithmetic that the rules so far have settled")
+    path: Texts = Field(default=(), description="arithmetic decided by the rules so far")
     unit: Texts = ()
     accumulate: Texts = ()
     tensor: bool | None = Field(default=None, description="the GPU multiplies the path on Tensor Cores")
@@ -67,13 +67,13 @@ class When(_Frozen):
     each_given: tuple[Texts, ...] = Field(default=(), description="of each list of settings at least one is given")
 
     def mentions(self, name: str) -> bool:
-        """A setting, a variable or a library's version is among the conditions."""
+        """Whether a setting, variable or library version is among the conditions."""
         listed = any(name in names for names in self.each_given)
         return name in self.set or name in self.env or listed or bool(self.library_version and name == self.library)
 
 
 class Then(_Frozen):
-    """What a rule settles. ``note`` only adds its sentence; ``conflict`` leaves the path undecided."""
+    """Values that a rule decides. ``note`` only adds its statement; ``conflict`` leaves the path undecided."""
 
     type: str = ""
     path: str = ""
@@ -87,12 +87,12 @@ class Then(_Frozen):
     def _one_purpose(self) -> Then:
         settles = bool(self.type or self.path or self.unit or self.accumulate)
         if settles + self.note + self.conflict + self.refuse != 1:
-            raise ValueError("a rule either settles something, or is a note, a conflict or a refusal")
+            raise ValueError("a rule decides values, or is a note, a conflict or a refusal")
         return self
 
 
 class Rule(_Frozen):
-    """One fact with its source."""
+    """One rule with its source."""
 
     id: str
     when: When
@@ -102,10 +102,10 @@ class Rule(_Frozen):
 
 
 class Setting(_Frozen):
-    """What a user may set: its values, and the versions of the framework that know it."""
+    """A setting: its values, and the versions of the framework that have it."""
 
     values: Texts = ()
-    version: bool = Field(default=False, description="the value is a version instead")
+    version: bool = Field(default=False, description="the value is a version")
     versions: str = ""
     aliases: Texts = ()
 
@@ -118,7 +118,7 @@ class OperationList(_Frozen):
 
 
 class Library(_Frozen):
-    """Library versions that a build of the framework brings."""
+    """Library versions of a build of the framework."""
 
     version: str = ""
     build: str = ""
@@ -146,7 +146,7 @@ class Rulebook(_Frozen):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Rulebook:
-        """Sources, lists and settings that rules name stand in the file, and every type is one."""
+        """Sources, lists, settings and types named by rules are defined."""
         for rule in self.rules:
             when, then = rule.when, rule.then
             unknown = {rule.source} - set(self.sources)
@@ -165,7 +165,7 @@ class Rulebook(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What conditions are about: the question, the GPU, and what the rules so far have settled."""
+    """Inputs of the conditions: the question, the GPU, and the values decided so far."""
 
     version: Version
     compute_capability: str
@@ -186,7 +186,7 @@ class Facts:
 
 
 def holds(when: When, facts: Facts) -> bool:
-    """All conditions hold."""
+    """Whether all conditions hold."""
     return (
         release_in(facts.version, when.version)
         and build_in(facts.version, when.build)
@@ -213,7 +213,7 @@ def _among(value: str, words: tuple[str, ...]) -> bool:
 
 
 def release_in(version: Version | str, specifier: str) -> bool:
-    """A release lies in a range; no range holds all, an empty version lies in none.
+    """Whether a release is in a range; an empty range contains all, an empty version is in none.
 
     >>> release_in("1.13.0a0", ">=1.12,<2.0")
     True
@@ -225,7 +225,7 @@ def release_in(version: Version | str, specifier: str) -> bool:
 
 
 def build_in(version: Version, wanted: str) -> bool:
-    """The build that a version names after its ``+`` lies in a range.
+    """Whether the build tag after the ``+`` of a version is in a range.
 
     >>> build_in(Version("1.15.2+nv20.06"), "nv>=20.06"), build_in(Version("1.15.2"), "nv>=20.06")
     (True, False)

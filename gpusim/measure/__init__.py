@@ -1,1 +1,1 @@
-"""Measurements on the NVIDIA GPU that is present: a suite in YAML to a CSV in the measured schema."""
+"""Measurements on the NVIDIA GPU in this machine: a suite in YAML in, a CSV in the measured schema out."""

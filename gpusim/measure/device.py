@@ -1,4 +1,4 @@
-"""What the runner asks of a device: operators replayed, microbenchmarks, telemetry. Times in microseconds."""
+"""Interface of a device under measurement: replayed operators, microbenchmarks, telemetry. Times in microseconds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gpusim.evidence.boards import gpu_of_device
 from gpusim.measure.suite import Microbenchmark, Operator
 
 MAX_LAUNCHES = 500
-"""Launches in one graph, at most."""
+"""Most launches in one graph."""
 MARKER = "spin_kernel"
-"""The kernel of ``torch.cuda._sleep``, which tells a profiler's reader where an operator begins."""
+"""The kernel of ``torch.cuda._sleep``, which marks the start of an operator in a profile."""
 
 
 class _Named(Protocol):
@@ -26,7 +26,7 @@ NamedT = TypeVar("NamedT", bound=_Named)
 
 
 def behind_markers(kernels: Iterable[NamedT]) -> list[list[NamedT]]:
-    """The kernels behind each marker, in order; what stands before the first is left out."""
+    """The kernels after each marker, in order; those before the first marker are dropped."""
     groups: list[list[NamedT]] = []
     for kernel in kernels:
         if MARKER in kernel.name:
@@ -37,23 +37,23 @@ def behind_markers(kernels: Iterable[NamedT]) -> list[list[NamedT]]:
 
 
 class NoDeviceError(InputError):
-    """There is nothing to measure on; the text says what to install or where to run."""
+    """No device to measure; the text says what to install or where to run."""
 
 
 class UnavailableError(Exception):
-    """This device or its software cannot run one item; the text is the reason for the log."""
+    """This device or its software cannot run one item; the text is the reason to log."""
 
 
 class DeviceLostError(Exception):
-    """The device answers nothing any more in this process; a new process may find it well."""
+    """The device no longer responds in this process; a new process may recover it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What was measured, by which software. Names no individual card."""
+    """The measured GPU and its software. Identifies no individual card."""
 
     gpu_name: str
-    """As nvidia-smi writes it."""
+    """Name reported by nvidia-smi."""
     l2_bytes: int
     versions: tuple[tuple[str, str], ...]
     """(``driver``, ``cuda``, ``torch`` …) and their versions."""
@@ -68,7 +68,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledKernel:
-    """One kernel of an operator, as a profiler saw it."""
+    """One kernel of an operator, from a profiler."""
 
     name: str
     time_us: float
@@ -80,23 +80,23 @@ class ProfiledKernel:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One sample of the card's own sensors."""
+    """One sample of the card's sensors."""
 
     at_s: float
     """``time.monotonic``."""
     clock_mhz: float
-    """0 where the card does not tell, as of power and temperature."""
+    """0 where the card does not report it; likewise power and temperature."""
     power_w: float
     temperature_c: float
     throttle: frozenset[str]
-    """Reasons for which the clock is held back, as NVML names them."""
+    """Clock throttle reasons, by their NVML names."""
     energy_mj: float | None
-    """The card's energy counter; None where it has none."""
+    """The card's energy counter; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroResult:
-    """What one microbenchmark read, one value per repetition."""
+    """Readings of one microbenchmark, one value per repetition."""
 
     values: tuple[float, ...]
     unit: str
@@ -104,7 +104,7 @@ class MicroResult:
 
 
 class Telemetry(Protocol):
-    """Sensors read in the background while something runs."""
+    """Sensors sampled in the background during a run."""
 
     def readings(self, since_s: float) -> Sequence[Reading]:
         """Samples taken since a ``time.monotonic``."""
@@ -114,20 +114,20 @@ class Prepared(Protocol):
     """An operator with its operands on the device, warmed up."""
 
     def once(self) -> None:
-        """Run it once and wait for it."""
+        """Run once and synchronise."""
 
     def replay(self, launches: int, replays: int, *, cold: bool) -> Sequence[float]:
         """Replay a graph of ``launches`` back to back; the duration of each replay [us].
 
-        Cold: operands rotate so that none is in L2 when it is read. Warm: the same ones each time.
+        Cold: operands rotate so that none is in L2 when it is read. Warm: the same operands each time.
         """
 
     def kernels(self) -> Sequence[ProfiledKernel]:
-        """The kernels of one launch in order; empty where no profiler is there."""
+        """The kernels of one launch in order; empty without a profiler."""
 
     @property
     def algorithm(self) -> str:
-        """What the library was told to use, where it was told."""
+        """The algorithm that was requested from the library, if any."""
 
 
 class Device(Protocol):
@@ -141,12 +141,12 @@ class Device(Protocol):
         """Make an operator ready to be replayed.
 
         Raises:
-            UnavailableError: it cannot run here.
-            DeviceLostError: it took the device down.
+            UnavailableError: it cannot run on this device.
+            DeviceLostError: it made the device fail.
         """
 
     def microbenchmark(self, work: Microbenchmark) -> MicroResult:
         """Run one microbenchmark; raises like :meth:`prepare`."""
 
     def telemetry(self) -> AbstractContextManager[Telemetry]:
-        """Sensors, read while the context is open."""
+        """Sensors, sampled while the context is open."""

@@ -1,9 +1,9 @@
-"""CUDA source of the instruction microbenchmarks: one arithmetic instruction again and again.
+"""CUDA source of the instruction microbenchmarks: one arithmetic instruction, repeated.
 
-An interval is taken with many independent chains on every sub-partition, a latency with one chain of one
+The issue interval is measured with many independent chains on every sub-partition, the latency with one chain of one
 warp (or warpgroup). Operand registers, shapes and qualifiers follow the PTX ISA, sections "Warp Level
 Matrix Multiply-Accumulate Instructions" and "Asynchronous Warpgroup Level Matrix Instructions"
-(https://docs.nvidia.com/cuda/parallel-thread-execution/). Operands are zeros: only cycles are read here.
+(https://docs.nvidia.com/cuda/parallel-thread-execution/). Operands are zeros: only cycles are measured.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 UNROLL = 8
-"""Instructions per chain in one turn of the loop."""
+"""Instructions per chain in one loop iteration."""
 CHAINS = 4
-"""Independent chains of a warp where an interval is asked for: with two warps per sub-partition, eight in flight."""
+"""Independent chains of a warp for an interval: with two warps per sub-partition, eight in flight."""
 INTERVAL_THREADS = 256
 """Two warps per sub-partition, or two warpgroups."""
 WARPGROUP_THREADS = 128
 WARPGROUP_BATCH = 8
-"""Asynchronous instructions that are waited for together, where an interval is asked for."""
+"""Asynchronous instructions per wait, for an interval."""
 OPERAND_TILES_BYTES = 40 * 1024
 """64 rows of A and 256 columns of B, 128 bytes each, in shared memory."""
 
@@ -30,16 +30,16 @@ class PtxInstruction:
 
     name: str
     since: tuple[int, int]
-    """Compute capability that first has it."""
+    """First compute capability that has it."""
     opcode: str
     result: tuple[str, int]
     """Constraint letter and number of the accumulator registers (``f`` FP32, ``r`` 32 bits, ``d`` FP64)."""
     operands: tuple[tuple[str, int], ...] = ()
     """The same for A and B in registers; empty for a warpgroup's descriptors."""
     suffix: str = ""
-    """What stands behind the accumulator input."""
+    """Operands after the accumulator input."""
     until: tuple[int, int] = (99, 0)
-    """First compute capability that no longer has it."""
+    """First compute capability without it."""
 
     @property
     def warpgroup(self) -> bool:
@@ -48,7 +48,7 @@ class PtxInstruction:
 
     @property
     def unit(self) -> str:
-        """What an interval is counted in."""
+        """Unit of an interval."""
         return "cycles per SM" if self.warpgroup else "cycles per sub-partition"
 
     def runs_on(self, major: int, minor: int) -> bool:
@@ -112,7 +112,7 @@ INSTRUCTIONS: dict[str, PtxInstruction] = {
         _mma("mma_tf32_m16n8k8", "m16n8k8", "f32.tf32.tf32.f32", (8, 0), 4, 2, 4),
         _mma("mma_int8_m8n8k16", "m8n8k16", "s32.s8.s8.s32", (7, 5), 1, 1, 2),
         _mma("mma_int8_m16n8k32", "m16n8k32", "s32.s8.s8.s32", (8, 0), 4, 2, 4),
-        # Hopper has none in FP8 but wgmma: the assembler makes FP16 products of it, and of those one for all.
+        # Hopper has FP8 in wgmma only: the assembler turns mma into FP16 products, and merges equal ones.
         _mma("mma_fp8_m16n8k32", "m16n8k32", "f32.e4m3.e4m3.f32", (8, 9), 4, 2, 4, until=(9, 0)),
         _mma("mma_fp64_m8n8k4", "m8n8k4", "f64.f64.f64.f64", (8, 0), 1, 1, 2, register="d"),
         _mma("mma_fp64_m16n8k16", "m16n8k16", "f64.f64.f64.f64", (9, 0), 8, 4, 4, register="d"),
@@ -146,7 +146,7 @@ class Benchmark:
     threads: int
     shared_bytes: int
     instructions_per_round: int
-    """On one sub-partition, or on the SM for a warpgroup's instruction: what the elapsed cycles are shared by."""
+    """Instructions on one sub-partition (on the SM for wgmma), by which the elapsed cycles are divided."""
 
 
 def benchmark(instruction: PtxInstruction, *, latency: bool) -> Benchmark:
@@ -163,11 +163,11 @@ def benchmark(instruction: PtxInstruction, *, latency: bool) -> Benchmark:
 
 
 def _warp_source(instruction: PtxInstruction, chains: int) -> str:
-    """Chains of a warp's own instruction, operands in registers."""
+    """Chains of a warp-level instruction, operands in registers."""
     letter, count = instruction.result
     sides = [(f"s{side}", kind, number) for side, (kind, number) in enumerate(instruction.operands)]
     declared = [f"{_TYPES[letter]} c[{chains}][{count}] = {{}};"]
-    # From an argument: of a constant zero the assembler would make no instruction at all.
+    # From an argument: with a constant zero the assembler would remove the instruction.
     declared += [
         f"{_TYPES[kind]} {name}[{number}]; for (auto &one : {name}) one = zero;" for name, kind, number in sides
     ]
@@ -201,7 +201,7 @@ def _statement(instruction: PtxInstruction, result: Sequence[str], inputs: Seque
 
 
 def _warpgroup_source(instruction: PtxInstruction, latency: bool) -> str:
-    """Asynchronous instructions on tiles in shared memory; for a latency each one is waited for."""
+    """Asynchronous instructions on tiles in shared memory; for a latency each is followed by a wait."""
     letter, count = instruction.result
     accumulators = "{" + ", ".join(f"%{i}" for i in range(count)) + "}"
     metadata = f", %{count + 2}, 0" if ".sp." in instruction.opcode else ""
@@ -218,7 +218,7 @@ def _warpgroup_source(instruction: PtxInstruction, latency: bool) -> str:
         f"{_TYPES[letter]} c[{count}] = {{}};",
         "extern __shared__ __align__(1024) unsigned tiles[];",
         f"for (int i = threadIdx.x; i < {OPERAND_TILES_BYTES // 4}; i += blockDim.x) tiles[i] = 0;",
-        # The asynchronous proxy reads what ordinary stores wrote.
+        # Make ordinary stores visible to the asynchronous proxy.
         'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");',
         "const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(tiles));",
         # Matrix descriptor: address and strides in units of 16 bytes, K-major with the 128-byte swizzle.
@@ -226,12 +226,12 @@ def _warpgroup_source(instruction: PtxInstruction, latency: bool) -> str:
         "const unsigned long long a = form | ((at & 0x3ffff) >> 4);",
         "const unsigned long long b = form | (((at + 8192) & 0x3ffff) >> 4);",
     ]
-    # While one warpgroup waits for its last ones, those of the other are on the Tensor Cores.
+    # While one warpgroup waits for its last instructions, those of the other occupy the Tensor Cores.
     return _kernel(declared, [fence, *[statement] * (1 if latency else WARPGROUP_BATCH), wait], "c[0]")
 
 
 def _kernel(declared: Sequence[str], statements: Sequence[str], used: str) -> str:
-    """The loop around the statements, between two readings of the SM's cycle counter."""
+    """The loop around the statements, between two reads of the SM's cycle counter."""
     setup, turn = ("\n".join(lines) for lines in (declared, statements))
     return f"""extern "C" __global__ void bench(int rounds, int zero, long long *elapsed_cycles, unsigned *sink) {{
 const unsigned meta = 0x44444444u;  // positions 0 and 1 of every four

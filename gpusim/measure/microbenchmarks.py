@@ -1,7 +1,7 @@
-"""Memory, launch and instruction microbenchmarks: CUDA C++ of this package, launched into PyTorch's stream.
+"""Memory, launch and instruction microbenchmarks in CUDA C++, launched into PyTorch's stream.
 
-Cycles are those of one SM's own counter, bandwidths come from events around a kernel, latencies from chains
-of dependent accesses in random order over whole cache lines.
+Cycles are read from one SM's counter, bandwidths come from events around a kernel, latencies from chains of dependent
+accesses in random order over whole cache lines.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from gpusim.measure.torch_capture import captured
 
 REPETITIONS = 11
 LINE_BYTES = 128
-"""An L2 line; the chain visits each line once before it comes round."""
+"""An L2 line; the chain visits each line once per cycle."""
 MAX_CHASE_STEPS = 2**14
 MAX_WARMING_STEPS = 2**19
-"""Every line of 64 MiB, more than the largest L2 so far: beyond, no line is found there anyway."""
+"""Every line of 64 MiB, more than the largest L2 to date: in a longer chain every access misses anyway."""
 STREAM_THREADS = 512
 STREAM_CHUNK_BYTES = 4 * 16 * STREAM_THREADS
-"""What a CTA moves at a time: four 16-byte vectors a thread."""
+"""Bytes that a CTA moves at a time: four 16-byte vectors per thread."""
 STREAM_BYTES = 4 * 2**30
-"""What one streaming kernel moves, at least: milliseconds, against microseconds of launching."""
+"""Fewest bytes of a streaming kernel: milliseconds, so that microseconds of launch do not matter."""
 SHARED_RING_WORDS = 4096
 SHARED_READ_THREADS = 1024
 SHARED_ROUNDS = 1024
@@ -52,10 +52,10 @@ class Microbenchmarks:
         self._multiprocessors = int(properties.multi_processor_count)
 
     def run(self, work: Microbenchmark) -> MicroResult:
-        """Run one.
+        """Run one microbenchmark.
 
         Raises:
-            UnavailableError: it cannot be compiled or run here.
+            UnavailableError: it cannot be compiled or run on this device.
         """
         match work.benchmark:
             case "pointer_chase":
@@ -72,7 +72,7 @@ class Microbenchmarks:
                 return self._instruction(work.variant, latency=False)
 
     def _pointer_chase(self, cache_level: str, footprint_bytes: int) -> MicroResult:
-        """Cycles of a load that depends on the one before; lines in random order."""
+        """Latency of dependent loads over lines in random order [cycles]."""
         lines = footprint_bytes // LINE_BYTES
         if lines < 2:
             raise UnavailableError("a chain needs a footprint of two lines at least")
@@ -91,17 +91,17 @@ class Microbenchmarks:
 
         warming = _multiple_of_eight(min(lines, MAX_WARMING_STEPS))
         steps = _multiple_of_eight(min(max(lines, 1024), MAX_CHASE_STEPS))
-        if cache_level == "l1":  # it is empty when a kernel begins, so that each one fills its own
+        if cache_level == "l1":  # L1 is empty when a kernel starts, so each one fills it first
             _, cycles = self._timed(chase(warming, steps), elapsed)
             return MicroResult(tuple(one / steps for one in cycles), "cycles per load")
         chase(warming, 8)()
-        # The cursor goes on where it was: a chain longer than the caches never finds its lines there.
+        # The cursor continues where it was: a chain longer than the caches always misses.
         times_us, cycles = self._timed(chase(0, steps), elapsed)
         note = f"{1e3 * sorted(times_us)[len(times_us) // 2] / steps:.1f} ns"
         return MicroResult(tuple(one / steps for one in cycles), "cycles per load", note)
 
     def _stream(self, variant: str, footprint_bytes: int) -> MicroResult:
-        """Bandwidth of all SMs over a footprint; a copy reads one half of it and writes the other."""
+        """Bandwidth of all SMs over a footprint; a copy reads one half and writes the other."""
         arrays = 2 if variant == "copy" else 1
         chunks = footprint_bytes // (arrays * STREAM_CHUNK_BYTES)
         if chunks < 1:
@@ -153,12 +153,12 @@ class Microbenchmarks:
         return MicroResult(tuple(moved / one for one in cycles), "bytes per cycle")
 
     def _launch(self, variant: str) -> MicroResult:
-        """Microseconds that starting a kernel costs."""
+        """Launch overhead of a kernel [us]."""
         module = self._module("launch.cu")
         empty = module.bind("empty", 1, 32, (), stream=_stream())
         match variant:
             case "graph_gap":
-                # A kernel of c cycles and one of 2c: what does not double is the gap.
+                # From a kernel of c cycles and one of 2c: the part that does not double is the gap.
                 short, twice = (
                     self._in_graph(
                         module.bind("spin", 1, 32, (ctypes.c_longlong(factor * GAP_SPIN_CYCLES),), stream=_stream())
@@ -166,22 +166,24 @@ class Microbenchmarks:
                     for factor in (1, 2)
                 )
                 gaps = tuple(2 * one - two for one, two in zip(short, twice, strict=True))
-                return MicroResult(gaps, "us", "between kernels of a graph, in-kernel time taken off")
+                return MicroResult(gaps, "us", "between kernels of a graph, without in-kernel time")
             case "graph_kernel":
                 return MicroResult(tuple(self._in_graph(empty)), "us", "interval of empty kernels in a graph")
             case "stream_interval":
                 times = tuple(self._wall_us(empty, STREAM_LAUNCHES) / STREAM_LAUNCHES for _ in range(REPETITIONS))
-                return MicroResult(times, "us", "empty kernels into a stream, from Python by one driver call each")
+                return MicroResult(times, "us", "empty kernels in a stream, a driver call each")
             case "event_pair":
                 times_us, _ = self._timed(empty)
                 return MicroResult(tuple(times_us), "us", "events around one empty kernel")
             case _:
                 return MicroResult(
-                    tuple(self._wall_us(empty, 1) for _ in range(REPETITIONS)), "us", "one empty kernel, waited for"
+                    tuple(self._wall_us(empty, 1) for _ in range(REPETITIONS)),
+                    "us",
+                    "one empty kernel with synchronisation",
                 )
 
     def _instruction(self, name: str, *, latency: bool) -> MicroResult:
-        """Cycles of an instruction: until its result can be used, or until the next can issue."""
+        """Latency or issue interval of an instruction [cycles]."""
         instruction = instructions.INSTRUCTIONS[name]
         if not instruction.runs_on(*self._capability):
             raise UnavailableError(f"compute capability {'.'.join(map(str, self._capability))} has no {name}")
@@ -198,7 +200,7 @@ class Microbenchmarks:
         return MicroResult(per_instruction, "cycles" if latency else instruction.unit)
 
     def _timed(self, launch: Callable[[], None], elapsed: Any = None) -> tuple[list[float], list[int]]:
-        """Times by events [us] and, where the kernel counts them, cycles; after one launch that is not counted."""
+        """Event times [us] and, where the kernel counts them, cycles; after one warm-up launch."""
         times_us, cycles = [], []
         for repetition in range(1 + REPETITIONS):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -212,7 +214,7 @@ class Microbenchmarks:
                 times_us.append(1e3 * float(begin.elapsed_time(end)))
                 cycles.append(0 if elapsed is None else int(elapsed.item()))
         if elapsed is not None and min(cycles) <= 0:
-            raise UnavailableError("the kernel ran and counted no cycles")
+            raise UnavailableError("the kernel ran but counted no cycles")
         return times_us, cycles
 
     def _in_graph(self, launch: Callable[[], None]) -> list[float]:
@@ -227,7 +229,7 @@ class Microbenchmarks:
         return [time_us / GAP_LAUNCHES for time_us in times_us]
 
     def _wall_us(self, launch: Callable[[], None], launches: int) -> float:
-        """Wall time of launches and the wait for them [us]."""
+        """Wall time of launches with synchronisation [us]."""
         torch.cuda.synchronize()
         began_s = time.perf_counter()
         for _ in range(launches):
@@ -245,7 +247,7 @@ class Microbenchmarks:
 
 @cache
 def _loaded(file: str, architecture: str) -> Module:
-    """A source file of this package, compiled and loaded once."""
+    """Compile and load a source file of this package, once."""
     source = (resources.files("gpusim.measure") / "kernels" / file).read_text(encoding="utf-8")
     return load(compile_cubin(source, architecture))
 
@@ -256,5 +258,5 @@ def _stream() -> int:
 
 
 def _multiple_of_eight(steps: int) -> int:
-    """The kernels count their steps by eights."""
+    """Round up to a multiple of eight, the unrolling of the kernels."""
     return max(8, steps // 8 * 8)

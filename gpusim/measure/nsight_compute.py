@@ -1,8 +1,8 @@
-"""Hardware counters of a suite's matrix multiplications through Nsight Compute, laid out as measured rows.
+"""Hardware counters of a suite's matrix multiplications from Nsight Compute, as measured rows.
 
-``ncu`` starts this module as a child; it runs each operator once, behind a marker kernel, and nothing else
-under the profiler. Between two markers in ncu's list are the kernels of one operator. The clock is left as
-it is (``--clock-control none``); ncu empties the caches before each kernel, so L2 is cold.
+``ncu`` starts this module as a child process; it runs each operator once, after a marker kernel, and profiles nothing
+else. The kernels between two markers in ncu's list belong to one operator. Clocks are not locked (``--clock-control
+none``); ncu flushes the caches before each kernel, so L2 is cold.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def gemms_of(suite: Suite) -> tuple[Item, ...]:
 
 
 def count(suite: Suite, identity: Identity, out: Path) -> tuple[int, list[str]]:
-    """Run a suite's matrix multiplications under ncu; the number of rows written and the items without, and why.
+    """Run a suite's matrix multiplications under ncu: the number of rows written, the items without counters.
 
     Raises:
-        NoDeviceError: no ncu, or one that may not read counters.
-        MeasuredError: ``out`` is there and is no table of counters.
+        NoDeviceError: ncu is missing, or has no permission to read counters.
+        MeasuredError: ``out`` exists and is not a table of counters.
     """
     program = shutil.which("ncu")
     if program is None:
@@ -64,7 +64,7 @@ def count(suite: Suite, identity: Identity, out: Path) -> tuple[int, list[str]]:
 
 
 def ncu_command(program: str, metrics: Sequence[str], listing: Path, suite: str) -> list[str]:
-    """The command line: what is counted, and that no clock is touched."""
+    """The command line of ncu: metrics, and no clock control."""
     return [
         program,
         *("--clock-control", "none", "--profile-from-start", "off", "--print-units", "base"),
@@ -74,7 +74,7 @@ def ncu_command(program: str, metrics: Sequence[str], listing: Path, suite: str)
 
 
 def known_metrics(program: str) -> tuple[str, ...]:
-    """The metrics that this GPU has, as far as ncu tells; a name that it lacks would end the run."""
+    """The metrics that ncu reports for this GPU; an unknown name would end the run."""
     asked = subprocess.run([program, "--query-metrics"], capture_output=True, text=True, check=False)  # noqa: S603
     listed = {line.split()[0] for line in asked.stdout.splitlines() if line.split()}
     if not any(name.startswith("dram__") for name in listed):
@@ -84,7 +84,7 @@ def known_metrics(program: str) -> tuple[str, ...]:
 
 
 def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[RecordedKernel]:
-    """The kernels that ncu listed; its own words where it listed none."""
+    """The kernels that ncu listed; raises with its error message if there are none."""
     try:
         if kernels := [launch.kernel for launch in launches_of(listing)]:
             return kernels
@@ -98,7 +98,7 @@ def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[Record
 
 
 def _row(item: Item, kernels: Sequence[RecordedKernel], identity: Identity, suite: str) -> dict[str, Any]:
-    """One operator: sums over its kernels, the rest from the one that takes longest."""
+    """Row of one operator: sums over its kernels, other values from the longest one."""
     whole = joined(kernels, max(kernels, key=lambda kernel: kernel.time_us))
     columns = {name: value for name, value in item.work.columns.items() if name in SCHEMA_COLUMNS}
     return {
@@ -120,7 +120,7 @@ def _row(item: Item, kernels: Sequence[RecordedKernel], identity: Identity, suit
 
 
 def run_counted(suite: Suite) -> None:
-    """The child: each operator once under the profiler, behind its marker."""
+    """In the child process: run each operator once under the profiler, after its marker."""
     import torch  # noqa: PLC0415 -- ncu's reader needs no PyTorch
 
     from gpusim.measure.device import UnavailableError  # noqa: PLC0415 -- the same

@@ -1,7 +1,7 @@
-"""CUDA C++ compiled at run time and launched: NVRTC and the driver through ctypes.
+"""Run-time compilation and launch of CUDA C++: NVRTC and the CUDA driver through ctypes.
 
-PyTorch's CUDA builds bring libnvrtc and load libcuda, so this needs nothing but PyTorch. The calls are
-those of the NVRTC and CUDA Driver API references; both have kept their C interface since CUDA 11.
+PyTorch's CUDA builds include libnvrtc and load libcuda, so only PyTorch is needed. The calls follow the NVRTC and CUDA
+Driver API references, whose C interfaces are stable since CUDA 11.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpusim.measure.device import UnavailableError
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 """``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``."""
 STATIC_SHARED_LIMIT_BYTES = 48 * 1024
-"""More shared memory than this has to be asked for, by that attribute."""
+"""Dynamic shared memory above this size must be enabled through that attribute."""
 
 Argument = int | ctypes.c_int | ctypes.c_longlong | ctypes.c_void_p
 
@@ -37,13 +37,13 @@ def compile_cubin(source: str, architecture: str) -> bytes:
     """Machine code of CUDA C++ text.
 
     Raises:
-        UnavailableError: no NVRTC here, or it refuses the source (an instruction that the architecture lacks).
+        UnavailableError: NVRTC is missing, or rejects the source (an instruction that the architecture lacks).
     """
     nvrtc = _nvrtc()
     program = ctypes.c_void_p()
     created = nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"gpusim.cu", 0, None, None)
     if created:
-        raise UnavailableError(f"NVRTC refused a program (status {created})")
+        raise UnavailableError(f"NVRTC rejected a program (status {created})")
     try:
         options = (ctypes.c_char_p * 2)(f"--gpu-architecture={architecture}".encode(), b"--std=c++17")
         if nvrtc.nvrtcCompileProgram(program, len(options), options):
@@ -60,7 +60,7 @@ def compile_cubin(source: str, architecture: str) -> bytes:
 
 
 def _first_error(nvrtc: ctypes.CDLL, program: ctypes.c_void_p) -> str:
-    """The line of the compiler's log that says what is wrong."""
+    """The first error line of the compiler's log."""
     size = ctypes.c_size_t()
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(max(1, size.value))
@@ -71,10 +71,10 @@ def _first_error(nvrtc: ctypes.CDLL, program: ctypes.c_void_p) -> str:
 
 @cache
 def _nvrtc() -> ctypes.CDLL:
-    """The NVRTC that PyTorch brings, or one of a CUDA installation."""
+    """NVRTC from PyTorch, or from a CUDA installation."""
     for candidate in _candidates():
         try:
-            # NVRTC opens its built-ins by their bare name: found once they are loaded from beside it.
+            # NVRTC opens its built-ins by bare name, which works once they are loaded from the same folder.
             for builtins in sorted(Path(candidate).parent.glob("libnvrtc-builtins.so*")):
                 ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
             return ctypes.CDLL(candidate)
@@ -84,7 +84,7 @@ def _nvrtc() -> ctypes.CDLL:
 
 
 def _candidates() -> Iterator[str]:
-    """Where libnvrtc may lie: beside PyTorch, then in CUDA installations, then wherever the loader looks."""
+    """Candidate paths of libnvrtc: PyTorch's packages, CUDA installations, the loader's search path."""
     folders = [Path(root) for root in _package_folders("nvidia")]
     folders += [Path(root) / "lib" for root in _package_folders("torch")]
     folders += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
@@ -106,7 +106,7 @@ def _package_folders(name: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """Loaded machine code. The caller's CUDA context must be current, as it is once PyTorch has a tensor there."""
+    """Loaded machine code. The caller's CUDA context must be current (PyTorch holds a tensor on the GPU)."""
 
     driver: ctypes.CDLL
     handle: ctypes.c_void_p
@@ -114,7 +114,7 @@ class Module:
     def bind(
         self, name: str, grid: int, block: int, arguments: Sequence[Argument], *, stream: int, shared_bytes: int = 0
     ) -> Callable[[], None]:
-        """A kernel with its arguments; each call puts it into a stream.
+        """Bind a kernel to its arguments; each call launches it into a stream.
 
         Args:
             arguments: Pointers as int, numbers as the ctypes type of the parameter.
@@ -129,7 +129,7 @@ class Module:
         sizes = [ctypes.c_uint(size) for size in (grid, 1, 1, block, 1, 1, shared_bytes)]
 
         def launch() -> None:
-            # ``pointers`` holds bare addresses: ``values`` must live as long as this function.
+            # ``pointers`` holds raw addresses: ``values`` must outlive this function.
             assert len(values) <= len(pointers)
             self._check(self.driver.cuLaunchKernel(function, *sizes, ctypes.c_void_p(stream), pointers, None))
 
@@ -137,14 +137,14 @@ class Module:
 
     def _check(self, status: int) -> None:
         if status:
-            raise UnavailableError(f"the CUDA driver refused a microbenchmark: {_error_text(self.driver, status)}")
+            raise UnavailableError(f"the CUDA driver rejected a microbenchmark: {_error_text(self.driver, status)}")
 
 
 def load(cubin: bytes) -> Module:
     """Load machine code into the current context.
 
     Raises:
-        UnavailableError: no driver, or one that refuses the code.
+        UnavailableError: there is no driver, or it rejects the code.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -153,7 +153,7 @@ def load(cubin: bytes) -> Module:
     handle = ctypes.c_void_p()
     status = driver.cuModuleLoadData(ctypes.byref(handle), ctypes.c_char_p(cubin))
     if status:
-        raise UnavailableError(f"the CUDA driver refused the machine code: {_error_text(driver, status)}")
+        raise UnavailableError(f"the CUDA driver rejected the machine code: {_error_text(driver, status)}")
     return Module(driver, handle)
 
 

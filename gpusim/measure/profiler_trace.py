@@ -1,4 +1,4 @@
-"""Kernels of one operator out of the trace that PyTorch's profiler (Kineto) writes of several calls."""
+"""Kernels of one operator from a PyTorch profiler (Kineto) trace of several calls."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gpusim.measure.device import ProfiledKernel, behind_markers
 
 
 def kernels_of_trace(path: Path) -> tuple[ProfiledKernel, ...]:
-    """The kernels of one of several equal calls, a marker before each: times are medians without the first call.
+    """The kernels of one call, from several equal calls separated by markers; times are medians without the first call.
 
-    What stands before the first marker is left out: a profiler may lose the beginning of a trace.
+    Kernels before the first marker are dropped: a profiler may lose the beginning of a trace.
 
     Raises:
-        MeasuredError: the file cannot be read, or is no trace.
+        MeasuredError: the file cannot be read, or is not a trace.
     """
     events = events_of(load_trace(path), KERNELS)
     events.sort(key=lambda event: number_of(path, event, "ts"))
@@ -35,7 +35,7 @@ def _names(call: Sequence[Event]) -> tuple[str, ...]:
 
 
 def _kernel(path: Path, events: Sequence[Event]) -> ProfiledKernel:
-    """One kernel of the operator, as the calls had it."""
+    """One kernel of the operator, combined over the calls."""
     last = kernel_of(path, events[-1])
     return ProfiledKernel(
         name=last.name,

@@ -1,9 +1,8 @@
-"""The files of a measurement: rows that are on disk as soon as they are known, and a log of what became of each item.
+"""The files of a measurement: rows, written to disk at once, and a log with the status of each item.
 
-``MEASURED.csv`` is in the measured schema with columns of its own behind; ``MEASURED.microbenchmarks.csv``
-has what fits no operator; ``MEASURED.log.jsonl`` says what was run, with what, and what was left out and
-why. A row is appended as one line and synchronised; a line that a kill cut off is removed when the file is
-opened again.
+``MEASURED.csv`` has the measured schema and additional columns; ``MEASURED.microbenchmarks.csv`` holds the
+microbenchmarks; ``MEASURED.log.jsonl`` records what ran with which software, and what was skipped for which reason. A
+row is appended as one line and synchronised; an incomplete last line is removed when the file is opened again.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ SCHEMA_COLUMNS = (
     *("n_img", "in_channels", "height", "width", "out_channels", "filter_h", "filter_w"),
     *("pad_h", "pad_w", "stride_h", "stride_w", "algo"),
 )
-"""The measured schema, then what it has of convolutions."""
+"""The measured schema, with its columns for convolutions."""
 OWN_COLUMNS = (
     *("p10_us", "p90_us", "replays", "launches", "bias", "kernel_time_us", "kernels", "registers"),
     *("shared_bytes", "clock_mhz", "power_w", "energy_mj", "temperature_c", "throttle"),
     *("gpu_name", "versions", "measured_at", "item"),
 )
-"""Percentiles over replays; registers per thread and shared memory per CTA of the kernel that took longest."""
+"""Percentiles over replays; registers per thread and shared memory per CTA of the longest kernel."""
 OPERATOR_COLUMNS = SCHEMA_COLUMNS + OWN_COLUMNS
 MICROBENCHMARK_COLUMNS = (
     *("gpu", "benchmark", "variant", "footprint_bytes", "value", "p10", "p90", "unit", "repetitions", "note"),
     *("clock_mhz", "temperature_c", "source", "gpu_name", "versions", "measured_at", "item"),
 )
 GIVEN_UP_AFTER = 2
-"""An item at which so many runs ended is left alone: it would end the next one too."""
+"""An item at which this many runs ended is skipped: it would end the next one too."""
 
 
 class RowFile:
-    """A CSV that only grows, one synchronised line a row; it appears with its first row."""
+    """An append-only CSV, one synchronised line per row; created with its first row."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path = path
@@ -55,7 +54,7 @@ class RowFile:
         self.rows = tuple(self._existing())
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Write one row, on disk when this returns; columns that it lacks stay empty."""
+        """Append one row and synchronise; missing columns stay empty."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns, restval="", extrasaction="raise", lineterminator="\n")
         if not self.path.exists():
@@ -64,7 +63,7 @@ class RowFile:
         append_lines(self.path, text.getvalue(), synchronise=True)
 
     def _existing(self) -> list[dict[str, str]]:
-        """Complete rows of an earlier run, after cutting off an incomplete last line."""
+        """Complete rows of an earlier run, after removing an incomplete last line."""
         if not self.path.exists():
             return []
         try:
@@ -74,7 +73,7 @@ class RowFile:
             cut_off = text[len(whole) :].decode("utf-8", errors="replace")
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise MeasuredError(f"{self.path}: cannot be continued: {error}; choose another file with -o") from None
-        # Without a whole line it may be a header that a kill cut off, or a file of the user's.
+        # Without a complete line it may be a truncated header, or a file of the user.
         ours = tuple(lines[0]) == self.columns if lines else ",".join(self.columns).startswith(cut_off)
         if not ours:
             raise MeasuredError(f"{self.path}:1: columns of another program; choose another file with -o")
@@ -89,13 +88,13 @@ class RowFile:
 
 
 def _cell(value: Any) -> str:
-    """A value on one line; floats to seven digits, more than any clock here has."""
+    """A value on one line; floats to seven digits, more than any clock resolves."""
     text = f"{value:.7g}" if isinstance(value, float) else str(value)
     return " ".join(text.split())
 
 
 class MeasurementFiles:
-    """The three files of one measurement, and what they say about earlier runs of it."""
+    """The three files of one measurement, and the status of earlier runs."""
 
     def __init__(self, out: Path, identity: Identity) -> None:
         self.identity = identity
@@ -110,15 +109,15 @@ class MeasurementFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files that are there."""
+        """The files that exist."""
         return tuple(path for path in (self.operators.path, self.microbenchmarks.path, self.log_path) if path.exists())
 
     def interruptions(self, item: str) -> int:
-        """How many runs on this device ended while they were at an item."""
+        """Number of runs on this device that ended during an item."""
         return self._unfinished[item]
 
     def log(self, event: str, **facts: Any) -> None:
-        """Say what happened, on disk when this returns."""
+        """Append an event to the log and synchronise."""
         line = {"event": event, "at": _now(), **facts}
         append_lines(self.log_path, json.dumps(line) + "\n", synchronise=True)
 
@@ -129,7 +128,7 @@ class MeasurementFiles:
         return {"gpu": identity.gpu, "gpu_name": identity.gpu_name, "versions": versions, "measured_at": _now()}
 
     def _runs_that_ended_at(self, mine: tuple[str, str]) -> Counter[str]:
-        """By item: begun and never ended, on the same device with the same software."""
+        """Number of starts without an end by item, on the same device with the same software."""
         counts: Counter[str] = Counter()
         here = False
         with suppress(FileNotFoundError):
@@ -147,7 +146,7 @@ class MeasurementFiles:
         return counts
 
     def begin_run(self, **facts: Any) -> None:
-        """Log what this run is about."""
+        """Log the suite, device and software of this run."""
         identity = self.identity
         self.log(
             "start",
@@ -159,7 +158,7 @@ class MeasurementFiles:
 
 
 def versions_text(identity: Identity) -> str:
-    """What ran, as the column ``versions`` says it."""
+    """Software versions as text, for the column ``versions``."""
     return " ".join(f"{name}={version}" for name, version in identity.versions)
 
 

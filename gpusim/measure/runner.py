@@ -1,8 +1,8 @@
-"""A suite on a device: each item warmed up, replayed as often as its time needs, and written down at once.
+"""Runs a suite on a device: each item is warmed up, replayed as often as its duration requires, and recorded at once.
 
-Two loads. ``burst``: some tens of milliseconds, over before the power limit acts. ``sustained``: about a
-second, of which the last part counts, at the clock that the board then holds. An item that cannot run here
-is logged with its reason and the suite goes on.
+Two loads. ``burst``: some tens of milliseconds, shorter than the power limit's reaction. ``sustained``: about a
+second, of which the last part counts, at the clock that the board sustains. An item that cannot run is logged with its
+reason and the suite continues.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from gpusim.version import __version__
 from gpusim.workloads.gemm import Dtype
 
 GRAPH_US = 1000.0
-"""A graph holds launches for at least this long, so that the two events around it do not count."""
+"""Shortest duration of a graph, so that the overhead of the two events around it is negligible."""
 SHORTEST_US = 0.5
-"""No kernel is over sooner; an event's clock may say so."""
+"""Lower bound for a kernel's time; event timestamps may suggest less."""
 PILOT_LAUNCHES = 4
 PILOT_REPLAYS = 3
 BURST_US = 60_000.0
@@ -47,38 +47,38 @@ SETTLING_S = 0.5
 """The first part of a sustained load does not count: the governor has not settled."""
 
 SETUP_S = 0.5
-"""For a plan: allocating, filling, warming up, capturing and profiling one operator."""
+"""For plans: time to allocate, fill, warm up, capture and profile one operator."""
 MICROBENCHMARK_S = 0.5
-"""For a plan: compiling and repeating one microbenchmark."""
+"""For plans: time to compile and repeat one microbenchmark."""
 PLAN_FLOP_PER_S = {Dtype.FP64: 30e12, Dtype.FP32: 30e12, Dtype.TF32: 200e12}
 PLAN_OTHER_FLOP_PER_S = 400e12
 PLAN_BYTES_PER_S = 2e12
-"""For a plan: some data-centre GPU of the day. Nothing but the estimated duration of a run depends on these."""
+"""For plans: rates of a recent data-centre GPU. Only the estimated duration of a run depends on these."""
 
 
 @dataclass(slots=True)
 class SuiteSummary:
-    """What a run came to."""
+    """Summary of a run."""
 
     measured: int = 0
     """Rows written by this run."""
     resumed: int = 0
-    """Rows that were there."""
+    """Rows of earlier runs."""
     skipped: list[tuple[str, str]] = field(default_factory=list)
     """(item, reason)."""
     remaining: int = 0
-    """Items that the time limit left."""
+    """Items left out by the time limit."""
     files: tuple[Path, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Everything asked for has its row."""
+        """Whether every requested row exists."""
         return not self.skipped and not self.remaining
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The replays that count [us per launch], and what the sensors said meanwhile."""
+    """Durations of the counted replays [us per launch], and the sensor readings during them."""
 
     times_us: Sequence[float]
     launches: int
@@ -103,13 +103,13 @@ def _launch_s(work: Operator) -> float:
 
 
 def plan_of(suite: Suite) -> list[dict[str, Any]]:
-    """What a suite asks for: items, rows and rough seconds by operator and data type, in order."""
+    """Content of a suite: items, rows and rough seconds by operator and data type, in order."""
     lines: dict[tuple[str, str], dict[str, Any]] = {}
     for work in suite.work():
         what, dtype = (work.benchmark, "") if isinstance(work, Microbenchmark) else _described(work.work)
         line = lines.setdefault((what, dtype), {"what": what, "dtype": dtype, "items": 0, "rows": 0, "seconds": 0.0})
         line["items"] += 1
-        line["rows"] += len(_asked(work))
+        line["rows"] += len(_requested(work))
         line["seconds"] += estimate_s(work)
     return list(lines.values())
 
@@ -128,19 +128,19 @@ def run_suite(
     command: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> SuiteSummary:
-    """Measure what ``out`` does not have yet.
+    """Measure everything that ``out`` does not contain yet.
 
     Raises:
-        MeasuredError: ``out`` is there and is no measurement of this program.
-        DeviceLostError: an item took the device down; it is logged and will not be tried again.
+        MeasuredError: ``out`` exists and was not written by this program.
+        DeviceLostError: an item made the device fail; it is logged and will not be tried again.
     """
     deadline = time.monotonic() + limit_s
     files = MeasurementFiles(out, device.identity)
     works = suite.work()
-    summary = SuiteSummary(resumed=sum(len(_asked(work)) - len(_missing(work, files)) for work in works))
+    summary = SuiteSummary(resumed=sum(len(_requested(work)) - len(_missing(work, files)) for work in works))
     files.begin_run(suite=suite.name, suite_sha256=suite.file.sha256, command=list(command), items=len(works))
     todo = [work for work in works if _missing(work, files)]
-    # What ended an earlier run comes last, so that it cannot keep the rest from being measured.
+    # Items that ended earlier runs come last, so that the others are measured first.
     todo.sort(key=lambda work: files.interruptions(work.key))
     with device.telemetry() as sensors:
         for done, work in enumerate(todo):
@@ -157,20 +157,20 @@ def run_suite(
     return summary
 
 
-def _asked(work: Item | Microbenchmark) -> tuple[tuple[str, str], ...]:
-    """(l2, load) of each row that is asked for."""
+def _requested(work: Item | Microbenchmark) -> tuple[tuple[str, str], ...]:
+    """(l2, load) of each requested row."""
     if isinstance(work, Microbenchmark):
         return (("", ""),)
     return tuple((state.l2, state.load) for state in work.states)
 
 
 def _missing(work: Item | Microbenchmark, files: MeasurementFiles) -> tuple[tuple[str, str], ...]:
-    return tuple(state for state in _asked(work) if (work.key, *state) not in files.done)
+    return tuple(state for state in _requested(work) if (work.key, *state) not in files.done)
 
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    """What measuring one item needs."""
+    """Everything needed to measure one item."""
 
     device: Device
     sensors: Telemetry
@@ -187,7 +187,7 @@ class _Bench:
         with self.device.prepare(work.work) as prepared:
             kernels = prepared.kernels()
             if not kernels:
-                self.files.log("note", item=work.key, reason="no profiler named its kernels")
+                self.files.log("note", item=work.key, reason="no profiler reported its kernels")
             for state in work.states:
                 if (state.l2, state.load) in missing:
                     sample = _replayed(prepared, state, self.sensors)
@@ -241,7 +241,7 @@ class _Bench:
 
 
 def _one(bench: _Bench, work: Item | Microbenchmark, summary: SuiteSummary) -> None:
-    """Measure one item; one that cannot run here is logged."""
+    """Measure one item; log it if it cannot run."""
     bench.files.log("begin", item=work.key)
     try:
         for _ in bench.rows(work):
@@ -258,7 +258,7 @@ def _one(bench: _Bench, work: Item | Microbenchmark, summary: SuiteSummary) -> N
 
 
 def _replayed(prepared: Prepared, state: State, sensors: Telemetry) -> _Sample:
-    """Replay long enough for the load that is asked for."""
+    """Replay long enough for the requested load."""
     cold = state.l2 == "cold"
     pilot = prepared.replay(PILOT_LAUNCHES, PILOT_REPLAYS, cold=cold)
     launch_us = max(float(np.median(pilot)) / PILOT_LAUNCHES, SHORTEST_US)
@@ -283,7 +283,7 @@ def _percentiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _kernel_columns(kernels: Sequence[ProfiledKernel]) -> dict[str, Any]:
-    """The kernel that takes longest, and all of them in order."""
+    """Columns of the longest kernel, and the names of all in order."""
     if not kernels:
         return {}
     main = max(kernels, key=lambda kernel: kernel.time_us)
@@ -299,7 +299,7 @@ def _kernel_columns(kernels: Sequence[ProfiledKernel]) -> dict[str, Any]:
 
 
 def _sensor_columns(readings: Sequence[Reading]) -> dict[str, Any]:
-    """Medians of clock, power and temperature, and every reason for which the clock was held back."""
+    """Medians of clock, power and temperature, and all clock throttle reasons."""
     if not readings:
         return {}
     return {
@@ -311,7 +311,7 @@ def _sensor_columns(readings: Sequence[Reading]) -> dict[str, Any]:
 
 
 def _energy_mj(readings: Sequence[Reading], time_us: float) -> float | str:
-    """Energy of one launch [mJ]: what the card's counter moved on, shared by time."""
+    """Energy of one launch [mJ]: the increment of the card's counter, divided by time."""
     counted = [reading for reading in readings if reading.energy_mj is not None]
     if len(counted) < 2 or counted[-1].at_s <= counted[0].at_s:
         return ""

@@ -1,4 +1,4 @@
-"""The card's own sensors through NVML, read in a thread. Read only: no setting of the card is ever changed."""
+"""The card's sensors through NVML, sampled in a thread. Read only: no setting of the card is changed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ THROTTLE_REASONS = {
 }
 """Bits of ``nvmlClocksEventReasons`` (NVML API reference)."""
 POWER_INSTANT_FIELD = 186
-"""``NVML_FI_DEV_POWER_INSTANT``: newer cards answer the older query with the average of a second."""
+"""``NVML_FI_DEV_POWER_INSTANT``: newer cards return a one-second average for the older query."""
 
 
 class Sensors:
-    """One card as NVML sees it. Every query that a card or driver lacks answers None."""
+    """One card in NVML. A query that the card or driver does not support returns None."""
 
     def __init__(self, uuid: str) -> None:
         self.missing = ""
@@ -44,7 +44,7 @@ class Sensors:
             pynvml.nvmlInit()
             self._handle = _handle_of(uuid)
         except pynvml.NVMLError as error:
-            self.missing = f"no clocks, power or temperature: NVML says {error}"
+            self.missing = f"no clocks, power or temperature: NVML reports {error}"
 
     @property
     def driver(self) -> str:
@@ -55,7 +55,7 @@ class Sensors:
         return version.decode() if isinstance(version, bytes) else str(version or "")
 
     def facts(self) -> dict[str, str]:
-        """Limits and settings as they are found."""
+        """Current limits and settings."""
         if self._handle is None:
             return {"sensors": self.missing}
         limit_mw = self._asked(pynvml.nvmlDeviceGetEnforcedPowerLimit, self._handle)
@@ -89,7 +89,7 @@ class Sensors:
             if field.nvmlReturn == pynvml.NVML_SUCCESS and field.value.uiVal:
                 return float(field.value.uiVal) / 1e3
         except (pynvml.NVMLError, AttributeError, TypeError, ValueError):
-            pass  # an older driver or binding: the older query
+            pass  # older drivers and bindings support only the older query
         return float(self._asked(pynvml.nvmlDeviceGetPowerUsage, self._handle) or 0) / 1e3
 
     def _throttle(self) -> frozenset[str]:
@@ -109,7 +109,7 @@ class Sensors:
 
 
 def _handle_of(uuid: str) -> Any:
-    """The card of that name; the only card, where NVML calls it otherwise than CUDA does, as on virtual machines."""
+    """The card with this UUID; the only card where NVML and CUDA identify it differently, as on virtual machines."""
     if uuid:
         try:
             return pynvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -137,7 +137,7 @@ class SensorRecorder:
         self._thread.join()
 
     def readings(self, since_s: float) -> Sequence[Reading]:
-        """Samples taken since a ``time.monotonic``; older ones are forgotten."""
+        """Samples taken since a ``time.monotonic``; older ones are dropped."""
         kept = [sample for sample in list(self._samples) if sample.at_s >= since_s]
         del self._samples[: max(0, len(self._samples) - len(kept) - 1)]
         return kept

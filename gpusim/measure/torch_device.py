@@ -1,7 +1,6 @@
-"""The NVIDIA GPU that PyTorch sees: operators in CUDA graphs, kernels from its profiler.
+"""The NVIDIA GPU visible to PyTorch: operators in CUDA graphs, kernels from its profiler.
 
-All work goes into one stream of ours, in which graphs are captured too. No clock, limit or other setting of
-the card is touched.
+All work, including graph capture, uses one stream. No clock, limit or other setting of the card is changed.
 """
 
 from __future__ import annotations
@@ -37,32 +36,32 @@ from gpusim.measure.torch_capture import captured
 from gpusim.measure.torch_operators import Operands, OperatorCall, TorchTensor, call_of, float32_precision
 
 COLD_FOOTPRINT = 2
-"""Operands that rotate touch this many times the L2 before one comes round again."""
+"""Rotating operands cover this many times the L2 before one is reused."""
 FLUSH_FOOTPRINT = 4
-"""The same of what is read before a replay whose operands are too small for that."""
+"""The same for the data read before a replay whose operands are too small to rotate."""
 WARM_UP_CALLS = 3
 REASON_CHARACTERS = 300
-"""Of an error's first line: PyTorch lists all of its backends there."""
+"""Longest reason taken from an error [characters]: PyTorch lists all of its backends."""
 PROFILED_CALLS = 4
 """The first one of a profile is not counted."""
 PROFILE_LEADS_MS = (1, 16, 128, 128, 128, 128)
-"""Spinning before the profiled calls: CUPTI of CUDA 12.6 to 13.0 loses kernels at the beginning of a trace. The next
-one is taken once a trace had no call whole; after the last no more traces are made."""
+"""Idle time before the profiled calls: CUPTI of CUDA 12.6 to 13.0 loses kernels at the beginning of a trace. The next
+longer one is used once a trace had no complete call; after the last no more traces are made."""
 CYCLES_PER_MS = 2_000_000
-"""About as many as a GPU of the day has."""
+"""Approximate SM clock of a recent GPU."""
 MARKER_CYCLES = 1000
 
 
 class TorchDevice:
-    """The first GPU that PyTorch sees."""
+    """The first GPU visible to PyTorch."""
 
     def __init__(self, *, profile: bool = True) -> None:
         if not torch.cuda.is_available():
             built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
             raise NoDeviceError(
-                f"PyTorch {torch.__version__} ({built}) sees no NVIDIA GPU; run this where there is one"
+                f"PyTorch {torch.__version__} ({built}) finds no NVIDIA GPU; run this on a machine with one"
             )
-        # The profiler must not tear its hooks down between graphs.
+        # Keep the profiler's hooks between graphs.
         os.environ.setdefault("TEARDOWN_CUPTI", "0")
         os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
         self.device = "cuda:0"
@@ -80,7 +79,7 @@ class TorchDevice:
         except (RuntimeError, AssertionError) as error:  # in use, too old for this PyTorch, without memory
             reason = str(error).strip().splitlines()[0]
             raise NoDeviceError(
-                f"PyTorch {torch.__version__} cannot use the GPU that it sees: {reason}; free it, or install"
+                f"PyTorch {torch.__version__} cannot use the GPU: {reason}; free it, or install"
                 " a PyTorch that supports it"
             ) from None
 
@@ -91,7 +90,7 @@ class TorchDevice:
 
     @contextmanager
     def prepare(self, work: Operator) -> Iterator[Prepared]:
-        """Make an operator ready: operands on the GPU, warmed up, libraries' choices made."""
+        """Prepare an operator: operands on the GPU, warmed up, libraries' choices made."""
         prepared: TorchOperator | None = None
         try:
             with translated_errors(), float32_precision(work):
@@ -102,7 +101,7 @@ class TorchDevice:
         finally:
             if prepared is not None:
                 prepared.release()
-            with suppress(RuntimeError):  # a lost device is reported where it was lost
+            with suppress(RuntimeError):  # a lost device has been reported already
                 torch.cuda.empty_cache()
 
     def microbenchmark(self, work: Microbenchmark) -> MicroResult:
@@ -119,12 +118,12 @@ class TorchDevice:
         return SensorRecorder(self._sensors.read)
 
     def _flush(self, footprint_bytes: int) -> None:
-        """Empty L2 of operands that are too few to push each other out."""
+        """Evict operands from L2 that are too few to evict each other."""
         if footprint_bytes < COLD_FOOTPRINT * self._l2_bytes:
-            self._flushed.sum()  # reads all of it: what was in L2 is gone
+            self._flushed.sum()  # reading all of it evicts the content of L2
 
     def _sets(self, call: OperatorCall) -> list[Operands]:
-        """As many operand sets as it takes to leave none in L2, and no more than a graph has launches."""
+        """Enough operand sets to exceed L2, and at most one per launch of a graph."""
         first = call.operands()
         size = sum(bytes_of(tensor) for tensor in first)
         count = 1 + math.ceil(COLD_FOOTPRINT * self._l2_bytes / max(size, 1))
@@ -176,7 +175,7 @@ class TorchOperator:
         return self._call.algorithm
 
     def warm_up(self) -> None:
-        """Let libraries load, choose and allocate what they need."""
+        """Warm up: libraries load, choose algorithms and allocate."""
         for index in range(WARM_UP_CALLS):
             self._call.run(*self._sets[index % len(self._sets)])
         torch.cuda.synchronize()
@@ -215,14 +214,14 @@ class TorchOperator:
                 with translated_errors(), float32_precision(self._work):
                     kernels = self._profiled(lead_ms)
             except UnavailableError:
-                break  # a time without its kernel's name is still a time
+                break  # the time is valid without a kernel name
             if kernels:
                 return kernels
-            del self._leads_ms[0]  # for the operators to come as well: they would need the longer one too
+            del self._leads_ms[0]  # for later operators as well: they would need the longer one too
         return ()
 
     def _profiled(self, lead_ms: int) -> Sequence[ProfiledKernel]:
-        """The kernels that the profiler saw in some calls."""
+        """The kernels of several profiled calls."""
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             torch.cuda._sleep(lead_ms * CYCLES_PER_MS)  # noqa: SLF001 -- no public name
             for index in range(PROFILED_CALLS):
@@ -235,8 +234,8 @@ class TorchOperator:
             return kernels_of_trace(path)
 
     def release(self) -> None:
-        """Give the memory back."""
-        with suppress(RuntimeError):  # a lost device is reported where it was lost
+        """Release the memory."""
+        with suppress(RuntimeError):  # a lost device has been reported already
             self._drop_graph()
         self._sets.clear()
 
@@ -247,7 +246,7 @@ class TorchOperator:
         self._drop_graph()
         sets = self._sets if cold else self._sets[:1]
         graph = torch.cuda.CUDAGraph()
-        # Results stay alive as long as their operands' turn lasts, so that they rotate too.
+        # Keep results alive for one rotation of the operands, so that they rotate too.
         results: deque[TorchTensor] = deque(maxlen=min(len(sets), launches))
         torch.cuda.synchronize()
         with float32_precision(self._work), captured(graph):
@@ -262,7 +261,7 @@ class TorchOperator:
 
 
 def bytes_of(tensor: TorchTensor) -> int:
-    """Size of a tensor [B]; a sparse one's is that of its parts."""
+    """Size of a tensor [B]; for a sparse tensor the sum of its parts."""
     try:
         return int(tensor.nbytes)
     except (RuntimeError, NotImplementedError, AttributeError):
@@ -272,12 +271,12 @@ def bytes_of(tensor: TorchTensor) -> int:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """What PyTorch or a library of it refuses is a reason to skip, unless the device is gone with it."""
+    """Turn an error of PyTorch or its libraries into a reason to skip, unless the device is lost."""
     try:
         yield
     except (UnavailableError, DeviceLostError):
         raise
-    except Exception as error:  # whatever a library raises: the suite goes on
+    except Exception as error:  # whatever a library raises: the suite continues
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:REASON_CHARACTERS]
         try:
             torch.cuda.synchronize()
@@ -287,7 +286,7 @@ def translated_errors() -> Iterator[None]:
 
 
 def _cudnn_version() -> str:
-    """Version of cuDNN; a build without it, or one that does not fit, may still multiply matrices."""
+    """Version of cuDNN; ``unknown`` for builds without cuDNN, which can still run matrix multiplications."""
     try:
         return str(torch.backends.cudnn.version())
     except (RuntimeError, ValueError, OSError):

@@ -1,6 +1,6 @@
 """Operators as PyTorch calls: random operands on the GPU, and the call that is measured.
 
-Random data, because zeros run cooler and faster. Each call returns a fresh result, as a framework's does.
+Random data, because zeros need less power and run faster. Each call returns a new result, as in a framework.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Operands = tuple[TorchTensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """One operator: how its operands are made, and what is called on them."""
+    """One operator: a function that makes its operands, and the call to time."""
 
     operands: Callable[[], Operands]
     run: Callable[..., TorchTensor]
@@ -30,10 +30,10 @@ class OperatorCall:
 
 
 def call_of(work: Operator, device: str) -> OperatorCall:
-    """The call that an operator is measured by.
+    """The PyTorch call of an operator.
 
     Raises:
-        UnavailableError: PyTorch has none; it may also refuse one when it is run.
+        UnavailableError: PyTorch has none; it may also raise when the call runs.
     """
     match work:
         case GemmWork(sparsity="2:4"):
@@ -48,7 +48,7 @@ def call_of(work: Operator, device: str) -> OperatorCall:
 
 @contextmanager
 def float32_precision(work: Operator) -> Iterator[None]:
-    """FP32 tensors through TF32 Tensor Cores or not, as the operator's type says, while the context is open."""
+    """Allow TF32 for FP32 tensors or not, by the operator's type, while the context is open."""
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     tf32 = work.dtype is Dtype.TF32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -76,7 +76,7 @@ def _torch_dtype(dtype: Dtype) -> Any:
 
 
 def _random(shape: tuple[int, ...], dtype: Dtype, device: str) -> TorchTensor:
-    """Normal random numbers; all values of an integer alike."""
+    """Normal random numbers; uniform over all values for integers."""
     kind = _torch_dtype(dtype)
     if dtype is Dtype.INT8:
         return torch.randint(-128, 128, shape, dtype=kind, device=device)
@@ -91,7 +91,7 @@ def _refuse_types(work: Operator, *types: Dtype) -> None:
 
 
 def _dense_gemm(work: GemmWork, device: str) -> OperatorCall:
-    """C in rows as frameworks write it; a BLAS ``gemm`` writes columns, which is the transposed product in rows."""
+    """C row-major as in frameworks; a BLAS ``gemm`` is column-major, the transposed product in row-major."""
     rows, columns = (work.n, work.m) if work.op == "gemm" else (work.m, work.n)
     batch = (work.batch,) if work.op == "bmm" else ()
     if batch or work.bias:
@@ -137,7 +137,7 @@ def _product(work: GemmWork, device: str) -> Callable[..., TorchTensor]:
 
 
 def _sparse_gemm(work: GemmWork, device: str) -> OperatorCall:
-    """A compressed 2:4 times a dense B through cuSPARSELt, C in columns."""
+    """Compressed 2:4 A times dense B through cuSPARSELt, C column-major."""
     if work.dtype in (Dtype.FP32, Dtype.FP64):
         raise UnavailableError(f"2:4 sparsity has no {work.dtype.value} path; FP32 tensors go through tf32")
     if not hasattr(torch, "_cslt_compress") or not torch.backends.cusparselt.is_available():
@@ -158,7 +158,7 @@ def _sparse_gemm(work: GemmWork, device: str) -> OperatorCall:
         choice = _searched(compressed, b, result_kind)
         multiply(compressed, b, *choice)
     except (RuntimeError, TypeError, ValueError, AttributeError):
-        choice = (0,)  # what cuSPARSELt takes without a search
+        choice = (0,)  # cuSPARSELt's default algorithm
 
     def run(compressed: TorchTensor, b: TorchTensor) -> TorchTensor:
         return multiply(compressed, b, *choice)
@@ -167,7 +167,7 @@ def _sparse_gemm(work: GemmWork, device: str) -> OperatorCall:
 
 
 def _searched(compressed: TorchTensor, b: TorchTensor, result_kind: Any) -> tuple[int, ...]:
-    """The algorithm that cuSPARSELt finds fastest, and its split-K where it has one."""
+    """The fastest algorithm found by cuSPARSELt's search, with its split-K if any."""
     try:
         search = torch._C._cusparselt.mm_search  # noqa: SLF001 -- no public name, from PyTorch 2.5 on
     except AttributeError:
@@ -178,7 +178,7 @@ def _searched(compressed: TorchTensor, b: TorchTensor, result_kind: Any) -> tupl
 
 
 def _sparse_gemm_without_cusparselt(work: GemmWork, device: str) -> OperatorCall:
-    """The same through PyTorch's own CUTLASS kernels."""
+    """The same with PyTorch's CUTLASS kernels."""
     if not hasattr(torch.sparse, "to_sparse_semi_structured"):
         raise UnavailableError("this PyTorch has neither cuSPARSELt nor semi-structured tensors")
 
@@ -191,9 +191,9 @@ def _sparse_gemm_without_cusparselt(work: GemmWork, device: str) -> OperatorCall
 
 
 def _pruned(work: GemmWork, device: str) -> TorchTensor:
-    """A[m, k] with two of every four values along k set to zero, which two drawn at random.
+    """A[m, k] with two random values of every four along k set to zero.
 
-    Of FP32 tensors one of every two, the pattern that Sparse Tensor Cores take them in.
+    For FP32 tensors one of every two, the pattern of Sparse Tensor Cores for TF32.
     """
     if work.k % 4:
         raise UnavailableError("2:4 needs a k that is a multiple of 4")

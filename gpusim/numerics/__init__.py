@@ -1,1 +1,1 @@
-"""What a kernel does to the numbers: formats, 2:4 sparsity, its order of summation, training in low precision."""
+"""Numerical error of kernels: rounding, 2:4 sparsity, order of summation, training in low precision."""

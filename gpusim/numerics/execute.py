@@ -1,17 +1,17 @@
-"""A planned kernel executed on numpy data: the same products, added in the same order, in the same accumulators.
+"""A kernel executed on numpy data: the same products, summed in the same order, in the same accumulators.
 
-How a kernel cuts C into tiles changes no sum; how it cuts k does. One element of C is the sum of chains: split-K
+Tiling C does not change any sum; dividing k does. One element of C is the sum of chains: split-K
 gives each CTA a part of k, sliced kernels give each warp of a CTA a part of every k tile (``warps_k``), vector
 kernels spread it over the lanes of a warp. A chain adds one multiply instruction after another to its
 accumulator. The partial sums are then added in the accumulator's type: lanes pairwise (warp shuffles), warps in
 order (through shared memory), splits in order (by the next CTA or the reduce kernel).
 
-What is modelled of one instruction: the products are exact, their sum and the accumulator are added in float64
-and rounded once to the accumulator's type. Tensor Cores cut an FP32 sum off toward zero and round an FP16 sum to
+Model of one instruction: the products are exact; their sum and the accumulator are added in float64
+and rounded once to the accumulator's type. Tensor Cores truncate an FP32 sum toward zero and round an FP16 sum to
 nearest (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330,
-2021, https://doi.org/10.7717/peerj-cs.330); CUDA cores round to nearest. Not modelled: that they align the
-products to the largest one, cutting off bits below it, and that a 16-deep instruction runs as two 8-deep ones
-(4-deep for TF32) on GA100. FP64 products are rounded before they are added, numpy having no wider type.
+2021, https://doi.org/10.7717/peerj-cs.330); CUDA cores round to nearest. Not modelled: the alignment of
+products to the largest one, which truncates lower bits, and that a 16-deep instruction runs as two 8-deep ones
+(4-deep for TF32) on GA100. FP64 products are rounded before they are added, as numpy has no wider type.
 Integers are exact and wrap at 32 bits, as ``mma`` without ``.satfinite`` does (PTX ISA).
 """
 
@@ -31,30 +31,30 @@ from gpusim.numerics.sparsity import Compressed
 from gpusim.progress import Progress, no_progress
 
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 256
-"""C is worked off in blocks whose accumulators stay in a CPU core's cache; no sum depends on it."""
+"""C is computed in blocks whose accumulators fit a CPU core's cache; the sums do not depend on the size."""
 FP32_KEPT_BITS = np.int64(~((1 << 29) - 1))
-"""float64 has 52 mantissa bits, FP32 has 23: the other 29 are cut off."""
+"""float64 has 52 mantissa bits, FP32 has 23: the lower 29 are truncated."""
 UINT32_SPAN = 2.0**32
 
 Slice = tuple[int, int]
-"""Where along k one instruction starts and ends."""
+"""Start and end of one instruction along k."""
 Chain = tuple[Slice, ...]
 Accumulators = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """In which order and type a kernel adds the products of one element of C."""
+    """Order and accumulator type in which a kernel sums the products of one element of C."""
 
     chains: tuple[tuple[tuple[Chain, ...], ...], ...]
     """By split, then warp, then lane."""
     accumulate: str
     truncates: bool
-    """Sums are cut off toward zero, not rounded to nearest."""
+    """Sums are truncated toward zero instead of rounded to nearest."""
 
     @property
     def accumulator(self) -> np.dtype[Any]:
-        """The type that holds it; integers stay exact in float64."""
+        """Numpy type of the accumulator; integers are exact in float64."""
         return np.dtype({"fp16": np.float16, "fp32": np.float32}.get(self.accumulate, np.float64))
 
 
@@ -84,7 +84,7 @@ def _lanes_per_sum(plan: Plan) -> int:
 
 
 def _parts(plan: Plan, k: int, split: int, warp: int) -> Iterator[Slice]:
-    """What one warp of a split takes of each of its k tiles."""
+    """The part of each k tile that one warp of a split computes."""
     tile_k = plan.kernel.tile_k
     width = tile_k // plan.kernel.warps_k
     first = split * plan.main.steps * tile_k
@@ -107,7 +107,7 @@ def execute(a: Floats | Compressed, b: Floats, order: Order, progress: Progress 
     Args:
         a: m x k values of the input format, or their compressed 2:4 form.
         b: k x n values of the input format.
-        progress: told how many blocks of C are done.
+        progress: called with the number of blocks of C that are done.
     """
     source = _SparseProducts(a.values, a.columns(), b) if isinstance(a, Compressed) else _DenseProducts(a, b)
     m, n = source.shape
@@ -121,7 +121,7 @@ def execute(a: Floats | Compressed, b: Floats, order: Order, progress: Progress 
 
 
 def _wrapped(sums: Floats) -> Floats:
-    """Exact sums as they stand in 32-bit registers."""
+    """Exact sums wrapped to 32 bits."""
     return sums - UINT32_SPAN * np.floor(sums / UINT32_SPAN + 0.5)
 
 
@@ -136,7 +136,7 @@ def _block(source: _Products, order: Order) -> Accumulators:
 
 
 def _chain(source: _Products, chain: Chain, order: Order) -> Accumulators:
-    """Instructions one after another into one accumulator per element."""
+    """Instructions in sequence, with one accumulator per element."""
     accumulators = np.zeros(source.shape, order.accumulator)
     sums = np.empty(source.shape)
     bits = sums.view(np.int64)
@@ -150,7 +150,7 @@ def _chain(source: _Products, chain: Chain, order: Order) -> Accumulators:
 
 
 def _pairwise(sums: Sequence[Accumulators]) -> Accumulators:
-    """Lanes added as warp shuffles do: the upper half onto the lower, again and again."""
+    """Sum over lanes as warp shuffles compute it: the upper half is added to the lower, repeatedly."""
     while len(sums) > 1:
         half = (len(sums) + 1) // 2
         sums = [low + high for low, high in zip(sums, sums[half:], strict=False)] + list(sums[len(sums) - half : half])
@@ -202,7 +202,7 @@ class _SparseProducts:
         return _SparseProducts(self.values[rows], self.columns[rows], np.ascontiguousarray(self.b[:, columns]))
 
     def sum_into(self, sums: Floats, start: int, stop: int) -> None:
-        """The products of one instruction, added up; a chunk never straddles two."""
+        """The products of one instruction, added up; a chunk is never divided between two."""
         sums[...] = 0.0
         for kept in range(start // 2, stop // 2):
             selected = self.b[self.columns[:, kept]]

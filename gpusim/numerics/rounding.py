@@ -1,7 +1,7 @@
-"""Rounding into number formats, and what it loses.
+"""Conversion to number formats, with counts of overflow and underflow.
 
-Values travel as float64, which holds every number of every other format exactly; a conversion rounds them to
-what the format can hold. FP16, FP32 and FP64 are numpy's, BF16, FP8 and INT4 those of ``ml_dtypes``, rounded to
+Values are kept as float64, which represents every number of the other formats exactly; a conversion rounds them to
+the values of the format. FP16, FP32 and FP64 are numpy's, BF16, FP8 and INT4 those of ``ml_dtypes``, rounded to
 nearest, ties to even. TF32 is FP32 with 10 of its 23 mantissa bits, see :func:`round_to_tf32`.
 """
 
@@ -31,17 +31,17 @@ def storage(of: NumberFormat) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Rounded values, and how many of them were lost at either end of the range."""
+    """Rounded values, and the number that overflowed or underflowed."""
 
     values: Floats
     overflow: int
     """Finite values beyond the largest number: infinite afterwards, or the largest where the format saturates."""
     underflow: int
-    """Values that were not zero and now are."""
+    """Non-zero values that became zero."""
 
 
 def convert(values: NDArray[Any], to: NumberFormat, tf32_rounding: Tf32Rounding = "nearest") -> Conversion:
-    """Round values into a format and count what falls off its ends.
+    """Round values to a format and count overflow and underflow.
 
     >>> convert(np.array([65519.0, 65520.0, 1e-8]), FORMATS["fp16"])
     Conversion(values=array([65504.,    inf,     0.]), overflow=1, underflow=1)
@@ -69,8 +69,8 @@ def round_to_tf32(values: NDArray[np.float32], rounding: Tf32Rounding = "nearest
 
     ``nearest`` (ties away from zero) is what ``cvt.rna.tf32.f32`` does (PTX ISA) and CUTLASS before it feeds a
     Tensor Core (``round_half_ulp_truncate``): half a unit of the last kept bit is added to the bit pattern, whose
-    lower bits are then cut off. ``truncate`` is what becomes of FP32 registers that are handed to ``mma.sync``
-    without that conversion: the lower bits are not read.
+    lower bits are then dropped. ``truncate`` applies to FP32 registers passed to ``mma.sync`` without that
+    conversion: the lower bits are ignored.
 
     >>> round_to_tf32(np.float32([1 + 2**-11, 1 - 2**-13])).tolist()
     [1.0009765625, 1.0]
@@ -90,9 +90,9 @@ FP16_SUBNORMAL_SHIFT = np.float32(0.75)
 
 
 def round_to_fp16(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """FP32 values rounded to FP16, the same as ``astype`` there and back, an order of magnitude sooner.
+    """FP32 values rounded to FP16, equal to ``astype`` there and back, ten times as fast.
 
-    numpy converts FP16's subnormal numbers one by one; gradients are full of them.
+    numpy is slow for FP16 subnormals, which are common among gradients.
 
     >>> round_to_fp16(np.float32([65519.0, 65520.0, 2**-24, 2**-25])).tolist()
     [65504.0, inf, 5.960464477539063e-08, 0.0]

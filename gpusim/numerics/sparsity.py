@@ -1,7 +1,7 @@
 """2:4 structured sparsity of A: pruning, the compressed form that ``mma.sp`` reads, and back.
 
-The hardware's pattern is always two of four: of four neighbouring units along k two are kept, and two bits of
-metadata say where each stood. A unit is one element of FP16, BF16 or INT8; two neighbouring elements of INT4,
+The hardware's pattern is always two of four: of four adjacent units along k two are kept, and two bits of metadata
+give the position of each. A unit is one element of FP16, BF16 or INT8; two neighbouring elements of INT4,
 which is pruned in pairs (4:8); half an element of TF32, which is therefore pruned 1:2. Source: PTX ISA, "Sparse
 matrix storage" (https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-sparse-matrix-storage).
 """
@@ -21,15 +21,15 @@ CHUNK_UNITS = 4
 KEPT_UNITS = 2
 INDEX_BITS = 2
 WORD_BITS = 32
-"""Metadata travel in 32-bit registers."""
+"""Metadata is held in 32-bit registers."""
 
 
 class SparsityError(InputError):
-    """A matrix or data type that 2:4 sparsity does not go with; one line with the remedy."""
+    """A matrix or data type without a 2:4 form; one line with the remedy."""
 
 
 def pattern_of(dtype: Dtype) -> SparsePattern:
-    """The pattern that ``mma.sp`` has for a data type.
+    """The 2:4 pattern of a data type in ``mma.sp``.
 
     Raises:
         SparsityError: the data type has no sparse multiplication.
@@ -46,8 +46,8 @@ class Compressed:
     """A pruned m x k matrix as ``mma.sp`` reads it.
 
     ``values`` [m, k / 2] are the kept elements from left to right. ``metadata`` [m, words] has two 2-bit indices
-    per chunk, the first chunk in the lowest bits of the first 32-bit word. (How the words spread over the threads
-    of a warp is the instruction's business and changes no number.)
+    per chunk, the first chunk in the lowest bits of the first 32-bit word. (The distribution of the words over the
+    threads of a warp does not affect the result.)
     """
 
     values: Floats
@@ -56,7 +56,7 @@ class Compressed:
     pattern: SparsePattern
 
     def columns(self) -> NDArray[np.int64]:
-        """Where along k each value stood, unpacked from the metadata [m, k / 2]."""
+        """Position along k of each value, unpacked from the metadata [m, k / 2]."""
         chunks = self.k // self.pattern.chunk
         shifts = np.arange(0, WORD_BITS, INDEX_BITS, dtype=np.uint32)
         unpacked = (self.metadata[:, :, None] >> shifts & np.uint32(3)).reshape(len(self.metadata), -1)
@@ -66,14 +66,14 @@ class Compressed:
         return (starts + within).reshape(len(self.metadata), -1)
 
     def decompressed(self) -> Floats:
-        """The m x k matrix with its zeros."""
+        """The uncompressed m x k matrix."""
         dense = np.zeros((len(self.values), self.k))
         np.put_along_axis(dense, self.columns(), self.values, axis=1)
         return dense
 
 
 def prune(a: Floats, pattern: SparsePattern) -> Floats:
-    """A with the smaller half of each chunk's groups set to zero; of equals the left ones stay.
+    """A with the smaller half of each chunk's groups set to zero; of equal groups the left ones are kept.
 
     A group's weight is the sum of its magnitudes.
 
@@ -87,10 +87,10 @@ def prune(a: Floats, pattern: SparsePattern) -> Floats:
 
 
 def compress(a: Floats, pattern: SparsePattern) -> Compressed:
-    """The compressed form of a matrix that obeys its pattern.
+    """Compress a matrix that satisfies its pattern.
 
     Raises:
-        SparsityError: k is no multiple of the chunk, or a chunk has more non-zero groups than may stay.
+        SparsityError: k is not a multiple of the chunk, or a chunk has too many non-zero groups.
     """
     m, k = a.shape
     kept = _kept_groups(a, pattern)
@@ -104,11 +104,11 @@ def compress(a: Floats, pattern: SparsePattern) -> Compressed:
 
 
 def _kept_groups(a: Floats, pattern: SparsePattern) -> NDArray[np.int64]:
-    """Positions of the heavier half of each chunk's groups, ascending [m, chunks, groups / 2]."""
+    """Positions of the larger half of each chunk's groups, ascending [m, chunks, groups / 2]."""
     m, k = a.shape
     if k % pattern.chunk:
         raise SparsityError(
-            f"k: {k} is no multiple of {pattern.chunk}, the chunk of this data type's 2:4 pattern; pad it"
+            f"k: {k} is not a multiple of {pattern.chunk}, the chunk of this data type's 2:4 pattern; pad it"
         )
     weights = np.abs(a).reshape(m, k // pattern.chunk, pattern.groups, pattern.group).sum(axis=3)
     heaviest = np.argsort(-weights, axis=2, kind="stable")[:, :, : pattern.groups // 2]
@@ -122,7 +122,7 @@ def _units_of_groups(kept: NDArray[np.int64], pattern: SparsePattern) -> NDArray
 
 
 def _elements_of_units(indices: NDArray[np.int64], pattern: SparsePattern) -> NDArray[np.int64]:
-    """Positions within a chunk that unit indices stand for."""
+    """Element positions within a chunk of unit indices."""
     units = CHUNK_UNITS // pattern.groups
     groups = indices[..., ::units] // units
     return (pattern.group * groups[..., None] + np.arange(pattern.group)).reshape(*groups.shape[:2], -1)

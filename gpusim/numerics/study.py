@@ -1,8 +1,8 @@
-"""How far a kernel's result is from the float64 product of the same operands, and what left the number range.
+"""Error of a kernel's result against the float64 product of the same operands, with overflow and underflow.
 
-The operands are drawn, or read from ``.npy`` files. Of a large C only some rows and columns are computed, each
-with all of k: an element's error does not depend on its neighbours. The largest error does depend on how many
-elements it is taken over, so that of the whole C is estimated from the tail of the sample's.
+The operands are drawn at random, or read from ``.npy`` files. Of a large C only sampled rows and columns are computed,
+each over all of k: an element's error does not depend on its neighbours. The largest error depends on the number of
+elements, so that of the whole C is extrapolated from the tail of the sampled errors.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gpusim.workloads.gemm import Gemm
 
 Scaling = Literal["none", "amax"]
 MOST_NUMBERS = 2**27
-"""Of a matrix of the sample: a gibibyte of float64."""
+"""Limit for a sampled matrix: one GiB of float64."""
 TAIL_ELEMENTS = 100_000
-"""Sampled elements below which no tail is extrapolated."""
+"""Fewest sampled elements for an extrapolation."""
 TAIL_SHARES = (1e-2, 1e-4)
 """Shares of the sampled errors that lie above the two quantiles of the extrapolation."""
 
@@ -41,7 +41,7 @@ class OperandError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What drawn operands look like.
+    """Distribution of random operands.
 
     ``normal``: mean and standard deviation; ``uniform``: ends; ``lognormal``: mean and standard deviation of the
     magnitude's natural logarithm, with random signs (many binades).
@@ -116,7 +116,7 @@ def operands(
     rows: int,
     columns: int,
 ) -> Operands:
-    """Rows of A and columns of B: of the given matrix at random and in its order, of None drawn.
+    """Sample rows of A and columns of B from the given matrices in order; draw those that are None.
 
     The elements of a drawn matrix are independent, so only what is used is drawn.
     """
@@ -126,7 +126,7 @@ def operands(
     if numbers > MOST_NUMBERS:
         raise OperandError(
             f"{rows} rows and {columns} columns of C and k = {gemm.k}: a matrix of {numbers} numbers, more than the"
-            f" {MOST_NUMBERS} that are kept; lower --sample-rows and --sample-columns"
+            f" {MOST_NUMBERS} allowed; lower --sample-rows and --sample-columns"
         )
     if given[0] is None:
         a = distributions[0].draw(of_a, (rows, gemm.k))
@@ -141,7 +141,7 @@ def operands(
 
 
 def _check_range(a: Floats, b: Floats) -> None:
-    """Float64 must hold the sum of everything that is compared: of k products in each element of C."""
+    """Refuse operands whose sums of k products overflow float64."""
     largest_a, largest_b = (float(np.abs(x).max()) for x in (a, b))
     elements = len(a) * b.shape[1]
     if not math.isfinite(largest_a * largest_b * a.shape[1] * elements):
@@ -159,7 +159,7 @@ def load_matrix(path: Path) -> NDArray[Any]:
     """A matrix of finite real numbers from an ``.npy`` file.
 
     Raises:
-        OperandError: the file is missing or holds something else.
+        OperandError: the file is missing or has other content.
     """
     try:
         regular_size_bytes(path)
@@ -179,7 +179,7 @@ def load_matrix(path: Path) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What a product lost. Errors are over the sampled elements whose result is finite; None where none is."""
+    """Errors of a product, over the sampled elements whose result is finite; None where there are none."""
 
     max_abs_error: float | None
     mean_abs_error: float | None
@@ -198,9 +198,9 @@ class Study:
     overflow_output: int
     """Results that are not finite (32-bit integers: that wrapped), through their inputs or by themselves."""
     underflow_output: int
-    """Sums that were not zero and are written as zero."""
+    """Non-zero sums stored as zero."""
     pruning_mean_abs_error: float | None
-    """Mean error that setting half of A to zero makes by itself; the other errors are against the pruned product."""
+    """Mean error from pruning alone; the other errors are relative to the product of the pruned A."""
     scale_a: float
     """A was divided by this before it was rounded, and C multiplied by it after."""
     scale_b: float
@@ -217,7 +217,7 @@ def study(
     tf32_rounding: Tf32Rounding = "nearest",
     progress: Progress = no_progress,
 ) -> Study:
-    """Execute a planned product and compare it with float64.
+    """Execute a planned kernel and compare its result with float64.
 
     Args:
         scaling: ``amax`` maps the largest magnitude of each operand to the format's largest number, as symmetric
@@ -241,7 +241,7 @@ def study(
 
 
 def _read_as(plan: Plan, dtype: Dtype) -> NumberFormat:
-    """What the kernel takes A and B for: only Tensor Cores drop the bits of FP32 tensors that TF32 has not."""
+    """Format to which A and B are rounded: only Tensor Cores drop the bits of FP32 that TF32 lacks."""
     stored_as = dtype.format.stored_as
     if stored_as and plan.main.instruction.unit == "cuda":
         return FORMATS[stored_as]
@@ -261,7 +261,7 @@ def _compared(
     scales: tuple[float, float],
     accumulate: str,
 ) -> Study:
-    """The errors of C as written."""
+    """The errors of C as stored."""
     scale = scales[0] * scales[1]
     result = scale * written.values
     finite = np.isfinite(result)
@@ -303,7 +303,7 @@ def _rms(errors: Floats) -> float:
 
 
 def _over(error: float | None, reference: float) -> float | None:
-    """A quotient; None where there is none, or none that float64 holds."""
+    """A quotient; None where it is undefined or overflows."""
     quotient = math.inf if error is None or reference == 0 else error / reference
     return quotient if math.isfinite(quotient) else None
 

@@ -1,11 +1,11 @@
-"""Mixed-precision training of a small network in numpy: what FP16 and BF16 lose, and what saves it.
+"""Mixed-precision training of a small network in numpy: the losses of FP16 and BF16, and the remedies.
 
 A multilayer perceptron learns a fixed teacher by gradient descent with momentum. Tensors are rounded where
-PyTorch's autocast would hand them over in the low type: the weights before use, every activation and every
+PyTorch's autocast would pass them in the low type: the weights before use, every activation and every
 gradient of one. Matrix products accumulate in FP32, the loss and its derivative are FP32
 (https://docs.pytorch.org/docs/stable/amp.html, op-specific behaviour). The optimizer works in FP32 and keeps
 its weights in FP32 (master weights: Micikevicius et al., "Mixed Precision Training", ICLR 2018, arXiv:1710.03740)
-or, to show why it should not be done, in the low type.
+or, for comparison, in the low type.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gpusim.progress import Progress, no_progress
 Float32Array = NDArray[np.float32]
 LowType = Literal["fp32", "fp16", "bf16"]
 SMALLEST_SCALE = 2.0**-126
-"""FP32's smallest normal number: a run that never gets finite gradients again stays there."""
+"""FP32's smallest normal number: lower bound of the scale, reached when no gradients are finite."""
 LARGEST_SCALE = float(np.finfo(np.float32).max)
 """A scale does not grow beyond it (PyTorch, aten/src/ATen/native/cuda/AmpKernels.cu, amp_update_scale)."""
 MOST_NUMBERS = 2**24
-"""Of activations, or of weights, in a step: their tensors take some 100 bytes for each, a gigabyte and more in all."""
+"""Limit for activations, and for weights, in a step: each needs some 100 bytes, a gigabyte and more in all."""
 MOST_STEPS = 10_000_000
 MOST_WORKERS = 2**31 - 1
 LARGEST_SEED = 2**64 - 1
@@ -46,21 +46,21 @@ class _Settings(BaseModel):
 
 
 class Task(_Settings):
-    """The network, what it learns and how."""
+    """The network, its data and its optimizer."""
 
     layers: tuple[Amount, ...] = Field(min_length=2, description="widths from input to output")
-    samples: Amount = Field(description="of one worker, all of them in every step")
+    samples: Amount = Field(description="samples per worker, all of them in every step")
     workers: int = Field(
         ge=1,
         le=MOST_WORKERS,
-        description="that share a step: the loss is the mean over all their samples, and their gradients, taken to be "
-        "alike, are added in FP32",
+        description="workers that share a step: the loss is the mean over their samples, and their gradients, assumed "
+        "equal, are added in FP32",
     )
     learning_rate: PositiveFloat
     momentum: float = Field(ge=0, lt=1)
     steps: Step
     log_every: Step
-    gradients_at: Step = Field(description="step whose gradients are counted by magnitude")
+    gradients_at: Step = Field(description="step at which the gradients are counted by magnitude")
     seed: int = Field(ge=0, le=LARGEST_SEED)
 
     @model_validator(mode="after")
@@ -69,7 +69,7 @@ class Task(_Settings):
         weights = sum(wide * narrow for wide, narrow in pairwise(self.layers))
         for what, count in (("samples x layers", activations), ("layers", weights)):
             if count > MOST_NUMBERS:
-                raise ValueError(f"{what}: a step has {count} numbers, more than the {MOST_NUMBERS} that are kept")
+                raise ValueError(f"{what}: a step has {count} numbers, more than the limit of {MOST_NUMBERS}")
         return self
 
 
@@ -83,24 +83,24 @@ class Scaler(_Settings):
 
 
 def _dynamic(value: object) -> object:
-    """``dynamic`` is short for the defaults."""
+    """Accept ``dynamic`` for the defaults."""
     return Scaler() if value == "dynamic" else value
 
 
 class TrainingRun(_Settings):
-    """One way to train."""
+    """One training run."""
 
     label: Title
     dtype: LowType
-    weights: LowType = Field(default="fp32", description="what the optimizer keeps them in")
+    weights: LowType = Field(default="fp32", description="data type of the optimizer's weights")
     loss_scale: Annotated[Scaler | None, BeforeValidator(_dynamic)] = Field(
-        default=None, description="none, 'dynamic', or dynamic with other values"
+        default=None, description="none, 'dynamic', or other values of dynamic scaling"
     )
 
 
 @dataclass(slots=True)
 class LossScale:
-    """The scale of a run, as it moves; 1 and still without a scaler."""
+    """The loss scale during a run; constant 1 without a scaler."""
 
     scaler: Scaler | None
     value: float = 1.0
@@ -111,10 +111,10 @@ class LossScale:
             self.value = self.scaler.initial
 
     def accept(self, *, finite: bool) -> bool:
-        """Whether to take the step; afterwards the scale is the next one's.
+        """Whether to take the step; updates the scale for the next one.
 
-        Gradients that are not finite skip the step and shrink the scale; ``growth_interval`` steps in a row
-        that were taken let it grow.
+        Non-finite gradients skip the step and reduce the scale; ``growth_interval`` consecutive steps
+        increase it.
         """
         if self.scaler is None:
             return True
@@ -132,23 +132,23 @@ class LossScale:
 
 @dataclass(frozen=True, slots=True)
 class LoggedStep:
-    """A run at one step; every step that is skipped is logged."""
+    """State of a run at one step; every skipped step is logged."""
 
     step: int
     loss: float | None
-    """Mean squared error, the targets' mean square being 1; None once the run has broken."""
+    """Mean squared error, relative to the targets' mean square of 1; None once the run has diverged."""
     loss_scale: float
     skipped_steps: int
-    """So far, this one included."""
+    """Up to and including this step."""
     vanished_fraction: float
-    """Of the activation gradients that are not zero, those that rounding makes zero."""
+    """Share of the non-zero activation gradients that rounding makes zero."""
     lost_update_fraction: float
-    """Of the weights whose update is not zero, those that it leaves as they were."""
+    """Share of the weights with a non-zero update that do not change."""
 
 
 @dataclass(slots=True)
 class Training:
-    """A run: its log, and its gradients by magnitude."""
+    """Result of a run: its log, and its gradients by magnitude."""
 
     run: TrainingRun
     steps: list[LoggedStep] = field(default_factory=list)
@@ -157,7 +157,7 @@ class Training:
 
 
 def train(task: Task, run: TrainingRun, progress: Progress = no_progress) -> Training:
-    """Train from the same start on the same data as every other run of the task."""
+    """Train from the same initial weights on the same data as every other run of the task."""
     inputs, targets, weights = _start(task)
     weights = [_round(weight, run.weights) for weight in weights]
     velocity = [np.zeros_like(weight) for weight in weights]
@@ -197,7 +197,7 @@ def _start(task: Task) -> tuple[Float32Array, Float32Array, list[Float32Array]]:
 
 
 def _round(values: Float32Array, dtype: LowType) -> Float32Array:
-    """Values as the low type holds them, in FP32 registers."""
+    """Values rounded to the low type, stored in FP32."""
     match dtype:
         case "fp32":
             return values
@@ -219,12 +219,12 @@ def _forward(weights: Sequence[Float32Array], inputs: Float32Array, dtype: LowTy
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
-    """What a forward and a backward pass give; gradients are scaled."""
+    """Results of a forward and a backward pass; gradients are scaled."""
 
     loss: float
     weights: list[Float32Array]
     activations: list[Float32Array]
-    """Not yet rounded."""
+    """Before rounding."""
     vanished_fraction: float
 
 
@@ -270,7 +270,7 @@ def _update(
 
 
 def _by_exponent(gradients: Sequence[Float32Array]) -> dict[int, int]:
-    """How many gradients lie in each binade; those that are zero or not finite lie in none."""
+    """Number of gradients in each binade, without zeros and non-finite ones."""
     values: NDArray[Any] = np.concatenate([np.abs(one[np.isfinite(one) & (one != 0)]) for one in gradients])
     exponents, counts = np.unique(np.floor(np.log2(values.astype(np.float64))).astype(int), return_counts=True)
     return {int(exponent): int(count) for exponent, count in zip(exponents, counts, strict=True)}
