@@ -10,6 +10,7 @@ from gpusim.files.yamlfile import SpecError
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
+from gpusim.library.main_loops import WgmmaLoop
 from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.choose import candidates
 from gpusim.specs import list_archs, load_spec
@@ -18,6 +19,8 @@ from gpusim.specs.folders import ARCH_PATH_VARIABLE
 from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
+REDUCTION = "split_k_reduction"
+"""The catalogue of the second kernel, without which no family splits k with one."""
 CATALOGUES = sorted((Path(__file__).parent.parent / "arch_specs" / "kernels").glob("*.yaml"))
 
 
@@ -46,8 +49,8 @@ def refusal(arch: Gpu, kernel: Kernel, dtype: Dtype) -> str:
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
 def test_every_catalogue_loads_and_names_the_source_of_each_family(path: Path) -> None:
-    kernels = load_kernels((path.stem,))
-    assert kernels
+    kernels = load_kernels((path.stem, REDUCTION))
+    assert kernels or path.stem == REDUCTION
     assert all(kernel.family.source for kernel in kernels)
 
 
@@ -137,7 +140,9 @@ def test_the_warps_of_a_kernel_share_its_tile_evenly(name: str) -> None:
         ):
             assert tile % warps == 0, kernel
         # Hopper's: a producer's warpgroup, and where warps take turns, two sets of them
-        others, sets = {None: (0, 1), "cooperative": (4, 1), "pingpong": (4, 2)}[kernel.family.schedule]
+        loop = kernel.family.main_loop
+        schedule = loop.schedule if isinstance(loop, WgmmaLoop) else None
+        others, sets = {None: (0, 1), "cooperative": (4, 1), "pingpong": (4, 2)}[schedule]
         assert kernel.threads == 32 * (kernel.warps_m * kernel.warps_n * kernel.warps_k * sets + others)
 
 
@@ -178,7 +183,7 @@ def test_shared_memory_holds_all_stages_of_both_operand_tiles() -> None:
     printed = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"
     kernel = next(kernel for kernel in kernels if kernel.printed_name("tn", Dtype.FP16) == printed)
     assert kernel.shared_bytes(16, 16) == 81920  # 5 x (128 + 128) x 32 x 2 B
-    vector = next(kernel for kernel in kernels if kernel.family.staging == "direct")
+    vector = next(kernel for kernel in kernels if kernel.family.main_loop.kind == "direct")
     assert vector.shared_bytes(16, 16) == 0  # operands go straight to registers
 
 
@@ -188,17 +193,28 @@ families:
     source: "a test"
     instruction: ffma
     inputs: [fp32]
-    staging: async
-    load_bytes: 16
-    setup_instructions: 0
-    step_instructions: 0
-    pipelined: true
+    main_loop:
+      kind: simt
+      staging: async
+      load_bytes: 16
+      pipelined: true
+      setup_instructions: &none {value: 0, kind: assumed, source: "a test"}
+      step_instructions: *none
+      load_overhead_instructions: *none
     stores_result: true
     split_k: []
-    raster_width: 0
+    swizzle_width: 0
     kernels:
       - {tile: [64, 64, 8], warps: [2, 2, 1], stages: 2, registers: 64}
       - {tile: [32, 32, 8], warps: [1, 1, 1], stages: 2, registers: 64}
+"""
+SIMT_LOOP = FAMILY[FAMILY.index("      kind: simt") : FAMILY.index("    stores_result")]
+WGMMA_LOOP = """\
+      kind: wgmma
+      schedule: cooperative
+      setup_instructions: &none {value: 0, kind: assumed, source: "a test"}
+      step_instructions: *none
+      bulk_load_instructions: *none
 """
 
 
@@ -222,42 +238,73 @@ MALFORMED = [
     (
         "tile: [32, 32, 8]",
         "tile: [32, 0, 8]",
-        "16: families.0.kernels.1.tile.1: Input should be greater than or equal to 1",
+        "19: families.0.kernels.1.tile.1: Input should be greater than or equal to 1",
     ),
-    ("warps: [1, 1, 1]", "warps: [1, 1]", "16: families.0.kernels.1.warps.2: Field required"),
+    ("warps: [1, 1, 1]", "warps: [1, 1]", "19: families.0.kernels.1.warps.2: Field required"),
     (
         "stages: 2, registers: 64}\n      -",
         "registers: 64}\n      -",
-        "15: families.0.kernels.0.stages: Field required",
+        "18: families.0.kernels.0.stages: Field required",
     ),
     (
         "1, 1], stages: 2",
         "1, 1], stages: 0",
-        "16: families.0.kernels.1.stages.0: Input should be greater than or equal to 1",
+        "19: families.0.kernels.1.stages.0: Input should be greater than or equal to 1",
     ),
-    ("1, 1], stages: 2", "1, 1], stages: []", "16: families.0.kernels.1.stages: Tuple should have at least 1 item"),
+    ("1, 1], stages: 2", "1, 1], stages: []", "19: families.0.kernels.1.stages: Tuple should have at least 1 item"),
     ("1, 1], stages: 2", "1, 1], stages: 1", "2: families.0: a ring of 1 stage in shared memory, where one is filled"),
     ("inputs: [fp32]", "inputs: [fp33]", "5: families.0.inputs.0: Input should be 'fp64'"),
-    ("staging: async", "staging: psychic", "6: families.0.staging: Input should be 'registers', 'async', 'bulk' or"),
-    ("staging: async", "staging: bulk", "2: families.0: staging: bulk and a schedule go together; give both or"),
+    ("staging: async", "staging: psychic", "8: families.0.main_loop.staging: Input should be 'registers' or 'async'"),
     (
-        "staging: async",
-        "staging: bulk\n    schedule: cooperative",
+        "kind: simt",
+        "kind: psychic",
+        "7: families.0.main_loop.kind: Input tag 'psychic' found using 'kind' does",
+    ),
+    ("kind: simt", "kind: direct", "8: families.0.main_loop.staging: Extra inputs are not permitted"),
+    ("kind: simt", "kind: mma", "6: families.0.main_loop.epilogue_pass_rows: Field required"),
+    (
+        '{value: 0, kind: assumed, source: "a test"}',
+        "0",
+        "11: families.0.main_loop.setup_instructions: Input",
+    ),
+    ("kind: assumed, ", "", "11: families.0.main_loop.setup_instructions.kind: Field required"),
+    ('source: "a test"}', 'source: ""}', "11: families.0.main_loop.setup_instructions.source: String should have"),
+    ("registers: 64}\n      -", "registers: 64, cluster: [2, 1]}\n      -", "2: families.0: cluster: only kernels of"),
+    (
+        "split_k: []",
+        "split_k: [reduce]",
+        "15: families.0.split_k: 'reduce' needs a second kernel",
+    ),
+    (
+        SIMT_LOOP,
+        WGMMA_LOOP,
         "2: families.0: warps [2, 2, 1] of tile [64, 64, 8] are no whole warpgroups",
     ),
-    ("load_bytes: 16", "load_bytes: many", "7: families.0.load_bytes: Input should be a valid integer"),
-    ("pipelined: true", "pipelined: true\n    colour: red", "11: families.0.colour: Extra inputs are not permitted"),
-    ("    load_bytes: 16\n", "    load_bytes: 16\n    load_bytes: 8\n", "8: families.0.load_bytes: also set in line 7"),
-    ("    split_k: []", "\tsplit_k: []", "12: not YAML"),
+    ("load_bytes: 16", "load_bytes: many", "9: families.0.main_loop.load_bytes: Input should be a valid integer"),
+    (
+        "pipelined: true",
+        "pipelined: true\n      colour: red",
+        "11: families.0.main_loop.colour: Extra inputs are",
+    ),
+    (
+        "      load_bytes: 16\n",
+        "      load_bytes: 16\n      load_bytes: 8\n",
+        "10: families.0.main_loop.load_bytes: also set in line 9",
+    ),
+    ("    split_k: []", "\tsplit_k: []", "15: not YAML"),
     (
         "registers: 64}\n      -",
         "registers: true}\n      -",
-        "15: families.0.kernels.0.registers: Input should",
+        "18: families.0.kernels.0.registers: Input should",
     ),
-    ("load_bytes: 16", "load_bytes: 1000000", "7: families.0.load_bytes: Input should be less than or equal to 16384"),
+    (
+        "load_bytes: 16",
+        "load_bytes: 1000000",
+        "9: families.0.main_loop.load_bytes: Input should be less than or",
+    ),
     (FAMILY, "", "1: Input should be a valid dictionary"),
     # 64 rows over 3 warps: each would have 21.33
-    ("warps: [2, 2, 1]", "warps: [3, 2, 1]", "15: families.0.kernels.0.warps"),
+    ("warps: [2, 2, 1]", "warps: [3, 2, 1]", "18: families.0.kernels.0.warps"),
     ("{layout}", "{colour}", "2: families.0.name"),
 ]
 
@@ -279,7 +326,7 @@ def test_all_problems_of_a_catalogue_are_reported(tmp_path: Path, monkeypatch: p
     path = written(tmp_path, monkeypatch, "wrong_twice", text)
     with pytest.raises(SpecError) as raised:
         load_kernels(("wrong_twice",))
-    assert [problem.split(": ")[0] for problem in raised.value.problems] == [f"{path}:7", f"{path}:16"]
+    assert [problem.split(": ")[0] for problem in raised.value.problems] == [f"{path}:9", f"{path}:19"]
 
 
 def test_a_catalogue_that_does_not_exist_is_named_with_the_file_it_would_be() -> None:

@@ -100,7 +100,7 @@ class Grid:
     panel_y_bytes: float
     result_bytes: float
     concurrent_ctas: int
-    raster_width: int
+    swizzle_width: int
 
     @property
     def compulsory_bytes(self) -> float:
@@ -122,7 +122,7 @@ class Grid:
             panel_y_bytes=self.panel_y_bytes,
             result_bytes=self.result_bytes,
             concurrent_ctas=self.concurrent_ctas,
-            raster_width=self.raster_width,
+            swizzle_width=self.swizzle_width,
             l2_capacity_bytes=capacity_bytes,
             warm=warm,
         )
@@ -139,7 +139,7 @@ GRIDS = st.builds(
     panel_y_bytes=PANEL_BYTES,
     result_bytes=st.floats(min_value=0.0, max_value=1e10),
     concurrent_ctas=st.integers(min_value=1, max_value=3456),
-    raster_width=st.integers(min_value=1, max_value=300),
+    swizzle_width=st.integers(min_value=1, max_value=300),
 )
 CAPACITY_BYTES = st.floats(min_value=1e5, max_value=1e8)
 ROUNDING = 1e-9  # relative; the sums are taken in another order

@@ -7,36 +7,13 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from gpusim.library.main_loops import WARPGROUP_WARPS, Cited, Cost, Count, Entry, MainLoop, SimtLoop, WgmmaLoop
 from gpusim.workloads.gemm import LAYOUTS, Dtype, Layout
 
-Staging = Literal["registers", "async", "bulk", "direct"]
-"""How operands travel: through registers into shared memory, by cp.async, by bulk copies of a producer warp (TMA)
-from where warpgroups multiply them (wgmma), or straight to registers."""
-Schedule = Literal["cooperative", "pingpong"]
-"""What the warpgroups of a persistent kernel do: share a tile, or take whole tiles in turn (CUTLASS 3)."""
-
-Count = Annotated[int, Field(ge=1, le=16_384, strict=True)]
-"""Extents, warps, stages, registers and bytes of a kernel: up to 2,048 in the shipped catalogues."""
-Cost = Annotated[int, Field(ge=0, le=100_000, strict=True)]
-"""Instructions or tiles: up to 200 in the shipped catalogues."""
-
-WARPGROUP_WARPS = 4
-"""Warps that issue a wgmma together, one on each sub-partition (PTX ISA)."""
 MIN_RING_STAGES = 2
 """In shared memory one stage is filled while another is read; warpgroups release one when they are at the next."""
-PRODUCER_WARPS = WARPGROUP_WARPS
-"""The warpgroup that fills the ring; one of its warps has work."""
-
 
 NAME_FIELDS = frozenset(
     {"tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "suffix", "alignment"}
@@ -57,16 +34,12 @@ NVJET_NAMES = {Dtype.FP16: "hsh", Dtype.BF16: "tst"}
 """What cuBLAS's nvjet kernels call operands, accumulators and results of a type."""
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 def _as_list(value: object) -> object:
     """One value where several may stand."""
     return value if isinstance(value, list) else [value]
 
 
-class KernelEntry(_Entry):
+class KernelEntry(Entry):
     """One tile of a family. ``tile`` is [m, n, k] of a CTA, ``warps`` its warps along [m, n, k].
 
     Kernels of several data types share a tile when k is given in bytes of a row (``64B``: 32 halves or 64 INT8).
@@ -80,16 +53,16 @@ class KernelEntry(_Entry):
     )
     registers: Count = Field(description="per thread, as profilers report, with accumulators of 32 bits")
     cluster: tuple[Count, Count] = Field(
-        default=(1, 1), description="CTAs along [m, n] that load what they share once for all of them (multicast)"
+        default=(1, 1),
+        description="CTAs along [m, n] that load what they share once for all of them (multicast); only with "
+        "main_loop.kind wgmma",
     )
     suffix: str = ""
     layouts: tuple[Layout, ...] | None = Field(default=None, description="operand layouts, if not all of its family's")
-    fill_pipe_share: float = Field(
-        ge=0.01,
-        le=100,
-        strict=True,
-        default=1.0,
-        description="of the FMA-pipe instructions that kernels of this GPU spend on filling shared memory",
+    fill_pipe_share: Cited[Annotated[float, Field(ge=0.01, le=100, strict=True)]] | None = Field(
+        default=None,
+        description="of the FMA-pipe instructions that kernels of this GPU spend on filling shared memory; only with "
+        "main_loop.kind simt",
     )
 
     def tile_k(self, element_bits: int) -> int:
@@ -113,35 +86,17 @@ def _flat(value: object) -> object:
     return [entry for item in value for entry in (item if isinstance(item, list) else [item])]
 
 
-class Family(_Entry):
+class Family(Entry):
     """Kernels that differ in their tile only."""
 
     name: str = Field(description="format string: {tile_m} {tile_n} {tile_k} {stages} {layout} {dtype} {suffix}")
     source: str
     instruction: str
     inputs: tuple[Dtype, ...]
-    staging: Staging
-    schedule: Schedule | None = Field(default=None, description="of persistent kernels; needs staging: bulk")
-    load_bytes: Count = Field(description="widest global load of a thread [B]")
-    vector_bytes: Count | None = Field(
-        default=None,
-        description="neighbours that a thread copies to shared memory together, where it loads them in pieces of "
-        "load_bytes [B]; each piece touches the lines of the whole access and takes the load/store path as long",
-    )
-    setup_instructions: Cost = Field(description="dependent, before the first load")
-    step_instructions: Cost = Field(description="per warp and step: loop, addresses, predicates")
-    pipelined: bool = Field(description="fetches the next slice's operands while one multiplies")
+    main_loop: MainLoop
     stores_result: bool
-    rearranges_result: bool = Field(
-        default=True, description="passes results through shared memory, so that its rows leave in full lines"
-    )
-    rearranged_rows: Count = Field(
-        default=8,
-        description="rows of a warp's results that do so at once; 8 from Turing on and 16 on Volta (NVIDIA/cutlass "
-        "include/cutlass/epilogue/warp/tensor_op_policy.h, volta_tensor_op_policy.h), of CUDA-core kernels assumed",
-    )
     split_k: tuple[Literal["in_kernel", "reduce"], ...]
-    raster_width: Cost = Field(description="x tiles of a raster stripe, 0: plain order")
+    swizzle_width: Cost = Field(description="tiles along m of a threadblock swizzle, 0: plain order")
     max_n: Count | None = Field(default=None, description="largest n (vectors) it serves")
     layouts: tuple[Layout, ...] = Field(default=LAYOUTS, description="operand layouts it reads")
     multiple_of: tuple[Count, Count, Count] = Field(
@@ -163,7 +118,7 @@ class Family(_Entry):
     @model_validator(mode="after")
     def _one_stage_is_filled_while_one_is_read(self) -> Family:
         shortest = min(depth for entry in self.kernels for depth in entry.stages)
-        if self.staging != "direct" and shortest < MIN_RING_STAGES:
+        if self.main_loop.in_shared_memory and shortest < MIN_RING_STAGES:
             raise ValueError(
                 f"a ring of {shortest} stage in shared memory, where one is filled while one is read; "
                 f"give {MIN_RING_STAGES} or more"
@@ -171,13 +126,22 @@ class Family(_Entry):
         return self
 
     @model_validator(mode="after")
+    def _entries_suit_the_main_loop(self) -> Family:
+        for entry in self.kernels:
+            if entry.cluster != (1, 1) and not isinstance(self.main_loop, WgmmaLoop):
+                raise ValueError("cluster: only kernels of main_loop.kind wgmma have one; remove it")
+            if entry.fill_pipe_share is not None and not isinstance(self.main_loop, SimtLoop):
+                raise ValueError("fill_pipe_share: only kernels of main_loop.kind simt have one; remove it")
+        return self
+
+    @model_validator(mode="after")
     def _warpgroups_are_whole(self) -> Family:
-        if (self.staging == "bulk") != (self.schedule is not None):
-            raise ValueError("staging: bulk and a schedule go together; give both or neither")
-        for entry in self.kernels if self.staging == "bulk" else ():
+        if not isinstance(self.main_loop, WgmmaLoop):
+            return self
+        for entry in self.kernels:
             m, n, k = entry.warps
             whole = k == 1 and (m % WARPGROUP_WARPS == 0 or n % WARPGROUP_WARPS == 0)
-            if not whole or (self.schedule == "pingpong" and m * n != WARPGROUP_WARPS):
+            if not whole or (self.main_loop.schedule == "pingpong" and m * n != WARPGROUP_WARPS):
                 raise ValueError(f"warps {list(entry.warps)} of tile {list(entry.tile)} are no whole warpgroups")
         return self
 
@@ -190,10 +154,27 @@ class Family(_Entry):
         return name
 
 
-class Catalogue(_Entry):
+class SplitKReduction(Entry):
+    """The kernel that adds up the partial sums of a split-K product: each thread reads its elements of every split."""
+
+    name: str
+    source: str
+    instruction: str
+    threads: Cited[Count]
+    registers: Cited[Count] = Field(description="per thread")
+    elements_per_thread: Cited[Count]
+    splits_ahead: Cited[Count] = Field(description="splits whose elements are on their way at once, at most")
+    setup_instructions: Cited[Cost] = Field(description="dependent, before the first load")
+    step_instructions: Cited[Cost] = Field(description="per warp and split, besides the additions")
+
+
+class Catalogue(Entry):
     """One file of ``arch_specs/kernels``."""
 
-    families: tuple[Family, ...]
+    families: tuple[Family, ...] = ()
+    split_k_reduction: SplitKReduction | None = Field(
+        default=None, description="second kernel of the families with split_k: [reduce], of this catalogue and others"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +195,8 @@ class Kernel:
     suffix: str
     layouts: tuple[Layout, ...]
     fill_pipe_share: float
+    reduction: SplitKReduction | None = None
+    """Adds up its partial sums where several CTAs share a tile's k."""
 
     @property
     def label(self) -> str:
@@ -231,23 +214,13 @@ class Kernel:
         return self.tile_m / self.warps_m, self.tile_n / self.warps_n, self.tile_k / self.warps_k
 
     @property
-    def producers(self) -> int:
-        """Warps that load for others."""
-        return 1 if self.family.staging == "bulk" else 0
-
-    @property
-    def teams(self) -> int:
-        """Sets of such warps in a CTA, which take tiles in turn."""
-        return 2 if self.family.schedule == "pingpong" else 1
-
-    @property
     def threads(self) -> int:
-        producer_warpgroup = PRODUCER_WARPS if self.family.staging == "bulk" else 0
-        return 32 * (self.warps * self.teams + producer_warpgroup)
+        loop = self.family.main_loop
+        return 32 * (self.warps * loop.instances + loop.producer_warps + loop.idle_warps)
 
     def shared_bytes(self, a_bits: float, b_bits: float) -> int:
         """Shared memory of a CTA: all stages of both operand tiles, at their bits per element [B]."""
-        if self.family.staging == "direct":
+        if not self.family.main_loop.in_shared_memory:
             return 0
         return math.ceil(self.stages * (self.tile_m * a_bits + self.tile_n * b_bits) * self.tile_k / 8)
 
@@ -275,8 +248,8 @@ class Kernel:
         )
 
 
-def kernels_of(catalogue: Catalogue) -> tuple[Kernel, ...]:
-    """All kernels of a catalogue, flat."""
+def kernels_of(catalogue: Catalogue, reduction: SplitKReduction | None = None) -> tuple[Kernel, ...]:
+    """All kernels of a catalogue, flat, and what adds up the partial sums of those that split k."""
     return tuple(
         Kernel(
             family,
@@ -288,7 +261,8 @@ def kernels_of(catalogue: Catalogue) -> tuple[Kernel, ...]:
             *entry.cluster,
             entry.suffix,
             entry.layouts or family.layouts,
-            entry.fill_pipe_share,
+            entry.fill_pipe_share.value if entry.fill_pipe_share else 1.0,
+            reduction,
         )
         for family in catalogue.families
         for entry in family.kernels

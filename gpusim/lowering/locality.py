@@ -91,13 +91,13 @@ def copies(readers: float) -> float:
     return min(float(readers), 1.0 + DRIFT_STEPS)
 
 
-def wave_panels(panels_x: int, panels_y: int, wave_tiles: int, raster_width: int) -> tuple[int, int]:
+def wave_panels(panels_x: int, panels_y: int, wave_tiles: int, swizzle_width: int) -> tuple[int, int]:
     """Different x panels and y panels that a wave of tiles reads.
 
     >>> wave_panels(8, 100, 32, 8), wave_panels(8, 100, 32, 4), wave_panels(8, 100, 3, 8)
     ((8, 4), (4, 8), (3, 1))
     """
-    width = min(raster_width, panels_x)
+    width = min(swizzle_width, panels_x)
     return min(width, wave_tiles), min(panels_y, ceil_div(wave_tiles, width))
 
 
@@ -111,7 +111,7 @@ def traffic(
     panel_y_bytes: float,
     result_bytes: float,
     concurrent_ctas: int,
-    raster_width: int,
+    swizzle_width: int,
     l2_capacity_bytes: float,
     warm: bool,
     outlives_a_step: float = 1.0,
@@ -129,7 +129,7 @@ def traffic(
         panel_y_bytes: one y panel over all k [B].
         result_bytes: all of C, every product [B].
         concurrent_ctas: CTAs resident on the GPU at once.
-        raster_width: x tiles a raster stripe is wide; ``panels_x`` for plain order.
+        swizzle_width: x tiles a raster stripe is wide; ``panels_x`` for plain order.
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
         warm: operands were used just before.
         outlives_a_step: chance that a line is still in L2 a step after it was read.
@@ -141,8 +141,8 @@ def traffic(
     compulsory = batch * (panels_x * panel_x_bytes + panels_y * panel_y_bytes)
     # A wave, in tiles of one product: splits of one tile run side by side and read different k ranges.
     wave_tiles = max(1, min(tiles, concurrent_ctas // splits))
-    width = min(raster_width, panels_x)
-    wave_x, wave_y = wave_panels(panels_x, panels_y, wave_tiles, raster_width)
+    width = min(swizzle_width, panels_x)
+    wave_x, wave_y = wave_panels(panels_x, panels_y, wave_tiles, swizzle_width)
     stripes = ceil_div(panels_x, width)
     waves_per_stripe = max(1.0, panels_y / wave_y)
     wave_bytes = wave_x * panel_x_bytes + wave_y * panel_y_bytes + result_bytes / max(1.0, batch * tiles / wave_tiles)

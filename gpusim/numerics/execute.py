@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpusim.library.main_loops import WgmmaLoop
 from gpusim.lowering.gemm.plan import Plan
 from gpusim.numerics.rounding import Floats
 from gpusim.numerics.sparsity import Compressed
@@ -62,7 +63,10 @@ def order_of(plan: Plan, k: int, element_bits: int) -> Order:
     """The order of summation of a planned kernel over ``k`` products."""
     instruction = plan.main.instruction
     lanes = _lanes_per_sum(plan)
-    vector = plan.kernel.family.load_bytes * 8 // element_bits if lanes > 1 else plan.kernel.tile_k
+    loop = plan.kernel.family.main_loop
+    vector = plan.kernel.tile_k
+    if lanes > 1 and not isinstance(loop, WgmmaLoop):
+        vector = loop.load_bytes * 8 // element_bits
     chains = tuple(
         tuple(
             tuple(tuple(_instructions(parts, vector, lanes, lane, instruction.shape[2])) for lane in range(lanes))

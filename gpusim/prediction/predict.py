@@ -329,7 +329,7 @@ def _misfit(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> str:
 
 def _bounds(gpu: Gpu, gemm: Gemm, chosen: Plan, clock_mhz: float, warm: bool) -> dict[str, float]:
     kernel = chosen.kernel
-    staged = kernel.family.staging != "direct"
+    staged = kernel.family.main_loop.in_shared_memory
     tile = TileFacts(
         kernel.tile_m, kernel.tile_n, staged, kernel.cluster_m, kernel.cluster_n, kernel.family.stores_result
     )

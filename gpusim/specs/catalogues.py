@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -57,15 +57,27 @@ def load_kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
     Raises:
         SpecError: a catalogue is missing or malformed; one line with file and line.
     """
-    return tuple(kernel for path, sha256 in catalogue_files(names) for kernel in _kernels_of_file(path, sha256))
+    return _kernels_of_files(tuple(catalogue_files(names)))
 
 
 @lru_cache(maxsize=64)
-def _kernels_of_file(path: Path, sha256: str) -> tuple[Kernel, ...]:
+def _kernels_of_files(files: tuple[tuple[Path, str], ...]) -> tuple[Kernel, ...]:
+    catalogues = {path: _catalogue_of_file(path, sha256) for path, sha256 in files}
+    reduction = next((one.split_k_reduction for one in catalogues.values() if one.split_k_reduction), None)
+    for path, catalogue in catalogues.items():
+        for index, family in enumerate(catalogue.families):
+            if "reduce" in family.split_k and reduction is None:
+                problem = "'reduce' needs a second kernel; add split_k_reduction to kernel_catalogues"
+                raise SpecError(str(read_yaml(path).error(f"families.{index}.split_k", problem)))
+    return tuple(kernel for catalogue in catalogues.values() for kernel in kernels_of(catalogue, reduction))
+
+
+@lru_cache(maxsize=64)
+def _catalogue_of_file(path: Path, sha256: str) -> Catalogue:
     del sha256  # only keys the cache
     file = read_yaml(path)
     try:
-        return kernels_of(Catalogue.model_validate(file.data))
+        return Catalogue.model_validate(file.data)
     except ValidationError as error:
         raise SpecError(*(_problem(file, one) for one in error.errors(include_url=False))) from None
 
@@ -73,4 +85,16 @@ def _kernels_of_file(path: Path, sha256: str) -> tuple[Kernel, ...]:
 def _problem(file: YamlFile, error: ErrorDetails) -> str:
     problem = error["msg"].removeprefix("Value error, ")
     got = "" if isinstance(error["input"], dict | list) else f", got {shown(error['input'])}"
-    return str(file.error(".".join(str(key) for key in error["loc"]), f"{problem}{got}; correct it"))
+    return str(file.error(_key_path(file.data, error), f"{problem}{got}; correct it"))
+
+
+def _key_path(data: Any, error: ErrorDetails) -> str:
+    """Where an error stands in a file: pydantic names the case of a union too, which is no key."""
+    keys: list[str] = []
+    for key in error["loc"]:
+        if isinstance(data, dict) and key not in data and data.get("kind") == key:
+            continue
+        keys.append(str(key))
+        below = dict(enumerate(data)) if isinstance(data, list) else data
+        data = below.get(key) if isinstance(below, dict) else None
+    return ".".join([*keys, "kind"] if error["type"] == "union_tag_invalid" else keys)

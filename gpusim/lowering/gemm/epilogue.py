@@ -6,6 +6,7 @@ import math
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
+from gpusim.library.main_loops import MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.gemm.multistage import WIDE_SHARED_BYTES
 from gpusim.lowering.gemm.problem import Problem, Tiles
 from gpusim.lowering.operand import access_bytes, element_access_bytes
@@ -25,20 +26,20 @@ def epilogue_of(
         result_bytes: of an element as the kernel writes it [B].
         fixup_times: partners of a split-K fix-up within the kernel.
     """
-    family = kernel.family
-    bulk, stores = family.staging == "bulk", family.stores_result
+    stores = kernel.family.stores_result
+    bulk = isinstance(kernel.family.main_loop, WgmmaLoop)
     store_bytes = tiles.rows_a * tiles.rows_b * result_bytes / kernel.warps if stores else 0.0
     # Warpgroups round their results before they pass shared memory (stmatrix), others after.
     passed = result_bytes if bulk else problem.accumulator_bytes
     tile_bytes = kernel.tile_m * kernel.tile_n * passed / kernel.warps
-    shared_pass = stores and family.rearranges_result and family.staging != "direct"
+    pass_rows = _pass_rows(kernel)
     # A few rows at a time, and other CTAs may use the port meanwhile; the TMA stores a tile at once.
-    passes = math.ceil(kernel.tile_n / kernel.warps_n / family.rearranged_rows) if shared_pass and not bulk else 0
+    passes = math.ceil(kernel.tile_n / kernel.warps_n / pass_rows) if stores and pass_rows else 0
     return Epilogue(
         warps_k_bytes=tile_bytes * (kernel.warps_k - 1),
         fixup_bytes=tiles.rows_a * tiles.rows_b * problem.accumulator_bytes / kernel.warps,
         fixup_times=fixup_times,
-        shared_pass_bytes=tile_bytes if shared_pass else 0.0,
+        shared_pass_bytes=tile_bytes if stores and (pass_rows or bulk) else 0.0,
         shared_pass_cycles=passes * gpu.shared_memory.rearrange_pass_cycles,
         store_bytes=store_bytes,
         store_instructions=max(1.0, store_bytes / (gpu.sm.warp_size * _store_bytes(kernel, problem, result_bytes))),
@@ -46,9 +47,24 @@ def epilogue_of(
     )
 
 
+def _pass_rows(kernel: Kernel) -> int | None:
+    """Rows of a warp's results that pass through shared memory at once, where they do so by and by."""
+    match kernel.family.main_loop:
+        case SimtLoop(epilogue_pass_rows=rows) | MmaLoop(epilogue_pass_rows=rows) if rows is not None:
+            return rows.value
+        case _:
+            return None
+
+
+def _stores_from_registers(kernel: Kernel) -> bool:
+    """Threads of a CUDA-core tile store the runs of neighbours that they hold."""
+    loop = kernel.family.main_loop
+    return isinstance(loop, SimtLoop) and loop.epilogue_pass_rows is None
+
+
 def store_passes(gpu: Gpu, kernel: Kernel, problem: Problem, result_bytes: float) -> float:
     """How often each sector of C is written to L2: in one piece after a pass through shared memory."""
-    if kernel.family.rearranges_result:
+    if not _stores_from_registers(kernel):
         return 1.0
     narrow = WIDEST_STORE_BYTES / _store_bytes(kernel, problem, result_bytes)
     return 1.0 + (narrow - 1.0) * (1.0 - gpu.l2.merged_fraction)
@@ -57,10 +73,9 @@ def store_passes(gpu: Gpu, kernel: Kernel, problem: Problem, result_bytes: float
 def _store_bytes(kernel: Kernel, problem: Problem, result_bytes: float) -> int:
     """Width of a thread's global store [B]."""
     row_bytes = problem.m * result_bytes
-    if kernel.family.rearranges_result:
-        return access_bytes(row_bytes, WIDEST_STORE_BYTES)
-    # A thread writes runs of neighbours along m.
-    return element_access_bytes(row_bytes, WIDEST_STORE_BYTES, result_bytes)
+    if _stores_from_registers(kernel):
+        return element_access_bytes(row_bytes, WIDEST_STORE_BYTES, result_bytes)
+    return access_bytes(row_bytes, WIDEST_STORE_BYTES)
 
 
 def epilogue_program(epilogue: Epilogue, warps_k: int) -> Program:

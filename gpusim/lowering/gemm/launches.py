@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpusim.library.catalogue import Kernel
+from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.gemm.epilogue import epilogue_program
 from gpusim.lowering.gemm.mainloop_direct import direct_program
 from gpusim.lowering.gemm.mainloop_wgmma import consumer_program, producer_program
@@ -26,15 +27,15 @@ def _roles(kernel: Kernel, schedule: Schedule) -> tuple[Role, ...]:
     """What a CTA's warps do."""
     setup: Program = (Compute(schedule.setup_cycles),) if schedule.setup_cycles else ()
     epilogue = epilogue_program(schedule.epilogue, kernel.warps_k)
-    match kernel.family.staging:
-        case "bulk":
+    match kernel.family.main_loop:
+        case WgmmaLoop() as loop:
             # The rest of the producer's warpgroup has nothing to do and leaves.
-            producer = Role(kernel.producers, (*setup, *producer_program(schedule)))
-            return producer, Role(kernel.warps, (*consumer_program(schedule), *epilogue), kernel.teams)
-        case "direct":
-            main_loop = direct_program(kernel, schedule)
-        case "registers" | "async":
-            main_loop = multistage_program(kernel, schedule)
+            producer = Role(loop.producer_warps, (*setup, *producer_program(schedule)))
+            return producer, Role(kernel.warps, (*consumer_program(schedule), *epilogue), loop.instances)
+        case DirectLoop():
+            main_loop = direct_program(schedule)
+        case SimtLoop() | MmaLoop() as loop:
+            main_loop = multistage_program(kernel, loop, schedule)
     return (Role(kernel.warps, (*setup, *main_loop, Drain(), *epilogue)),)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
+from gpusim.library.main_loops import DirectLoop
 from gpusim.lowering.gemm.mainloop_simt import fma_instructions
-from gpusim.lowering.gemm.multistage import WarpMath, multiply, multistage_step
+from gpusim.lowering.gemm.multistage import WarpMath, multiply, self_loading_step
 from gpusim.lowering.gemm.problem import Problem
 from gpusim.lowering.gemm.staging import Access, Slices, stage
 from gpusim.lowering.operand import access_bytes
@@ -13,18 +14,17 @@ from gpusim.lowering.schedule import Schedule, Step
 from gpusim.program import EndStep, Load, Program, Repeat, WaitLoad
 
 
-def direct_step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> Step:
+def direct_step(gpu: Gpu, kernel: Kernel, loop: DirectLoop, problem: Problem, slices: Slices) -> Step:
     """A step of a kernel that keeps nothing in shared memory."""
-    load_a, load_b = (access_bytes(operand.row_bytes, kernel.family.load_bytes) for operand in (problem.a, problem.b))
+    load_a, load_b = (access_bytes(operand.row_bytes, loop.load_bytes) for operand in (problem.a, problem.b))
     staged = stage(gpu, kernel, problem, slices, (Access(load_a, None), Access(load_b, None)))
     fma, k_groups = fma_instructions(gpu, kernel)
-    math = WarpMath(fma, fma, k_groups, 0.0)
-    return multistage_step(kernel, slices, staged, math, to_shared=False, through_shared=False)
+    return self_loading_step(kernel, loop, slices, staged, WarpMath(fma, fma, k_groups, 0.0), to_shared=False)
 
 
-def direct_program(kernel: Kernel, schedule: Schedule) -> Program:
+def direct_program(schedule: Schedule) -> Program:
     """Load some steps ahead; in each turn load one more, wait for the oldest, and multiply."""
     step = schedule.step
     ring = (Load(ahead, step.load_instructions, fill_shared=False) for ahead in range(step.ahead))
     load = Load(step.ahead, step.load_instructions, fill_shared=False)
-    return (*ring, Repeat((load, WaitLoad(0), multiply(kernel, step), EndStep())))
+    return (*ring, Repeat((load, WaitLoad(0), multiply(step, pipelined=True), EndStep())))

@@ -6,7 +6,8 @@ import math
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.gemm.multistage import WarpMath, multistage_step
+from gpusim.library.main_loops import SimtLoop
+from gpusim.lowering.gemm.multistage import WarpMath, self_loading_step
 from gpusim.lowering.gemm.problem import Problem
 from gpusim.lowering.gemm.staging import Access, Slices, copies_asynchronously, stage
 from gpusim.lowering.operand import Operand, element_access_bytes
@@ -16,14 +17,14 @@ WORD_BITS = 32
 """Elements that are smaller travel packed (half2, dp4a)."""
 
 
-def simt_step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> Step:
+def simt_step(gpu: Gpu, kernel: Kernel, loop: SimtLoop, problem: Problem, slices: Slices) -> Step:
     """A step of a CUDA-core kernel.
 
     Threads multiply along m and n: an operand that lies along k is transposed on its way into shared memory, an element
     at a time. Filling shared memory takes slots of the FMA pipe.
     """
-    load_a, load_b = (_load_bytes(kernel, operand) for operand in (problem.a, problem.b))
-    to_shared = copies_asynchronously(gpu, kernel, load_a, load_b)
+    load_a, load_b = (_load_bytes(loop, operand) for operand in (problem.a, problem.b))
+    to_shared = copies_asynchronously(gpu, loop, load_a, load_b)
     accesses = (
         _access(gpu, problem.a, load_a, to_shared=to_shared),
         _access(gpu, problem.b, load_b, to_shared=to_shared),
@@ -34,8 +35,9 @@ def simt_step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> Ste
         filled += panel_bytes * 8 / max(operand.element_bits, WORD_BITS) / gpu.sm.warp_size
     fill_slots = gpu.load_store.fill_pipe_instructions * kernel.fill_pipe_share
     fma, k_groups = fma_instructions(gpu, kernel)
-    math_ = WarpMath(fma, fma + filled / kernel.warps * fill_slots, k_groups, _operand_bytes(gpu, kernel, problem))
-    return multistage_step(kernel, slices, staged, math_, to_shared=to_shared)
+    pipe_slots = fma + filled / kernel.warps * fill_slots
+    warp_math = WarpMath(fma, pipe_slots, k_groups, _operand_bytes(gpu, kernel, problem))
+    return self_loading_step(kernel, loop, slices, staged, warp_math, to_shared=to_shared)
 
 
 def fma_instructions(gpu: Gpu, kernel: Kernel) -> tuple[int, int]:
@@ -46,8 +48,8 @@ def fma_instructions(gpu: Gpu, kernel: Kernel) -> tuple[int, int]:
     return count, max(1, min(math.ceil(warp_k / instruction.shape[2]), count))
 
 
-def _load_bytes(kernel: Kernel, operand: Operand) -> int:
-    return element_access_bytes(operand.row_bytes, kernel.family.load_bytes, operand.element_bits / 8)
+def _load_bytes(loop: SimtLoop, operand: Operand) -> int:
+    return element_access_bytes(operand.row_bytes, loop.load_bytes, operand.element_bits / 8)
 
 
 def _access(gpu: Gpu, operand: Operand, load_bytes: int, *, to_shared: bool) -> Access:

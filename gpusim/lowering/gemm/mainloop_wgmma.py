@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.library.catalogue import WARPGROUP_WARPS, Kernel
+from gpusim.library.catalogue import Kernel
+from gpusim.library.main_loops import WARPGROUP_WARPS, WgmmaLoop
 from gpusim.lowering.gemm.problem import Problem
 from gpusim.lowering.gemm.staging import Access, Slices, stage
 from gpusim.lowering.operand import access_bytes
@@ -22,17 +23,16 @@ from gpusim.program import (
     WaitStage,
 )
 
-BULK_LOAD_INSTRUCTIONS = 8
-"""Of the producer and step: two loads, the barrier's expected bytes, stage and phase; an assumption."""
+BULK_COPY_BYTES = 16
+"""Alignment of the rows that a bulk copy (TMA) takes (CUDA C++ Programming Guide, asynchronous data copies)."""
 
 
-def wgmma_step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> Step:
+def wgmma_step(gpu: Gpu, kernel: Kernel, loop: WgmmaLoop, problem: Problem, slices: Slices) -> Step:
     """A step of warpgroups; their instructions share out 64 rows among four warps, and the columns are read once."""
-    family = kernel.family
-    load_a, load_b = (access_bytes(operand.row_bytes, family.load_bytes) for operand in (problem.a, problem.b))
+    load_a, load_b = (access_bytes(operand.row_bytes, BULK_COPY_BYTES) for operand in (problem.a, problem.b))
     staged = stage(gpu, kernel, problem, slices, (Access(load_a, load_a), Access(load_b, load_b)))
     rows, columns, row_bits, column_bits = _warpgroup_tile(kernel, problem)
-    m, n, k = gpu.instructions[family.instruction].shape
+    m, n, k = gpu.instructions[kernel.family.instruction].shape
     issued = math.ceil(rows / (WARPGROUP_WARPS * m)) * math.ceil(columns / n) * math.ceil(kernel.tile_k / k)
     # Widths are multiples of 8; the instruction's own is the widest.
     width = math.ceil(columns / math.ceil(columns / n) / 8) * 8
@@ -42,14 +42,14 @@ def wgmma_step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> St
         port_bytes=slices.tlb_port_bytes + staged.fill_bytes,
         to_shared=True,
         shared_write_bytes=staged.fill_bytes,
-        load_instructions=BULK_LOAD_INSTRUCTIONS,
+        load_instructions=loop.bulk_load_instructions.value,
         # One stage is being multiplied until the next one's multiplies have been issued.
         ahead=kernel.stages - 1,
         mma_instructions=mma,
         pipe_slots=mma,
         k_groups=1,
         operand_bytes=issued * (WARPGROUP_WARPS * m * row_bits + width * column_bits) * k / 8 / WARPGROUP_WARPS,
-        issue_slots=issued + family.step_instructions,
+        issue_slots=issued + loop.step_instructions.value,
     )
 
 

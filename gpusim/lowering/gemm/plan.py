@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import Occupancy, occupancy
 from gpusim.library.catalogue import Kernel
+from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes
 from gpusim.lowering.gemm.mainloop_direct import direct_step
 from gpusim.lowering.gemm.mainloop_mma import mma_step
@@ -65,20 +66,20 @@ def plan(gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in
     # Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other.
     together = ceil_div(gpu.sm.count * resident.ctas, tiles.m * tiles.n * tiles.batch)
     fixup_times = min(split_k - 1, together) if mode == "in_kernel" else 0
-    swizzle_width = min(family.raster_width or tiles.m, tiles.m)
+    swizzle_width = min(family.swizzle_width or tiles.m, tiles.m)
     written = tiles.ctas * tile_bytes / (1 if partial else split_k)
     name = kernel.printed_name(gemm.layout, gemm.dtype)
     main = Schedule(
         name=name,
         grid=(tiles.m, tiles.n, tiles.batch * split_k),
         ctas=tiles.ctas,
-        warps=kernel.warps + kernel.producers,
+        warps=kernel.warps + family.main_loop.producer_warps,
         math_warps=kernel.warps,
-        instances=kernel.teams,
-        persistent=family.schedule is not None,
+        instances=family.main_loop.instances,
+        persistent=family.main_loop.persistent,
         occupancy=resident,
         instruction=gpu.instructions[family.instruction],
-        setup_cycles=family.setup_instructions * gpu.instructions["ffma"].latency_cycles,
+        setup_cycles=family.main_loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles,
         steps=tiles.steps,
         step=step,
         epilogue=epilogue_of(gpu, kernel, problem, tiles, result_bytes, fixup_times),
@@ -90,19 +91,22 @@ def plan(gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in
     )
     if not partial:
         return Plan(kernel, name, split_k, mode, (main,))
-    return Plan(kernel, name, split_k, mode, (main, reduction(gpu, problem, split_k)))
+    if kernel.reduction is None:
+        raise ValueError(f"{name}: no kernel adds up partial sums; split_k with mode 'reduce' needs one")
+    return Plan(kernel, name, split_k, mode, (main, reduction(gpu, kernel.reduction, problem, split_k)))
 
 
 def _step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> Step:
     """A turn of the kernel's kind of main loop."""
-    match kernel.family.staging:
-        case "bulk":
-            return wgmma_step(gpu, kernel, problem, slices)
-        case "direct":
-            return direct_step(gpu, kernel, problem, slices)
-    if gpu.instructions[kernel.family.instruction].unit == "cuda":
-        return simt_step(gpu, kernel, problem, slices)
-    return mma_step(gpu, kernel, problem, slices)
+    match kernel.family.main_loop:
+        case SimtLoop() as loop:
+            return simt_step(gpu, kernel, loop, problem, slices)
+        case MmaLoop() as loop:
+            return mma_step(gpu, kernel, loop, problem, slices)
+        case DirectLoop() as loop:
+            return direct_step(gpu, kernel, loop, problem, slices)
+        case WgmmaLoop() as loop:
+            return wgmma_step(gpu, kernel, loop, problem, slices)
 
 
 def _slices(gpu: Gpu, kernel: Kernel, problem: Problem, tiles: Tiles) -> Slices:
@@ -151,7 +155,7 @@ def _traffic(
         panel_y_bytes=tiles.rows_b * problem.k * problem.b.bits / 8,
         result_bytes=written_bytes,
         concurrent_ctas=concurrent_ctas,
-        raster_width=swizzle_width,
+        swizzle_width=swizzle_width,
         l2_capacity_bytes=effective_l2_bytes(gpu),
         warm=warm,
         outlives_a_step=outlives,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import occupancy
+from gpusim.library.catalogue import SplitKReduction
 from gpusim.lowering.gemm.problem import Problem
 from gpusim.lowering.locality import Traffic, survival_fraction
 from gpusim.lowering.pages import effective_l2_bytes
@@ -11,32 +12,30 @@ from gpusim.lowering.schedule import Epilogue, Read, Schedule, Step
 from gpusim.program import Compute, Drain, EndStep, Load, Multiply, Program, Repeat, Store, WaitLoad
 from gpusim.units import ceil_div
 
-REDUCE_THREADS = 256
-REDUCE_ELEMENTS_PER_THREAD = 4
 
-
-def reduction(gpu: Gpu, problem: Problem, split_k: int) -> Schedule:
-    """The kernel that adds partial sums: each thread reads its elements of every split."""
+def reduction(gpu: Gpu, kernel: SplitKReduction, problem: Problem, split_k: int) -> Schedule:
+    """The second kernel, which adds up partial sums."""
+    threads = kernel.threads.value
     elements = problem.m * problem.n * problem.batch
-    ctas = ceil_div(elements, REDUCE_THREADS * REDUCE_ELEMENTS_PER_THREAD)
-    warps = REDUCE_THREADS // gpu.sm.warp_size
+    ctas = ceil_div(elements, threads * kernel.elements_per_thread.value)
+    warps = threads // gpu.sm.warp_size
     step_bytes = elements / ctas * problem.accumulator_bytes
     store_bytes = elements / ctas * problem.output_bits / 8
-    instruction = gpu.instructions["ffma"]
-    adds = REDUCE_ELEMENTS_PER_THREAD * gpu.sm.warp_size / instruction.fma
+    instruction = gpu.instructions[kernel.instruction]
+    adds = kernel.elements_per_thread.value * gpu.sm.warp_size / instruction.fma
     read = ctas * split_k * step_bytes
     survives = survival_fraction(read, effective_l2_bytes(gpu))
     return Schedule(
-        name="splitKreduce_kernel",
+        name=kernel.name,
         grid=(ctas, 1, 1),
         ctas=ctas,
         warps=warps,
         math_warps=warps,
         instances=1,
         persistent=False,
-        occupancy=occupancy(gpu, REDUCE_THREADS, 32, 0),
+        occupancy=occupancy(gpu, threads, kernel.registers.value, 0),
         instruction=instruction,
-        setup_cycles=20 * instruction.latency_cycles,
+        setup_cycles=kernel.setup_instructions.value * instruction.latency_cycles,
         steps=split_k,
         step=Step(
             reads=(Read("partial sums", step_bytes, step_bytes),),
@@ -44,12 +43,12 @@ def reduction(gpu: Gpu, problem: Problem, split_k: int) -> Schedule:
             to_shared=False,
             shared_write_bytes=0.0,
             load_instructions=1.0,
-            ahead=min(split_k, 4),
+            ahead=min(split_k, kernel.splits_ahead.value),
             mma_instructions=adds,
             pipe_slots=adds,
             k_groups=1,
             operand_bytes=0.0,
-            issue_slots=adds + 4.0,
+            issue_slots=adds + kernel.step_instructions.value,
         ),
         epilogue=Epilogue(0.0, 0.0, 0, 0.0, 0.0, store_bytes / warps, 1.0, bulk_store=False),
         store_bytes=store_bytes,

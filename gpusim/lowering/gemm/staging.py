@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
+from gpusim.library.main_loops import MmaLoop, SimtLoop
 from gpusim.lowering.gemm.problem import Problem
 from gpusim.lowering.schedule import Read
 
@@ -52,9 +53,9 @@ class Staged:
     """Shared-memory port time of writing them there, bank conflicts included [B]."""
 
 
-def copies_asynchronously(gpu: Gpu, kernel: Kernel, *load_bytes: int) -> bool:
+def copies_asynchronously(gpu: Gpu, loop: SimtLoop | MmaLoop, *load_bytes: int) -> bool:
     """Whether loads as wide as these bypass registers (cp.async)."""
-    return kernel.family.staging == "async" and gpu.load_store.async_copy and min(load_bytes) >= MIN_ASYNC_COPY_BYTES
+    return loop.staging == "async" and gpu.load_store.async_copy and min(load_bytes) >= MIN_ASYNC_COPY_BYTES
 
 
 def stage(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices, accesses: tuple[Access, Access]) -> Staged:

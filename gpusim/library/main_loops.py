@@ -1,0 +1,123 @@
+"""The kinds of main loop that kernels are built around, a record each with the fields that its lowering reads.
+
+A family of kernels names its kind in the catalogue (``main_loop: {kind: mma, ...}``); ``gpusim.lowering.gemm`` has a
+module for each kind.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1, le=16_384, strict=True)]
+"""Extents, warps, stages, registers and bytes of a kernel: up to 2,048 in the shipped catalogues."""
+Cost = Annotated[int, Field(ge=0, le=100_000, strict=True)]
+"""Instructions or tiles: up to 200 in the shipped catalogues."""
+
+WARPGROUP_WARPS = 4
+"""Warps that issue a wgmma together, one on each sub-partition (PTX ISA)."""
+
+T = TypeVar("T")
+
+
+class Entry(BaseModel):
+    """A part of a catalogue; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Cited(Entry, Generic[T]):
+    """A value of a catalogue with how it is known."""
+
+    value: T
+    kind: Literal["datasheet", "measured", "fitted", "assumed"]
+    source: str = Field(min_length=1, description="publication, file or reasoning behind it")
+
+
+class _MainLoop(Entry):
+    setup_instructions: Cited[Cost] = Field(description="dependent, of a warp before its first load")
+    step_instructions: Cited[Cost] = Field(description="of a math warp and step: loop, addresses, predicates")
+
+    in_shared_memory: ClassVar[bool] = True
+    """Operands pass through a ring of stages in shared memory."""
+    persistent: ClassVar[bool] = False
+    """CTAs stay on their SM and go from tile to tile."""
+    producer_warps: ClassVar[int] = 0
+    """Warps that only load."""
+    idle_warps: ClassVar[int] = 0
+    """Warps that are launched with the producers and leave at once."""
+
+    @property
+    def instances(self) -> int:
+        """Sets of math warps in a CTA, which take tiles in turn."""
+        return 1
+
+
+class _SelfLoading(_MainLoop):
+    """All warps load what they multiply."""
+
+    load_bytes: Count = Field(description="widest global load of a thread [B]")
+    load_overhead_instructions: Cited[Cost] = Field(description="of each global load: its address and predicate")
+
+
+class _MultiStage(_SelfLoading):
+    staging: Literal["registers", "async"] = Field(
+        description="how operands reach shared memory: through registers, or by cp.async"
+    )
+    pipelined: bool = Field(description="fetches the next k-group's operands while one is multiplied")
+
+
+class SimtLoop(_MultiStage):
+    """CUDA cores; each thread holds a rectangle of results."""
+
+    kind: Literal["simt"]
+    epilogue_pass_rows: Cited[Count] | None = Field(
+        default=None,
+        description="rows of a warp's results that pass through shared memory at once, so that rows are stored in full "
+        "lines; none: threads store what they hold",
+    )
+
+
+class MmaLoop(_MultiStage):
+    """Tensor Cores with operands in registers (mma.sync)."""
+
+    kind: Literal["mma"]
+    vector_bytes: Count | None = Field(
+        default=None,
+        description="neighbours that a thread copies to shared memory together, where it loads them in pieces of "
+        "load_bytes [B]; each piece touches the lines of the whole access and takes the load/store path as long",
+    )
+    epilogue_pass_rows: Cited[Count] = Field(
+        description="rows of a warp's results that pass through shared memory at once, so that rows are stored in full "
+        "lines"
+    )
+
+
+class DirectLoop(_SelfLoading):
+    """CUDA cores, operands straight from global memory to registers: matrix-vector kernels."""
+
+    kind: Literal["direct"]
+
+    in_shared_memory: ClassVar[bool] = False
+
+
+class WgmmaLoop(_MainLoop):
+    """Tensor Cores that read shared memory, which a producer warp fills by bulk copies (wgmma, TMA; CUTLASS 3)."""
+
+    kind: Literal["wgmma"]
+    schedule: Literal["cooperative", "pingpong"] = Field(
+        description="what the warpgroups of a CTA do: share a tile, or take whole tiles in turn"
+    )
+    bulk_load_instructions: Cited[Cost] = Field(description="of the producer and step")
+
+    persistent: ClassVar[bool] = True
+    producer_warps: ClassVar[int] = 1
+    idle_warps: ClassVar[int] = WARPGROUP_WARPS - 1
+
+    @property
+    def instances(self) -> int:
+        return 2 if self.schedule == "pingpong" else 1
+
+
+MainLoop = Annotated[SimtLoop | MmaLoop | DirectLoop | WgmmaLoop, Field(discriminator="kind")]
