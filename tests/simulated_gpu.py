@@ -22,8 +22,9 @@ from gpusim.measure.device import (
     UnavailableError,
 )
 from gpusim.measure.runner import run_suite
-from gpusim.measure.suite import Microbenchmark, Operator, load_suite
-from gpusim.workloads.gemm import Dtype
+from gpusim.measure.suite import Microbenchmark, load_suite
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.operators import Operator
 
 LAUNCH_US = 2.0
 FLOP_PER_US = 1e8
@@ -44,17 +45,17 @@ class SimulatedGpu:
         return Identity("NVIDIA Simulated X1", 2**20, (("driver", self.driver), ("torch", "0.0")))
 
     @contextmanager
-    def prepare(self, work: Operator) -> Iterator[Prepared]:
-        self.prepared.append(work.op)
+    def prepare(self, operator: Operator) -> Iterator[Prepared]:
+        self.prepared.append(operator.op)
         time.sleep(self.seconds_per_item)
-        if work.op in self.deadly:
+        if operator.op in self.deadly:
             raise DeviceLostError("an illegal address")
-        if work.dtype is Dtype.FP8:
+        if operator.dtype is Dtype.FP8:
             raise UnavailableError("RuntimeError: no FP8\n  on this GPU")
-        yield SimulatedOperator(work)
+        yield SimulatedOperator(operator)
 
-    def microbenchmark(self, work: Microbenchmark) -> MicroResult:
-        if work.variant in self.deadly:
+    def microbenchmark(self, item: Microbenchmark) -> MicroResult:
+        if item.variant in self.deadly:
             raise DeviceLostError("an illegal instruction")
         return MicroResult((1.0, 2.0, 3.0, 4.0, 5.0), "cycles", "made up")
 
@@ -68,14 +69,14 @@ class SimulatedOperator:
 
     algorithm = ""
 
-    def __init__(self, work: Operator) -> None:
-        self.work = work
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
 
     def once(self) -> None:
         """Nothing to do."""
 
     def replay(self, launches: int, replays: int, *, cold: bool) -> Sequence[float]:
-        launch_us = LAUNCH_US + self.work.flops / FLOP_PER_US + cold * self.work.bytes / BYTES_PER_US
+        launch_us = LAUNCH_US + self.operator.flops / FLOP_PER_US + cold * self.operator.size_bytes / BYTES_PER_US
         slow = [launches * launch_us] * replays
         return [0.5 * slow[0], *slow[1:]] if replays > 3 else slow
 

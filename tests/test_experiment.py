@@ -14,11 +14,11 @@ from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, refused
 from gpusim.execution.journal import JOURNAL
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.loading import load_experiment, open_experiment, shipped_experiments
-from gpusim.files.document import parse_sizes
 from gpusim.files.outputs import sha256_of
 from gpusim.files.yamlfile import SpecError
 from gpusim.studies.manifest import manifest_inputs
 from gpusim.studies.run import run_experiment
+from gpusim.workloads.sizes import parse_sizes
 
 SMALL = """\
 title: Small

@@ -16,8 +16,8 @@ from gpusim.evidence.boards import board_of, gpu_of_device
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import read_measured
 from gpusim.specs import UnknownGpuError
+from gpusim.workloads.conditions import calls_of
 from gpusim.workloads.gemm import Dtype
-from gpusim.workloads.load import calls_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ROW = "a100-sxm4-80gb,linear,1,16,4096,1024,bf16,fp32,tn,dense,12.5,graph,cold,,,,,,,,made up"

@@ -12,8 +12,8 @@ import pytest
 
 from gpusim.files.document import shipped_folder
 from gpusim.measure.device import NoDeviceError, ProfiledKernel, UnavailableError
-from gpusim.measure.suite import GemmWork
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.gemm import Gemm
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -135,7 +135,7 @@ def test_a_profiler_that_names_nothing_is_not_asked_again_and_again(monkeypatch:
             asked.append(lead_ms)
             return (KERNEL,) if lead_ms >= seen_from_ms else ()
 
-        one = TorchOperator(GemmWork("linear", Dtype.BF16, 8, 8, 8), OperatorCall(tuple, tuple), [], print, leads_ms)
+        one = TorchOperator(Gemm(8, 8, 8, Dtype.BF16, op="linear"), OperatorCall(tuple, tuple), [], print, leads_ms)
         monkeypatch.setattr(one, "_profiled", profiled)
         return one
 
@@ -175,7 +175,7 @@ def test_a_2_4_product_is_searched_for_and_falls_back_to_the_default(monkeypatch
     monkeypatch.setattr(torch.backends.cusparselt, "is_available", lambda: True)
     monkeypatch.setattr(torch, "_cslt_compress", lambda dense: dense[:, : dense.shape[1] * 5 // 8])
     monkeypatch.setattr(torch, "_cslt_sparse_mm", product)
-    work = GemmWork("gemm", Dtype.INT8, 64, 32, 128, sparsity="2:4")
+    gemm = Gemm(64, 32, 128, Dtype.INT8, sparsity="2:4", op="gemm")
     for found, algorithm in [((3, 1, -1, 9), "3"), ((3, 4, 1, 9), "3/4/1"), (RuntimeError("none"), "0")]:
 
         def search(*_: Any, found: Any = found) -> Any:
@@ -184,7 +184,7 @@ def test_a_2_4_product_is_searched_for_and_falls_back_to_the_default(monkeypatch
             return found
 
         monkeypatch.setattr(torch._C._cusparselt, "mm_search", search, raising=False)
-        call = call_of(work, "cpu")
+        call = call_of(gemm, "cpu")
         assert call.algorithm == f"cusparselt:{algorithm}"
         assert call.run(*call.operands()).shape == (32, 64)
         assert choices[-1] == tuple(map(int, algorithm.split("/")))

@@ -74,7 +74,7 @@ def import_(
 
     from gpusim.evidence.importers import KINDS, ImportOptions, import_file
     from gpusim.evidence.measured import ACCUMULATORS, write_measured
-    from gpusim.workloads.load import checked_load
+    from gpusim.workloads.conditions import checked_load
 
     if kind not in KINDS:
         close = get_close_matches(kind, KINDS, n=1)

@@ -192,7 +192,7 @@ def named(*groups: TypeOptions | StorageOptions | KernelOptions | SimulationOpti
 
 def sizes_of(flag: str, text: str) -> tuple[int, ...]:
     """The sizes that an option lists."""
-    from gpusim.files.document import parse_sizes
+    from gpusim.workloads.sizes import parse_sizes
 
     try:
         return parse_sizes(text)

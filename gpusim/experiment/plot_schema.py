@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from gpusim.files.document import Part, Title, as_list
-from gpusim.workloads.gemm import Dtype
+from gpusim.files.document import Part, Title
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.fields import Dtypes
 
 PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
 FORMATS = ("png", "svg", "pdf")
@@ -33,7 +34,6 @@ def parse_ratio(value: object) -> object:
     return value
 
 
-Dtypes = Annotated[tuple[Dtype, ...], BeforeValidator(as_list), Field(min_length=1)]
 Ratio = Annotated[float, BeforeValidator(parse_ratio), Field(ge=RATIO_RANGE[0], le=RATIO_RANGE[1], allow_inf_nan=False)]
 
 

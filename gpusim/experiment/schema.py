@@ -12,20 +12,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
-from gpusim.experiment.plot_schema import Dtypes, PlotEntry, ReferenceLine
-from gpusim.files.document import Part, Sizes, Title, as_list
+from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
+from gpusim.files.document import Part, Title, as_list
 from gpusim.mathmode.resolve import Question
 from gpusim.numbers.formats import RESULTS, type_name
 from gpusim.numerics.training import Scaler, Task, TrainingRun
-from gpusim.workloads.load import checked_load
+from gpusim.workloads.fields import Dtypes, L2States, Layouts, Load, Sizes, Sparsities
+from gpusim.workloads.gemm import Order
 
 TableKind = Literal["results", "speedup", "ledger"]
 
 
-Layouts = Annotated[tuple[Literal["nn", "nt", "tn", "tt"], ...], BeforeValidator(as_list), Field(min_length=1)]
-Sparsities = Annotated[tuple[Literal["dense", "2:4"], ...], BeforeValidator(as_list), Field(min_length=1)]
 Details = Annotated[tuple[Literal["bound", "sampled", "full"], ...], BeforeValidator(as_list), Field(min_length=1)]
-L2States = Annotated[tuple[Literal["cold", "warm"], ...], BeforeValidator(as_list), Field(min_length=1)]
 
 
 def _quoted(value: object) -> object:
@@ -122,11 +120,11 @@ class ExperimentFile(Part):
     accumulate: str = ""
     output_dtype: str = Field(default="", description="data type of C; the default of the operands' type if empty")
     layout: Layouts = ("tn",)
-    order: Literal["row", "column"] = "row"
+    order: Order = "row"
     sparsity: Sparsities = ("dense",)
     detail: Details = ("sampled",)
     l2: L2States = ("cold",)
-    load: str = Field(default="sustained", description="sustained, burst or a number of calls back to back")
+    load: Load = Field(default="sustained", description="sustained, burst or a number of calls back to back")
     cuda: PositiveInt | None = Field(
         default=None, description="major version of CUDA whose libraries choose the kernels; the newest known if absent"
     )
@@ -145,11 +143,6 @@ class ExperimentFile(Part):
             if isinstance(expanded.get(key), list):
                 expanded[key] = [{name: item} if isinstance(item, str) else item for item in expanded[key]]
         return expanded
-
-    @field_validator("load", mode="before")
-    @classmethod
-    def _load_is_known(cls, load: Any) -> str:
-        return checked_load(load)
 
     @field_validator("accumulate")
     @classmethod

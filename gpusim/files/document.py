@@ -1,7 +1,4 @@
-"""Reading of experiment and suite documents: lookup by name, sizes and ranges, errors with file and line.
-
-Sizes are numbers, lists, or ``start:end:step`` ranges that include their end, as in the CUTLASS profiler.
-"""
+"""Reading of experiment and suite documents: lookup by name, errors with file and line."""
 
 from __future__ import annotations
 
@@ -12,58 +9,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from gpusim.files.inputs import excerpt
 from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml, shown
-from gpusim.units import LARGEST_SIZE
 
 Content = TypeVar("Content", bound=BaseModel)
-
-MAX_SIZES = 100_000
-"""Longest range: a mistyped step must not request millions of predictions."""
-
-
-def parse_sizes(value: object) -> tuple[int, ...]:
-    """Sizes from a number, a ``start:end:step`` text, or a list of both.
-
-    >>> parse_sizes(["256:1024:256", 4096]), parse_sizes("1,16,256:512:256")
-    ((256, 512, 768, 1024, 4096), (1, 16, 256, 512))
-    """
-    match value:
-        case bool():
-            pass
-        case int():
-            if value < 1:
-                raise ValueError(f"expected a positive size, got {value}")
-            if value > LARGEST_SIZE:
-                raise ValueError("more than 64 bits hold")
-            return (value,)
-        case str():
-            return tuple(size for part in value.split(",") for size in _range(part))
-        case list() | tuple():
-            return tuple(size for item in value for size in parse_sizes(item))
-    raise ValueError(f"expected a size, a 'start:end:step' range or a list of them, got {shown(value)}")
-
-
-def _range(text: str) -> tuple[int, ...]:
-    """The sizes of ``start:end`` or ``start:end:step``, including the end where a step reaches it."""
-    try:
-        parts = [int(part) for part in text.split(":")]
-    except ValueError:
-        parts = []
-    if len(parts) == 1:
-        return parse_sizes(parts[0])
-    if len(parts) not in (2, 3):
-        raise ValueError(f"expected a size or a 'start:end:step' range, got {shown(text)}")
-    start, end, step = (*parts, 1)[:3]
-    if start < 1 or end < start or step < 1:
-        raise ValueError(f"a range needs 1 <= start <= end and a step >= 1, got {shown(text)}")
-    if end > LARGEST_SIZE:
-        raise ValueError("a range ends beyond what 64 bits hold")
-    if (end - start) // step >= MAX_SIZES:
-        raise ValueError(f"{shown(text)} has more than {MAX_SIZES} sizes; enlarge the step")
-    return tuple(range(start, end + 1, step))
 
 
 def as_list(value: object) -> object:
@@ -81,8 +32,6 @@ def readable(text: str) -> str:
 
 Title = Annotated[str, Field(max_length=200), AfterValidator(readable)]
 """A title or label."""
-
-Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), Field(min_length=1)]
 
 
 class Part(BaseModel):

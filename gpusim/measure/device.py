@@ -9,7 +9,8 @@ from typing import Protocol, TypeVar
 
 from gpusim.errors import InputError
 from gpusim.evidence.boards import gpu_of_device
-from gpusim.measure.suite import Microbenchmark, Operator
+from gpusim.measure.suite import Microbenchmark
+from gpusim.workloads.operators import Operator
 
 MAX_LAUNCHES = 500
 """Most launches in one graph."""
@@ -137,7 +138,7 @@ class Device(Protocol):
     def identity(self) -> Identity:
         """What is measured."""
 
-    def prepare(self, work: Operator) -> AbstractContextManager[Prepared]:
+    def prepare(self, operator: Operator) -> AbstractContextManager[Prepared]:
         """Make an operator ready to be replayed.
 
         Raises:
@@ -145,7 +146,7 @@ class Device(Protocol):
             DeviceLostError: it made the device fail.
         """
 
-    def microbenchmark(self, work: Microbenchmark) -> MicroResult:
+    def microbenchmark(self, item: Microbenchmark) -> MicroResult:
         """Run one microbenchmark; raises like :meth:`prepare`."""
 
     def telemetry(self) -> AbstractContextManager[Telemetry]:

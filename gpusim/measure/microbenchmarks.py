@@ -51,25 +51,25 @@ class Microbenchmarks:
         self._capability = (int(properties.major), int(properties.minor))
         self._multiprocessors = int(properties.multi_processor_count)
 
-    def run(self, work: Microbenchmark) -> MicroResult:
+    def run(self, item: Microbenchmark) -> MicroResult:
         """Run one microbenchmark.
 
         Raises:
             UnavailableError: it cannot be compiled or run on this device.
         """
-        match work.benchmark:
+        match item.benchmark:
             case "pointer_chase":
-                return self._pointer_chase(work.variant, work.footprint_bytes)
+                return self._pointer_chase(item.variant, item.footprint_bytes)
             case "stream":
-                return self._stream(work.variant, work.footprint_bytes)
+                return self._stream(item.variant, item.footprint_bytes)
             case "shared":
-                return self._shared_latency() if work.variant == "latency" else self._shared_bandwidth()
+                return self._shared_latency() if item.variant == "latency" else self._shared_bandwidth()
             case "launch":
-                return self._launch(work.variant)
+                return self._launch(item.variant)
             case "instruction_latency":
-                return self._instruction(work.variant, latency=True)
+                return self._instruction(item.variant, latency=True)
             case "instruction_interval":
-                return self._instruction(work.variant, latency=False)
+                return self._instruction(item.variant, latency=False)
 
     def _pointer_chase(self, cache_level: str, footprint_bytes: int) -> MicroResult:
         """Latency of dependent loads over lines in random order [cycles]."""

@@ -21,15 +21,16 @@ from gpusim.evidence.importers.ncu import METRICS, TIME, launches_of
 from gpusim.evidence.importers.rows import RecordedKernel
 from gpusim.measure.device import Identity, NoDeviceError, behind_markers
 from gpusim.measure.row_files import SCHEMA_COLUMNS, RowFile, versions_text
-from gpusim.measure.suite import GemmWork, Item, Suite, load_suite
+from gpusim.measure.suite import Item, Suite, load_suite
 from gpusim.version import __version__
+from gpusim.workloads.gemm import Gemm
 
 COUNTER_COLUMNS = (*SCHEMA_COLUMNS, *METRICS, "kernels", "gpu_name", "versions", "item")
 
 
 def gemms_of(suite: Suite) -> tuple[Item, ...]:
     """The matrix multiplications of a suite, each once."""
-    return tuple(item for item in suite.work() if isinstance(item, Item) and isinstance(item.work, GemmWork))
+    return tuple(item for item in suite.items() if isinstance(item, Item) and isinstance(item.operator, Gemm))
 
 
 def count(suite: Suite, identity: Identity, out: Path) -> tuple[int, list[str]]:
@@ -100,7 +101,7 @@ def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[Record
 def _row(item: Item, kernels: Sequence[RecordedKernel], identity: Identity, suite: str) -> dict[str, Any]:
     """Row of one operator: sums over its kernels, other values from the longest one."""
     whole = joined(kernels, max(kernels, key=lambda kernel: kernel.time_us))
-    columns = {name: value for name, value in item.work.columns.items() if name in SCHEMA_COLUMNS}
+    columns = {name: value for name, value in item.operator.columns.items() if name in SCHEMA_COLUMNS}
     return {
         **columns,
         "gpu": identity.gpu,
@@ -133,7 +134,7 @@ def run_counted(suite: Suite) -> None:
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()
         try:
-            with device.prepare(item.work) as prepared:
+            with device.prepare(item.operator) as prepared:
                 torch.cuda.profiler.start()
                 prepared.once()
                 torch.cuda.profiler.stop()

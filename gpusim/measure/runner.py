@@ -28,10 +28,12 @@ from gpusim.measure.device import (
     UnavailableError,
 )
 from gpusim.measure.row_files import GIVEN_UP_AFTER, MeasurementFiles
-from gpusim.measure.suite import GemmWork, Item, Microbenchmark, Operator, State, Suite
+from gpusim.measure.suite import Item, Microbenchmark, State, Suite
+from gpusim.numbers.formats import Dtype
 from gpusim.progress import Progress, no_progress
 from gpusim.version import __version__
-from gpusim.workloads.gemm import Dtype
+from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.operators import Operator
 
 GRAPH_US = 1000.0
 """Shortest duration of a graph, so that the overhead of the two events around it is negligible."""
@@ -85,38 +87,38 @@ class _Sample:
     readings: Sequence[Reading]
 
 
-def estimate_s(work: Item | Microbenchmark) -> float:
+def estimate_s(item: Item | Microbenchmark) -> float:
     """Rough duration of an item [s], for plans and time limits."""
-    if isinstance(work, Microbenchmark):
+    if isinstance(item, Microbenchmark):
         return MICROBENCHMARK_S
-    launch_s = _launch_s(work.work)
+    launch_s = _launch_s(item.operator)
     seconds = SETUP_S + 5 * launch_s
-    for state in work.states:
+    for state in item.states:
         wanted = SUSTAINED_S if state.load == "sustained" else BURST_US / 1e6
         seconds += max(wanted, MIN_REPLAYS * launch_s) + PILOT_REPLAYS * PILOT_LAUNCHES * launch_s
     return seconds
 
 
-def _launch_s(work: Operator) -> float:
-    rate = PLAN_FLOP_PER_S.get(work.dtype, PLAN_OTHER_FLOP_PER_S)
-    return max(work.flops / rate, work.bytes / PLAN_BYTES_PER_S)
+def _launch_s(operator: Operator) -> float:
+    rate = PLAN_FLOP_PER_S.get(operator.dtype, PLAN_OTHER_FLOP_PER_S)
+    return max(operator.flops / rate, operator.size_bytes / PLAN_BYTES_PER_S)
 
 
 def plan_of(suite: Suite) -> list[dict[str, Any]]:
     """Content of a suite: items, rows and rough seconds by operator and data type, in order."""
     lines: dict[tuple[str, str], dict[str, Any]] = {}
-    for work in suite.work():
-        what, dtype = (work.benchmark, "") if isinstance(work, Microbenchmark) else _described(work.work)
+    for item in suite.items():
+        what, dtype = (item.benchmark, "") if isinstance(item, Microbenchmark) else _described(item.operator)
         line = lines.setdefault((what, dtype), {"what": what, "dtype": dtype, "items": 0, "rows": 0, "seconds": 0.0})
         line["items"] += 1
-        line["rows"] += len(_requested(work))
-        line["seconds"] += estimate_s(work)
+        line["rows"] += len(_requested(item))
+        line["seconds"] += estimate_s(item)
     return list(lines.values())
 
 
-def _described(work: Operator) -> tuple[str, str]:
-    sparsity = work.sparsity if isinstance(work, GemmWork) else "dense"
-    return (work.op if sparsity == "dense" else f"{work.op} {sparsity}"), work.dtype.value
+def _described(operator: Operator) -> tuple[str, str]:
+    sparsity = operator.sparsity if isinstance(operator, Gemm) else "dense"
+    return (operator.op if sparsity == "dense" else f"{operator.op} {sparsity}"), operator.dtype.value
 
 
 def run_suite(
@@ -136,36 +138,36 @@ def run_suite(
     """
     deadline = time.monotonic() + limit_s
     files = MeasurementFiles(out, device.identity)
-    works = suite.work()
-    summary = SuiteSummary(resumed=sum(len(_requested(work)) - len(_missing(work, files)) for work in works))
-    files.begin_run(suite=suite.name, suite_sha256=suite.file.sha256, command=list(command), items=len(works))
-    todo = [work for work in works if _missing(work, files)]
+    items = suite.items()
+    summary = SuiteSummary(resumed=sum(len(_requested(item)) - len(_missing(item, files)) for item in items))
+    files.begin_run(suite=suite.name, suite_sha256=suite.file.sha256, command=list(command), items=len(items))
+    todo = [item for item in items if _missing(item, files)]
     # Items that ended earlier runs come last, so that the others are measured first.
-    todo.sort(key=lambda work: files.interruptions(work.key))
+    todo.sort(key=lambda item: files.interruptions(item.key))
     with device.telemetry() as sensors:
-        for done, work in enumerate(todo):
-            progress(len(works) - len(todo) + done, len(works))
-            if time.monotonic() + estimate_s(work) > deadline:
+        for done, item in enumerate(todo):
+            progress(len(items) - len(todo) + done, len(items))
+            if time.monotonic() + estimate_s(item) > deadline:
                 summary.remaining = len(todo) - done
                 break
-            if files.interruptions(work.key) >= GIVEN_UP_AFTER:
-                summary.skipped.append((work.key, "it ended earlier runs; see the log"))
+            if files.interruptions(item.key) >= GIVEN_UP_AFTER:
+                summary.skipped.append((item.key, "it ended earlier runs; see the log"))
                 continue
-            _one(_Bench(device, sensors, files, f"gpusim {__version__} measure {suite.name}"), work, summary)
+            _one(_Bench(device, sensors, files, f"gpusim {__version__} measure {suite.name}"), item, summary)
     files.log("finish", measured=summary.measured, skipped=len(summary.skipped), remaining=summary.remaining)
     summary.files = files.paths
     return summary
 
 
-def _requested(work: Item | Microbenchmark) -> tuple[tuple[str, str], ...]:
+def _requested(item: Item | Microbenchmark) -> tuple[tuple[str, str], ...]:
     """(l2, load) of each requested row."""
-    if isinstance(work, Microbenchmark):
+    if isinstance(item, Microbenchmark):
         return (("", ""),)
-    return tuple((state.l2, state.load) for state in work.states)
+    return tuple((state.l2, state.load) for state in item.states)
 
 
-def _missing(work: Item | Microbenchmark, files: MeasurementFiles) -> tuple[tuple[str, str], ...]:
-    return tuple(state for state in _requested(work) if (work.key, *state) not in files.done)
+def _missing(item: Item | Microbenchmark, files: MeasurementFiles) -> tuple[tuple[str, str], ...]:
+    return tuple(state for state in _requested(item) if (item.key, *state) not in files.done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,33 +179,33 @@ class _Bench:
     files: MeasurementFiles
     source: str
 
-    def rows(self, work: Item | Microbenchmark) -> Iterator[None]:
+    def rows(self, item: Item | Microbenchmark) -> Iterator[None]:
         """Measure an item and write its missing rows; yields after each."""
-        if isinstance(work, Microbenchmark):
-            self._microbenchmark(work)
+        if isinstance(item, Microbenchmark):
+            self._microbenchmark(item)
             yield
             return
-        missing = _missing(work, self.files)
-        with self.device.prepare(work.work) as prepared:
+        missing = _missing(item, self.files)
+        with self.device.prepare(item.operator) as prepared:
             kernels = prepared.kernels()
             if not kernels:
-                self.files.log("note", item=work.key, reason="no profiler reported its kernels")
-            for state in work.states:
+                self.files.log("note", item=item.key, reason="no profiler reported its kernels")
+            for state in item.states:
                 if (state.l2, state.load) in missing:
                     sample = _replayed(prepared, state, self.sensors)
-                    self.files.operators.append(self._row(work, state, sample, prepared.algorithm, kernels))
+                    self.files.operators.append(self._row(item, state, sample, prepared.algorithm, kernels))
                     yield
 
-    def _microbenchmark(self, work: Microbenchmark) -> None:
+    def _microbenchmark(self, item: Microbenchmark) -> None:
         began_s = time.monotonic()
-        result = self.device.microbenchmark(work)
+        result = self.device.microbenchmark(item)
         p10, median, p90 = _percentiles(result.values)
         self.files.microbenchmarks.append(
             {
                 **self.files.stamp(),
-                "benchmark": work.benchmark,
-                "variant": work.variant,
-                "footprint_bytes": work.footprint_bytes or "",
+                "benchmark": item.benchmark,
+                "variant": item.variant,
+                "footprint_bytes": item.footprint_bytes or "",
                 "value": median,
                 "p10": p10,
                 "p90": p90,
@@ -212,17 +214,17 @@ class _Bench:
                 "note": result.note,
                 **_picked(_sensor_columns(self.sensors.readings(began_s)), ("clock_mhz", "temperature_c")),
                 "source": self.source,
-                "item": work.key,
+                "item": item.key,
             }
         )
 
     def _row(
-        self, work: Item, state: State, sample: _Sample, algorithm: str, kernels: Sequence[ProfiledKernel]
+        self, item: Item, state: State, sample: _Sample, algorithm: str, kernels: Sequence[ProfiledKernel]
     ) -> dict[str, Any]:
         p10, median, p90 = _percentiles(sample.times_us)
         return {
             **self.files.stamp(),
-            **work.work.columns,
+            **item.operator.columns,
             "time_us": median,
             "method": "graph",
             "l2": state.l2,
@@ -236,25 +238,25 @@ class _Bench:
             **_sensor_columns(sample.readings),
             "energy_mj": _energy_mj(sample.readings, median) if state.load == "sustained" else "",
             "source": self.source,
-            "item": work.key,
+            "item": item.key,
         }
 
 
-def _one(bench: _Bench, work: Item | Microbenchmark, summary: SuiteSummary) -> None:
+def _one(bench: _Bench, item: Item | Microbenchmark, summary: SuiteSummary) -> None:
     """Measure one item; log it if it cannot run."""
-    bench.files.log("begin", item=work.key)
+    bench.files.log("begin", item=item.key)
     try:
-        for _ in bench.rows(work):
+        for _ in bench.rows(item):
             summary.measured += 1
     except UnavailableError as reason:
         text = " ".join(str(reason).split())
-        bench.files.log("skip", item=work.key, reason=text)
-        summary.skipped.append((work.key, text))
+        bench.files.log("skip", item=item.key, reason=text)
+        summary.skipped.append((item.key, text))
     except DeviceLostError as reason:
-        bench.files.log("lost", item=work.key, reason=" ".join(str(reason).split()))
+        bench.files.log("lost", item=item.key, reason=" ".join(str(reason).split()))
         raise
     else:
-        bench.files.log("end", item=work.key)
+        bench.files.log("end", item=item.key)
 
 
 def _replayed(prepared: Prepared, state: State, sensors: Telemetry) -> _Sample:

@@ -1,4 +1,4 @@
-"""What to measure: a YAML suite to a list of operators and microbenchmarks, most valuable first.
+"""A measurement suite: a YAML file of operators and microbenchmarks, most valuable first.
 
 A suite is checked like an experiment. Its sections are measured in the order in which they stand, entries
 in the order of their list, and within an entry data types before shapes: a run that is cut short has what
@@ -11,22 +11,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from gpusim.files.document import Part, Sizes, as_list, checked, find_shipped, load_document, shipped_folder
+from gpusim.files.document import Part, as_list, checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import YamlFile
 from gpusim.measure.instructions import INSTRUCTIONS
-from gpusim.units import LARGEST_SIZE
-from gpusim.workloads.convolution import ConvolutionShape
-from gpusim.workloads.gemm import Dtype
+from gpusim.workloads.conditions import L2State
+from gpusim.workloads.convolution import Convolution, ConvolutionShape, ImageLayout
+from gpusim.workloads.fields import ConvolutionOps, Dtypes, L2States, Padding, Size, Sizes, Sparsities, VectorOps
+from gpusim.workloads.gemm import Gemm, GemmOp
+from gpusim.workloads.operators import Operator, operator_key, parse_operator
 
-GemmOp = Literal["gemm", "linear", "bmm"]
-ConvolutionOp = Literal["conv_fwd", "conv_bwd_inputs", "conv_bwd_weights"]
-VectorOp = Literal["softmax", "layernorm", "add", "mul", "relu", "gelu", "tanh"]
 BenchmarkName = Literal["pointer_chase", "stream", "shared", "launch", "instruction_latency", "instruction_interval"]
-L2State = Literal["cold", "warm"]
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "pointer_chase": ("l1", "l2"),
@@ -36,7 +34,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "instruction_latency": tuple(INSTRUCTIONS),
     "instruction_interval": tuple(INSTRUCTIONS),
 }
-"""What each microbenchmark can be asked for."""
+"""Variants of each microbenchmark."""
 WITH_FOOTPRINT = ("pointer_chase", "stream")
 
 
@@ -46,11 +44,7 @@ def _pair_of_sizes(value: object) -> object:
     return [value] if single else value
 
 
-Positive = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
-Padding = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
-Dtypes = Annotated[tuple[Dtype, ...], BeforeValidator(as_list), Field(min_length=1)]
-L2States = Annotated[tuple[L2State, ...], BeforeValidator(as_list), Field(min_length=1)]
-Layers = Annotated[tuple[tuple[Positive, Positive], ...], BeforeValidator(_pair_of_sizes), Field(min_length=1)]
+Layers = Annotated[tuple[tuple[Size, Size], ...], BeforeValidator(_pair_of_sizes), Field(min_length=1)]
 
 
 class _Replayed(Part):
@@ -72,7 +66,7 @@ class GemmEntry(_Replayed):
     layers: Layers | None = Field(default=None, description="pairs [n, k]: the weights of a model's layers")
     batch: Sizes = (1,)
     layout: Literal["nn", "nt", "tn"] = "tn"
-    sparsity: Annotated[tuple[Literal["dense", "2:4"], ...], BeforeValidator(as_list), Field(min_length=1)] = ("dense",)
+    sparsity: Sparsities = ("dense",)
     bias: bool = False
 
     @model_validator(mode="after")
@@ -84,6 +78,8 @@ class GemmEntry(_Replayed):
             raise ValueError("2:4 is measured as 'op: gemm' with layout tn and batch 1: its A is the sparse operand")
         if self.op != "bmm" and self.batch != (1,):
             raise ValueError("several products at once are 'op: bmm'")
+        if self.bias and self.op != "linear":
+            raise ValueError("a bias is added by 'op: linear'")
         return self
 
     def shapes(self) -> Iterator[tuple[int, int, int, int]]:
@@ -96,25 +92,25 @@ class GemmEntry(_Replayed):
             yield from product(self.batch, self.m or (), self.n or (), self.k or ())
 
     def operators(self) -> Iterator[Operator]:
-        """What the entry asks for, data types outermost."""
+        """Every operator of the entry, data types outermost."""
         for dtype, (batch, m, n, k), sparsity in product(self.dtypes, self.shapes(), self.sparsity):
-            yield GemmWork(self.op, dtype, m, n, k, batch, self.layout, sparsity, self.bias)
+            yield Gemm(m, n, k, dtype, batch, self.layout, sparsity, op=self.op, bias=self.bias)
 
 
 class ConvolutionEntry(_Replayed):
     """Two-dimensional convolutions: the layers given, each for every operator, batch and data type."""
 
-    ops: Annotated[tuple[ConvolutionOp, ...], BeforeValidator(as_list), Field(min_length=1)] = ("conv_fwd",)
+    ops: ConvolutionOps = ("conv_fwd",)
     dtypes: Dtypes
     n_img: Sizes
-    in_channels: Positive
-    height: Positive
-    width: Positive
-    out_channels: Positive
-    filter: Annotated[tuple[Positive, Positive], Field(description="[height, width]")]
+    in_channels: Size
+    height: Size
+    width: Size
+    out_channels: Size
+    filter: Annotated[tuple[Size, Size], Field(description="[height, width]")]
     pad: tuple[Padding, Padding] = (0, 0)
-    stride: tuple[Positive, Positive] = (1, 1)
-    layout: Literal["nchw", "nhwc"] = "nhwc"
+    stride: tuple[Size, Size] = (1, 1)
+    layout: ImageLayout = "nhwc"
 
     @model_validator(mode="after")
     def _filter_fits(self) -> ConvolutionEntry:
@@ -124,25 +120,25 @@ class ConvolutionEntry(_Replayed):
         return self
 
     def operators(self) -> Iterator[Operator]:
-        """What the entry asks for, data types outermost."""
+        """Every operator of the entry, data types outermost."""
         for dtype, n_img, op in product(self.dtypes, self.n_img, self.ops):
             images = (n_img, self.in_channels, self.height, self.width)
             shape = ConvolutionShape(*images, self.out_channels, *self.filter, self.pad, self.stride)
-            yield ConvolutionWork(op, dtype, shape, self.layout)
+            yield Convolution(shape, dtype, op, self.layout)
 
 
 class VectorEntry(_Replayed):
     """Operators on m rows of n elements."""
 
-    ops: Annotated[tuple[VectorOp, ...], BeforeValidator(as_list), Field(min_length=1)]
+    ops: VectorOps
     dtypes: Dtypes
     m: Sizes
     n: Sizes
 
     def operators(self) -> Iterator[Operator]:
-        """What the entry asks for, data types outermost."""
+        """Every operator of the entry, data types outermost."""
         for dtype, op, m, n in product(self.dtypes, self.ops, self.m, self.n):
-            yield VectorWork(op, dtype, m, n)
+            yield parse_operator({"op": op, "m": m, "n": n, "dtype": dtype})
 
 
 class MicrobenchmarkEntry(Part):
@@ -163,7 +159,7 @@ class MicrobenchmarkEntry(Part):
         return self
 
     def microbenchmarks(self) -> Iterator[Microbenchmark]:
-        """What the entry asks for."""
+        """Every microbenchmark of the entry."""
         for variant in self.variants or VARIANTS[self.benchmark]:
             for kib in self.footprint_kib or (0,):
                 yield Microbenchmark(self.benchmark, variant, 1024 * kib)
@@ -196,127 +192,6 @@ PARTS: Mapping[str, type[BaseModel]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class GemmWork:
-    """A (batched) matrix multiplication; sizes, layout and order of C as in the measured schema."""
-
-    op: GemmOp
-    dtype: Dtype
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-    layout: str = "tn"
-    sparsity: str = "dense"
-    bias: bool = False
-
-    @property
-    def flops(self) -> int:
-        """Operations, two per multiply-add, dense-equivalent."""
-        return 2 * self.batch * self.m * self.n * self.k
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of operands and result."""
-        inputs = self.m * self.k + self.k * self.n
-        return self.batch * (inputs * self.dtype.bits + self.m * self.n * self.dtype.output_bits) // 8
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Its columns of the measured schema."""
-        return {
-            "op": self.op,
-            "batch": self.batch,
-            "m": self.m,
-            "n": self.n,
-            "k": self.k,
-            "dtype": self.dtype.value,
-            "acc_dtype": self.dtype.default_accumulate,
-            "layout": self.layout,
-            "sparsity": self.sparsity,
-            "bias": "yes" if self.bias else "no",
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ConvolutionWork:
-    """A two-dimensional convolution or one of its gradients."""
-
-    op: ConvolutionOp
-    dtype: Dtype
-    shape: ConvolutionShape
-    layout: str
-
-    @property
-    def flops(self) -> int:
-        """Operations of a direct convolution, two per multiply-add; the gradients have as many."""
-        _, m, n, k = self.shape.product
-        return 2 * m * n * k
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of images, filters and result."""
-        shape = self.shape
-        images, m, n, k = shape.product
-        return (images * shape.channels * shape.height * shape.width + n * k + m * n) * self.dtype.bits // 8
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Its columns of the measured schema."""
-        batch, m, n, k = self.shape.product
-        return {
-            "op": self.op,
-            "batch": batch,
-            "m": m,
-            "n": n,
-            "k": k,
-            "dtype": self.dtype.value,
-            "acc_dtype": self.dtype.default_accumulate,
-            "layout": self.layout,
-            "sparsity": "dense",
-            **self.shape.columns,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class VectorWork:
-    """An elementwise operator, softmax or layer norm on m rows of n elements."""
-
-    op: VectorOp
-    dtype: Dtype
-    m: int
-    n: int
-
-    @property
-    def flops(self) -> int:
-        """Operations: one per element, for estimates only."""
-        return self.m * self.n
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of operands and result."""
-        tensors = 3 if self.op in ("add", "mul") else 2
-        return tensors * self.m * self.n * self.dtype.bits // 8
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Its columns of the measured schema."""
-        return {
-            "op": self.op,
-            "batch": 1,
-            "m": self.m,
-            "n": self.n,
-            "k": "",
-            "dtype": self.dtype.value,
-            "acc_dtype": self.dtype.default_accumulate,
-            "layout": "",
-            "sparsity": "dense",
-        }
-
-
-Operator = GemmWork | ConvolutionWork | VectorWork
-
-
-@dataclass(frozen=True, slots=True)
 class Microbenchmark:
     """One point of a microbenchmark."""
 
@@ -334,7 +209,7 @@ class Microbenchmark:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Under which circumstances an operator is replayed."""
+    """The conditions under which an operator is replayed."""
 
     l2: L2State
     load: Literal["burst", "sustained"]
@@ -342,15 +217,15 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An operator and the states in which it is asked for: one row each."""
+    """An operator and the states to measure it in: one row each."""
 
-    work: Operator
+    operator: Operator
     states: tuple[State, ...]
 
     @property
     def key(self) -> str:
         """What tells its operator from the others."""
-        return work_key(self.work)
+        return operator_key(self.operator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,26 +236,21 @@ class Suite:
     file: YamlFile
     content: SuiteFile
 
-    def work(self) -> tuple[Item | Microbenchmark, ...]:
-        """All there is to do, in order, nothing twice."""
+    def items(self) -> tuple[Item | Microbenchmark, ...]:
+        """Everything to measure, in order, nothing twice."""
         states: dict[Operator | Microbenchmark, dict[State, None]] = {}
         for section in self.file.data:
             for entry in getattr(self.content, section) if section in PARTS else ():
                 if isinstance(entry, MicrobenchmarkEntry):
                     states |= {one: states.get(one, {}) for one in entry.microbenchmarks()}
                     continue
-                asked = [State(l2, "burst") for l2 in entry.l2]
-                asked += [State(entry.l2[0], "sustained")] if entry.sustained else []
-                for work in entry.operators():
-                    states.setdefault(work, {}).update(dict.fromkeys(asked))
+                wanted = [State(l2, "burst") for l2 in entry.l2]
+                wanted += [State(entry.l2[0], "sustained")] if entry.sustained else []
+                for operator in entry.operators():
+                    states.setdefault(operator, {}).update(dict.fromkeys(wanted))
         return tuple(
-            work if isinstance(work, Microbenchmark) else Item(work, tuple(asked)) for work, asked in states.items()
+            one if isinstance(one, Microbenchmark) else Item(one, tuple(wanted)) for one, wanted in states.items()
         )
-
-
-def work_key(work: Operator) -> str:
-    """What tells an operator from all others, in words that stay the same from version to version."""
-    return "/".join(f"{name}={value}" for name, value in work.columns.items() if value != "")
 
 
 def shipped_suites() -> dict[str, Path]:

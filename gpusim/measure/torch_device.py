@@ -30,10 +30,11 @@ from gpusim.measure.device import (
 )
 from gpusim.measure.microbenchmarks import Microbenchmarks
 from gpusim.measure.profiler_trace import kernels_of_trace
-from gpusim.measure.suite import Microbenchmark, Operator
+from gpusim.measure.suite import Microbenchmark
 from gpusim.measure.telemetry import SensorRecorder, Sensors
 from gpusim.measure.torch_capture import captured
 from gpusim.measure.torch_operators import Operands, OperatorCall, TorchTensor, call_of, float32_precision
+from gpusim.workloads.operators import Operator
 
 COLD_FOOTPRINT = 2
 """Rotating operands cover this many times the L2 before one is reused."""
@@ -89,13 +90,13 @@ class TorchDevice:
         return self._identity
 
     @contextmanager
-    def prepare(self, work: Operator) -> Iterator[Prepared]:
+    def prepare(self, operator: Operator) -> Iterator[Prepared]:
         """Prepare an operator: operands on the GPU, warmed up, libraries' choices made."""
         prepared: TorchOperator | None = None
         try:
-            with translated_errors(), float32_precision(work):
-                call = call_of(work, self.device)
-                prepared = TorchOperator(work, call, self._sets(call), self._flush, self._leads_ms)
+            with translated_errors(), float32_precision(operator):
+                call = call_of(operator, self.device)
+                prepared = TorchOperator(operator, call, self._sets(call), self._flush, self._leads_ms)
                 prepared.warm_up()
             yield prepared
         finally:
@@ -104,11 +105,11 @@ class TorchDevice:
             with suppress(RuntimeError):  # a lost device has been reported already
                 torch.cuda.empty_cache()
 
-    def microbenchmark(self, work: Microbenchmark) -> MicroResult:
+    def microbenchmark(self, item: Microbenchmark) -> MicroResult:
         """Run one microbenchmark."""
         try:
             with translated_errors():
-                return self._microbenchmarks.run(work)
+                return self._microbenchmarks.run(item)
         finally:
             with suppress(RuntimeError):
                 torch.cuda.empty_cache()
@@ -155,13 +156,13 @@ class TorchOperator:
 
     def __init__(
         self,
-        work: Operator,
+        operator: Operator,
         call: OperatorCall,
         sets: Sequence[Operands],
         flush: Callable[[int], None],
         leads_ms: list[int],
     ) -> None:
-        self._work = work
+        self._operator = operator
         self._call = call
         self._sets = list(sets)
         self._flush = flush
@@ -182,7 +183,7 @@ class TorchOperator:
 
     def once(self) -> None:
         """Run it once and wait for it."""
-        with translated_errors(), float32_precision(self._work):
+        with translated_errors(), float32_precision(self._operator):
             self._call.run(*self._sets[0])
             torch.cuda.synchronize()
 
@@ -211,7 +212,7 @@ class TorchOperator:
         while self._leads_ms and lead_ms < max(PROFILE_LEADS_MS):
             lead_ms = self._leads_ms[0]
             try:
-                with translated_errors(), float32_precision(self._work):
+                with translated_errors(), float32_precision(self._operator):
                     kernels = self._profiled(lead_ms)
             except UnavailableError:
                 break  # the time is valid without a kernel name
@@ -249,7 +250,7 @@ class TorchOperator:
         # Keep results alive for one rotation of the operands, so that they rotate too.
         results: deque[TorchTensor] = deque(maxlen=min(len(sets), launches))
         torch.cuda.synchronize()
-        with float32_precision(self._work), captured(graph):
+        with float32_precision(self._operator), captured(graph):
             for index in range(launches):
                 results.append(self._call.run(*sets[index % len(sets)]))
         self._graph, self._captured = graph, (launches, cold)

@@ -13,8 +13,11 @@ from typing import Any
 import torch
 
 from gpusim.measure.device import UnavailableError
-from gpusim.measure.suite import ConvolutionWork, GemmWork, Operator, VectorWork
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import FORMATS, Dtype, NumberFormat
+from gpusim.workloads.convolution import Convolution
+from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.operators import Operator
+from gpusim.workloads.vector import Elementwise, LayerNorm, VectorOperator
 
 TorchTensor = Any  # torch.Tensor, where PyTorch is installed
 Operands = tuple[TorchTensor, ...]
@@ -29,28 +32,30 @@ class OperatorCall:
     algorithm: str = ""
 
 
-def call_of(work: Operator, device: str) -> OperatorCall:
+def call_of(operator: Operator, device: str) -> OperatorCall:
     """The PyTorch call of an operator.
 
     Raises:
         UnavailableError: PyTorch has none; it may also raise when the call runs.
     """
-    match work:
-        case GemmWork(sparsity="2:4"):
-            return _sparse_gemm(work, device)
-        case GemmWork():
-            return _dense_gemm(work, device)
-        case ConvolutionWork():
-            return _convolution(work, device)
-        case VectorWork():
-            return _vector(work, device)
+    match operator:
+        case Gemm(b_dtype=Dtype()):
+            raise UnavailableError("PyTorch multiplies no two types")
+        case Gemm(sparsity="2:4"):
+            return _sparse_gemm(operator, device)
+        case Gemm():
+            return _dense_gemm(operator, device)
+        case Convolution():
+            return _convolution(operator, device)
+        case _:
+            return _vector(operator, device)
 
 
 @contextmanager
-def float32_precision(work: Operator) -> Iterator[None]:
+def float32_precision(operator: Operator) -> Iterator[None]:
     """Allow TF32 for FP32 tensors or not, by the operator's type, while the context is open."""
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    tf32 = work.dtype is Dtype.TF32
+    tf32 = operator.dtype is Dtype.TF32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
     try:
@@ -60,51 +65,55 @@ def float32_precision(work: Operator) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = cudnn
 
 
-def _torch_dtype(dtype: Dtype) -> Any:
-    names = {
-        Dtype.FP64: "float64",
-        Dtype.FP32: "float32",
-        Dtype.TF32: "float32",
-        Dtype.FP16: "float16",
-        Dtype.BF16: "bfloat16",
-        Dtype.INT8: "int8",
-        Dtype.FP8: "float8_e4m3fn",
-    }
-    if dtype not in names or not hasattr(torch, names[dtype]):
-        raise UnavailableError(f"this PyTorch has no {dtype.value} tensors")
-    return getattr(torch, names[dtype])
+def _torch_dtype(one: NumberFormat) -> Any:
+    if not one.names.torch or not hasattr(torch, one.names.torch):
+        raise UnavailableError(f"this PyTorch has no {one.name} tensors")
+    return getattr(torch, one.names.torch)
 
 
 def _random(shape: tuple[int, ...], dtype: Dtype, device: str) -> TorchTensor:
     """Normal random numbers; uniform over all values for integers."""
-    kind = _torch_dtype(dtype)
-    if dtype is Dtype.INT8:
-        return torch.randint(-128, 128, shape, dtype=kind, device=device)
-    if dtype is Dtype.FP8:
-        return torch.randn(shape, dtype=torch.bfloat16, device=device).to(kind)
-    return torch.randn(shape, dtype=kind, device=device)
+    one = dtype.format
+    kind = _torch_dtype(one)
+    if one.is_integer:
+        return torch.randint(-int(one.largest) - 1, int(one.largest) + 1, shape, dtype=kind, device=device)
+    return torch.randn(shape, dtype=_drawn_in(dtype), device=device).to(kind)
 
 
-def _refuse_types(work: Operator, *types: Dtype) -> None:
-    if work.dtype in types:
-        raise UnavailableError(f"PyTorch has no {work.op} in {work.dtype.value}")
+def _drawn_in(dtype: Dtype) -> Any:
+    """The tensor type to draw in: PyTorch draws none of 8 bits."""
+    return _torch_dtype(FORMATS[dtype.default_output] if _is_narrow(dtype) else dtype.format)
 
 
-def _dense_gemm(work: GemmWork, device: str) -> OperatorCall:
+def _is_narrow(dtype: Dtype) -> bool:
+    """PyTorch has functions of their own for these, and for few operators."""
+    return dtype.bits < FORMATS["fp16"].bits
+
+
+def _refuse_narrow(operator: Operator) -> None:
+    if _is_narrow(operator.dtype):
+        raise _none_of(operator)
+
+
+def _none_of(operator: Operator) -> UnavailableError:
+    return UnavailableError(f"PyTorch has no {operator.op} in {operator.dtype.value}")
+
+
+def _dense_gemm(gemm: Gemm, device: str) -> OperatorCall:
     """C row-major as in frameworks; a BLAS ``gemm`` is column-major, the transposed product in row-major."""
-    rows, columns = (work.n, work.m) if work.op == "gemm" else (work.m, work.n)
-    batch = (work.batch,) if work.op == "bmm" else ()
-    if batch or work.bias:
-        _refuse_types(work, Dtype.INT8, Dtype.FP8)
+    rows, columns = (gemm.n, gemm.m) if gemm.order == "column" else (gemm.m, gemm.n)
+    batch = (gemm.batch,) if gemm.op == "bmm" else ()
+    if batch or gemm.bias:
+        _refuse_narrow(gemm)
     # BLAS's A, whose letter is the layout's first, is the right-hand operand of a product in rows.
-    right_transposed, left_transposed = (letter == "t" for letter in work.layout)
-    left = (*batch, work.k, rows) if left_transposed else (*batch, rows, work.k)
-    right = (*batch, columns, work.k) if right_transposed else (*batch, work.k, columns)
-    multiply = _product(work, device)
+    right_transposed, left_transposed = (letter == "t" for letter in gemm.layout)
+    left = (*batch, gemm.k, rows) if left_transposed else (*batch, rows, gemm.k)
+    right = (*batch, columns, gemm.k) if right_transposed else (*batch, gemm.k, columns)
+    multiply = _product(gemm, device)
 
     def operands() -> Operands:
-        bias = (_random((columns,), work.dtype, device),) if work.bias else ()
-        return (_random(left, work.dtype, device), _random(right, work.dtype, device), *bias)
+        bias = (_random((columns,), gemm.dtype, device),) if gemm.bias else ()
+        return (_random(left, gemm.dtype, device), _random(right, gemm.dtype, device), *bias)
 
     def run(x: TorchTensor, w: TorchTensor, *bias: TorchTensor) -> TorchTensor:
         return multiply(x.mT if left_transposed else x, w.mT if right_transposed else w, *bias)
@@ -112,10 +121,8 @@ def _dense_gemm(work: GemmWork, device: str) -> OperatorCall:
     return OperatorCall(operands, run)
 
 
-def _product(work: GemmWork, device: str) -> Callable[..., TorchTensor]:
+def _product(gemm: Gemm, device: str) -> Callable[..., TorchTensor]:
     """The function that multiplies two matrices of the operator's type."""
-    if work.op == "bmm" and work.bias:
-        raise UnavailableError("bmm takes no bias")
     one = torch.ones((), dtype=torch.float32, device=device)
 
     def scaled(x: TorchTensor, w: TorchTensor) -> TorchTensor:
@@ -126,27 +133,25 @@ def _product(work: GemmWork, device: str) -> Callable[..., TorchTensor]:
     def biased(x: TorchTensor, w: TorchTensor, bias: TorchTensor) -> TorchTensor:
         return torch.addmm(bias, x, w)
 
-    product: Callable[..., TorchTensor] = torch.bmm if work.op == "bmm" else torch.mm
-    if work.dtype is Dtype.INT8:
-        product = torch._int_mm  # noqa: SLF001 -- no public name
-    elif work.dtype is Dtype.FP8:
-        product = scaled
-    elif work.bias:
+    product: Callable[..., TorchTensor] = torch.bmm if gemm.op == "bmm" else torch.mm
+    if _is_narrow(gemm.dtype):
+        product = torch._int_mm if gemm.dtype.format.is_integer else scaled  # noqa: SLF001 -- no public name
+    elif gemm.bias:
         product = biased
     return product
 
 
-def _sparse_gemm(work: GemmWork, device: str) -> OperatorCall:
+def _sparse_gemm(gemm: Gemm, device: str) -> OperatorCall:
     """Compressed 2:4 A times dense B through cuSPARSELt, C column-major."""
-    if work.dtype in (Dtype.FP32, Dtype.FP64):
-        raise UnavailableError(f"2:4 sparsity has no {work.dtype.value} path; FP32 tensors go through tf32")
+    if gemm.dtype.format.sparse is None:
+        raise UnavailableError(f"2:4 sparsity has no {gemm.dtype.value} path; FP32 tensors go through tf32")
     if not hasattr(torch, "_cslt_compress") or not torch.backends.cusparselt.is_available():
-        return _sparse_gemm_without_cusparselt(work, device)
-    result_kind = {Dtype.INT8: torch.int32, Dtype.FP8: torch.bfloat16}.get(work.dtype)
+        return _sparse_gemm_without_cusparselt(gemm, device)
+    result_kind = _torch_dtype(FORMATS[gemm.output]) if _is_narrow(gemm.dtype) else None
 
     def operands() -> Operands:
-        compressed = torch._cslt_compress(_pruned(work, device))  # noqa: SLF001 -- no public name
-        return compressed, _random((work.n, work.k), work.dtype, device)
+        compressed = torch._cslt_compress(_pruned(gemm, device))  # noqa: SLF001 -- no public name
+        return compressed, _random((gemm.n, gemm.k), gemm.dtype, device)
 
     def multiply(compressed: TorchTensor, b: TorchTensor, *choice: int) -> TorchTensor:
         return torch._cslt_sparse_mm(  # noqa: SLF001 -- no public name
@@ -177,57 +182,56 @@ def _searched(compressed: TorchTensor, b: TorchTensor, result_kind: Any) -> tupl
     return (algorithm,) if split_k == 1 else (algorithm, split_k, split_k_mode)
 
 
-def _sparse_gemm_without_cusparselt(work: GemmWork, device: str) -> OperatorCall:
+def _sparse_gemm_without_cusparselt(gemm: Gemm, device: str) -> OperatorCall:
     """The same with PyTorch's CUTLASS kernels."""
     if not hasattr(torch.sparse, "to_sparse_semi_structured"):
         raise UnavailableError("this PyTorch has neither cuSPARSELt nor semi-structured tensors")
 
     def operands() -> Operands:
-        return torch.sparse.to_sparse_semi_structured(_pruned(work, device)), _random(
-            (work.n, work.k), work.dtype, device
+        return torch.sparse.to_sparse_semi_structured(_pruned(gemm, device)), _random(
+            (gemm.n, gemm.k), gemm.dtype, device
         )
 
     return OperatorCall(operands, lambda a, b: torch.mm(a, b.mT), "cutlass")
 
 
-def _pruned(work: GemmWork, device: str) -> TorchTensor:
+def _pruned(gemm: Gemm, device: str) -> TorchTensor:
     """A[m, k] with two random values of every four along k set to zero.
 
-    For FP32 tensors one of every two, the pattern of Sparse Tensor Cores for TF32.
+    One of every two where that is the pattern of Sparse Tensor Cores (TF32).
     """
-    if work.k % 4:
+    if gemm.k % 4:
         raise UnavailableError("2:4 needs a k that is a multiple of 4")
     one_of_two = [[1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1]]
-    patterns = one_of_two if work.dtype is Dtype.TF32 else [*one_of_two, [1, 1, 0, 0], [0, 0, 1, 1]]
+    pattern = gemm.dtype.format.sparse
+    patterns = one_of_two if pattern and pattern.chunk == 2 else [*one_of_two, [1, 1, 0, 0], [0, 0, 1, 1]]
     pairs = torch.tensor(patterns, dtype=torch.int8, device=device)
-    drawn = torch.randint(0, len(pairs), (work.m * work.k // 4,), dtype=torch.int32, device=device)
-    kept = pairs[drawn].reshape(work.m, work.k)
-    if work.dtype is Dtype.FP8:
-        dense = _random((work.m, work.k), Dtype.BF16, device)
-        return (dense * kept).to(_torch_dtype(Dtype.FP8))
-    dense = _random((work.m, work.k), work.dtype, device)
-    return dense * kept.to(dense.dtype)
+    drawn = torch.randint(0, len(pairs), (gemm.m * gemm.k // 4,), dtype=torch.int32, device=device)
+    kept = pairs[drawn].reshape(gemm.m, gemm.k)
+    dense = _random((gemm.m, gemm.k), gemm.dtype, device)
+    between = dense.dtype if gemm.dtype.format.is_integer else _drawn_in(gemm.dtype)
+    return (dense.to(between) * kept.to(between)).to(dense.dtype)
 
 
-def _convolution(work: ConvolutionWork, device: str) -> OperatorCall:
-    _refuse_types(work, Dtype.INT8, Dtype.FP8, Dtype.INT4)
-    form = torch.channels_last if work.layout == "nhwc" else torch.contiguous_format
-    shape = work.shape
+def _convolution(operator: Convolution, device: str) -> OperatorCall:
+    _refuse_narrow(operator)
+    form = torch.channels_last if operator.layout == "nhwc" else torch.contiguous_format
+    shape = operator.shape
     image = (shape.images, shape.channels, shape.height, shape.width)
 
     def tensor(*sizes: int) -> TorchTensor:
-        return _random(sizes, work.dtype, device).to(memory_format=form)
+        return _random(sizes, operator.dtype, device).to(memory_format=form)
 
     def operands() -> Operands:
         weight = tensor(shape.filters, shape.channels, shape.filter_h, shape.filter_w)
-        if work.op == "conv_fwd":
+        if operator.op == "conv_fwd":
             return tensor(*image), weight
         return tensor(*image), weight, tensor(shape.images, shape.filters, *shape.output)
 
     def forward(x: TorchTensor, weight: TorchTensor) -> TorchTensor:
         return torch.conv2d(x, weight, None, shape.stride, shape.pad)
 
-    wanted = [work.op == "conv_bwd_inputs", work.op == "conv_bwd_weights", False]
+    wanted = [operator.op == "conv_bwd_inputs", operator.op == "conv_bwd_weights", False]
 
     def backward(x: TorchTensor, weight: TorchTensor, gradient: TorchTensor) -> TorchTensor:
         gradients = torch.ops.aten.convolution_backward(
@@ -235,25 +239,32 @@ def _convolution(work: ConvolutionWork, device: str) -> OperatorCall:
         )
         return gradients[wanted.index(True)]
 
-    return OperatorCall(operands, forward if work.op == "conv_fwd" else backward)
+    return OperatorCall(operands, forward if operator.op == "conv_fwd" else backward)
 
 
-def _vector(work: VectorWork, device: str) -> OperatorCall:
-    _refuse_types(work, Dtype.INT8, Dtype.FP8, Dtype.INT4, Dtype.TF32)
-    shape = (work.m, work.n)
+def _vector(operator: VectorOperator, device: str) -> OperatorCall:
+    _refuse_narrow(operator)
+    if operator.dtype.format.stored_as:
+        raise _none_of(operator)
+    shape = (operator.m, operator.n)
     functional = torch.nn.functional
     functions: dict[str, Callable[..., TorchTensor]] = {
         "softmax": lambda x: torch.softmax(x, -1),
-        "layernorm": lambda x, weight, bias: functional.layer_norm(x, (work.n,), weight, bias),
+        "layernorm": lambda x, weight, bias: functional.layer_norm(x, (operator.n,), weight, bias),
         "add": torch.add,
         "mul": torch.mul,
         "relu": torch.relu,
         "gelu": functional.gelu,
         "tanh": torch.tanh,
+        "sum": lambda x: torch.sum(x, -1),
     }
-    others: dict[str, list[tuple[int, ...]]] = {"add": [shape], "mul": [shape], "layernorm": [(work.n,), (work.n,)]}
+    shapes: list[tuple[int, ...]] = [shape]
+    if isinstance(operator, Elementwise):
+        shapes *= operator.inputs
+    if isinstance(operator, LayerNorm):
+        shapes += [(operator.n,), (operator.n,)]
 
     def operands() -> Operands:
-        return tuple(_random(one, work.dtype, device) for one in [shape, *others.get(work.op, [])])
+        return tuple(_random(one, operator.dtype, device) for one in shapes)
 
-    return OperatorCall(operands, functions[work.op])
+    return OperatorCall(operands, functions[operator.op])

@@ -20,7 +20,7 @@ from gpusim.numbers.formats import SPARSITY_SINCE
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.prediction.choose import Candidate, candidates, launched, multiplies, refusals
 from gpusim.prediction.power import Sustained, energy, sustained_clock
-from gpusim.prediction.results import DETAILS, L2_STATES, Alternative, Result
+from gpusim.prediction.results import DETAILS, Alternative, Result
 from gpusim.progress import Progress
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.causes import Cause
@@ -28,8 +28,8 @@ from gpusim.sim.gpu import Outcome, simulate
 from gpusim.sim.trace import Recorder
 from gpusim.specs.catalogues import load_kernels
 from gpusim.units import GIB, us_of_cycles
+from gpusim.workloads.conditions import L2_STATES, calls_of, checked_load
 from gpusim.workloads.gemm import Gemm
-from gpusim.workloads.load import calls_of, checked_load
 
 SHOWN_ALTERNATIVES = 8
 FLOAT_ROUNDING = 1e-9

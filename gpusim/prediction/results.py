@@ -8,7 +8,6 @@ from typing import Any, Literal
 from gpusim.sim.causes import Cause
 
 DETAILS = ("bound", "sampled", "full")
-L2_STATES = ("cold", "warm")
 TENSOR_CYCLES = "sm__pipe_tensor_cycles_active.avg"
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from gpusim.numbers.formats import Dtype, dtype_named
 from gpusim.workloads.sizes import checked_size
 
 ConvolutionOp = Literal["conv_fwd", "conv_bwd_inputs", "conv_bwd_weights"]
-CONVOLUTION_OPS: tuple[ConvolutionOp, ...] = ("conv_fwd", "conv_bwd_inputs", "conv_bwd_weights")
+CONVOLUTION_OPS: tuple[ConvolutionOp, ...] = get_args(ConvolutionOp)
 ImageLayout = Literal["nchw", "nhwc"]
-IMAGE_LAYOUTS: tuple[ImageLayout, ...] = ("nchw", "nhwc")
+IMAGE_LAYOUTS: tuple[ImageLayout, ...] = get_args(ImageLayout)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from gpusim.numbers.formats import FORMATS, RESULTS, Dtype, dtype_named, type_name
 from gpusim.workloads.sizes import checked_size
@@ -13,13 +13,13 @@ __all__ = ["GEMM_OPS", "LAYOUTS", "ORDERS", "SPARSITIES", "Dtype", "Gemm", "Gemm
 GemmOp = Literal["gemm", "linear", "bmm"]
 """``gemm`` is a BLAS call, whose C lies in columns; ``linear`` and ``bmm`` are a framework's, whose C lies in rows. A
 ``linear`` may add a bias in the epilogue."""
-GEMM_OPS: tuple[GemmOp, ...] = ("gemm", "linear", "bmm")
+GEMM_OPS: tuple[GemmOp, ...] = get_args(GemmOp)
 Layout = Literal["nn", "nt", "tn", "tt"]
-LAYOUTS: tuple[Layout, ...] = ("nn", "nt", "tn", "tt")
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Sparsity = Literal["dense", "2:4"]
-SPARSITIES: tuple[Sparsity, ...] = ("dense", "2:4")
+SPARSITIES: tuple[Sparsity, ...] = get_args(Sparsity)
 Order = Literal["row", "column"]
-ORDERS: tuple[Order, ...] = ("row", "column")
+ORDERS: tuple[Order, ...] = get_args(Order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal, get_args
 
 from gpusim.numbers.formats import Dtype, dtype_named
 from gpusim.workloads.sizes import checked_size
@@ -30,7 +31,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType({
     "tanh": Function(1, {"tanh": 1}),
 })  # fmt: skip
 """Elementwise functions by name, as PyTorch defines them."""
-REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({"sum": {"add": 1}, "max": {"max": 1}})
+REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({"sum": {"add": 1}})
 """Arithmetic of a reduction per element of its input, by name."""
 SOFTMAX_ARITHMETIC: Mapping[str, int] = MappingProxyType({"max": 1, "add": 2, "exp": 1, "mul": 1})
 """Largest, difference, exponential, sum, scale."""
@@ -165,7 +166,7 @@ class LayerNorm(_Rows):
 
 @dataclass(frozen=True, slots=True)
 class Reduction(_Rows):
-    """The sum, or the largest element, of each row."""
+    """One number for each row, such as its sum."""
 
     function: str = "sum"
 
@@ -187,7 +188,8 @@ class Reduction(_Rows):
 
 
 VectorOperator = Elementwise | Softmax | LayerNorm | Reduction
-VECTOR_OPS = ("softmax", "layernorm", *FUNCTIONS, *REDUCTIONS)
+VectorOp = Literal["softmax", "layernorm", "add", "mul", "relu", "gelu", "tanh", "sum"]
+VECTOR_OPS: tuple[VectorOp, ...] = get_args(VectorOp)
 
 
 def _check_function(function: str, known: Iterable[str]) -> None:

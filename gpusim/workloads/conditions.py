@@ -1,10 +1,15 @@
-"""The load of a run: how long the power limit could act while it was timed."""
+"""Under which conditions an operator runs: what L2 holds at the start, and how long the power limit can act."""
 
 from __future__ import annotations
 
 import math
+from typing import Literal, get_args
 
 from gpusim.units import LARGEST_SIZE
+
+L2State = Literal["cold", "warm"]
+L2_STATES: tuple[L2State, ...] = get_args(L2State)
+"""At the start L2 holds nothing of the operands, or what fits of them."""
 
 CALLS_OF_LOAD = {"burst": 0.0, "sustained": math.inf}
 """Calls back to back that a named load stands for: over before the power limit acts, or until it has settled."""

@@ -1,0 +1,32 @@
+"""Fields of YAML documents that list operators: one value, or a list of them, where several may stand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from gpusim.files.document import as_list
+from gpusim.numbers.formats import Dtype
+from gpusim.units import LARGEST_SIZE
+from gpusim.workloads.conditions import L2State, checked_load
+from gpusim.workloads.convolution import ConvolutionOp
+from gpusim.workloads.gemm import Layout, Sparsity
+from gpusim.workloads.sizes import parse_sizes
+from gpusim.workloads.vector import VectorOp
+
+_Listed = BeforeValidator(as_list)
+_NotEmpty = Field(min_length=1)
+
+Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
+Padding = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
+Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), _NotEmpty]
+"""Also ``start:end:step`` ranges."""
+Dtypes = Annotated[tuple[Dtype, ...], _Listed, _NotEmpty]
+Layouts = Annotated[tuple[Layout, ...], _Listed, _NotEmpty]
+Sparsities = Annotated[tuple[Sparsity, ...], _Listed, _NotEmpty]
+ConvolutionOps = Annotated[tuple[ConvolutionOp, ...], _Listed, _NotEmpty]
+VectorOps = Annotated[tuple[VectorOp, ...], _Listed, _NotEmpty]
+L2States = Annotated[tuple[L2State, ...], _Listed, _NotEmpty]
+Load = Annotated[str, BeforeValidator(checked_load)]
+"""``sustained``, ``burst`` or a number of calls back to back."""
