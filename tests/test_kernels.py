@@ -14,7 +14,7 @@ from gpusim.library.main_loops import WgmmaLoop
 from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.choose import candidates
 from gpusim.specs import list_archs, load_spec
-from gpusim.specs.catalogues import load_kernels
+from gpusim.specs.catalogues import load_kernels, load_vector_kernels
 from gpusim.specs.folders import ARCH_PATH_VARIABLE
 from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
 
@@ -49,9 +49,10 @@ def refusal(arch: Gpu, kernel: Kernel, dtype: Dtype) -> str:
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
 def test_every_catalogue_loads_and_names_the_source_of_each_family(path: Path) -> None:
-    kernels = load_kernels((path.stem, REDUCTION))
-    assert kernels or path.stem == REDUCTION
+    kernels, vector_kernels = load_kernels((path.stem, REDUCTION)), load_vector_kernels((path.stem,))
+    assert kernels or vector_kernels or path.stem == REDUCTION
     assert all(kernel.family.source for kernel in kernels)
+    assert all(kernel.source for kernel in vector_kernels)
 
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.timing import METHODS, TimingError, observed_time_us, parse_overheads, with_overheads
 from gpusim.specs import load_spec
+from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,16 @@ def test_each_method_reads_its_own_overhead(a100: Gpu) -> None:
     assert observed_time_us(100.0, "host", a100) == 100.0 + gap + added["host"]
     assert observed_time_us(100.0, "layer", a100) == 100.0 + added["layer"]
     assert observed_time_us(1.0, "stream", a100) == a100.launch.library_interval_us > a100.launch.stream_interval_us
+
+
+def test_a_framework_dispatches_its_own_operators_in_times_of_their_own(a100: Gpu) -> None:
+    dispatch = a100.launch.operator_dispatch_us
+    assert dispatch.keys() == {kind.kind for kind in (Elementwise, Softmax, LayerNorm, Reduction)}
+    for kind, time_us in dispatch.items():
+        assert observed_time_us(100.0, "event", a100, kind) == 100.0 + a100.launch.graph_gap_us + time_us
+        assert observed_time_us(100.0, "profiler", a100, kind) == 100.0
+        own = with_overheads(a100, {"event": 7.0})
+        assert observed_time_us(100.0, "event", own, kind) == 100.0 + a100.launch.graph_gap_us + 7.0
 
 
 @given(shorter=st.floats(min_value=0.1, max_value=1e6), longer=st.floats(min_value=0.0, max_value=1e6))

@@ -190,6 +190,11 @@ class Dram(_Part):
     efficiency_fraction: Share = Field(
         description="Fraction of the peak bandwidth that streaming reads achieve [0 to 1]."
     )
+    mixed_write_cost: float = Field(
+        ge=0.1,
+        le=10,
+        description="DRAM time of a written byte over that of a read one, in streams that read and write all the time.",
+    )
     page_bytes: float = Field(ge=64, le=65_536, description="DRAM page that a row activation opens in one bank [B].")
     activation_bytes: float = Field(
         ge=0,
@@ -241,6 +246,9 @@ class Launch(_Part):
     stream_interval_us: Microseconds = Field(description="Shortest interval between launches into a stream [us].")
     library_interval_us: Microseconds = Field(
         description="Shortest interval between calls of a library that selects a kernel [us]."
+    )
+    operator_dispatch_us: dict[str, Microseconds] = Field(
+        description="Host time that CUDA events around a call of a framework's own operator take in, by its kind [us]."
     )
     method_overhead_us: dict[str, Microseconds] = Field(
         description="Host time that a timing method adds, by method [us]."

@@ -25,12 +25,15 @@ class TimingError(InputError):
     """A timing method or an overhead that is none; the text is one line with the remedy."""
 
 
-def observed_time_us(kernel_time_us: float, method: str, gpu: Gpu) -> float:
+def observed_time_us(kernel_time_us: float, method: str, gpu: Gpu, operator: str | None = None) -> float:
     """What ``method`` reads for kernels that take ``kernel_time_us`` on ``gpu`` [us].
 
     profiler: the kernels alone. graph: the kernels and the gap between two of them, as a graph replays them back to
     back. stream: the kernels and such a gap, or the launch interval where that is longer. layer: the kernels and what
     TensorRT's layer profiler adds. event and host: kernels, gap and host time.
+
+    Args:
+        operator: kind of a framework's own operator, whose call selects no library kernel; None for a library's.
 
     Raises:
         TimingError: there is no such method.
@@ -46,6 +49,8 @@ def observed_time_us(kernel_time_us: float, method: str, gpu: Gpu) -> float:
         case "stream":
             busy_us = kernel_time_us + launch.stream_gap_us
             return max(busy_us, launch.stream_interval_us, launch.library_interval_us)
+        case "event" if operator in launch.operator_dispatch_us:
+            return kernel_time_us + launch.graph_gap_us + launch.operator_dispatch_us[operator]
         case "event" | "host":
             return kernel_time_us + launch.graph_gap_us + launch.method_overhead_us[method]
     raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
@@ -79,4 +84,7 @@ def with_overheads(gpu: Gpu, overheads: Mapping[str, float]) -> Gpu:
     if not overheads:
         return gpu
     known = {**gpu.launch.method_overhead_us, **overheads}
-    return gpu.model_copy(update={"launch": gpu.launch.model_copy(update={"method_overhead_us": known})})
+    # What events around a call take in is then the same for all operators.
+    dispatch = {} if "event" in overheads else gpu.launch.operator_dispatch_us
+    changed = {"method_overhead_us": known, "operator_dispatch_us": dispatch}
+    return gpu.model_copy(update={"launch": gpu.launch.model_copy(update=changed)})

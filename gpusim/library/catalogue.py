@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gpusim.library.main_loops import WARPGROUP_WARPS, Cited, Cost, Count, Entry, MainLoop, SimtLoop, WgmmaLoop
+from gpusim.library.vector import VectorKernel
 from gpusim.workloads.gemm import LAYOUTS, Dtype, Layout
 
 MIN_RING_STAGES = 2
@@ -174,6 +175,9 @@ class Catalogue(Entry):
     families: tuple[Family, ...] = ()
     split_k_reduction: SplitKReduction | None = Field(
         default=None, description="second kernel of the families with split_k: [reduce], of this catalogue and others"
+    )
+    vector_kernels: tuple[VectorKernel, ...] = Field(
+        default=(), description="kernels of operators on rows; a framework launches the first that can run an operator"
     )
 
 

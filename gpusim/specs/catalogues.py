@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from gpusim.files.inputs import excerpt
 from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml, shown
 from gpusim.library.catalogue import Catalogue, Kernel, kernels_of
+from gpusim.library.vector import VectorKernel
 from gpusim.specs.folders import first_file, is_path, spec_folders
 
 if TYPE_CHECKING:
@@ -58,6 +59,16 @@ def load_kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
         SpecError: a catalogue is missing or malformed; one line with file and line.
     """
     return _kernels_of_files(tuple(catalogue_files(names)))
+
+
+def load_vector_kernels(names: tuple[str, ...]) -> tuple[VectorKernel, ...]:
+    """Kernels for operators on rows of the named catalogues, in the order in which a framework considers them.
+
+    Raises:
+        SpecError: a catalogue is missing or malformed; one line with file and line.
+    """
+    catalogues = (_catalogue_of_file(path, sha256) for path, sha256 in catalogue_files(names))
+    return tuple(kernel for catalogue in catalogues for kernel in catalogue.vector_kernels)
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from gpusim.numbers.formats import Dtype, dtype_named
 from gpusim.workloads.sizes import checked_size
@@ -46,6 +46,9 @@ class _Rows:
     Raises:
         ValueError: a field holds what no such operator has; the text begins with its name.
     """
+
+    kind: ClassVar[str]
+    """Operators of a kind are computed, and called, alike."""
 
     m: int
     n: int
@@ -110,6 +113,8 @@ class Elementwise(_Rows):
     24.0
     """
 
+    kind: ClassVar[str] = "elementwise"
+
     function: str
 
     def __post_init__(self) -> None:
@@ -138,6 +143,8 @@ class Elementwise(_Rows):
 class Softmax(_Rows):
     """exp(x - largest) / sum, of each row."""
 
+    kind: ClassVar[str] = "softmax"
+
     @property
     def op(self) -> str:
         return "softmax"
@@ -150,6 +157,8 @@ class Softmax(_Rows):
 @dataclass(frozen=True, slots=True)
 class LayerNorm(_Rows):
     """(x - mean) / sqrt(variance + epsilon) of each row, times a weight and plus a bias per column."""
+
+    kind: ClassVar[str] = "layer_norm"
 
     @property
     def op(self) -> str:
@@ -167,6 +176,8 @@ class LayerNorm(_Rows):
 @dataclass(frozen=True, slots=True)
 class Reduction(_Rows):
     """One number for each row, such as its sum."""
+
+    kind: ClassVar[str] = "reduction"
 
     function: str = "sum"
 

@@ -1,0 +1,179 @@
+"""Kernels of operators on rows (elementwise, softmax, layer norm, reductions) as data.
+
+A kernel's kind of main loop is a case of :data:`VectorKernel`; ``gpusim.lowering.vector`` has a module for each.
+Instruction counts are what a compiler makes of a kernel's source; each kernel says where they are from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from gpusim.library.main_loops import Cited, Count, Entry
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.vector import (
+    FUNCTIONS,
+    REDUCTIONS,
+    Elementwise,
+    LayerNorm,
+    Reduction,
+    Softmax,
+    VectorOperator,
+)
+
+Threads = Annotated[int, Field(ge=32, le=1024, multiple_of=32, strict=True)]
+"""Threads of a CTA, in whole warps."""
+Registers = Annotated[int, Field(ge=1, le=255, strict=True)]
+"""32-bit registers of a thread."""
+Instructions = Annotated[float, Field(ge=0, le=1000)]
+"""Instructions of a thread: a fraction where a compiler shares one among the elements of an access."""
+
+
+class Pipes(Entry):
+    """Instructions by pipe."""
+
+    fma: Instructions = Field(default=0.0, description="FADD, FMUL, FFMA, IMAD")
+    alu: Instructions = Field(default=0.0, description="integer, compare, select, move and branch instructions")
+    sfu: Instructions = Field(default=0.0, description="MUFU")
+
+    @property
+    def by_pipe(self) -> dict[str, float]:
+        return {"fma": self.fma, "alu": self.alu, "sfu": self.sfu}
+
+
+class Work(Pipes):
+    """What a thread executes for one element, or for what the field that holds it says."""
+
+    chain: Pipes = Field(default=Pipes(), description="instructions of the longest chain that depend on each other")
+    serial: bool = Field(default=False, description="an element starts when the one before is done")
+
+
+def _names_among(known: Collection[str]) -> AfterValidator:
+    def check(functions: dict[str, Work]) -> dict[str, Work]:
+        unknown = functions.keys() - set(known)
+        if unknown:
+            raise ValueError(f"unknown {', '.join(sorted(unknown))}; known are {', '.join(known)}")
+        return functions
+
+    return AfterValidator(check)
+
+
+class _Kernel(Entry):
+    name: str = Field(description="as profilers print it, less template arguments; may hold {function}")
+    source: str
+    dtypes: tuple[Dtype, ...] = Field(min_length=1, description="data types of input and output")
+    registers: Cited[Registers] = Field(description="of a thread")
+    instruction_counts: Cited[str] = Field(description="what was compiled to count the instructions below")
+    setup: Work = Field(description="of a thread before its first load")
+
+    def printed_name(self, operator: VectorOperator) -> str:
+        """The name a profiler would show."""
+        return self.name.format(function=operator.op)
+
+
+class ElementwiseKernel(_Kernel):
+    """Each thread loads its elements, computes, and stores."""
+
+    kind: Literal["elementwise"]
+    threads: Threads
+    elements_per_thread: Count
+    vector_elements: Count = Field(description="elements of one load or store")
+    functions: Annotated[dict[str, Work], _names_among(FUNCTIONS)] = Field(description="of an element, by function")
+
+    def refusal(self, operator: VectorOperator) -> str | None:
+        """Why it cannot run an operator; None where it can."""
+        return _wrong_function(operator, Elementwise, self.functions)
+
+
+class WarpSoftmaxKernel(_Kernel):
+    """Each warp holds a row in registers, or two short ones: one pass over memory."""
+
+    kind: Literal["warp_softmax"]
+    threads: Threads
+    max_n: Count = Field(description="longest row")
+    two_rows_until: Count = Field(description="longest row of which a warp takes two")
+    registers_by_elements: tuple[tuple[Count, Registers], ...] = Field(
+        description="pairs of the elements that a thread holds and its registers, upwards; more take ``registers``"
+    )
+    load: Work = Field(description="of an element's load: address and predicate")
+    maximum: Work
+    exponential: Work = Field(description="exponential of the difference, and its sum")
+    combine: Work = Field(description="of two threads' results, after a shuffle")
+    scale: Work
+
+    def refusal(self, operator: VectorOperator) -> str | None:
+        """Why it cannot run an operator; None where it can."""
+        if not isinstance(operator, Softmax):
+            return "it computes softmax"
+        return f"its rows have at most {self.max_n} elements" if operator.n > self.max_n else None
+
+
+class BlockSoftmaxKernel(_Kernel):
+    """Each CTA reads its row three times: for the maximum, for the sum of exponentials, to scale."""
+
+    kind: Literal["block_softmax"]
+    max_threads: Threads
+    vector_bytes: Count = Field(description="aligned load or store of a thread [B]")
+    turn: Work = Field(description="of a loop's turn: address, compare, branch")
+    maximum: Work
+    exponential: Work = Field(description="exponential of the difference, and its sum")
+    combine: Work = Field(description="of two results in shared memory")
+    scale: Work
+
+    def refusal(self, operator: VectorOperator) -> str | None:
+        """Why it cannot run an operator; None where it can."""
+        return None if isinstance(operator, Softmax) else "it computes softmax"
+
+
+class LayerNormKernel(_Kernel):
+    """Each CTA reads its row twice: for mean and variance (Welford), then to normalise."""
+
+    kind: Literal["layer_norm"]
+    threads: Threads
+    vector_elements: Count = Field(description="elements of one load or store; rows hold a multiple")
+    turn: Work = Field(description="of a loop's turn: address, compare, branch")
+    statistics: Work
+    combine: Work = Field(description="of two threads' statistics")
+    finish: Work = Field(description="from the row's statistics to its scale")
+    normalise: Work
+
+    def refusal(self, operator: VectorOperator) -> str | None:
+        """Why it cannot run an operator; None where it can."""
+        if not isinstance(operator, LayerNorm):
+            return "it computes layer norm"
+        if operator.n % self.vector_elements:
+            return f"n must be a multiple of {self.vector_elements}, got {operator.n}"
+        return None
+
+
+class ReductionKernel(_Kernel):
+    """Each warp reduces a row; all warps of a CTA share a long one, and CTAs one that is longer still."""
+
+    kind: Literal["reduction"]
+    threads: Threads
+    vector_elements: Count
+    min_values_per_thread: Count = Field(description="of threads in CTAs that share a row")
+    max_values_per_thread: Count = Field(description="from which on warps share a row, and then CTAs")
+    turn: Work = Field(description="of a loop's turn: address, compare, branch")
+    functions: Annotated[dict[str, Work], _names_among(REDUCTIONS)] = Field(description="of an element, by function")
+
+    def refusal(self, operator: VectorOperator) -> str | None:
+        """Why it cannot run an operator; None where it can."""
+        return _wrong_function(operator, Reduction, self.functions)
+
+
+VectorKernel = Annotated[
+    ElementwiseKernel | WarpSoftmaxKernel | BlockSoftmaxKernel | LayerNormKernel | ReductionKernel,
+    Field(discriminator="kind"),
+]
+"""A kernel of an operator on rows, by the kind of its main loop."""
+
+
+def _wrong_function(
+    operator: VectorOperator, kind: type[Elementwise | Reduction], functions: Collection[str]
+) -> str | None:
+    if isinstance(operator, kind) and operator.function in functions:
+        return None
+    return f"it computes {', '.join(functions)}"
