@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/, each by the shipped experiment that it is of.
+"""Draws the plots in docs/, each from a shipped experiment.
 
 python benchmarks/figures.py
 """

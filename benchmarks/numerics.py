@@ -1,4 +1,4 @@
-"""How fast planned kernels are executed on numpy data, in millions of multiply-adds a second. Judges nothing.
+"""Speed of the numerical execution of kernels, in millions of multiply-adds a second.
 
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/numerics.py
 

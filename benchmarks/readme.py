@@ -1,4 +1,4 @@
-"""Writes what the README says in numbers.
+"""Writes the accuracy table of the README.
 
     python benchmarks/readme.py MEASURED.csv...
 
@@ -24,12 +24,12 @@ from gpusim.studies.validation.summary import validate
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAIR = ("V100-PCIE-32GB", "A100-PCIE-40GB")
-"""The boards whose speedup is told; the measured tables hold many shapes that both have run."""
+"""The GPUs whose speedup is reported; many shapes were measured on both."""
 MARKERS = re.compile(r"(<!-- accuracy:begin -->\n).*(<!-- accuracy:end -->)", re.DOTALL)
 
 
 def main() -> None:
-    """Write the table and what goes with it."""
+    """Write the table and the sentences after it."""
     files = [Path(name) for name in sys.argv[1:]]
     if not files:
         sys.exit("readme: name the measured tables")
@@ -38,8 +38,8 @@ def main() -> None:
         report = validate(files, pair=PAIR, jobs=available_cores()).as_dict()
     except (MeasuredError, SpecError) as error:
         sys.exit(f"readme: {error}")
-    told = "\n".join([accuracy(report), *sentences(report), when, ""])
-    text, count = MARKERS.subn(lambda found: found[1] + told + found[2], README.read_text(encoding="utf-8"))
+    paragraphs = "\n".join([accuracy(report), *sentences(report), when, ""])
+    text, count = MARKERS.subn(lambda found: found[1] + paragraphs + found[2], README.read_text(encoding="utf-8"))
     if count != 1:
         sys.exit("readme: README.md has no accuracy markers")
     README.write_text(text, encoding="utf-8")
@@ -64,7 +64,7 @@ def git(*arguments: str) -> str:
 
 
 def accuracy(report: dict[str, Any]) -> str:
-    """The errors as a Markdown table; the readings' own noise stands where it is known for all rows."""
+    """The errors as a Markdown table; measurement noise is given where it is known for all rows."""
     headings = ("measured runs", "GPU", "type", "rows", "mean error", "median", "90 % below", "bias")
     yardsticks = ("closed-form bound", "noise", "sha256 of the table")
     lines = [
@@ -89,13 +89,13 @@ def accuracy(report: dict[str, Any]) -> str:
 
 
 def sentences(report: dict[str, Any]) -> list[str]:
-    """The speedup between two GPUs and the kernel choice, a paragraph each."""
-    told = []
+    """Paragraphs on the speedup between two GPUs and on the kernel choice."""
+    paragraphs = []
     ratio = report["speedups"]
     if ratio["pairs"]:
         medians = f"measured median {ratio['measured_median']:.2f}, predicted {ratio['predicted_median']:.2f}"
         slow = f"{ratio['slowdowns_found']} of {ratio['slowdowns']} slow-downs found"
-        told.append(
+        paragraphs.append(
             f"Speedup of {ratio['gpu_b']} over {ratio['gpu_a']} on {ratio['pairs']} shapes timed on both: {medians}; "
             f"median error {percent(ratio['median_ape'])}; faster GPU named for {percent(ratio['faster_named_pct'])}; "
             f"{slow}, {ratio['slowdowns_invented']} invented.\n"
@@ -105,12 +105,12 @@ def sentences(report: dict[str, Any]) -> list[str]:
         for score in report["kernel_choice"]
     ]
     if shares:
-        told.append(f"Tile chosen as recorded: {', '.join(shares)}.\n")
-    return told
+        paragraphs.append(f"Tile chosen as recorded: {', '.join(shares)}.\n")
+    return paragraphs
 
 
 def percent(value: float | None, *, signed: bool = False) -> str:
-    """A percentage with one digit, empty where there is none."""
+    """A percentage with one digit, empty for None."""
     return "" if value is None else f"{value:{'+' if signed else ''}.1f} %"
 
 

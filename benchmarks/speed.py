@@ -1,4 +1,4 @@
-"""How fast the predictions are: one process, after imports. Prints what it saw, judges nothing.
+"""Speed of predictions in one process, after imports.
 
     python benchmarks/speed.py [MEASURED.csv]
 
@@ -54,7 +54,7 @@ def main() -> None:
         ("peak memory", f"{megabytes:.0f} MB"),
     )
     source = path.stem if path else "language-model shapes"
-    TextTable(f"Speed on {BOARD}, {len(gemms)} GEMMs ({source})", ("what", ">seen"), rows).show()
+    TextTable(f"Speed on {BOARD}, {len(gemms)} GEMMs ({source})", ("quantity", ">value"), rows).show()
 
 
 def shapes_of(path: Path) -> list[Gemm]:
