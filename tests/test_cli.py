@@ -337,24 +337,24 @@ def test_a_killed_worker_ends_a_run_in_one_line_and_keeps_what_is_done(tmp_path:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.partial.jsonl"]
 
 
-# The README -------------------------------------------------------------------------------------
+# The documentation ------------------------------------------------------------------------------
 
 
-def commands_of_the_readme() -> list[str]:
-    """Every gpusim command line in a shell block of the README."""
-    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+def documented_commands() -> list[str]:
+    """Every gpusim command line in a shell block of the README and the guide."""
+    pages = (REPOSITORY / "README.md", REPOSITORY / "docs" / "guide.md")
+    blocks = [block for page in pages for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
     lines = [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
     return [command for line in lines for command in line.split(" && ") if command.startswith("gpusim ")]
 
 
 def needs_more_than_a_checkout(command: str) -> bool:
-    """Whether a command takes a GPU, or files of the reader's."""
+    """Whether a command needs a GPU, or files of the reader."""
     return ".csv" in command or "my-" in command
 
 
-@pytest.mark.parametrize("command", [one for one in commands_of_the_readme() if needs_more_than_a_checkout(one)])
-def test_a_command_of_the_readme_for_ones_own_card_is_understood(gpusim: RunGpusim, command: str) -> None:
+@pytest.mark.parametrize("command", [one for one in documented_commands() if needs_more_than_a_checkout(one)])
+def test_a_documented_command_for_ones_own_card_is_understood(gpusim: RunGpusim, command: str) -> None:
     done = gpusim(*shlex.split(command)[1:], "--help")  # unknown commands and options are refused before any help
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -366,11 +366,11 @@ LONG_COMMANDS = ("gpusim run tf32_paths sparse_2to4", "gpusim numerics --dtype t
     "command",
     [
         pytest.param(one, marks=[pytest.mark.slow] if one in LONG_COMMANDS else [])
-        for one in commands_of_the_readme()
+        for one in documented_commands()
         if not needs_more_than_a_checkout(one)
     ],
 )
-def test_a_command_of_the_readme_works(gpusim: RunGpusim, tmp_path: Path, command: str) -> None:
+def test_a_documented_command_works(gpusim: RunGpusim, tmp_path: Path, command: str) -> None:
     (tmp_path / "arch_specs").symlink_to(REPOSITORY / "arch_specs")
     done = gpusim(*shlex.split(command)[1:])
     problems = [line for line in done.stderr.splitlines() if "' is taken as " not in line]

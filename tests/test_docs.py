@@ -1,0 +1,66 @@
+"""The documentation: links lead to files, keys and modules that it names exist, Python examples run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+
+from gpusim.hardware.gpu import Gpu
+
+PAGES = (
+    REPOSITORY / "README.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *(REPOSITORY / "experiments").rglob("*.md"),
+)
+LINK = re.compile(r"\]\(([^)\s]*)\)")
+INLINE_CODE = re.compile(r"`([^`\n]+)`")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+TOP_FOLDERS = ("arch_specs/", "experiments/", "gpusim/", "tests/", "docs/", "benchmarks/")
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings, as a Markdown viewer makes them."""
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(text_of(page)))
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in LINK.findall(text_of(page)):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_in_code_style_exist(page: Path) -> None:
+    named = [code.strip("/") for code in INLINE_CODE.findall(text_of(page)) if code.startswith(TOP_FOLDERS)]
+    assert [path for path in named if not any(mark in path for mark in "*<") and not (REPOSITORY / path).exists()] == []
+
+
+def test_spec_keys_that_the_model_page_names_exist() -> None:
+    sections = {name: field.annotation for name, field in Gpu.model_fields.items()}
+    named = [code.split(".") for code in INLINE_CODE.findall(text_of(REPOSITORY / "docs" / "model.md")) if "." in code]
+    keys = [parts for parts in named if parts[0] in sections and len(parts) == 2]
+    assert len(keys) >= 10
+    for section, key in keys:
+        fields = getattr(sections[section], "model_fields", None)
+        assert fields is None or key in fields, f"{section}.{key}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in text_of(page)], ids=lambda page: page.name)
+def test_python_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for example in re.findall(r"```python\n(.*?)```", text_of(page), re.DOTALL):
+        exec(compile(example, page.name, "exec"), names)  # noqa: S102 -- our own documentation
+    assert capsys.readouterr().out
