@@ -157,7 +157,7 @@ def test_a_gpu_that_cannot_be_used_is_said_so_in_one_line(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", busy)
-    with pytest.raises(NoDeviceError, match=r"the GPU that it sees: CUDA error: all .* unavailable; free it"):
+    with pytest.raises(NoDeviceError, match=r"cannot use the GPU: CUDA error: all .* unavailable; free it"):
         TorchDevice()
 
 

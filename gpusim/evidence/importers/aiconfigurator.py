@@ -16,18 +16,13 @@ from typing import Any
 from gpusim.evidence.fields import MAX_ROWS, Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.rows import Import, ImportOptions, SourceError, Timing
 from gpusim.files.inputs import excerpt, regular_size_bytes
+from gpusim.numbers.formats import Dtype
 from gpusim.units import MIB
-from gpusim.workloads.gemm import Dtype
 
 REQUIRED = ("framework", "version", "device", "gemm_dtype", "m", "n", "k", "latency")
 EXTRA = ("kernel_source", "gemm_dtype", "power", "power_limit")
-TYPES = {
-    "float16": Dtype.FP16,
-    "bfloat16": Dtype.BF16,
-    "fp8": Dtype.FP8,
-    "fp8_static": Dtype.FP8,
-    "sq": Dtype.INT8,  # SmoothQuant: INT8 weights and activations
-}
+TYPES = {name: Dtype(name.removesuffix("_static")) for name in ("float16", "bfloat16", "fp8", "fp8_static")}
+TYPES["sq"] = Dtype.INT8  # SmoothQuant: INT8 weights and activations
 LAYER_PROFILED = "sq"
 GRAPH_CALLS = {"vllm": "54"}
 """By framework: a CUDA graph of 6 linears is replayed 3 times before and 6 times between the events

@@ -14,26 +14,12 @@ from pathlib import Path
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
 from gpusim.files.inputs import excerpt
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME, FORMAT_IN_KERNEL_NAME, Dtype
 
 REQUIRED = ("OperationKind", "Operation", "Disposition", "Status", "Runtime")
 PRODUCTS = ("gemm", "spgemm")
 TIMED = ("passed", "not_verified", "not_run")
 """Dispositions of runs that were timed: ``not_run`` speaks of the verification alone."""
-ELEMENTS = {
-    "f64": Dtype.FP64,
-    "f32": Dtype.FP32,
-    "tf32": Dtype.TF32,
-    "f16": Dtype.FP16,
-    "bf16": Dtype.BF16,
-    "s8": Dtype.INT8,
-    "s4": Dtype.INT4,
-    "e4m3": Dtype.FP8,
-    "fe4m3": Dtype.FP8,
-    "e5m2": Dtype.FP8,
-    "fe5m2": Dtype.FP8,
-}
-ACCUMULATORS = {"f64": "fp64", "f32": "fp32", "tf32": "tf32", "f16": "fp16", "bf16": "bf16", "s32": "int32"}
 LETTERS = {"column": "n", "row": "t"}
 
 
@@ -57,15 +43,15 @@ def _reason_to_skip(fields: Fields) -> str:
     """Why a line is no timed matrix multiplication; empty where it is one."""
     kind, status, disposition = (fields.get(column) for column in ("OperationKind", "Status", "Disposition"))
     (a_type, a_order), (b_type, b_order) = _operand(fields, "A"), _operand(fields, "B")
-    of_fp32 = ELEMENTS.get(a_type) is Dtype.FP32 and fields.get("op_class").endswith("tensorop")
+    of_fp32 = DTYPE_IN_KERNEL_NAME.get(a_type) is Dtype.FP32 and fields.get("op_class").endswith("tensorop")
     strange = [order for order in (a_order, b_order, _operand(fields, "C")[1]) if order not in LETTERS]
     reasons = {
         f"operation kind {kind or 'empty'} is no matrix multiplication": kind not in PRODUCTS,
         f"status {status or 'empty'}": status != "success",
         f"disposition {disposition or 'empty'}": disposition not in TIMED,
         "not timed": fields.get("Runtime") in ("", "0"),
-        "operands of two types": ELEMENTS.get(a_type) is not ELEMENTS.get(b_type),
-        f"operands of type {a_type or 'empty'}": a_type not in ELEMENTS,
+        "operands of two types": DTYPE_IN_KERNEL_NAME.get(a_type) is not DTYPE_IN_KERNEL_NAME.get(b_type),
+        f"operands of type {a_type or 'empty'}": a_type not in DTYPE_IN_KERNEL_NAME,
         "complex numbers": fields.get("gemm_kind").startswith("planar_complex"),
         # There is no FP32 Tensor Core. Kernels that round to TF32 say so; the others round to FP16 or BF16, or add
         # up several products for the precision of FP32.
@@ -88,7 +74,7 @@ def _add(found: Import, line: int, fields: Fields) -> None:
     tile = fields.whole("cta_m"), fields.whole("cta_n")
     warps = [fields.whole(f"warps_{axis}") for axis in "mnk"]
     accumulator = fields.get("accum")
-    dtype = ELEMENTS[element]
+    dtype = DTYPE_IN_KERNEL_NAME[element]
     if dtype is Dtype.FP32 and fields.get("op_class").endswith("tensorop"):
         dtype = Dtype.TF32
     sparse = fields.get("OperationKind") == "spgemm" or fields.get("op_class") == "sptensorop"
@@ -101,7 +87,7 @@ def _add(found: Import, line: int, fields: Fields) -> None:
         (fields.whole("batch_count") or 1, m, n, k),
         dtype,
         fields.time_us("Runtime", "ms"),
-        accumulate=ACCUMULATORS.get(accumulator, ""),
+        accumulate=FORMAT_IN_KERNEL_NAME.get(accumulator, ""),
         layout=layout,
         sparsity="2:4" if sparse else "dense",
         kernel=RecordedKernel(fields.get("Operation"), 0.0, threads=threads),

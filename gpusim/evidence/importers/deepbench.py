@@ -18,9 +18,9 @@ from gpusim.evidence.fields import NUMBER, Fields
 from gpusim.evidence.importers.rows import Import, ImportOptions, Timing
 from gpusim.evidence.importers.workbook import is_number, read_sheets
 from gpusim.files.inputs import excerpt
+from gpusim.numbers.formats import Dtype
 from gpusim.units import TERA, US_PER_UNIT
 from gpusim.workloads.convolution import ConvolutionShape
-from gpusim.workloads.gemm import Dtype
 
 _GEMM: Mapping[str, tuple[str, ...]] = {"m": ("m",), "n": ("n",), "k": ("k",)}
 _TRANSPOSED: Mapping[str, tuple[str, ...]] = {
@@ -48,12 +48,11 @@ _NO_TIME = re.compile(r"flops|tops|total|algo", re.IGNORECASE)
 _UNIT = re.compile(rf"(?<![a-zµμ])({'|'.join(sorted(US_PER_UNIT, key=len, reverse=True))})(?![a-z])", re.IGNORECASE)
 _FLOPS = re.compile(r"tera ?flops|tflops?|tops", re.IGNORECASE)
 _NOT_TIMED = ("", "-", "n/a", "na", "not supported", "skipped")
-_TYPES = (
-    (re.compile(r"fp32|float32|\bfloat\b|single", re.IGNORECASE), Dtype.FP32),
-    (re.compile(r"fp16|float16|half", re.IGNORECASE), Dtype.FP16),
-    (re.compile(r"int8", re.IGNORECASE), Dtype.INT8),
-    (re.compile(r"fp64|double", re.IGNORECASE), Dtype.FP64),
+_TYPES = tuple(
+    (re.compile("|".join((dtype.value, *(rf"\b{name}\b" for name in dtype.format.names.others))), re.IGNORECASE), dtype)
+    for dtype in Dtype
 )
+"""What names a data type in a text."""
 _MATH = re.compile(r"(fp32|fp16|mixed|int32) math", re.IGNORECASE)
 _LETTERS = {
     **dict.fromkeys(("t", "1", "true", "yes", "y"), "t"),

@@ -8,42 +8,29 @@ Hopper (``ampere_fp16_s16816gemm_fp16_128x64_..._tn``, ``sm80_xmma_gemm_bf16bf16
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import (
+    DTYPE_IN_KERNEL_NAME,
+    DTYPE_IN_TEMPLATE,
+    DTYPE_OF_BLAS,
+    DTYPE_OF_NVJET,
+    FORMAT_IN_KERNEL_NAME,
+    FORMATS,
+    Dtype,
+)
 
-_ELEMENTS = {
-    "f64": Dtype.FP64,
-    "f32": Dtype.FP32,
-    "tf32": Dtype.TF32,
-    "f16": Dtype.FP16,
-    "fp16": Dtype.FP16,
-    "bf16": Dtype.BF16,
-    "s8": Dtype.INT8,
-    "i8": Dtype.INT8,
-    "int8": Dtype.INT8,
-    "s4": Dtype.INT4,
-    "e4m3": Dtype.FP8,
-    "e5m2": Dtype.FP8,
-    "f8": Dtype.FP8,
-}
-_CPP_TYPES = {
-    "double": Dtype.FP64,
-    "float": Dtype.FP32,
-    "tfloat32_t": Dtype.TF32,
-    **dict.fromkeys(("__half", "half", "half_t"), Dtype.FP16),
-    **dict.fromkeys(("__nv_bfloat16", "bfloat16", "bfloat16_t"), Dtype.BF16),
-    **dict.fromkeys(("float_e4m3_t", "float_e5m2_t"), Dtype.FP8),
-}
-"""Types of C++ among the arguments of a template: the first is the inputs'."""
-_ACCUMULATORS = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "i32": "int32", "s32": "int32"}
-_BLAS_LETTERS = {  # BLAS names a routine by its type: sgemm, hgemm ...
-    "s": (Dtype.FP32, "fp32"),
-    "d": (Dtype.FP64, "fp64"),
-    "h": (Dtype.FP16, "fp16"),
-    "i": (Dtype.INT8, "int32"),
-}
-_NVJET_LETTERS = {"h": Dtype.FP16, "t": Dtype.BF16, None: Dtype.FP8}
+
+def _any_of(names: Iterable[str]) -> str:
+    """A pattern for one of several names, the longest that fits."""
+    return "|".join(sorted(names, key=len, reverse=True))
+
+
+_ELEMENT = _any_of(DTYPE_IN_KERNEL_NAME)
+_NARROW = _any_of(name for name, dtype in DTYPE_IN_KERNEL_NAME.items() if dtype.bits <= FORMATS["fp16"].bits)
+"""Inputs that the name of a Tensor Core kernel states beside its instruction."""
+_LETTERS = "".join(DTYPE_OF_BLAS)
 
 LONGEST_NAME = 8192
 """Characters that are looked at: the templates of CUTLASS come to some 2,000."""
@@ -52,19 +39,19 @@ _CONVOLUTION = re.compile(r"fprop|dgrad|wgrad|conv(?!ert)|winograd|cudnn")
 _PRODUCT = re.compile(r"gemm|gemv(?!tensor|params)|nvjet|matmul")  # cublasGemvTensor: an argument of cuBLAS's dot too
 _REDUCTION = re.compile(r"split_?k_?reduce|reduce_?split_?k")
 _XMMA = re.compile(
-    r"gemm_(?:[a-z]+\d+)+?_(?P<element>tf32|bf16|e4m3|e5m2|f64|f32|f16|i8)[a-z\d]*?"
+    rf"gemm_(?:[a-z]+\d+)+?_(?P<element>{_ELEMENT})[a-z\d]*?"
     r"(?P<accumulator>f64|f32|f16|i32)_"
 )
 _CUTLASS_3 = re.compile(
     r"cutlass3x_sm\d+_\w*?(?P<tf32>tf32)?gemm_(?P<element>[a-z]+\d(?:\d*|m\d))_[a-z\d]+_(?P<accumulator>f64|f32|f16|s32)_"
 )
 _CORE = re.compile(
-    r"(?:(?P<before>fp16|bf16|f16|int8)_)?(?P<letter>[sdhi])\d{3,6}(?P<tf32>tf32)?(?:sp)?gemm"
-    r"(?:_(?P<after>bf16|fp16|f16|int8|s8|s4|e4m3|e5m2))?(?![a-z\d])"
+    rf"(?:(?P<before>{_NARROW})_)?(?P<letter>[{_LETTERS}])\d{{3,6}}(?P<tf32>tf32)?(?:sp)?gemm"
+    rf"(?:_(?P<after>{_NARROW}))?(?![a-z\d])"
 )
-_BLAS = re.compile(r"(?<![a-z\d])(?P<letter>[sdhi])gemm(?:_(?P<element>fp16|bf16)_)?")
-_NVJET = re.compile(r"nvjet_(?:sm\d+_)?(?:(?P<letter>[ht])[a-z]{2}|qq[a-z]{3})_")
-_ARGUMENT = re.compile(rf"(?<!\w)({'|'.join(_CPP_TYPES)})(?!\w)")
+_BLAS = re.compile(rf"(?<![a-z\d])(?P<letter>[{_LETTERS}])gemm(?:_(?P<element>{_NARROW})_)?")
+_NVJET = re.compile(rf"nvjet_(?:sm\d+_)?(?P<letters>{_any_of(DTYPE_OF_NVJET)})[a-z]{{2,3}}_")
+_ARGUMENT = re.compile(rf"(?<!\w)({'|'.join(DTYPE_IN_TEMPLATE)})(?!\w)")
 _QUANTISED = re.compile(r"fp[48]|int[48]|float[468]_t|e2m1|w\d+a\d+|quant|marlin")  # the arguments are not the inputs'
 _LAYOUT = re.compile(r"_([nt]{2})[nt]{0,2}(?:_|$|>)")
 _TILE = re.compile(r"(?:_|tilesize)(\d+)x(\d+)(?:x\d+)?(?![\dx])")
@@ -115,16 +102,17 @@ def _types(text: str) -> tuple[Dtype | None, str]:
     """Input and accumulator type of a kernel."""
     if found := _XMMA.search(text) or _CUTLASS_3.search(text):
         element = found.groupdict().get("tf32") or found["element"]
-        return _ELEMENTS.get(element), _ACCUMULATORS[found["accumulator"]]
+        return DTYPE_IN_KERNEL_NAME.get(element), FORMAT_IN_KERNEL_NAME[found["accumulator"]]
     if found := _CORE.search(text):
         return _core_types(found)
     if found := _BLAS.search(text):
-        dtype, accumulate = _BLAS_LETTERS[found["letter"]]
-        return (_ELEMENTS[found["element"]] if found["element"] else dtype), accumulate
+        dtype, accumulate = _of_letter(found["letter"])
+        return (DTYPE_IN_KERNEL_NAME[found["element"]] if found["element"] else dtype), accumulate
     if found := _NVJET.search(text):
-        return _NVJET_LETTERS[found["letter"]], "fp32"
+        dtype = DTYPE_OF_NVJET[found["letters"]]
+        return dtype, dtype.default_accumulate
     if (found := _ARGUMENT.search(text)) and not _QUANTISED.search(text):
-        return _CPP_TYPES[found[1]], ""
+        return DTYPE_IN_TEMPLATE[found[1]], ""
     return None, ""
 
 
@@ -133,10 +121,16 @@ def _core_types(found: re.Match[str]) -> tuple[Dtype, str]:
 
     The letter is the accumulator's; FP32 accumulation without a named input is TF32 (``s1688gemm``).
     """
-    dtype, accumulate = _BLAS_LETTERS[found["letter"]]
+    dtype, accumulate = _of_letter(found["letter"])
     element = found["after"] or found["before"]
     if found["tf32"]:
         return Dtype.TF32, accumulate
     if element:
-        return _ELEMENTS[element], accumulate
+        return DTYPE_IN_KERNEL_NAME[element], accumulate
     return (Dtype.TF32 if dtype is Dtype.FP32 else dtype), accumulate
+
+
+def _of_letter(letter: str) -> tuple[Dtype, str]:
+    """Input and accumulator type of a BLAS routine, which is named by its type: floating point adds up in its own."""
+    dtype = DTYPE_OF_BLAS[letter]
+    return dtype, dtype.default_accumulate if dtype.format.is_integer else dtype.value

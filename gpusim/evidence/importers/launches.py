@@ -15,7 +15,8 @@ from gpusim.evidence.fields import csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import ProductKernel, is_reduction, product_kernel
 from gpusim.evidence.importers.rows import Import, RecordedKernel, SourceError
 from gpusim.evidence.measured import MATRIX_OPS
-from gpusim.workloads.gemm import LAYOUTS, Dtype
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.gemm import LAYOUTS
 
 SHAPE_COLUMNS = ("m", "n", "k")
 ELAPSED_CYCLES = "sm__cycles_elapsed.max"

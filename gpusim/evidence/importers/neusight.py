@@ -13,8 +13,8 @@ from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import product_kernel
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
 from gpusim.files.inputs import excerpt
+from gpusim.numbers.formats import Dtype
 from gpusim.workloads.convolution import ConvolutionShape
-from gpusim.workloads.gemm import Dtype
 
 TIMING = Timing("event", "warm", "neusight", load="26", cuda=12)
 """One call to warm up and 25 timed ones (neusight/Tracing/trace.py), with PyTorch 2.1 and CUDA 12.1."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from gpusim.evidence.boards import gpu_of_device
 from gpusim.evidence.fields import TIMES_US, MeasuredError
 from gpusim.evidence.measured import MAX_NAME_CHARACTERS, MeasuredRow
+from gpusim.numbers.formats import Dtype
 from gpusim.units import LARGEST_SIZE
-from gpusim.workloads.gemm import Dtype
 
 
 class SourceError(MeasuredError):

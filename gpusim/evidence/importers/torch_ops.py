@@ -14,9 +14,9 @@ from typing import Any
 
 from gpusim.evidence.importers.kernel_names import product_kernel
 from gpusim.evidence.importers.rows import Import, RecordedKernel, Timing
+from gpusim.numbers.formats import DTYPE_IN_TRACE, Dtype
 from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.convolution import ConvolutionShape
-from gpusim.workloads.gemm import Dtype
 
 Shape = tuple[int, ...]
 
@@ -51,18 +51,6 @@ OTHER_CONVOLUTIONS = {
 COPIES = ("aten::copy_", "aten::fill_")
 """Made within other operators, of operands that do not lie as these need them; they are no part of those."""
 KNOWN = frozenset((*PRODUCTS, *CONVOLUTIONS, *VECTORS, *OTHER_CONVOLUTIONS))
-
-TYPES = {
-    "double": Dtype.FP64,
-    "float": Dtype.FP32,
-    "c10::Half": Dtype.FP16,
-    "c10::BFloat16": Dtype.BF16,
-    "signed char": Dtype.INT8,
-    "c10::Float8_e4m3fn": Dtype.FP8,
-    "c10::Float8_e5m2": Dtype.FP8,
-}
-"""Names of element types in traces."""
-
 
 MOST_DIMENSIONS = 64
 """Of a tensor in PyTorch (``dim_bitset_size``, ATen/WrapDimUtilsMulti.h)."""
@@ -119,8 +107,8 @@ def add_call(
     index = max(range(len(kernels)), key=lambda one: (names[one] is not None, kernels[one].time_us))
     fact = names[index]
     dtype = operator.dtype or (fact.dtype if fact else None)
-    if fact and fact.dtype is Dtype.TF32 and dtype is Dtype.FP32:
-        dtype = Dtype.TF32
+    if fact and fact.dtype and dtype and fact.dtype.format.stored_as == dtype.value:
+        dtype = fact.dtype
     is_product = operator.op in ("linear", "bmm")
     found.add(
         where,
@@ -183,7 +171,7 @@ def _letter(strides: Shape) -> str:
 
 
 def _dtype(call: Call, index: int) -> Dtype | None:
-    return TYPES.get(call.types[index]) if index < len(call.types) else None
+    return DTYPE_IN_TRACE.get(call.types[index]) if index < len(call.types) else None
 
 
 def _convolution(call: Call) -> _Operator | str:
