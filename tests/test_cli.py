@@ -68,8 +68,8 @@ def test_the_version_is_named(gpusim: RunGpusim) -> None:
 def test_help_names_every_command(gpusim: RunGpusim) -> None:
     done = gpusim("--help")
     assert done.returncode == 0
-    for command in ("archs", "gemm", "run", "validate"):
-        assert command in done.stdout
+    for name in ("archs", "gemm", "run", "validate"):
+        assert name in done.stdout
 
 
 def test_nothing_heavy_is_imported_before_a_command_runs() -> None:

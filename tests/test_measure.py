@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from conftest import REPOSITORY, RunGpusim, environment, refused
@@ -24,6 +26,7 @@ from gpusim.measure.instructions import INSTRUCTIONS, benchmark
 from gpusim.measure.profiler_trace import kernels_of_trace
 from gpusim.measure.row_files import RowFile
 from gpusim.measure.runner import SuiteSummary, _sensor_columns, estimate_s, plan_of, run_suite
+from gpusim.measure.session import measure_suite
 from gpusim.measure.suite import Item, Suite, load_suite, shipped_suites
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.gemm import Gemm
@@ -256,6 +259,27 @@ def test_an_item_that_takes_the_device_down_is_not_tried_again(tmp_path: Path) -
     assert len(read_measured(tmp_path / "out.csv")) == SMALL_ROWS - 4
 
 
+def test_a_lost_device_starts_the_command_again_with_the_time_that_is_left(tmp_path: Path) -> None:
+    class StartedAgainError(Exception): ...
+
+    def restart(arguments: Sequence[str]) -> NoReturn:
+        raise StartedAgainError(arguments)
+
+    arguments = ["measure", "suite.yaml", "-o", "out.csv"]
+    with pytest.raises(StartedAgainError) as again:
+        _ = measure_suite(
+            suite_of(tmp_path),
+            SimulatedGpu(deadly=("gemm",)),
+            tmp_path / "out.csv",
+            arguments=arguments,
+            limit_s=600.0,
+            restart=restart,
+        )
+    *same, flag, left_s = again.value.args[0]
+    assert (same, flag) == (arguments, "--limit-s")
+    assert 500 < float(left_s) <= 600
+
+
 def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
@@ -396,4 +420,4 @@ def test_wrong_arguments_are_refused(command: RunGpusim) -> None:
     assert "name the table to write" in refused(command("measure", "quick"))
     assert "no folder" in refused(command("measure", "quick", "-o", "none/runs.csv"))
     assert "ending in .csv" in refused(command("measure", "quick", "-o", "runs"))
-    assert "in one go" in refused(command("measure", "quick", "--counters", "--limit-s", "9", "-o", "runs.csv"))
+    assert "in one run" in refused(command("measure", "quick", "--counters", "--limit-s", "9", "-o", "runs.csv"))

@@ -134,49 +134,49 @@ def test_tf32_on_cuda_cores_is_fp32() -> None:
 # Command line -----------------------------------------------------------------------------------
 
 
-def run_json(gpusim: RunGpusim, *arguments: str | Path) -> dict[str, Any]:
-    process = gpusim("numerics", *arguments, "--format", "json")
+def run_json(command: RunGpusim, *arguments: str | Path) -> dict[str, Any]:
+    process = command("numerics", *arguments, "--format", "json")
     assert process.returncode == 0, process.stderr
     record: dict[str, Any] = json.loads(process.stdout)
     return record
 
 
-def test_the_object_has_what_is_promised_and_says_what_was_computed(gpusim: RunGpusim) -> None:
+def test_the_object_has_what_is_promised_and_says_what_was_computed(command: RunGpusim) -> None:
     arguments = ("--dtype", "tf32", "-m", "4096", "-n", "96", "-k", "512", "--seed", "3", "--sample-rows", "64")
-    record = run_json(gpusim, *arguments)
+    record = run_json(command, *arguments)
     for name in ("max_abs_error", "mean_abs_error", "relative_error", "overflow", "underflow"):
         assert isinstance(record[name], float | int)
     assert (record["sampled_rows"], record["sampled_columns"], record["seed"]) == (64, 96, 3)
     assert (record["instruction_k"], record["accumulate"], record["a"]) == (8, "fp32", "normal:0,1")
-    assert record == run_json(gpusim, *arguments)
-    assert "64 of 4096 rows, 96 of 96 columns of C" in gpusim("numerics", *arguments).stdout
+    assert record == run_json(command, *arguments)
+    assert "64 of 4096 rows, 96 of 96 columns of C" in command("numerics", *arguments).stdout
 
 
-def test_the_kernel_executed_is_the_one_that_gemm_times(gpusim: RunGpusim) -> None:
+def test_the_kernel_executed_is_the_one_that_gemm_times(command: RunGpusim) -> None:
     arguments = ("--arch", "V100-SXM2-16GB", "--dtype", "fp16", "-m", "64", "-n", "64", "-k", "4096")
-    record = run_json(gpusim, *arguments)
-    timed = json.loads(gpusim("gemm", *arguments, "--format", "json").stdout)
+    record = run_json(command, *arguments)
+    timed = json.loads(command("gemm", *arguments, "--format", "json").stdout)
     assert (record["kernel"], record["split_k"]) == (timed["kernel"], timed["split_k"])
     assert record["split_k"] > 1
     assert record["instruction_k"] == 4
 
 
-def test_cuda_cores_can_be_asked_for(gpusim: RunGpusim) -> None:
+def test_cuda_cores_can_be_asked_for(command: RunGpusim) -> None:
     arguments = ("--dtype", "fp16", "--accumulate", "fp16", "-m", "64", "-n", "64", "-k", "4096")
-    record = run_json(gpusim, *arguments, "--unit", "cuda")
+    record = run_json(command, *arguments, "--unit", "cuda")
     assert (record["instruction"], record["instruction_k"]) == ("hfma2", 1)
     # An FP16 sum rounded after each product strays further than one rounded after each instruction's 16.
-    assert record["rms_error"] > 2 * run_json(gpusim, *arguments)["rms_error"]
+    assert record["rms_error"] > 2 * run_json(command, *arguments)["rms_error"]
 
 
-def test_given_matrices_take_the_place_of_drawn_ones(gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_given_matrices_take_the_place_of_drawn_ones(command: RunGpusim, tmp_path: Path) -> None:
     a, b = np.eye(32, 48), np.arange(48 * 16, dtype=np.int32).reshape(48, 16)
     np.save(tmp_path / "a.npy", a)
     np.save(tmp_path / "b.npy", b)
-    record = run_json(gpusim, "--dtype", "fp16", "--a", "a.npy", "--b", "b.npy")
+    record = run_json(command, "--dtype", "fp16", "--a", "a.npy", "--b", "b.npy")
     assert (record["m"], record["n"], record["k"], record["a"]) == (32, 16, 48, "a.npy")
     assert record["max_abs_error"] == 0  # integers below 2048
-    some = run_json(gpusim, "--dtype", "bf16", "--b", "b.npy", "-m", "8", "--sample-columns", "4")
+    some = run_json(command, "--dtype", "bf16", "--b", "b.npy", "-m", "8", "--sample-columns", "4")
     assert (some["k"], some["sampled_columns"], some["overflow"]) == (48, 4, 0)
 
 
@@ -206,7 +206,7 @@ def test_given_matrices_take_the_place_of_drawn_ones(gpusim: RunGpusim, tmp_path
     ],
 )
 def test_wrong_input_is_refused_in_one_line(
-    gpusim: RunGpusim, tmp_path: Path, arguments: tuple[str, ...], said: str
+    command: RunGpusim, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "text.npy").write_text("1 2 3", encoding="utf-8")
     np.save(tmp_path / "cube.npy", np.zeros((2, 2, 2)))
@@ -216,4 +216,4 @@ def test_wrong_input_is_refused_in_one_line(
     whole = (tmp_path / "fine.npy").read_bytes()
     (tmp_path / "huge.npy").write_bytes(whole.replace(b"(2, 3), }      ", b"(2" + b"0" * 6 + b", 300000)"))
     assert b"300000)" in (tmp_path / "huge.npy").read_bytes()
-    assert said in refused(gpusim("numerics", *arguments))
+    assert said in refused(command("numerics", *arguments))

@@ -35,10 +35,11 @@ from gpusim.version import __version__
 
 app = typer.Typer(
     name="gpusim",
-    help="Predicts how long a tiled matrix multiplication takes on a GPU that you do not have, and why.",
+    help="GPU performance simulator: predicts the time of an operator on a GPU, and what limits it.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain text: [m, n] and start:end:step are no markup
 )
 app.add_typer(archs.app, name="archs")
 app.command()(with_groups(gemm.gemm))
@@ -96,7 +97,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Name the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options of the program itself."""

@@ -1,4 +1,4 @@
-"""The GPUs that can be asked for: listed, shown, checked."""
+"""The GPU specs: listed, shown, checked."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import typer
 from gpusim.cli.console import emit, emit_json, emit_tables, wrong_input
 from gpusim.cli.options import ArchPathOption, FormatOption
 
-app = typer.Typer(help="The GPUs that can be asked for.", no_args_is_help=True)
+app = typer.Typer(help="List, show and check GPU specs.", no_args_is_help=True)
 
 
 @app.command("list")
 def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table") -> None:
-    """List the GPUs, with what they can do at boost clock."""
+    """List the GPUs with their peak rates at boost clock."""
     from gpusim.files.yamlfile import SpecError
     from gpusim.report import gpu_tables
     from gpusim.specs import list_archs, load_spec
@@ -39,11 +39,11 @@ def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table")
 
 @app.command("show")
 def archs_show(
-    name: Annotated[str, typer.Argument(help="GPU, alias, nvidia-smi name or spec file.")],
+    name: Annotated[str, typer.Argument(help="GPU: name, alias, nvidia-smi name or spec file.")],
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Show one GPU: derived peaks, and where every value comes from."""
+    """Show one GPU: peak rates, and the source of every value."""
     from gpusim.report import gpu_tables
     from gpusim.specs import load_spec
 
@@ -56,11 +56,11 @@ def archs_show(
 
 @app.command("check")
 def archs_check(
-    files: Annotated[list[str], typer.Argument(help="Spec files.", metavar="FILE...")], arch_path: ArchPathOption = None
+    files: Annotated[list[str], typer.Argument(help="Spec files.", metavar="FILE")], arch_path: ArchPathOption = None
 ) -> None:
     """Check spec files: sources, units, ranges, contradictions.
 
-    Exit status 1: a value is possible, but no product has it. Exit status 2: a file is refused.
+    Exit status 1: a value is possible but implausible. Exit status 2: a file is wrong.
     """
     status = max(_check(file, arch_path or ()) for file in files)
     if status:
@@ -68,7 +68,7 @@ def archs_check(
 
 
 def _check(file: str, arch_path: Sequence[Path]) -> int:
-    """Report a file; the exit status that it deserves."""
+    """Report a file; the exit status for it."""
     from gpusim.files.yamlfile import SpecError
     from gpusim.specs import implausibilities, load_spec
     from gpusim.specs.catalogues import load_kernels

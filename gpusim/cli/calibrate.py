@@ -13,25 +13,31 @@ from gpusim.cli.options import ArchPathOption, FormatOption, JobsOption, Overhea
 
 
 def calibrate(
-    arch: Annotated[str, typer.Option("--arch", help="Board, or base that boards extend: then all that ran.")],
-    measured: Annotated[list[Path], typer.Option("--measured", help="Measured runs; may be repeated.", metavar="FILE")],
+    arch: Annotated[
+        str, typer.Option("--arch", metavar="GPU", help="GPU to fit, or an architecture: all of its measured GPUs.")
+    ],
+    measured: Annotated[
+        list[Path], typer.Option("--measured", help="Table of measured runs. May be repeated.", metavar="FILE")
+    ],
     out: Annotated[Path, typer.Option("-o", help="Spec to write.", metavar="SPEC.yaml")],
     rows: Annotated[
         int,
         typer.Option(
-            "--rows", min=1, help="Rows of a table, GPU, type and operator that physical values are fitted to."
+            "--rows", min=1, help="Rows per table, GPU, data type and operator that physical values are fitted to."
         ),
     ] = 100,
     overhead: OverheadOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the draw of rows.")] = 0,
-    date: Annotated[str | None, typer.Option("--date", help="Date in the spec; today's if not given.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of the sampled rows.")] = 0,
+    date: Annotated[str | None, typer.Option("--date", help="Date in the spec. Default: today.")] = None,
     jobs: JobsOption = None,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Fit the uncertain values of a spec to measured runs and write a spec that extends it.
+    """Fit a spec to measured runs.
 
-    Exit status 1: the fit drives a value against what physics allows; nothing is written.
+    Writes a spec that extends the given one by the fitted values.
+
+    Exit status 1: the fit drives a value to a physical limit. No spec is written.
     """
     from datetime import UTC, datetime
 

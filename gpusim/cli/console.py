@@ -93,6 +93,16 @@ def refuse(message: str) -> NoReturn:
     raise typer.BadParameter(message)
 
 
+@contextmanager
+def refusing_file_errors(path: Path, remedy: str = "") -> Iterator[None]:
+    """Refuse, in one line, a file that cannot be read or written meanwhile; ``path`` where the error names none."""
+    try:
+        yield
+    except OSError as error:
+        text = f"{error.filename or path}: {error.strerror or error}"
+        refuse(f"{text}; {remedy}" if remedy else text)
+
+
 def emit(write: Callable[[], object]) -> None:
     """Print data; a reader that has left ends the program quietly, a full disk in one line."""
     try:

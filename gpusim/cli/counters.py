@@ -13,16 +13,19 @@ from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption
 
 def counters(
     files: Annotated[
-        list[Path], typer.Argument(help="Tables of 'measure --counters' or 'import ncu'.", metavar="COUNTERS.csv...")
+        list[Path], typer.Argument(help="Tables of 'measure --counters' or 'import ncu'.", metavar="COUNTERS.csv")
     ],
     arch: Annotated[
-        str | None, typer.Option("--arch", help="GPU to simulate; the one that was measured if not given.")
+        str | None, typer.Option("--arch", metavar="GPU", help="GPU to simulate. Default: the measured one.")
     ] = None,
     detail: DetailOption = "sampled",
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Lay measured hardware counters beside those of the simulation."""
+    """Compare measured counters with simulated ones.
+
+    Exit status 1: a row could not be simulated.
+    """
     from gpusim.studies.counter_comparison import compare, counters_tables
 
     compared = compare(files, arch=arch, detail=detail, arch_path=arch_path or ())

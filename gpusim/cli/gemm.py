@@ -40,7 +40,9 @@ def gemm(
     ] = False,
     output: FormatOption = "table",
 ) -> None:
-    """Predict the time of C[m, n] = A[m, k] B[k, n], what limits it, and the stall reasons of its warps.
+    """Predict the time of a matrix multiplication.
+
+    C[m, n] = A[m, k] B[k, n]: the time, what limits it, and the stall reasons of the warps.
 
     SIZES are numbers and start:end:step ranges, separated by commas, such as 1,16,4096 or 256:4096:256. Several sizes
     or GPUs give a comparison table, and in JSON a list.

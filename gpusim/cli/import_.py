@@ -8,13 +8,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpusim.cli.console import emit, refuse
+from gpusim.cli.console import emit, refuse, refusing_file_errors
 from gpusim.cli.options import dtype_of
 
-HELP = """Turn a file of measured runs into the schema that validate reads.
+HELP = """Convert timings to a measured table.
+
+The table is what validate and calibrate read.
 
 \b
-KIND            where such a file comes from
+KIND            SOURCE
 aiconfigurator  ai-dynamo/aiconfigurator: gemm_perf.parquet (extra: parquet)
 cutlass         cutlass_profiler --operation=gemm --output=runs.csv
 deepbench       baidu-research/DeepBench: results/**/*.xlsx (extra: xlsx)
@@ -24,61 +26,63 @@ ncu             ncu --clock-control none --csv --page raw --log-file runs.csv
 neusight        sitar-lab/NeuSight: dataset/**/*.csv
 nsys            Nsight Systems: nsys export --type sqlite report.nsys-rep
 
-What makes no row is counted on standard error, by reason.
+Entries that are no row of the table are counted on standard error, by reason.
 """
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(help="What wrote the file, see above.", metavar="KIND")],
-    file: Annotated[Path, typer.Argument(help="The file as it came.", metavar="FILE")],
+    kind: Annotated[str, typer.Argument(help="Kind of the file, see above.", metavar="KIND")],
+    file: Annotated[Path, typer.Argument(help="File to convert.", metavar="FILE")],
     out: Annotated[Path, typer.Option("-o", help="File to write.", metavar="MEASURED.csv")],
-    gpu: Annotated[str, typer.Option(help="The board, as in a100-sxm4-80gb; else as the file names it.")] = "",
-    dtype: Annotated[str, typer.Option(help="Data type of A and B where the file names none.")] = "",
+    gpu: Annotated[str, typer.Option(help="GPU, such as a100-sxm4-80gb. Default: as named in the file.")] = "",
+    dtype: Annotated[str, typer.Option(help="Data type of A and B where the file states none.")] = "",
     accumulate: Annotated[
-        str, typer.Option("--acc-dtype", help="Accumulator type where the file names none; the data type's usual one.")
+        str,
+        typer.Option("--acc-dtype", help="Accumulator type where the file states none. Default: that of dtype."),
     ] = "",
     layout: Annotated[
-        Literal["nn", "nt", "tn", "tt"] | None, typer.Option(help="BLAS, column-major, where the file says none.")
+        Literal["nn", "nt", "tn", "tt"] | None,
+        typer.Option(help="Layout (BLAS, column-major) where the file states none."),
     ] = None,
     method: Annotated[
         Literal["graph", "stream", "profiler", "layer", "event", "host"] | None,
-        typer.Option(help="How it was timed, if not as such files usually are."),
+        typer.Option(help="Timing method. Default: usual for the kind."),
     ] = None,
     l2: Annotated[
-        Literal["cold", "warm"] | None, typer.Option(help="L2 at the start, if not as in such files usually.")
+        Literal["cold", "warm"] | None,
+        typer.Option(help="State of L2 at the start. Default: usual for the kind."),
     ] = None,
     time_unit: Annotated[
-        Literal["ns", "us", "ms", "s"] | None, typer.Option(help="Unit of the times where the file names none.")
+        Literal["ns", "us", "ms", "s"] | None, typer.Option(help="Unit of the times where the file states none.")
     ] = None,
-    m: Annotated[int | None, typer.Option("-m", min=1, help="Rows of C of every kernel, ncu and nsys.")] = None,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="Columns of C, likewise.")] = None,
-    k: Annotated[int | None, typer.Option("-k", min=1, help="Length of the sums, likewise.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Products of this shape, likewise.")] = 1,
+    m: Annotated[int | None, typer.Option("-m", min=1, help="Rows of C of every kernel (ncu, nsys).")] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Columns of C (ncu, nsys).")] = None,
+    k: Annotated[int | None, typer.Option("-k", min=1, help="Length of the sums (ncu, nsys).")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Number of products of this shape (ncu, nsys).")] = 1,
     shapes: Annotated[
         Path | None,
-        typer.Option(help="m, n, k (op, batch, dtype, layout) of each kernel, ncu and nsys.", metavar="CSV"),
+        typer.Option(help="m, n, k (op, batch, dtype, layout) of each kernel (ncu, nsys).", metavar="CSV"),
     ] = None,
     model_config: Annotated[
-        Path | None, typer.Option(help="The model's config.json, llmservingsim.", metavar="JSON")
+        Path | None, typer.Option(help="config.json of the model (llmservingsim).", metavar="JSON")
     ] = None,
-    source: Annotated[str, typer.Option(help="Text for the column source.")] = "",
+    source: Annotated[str, typer.Option(help="Text of the column source.")] = "",
     load: Annotated[
-        str, typer.Option(help="Calls back to back, burst or sustained, where the file does not say.", metavar="LOAD")
+        str,
+        typer.Option(help="sustained, burst or a number of calls, where the file states none.", metavar="LOAD"),
     ] = "",
     cuda: Annotated[
-        int | None, typer.Option(min=1, help="Major version of CUDA whose libraries ran, if not as in the file.")
+        int | None, typer.Option(min=1, help="Major CUDA version of the libraries that ran. Default: as in the file.")
     ] = None,
 ) -> None:
-    """Turn a file of measured runs into the schema that validate reads."""
-    from difflib import get_close_matches
-
+    """Convert timings to a measured table."""
     from gpusim.evidence.importers import KINDS, ImportOptions, import_file
     from gpusim.evidence.measured import ACCUMULATORS, write_measured
+    from gpusim.files.inputs import did_you_mean
     from gpusim.workloads.conditions import checked_load
 
     if kind not in KINDS:
-        close = get_close_matches(kind, KINDS, n=1)
-        refuse(f"unknown kind '{kind}'; " + (f"nearest: {close[0]}" if close else f"known: {', '.join(KINDS)}"))
+        refuse(f"unknown kind '{kind}'{did_you_mean(kind, KINDS)}")
     if accumulate and accumulate not in ACCUMULATORS:
         refuse(f"--acc-dtype {accumulate}: expected one of {', '.join(ACCUMULATORS)}")
     if load:
@@ -109,10 +113,8 @@ def import_(
         model_config=model_config,
     )
     found = import_file(kind, file, options)
-    try:
+    with refusing_file_errors(out):
         write_measured(out, found.rows)
-    except OSError as error:
-        refuse(f"-o {out}: {error.strerror or error}")
     for reason, count in sorted(found.skipped.items()):
         print(f"gpusim: skipped {count}: {reason}", file=sys.stderr)
     emit(lambda: print(f"wrote {out}: {len(found.rows)} rows"))

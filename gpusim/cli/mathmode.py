@@ -1,4 +1,4 @@
-"""Which arithmetic a framework takes."""
+"""Which arithmetic a framework uses."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from gpusim.cli.options import ArchOption, ArchPathOption, FormatOption, pairs_o
 
 
 def mathmode(
-    framework: Annotated[str, typer.Option("--framework", help="pytorch, tensorflow, jax or tensorrt.")],
-    version: Annotated[str, typer.Option("--version", help="Of the framework, such as 1.13 or 1.15.2+nv20.06.")],
+    framework: Annotated[str, typer.Option("--framework", help="Framework: pytorch, tensorflow, jax or tensorrt.")],
+    version: Annotated[str, typer.Option("--version", help="Framework version, such as 1.13 or 1.15.2+nv20.06.")],
     arch: ArchOption,
-    op: Annotated[str, typer.Option("--op", help="Operation of the framework, or a kind of them.")] = "matmul",
+    op: Annotated[str, typer.Option("--op", help="Operation of the framework, or a kind of operations.")] = "matmul",
     dtype: Annotated[str, typer.Option("--dtype", help="Data type of the tensors.")] = "fp32",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A flag of the framework, or the version of cublas or cudnn.", metavar="FLAG=VALUE"),
+        typer.Option(
+            "--set", help="Flag of the framework, or cublas or cudnn version. May be repeated.", metavar="FLAG=VALUE"
+        ),
     ] = None,
     environment: Annotated[
-        list[str] | None, typer.Option("--env", help="An environment variable.", metavar="NAME=VALUE")
+        list[str] | None, typer.Option("--env", help="Environment variable. May be repeated.", metavar="NAME=VALUE")
     ] = None,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Say which arithmetic an operation of a framework takes on a GPU, and which rule decides.
+    """Print the arithmetic that a framework uses.
 
-    Exit status 1: settings contradict each other; they are listed, and what they leave open is not guessed.
+    That is the data path of one operation on a GPU, the rule that decides, and its source.
+
+    Exit status 1: settings contradict each other. They are listed.
     """
     from gpusim.mathmode.resolve import Question, resolve
     from gpusim.report.mathmode_tables import mathmode_tables

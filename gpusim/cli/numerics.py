@@ -45,7 +45,11 @@ def numerics(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the operands and the sample.")] = 0,
     output: FormatOption = "table",
 ) -> None:
-    """Execute the kernel that would be selected on numpy data: errors against float64, overflow, underflow."""
+    """Execute a product on numpy data.
+
+    Computes with the instructions, tiles and accumulators of the kernel that would be selected, and prints the errors
+    against float64, overflow and underflow.
+    """
     from gpusim.report.numerics_tables import numerics_table
     from gpusim.studies.numerics import Sample, execute_product
 

@@ -56,13 +56,16 @@ DetailOption = Annotated[
 ]
 ArchOption = Annotated[
     str,
-    typer.Option("--arch", help="GPU: name, alias, nvidia-smi name or spec file.", autocompletion=complete_arch),
+    typer.Option(
+        "--arch", metavar="GPU", help="Name, alias, nvidia-smi name or spec file.", autocompletion=complete_arch
+    ),
 ]
 ArchsOption = Annotated[
     list[str],
     typer.Option(
         "--arch",
-        help="GPU: name, alias, nvidia-smi name or spec file. Repeat to compare several.",
+        metavar="GPU",
+        help="Name, alias, nvidia-smi name or spec file. Repeat to compare several.",
         autocompletion=complete_arch,
     ),
 ]
@@ -87,7 +90,9 @@ SetOption = Annotated[
 class TypeOptions:
     """Number formats and sparsity of a product."""
 
-    dtype: Annotated[str, typer.Option(help="Data type of A and B.", autocompletion=complete_dtype)] = "fp16"
+    dtype: Annotated[str, typer.Option(metavar="TYPE", help="Data type of A and B.", autocompletion=complete_dtype)] = (
+        "fp16"
+    )
     sparsity: Annotated[
         Literal["dense", "2:4"], typer.Option(help="Sparsity of A (m x k), the weight matrix if 2:4.")
     ] = "dense"

@@ -38,7 +38,10 @@ def trace(
         int | None, typer.Option("--limit", min=1, help="Maximum number of events. Default: 100000, below 20 MB.")
     ] = None,
 ) -> None:
-    """Write the timeline of one SM, for ui.perfetto.dev or chrome://tracing: warps, pipes, ports and links."""
+    """Write the timeline of one SM.
+
+    The file holds the events of warps, pipes, ports and links, for ui.perfetto.dev or chrome://tracing.
+    """
     from gpusim.api import case
     from gpusim.studies.timeline import MOST_EVENTS, record_timeline
 

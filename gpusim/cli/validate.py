@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refuse_file, report_journal
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse_file, refusing_file_errors, report_journal
 from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption, JobsOption, OverheadOption
 
-if TYPE_CHECKING:
-    from gpusim.studies.validation.summary import Report
+HELP = """Compare predictions with measured runs.
 
-
-HELP = """Predict measured runs and print how far off the predictions are.
-
-A table has the columns gpu, op, batch, m, n, k, dtype, sparsity, time_us, method and l2; others are kept.
-A prediction is compared with what the row's method would have read:
+A table has the columns gpu, op, batch, m, n, k, dtype, sparsity, time_us, method and l2; other columns are kept.
+A prediction includes what the timing method of its row adds to the kernels:
 
 \b
-METHOD    HOW IT WAS TIMED                     WHAT IT ADDS TO THE KERNELS
+METHOD    TIMED BY                             ADDS
 profiler  kernel durations of a profiler       nothing
 graph     replays of a CUDA graph              the gap between kernels
 stream    many asynchronous calls over count   a gap, or the launch interval
@@ -31,83 +25,58 @@ layer     TensorRT's layer profiler            host time
 event     CUDA events around one call          the gap, and host time
 host      wall clock with a synchronisation    the gap, and host time
 
-Host time differs between machines: the specs hold that of the machines whose runs they are fitted to. Set your own
-with --overhead. The rows that -o writes have what was added as method_overhead_us.
+Host time differs between machines. The specs hold that of the machines whose runs they are fitted to; --overhead sets
+that of yours. The rows that -o writes have it in the column method_overhead_us.
+
+Exit status 1: a row could not be predicted.
 """
 
 
 def validate(
-    files: Annotated[
-        list[Path], typer.Argument(help="Measured runs in the schema described above.", metavar="MEASURED.csv...")
-    ],
+    files: Annotated[list[Path], typer.Argument(help="Tables of measured runs.", metavar="MEASURED.csv")],
     detail: DetailOption = "sampled",
     pair: Annotated[
         tuple[str, str] | None,
-        typer.Option("--pair", help="Score the speedup of GPU_B over GPU_A, too.", metavar="GPU_A GPU_B"),
+        typer.Option("--pair", help="Also score the speedup of GPU_B over GPU_A.", metavar="GPU_A GPU_B"),
     ] = None,
     overhead: OverheadOption = None,
-    strata: Annotated[bool, typer.Option("--strata", help="Errors by the range of m and what binds.")] = False,
+    strata: Annotated[bool, typer.Option("--strata", help="Print errors by range of m and by bottleneck.")] = False,
     more: Annotated[
-        bool, typer.Option("--more", help="More figures, tiles chosen for others, and the rows furthest off.")
+        bool,
+        typer.Option("--more", help="Print more statistics, mispredicted tiles, and the rows with the largest errors."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("-o", help="Folder for every row, the report and plots.", metavar="DIR")
+        Path | None, typer.Option("-o", help="Folder to write rows, report and plots to.", metavar="DIR")
     ] = None,
     jobs: JobsOption = None,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Predict measured runs and print how far off the predictions are."""
+    """Compare predictions with measured runs."""
+    from gpusim.host.timing import parse_overheads
+    from gpusim.studies.validation.session import validate_into
     from gpusim.studies.validation.tables import validation_tables
 
-    report = _validated(files, detail, pair, overhead or (), out, jobs, arch_path)
-    if output == "json":
-        emit_json(report.as_dict())
-    else:
-        emit_tables(validation_tables(report.as_dict(), by_stratum=strata, more=more))
-    if not report.complete:
-        raise typer.Exit(1)
-
-
-def _validated(
-    files: Sequence[Path],
-    detail: str,
-    pair: tuple[str, str] | None,
-    overhead: Sequence[str],
-    out: Path | None,
-    jobs: int | None,
-    arch_path: Sequence[Path] | None,
-) -> Report:
-    """The validation, with its files written where a folder was named."""
-    from gpusim.execution.journal import journal_in
-    from gpusim.execution.workers import available_cores
-    from gpusim.host.timing import parse_overheads
-    from gpusim.studies.validation.summary import validate as validate_files
-
-    overheads = parse_overheads(overhead)
-    try:
-        if out is not None:
-            from gpusim.studies.validation.files import check_folder, write_files  # the pictures' library takes a while
-
-            refuse_file(out)
-            check_folder(out)
-        with journal_in(out) if out else nullcontext() as journal:
-            with progress_bar("validate") as progress:
-                report = validate_files(
-                    files,
-                    detail=detail,
-                    jobs=jobs or available_cores(),
-                    arch_path=arch_path or (),
-                    pair=pair,
-                    overheads=overheads,
-                    progress=progress,
-                    journal=journal,
-                )
-            written = write_files(report, out) if out else ()
-    except OSError as error:
-        refuse(f"{error.filename or out}: {error.strerror or error}; choose another folder with -o")
-    if journal:
-        report_journal(journal.resumed, journal.damaged)
-    for path in written:
+    if out is not None:
+        refuse_file(out)
+    remedy = "choose another folder with -o"
+    with refusing_file_errors(out or files[0], remedy), progress_bar("validate") as progress:
+        done = validate_into(
+            files,
+            out,
+            detail=detail,
+            pair=pair,
+            overheads=parse_overheads(overhead or ()),
+            jobs=jobs,
+            arch_path=arch_path or (),
+            progress=progress,
+        )
+    report_journal(done.resumed, done.damaged)
+    for path in done.files:
         print(f"gpusim: wrote {path}", file=sys.stderr)
-    return report
+    if output == "json":
+        emit_json(done.report.as_dict())
+    else:
+        emit_tables(validation_tables(done.report.as_dict(), by_stratum=strata, more=more))
+    if not done.report.complete:
+        raise typer.Exit(1)

@@ -1,0 +1,85 @@
+"""Experiments as the command line runs them: where each writes, what it prints, which ones ship."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpusim import figures
+from gpusim.errors import InputError
+from gpusim.execution.workers import available_cores
+from gpusim.experiment.definition import Experiment, TrainingExperiment
+from gpusim.experiment.loading import open_experiment, shipped_experiments
+from gpusim.progress import Progress, no_progress
+from gpusim.report.experiment_tables import experiment_table, speedup_table, training_table
+from gpusim.report.formatting import shape_text
+from gpusim.report.prediction_tables import ledger_table
+from gpusim.report.text_table import TextTable
+from gpusim.studies.run import Finished, run_experiment, run_training
+
+
+def output_folders(names: Sequence[str], out: Path | None) -> list[Path]:
+    """The output folder of each experiment: ``out``, or one below it per experiment.
+
+    Raises:
+        InputError: A name is no folder, or two are the same.
+    """
+    if out is not None and len(names) == 1:
+        return [out]
+    if unusable := {".", ".."}.intersection(names):
+        raise InputError(f"an experiment named '{unusable.pop()}' has no folder of its own; rename its file or give -o")
+    if len(set(names)) < len(names):
+        raise InputError("two experiments have the same name; run them one at a time")
+    return [(out or Path("results")) / name for name in names]
+
+
+def run(
+    experiment: Experiment | TrainingExperiment,
+    folder: Path,
+    *,
+    jobs: int | None = None,
+    command: Sequence[str] = (),
+    progress: Progress = no_progress,
+) -> Finished:
+    """Run an experiment of either kind; ``jobs`` is one per core if None."""
+    if isinstance(experiment, TrainingExperiment):
+        return run_training(experiment, folder, command=command, progress=progress)
+    return run_experiment(experiment, folder, jobs=jobs or available_cores(), command=command, progress=progress)
+
+
+def tables(experiment: Experiment | TrainingExperiment, finished: Finished) -> list[TextTable]:
+    """The tables that an experiment asks for."""
+    title = experiment.content.title
+    if isinstance(experiment, TrainingExperiment):
+        return [training_table(title, finished.rows)]
+    shown = []
+    for kind in experiment.content.tables:
+        if kind == "results":
+            shown.append(experiment_table(title, finished.rows))
+        elif kind == "speedup":
+            baseline = next(plot.baseline for plot in experiment.content.plots if plot.kind == "speedup")
+            measured = figures.measured_speedups(finished.points, baseline)
+            shown.append(speedup_table(title, finished.rows, baseline, measured))
+        else:
+            shown += [
+                ledger_table(
+                    row["stall_cycles"],
+                    row["warp_cycles"],
+                    f"{row['label'] or shape_text(row)} on {row['gpu']}: {row['cycles']} cycles, by cause",
+                )
+                for row in finished.rows
+            ]
+    return shown
+
+
+def shipped_table(arch_path: Sequence[Path] = ()) -> TextTable:
+    """The shipped experiments: their names, number of predictions or trainings, and titles."""
+    rows = []
+    for name in shipped_experiments():
+        experiment = open_experiment(name, (), arch_path)
+        if isinstance(experiment, TrainingExperiment):
+            work = f"{len(experiment.content.runs)} trainings"
+        else:
+            work = f"{len(experiment.cases())} predictions"
+        rows.append((name, work, experiment.content.title))
+    return TextTable("Shipped experiments", ("name", ">work", "title"), tuple(rows))
