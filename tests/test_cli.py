@@ -65,8 +65,8 @@ def test_the_version_is_named(gpusim: RunGpusim) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"gpusim {package.__version__}\n", "")
 
 
-def test_help_names_every_command(gpusim: RunGpusim) -> None:
-    done = gpusim("--help")
+def test_help_names_every_command(command: RunGpusim) -> None:
+    done = command("--help")
     assert done.returncode == 0
     for name in ("archs", "gemm", "run", "validate"):
         assert name in done.stdout
@@ -91,22 +91,22 @@ print(status, sorted({heavy} & set(sys.modules)))
     assert python(code) == "0 []\n"
 
 
-def test_a_usage_error_is_one_line(gpusim: RunGpusim) -> None:
-    assert "No such command 'predict'" in refused(gpusim("predict"))
-    assert "No such option" in refused(gpusim("gemm", "--colour", "blue"))
-    assert "Missing option" in refused(gpusim("gemm", "--arch", "t4", "-m", "8", "-n", "8"))
-    assert "Missing argument" in refused(gpusim("validate"))
-    assert "-m: expected a size" in refused(gpusim("gemm", "--arch", "t4", "-m", "eight", "-n", "8", "-k", "8"))
-    assert "'--detail'" in refused(gpusim("gemm", "--arch", "t4", *SMALL, "--detail", "coarse"))
-    assert "'--format'" in refused(gpusim("gemm", "--arch", "t4", *SMALL, "--format", "yaml"))
-    assert "name an experiment" in refused(gpusim("run", "detail=full"))
+def test_a_usage_error_is_one_line(command: RunGpusim) -> None:
+    assert "No such command 'predict'" in refused(command("predict"))
+    assert "No such option" in refused(command("gemm", "--colour", "blue"))
+    assert "Missing option" in refused(command("gemm", "--arch", "t4", "-m", "8", "-n", "8"))
+    assert "Missing argument" in refused(command("validate"))
+    assert "-m: expected a size" in refused(command("gemm", "--arch", "t4", "-m", "eight", "-n", "8", "-k", "8"))
+    assert "'--detail'" in refused(command("gemm", "--arch", "t4", *SMALL, "--detail", "coarse"))
+    assert "'--format'" in refused(command("gemm", "--arch", "t4", *SMALL, "--format", "yaml"))
+    assert "name an experiment" in refused(command("run", "detail=full"))
 
 
 # gemm -------------------------------------------------------------------------------------------
 
 
-def test_a_prediction_is_one_object_with_the_contracts_keys(gpusim: RunGpusim) -> None:
-    result = object_of(gpusim("gemm", "--arch", "t4", *SMALL, "--dtype", "fp16", "--format", "json"))
+def test_a_prediction_is_one_object_with_the_contracts_keys(command: RunGpusim) -> None:
+    result = object_of(command("gemm", "--arch", "t4", *SMALL, "--dtype", "fp16", "--format", "json"))
     assert set(result) >= CONTRACT
     assert (result["arch"], result["detail"], result["m"], result["n"], result["k"]) == ("T4", "sampled", 512, 512, 256)
     assert sum(result["stall_cycles"].values()) == result["warp_cycles"]
@@ -121,22 +121,22 @@ def test_the_same_question_gets_the_same_bytes(gpusim: RunGpusim, detail: str) -
     assert first.stdout == second.stdout
 
 
-def test_options_reach_the_prediction(gpusim: RunGpusim) -> None:
+def test_options_reach_the_prediction(command: RunGpusim) -> None:
     options = ("--batch", "3", "--layout", "nn", "--l2", "warm", "--dtype", "bf16", "--detail", "bound")
-    result = object_of(gpusim("gemm", "--arch", "a100-sxm4-80gb", *SMALL, *options, "--format", "json"))
+    result = object_of(command("gemm", "--arch", "a100-sxm4-80gb", *SMALL, *options, "--format", "json"))
     asked = {"batch": 3, "layout": "nn", "l2": "warm", "dtype": "bf16", "detail": "bound"}
     assert {name: result[name] for name in asked} == asked
 
 
-def test_a_kernel_can_be_pinned_by_the_name_that_explain_prints(gpusim: RunGpusim) -> None:
+def test_a_kernel_can_be_pinned_by_the_name_that_explain_prints(command: RunGpusim) -> None:
     question = ("gemm", "--arch", "v100-sxm2-16gb", *SMALL)
-    ranked = object_of(gpusim(*question, "--format", "json"))["alternatives"]
+    ranked = object_of(command(*question, "--format", "json"))["alternatives"]
     other = next(one["kernel"] for one in ranked if one["kernel"] != ranked[0]["kernel"])
-    assert other in gpusim(*question, "--explain").stdout
-    assert object_of(gpusim(*question, "--kernel", other, "--format", "json"))["kernel"] == other
+    assert other in command(*question, "--explain").stdout
+    assert object_of(command(*question, "--kernel", other, "--format", "json"))["kernel"] == other
 
 
-def test_an_older_library_chooses_by_its_own_likings(gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_an_older_library_chooses_by_its_own_likings(command: RunGpusim, tmp_path: Path) -> None:
     liked = "hmma_884_f32_256x64x32"
     spec = tmp_path / "liking.yaml"
     spec.write_text(
@@ -145,7 +145,7 @@ def test_an_older_library_chooses_by_its_own_likings(gpusim: RunGpusim, tmp_path
     )
     found = {}
     for cuda in (10, 12):
-        done = gpusim("gemm", "--arch", spec, *SMALL, "--cuda", str(cuda), "--format", "json")
+        done = command("gemm", "--arch", spec, *SMALL, "--cuda", str(cuda), "--format", "json")
         found[cuda] = object_of(done)["kernel"]
     assert "256x64" in found[10]
     assert "256x64" not in found[12]
@@ -153,21 +153,21 @@ def test_an_older_library_chooses_by_its_own_likings(gpusim: RunGpusim, tmp_path
     experiment.write_text(
         "title: Old\ncuda: 10\ngpus: [liking.yaml]\ndtypes: [fp16]\ngemms: [{m: 512, n: 512, k: 512}]\n"
     )
-    done = gpusim("run", experiment, "-o", tmp_path / "out")
+    done = command("run", experiment, "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "256x64" in (tmp_path / "out" / "results.csv").read_text()
 
 
-def test_a_value_of_the_spec_can_be_replaced(gpusim: RunGpusim) -> None:
+def test_a_value_of_the_spec_can_be_replaced(command: RunGpusim) -> None:
     question = ("gemm", "--arch", "t4", "-m", "16", "-n", "8192", "-k", "8192", "--format", "json")
-    plain = object_of(gpusim(*question))
-    faster = object_of(gpusim(*question, "--set", "dram.peak_bandwidth_gb_per_s=640"))
+    plain = object_of(command(*question))
+    faster = object_of(command(*question, "--set", "dram.peak_bandwidth_gb_per_s=640"))
     assert plain["bottleneck"] == "dram"
     assert faster["time_us"] < plain["time_us"]
 
 
-def test_a_pipe_gets_plain_text(gpusim: RunGpusim) -> None:
-    done = gpusim("gemm", "--arch", "t4", *SMALL)
+def test_a_pipe_gets_plain_text(command: RunGpusim) -> None:
+    done = command("gemm", "--arch", "t4", *SMALL)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     assert "bottleneck" in done.stdout
@@ -195,9 +195,9 @@ def test_a_pipe_gets_plain_text(gpusim: RunGpusim) -> None:
         (("--arch", "nowhere.yaml"), "nowhere.yaml: cannot be read"),
     ],
 )
-def test_wrong_input_is_refused_in_one_line(gpusim: RunGpusim, change: tuple[str, str], problem: str) -> None:
+def test_wrong_input_is_refused_in_one_line(command: RunGpusim, change: tuple[str, str], problem: str) -> None:
     question = {"--arch": "t4", "-m": "512", "-n": "512", "-k": "256", change[0]: change[1]}
-    assert problem in refused(gpusim("gemm", *(word for pair in question.items() for word in pair)))
+    assert problem in refused(command("gemm", *(word for pair in question.items() for word in pair)))
 
 
 def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,32 +215,32 @@ def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) 
 # archs ------------------------------------------------------------------------------------------
 
 
-def test_every_board_is_listed_with_its_peaks(gpusim: RunGpusim) -> None:
-    archs = {arch["name"]: arch for arch in object_of(gpusim("archs", "list", "--format", "json"))["archs"]}
+def test_every_board_is_listed_with_its_peaks(command: RunGpusim) -> None:
+    archs = {arch["name"]: arch for arch in object_of(command("archs", "list", "--format", "json"))["archs"]}
     assert set(archs) >= {"V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090"}
     assert archs["A100-SXM4-80GB"]["peak_tflops"]["fp16 tensor"] == pytest.approx(312, rel=0.01)
-    table = gpusim("archs", "list").stdout
+    table = command("archs", "list").stdout
     assert all(name in table for name in archs)
 
 
-def test_a_board_is_shown_with_the_origin_of_its_values(gpusim: RunGpusim) -> None:
-    shown = object_of(gpusim("archs", "show", "NVIDIA Tesla T4", "--format", "json"))
+def test_a_board_is_shown_with_the_origin_of_its_values(command: RunGpusim) -> None:
+    shown = object_of(command("archs", "show", "NVIDIA Tesla T4", "--format", "json"))
     origin = shown["values"]["dram.peak_bandwidth_gb_per_s"]
     assert (origin["value"], origin["kind"]) == (320.0, "datasheet")
     assert origin["source"]
     assert origin["line"] > 0
-    done = gpusim("archs", "show", "t4")
+    done = command("archs", "show", "t4")
     assert done.returncode == 0
     assert "Sources of the values" in done.stdout
 
 
-def test_shipped_specs_are_fine_and_a_broken_one_is_named_with_its_line(gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_shipped_specs_are_fine_and_a_broken_one_is_named_with_its_line(command: RunGpusim, tmp_path: Path) -> None:
     good = REPOSITORY / "arch_specs" / "t4.yaml"
-    done = gpusim("archs", "check", good)
+    done = command("archs", "check", good)
     assert (done.returncode, done.stderr) == (0, "")
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: Bad\nextends: turing\ncolour: green\n", encoding="utf-8")
-    done = gpusim("archs", "check", bad)
+    done = command("archs", "check", bad)
     problems = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (2, "")
     assert problems[0].startswith(f"gpusim: {bad}:3: colour: unknown key")
@@ -249,27 +249,27 @@ def test_shipped_specs_are_fine_and_a_broken_one_is_named_with_its_line(gpusim: 
     implausible = tmp_path / "implausible.yaml"
     text = good.read_text(encoding="utf-8")
     implausible.write_text(text.replace("value: 320.0", "value: 10080.0"), encoding="utf-8")
-    done = gpusim("archs", "check", implausible)
+    done = command("archs", "check", implausible)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.search(r"implausible\.yaml:\d+: dram\.peak_bandwidth_gb_per_s: 10080 GB/s of GDDR6", done.stderr)
-    both = gpusim("archs", "check", good, bad)
+    both = command("archs", "check", good, bad)
     assert both.returncode == 2
     assert "fine: T4" in both.stdout
 
 
 def test_a_users_folder_is_searched_by_option_and_by_variable(
-    gpusim: RunGpusim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: RunGpusim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (REPOSITORY / "arch_specs" / "t4.yaml").read_text(encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(text.replace("name: T4", "name: Mine"), encoding="utf-8")
     question = ("gemm", "--arch", "mine", *SMALL, "--format", "json")
-    assert object_of(gpusim(*question, "--arch-path", tmp_path))["arch"] == "Mine"
+    assert object_of(command(*question, "--arch-path", tmp_path))["arch"] == "Mine"
     monkeypatch.setenv("GPUSIM_ARCH_PATH", str(tmp_path))
-    assert object_of(gpusim(*question))["arch"] == "Mine"
+    assert object_of(command(*question))["arch"] == "Mine"
 
 
-def test_the_schema_for_editors_is_a_json_schema(gpusim: RunGpusim) -> None:
-    schema = object_of(gpusim("archs", "schema"))
+def test_the_schema_for_editors_is_a_json_schema(command: RunGpusim) -> None:
+    schema = object_of(command("archs", "schema"))
     assert schema["$schema"].startswith("https://json-schema.org/")
     assert "dram" in schema["properties"]
 
@@ -353,9 +353,9 @@ def needs_more_than_a_checkout(command: str) -> bool:
     return ".csv" in command or "my-" in command
 
 
-@pytest.mark.parametrize("command", [one for one in documented_commands() if needs_more_than_a_checkout(one)])
-def test_a_documented_command_for_ones_own_card_is_understood(gpusim: RunGpusim, command: str) -> None:
-    done = gpusim(*shlex.split(command)[1:], "--help")  # unknown commands and options are refused before any help
+@pytest.mark.parametrize("line", [one for one in documented_commands() if needs_more_than_a_checkout(one)])
+def test_a_documented_command_for_ones_own_card_is_understood(command: RunGpusim, line: str) -> None:
+    done = command(*shlex.split(line)[1:], "--help")  # unknown commands and options are refused before any help
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -363,16 +363,16 @@ LONG_COMMANDS = ("gpusim run tf32_paths sparse_2to4", "gpusim numerics --dtype t
 
 
 @pytest.mark.parametrize(
-    "command",
+    "line",
     [
         pytest.param(one, marks=[pytest.mark.slow] if one in LONG_COMMANDS else [])
         for one in documented_commands()
         if not needs_more_than_a_checkout(one)
     ],
 )
-def test_a_documented_command_works(gpusim: RunGpusim, tmp_path: Path, command: str) -> None:
+def test_a_documented_command_works(command: RunGpusim, tmp_path: Path, line: str) -> None:
     (tmp_path / "arch_specs").symlink_to(REPOSITORY / "arch_specs")
-    done = gpusim(*shlex.split(command)[1:])
+    done = command(*shlex.split(line)[1:])
     problems = [line for line in done.stderr.splitlines() if "' is taken as " not in line]
     assert (done.returncode, problems) == (0, [])
     assert done.stdout
@@ -406,11 +406,11 @@ def test_an_installed_wheel_finds_its_specs_and_experiments(tmp_path: Path) -> N
     assert (empty / "results" / "a100_vs_v100_gemm" / "speedup.png").is_file()
 
 
-def test_a_2_4_product_says_what_it_executes(gpusim: RunGpusim) -> None:
+def test_a_2_4_product_says_what_it_executes(command: RunGpusim) -> None:
     arguments = "gemm --arch A100-SXM4-80GB -m 1024 -n 1024 -k 1024 --dtype int8 --sparsity 2:4"
-    shown = gpusim(*arguments.split()).stdout
+    shown = command(*arguments.split()).stdout
     assert re.search(r"TOP/s \(dense equivalent; .* TOP/s executed\)", shown)
-    record = json.loads(gpusim(*arguments.split(), "--format", "json").stdout)
+    record = json.loads(command(*arguments.split(), "--format", "json").stdout)
     assert record["executed_tflops"] == pytest.approx(record["tflops"] / 2)
     assert record["accumulate"] == "int32"
 
@@ -432,31 +432,32 @@ def test_a_2_4_product_says_what_it_executes(gpusim: RunGpusim) -> None:
         ("--arch A100-SXM4-80GB -k 64 --dtype tf32 --unit cuda", "accumulation on CUDA cores"),
     ],
 )
-def test_a_path_that_is_not_there_is_refused_in_one_line(gpusim: RunGpusim, arguments: str, text: str) -> None:
-    assert text in refused(gpusim("gemm", "-m", "64", "-n", "64", *arguments.split()))
+def test_a_path_that_is_not_there_is_refused_in_one_line(command: RunGpusim, arguments: str, text: str) -> None:
+    assert text in refused(command("gemm", "-m", "64", "-n", "64", *arguments.split()))
 
 
-def test_a_load_may_be_a_number_of_calls(gpusim: RunGpusim) -> None:
-    command = ("gemm", "--arch", "T4", "-m", "1024", "-n", "4096", "-k", "512", "--dtype", "fp32", "--format", "json")
-    clocks = [json.loads(gpusim(*command, "--load", load).stdout)["clock_mhz"] for load in ("burst", "60", "sustained")]
+def test_a_load_may_be_a_number_of_calls(command: RunGpusim) -> None:
+    question = ("gemm", "--arch", "T4", "-m", "1024", "-n", "4096", "-k", "512", "--dtype", "fp32", "--format", "json")
+    answers = [object_of(command(*question, "--load", load)) for load in ("burst", "60", "sustained")]
+    clocks = [answer["clock_mhz"] for answer in answers]
     assert clocks == sorted(clocks, reverse=True)
     assert clocks[0] > clocks[2]
     for load in ("0", "short"):
-        assert f"load {load}: expected sustained, burst or a number" in refused(gpusim(*command, "--load", load))
+        assert f"load {load}: expected sustained, burst or a number" in refused(command(*question, "--load", load))
 
 
-def test_a_few_bytes_of_output_take_less_time(gpusim: RunGpusim) -> None:
-    command = ("gemm", "--arch", "A100-SXM4-80GB", "-m", "8192", "-n", "8192", "-k", "128", "--dtype", "int8")
+def test_a_few_bytes_of_output_take_less_time(command: RunGpusim) -> None:
+    question = ("gemm", "--arch", "A100-SXM4-80GB", "-m", "8192", "-n", "8192", "-k", "128", "--dtype", "int8")
     wide, narrow = (
-        json.loads(gpusim(*command, "--format", "json", "--output-dtype", one).stdout) for one in ("int32", "fp16")
+        json.loads(command(*question, "--format", "json", "--output-dtype", one).stdout) for one in ("int32", "fp16")
     )
     assert (wide["output_dtype"], narrow["output_dtype"]) == ("int32", "fp16")
     assert narrow["kernel_time_us"] < wide["kernel_time_us"]
-    assert "output: expected one of" in refused(gpusim(*command, "--output-dtype", "fp12"))
+    assert "output: expected one of" in refused(command(*question, "--output-dtype", "fp12"))
 
 
-def test_a_trace_plays_the_chosen_unit(gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_a_trace_plays_the_chosen_unit(command: RunGpusim, tmp_path: Path) -> None:
     arguments = "trace --arch A100-SXM4-80GB -m 256 -n 256 -k 256 --dtype fp16 --accumulate fp16 --unit cuda -o t.json"
-    done = gpusim(*arguments.split())
+    done = command(*arguments.split())
     assert done.returncode == 0, done.stderr
     assert "FMA pipe" in (tmp_path / "t.json").read_text(encoding="utf-8")
