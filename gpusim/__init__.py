@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpusim.files.yamlfile import SpecError
     from gpusim.hardware.gpu import Gpu
     from gpusim.numbers.formats import Dtype
-    from gpusim.prediction.predict import UnsupportedError
     from gpusim.prediction.results import Result
+    from gpusim.prediction.selection import UnsupportedError
     from gpusim.sim.gpu import simulate
     from gpusim.studies.columns import sweep
     from gpusim.workloads.gemm import Gemm
@@ -47,7 +47,7 @@ _MODULES = {
     "gpusim.errors": ("InputError",),
     "gpusim.files.yamlfile": ("SpecError",),
     "gpusim.hardware.gpu": ("Gpu",),
-    "gpusim.prediction.predict": ("UnsupportedError",),
+    "gpusim.prediction.selection": ("UnsupportedError",),
     "gpusim.prediction.results": ("Result",),
     "gpusim.sim.gpu": ("simulate",),
     "gpusim.studies.columns": ("sweep",),

@@ -13,7 +13,7 @@ import pytest
 from gpusim.cli import run_cli
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.prediction.choose import launched, multiplies, refusals
+from gpusim.prediction.selection import considered, multiplies, refusals
 from gpusim.specs import Spec, load_spec
 from gpusim.specs.catalogues import load_kernels
 from gpusim.workloads.gemm import Gemm
@@ -96,7 +96,7 @@ def unfitted(name: str) -> Gpu:
 def suited(arch: Gpu, gemm: Gemm) -> tuple[Kernel, ...]:
     """A board's kernels that a library considers for a product; those for vectors among them."""
     known = load_kernels(arch.kernel_catalogues)
-    return launched([one for one in known if multiplies(arch, gemm, one) and not refusals(gemm, one)])
+    return considered([one for one in known if multiplies(arch, gemm, one) and not refusals(gemm, one)])
 
 
 @pytest.fixture(scope="session")

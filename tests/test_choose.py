@@ -10,7 +10,8 @@ from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.choose import Candidate, candidates, charged, estimate_us, score
-from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans
+from gpusim.prediction.predict import Options, predict, ranked_plans
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
 from gpusim.workloads.gemm import Dtype, Gemm

@@ -1,6 +1,7 @@
 """The catalogue of library kernels: it loads, its kernels fit their SMs, and its names are the libraries'."""
 
 import hashlib
+import pickle
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import WgmmaLoop
 from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.choose import candidates
+from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_kernels, load_vector_kernels
 from gpusim.specs.folders import ARCH_PATH_VARIABLE
@@ -375,6 +377,26 @@ def test_a_board_that_names_no_catalogue_there_is_refused_at_its_line(tmp_path: 
         load_spec(path)
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "complaint"),
+    [
+        ("instruction: ffma", "instruction: fmaa", r"T4 has no instruction 'fmaa' for mine_.*; nearest: .*ffma"),
+        (
+            "instruction: ffma",
+            "instruction: hmma_1688_f32",
+            r"mine_.*: main_loop.kind simt multiplies on CUDA cores, but hmma_1688_f32 of T4 runs on Tensor Cores",
+        ),
+    ],
+)
+def test_a_family_whose_instruction_its_board_or_main_loop_cannot_use_is_refused(
+    right: str, wrong: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, monkeypatch, "wrong_instruction", FAMILY.replace(right, wrong))
+    arch = load_spec("t4").gpu.model_copy(update={"kernel_catalogues": ("wrong_instruction",)})
+    with pytest.raises(UnsupportedError, match=complaint):
+        usable_kernels(arch, Gemm(64, 64, 64, Dtype.FP32))
+
+
 def test_families_share_tiles_by_the_bytes_of_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = FAMILY.replace("  - name", "  - &first\n    name").replace("64, 64, 8]", "64, 64, 32B]")
     text = text.replace("stages: 2, registers: 64}", "stages: [2, 3], registers: 64}", 1)
@@ -385,6 +407,12 @@ def test_families_share_tiles_by_the_bytes_of_k(tmp_path: Path, monkeypatch: pyt
     # 32 bytes: 8 of FP32, 16 of FP16
     first = [("ffma", 64, 8, 2), ("ffma", 64, 8, 3), ("ffma", 32, 8, 2)]
     assert found == [*first, ("hfma2", 64, 16, 2), ("hfma2", 64, 16, 3), ("hfma2", 32, 8, 2)]
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_kernels_travel_to_worker_processes(name: str) -> None:
+    kernels = kernels_of(name)[1]
+    assert pickle.loads(pickle.dumps(kernels)) == kernels  # noqa: S301 - our own
 
 
 def test_accumulators_of_another_width_take_as_many_registers_more_or_less() -> None:

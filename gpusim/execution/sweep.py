@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from gpusim.execution.workers import Workers
 from gpusim.hardware.gpu import Gpu
-from gpusim.prediction.predict import Options, UnsupportedError, predict
+from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.workloads.gemm import Gemm
 
 CHUNK = 8

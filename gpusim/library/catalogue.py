@@ -9,7 +9,16 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from gpusim.library.main_loops import WARPGROUP_WARPS, Cited, Cost, Count, Entry, MainLoop, SimtLoop, WgmmaLoop
+from gpusim.library.main_loops import (
+    WARPGROUP_WARPS,
+    Cited,
+    Cost,
+    Count,
+    Entry,
+    MainLoop,
+    SimtLoop,
+    WgmmaLoop,
+)
 from gpusim.library.vector import VectorKernel
 from gpusim.workloads.gemm import LAYOUTS, Dtype, Layout
 

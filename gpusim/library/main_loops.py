@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 Count = Annotated[int, Field(ge=1, le=16_384, strict=True)]
 """Extents, warps, stages, registers and bytes of a kernel: up to 2,048 in the shipped catalogues."""
@@ -17,6 +18,7 @@ Cost = Annotated[int, Field(ge=0, le=100_000, strict=True)]
 
 WARPGROUP_WARPS = 4
 """Warps that issue a wgmma together, one on each sub-partition (PTX ISA)."""
+
 
 T = TypeVar("T")
 
@@ -27,7 +29,8 @@ class Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Cited(Entry, Generic[T]):
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Cited(Generic[T]):
     """A value of a catalogue with how it is known."""
 
     value: T
@@ -39,6 +42,8 @@ class _MainLoop(Entry):
     setup_instructions: Cited[Cost] = Field(description="dependent, of a warp before its first load")
     step_instructions: Cited[Cost] = Field(description="of a math warp and step: loop, addresses, predicates")
 
+    unit: ClassVar[Literal["cuda", "tensor"]]
+    """Cores that multiply."""
     in_shared_memory: ClassVar[bool] = True
     """Operands pass through a ring of stages in shared memory."""
     persistent: ClassVar[bool] = False
@@ -71,6 +76,7 @@ class _MultiStage(_SelfLoading):
 class SimtLoop(_MultiStage):
     """CUDA cores; each thread holds a rectangle of results."""
 
+    unit: ClassVar[Literal["cuda", "tensor"]] = "cuda"
     kind: Literal["simt"]
     epilogue_pass_rows: Cited[Count] | None = Field(
         default=None,
@@ -82,6 +88,7 @@ class SimtLoop(_MultiStage):
 class MmaLoop(_MultiStage):
     """Tensor Cores with operands in registers (mma.sync)."""
 
+    unit: ClassVar[Literal["cuda", "tensor"]] = "tensor"
     kind: Literal["mma"]
     vector_bytes: Count | None = Field(
         default=None,
@@ -97,6 +104,7 @@ class MmaLoop(_MultiStage):
 class DirectLoop(_SelfLoading):
     """CUDA cores, operands straight from global memory to registers: matrix-vector kernels."""
 
+    unit: ClassVar[Literal["cuda", "tensor"]] = "cuda"
     kind: Literal["direct"]
 
     in_shared_memory: ClassVar[bool] = False
@@ -105,6 +113,7 @@ class DirectLoop(_SelfLoading):
 class WgmmaLoop(_MainLoop):
     """Tensor Cores that read shared memory, which a producer warp fills by bulk copies (wgmma, TMA; CUTLASS 3)."""
 
+    unit: ClassVar[Literal["cuda", "tensor"]] = "tensor"
     kind: Literal["wgmma"]
     schedule: Literal["cooperative", "pingpong"] = Field(
         description="what the warpgroups of a CTA do: share a tile, or take whole tiles in turn"

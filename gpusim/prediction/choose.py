@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import Gpu, Unit
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.plan import Plan, plan
@@ -30,53 +30,6 @@ class Candidate:
 
     plan: Plan
     estimate_us: float
-
-
-def multiplies(gpu: Gpu, gemm: Gemm, kernel: Kernel, unit: Unit | None = None) -> bool:
-    """A kernel multiplies the workload's data type, accumulator and sparsity (on the unit asked for)."""
-    instruction = gpu.instructions[kernel.family.instruction]
-    asked = gemm.sparsity, gemm.accumulate, unit or instruction.unit
-    return gemm.dtype in kernel.family.inputs and asked == (
-        instruction.sparsity,
-        instruction.accumulate,
-        instruction.unit,
-    )
-
-
-def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
-    """Why a library would not run a workload on a kernel that multiplies its type: layout, sizes or alignment."""
-    family, shape = kernel.family, problem_of(gemm)
-    found = []
-    if gemm.layout not in kernel.layouts:
-        found.append(f"its kernels read layout {' or '.join(kernel.layouts)}, not {gemm.layout}")
-    sizes = {"m": shape.m, "n": shape.n, "k": shape.k}
-    if shape.swapped:
-        sizes = {"n": shape.m, "m": shape.n, "k": shape.k}
-    for (name, size), unit in zip(sizes.items(), family.multiple_of, strict=True):
-        if size % unit:
-            found.append(_not_a_multiple(name, size, unit))
-    alignment = family.alignment or 1
-    leading = {name: getattr(gemm, name) for name in gemm.leading_dimensions}
-    found += [_not_a_multiple(name, size, alignment) for name, size in leading.items() if size % alignment]
-    return found
-
-
-def _not_a_multiple(name: str, size: int, unit: int) -> str:
-    return f"{name} must be a multiple of {unit}, got {size}; pad it to {ceil_div(size, unit) * unit}"
-
-
-def launched(kernels: list[Kernel]) -> tuple[Kernel, ...]:
-    """The kernels that a library considers, of those that can run a workload.
-
-    Of kernels that differ in alignment it takes those with the widest that the operands have, and a fallback only where
-    nothing else serves.
-    """
-    widest: dict[str, int] = {}
-    for kernel in kernels:
-        family = kernel.family
-        widest[family.instruction] = max(widest.get(family.instruction, 0), family.alignment or 0)
-    found = [kernel for kernel in kernels if kernel.family.alignment in (None, widest[kernel.family.instruction])]
-    return tuple([kernel for kernel in found if not kernel.family.fallback] or found)
 
 
 def candidates(gpu: Gpu, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float) -> list[Candidate]:

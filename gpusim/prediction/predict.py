@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gpusim.errors import InputError
 from gpusim.files.inputs import excerpt
 from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import Plan, plan
-from gpusim.lowering.gemm.problem import problem_of
 from gpusim.lowering.launch import Launch
-from gpusim.numbers.formats import SPARSITY_SINCE
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
-from gpusim.prediction.choose import Candidate, candidates, launched, multiplies, refusals
+from gpusim.prediction.choose import Candidate, candidates
 from gpusim.prediction.power import Sustained, energy, sustained_clock
 from gpusim.prediction.results import DETAILS, Alternative, Result
+from gpusim.prediction.selection import CORES, UnsupportedError, usable_kernels
 from gpusim.progress import Progress
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.causes import Cause
 from gpusim.sim.gpu import Outcome, simulate
 from gpusim.sim.trace import Recorder
-from gpusim.specs.catalogues import load_kernels
 from gpusim.units import GIB, us_of_cycles
 from gpusim.workloads.conditions import L2_STATES, calls_of, checked_load
 from gpusim.workloads.gemm import Gemm
@@ -35,9 +31,6 @@ SHOWN_ALTERNATIVES = 8
 FLOAT_ROUNDING = 1e-9
 WHOLE_TURNS = 300_000
 """Turns of warps' main loops that are played whole to mend a contradiction, at most: about ten seconds."""
-
-
-CORES: dict[Unit, str] = {"cuda": "CUDA cores", "tensor": "Tensor Cores"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +59,6 @@ class Options:
             object.__setattr__(self, "load", checked_load(self.load))
         except ValueError as error:
             raise ValueError(f"load {excerpt(str(self.load))}: {error}") from None
-
-
-class UnsupportedError(InputError):
-    """The GPU cannot run this workload (data type, sparsity, pinned kernel); the text names what it can."""
 
 
 def predict(
@@ -197,7 +186,7 @@ def ranked_plans(gpu: Gpu, gemm: Gemm, options: Options = Options()) -> list[Can
     Raises:
         UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
     """
-    kernels = usable_kernels(gpu, gemm, options)
+    kernels = usable_kernels(gpu, gemm, options.kernel, options.unit)
     ranked = candidates(gpu, gemm, kernels, warm=options.l2 == "warm", clock_mhz=gpu.clock.boost_mhz)
     if not ranked:
         raise UnsupportedError(_misfit(gpu, gemm, kernels[0]))
@@ -221,100 +210,6 @@ def _kernel_time_us(gpu: Gpu, outcomes: list[Outcome], clock_mhz: float) -> floa
     gaps = gpu.launch.graph_gap_us * (len(outcomes) - 1)
     fixed = gpu.launch.kernel_latency_us * len(outcomes)
     return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
-
-
-def usable_kernels(gpu: Gpu, gemm: Gemm, options: Options) -> tuple[Kernel, ...]:
-    """Kernels that can run the workload: all of the right type, or the one asked for.
-
-    Raises:
-        UnsupportedError: there are none; the text says what the GPU has.
-    """
-    if gemm.b_dtype is not None:
-        types = f"A of {gemm.dtype.value} and B of {gemm.b_dtype.value}"
-        raise UnsupportedError(f"{types}: no kernel in the catalogues multiplies two types; give both the same")
-    name = options.kernel
-    known = load_kernels(gpu.kernel_catalogues)
-    for kernel in known:
-        if kernel.family.instruction not in gpu.instructions:
-            wanted = kernel.family.instruction
-            near = ", ".join(difflib.get_close_matches(wanted, gpu.instructions, n=3, cutoff=0.0))
-            raise UnsupportedError(
-                f"{gpu.name} has no instruction '{wanted}' for {kernel.family.name}; nearest: {near}"
-            )
-    multiplying = [kernel for kernel in known if multiplies(gpu, gemm, kernel, options.unit)]
-    if name is None and multiplying:
-        columns = problem_of(gemm).n
-        multiplying = [kernel for kernel in multiplying if columns <= (kernel.family.max_n or columns)]
-    if not multiplying:
-        raise UnsupportedError(_unsupported(gpu, gemm, options.unit))
-    reading = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
-    pinned = [kernel for kernel in multiplying if kernel.printed_name(gemm.layout, gemm.dtype) == name]
-    if pinned and not set(pinned) & set(reading):
-        raise UnsupportedError(f"{name}: {'; '.join(refusals(gemm, pinned[0]))}")
-    if not reading:
-        for_all = [kernel for kernel in multiplying if kernel.family.max_n is None]
-        told = dict.fromkeys(refusal for kernel in for_all or multiplying for refusal in refusals(gemm, kernel))
-        raise UnsupportedError(f"{_wanted(gemm)} on {gpu.name}: {'; '.join(told)}")
-    if name is None:
-        return launched(reading)
-    printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in reading}
-    if name not in printed:
-        near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
-        raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {gpu.name}; nearest: {near}")
-    return (printed[name],)
-
-
-def _wanted(gemm: Gemm) -> str:
-    return gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
-
-
-def _unsupported(gpu: Gpu, gemm: Gemm, unit: Unit | None) -> str:
-    """What the GPU cannot do, since when GPUs can, and what this one has."""
-    since = gemm.dtype.format.tensor_cores
-    if since and gemm.sparsity != "dense":
-        since = max(since, SPARSITY_SINCE, key=lambda one: one.capability)
-    known = load_kernels(gpu.kernel_catalogues)
-    vectors = max((kernel.family.max_n or 0 for kernel in known if multiplies(gpu, gemm, kernel, unit)), default=0)
-    if vectors:
-        name = "m" if problem_of(gemm).swapped else "n"
-        reason = f"the kernel catalogues of this GPU hold only kernels for {name} up to {vectors}"
-    elif since and unit != "cuda" and gpu.capability < since.capability:
-        reason = f"Tensor Cores have it since compute capability {since}"
-    else:
-        reason = "the kernel catalogues of this GPU hold none"
-    on = f" on {CORES[unit]}" if unit else ""
-    return (
-        f"{gpu.name} (compute capability {gpu.compute_capability}) has no {_wanted(gemm)} multiplication with "
-        f"{gemm.accumulate} accumulation{on}: {reason}; it has {_paths(gpu)}"
-    )
-
-
-def _paths(gpu: Gpu) -> str:
-    """What a GPU multiplies, unit by unit; accumulators are named where they are not the usual one."""
-    found: dict[Unit, dict[str, dict[str, None]]] = {"tensor": {}, "cuda": {}}
-    for kernel in load_kernels(gpu.kernel_catalogues):
-        instruction = gpu.instructions[kernel.family.instruction]
-        for dtype in kernel.family.inputs if kernel.family.max_n is None else ():
-            name = dtype.value + ("" if instruction.sparsity == "dense" else f" {instruction.sparsity}")
-            usual = instruction.accumulate == dtype.default_accumulate
-            found[instruction.unit].setdefault(name, {})["" if usual else instruction.accumulate] = None
-    lists = {
-        unit: ", ".join(_with_accumulators(name, those[name]) for name in sorted(those))
-        for unit, those in found.items()
-    }
-    return " and ".join(f"{names} on {CORES[unit]}" for unit, names in lists.items() if names)
-
-
-def _with_accumulators(name: str, accumulators: Collection[str]) -> str:
-    """``fp16``, or ``fp16 (also in fp16)`` where it accumulates in another type than the usual one too.
-
-    >>> _with_accumulators("fp16", ["", "fp16"]), _with_accumulators("fp16", ["fp16"])
-    ('fp16 (also in fp16)', 'fp16 (in fp16)')
-    """
-    others = " and ".join(sorted(one for one in accumulators if one))
-    if not others:
-        return name
-    return f"{name} ({'also ' if '' in accumulators else ''}in {others})"
 
 
 def _misfit(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gpusim.prediction.predict import CORES
+from gpusim.prediction.selection import CORES
 from gpusim.report.formatting import bytes_text, grid_text, shape_text, shares_text, time_text
 from gpusim.report.text_table import TextTable
 

@@ -25,8 +25,9 @@ from functools import cache
 import harness
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans, time_plan
+from gpusim.prediction.predict import Options, predict, ranked_plans, time_plan
 from gpusim.prediction.results import Result
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.specs import Spec, list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
 from gpusim.workloads.gemm import Dtype, Gemm

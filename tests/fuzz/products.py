@@ -24,8 +24,8 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import Plan
 from gpusim.lowering.launch import Launch
-from gpusim.prediction.choose import multiplies, refusals
-from gpusim.prediction.predict import Options, UnsupportedError, predict, ranked_plans
+from gpusim.prediction.predict import Options, predict, ranked_plans
+from gpusim.prediction.selection import UnsupportedError, multiplies, refusals
 from gpusim.sim.gpu import simulate
 from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_kernels

@@ -18,7 +18,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from gpusim.prediction.predict import Options, UnsupportedError, predict
+from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.report.timeline import timeline
 from gpusim.sim.trace import Recorder
 from gpusim.specs import list_archs, load_spec

@@ -21,7 +21,7 @@ from gpusim.evidence.measured import MeasuredRow
 from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.choose import Candidate, candidates, charged
 from gpusim.prediction.predict import Options as PredictOptions
-from gpusim.prediction.predict import UnsupportedError, usable_kernels
+from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.studies.calibration.cases import Run, Timer, Values
 from gpusim.studies.calibration.choice import Credits, Floats, Options, fit_credits, posterior, time_likelihoods
 from gpusim.studies.calibration.parameters import Board, Parameter, with_values
@@ -117,7 +117,7 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
         else:
             options = PredictOptions(l2=row.l2, load=row.load)
             try:
-                usable_kernels(boards[row.gpu].arch, gemm, options)
+                usable_kernels(boards[row.gpu].arch, gemm, options.kernel, options.unit)
             except UnsupportedError as error:
                 reason = str(error)
         if reason:
@@ -413,7 +413,7 @@ def search(
 
 
 def _ranked(item: Observation, arch: Gpu) -> list[Candidate]:
-    kernels = usable_kernels(arch, item.gemm, item.options)
+    kernels = usable_kernels(arch, item.gemm, item.options.kernel, item.options.unit)
     warm = item.options.l2 == "warm"
     return candidates(arch, item.gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
 

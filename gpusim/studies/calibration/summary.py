@@ -15,7 +15,7 @@ from gpusim.evidence.boards import board_of
 from gpusim.evidence.measured import MeasuredRow, read_tables
 from gpusim.execution.journal import Journal
 from gpusim.hardware.gpu import cuda_name
-from gpusim.prediction.predict import usable_kernels
+from gpusim.prediction.selection import usable_kernels
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, UnknownGpuError, spec_file
 from gpusim.studies.calibration.cases import Timer, timing_workers
@@ -193,7 +193,7 @@ def calibrate(
     instructions = {
         kernel.family.instruction
         for item in found
-        for kernel in usable_kernels(boards[item.row.gpu].arch, item.gemm, item.options)
+        for kernel in usable_kernels(boards[item.row.gpu].arch, item.gemm, item.options.kernel, item.options.unit)
     }
     moving = parameters(boards.values(), instructions, {item.row.method for item in found})
     journal = Journal(journal_of(out))

@@ -1,0 +1,175 @@
+"""Which kernels of the catalogues can run a GEMM on a GPU, and what to say where none can."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+from gpusim.errors import InputError
+from gpusim.hardware.gpu import Gpu, Unit
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.gemm.problem import problem_of
+from gpusim.numbers.formats import SPARSITY_SINCE
+from gpusim.specs.catalogues import load_kernels
+from gpusim.units import ceil_div
+from gpusim.workloads.gemm import Gemm
+
+CORES: dict[Unit, str] = {"cuda": "CUDA cores", "tensor": "Tensor Cores"}
+
+
+class UnsupportedError(InputError):
+    """The GPU cannot run this workload (data type, sparsity, pinned kernel); the text names what it can."""
+
+
+def usable_kernels(gpu: Gpu, gemm: Gemm, name: str | None = None, unit: Unit | None = None) -> tuple[Kernel, ...]:
+    """Kernels that a library would consider for a GEMM.
+
+    Args:
+        name: pins the kernel of this printed name.
+        unit: only kernels on CUDA cores, or on Tensor Cores.
+
+    Raises:
+        UnsupportedError: there are none; the text says what the GPU has.
+    """
+    if gemm.b_dtype is not None:
+        types = f"A of {gemm.dtype.value} and B of {gemm.b_dtype.value}"
+        raise UnsupportedError(f"{types}: no kernel in the catalogues multiplies two types; give both the same")
+    known = load_kernels(gpu.kernel_catalogues)
+    _check_instructions(gpu, known)
+    multiplying = [kernel for kernel in known if multiplies(gpu, gemm, kernel, unit)]
+    if name is None and multiplying:
+        columns = problem_of(gemm).n
+        multiplying = [kernel for kernel in multiplying if columns <= (kernel.family.max_n or columns)]
+    if not multiplying:
+        raise UnsupportedError(_unsupported(gpu, gemm, unit))
+    accepting = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
+    pinned = [kernel for kernel in multiplying if kernel.printed_name(gemm.layout, gemm.dtype) == name]
+    if pinned and not set(pinned) & set(accepting):
+        raise UnsupportedError(f"{name}: {'; '.join(refusals(gemm, pinned[0]))}")
+    if not accepting:
+        for_matrices = [kernel for kernel in multiplying if kernel.family.max_n is None]
+        reasons = dict.fromkeys(reason for kernel in for_matrices or multiplying for reason in refusals(gemm, kernel))
+        raise UnsupportedError(f"{_wanted(gemm)} on {gpu.name}: {'; '.join(reasons)}")
+    if name is None:
+        return considered(accepting)
+    printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in accepting}
+    if name not in printed:
+        near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
+        raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {gpu.name}; nearest: {near}")
+    return (printed[name],)
+
+
+def _check_instructions(gpu: Gpu, kernels: Iterable[Kernel]) -> None:
+    """Refuse catalogues that name instructions which the GPU does not have, or which suit no such main loop."""
+    for kernel in kernels:
+        family, loop = kernel.family, kernel.family.main_loop
+        name = family.instruction
+        if name not in gpu.instructions:
+            near = ", ".join(difflib.get_close_matches(name, gpu.instructions, n=3, cutoff=0.0))
+            raise UnsupportedError(f"{gpu.name} has no instruction '{name}' for {family.name}; nearest: {near}")
+        unit = gpu.instructions[name].unit
+        if unit != loop.unit:
+            raise UnsupportedError(
+                f"{family.name}: main_loop.kind {loop.kind} multiplies on {CORES[loop.unit]}, but {name} of {gpu.name} "
+                f"runs on {CORES[unit]}; correct main_loop or instruction"
+            )
+
+
+def _wanted(gemm: Gemm) -> str:
+    return gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
+
+
+def _unsupported(gpu: Gpu, gemm: Gemm, unit: Unit | None) -> str:
+    """What the GPU cannot do, since when GPUs can, and what this one has."""
+    since = gemm.dtype.format.tensor_cores
+    if since and gemm.sparsity != "dense":
+        since = max(since, SPARSITY_SINCE, key=lambda one: one.capability)
+    known = load_kernels(gpu.kernel_catalogues)
+    vectors = max((kernel.family.max_n or 0 for kernel in known if multiplies(gpu, gemm, kernel, unit)), default=0)
+    if vectors:
+        name = "m" if problem_of(gemm).swapped else "n"
+        reason = f"the kernel catalogues of this GPU hold only kernels for {name} up to {vectors}"
+    elif since and unit != "cuda" and gpu.capability < since.capability:
+        reason = f"Tensor Cores have it since compute capability {since}"
+    else:
+        reason = "the kernel catalogues of this GPU hold none"
+    on = f" on {CORES[unit]}" if unit else ""
+    return (
+        f"{gpu.name} (compute capability {gpu.compute_capability}) has no {_wanted(gemm)} multiplication with "
+        f"{gemm.accumulate} accumulation{on}: {reason}; it has {_paths(gpu)}"
+    )
+
+
+def _paths(gpu: Gpu) -> str:
+    """What a GPU multiplies, unit by unit; accumulators are named where they are not the usual one."""
+    found: dict[Unit, dict[str, dict[str, None]]] = {"tensor": {}, "cuda": {}}
+    for kernel in load_kernels(gpu.kernel_catalogues):
+        instruction = gpu.instructions[kernel.family.instruction]
+        for dtype in kernel.family.inputs if kernel.family.max_n is None else ():
+            name = dtype.value + ("" if instruction.sparsity == "dense" else f" {instruction.sparsity}")
+            usual = instruction.accumulate == dtype.default_accumulate
+            found[instruction.unit].setdefault(name, {})["" if usual else instruction.accumulate] = None
+    lists = {
+        unit: ", ".join(_with_accumulators(name, those[name]) for name in sorted(those))
+        for unit, those in found.items()
+    }
+    return " and ".join(f"{names} on {CORES[unit]}" for unit, names in lists.items() if names)
+
+
+def _with_accumulators(name: str, accumulators: Collection[str]) -> str:
+    """``fp16``, or ``fp16 (also in fp16)`` where it accumulates in another type than the usual one too.
+
+    >>> _with_accumulators("fp16", ["", "fp16"]), _with_accumulators("fp16", ["fp16"])
+    ('fp16 (also in fp16)', 'fp16 (in fp16)')
+    """
+    others = " and ".join(sorted(one for one in accumulators if one))
+    if not others:
+        return name
+    return f"{name} ({'also ' if '' in accumulators else ''}in {others})"
+
+
+def multiplies(gpu: Gpu, gemm: Gemm, kernel: Kernel, unit: Unit | None = None) -> bool:
+    """A kernel multiplies the workload's data type, accumulator and sparsity (on a unit, where one is named)."""
+    instruction = gpu.instructions[kernel.family.instruction]
+    wanted = gemm.sparsity, gemm.accumulate, unit or instruction.unit
+    return gemm.dtype in kernel.family.inputs and wanted == (
+        instruction.sparsity,
+        instruction.accumulate,
+        instruction.unit,
+    )
+
+
+def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
+    """Why a library would not run a workload on a kernel that multiplies its type: layout, sizes or alignment."""
+    family, shape = kernel.family, problem_of(gemm)
+    found = []
+    if gemm.layout not in kernel.layouts:
+        found.append(f"its kernels read layout {' or '.join(kernel.layouts)}, not {gemm.layout}")
+    sizes = {"m": shape.m, "n": shape.n, "k": shape.k}
+    if shape.swapped:
+        sizes = {"n": shape.m, "m": shape.n, "k": shape.k}
+    for (name, size), unit in zip(sizes.items(), family.multiple_of, strict=True):
+        if size % unit:
+            found.append(_not_a_multiple(name, size, unit))
+    alignment = family.alignment or 1
+    leading = {name: getattr(gemm, name) for name in gemm.leading_dimensions}
+    found += [_not_a_multiple(name, size, alignment) for name, size in leading.items() if size % alignment]
+    return found
+
+
+def _not_a_multiple(name: str, size: int, unit: int) -> str:
+    return f"{name} must be a multiple of {unit}, got {size}; pad it to {ceil_div(size, unit) * unit}"
+
+
+def considered(kernels: list[Kernel]) -> tuple[Kernel, ...]:
+    """The kernels that a library considers, of those that can run a workload.
+
+    Of kernels that differ in alignment it takes those with the widest that the operands have, and a fallback only where
+    nothing else serves.
+    """
+    widest: dict[str, int] = {}
+    for kernel in kernels:
+        family = kernel.family
+        widest[family.instruction] = max(widest.get(family.instruction, 0), family.alignment or 0)
+    found = [kernel for kernel in kernels if kernel.family.alignment in (None, widest[kernel.family.instruction])]
+    return tuple([kernel for kernel in found if not kernel.family.fallback] or found)
