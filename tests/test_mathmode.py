@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gpusim.hardware.gpu import Gpu
 from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
 from gpusim.mathmode.rulebook import HARDWARE, build_in, frameworks, load_rulebook, release_in
+from gpusim.numbers.formats import DTYPE_OF_TENSORS
 from gpusim.specs import list_archs, load_spec
 
 V100, T4, A100 = "V100-SXM2-16GB", "T4", "A100-SXM4-40GB"
@@ -537,7 +538,7 @@ def test_a_build_is_compared_by_its_tag_and_number() -> None:
 
 @pytest.mark.parametrize("board", [entry.name for entry in list_archs()])
 def test_every_board_has_an_answer_or_a_refusal_for_every_type_and_kind(board: str) -> None:
-    types = load_rulebook(HARDWARE).types
+    types = {dtype.value for dtype in DTYPE_OF_TENSORS.values()}
     refused_types = set()
     for framework, kind, dtype in product(frameworks(), ("matmul", "conv", "rnn", "elementwise", "update"), types):
         try:

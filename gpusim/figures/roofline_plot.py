@@ -15,7 +15,7 @@ from gpusim.figures import ticks
 from gpusim.figures.canvas import Canvas, Caption, Entry
 from gpusim.figures.overlay import conditions
 from gpusim.figures.style import HOLLOW, dash, look
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import Dtype
 
 PANEL_IN = (4.3, 3.4)
 COLUMNS = 2
@@ -65,7 +65,7 @@ def _panel_title(rows: Sequence[Row]) -> str:
 
 
 def _unit(rows: Sequence[Row]) -> str:
-    return "TOP/s" if Dtype(rows[0]["dtype"]).value.startswith("int") else "TFLOP/s"
+    return Dtype(rows[0]["dtype"]).format.rate_unit
 
 
 def intensity(row: Row) -> float:

@@ -31,18 +31,6 @@ NAME_FIELDS = frozenset(
 )
 """What a family's name may be formatted with."""
 
-CUTLASS_NAMES = {
-    Dtype.FP64: "f64",
-    Dtype.FP32: "f32",
-    Dtype.FP16: "f16",
-    Dtype.INT8: "s8",
-    Dtype.INT4: "s4",
-    Dtype.FP8: "e4m3",
-}
-"""Data types that CUTLASS calls something else."""
-NVJET_NAMES = {Dtype.FP16: "hsh", Dtype.BF16: "tst"}
-"""What cuBLAS's nvjet kernels call operands, accumulators and results of a type."""
-
 
 def _as_list(value: object) -> object:
     """One value where several may stand."""
@@ -254,8 +242,8 @@ class Kernel:
             layout=layout,
             layout_upper=layout.upper(),
             dtype=dtype.value,
-            cutlass_dtype=CUTLASS_NAMES.get(dtype, dtype.value),
-            nvjet_dtype=NVJET_NAMES.get(dtype, dtype.value),
+            cutlass_dtype=dtype.format.names.cutlass or dtype.value,
+            nvjet_dtype="".join(dtype.format.names.nvjet) or dtype.value,
             suffix=self.suffix,
             alignment=self.family.alignment,
         )

@@ -30,6 +30,7 @@ from gpusim.mathmode.rulebook import (
     load_rulebook,
     release_in,
 )
+from gpusim.numbers.formats import DTYPE_OF_TENSORS, FORMATS
 
 LONGEST_VERSION = 100
 """Longest version that is parsed [characters]."""
@@ -161,7 +162,7 @@ def resolve(question: Question, gpu: Gpu) -> MathMode:
     """
     book, hardware = load_rulebook(_framework(question.framework)), load_rulebook(HARDWARE)
     version = _version("--version", question.version)
-    asked = _Names(book, hardware, version)
+    asked = _Names(book, version)
     settings = asked.chosen("--set", question.settings, book.settings | hardware.settings)
     environment = asked.chosen("--env", question.environment, book.environment | hardware.environment)
     op = _operation(question.op, book)
@@ -174,7 +175,7 @@ def resolve(question: Question, gpu: Gpu) -> MathMode:
         library_version=library.version,
         kind=kind,
         listed=frozenset(name for name, operations in book.lists.items() if op in operations.ops),
-        dtype=_dtype(question.dtype, hardware),
+        dtype=_dtype(question.dtype),
         settings=settings,
         environment=environment,
         on_tensor_cores=_multiplies(gpu, "tensor"),
@@ -277,14 +278,17 @@ def _version(what: str, text: str) -> Version:
     raise MathModeError(f"{what}: '{text}' is not a version; write it like 1.13 or 1.15.2+nv20.06")
 
 
-def _dtype(text: str, hardware: Rulebook) -> str:
-    by_name = {alias: name for name, aliases in hardware.types.items() for alias in (name, *aliases)}
+def _dtype(text: str) -> str:
     word = text.lower().rpartition(".")[2]
-    if word == "tf32":
-        raise MathModeError("tf32 is a math mode of fp32 tensors, not a type; use fp32 and the setting that allows it")
-    if word not in by_name:
-        raise MathModeError(f"unknown data type '{text}'; {_nearest(word, by_name)}")
-    return by_name[word]
+    known = FORMATS.get(word)
+    if known and known.stored_as:
+        tensors = known.stored_as
+        raise MathModeError(
+            f"{word} is a math mode of {tensors} tensors, not a type; use {tensors} and the setting that allows it"
+        )
+    if word not in DTYPE_OF_TENSORS:
+        raise MathModeError(f"unknown data type '{text}'; {_nearest(word, DTYPE_OF_TENSORS)}")
+    return DTYPE_OF_TENSORS[word].value
 
 
 def _operation(text: str, book: Rulebook) -> str:
@@ -308,7 +312,6 @@ class _Names:
     """Names and values of one version of a framework."""
 
     book: Rulebook
-    hardware: Rulebook
     version: Version
 
     def chosen(self, what: str, given: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
@@ -322,7 +325,7 @@ class _Names:
             if not release_in(self.version, versions):
                 has = f"{self.book.framework} {versions} has {name}, {self.version} does not"
                 raise MathModeError(f"{what} {text}: {has}; leave it out")
-            chosen[name] = _value(f"{what} {text}", value, known[name], self.hardware)
+            chosen[name] = _value(f"{what} {text}", value, known[name])
         return chosen
 
 
@@ -339,14 +342,14 @@ def _setting_name(what: str, text: str, known: Mapping[str, Setting], framework:
     raise MathModeError(f"{what}: unknown to {framework}; {_nearest(text, by_name)}")
 
 
-def _value(what: str, text: str, setting: Setting, hardware: Rulebook) -> str:
+def _value(what: str, text: str, setting: Setting) -> str:
     """A normalised value: booleans as true and false, types by their short names."""
     if setting.version:
         return str(_version(what, text))
     word = text.strip().lower()
-    types = {alias: name for name, aliases in hardware.types.items() for alias in aliases}
     truth = {"1": "true", "0": "false", "on": "true", "off": "false", "true": "1", "false": "0"}
-    for candidate in (word, truth.get(word, ""), types.get(word.rpartition(".")[2], "")):
+    dtype = DTYPE_OF_TENSORS.get(word.rpartition(".")[2])
+    for candidate in (word, truth.get(word, ""), dtype.value if dtype else ""):
         if candidate and candidate in setting.values:
             return candidate
     raise MathModeError(f"{what}={text}: expected {' or '.join(setting.values)}")

@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from gpusim.files.yamlfile import read_yaml
 from gpusim.hardware.gpu import Unit
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import FORMATS
 
 OperationKind = Literal["matmul", "conv", "rnn", "elementwise", "update"]
 
@@ -141,7 +141,6 @@ class Rulebook(_Frozen):
     kinds: dict[OperationKind, Texts] = Field(default_factory=dict)
     lists: dict[str, OperationList] = Field(default_factory=dict)
     libraries: tuple[Library, ...] = ()
-    types: dict[str, Texts] = Field(default_factory=dict)
     library_of: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -154,7 +153,7 @@ class Rulebook(_Frozen):
             unknown |= set(when.set) - set(self.settings)
             unknown |= {name for names in when.each_given for name in names} - set(self.settings)
             types = {*when.dtype, *when.type, *when.path, *when.accumulate, then.type, then.path, then.accumulate}
-            unknown |= types - {"", ABSENT, "int32", *(dtype.value for dtype in Dtype)}
+            unknown |= types - {"", ABSENT, *FORMATS}
             if unknown:
                 raise ValueError(f"{rule.id}: unknown {', '.join(sorted(unknown))}")
         return self

@@ -74,6 +74,11 @@ class Names:
     nvjet: tuple[str, str] = ("", "")
     """Letters in cuBLAS's nvjet names: of the operands, then of accumulator and result as usual."""
 
+    @property
+    def cutlass(self) -> str:
+        """CUTLASS's abbreviation; empty where it has none."""
+        return self.kernels[0] if self.kernels else ""
+
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
@@ -109,6 +114,11 @@ class NumberFormat:
     @property
     def is_integer(self) -> bool:
         return self.exponent_bits == 0
+
+    @property
+    def rate_unit(self) -> str:
+        """Unit of arithmetic rates as vendors state them."""
+        return "TOP/s" if self.is_integer else "TFLOP/s"
 
     @property
     def significand_bits(self) -> int:
@@ -309,6 +319,10 @@ def _operands(by_name: Mapping[str, str]) -> Mapping[str, Dtype]:
 
 
 _OTHER_NAMES = _by_name(lambda names: names.others)
+DTYPE_OF_TENSORS = _operands(
+    {name: one.name for one in FORMATS.values() if not one.stored_as for name in (one.name, *one.names.others)}
+)
+"""Data types that tensors have in a framework, by all of their names."""
 FORMAT_IN_KERNEL_NAME = _by_name(lambda names: names.kernels)
 """Names of formats by what kernel names call them."""
 DTYPE_IN_KERNEL_NAME = _operands(FORMAT_IN_KERNEL_NAME)

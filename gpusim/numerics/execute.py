@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from gpusim.library.main_loops import WgmmaLoop
 from gpusim.lowering.gemm.plan import Plan
-from gpusim.numerics.rounding import Floats
+from gpusim.numbers.formats import FORMATS
+from gpusim.numerics.rounding import Floats, storage
 from gpusim.numerics.sparsity import Compressed
 from gpusim.progress import Progress, no_progress
 
@@ -56,7 +57,8 @@ class Order:
     @property
     def accumulator(self) -> np.dtype[Any]:
         """Numpy type of the accumulator; integers are exact in float64."""
-        return np.dtype({"fp16": np.float16, "fp32": np.float32}.get(self.accumulate, np.float64))
+        one = FORMATS[self.accumulate]
+        return np.dtype(np.float64) if one.is_integer else storage(one)
 
 
 def order_of(plan: Plan, k: int, element_bits: int) -> Order:

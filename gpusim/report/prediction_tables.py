@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from gpusim.numbers.formats import FORMATS
 from gpusim.prediction.selection import CORES
 from gpusim.report.formatting import bytes_text, grid_text, shape_text, shares_text, time_text
 from gpusim.report.text_table import TextTable
@@ -58,7 +59,7 @@ def result_table(result: Result) -> TextTable:
 
 def _rate_text(result: Result) -> str:
     """Operations a second, and of a 2:4 product those that are executed."""
-    unit = "TOP/s" if result.dtype.startswith("int") else "TFLOP/s"
+    unit = FORMATS[result.dtype].rate_unit
     rate = f"{result.tflops:.2f} {unit}"
     if result.executed_tflops == result.tflops:
         return rate
@@ -67,7 +68,7 @@ def _rate_text(result: Result) -> str:
 
 def _peak_text(result: Result) -> str:
     """The share of the stated peak, and of the peak at the clock of the run where that is another one."""
-    unit = "TOP/s" if result.dtype.startswith("int") else "TFLOP/s"
+    unit = FORMATS[result.dtype].rate_unit
     stated = (
         f"{result.pct_of_peak:.1f} % of {result.peak_tflops:.1f} {unit} (stated at {result.peak_clock_mhz:.0f} MHz)"
     )
@@ -105,7 +106,7 @@ def comparison_table(results: Sequence[Result]) -> TextTable:
         body.append(tuple(cells))
     sparsity = "" if first.sparsity == "dense" else f" {first.sparsity}"
     title = f"{first.dtype}{sparsity} {first.layout} ({first.detail}, L2 {first.l2})"
-    rate = ">TOP/s" if first.dtype.startswith("int") else ">TFLOP/s"
+    rate = f">{FORMATS[first.dtype].rate_unit}"
     speedup = (">speedup",) if several else ()
     headings = ("GPU", ">m x n x k", ">time", *speedup, rate, ">% peak", "bottleneck", "kernel")
     title = f"{title}, speedup over {first.arch}" if several else title

@@ -68,7 +68,7 @@ def execute_product(
     planned = ranked_plans(one.gpu, one.gemm, one.options)[0].plan
     scaling = sample.scaling
     if scaling == "auto":
-        scaling = "amax" if one.gemm.dtype.value.startswith("int") else "none"
+        scaling = "amax" if one.gemm.dtype.format.is_integer else "none"
     try:
         matrices = operands(one.gemm, given, drawn, sample.seed, sample.sample_rows or m, sample.sample_columns or n)
         found = study(
