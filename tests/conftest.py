@@ -1,4 +1,4 @@
-"""What several test files start from: the program as a process, and measured tables where there are any."""
+"""Shared fixtures: the program as a process or in this one, boards, measured tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WriteRuns = Callable[[Sequence[str]], Path]
 
 
 def environment() -> dict[str, str]:
-    """The environment of a started process: this checkout, whatever is installed."""
+    """The environment of a child process: this checkout, whatever is installed."""
     return {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
 
 
@@ -48,7 +48,7 @@ def gpusim(tmp_path: Path) -> RunGpusim:
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunGpusim:
-    """Run a command in this process, in an empty folder: where no process of its own is the point."""
+    """Run a command in this process, in an empty folder; for tests that do not need a process of their own."""
 
     def run(*arguments: str | Path, folder: Path = tmp_path) -> subprocess.CompletedProcess[str]:
         monkeypatch.chdir(folder)
@@ -74,7 +74,7 @@ def write_runs(tmp_path: Path) -> WriteRuns:
 
 
 def measured_line(shape: tuple[int, int, int], time_us: float, **other: str) -> str:
-    """One line of a measured table: a T4's FP16, timed in a graph, unless it is said to be other."""
+    """One line of a measured table: a T4's FP16, timed in a graph, unless values are given."""
     values = dict.fromkeys(MEASURED_HEADER.split(","), "")
     values |= {"gpu": "t4", "op": "linear", "batch": "1", "dtype": "fp16", "layout": "tn", "sparsity": "dense"}
     values |= {"method": "graph", "l2": "warm", "source": "made up", "time_us": repr(time_us)}
@@ -83,7 +83,7 @@ def measured_line(shape: tuple[int, int, int], time_us: float, **other: str) -> 
 
 
 def unfitted_spec(name: str) -> Spec:
-    """A board as datasheets, microbenchmarks and assumptions have it, without what was fitted to timings."""
+    """A board with values of datasheets, microbenchmarks and assumptions, without the fit to timings."""
     fitted = [path for path in load_spec(name).files if path.stem.endswith("_fitted")]
     return load_spec(name, without=fitted[0] if fitted else None)
 

@@ -1,4 +1,4 @@
-"""A GPU made of arithmetic, to drive measurements where there is none: deterministic times, no PyTorch.
+"""A simulated device for the measurement runner: deterministic times, no GPU, no PyTorch.
 
 python tests/simulated_gpu.py SUITE.yaml MEASURED.csv [SECONDS_PER_ITEM]
 """
@@ -32,7 +32,7 @@ BYTES_PER_US = 1e6
 
 
 class SimulatedGpu:
-    """Times follow from bytes and operations; it has no FP8, and what ``deadly`` names takes it down."""
+    """Times follow from bytes and operations; it has no FP8, and items named in ``deadly`` make it fail."""
 
     def __init__(self, driver: str = "1.0", deadly: tuple[str, ...] = (), seconds_per_item: float = 0.0) -> None:
         self.driver = driver
@@ -86,7 +86,7 @@ class SimulatedOperator:
 
 
 class SimulatedSensors:
-    """A card that always says the same."""
+    """Sensors with constant readings."""
 
     def readings(self, since_s: float) -> Sequence[Reading]:
         throttle = frozenset({"sw_power_cap"})

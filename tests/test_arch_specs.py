@@ -1,4 +1,4 @@
-"""The shipped specs: they load, say where each number comes from, and give the vendors' peaks."""
+"""The shipped specs: they load, every number has a source, and peaks agree with the vendors'."""
 
 import csv
 import re

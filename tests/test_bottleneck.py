@@ -1,4 +1,4 @@
-"""What binds the whole GPU: the shares of the time by hand, and against boards that have more of one thing."""
+"""The bottleneck of the whole GPU: shares of the time by hand, and against boards with more of one resource."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_shares_of_the_time_are_the_gpus_need_then_what_keeps_it_from_that()
     # The busiest SM multiplies for 90 of 100 cycles, the mean SM for 60; DRAM works for 20. Launching takes a fifth.
     shares = time_shares({"arithmetic": 0.9, "dram": 0.2}, {"arithmetic": 0.6, "dram": 0.2}, 0.8)
     assert shares == pytest.approx({"arithmetic": 0.48, "idle_sms": 0.24, "launch": 0.2, "latency": 0.08})
-    # With more for DRAM to do, that is what the whole GPU is at, also while one SM multiplies longer.
+    # With more DRAM traffic, DRAM is the busiest resource of the whole GPU, although one SM multiplies longer.
     shares = time_shares({"arithmetic": 0.9, "dram": 0.7}, {"arithmetic": 0.6, "dram": 0.7}, 1.0)
     assert shares == pytest.approx({"dram": 0.7, "idle_sms": 0.2, "latency": 0.1, "launch": 0.0})
 
@@ -86,7 +86,7 @@ def test_a_share_of_peak_above_100_comes_with_the_clock_that_the_peak_is_stated_
     assert result.pct_of_peak * result.peak_clock_mhz / result.clock_mhz < 100
 
 
-# Against boards that have more of one thing
+# Against boards with more of one resource
 
 
 MORE: dict[str, dict[str, float]] = {

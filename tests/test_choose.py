@@ -1,4 +1,4 @@
-"""Kernel choice: the order of the candidates, who is one, and that a pinned kernel is obeyed."""
+"""Kernel choice: the candidates, their order, and pinned kernels."""
 
 import pytest
 from conftest import suited, unfitted

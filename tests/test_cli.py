@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, their output, their exit status."""
+"""The command line as a user sees it: processes, their output, their exit status."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ EXPERIMENT = "title: Small\ngpus: [T4]\ndtypes: [fp16]\ngemms: [{square: 256}]\n
 
 
 def in_shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    """A command line of the shell, in which ``gpusim`` is the program. It buffers its output, as Python does."""
+    """Run a shell command line in which ``gpusim`` is the program, with buffered output."""
     return subprocess.run(
         ["/bin/sh", "-c", command.replace("gpusim", f"{sys.executable} -m gpusim", 1)],
         capture_output=True,

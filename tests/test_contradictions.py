@@ -1,4 +1,4 @@
-"""A time that its own bound contradicts is played again without jumps; if that does not mend it, it is said."""
+"""A time that contradicts its bound is simulated again without extrapolation; a remaining contradiction is reported."""
 
 import csv
 import dataclasses

@@ -1,4 +1,4 @@
-"""Hardware counters: what ncu lists becomes measured rows, and those are laid beside the simulation."""
+"""Hardware counters: lists of ncu become measured rows, which are compared with the simulation."""
 
 from __future__ import annotations
 

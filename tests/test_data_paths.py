@@ -1,4 +1,4 @@
-"""What each data path costs: facts that have to come out of the machine, by hand or as others published them."""
+"""The rates of data paths: by hand, and as published by others."""
 
 import dataclasses
 import itertools
@@ -319,7 +319,7 @@ def test_a_cluster_of_two_loads_the_tile_it_shares_once() -> None:
     assert launch.step.sm_bytes == 48 * 1024
     assert launch.step.l2_bytes == (16 + 32 / 2) * 1024
     alone = plan(H100, Gemm(128, 1024, 1024, Dtype.FP16, order="column"), kernel).main
-    assert alone.step.l2_bytes == 48 * 1024  # one row of tiles: nobody to share with
+    assert alone.step.l2_bytes == 48 * 1024  # one row of tiles: nothing to share
 
 
 def test_vendors_state_tensor_peaks_of_hopper_at_a_lower_clock() -> None:

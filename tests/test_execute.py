@@ -1,4 +1,4 @@
-"""Planned kernels executed on numpy data: which products are added when, and what that does to the sums."""
+"""Kernels executed on numpy data: the order of summation, and its effect on the sums."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_lanes_of_a_vector_kernel_take_vectors_in_turn() -> None:
     assert [start for start, _ in lanes[1][:17]] == [*range(8, 16), *range(136, 144), 264]
 
 
-# What becomes of the sums -----------------------------------------------------------------------
+# Rounding of the sums ---------------------------------------------------------------------------
 
 
 def nearest(value: Fraction) -> float:

@@ -1,4 +1,4 @@
-"""Experiments: what a file may say, the cases it makes, and runs that leave all of their files or none."""
+"""Experiments: valid and invalid files, their cases, and runs that write all of their files or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures: the numbers behind them, that all text can be read, and that measured and simulated differ in grey."""
+"""Plots: their numbers, legible text, and measured and simulated distinguishable without colour."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GPUS = ("V100-SXM2-16GB", "A100-SXM4-40GB", "T4", "H100-SXM5-80GB", "RTX-3090", 
 
 
 def row(gpu: str, size: int, time_us: float, **other: Any) -> Row:
-    """A result row as far as a picture reads it."""
+    """A result row with the fields that plots read."""
     flops = 2 * size**3
     shape = {"batch": 1, "m": size, "n": size, "k": size, "dtype": "fp16", "sparsity": "dense"}
     how = {"layout": "tn", "detail": "sampled", "l2": "cold", "load": "sustained"}
@@ -92,12 +92,12 @@ def lines_of(figure: Figure) -> list[Line2D]:
 
 
 def legend_of(figure: Figure) -> list[str]:
-    """What the entries of the legend say."""
+    """Labels of the legend."""
     return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
 
 
 def texts_of(figure: Figure) -> str:
-    """All that is written in a figure, on one line."""
+    """All text of a figure, on one line."""
     texts = [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
     return " ".join(" | ".join(texts).split())
 
@@ -150,7 +150,7 @@ def test_a_heat_map_has_the_dense_time_over_the_sparse_one_in_each_cell() -> Non
         for n, dense_us, sparse_us in ((16, 10.0, 8.0), (64, 12.0, 8.0))
         for sparsity, time_us in (("dense", dense_us), ("2:4", sparse_us))
     ]
-    rows.append(row("new", 512, 5.0, n=256, sparsity="2:4"))  # its dense twin did not run
+    rows.append(row("new", 512, 5.0, n=256, sparsity="2:4"))  # its dense counterpart did not run
     figure = drawn(plot("sparse_speedup"), rows)
     panel = figure.axes[0]
     assert [text.get_text() for text in panel.texts] == ["1.25", "1.50"]
@@ -401,7 +401,7 @@ def test_no_text_of_the_readmes_picture_is_cut_or_overlaps(
 
 
 def training_rows(experiment: TrainingExperiment) -> tuple[list[Row], list[Row]]:
-    """Steps and gradients of a training that was not done."""
+    """Made-up steps and gradients of a training."""
     step = {"loss": 1.0, "loss_scale": 65536.0, "skipped_steps": 0, "lost_update_fraction": 0.1}
     runs = experiment.content.runs
     rows = [

@@ -1,4 +1,4 @@
-"""Command lines that nobody means, some hundred of them; ``python tests/fuzz/commands.py`` feeds more."""
+"""Some hundred random command lines; ``python tests/fuzz/commands.py`` feeds more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged YAML files and overrides, some hundred of them; ``python tests/fuzz/documents.py`` feeds more."""
+"""Some hundred damaged YAML files and overrides; ``python tests/fuzz/documents.py`` feeds more."""
 
 from __future__ import annotations
 

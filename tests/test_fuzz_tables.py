@@ -1,4 +1,4 @@
-"""Damaged tables and files to import, some hundred of them; ``python tests/fuzz/tables.py`` feeds more."""
+"""Some hundred damaged tables and files to import; ``python tests/fuzz/tables.py`` feeds more."""
 
 from __future__ import annotations
 

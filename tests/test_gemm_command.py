@@ -1,4 +1,4 @@
-"""Several products at once on the command line, what does not fit, and the names that data types go by."""
+"""Several products on one command line, products larger than memory, and names of data types."""
 
 from __future__ import annotations
 

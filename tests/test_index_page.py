@@ -1,4 +1,4 @@
-"""What a package index shows: no picture and no link that leads nowhere, and the addresses that CITATION.cff states."""
+"""The page of a package index: no broken picture or link, and the addresses of CITATION.cff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that others wrote: what is read of them is bounded before it is held."""
+"""Input files are read within bounds that are checked before data is held in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that end a command: no traceback, nothing half-written, no process left, and the status of the signal."""
+"""Signals that end a command: no traceback, no partial file, no process left, and the exit status of the signal."""
 
 from __future__ import annotations
 

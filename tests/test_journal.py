@@ -1,4 +1,4 @@
-"""A journal gives back what was put in, and nothing of what was damaged since."""
+"""A journal returns its records, and ignores damaged ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue of library kernels: it loads, its kernels fit their SMs, and its names are the libraries'."""
+"""Kernel catalogues: they load, kernels fit their SMs, and names are those of the libraries."""
 
 import hashlib
 import pickle

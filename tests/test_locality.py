@@ -1,4 +1,4 @@
-"""Which loads hit L2: limits, conservation, and a cache that is played instead of solved."""
+"""L2 hits: limits, conservation, and comparison with a simulated cache."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Input without measure: numbers of hundreds of digits, long names and paths. Each is one short line."""
+"""Long input: numbers of hundreds of digits, long names and paths. Each error is one short line."""
 
 import json
 from pathlib import Path

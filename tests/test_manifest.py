@@ -1,4 +1,4 @@
-"""A run repeated: left as it is while nothing that decides it has changed, computed again after any change."""
+"""Repeated runs: up to date while no input has changed, computed again after any change."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def rewritten(name: str, text: str) -> Change:
 
 
 def listing_less(folder: Path) -> None:
-    """The manifest forgets an output, which is gone."""
+    """Remove an output, and its entry in the manifest."""
     manifest = json.loads((folder / "out" / MANIFEST).read_text(encoding="utf-8"))
     del manifest["files"]["time.png"]
     (folder / "out" / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Math modes: each rule row by row with its boundaries, laws over random settings, and the command."""
+"""Math modes: every rule with its boundaries, laws over random settings, and the command."""
 
 from __future__ import annotations
 
@@ -471,7 +471,7 @@ def test_a_contradiction_that_the_gpu_settles_is_reported_with_the_path() -> Non
 
 
 def test_every_rule_stands_in_a_row() -> None:
-    """A rule that no row brings in is untested, or can never hold."""
+    """Every rule is reached by a row; others would be untested, or could never hold."""
     rows = [row[:2] for row in (*DECIDED, *NOTED, *CONTRADICTORY)]
     answers = [ask(question, board) for question, board in rows]
     seen = {said.rule for answer in answers for said in (*answer.notes, *answer.conflicts, *answer.decided.values())}

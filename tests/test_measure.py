@@ -1,4 +1,4 @@
-"""Measuring: what a suite asks for, what becomes of it on a device, and that a kill loses one item at most."""
+"""Measuring: the content of suites, their runs on a device, and that a killed run loses at most one item."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_a_killed_process_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert len({(row.extra["item"], row.l2, row.load) for row in rows}) == len(rows) == SMALL_ROWS
 
 
-# What a GPU gives -------------------------------------------------------------------------------
+# Readings of a GPU ------------------------------------------------------------------------------
 
 
 def test_a_gpu_is_called_by_its_name_without_the_brand() -> None:

@@ -1,4 +1,4 @@
-"""Measured CSVs: what is read, what is refused and how, and what each method of timing adds."""
+"""Measured tables: accepted and refused rows."""
 
 from __future__ import annotations
 

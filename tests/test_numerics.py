@@ -1,4 +1,4 @@
-"""Errors against float64: published ones come out again, losses are counted, and the command line says what it did."""
+"""Errors against float64: published figures are reproduced, losses are counted, the command reports what ran."""
 
 from __future__ import annotations
 

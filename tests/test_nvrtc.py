@@ -1,4 +1,4 @@
-"""Microbenchmark sources compile for the GPUs that they are for; skipped where there is no NVRTC."""
+"""Microbenchmark sources compile for their GPUs; skipped without NVRTC."""
 
 from __future__ import annotations
 

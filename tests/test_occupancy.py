@@ -1,4 +1,4 @@
-"""CTAs per SM: the rules that NVIDIA publishes, case by case, and what they imply."""
+"""CTAs per SM: NVIDIA's published rules case by case, and their consequences."""
 
 import csv
 from pathlib import Path

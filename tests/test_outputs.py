@@ -1,4 +1,4 @@
-"""Files that a command leaves: whole or not at all, beside what is not its own; and one that grows."""
+"""Output files: written completely or not at all, without replacing others; and append-only files."""
 
 from __future__ import annotations
 

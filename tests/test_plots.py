@@ -1,4 +1,4 @@
-"""What an experiment asks to be drawn: checked when it is loaded, with the files that it comes to."""
+"""Plots of an experiment: checked when it is loaded, with the names of their files."""
 
 from __future__ import annotations
 

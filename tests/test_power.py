@@ -1,4 +1,4 @@
-"""The clock governor: what it must do for any workload, and two boards whose sustained rate is published."""
+"""The clock governor: properties for any workload, and two boards whose sustained rate is published."""
 
 import math
 

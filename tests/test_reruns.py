@@ -1,4 +1,4 @@
-"""The same input gives the same files, byte for byte: after a full disk, beside another run, in any order of sets."""
+"""The same input gives the same files, byte for byte: after a full disk, beside another run, with any hash seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does one SM, played until it repeats, stand for all of them? ``sampled`` beside ``full``, product by product."""
+"""``sampled`` (one SM, extrapolated) against ``full`` (every SM), product by product."""
 
 import random
 import statistics
@@ -26,7 +26,7 @@ SEEDS = (1, 2)
 CASES_PER_SEED = 120
 MEDIAN_TOLERANCE = 0.02  # what a user of `sampled` is promised
 P95_TOLERANCE = 0.05  # the same
-JUMP_TOLERANCE = 0.005  # what is left out beside what is played
+JUMP_TOLERANCE = 0.005  # extrapolated against simulated without extrapolation
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Names that several boards could go by: which board they select, and that every command says so."""
+"""Short names that several boards share: the board that they select, and the note on standard error."""
 
 import json
 from pathlib import Path

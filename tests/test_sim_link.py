@@ -1,4 +1,4 @@
-"""Links: first come first served at a rate, shown tight, and the same as a queue that is really played."""
+"""Links: first come first served at a fixed rate, with tight limits, and compared with a simulated queue."""
 
 from collections.abc import Generator
 

@@ -1,4 +1,4 @@
-"""2:4 sparsity: what pruning keeps, what the metadata say, and that nothing is lost on the way back."""
+"""2:4 sparsity: pruning, metadata, and lossless decompression."""
 
 from __future__ import annotations
 

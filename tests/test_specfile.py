@@ -1,4 +1,4 @@
-"""Reading specs: what is accepted, and that each mistake is one line with file, line and remedy."""
+"""Reading specs: accepted files, and one line with file, line and remedy for each mistake."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Timing methods: what each of them reads, and a user's own host in place of the spec's."""
+"""Timing methods: what each adds, and a user's host in place of the spec's."""
 
 from __future__ import annotations
 

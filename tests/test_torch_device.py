@@ -1,4 +1,4 @@
-"""The GPU as PyTorch sees it, where there is none: what is asked of it, and what is left when it refuses.
+"""The PyTorch device without a GPU: its calls are recorded, and its errors leave no state behind.
 
 Skipped without PyTorch.
 """

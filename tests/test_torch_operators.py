@@ -1,4 +1,4 @@
-"""Operators as PyTorch calls: what is timed computes what its row says. On the CPU; skipped without PyTorch."""
+"""Operators as PyTorch calls: the timed call computes what its row states. On the CPU; skipped without PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpusim trace`: what a viewer gets to see of a simulated SM, and that looking changes nothing."""
+"""`gpusim trace`: the timeline of a simulated SM, and that recording does not change a prediction."""
 
 from __future__ import annotations
 
@@ -473,7 +473,7 @@ def test_a_cut_product_drops_its_reduction_whole() -> None:
     assert recorder.dropped > trace.about["launches"][1]["dropped_events"] > 0
 
 
-# Looking changes nothing ------------------------------------------------------------------------
+# Recording changes no prediction -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", ["large", "split", "full"])

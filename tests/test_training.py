@@ -1,4 +1,4 @@
-"""Mixed-precision training: what vanishes, what overflows, what the loss scale and FP32 weights save."""
+"""Mixed-precision training: underflow, overflow, and the effect of loss scaling and FP32 weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions: rounding is tight, and what goes to cycles comes back."""
+"""Conversions: rounding is tight, and conversions to cycles can be inverted."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Validation: the figures by hand, no row lost, and the same answer however many processes work."""
+"""Validation: figures by hand, no row dropped, and results independent of the number of processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONTRACT = ("file", "gpu", "dtype", "sparsity", "op", "rows", "predicted", "skip
 
 
 def predicted_us(shape: tuple[int, int, int], method: str = "graph", kernel: str | None = None) -> float:
-    """What the program itself says that the T4 takes, as a method reads it."""
+    """The program's own prediction for the T4, as a timing method reads it."""
     arch = load_spec("t4").gpu
     load = "burst" if method == "graph" else "sustained"
     result = predict(arch, Gemm(*shape, Dtype.FP16), Options(l2="warm", kernel=kernel, load=load))

@@ -1,4 +1,4 @@
-"""What a validation leaves in a folder: every row, the report and the pictures, all or none; nothing done twice."""
+"""Files of a validation: rows, report and plots, all or none; interrupted work is not repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise of measured times: what is known is worked out by hand, and what is not known is not called zero."""
+"""Noise of measured times: by hand where it is known; unknown noise is not reported as zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speedups: pairs of the same work, ratios by hand, and slow-downs that are found or missed."""
+"""Speedups: pairs of equal work, ratios by hand, and slow-downs found or missed."""
 
 from __future__ import annotations
 

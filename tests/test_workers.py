@@ -1,4 +1,4 @@
-"""Worker processes: answers in order, and nothing of them left behind however the work ends."""
+"""Worker processes: results in order, and no process left however the work ends."""
 
 from __future__ import annotations
 

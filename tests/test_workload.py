@@ -1,4 +1,4 @@
-"""Workloads: what they count, and which are refused."""
+"""Workloads: operations and bytes, and refused values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reading YAML: the core schema, lines, and bounds that hold before anything is built."""
+"""Reading YAML: the core schema, lines, and bounds checked before data is built."""
 
 import resource
 import subprocess
@@ -67,7 +67,7 @@ def test_tags_of_the_core_schema_are_understood(tmp_path: Path) -> None:
 
 
 def test_shipped_files_are_read_as_pyyaml_reads_them() -> None:
-    """A second reader: YAML 1.1 and 1.2 agree on what ships, keys being text."""
+    """A second reader: YAML 1.1 and 1.2 agree on the shipped files, with keys as text."""
 
     def with_text_keys(node: Any) -> Any:
         if isinstance(node, dict):

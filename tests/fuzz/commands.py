@@ -1,4 +1,4 @@
-"""Command lines with values that nobody means: python tests/fuzz/commands.py --count 10000 --seed 1."""
+"""Random command lines: python tests/fuzz/commands.py --count 10000 --seed 1."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ HOSTILE = (
 
 
 def inputs(folder: Path, count: int, seed: int) -> list[list[str]]:
-    """Argument lists: a command that works, with one to three of its words replaced, dropped, doubled or added to."""
+    """Argument lists: a valid command with one to three of its words replaced, dropped, doubled or extended."""
     pick = random.Random(seed)
     files = {
         "folder": str(folder),
@@ -187,7 +187,7 @@ def _mutated(words: list[str], pick: random.Random) -> list[str]:
 
 
 def prepare(folder: Path) -> None:
-    """The files that commands name."""
+    """Write the files that commands name."""
     (folder / "spec.yaml").write_text("extends: t4\nname: mine\naliases: []\n", encoding="utf-8")
     (folder / "experiment.yaml").write_text(
         "title: A few sizes\nquestion: How long?\ngpus: [t4, v100-sxm2-16gb]\ndtypes: [fp16]\n"

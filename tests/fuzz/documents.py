@@ -177,7 +177,7 @@ def _check_then_predict(path: Path) -> tuple[str, str]:
 
 
 def _read(read: Callable[[], object]) -> tuple[str, str]:
-    """A loader's word: it returns, or refuses in one line."""
+    """The contract of a loader: it returns, or refuses in one line."""
     try:
         read()
     except SpecError as error:

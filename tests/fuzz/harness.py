@@ -1,4 +1,4 @@
-"""Feeds the program many inputs and counts how each ends: what every fuzz driver shares.
+"""Feeds the program many inputs and counts how each ends: shared by the fuzz drivers.
 
 An input is fed in a child process with bounded memory and time, so that a crash of the interpreter, a hang or an
 expanding file ends the child and not the count. The program keeps its word if an input is accepted (status 0, or 1 for
@@ -29,7 +29,7 @@ HANG_S = 10
 """An input that computes for longer hangs; so does one that sleeps for :data:`PATIENCE` times as long."""
 PATIENCE = 12
 MEMORY_BYTES = 2**30
-"""What an input may make the program take beyond what a fresh child has."""
+"""Memory limit for an input beyond that of a fresh child process."""
 ACCEPTED, OUTSIDE, REFUSED = "accepted", "outside what was asked", "refused in one line"
 FINE = (ACCEPTED, OUTSIDE, REFUSED)
 SHOWN_CHARACTERS = 400
@@ -45,7 +45,7 @@ class Count:
 
     @property
     def defects(self) -> int:
-        """Inputs that the program did not keep its word with."""
+        """Inputs for which the program broke its contract."""
         return sum(number for outcome, number in self.outcomes.items() if outcome not in FINE)
 
     def add(self, item: Any, outcome: str, detail: str) -> None:
@@ -158,7 +158,7 @@ def _reported(item: Any, feed: Callable[[Any], tuple[str, str]]) -> tuple[tuple[
     """How an input ended, and whether the process can take another one."""
     try:
         try:
-            signal.setitimer(signal.ITIMER_PROF, HANG_S)  # on a busy machine others' work does not count
+            signal.setitimer(signal.ITIMER_PROF, HANG_S)  # CPU time, as the machine may be busy with other work
             return feed(item), True
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)  # it may go off before this ends

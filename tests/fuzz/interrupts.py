@@ -1,4 +1,4 @@
-"""Ends `run` and `validate` by signals at random moments, again and again, and then lets each come to its end.
+"""Ends `run` and `validate` by signals at random moments, again and again, and then lets each finish.
 
     python tests/fuzz/interrupts.py --count 60 --seed 1
 
@@ -50,7 +50,7 @@ ROWS = [
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that writes into a folder, and what it writes when nobody interrupts it."""
+    """A command that writes to a folder, and its output without an interrupt."""
 
     arguments: tuple[str, ...]
     files: dict[str, bytes]
@@ -123,7 +123,7 @@ def all_gone(group: int) -> bool:
 
 
 def interrupted(command: Command, out: Path, moment_s: float, number: signal.Signals, whole_group: bool) -> str:
-    """End a command at a moment; what came of it, beginning with ``defect`` where that must not be."""
+    """Interrupt a command at a moment; the outcome begins with ``defect`` if it is forbidden."""
     with start(command.arguments, out) as process:
         time.sleep(moment_s)
         send = os.killpg if whole_group else os.kill
@@ -141,9 +141,9 @@ def interrupted(command: Command, out: Path, moment_s: float, number: signal.Sig
 
 
 def judged(status: int, errors: str, number: signal.Signals) -> str:
-    """What came of an interruption."""
+    """The outcome of an interrupt."""
     if "Traceback" in errors:
-        # The interpreter's own, of its first 30 ms: until a handler is there, nobody can keep it from printing one.
+        # In the first 30 ms the interpreter has no handler yet and prints its own traceback.
         ours = str(REPOSITORY / "gpusim") in errors and "from gpusim.files.interrupts import" not in errors
         return f"defect: a traceback\n{errors}" if ours else "interrupted before the program began"
     if number == signal.SIGKILL:  # the interpreter counts the semaphores of its workers' queues
@@ -158,7 +158,7 @@ def judged(status: int, errors: str, number: signal.Signals) -> str:
 
 
 def rounds(chooser: random.Random, known: Sequence[Command], count: int, folder: Path) -> Iterator[tuple[str, str]]:
-    """Each interruption, and each end, with what came of it."""
+    """Each interrupt, and each end, with its outcome."""
     done = 0
     while done < count:
         command, out = chooser.choice(known), folder / f"out-{done}"
@@ -177,7 +177,7 @@ def rounds(chooser: random.Random, known: Sequence[Command], count: int, folder:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Interrupt commands, print how often what came of it; 1 if any of it must not be."""
+    """Interrupt commands and print the outcomes; 1 if any is forbidden."""
     asked = harness.command_line(__doc__.partition("\n")[0], 60).parse_args(arguments)
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Damages what interrupted commands left, and lets them go on: python tests/fuzz/journals.py --count 1000 --seed 1.
+"""Damages journals of interrupted commands and resumes them: python tests/fuzz/journals.py --count 1000 --seed 1.
 
 The journals are real ones: of a run, of a validation, and of the timings of a calibration. However one of them was
 damaged, the command that resumes it gives what nobody interrupted gives, and says in one line if a record was lost.
@@ -51,7 +51,7 @@ Resume = Callable[[Path], tuple[object, int]]
 
 
 class Interrupted(BaseException):
-    """Stands for Ctrl-C, which the command line answers itself."""
+    """In place of Ctrl-C, which the command line handles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def of_validation(folder: Path) -> Command:
 
 
 class InThisProcess:
-    """Does the work of worker processes here."""
+    """Runs the work of worker processes in this process."""
 
     def map(self, function: Callable[[Any], Any], chunks: Iterable[Any]) -> Iterator[Any]:
         return map(function, chunks)
@@ -251,7 +251,7 @@ DAMAGE: dict[str, Callable[[Lines, random.Random], Lines]] = {
 
 
 def resumed(command: Command, damages: Sequence[str], chooser: random.Random, folder: Path) -> str:
-    """Damage a journal, go on with it, and say what came of it: ``defect`` where that must not be."""
+    """Damage a journal, resume it, and name the outcome: ``defect`` for a forbidden one."""
     lines = command.journal.splitlines()
     for damage in damages:
         lines = DAMAGE[damage](lines, chooser)
@@ -271,7 +271,7 @@ def resumed(command: Command, damages: Sequence[str], chooser: random.Random, fo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Damage so many journals and print how often what came of it; 1 if any of it must not be."""
+    """Damage this many journals and print the outcomes; 1 if any is forbidden."""
     asked = harness.command_line(__doc__.partition("\n")[0]).parse_args(arguments)
     chooser = random.Random(asked.seed)
     outcomes: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Plot sections that nobody means, drawn from rows made up: python tests/fuzz/plots.py --count 1000 --seed 1.
+"""Random plot sections, drawn from made-up rows: python tests/fuzz/plots.py --count 1000 --seed 1.
 
 An experiment is refused in one line when it is loaded, or every page of every plot is drawn, under the names that were
 known before, with no text cut or over other text, in the format asked for.
@@ -139,7 +139,7 @@ def _experiment(rng: random.Random) -> dict[str, Any]:
 
 
 def drawn(document: dict[str, Any]) -> tuple[str, str]:
-    """Load an experiment and draw all that it asks for; how it ended, and what shows it."""
+    """Load an experiment and draw all of its plots; the outcome, and what shows it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "experiment.yaml"
         path.write_text(json.dumps(document, ensure_ascii=False, indent=1), encoding="utf-8")
@@ -176,7 +176,7 @@ def _measured(experiment: Experiment) -> list[MeasuredPoint]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw experiments, print how often what came of it; 1 if there is a defect."""
+    """Draw experiments and print the outcomes; 1 if there is a defect."""
     asked = harness.command_line(__doc__.partition("\n")[0]).parse_args(arguments)
     return harness.reported(harness.fed(experiments(asked.count, asked.seed), drawn))
 

@@ -1,4 +1,4 @@
-"""Result rows for pictures, made up instead of simulated: as long as a product of so many operations may take."""
+"""Made-up result rows for plots, with plausible times."""
 
 from __future__ import annotations
 

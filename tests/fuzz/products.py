@@ -1,4 +1,4 @@
-"""Random products on every board: no result below its bound, no resource above 100 %, jumps as good as playing on.
+"""Random products on every board: no result below its bound, no resource above 100 %, extrapolation loses nothing.
 
     python tests/fuzz/products.py --count 5000 --seed 1
 

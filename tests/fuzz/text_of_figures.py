@@ -1,4 +1,4 @@
-"""What a reader of a picture cannot read: text that is cut at the edge, or lies over other text."""
+"""Illegible text of a figure: cut at the edge, or overlapping other text."""
 
 from __future__ import annotations
 
