@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.lowering.locality import Traffic, copies, fetches, survival_fraction, traffic
+from gpusim.lowering.locality import Traffic, fetches, slices_in_use, survival_fraction, traffic
 
 BYTES = st.floats(min_value=1.0, max_value=1e12)
 
@@ -45,18 +45,18 @@ def test_more_traffic_or_less_capacity_never_lets_more_survive(used: float, capa
 
 
 @settings(derandomize=True)
-@given(st.integers(1, 1000), st.floats(min_value=0.0, max_value=1.0), st.floats(min_value=0.0, max_value=1.0))
+@given(st.integers(1, 1000), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 10.0))
 def test_a_shared_line_is_fetched_once_at_least_and_by_each_reader_at_most(
-    readers: int, less: float, more: float
+    readers: int, less: float, more: float, drift_steps: float
 ) -> None:
     less, more = sorted((less, more))
-    assert 1.0 <= fetches(readers, more) <= fetches(readers, less) <= readers
-    assert fetches(readers, 1.0) == fetches(1, less) == 1.0
-    assert 1.0 <= copies(readers) <= readers
+    assert 1.0 <= fetches(readers, more, drift_steps) <= fetches(readers, less, drift_steps) <= readers
+    assert fetches(readers, 1.0, drift_steps) == fetches(1, less, 0.0) == 1.0
+    assert 1.0 <= slices_in_use(readers, drift_steps) <= readers
 
 
 def test_readers_that_no_line_outlives_fetch_it_each() -> None:
-    assert fetches(7, 0.0) == 7.0
+    assert fetches(7, 0.0, 1.5) == 7.0
 
 
 def played_hit_fraction(footprint: int, capacity: int) -> float:

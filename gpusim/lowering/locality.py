@@ -11,10 +11,6 @@ from dataclasses import dataclass
 
 from gpusim.units import ceil_div
 
-DRIFT_STEPS = 1.5
-"""Steps between the first and the last of the CTAs that read a panel together; an assumption, of 1, 1.5, 2 and 3 one of
-those with which calibration runs of batched products on a V100 (NeuSight) came out best."""
-
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -69,26 +65,27 @@ def survival_fraction(reuse_bytes: float, capacity_bytes: float) -> float:
     return hit
 
 
-def fetches(readers: float, outlives_a_step: float) -> float:
-    """How often a line comes from DRAM that several CTAs read, evenly spread over ``DRIFT_STEPS``.
+def fetches(readers: float, outlives_a_step: float, drift_steps: float) -> float:
+    """How often a line comes from DRAM that several CTAs read.
 
     Args:
         outlives_a_step: chance that a line is still in L2 a step after it was read.
+        drift_steps: steps between the first and the last reader; the others are evenly spread between them.
 
-    >>> fetches(16, 1.0), round(fetches(2, 0.25), 2), round(fetches(1e9, 0.25), 2)
+    >>> fetches(16, 1.0, 1.5), round(fetches(2, 0.25, 1.5), 2), round(fetches(1e9, 0.25, 1.5), 2)
     (1.0, 1.5, 3.08)
     """
-    apart_steps = DRIFT_STEPS / (readers + 1.0)
+    apart_steps = drift_steps / (readers + 1.0)
     return 1.0 + (readers - 1.0) * (1.0 - math.pow(outlives_a_step, apart_steps))
 
 
-def copies(readers: float) -> float:
+def slices_in_use(readers: float, drift_steps: float) -> float:
     """Different slices of a panel in use at once, of the CTAs that read it one after the other.
 
-    >>> copies(1), copies(100)
+    >>> slices_in_use(1, 1.5), slices_in_use(100, 1.5)
     (1.0, 2.5)
     """
-    return min(float(readers), 1.0 + DRIFT_STEPS)
+    return min(float(readers), 1.0 + drift_steps)
 
 
 def wave_panels(panels_x: int, panels_y: int, wave_tiles: int, swizzle_width: int) -> tuple[int, int]:
@@ -115,6 +112,7 @@ def traffic(
     l2_capacity_bytes: float,
     warm: bool,
     outlives_a_step: float = 1.0,
+    drift_steps: float = 0.0,
     panel_x_cost: float = 1.0,
     panel_y_cost: float = 1.0,
 ) -> Traffic:
@@ -133,6 +131,7 @@ def traffic(
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
         warm: operands were used just before.
         outlives_a_step: chance that a line is still in L2 a step after it was read.
+        drift_steps: steps between the first and the last of the CTAs that read a panel together.
         panel_x_cost: DRAM time of x panels' bytes, of the same bytes in a stream.
         panel_y_cost: the same of y panels.
     """
@@ -154,8 +153,8 @@ def traffic(
     y_survives = survival_fraction(stripe_bytes, l2_capacity_bytes)
     y_reads = panels_y * panel_y_bytes * (1.0 + (stripes - 1) * (1.0 - y_survives))
     dram_read = min(l2_read, max(compulsory, batch * (x_reads + y_reads)))
-    x_cost = panel_x_cost * fetches(wave_y, outlives_a_step)
-    y_cost = panel_y_cost * fetches(wave_x, outlives_a_step)
+    x_cost = panel_x_cost * fetches(wave_y, outlives_a_step, drift_steps)
+    y_cost = panel_y_cost * fetches(wave_x, outlives_a_step, drift_steps)
     read_cost = (x_reads * x_cost + y_reads * y_cost) / (x_reads + y_reads)
     dram_write = result_bytes
     resident = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.locality import copies, survival_fraction
+from gpusim.lowering.locality import slices_in_use, survival_fraction
 from gpusim.lowering.operand import Operand
 from gpusim.units import MIB
 
@@ -23,7 +23,7 @@ def outlives_a_step(gpu: Gpu, slices_bytes: tuple[float, float], readers: tuple[
         slices_bytes: lines that a CTA's step touches of either operand [B].
         readers: CTAs that read the same panel of either.
     """
-    shares = (copies(count) / count for count in readers)
+    shares = (slices_in_use(count, gpu.l2.drift_steps) / count for count in readers)
     of_a_cta = sum(size * share for size, share in zip(slices_bytes, shares, strict=True))
     return survival_fraction(resident_ctas * of_a_cta, effective_l2_bytes(gpu) * gpu.l2.usable_fraction)
 

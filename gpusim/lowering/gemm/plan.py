@@ -159,6 +159,7 @@ def _traffic(
         l2_capacity_bytes=effective_l2_bytes(gpu),
         warm=warm,
         outlives_a_step=outlives,
+        drift_steps=gpu.l2.drift_steps,
         panel_x_cost=read_cost(gpu, problem.a, asked_k, outlives),
         panel_y_cost=read_cost(gpu, problem.b, asked_k, outlives),
     )
