@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from gpusim.errors import InputError
     from gpusim.files.yamlfile import SpecError
     from gpusim.hardware.gpu import Gpu
+    from gpusim.hardware.machine import Machine
+    from gpusim.launch import Launch
     from gpusim.numbers.formats import Dtype
     from gpusim.prediction.results import Result
     from gpusim.prediction.selection import UnsupportedError
-    from gpusim.sim.gpu import simulate
+    from gpusim.sim.simulate import simulate
     from gpusim.studies.columns import sweep
     from gpusim.workloads.gemm import Gemm
 
@@ -31,6 +33,8 @@ __all__ = [
     "Gemm",
     "Gpu",
     "InputError",
+    "Launch",
+    "Machine",
     "Result",
     "SpecError",
     "UnknownArgumentError",
@@ -47,9 +51,11 @@ _MODULES = {
     "gpusim.errors": ("InputError",),
     "gpusim.files.yamlfile": ("SpecError",),
     "gpusim.hardware.gpu": ("Gpu",),
+    "gpusim.hardware.machine": ("Machine",),
+    "gpusim.launch": ("Launch",),
     "gpusim.prediction.selection": ("UnsupportedError",),
     "gpusim.prediction.results": ("Result",),
-    "gpusim.sim.gpu": ("simulate",),
+    "gpusim.sim.simulate": ("simulate",),
     "gpusim.studies.columns": ("sweep",),
     "gpusim.numbers.formats": ("Dtype",),
     "gpusim.workloads.gemm": ("Gemm",),

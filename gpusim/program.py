@@ -1,9 +1,10 @@
-"""The vocabulary a kernel is written in: what one warp does, step by step.
+"""The vocabulary that kernels are written in: what each warp of a CTA executes.
 
-A kernel is one small program per warp role; most kernels have one role, those that specialise their warps have a
-producer and consumers. The simulator interprets programs and knows no operator: GEMM, GEMV and the reduction of
-split-K partial sums differ only in what is written here. Amounts are those of one warp. A *step* is one turn of a
-CTA's main loop (a k-step of a GEMM tile).
+A kernel is one program per warp role; most kernels have one role, warp-specialised ones a producer and consumers. The
+simulator interprets programs and knows no operator: GEMM, softmax and the reduction of split-K partial sums differ
+only in what is written here. An operation carries its own amounts, which are those of one warp; counts and bytes may
+be fractions, as the mean over the CTAs of a grid. Tensors are named as in :class:`gpusim.launch.Launch`, instructions
+and pipes as in :class:`gpusim.hardware.machine.Machine`.
 """
 
 from __future__ import annotations
@@ -13,32 +14,58 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """What a load takes from one tensor."""
+
+    tensor: str
+    l2_bytes: float
+    """Asked of L2; data that is multicast to a cluster counts once per cluster [B]."""
+    sm_bytes: float
+    """Passes the SM's port to L2; multicast data counts in full [B]."""
+
+
+@dataclass(frozen=True, slots=True)
 class Compute:
-    """Serial arithmetic of the warp itself (address set-up, reductions): ``cycles`` of its own latency."""
+    """Serial work of the warp, such as the set-up of addresses: ``cycles`` of its own latency."""
 
     cycles: float
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """Ask the memory system for the warp's part of step ``current + ahead``; does not wait."""
+class Alu:
+    """Arithmetic on named pipes, all of it issued together; the warp waits for the results."""
 
-    ahead: int
-    instructions: float
-    fill_shared: bool
-    """The data lands in shared memory by itself (cp.async), using its port."""
+    work: tuple[tuple[str, float], ...]
+    """Pipe and warp instructions on it. Each instruction takes an issue slot too."""
+    latency_cycles: float
+    """Of the longest chain of instructions that depend on each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Ask the memory system for the warp's part of the next block of each tensor; does not wait.
+
+    All warps of a role load the same blocks, and the first one that asks for a block has it brought to the SM.
+    """
+
+    reads: tuple[Read, ...]
+    """Nothing where the load is predicated off: it is issued, and no block follows."""
+    port_bytes: float
+    """Time on the SM's load/store path, in bytes of its width; narrow accesses waste the rest [B]."""
+    instructions: float = 0.0
+    """Issue slots, where they are not counted with other operations."""
+    ahead: int = 0
+    """Turns of the innermost loop until the block is used; the last ``ahead`` turns of the loop load nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitLoad:
-    """Wait until the data of step ``current + ahead`` has arrived."""
-
-    ahead: int
+    """Wait for the oldest block that this warp has loaded and not waited for; for none if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreShared:
-    """Write ``size_bytes`` to shared memory and wait for the port."""
+    """Write ``size_bytes`` to shared memory and wait for its port."""
 
     size_bytes: float
     instructions: float
@@ -46,51 +73,96 @@ class StoreShared:
 
 @dataclass(frozen=True, slots=True)
 class LoadShared:
-    """Read ``size_bytes`` from shared memory and wait for them."""
+    """Read ``size_bytes`` from shared memory and wait for them. A shuffle passes the same port with 128 bytes."""
 
     size_bytes: float
     instructions: float
 
 
 @dataclass(frozen=True, slots=True)
-class Multiply:
-    """The warp's multiply-accumulates of one step, in ``slices`` that depend on each other.
+class Mma:
+    """Multiply-accumulate instructions from registers, in ``k_groups`` that accumulate onto each other.
 
-    Within a slice the instructions are independent; the next slice accumulates onto the same registers.
-    ``pipelined`` kernels fetch the next slice's operands while one multiplies, and let the last slice
-    overlap what follows; others wait for operands and results of each slice in turn.
+    Within a k-group the instructions are independent; the next group adds to the same registers. ``pipelined`` kernels
+    read the next group's operands while one executes, and let the last group overlap what follows; others wait for
+    operands and results of each group in turn.
     """
 
+    instruction: str
     instructions: float
-    """Multiply instructions a step."""
-    slices: int
+    k_groups: int
     operand_bytes: float
-    """Shared memory read a step."""
+    """Shared memory that is read for all groups [B]."""
     other_instructions: float
-    """Issue slots a step besides the multiplies: fragment loads, addresses, loop."""
+    """Issue slots beside those of the pipe: fragment loads, addresses, loop."""
     pipelined: bool
+    fill_instructions: float = 0.0
+    """Further slots of the same pipe, which arithmetic around the filling of shared memory takes."""
+
+    @property
+    def pipe_instructions(self) -> float:
+        """Slots of the pipe that executes the instruction."""
+        return self.instructions + self.fill_instructions
+
+
+@dataclass(frozen=True, slots=True)
+class WarpgroupMma:
+    """Queue multiply-accumulate instructions from shared memory (wgmma), and wait for those queued before.
+
+    Operands do not pass through registers, and accumulators are chained within the Tensor Core.
+    """
+
+    instruction: str
+    instructions: float
+    """In units of the widest; narrower ones take less of the pipe."""
+    operand_bytes: float
+    """Shared memory that is read: the warp's share of what its warpgroup reads together [B]."""
+    issue_slots: float
+    """Of the instructions, whatever their width, and of the loop around them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Wait for the results of all multiplies issued so far."""
+    """Wait for the results of all multiply-accumulates issued so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Wait for the CTA's other warps. ``ends_step`` marks the turn of the main loop."""
-
-    ends_step: bool = False
+    """Wait for the other warps of the role in this CTA."""
 
 
 @dataclass(frozen=True, slots=True)
-class EndStep:
-    """Turn of the main loop in kernels whose warps need no barrier."""
+class AcquireStage:
+    """The producer of a ring of ``stages`` waits until its consumers have released the oldest one (mbarrier)."""
+
+    stages: int
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """Partial sums through L2: read ``size_bytes`` of another CTA's, add, pass on; ``times`` in a chain."""
+class LoadBulk:
+    """One thread has the next block brought into the acquired stage (TMA): the hardware makes the addresses."""
+
+    reads: tuple[Read, ...]
+    port_bytes: float
+    """Time on the shared-memory port [B]."""
+    instructions: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStage:
+    """A consumer waits until the next stage has been filled (mbarrier)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStage:
+    """A consumer releases the stages that it has waited for, except the last ``pending`` ones."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitKFixup:
+    """Split-K partial sums through L2: read ``size_bytes`` of another CTA's, add, pass on; ``times`` in a chain."""
 
     size_bytes: float
     times: int
@@ -98,82 +170,53 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write ``size_bytes`` of results to global memory; waits only until the memory system accepts them."""
+    """Write results to global memory; wait only until the memory system accepts them."""
 
+    tensor: str
     size_bytes: float
+    l2_bytes: float
+    """The same as it reaches L2: narrow stores write each sector piece by piece [B]."""
     instructions: float
-
-
-@dataclass(frozen=True, slots=True)
-class AcquireStage:
-    """The producer of a ring waits until its consumers have released the oldest stage (mbarrier)."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadBulk:
-    """One thread has the current step brought into shared memory (TMA): the hardware makes the addresses."""
-
-    instructions: float
-
-
-@dataclass(frozen=True, slots=True)
-class WaitStage:
-    """A consumer waits until the current step has been asked for and has arrived (mbarrier)."""
-
-
-@dataclass(frozen=True, slots=True)
-class MultiplyAsync:
-    """Hand the warp's multiplies of one step to the Tensor Core (wgmma); wait for those of the step before.
-
-    Operands come from shared memory without passing through registers, and accumulators are chained within the
-    Tensor Core.
-    """
-
-    instructions: float
-    """Multiply instructions a step, in units of the widest; narrower ones take less of the pipe."""
-    operand_bytes: float
-    """Shared memory read a step, the warp's share of what its warpgroup reads together."""
-    issue_slots: float
-    """Of the multiplies, whatever their width, and of the loop around them."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseStage:
-    """A consumer has no more use for the stage of the step before the current one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A loop. One without a count is the program's main loop: ``body`` once for each step of the CTA.
-
-    Steps belong to the main loop. In any other loop, operations that name a step mean the one that the warp is at.
-    """
+    """A loop: ``body`` so many ``times``."""
 
     body: tuple[Op, ...]
-    times: int | None = None
-    """Turns of a loop with a count; None for the main loop, whose turns are the launch's ``steps``."""
+    times: int
 
 
 Op = (
     Compute
+    | Alu
     | Load
     | WaitLoad
     | StoreShared
     | LoadShared
-    | Multiply
-    | MultiplyAsync
+    | Mma
+    | WarpgroupMma
+    | Drain
+    | Barrier
     | AcquireStage
     | LoadBulk
     | WaitStage
     | ReleaseStage
-    | Drain
-    | Barrier
-    | EndStep
-    | Exchange
+    | SplitKFixup
     | Store
     | Repeat
 )
 Program = tuple[Op, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Warps of a CTA that run the same program and meet at its barriers."""
+
+    warps: int
+    program: Program
+    instances: int = 1
+    """Sets of such warps that take the tiles of a persistent CTA in turn (two in CUTLASS's ping-pong schedule)."""
 
 
 def operations(program: Program) -> Iterator[Op]:
@@ -184,28 +227,49 @@ def operations(program: Program) -> Iterator[Op]:
             yield from operations(op.body)
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
-    """Warps of a CTA that run the same program and meet at its barriers."""
+def executed(program: Program, turns: int = 1, entries: int = 1) -> Iterator[tuple[Op, int]]:
+    """The operations that a warp executes, loops excepted, each with how often it does.
 
-    warps: int
-    program: Program
-    teams: int = 1
-    """Sets of such warps that take the tiles of a persistent CTA in turn (two in CUTLASS's ping-pong schedule)."""
+    Args:
+        turns: of the loop whose body ``program`` is; 1 for a whole program.
+        entries: how often that loop is entered.
 
-    def __post_init__(self) -> None:
-        loops = [op for op in operations(self.program) if isinstance(op, Repeat) and op.times is None]
-        if len(loops) > 1:
-            raise ValueError(f"a program has one main loop, not {len(loops)}: give the other loops a count (times=)")
-        if loops and loops[0] not in self.program:
-            raise ValueError("the main loop stands inside another loop: give it a count (times=)")
+    >>> program = Compute(9.0), Repeat((Repeat((Load((), 0.0, ahead=1),), 3), Compute(1.0)), 5)
+    >>> [(type(op).__name__, times) for op, times in executed(program)]
+    [('Compute', 1), ('Load', 10), ('Compute', 5)]
+    """
+    for op in program:
+        match op:
+            case Repeat():
+                yield from executed(op.body, op.times, entries * turns)
+            case Load():
+                yield op, entries * max(0, turns - op.ahead)
+            case _:
+                yield op, entries * turns
 
-    @property
-    def main_loop(self) -> Program:
-        """The body of the main loop; empty where there is none."""
-        return next((op.body for op in self.program if isinstance(op, Repeat) and op.times is None), ())
 
-    @property
-    def multiplies(self) -> bool:
-        """Whether the role's main loop feeds the multiply pipe."""
-        return any(isinstance(op, Multiply | MultiplyAsync) for op in operations(self.main_loop))
+def longest_loops(program: Program) -> tuple[Repeat, ...]:
+    """Of each outermost loop, the one in its nest with most turns an entry; the outer one of equals.
+
+    >>> inner = Repeat((Compute(1.0),), 7)
+    >>> longest_loops((Repeat((inner,), 3), inner, Repeat((inner,), 9))) == (inner, inner, Repeat((inner,), 9))
+    True
+    """
+    nests = ([op, *operations(op.body)] for op in program if isinstance(op, Repeat))
+    return tuple(max((op for op in nest if isinstance(op, Repeat)), key=lambda op: op.times) for nest in nests)
+
+
+def lookahead(program: Program) -> int:
+    """Blocks that are on their way while one is used, at most.
+
+    >>> lookahead((Load((), 0.0), Repeat((Load((), 0.0, ahead=3),), 9))), lookahead((AcquireStage(4),))
+    (3, 3)
+    """
+    depths = [0]
+    for op in operations(program):
+        match op:
+            case Load():
+                depths.append(op.ahead)
+            case AcquireStage():
+                depths.append(op.stages - 1)
+    return max(depths)

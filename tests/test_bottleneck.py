@@ -10,7 +10,6 @@ from conftest import unfitted
 from pydantic import BaseModel
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import Plan, plan
 from gpusim.prediction.bottleneck import sm_balance, time_shares
 from gpusim.prediction.predict import Options, Timed, predict, ranked_plans, time_plan
@@ -202,7 +201,7 @@ def test_sms_that_are_named_idle_are_not_missed(products: list[Sampled]) -> None
     for one in found:
         only = one.arch.model_copy(update={"sm": one.arch.sm.model_copy(update={"count": one.result.sms_used})})
         assert one.time_us(only) == pytest.approx(one.result.kernel_time_us, rel=0.05)
-        assert sm_balance(only, lower(one.plan)[0]) == 1.0
+        assert sm_balance(only, one.plan.main) == 1.0
 
 
 # Memory

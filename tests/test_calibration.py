@@ -233,7 +233,7 @@ def recorded_line(shape: tuple[int, int, int], label: str) -> str:
         one.plan for one in ranked_plans(arch, gemm) if one.plan.kernel.label == label and one.plan.split_k == 1
     )
     time_us = predict(arch, gemm, PredictOptions(kernel=found.name)).kernel_time_us
-    grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, found.main.grid), strict=True))
+    grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, found.main.grid.extents), strict=True))
     return measured_line(shape, time_us, method="profiler", l2="cold", kernel=found.name, **grid)
 
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu, Likings, Unit
 from gpusim.hardware.occupancy import DoesNotFitError
-from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.choose import Candidate, candidates, charged, estimate_us, score
 from gpusim.prediction.predict import Options, predict, ranked_plans
@@ -64,7 +63,7 @@ def test_k_is_split_also_where_there_are_tiles_enough() -> None:
     arch = load_spec("V100-PCIe-32GB").gpu
     found = ranked(arch, Gemm(2048, 1536, 4608, Dtype.FP32, layout="tn"))
     of_tile = {one.plan.split_k: one for one in found if one.plan.kernel.label == "ffma_128x128x8"}
-    assert lower(of_tile[5].plan)[0].waves(arch) == 6.0
+    assert of_tile[5].plan.main.waves(arch) == 6.0
     assert of_tile[5].estimate_us < of_tile[1].estimate_us
 
 

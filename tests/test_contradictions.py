@@ -11,24 +11,26 @@ import pytest
 from conftest import WriteRuns, measured_line
 
 from gpusim.cli import run_cli
+from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.launches import lower
 from gpusim.prediction import predict as module
 from gpusim.prediction.predict import Options, predict
-from gpusim.sim.gpu import Outcome, simulate
+from gpusim.sim.outcome import LaunchOutcome
+from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
 PRODUCT = Gemm(1024, 1024, 1024, Dtype.FP16)
 QUESTION = ("gemm", "--arch", "t4", "-m", "1024", "-n", "1024", "-k", "1024", "--load", "burst")
 
-Fault = Callable[[Outcome], Outcome]
+Fault = Callable[[LaunchOutcome], LaunchOutcome]
 
 
-def too_fast(outcome: Outcome) -> Outcome:
+def too_fast(outcome: LaunchOutcome) -> LaunchOutcome:
     return dataclasses.replace(outcome, cycles=outcome.cycles // 4)
 
 
-def too_busy(outcome: Outcome) -> Outcome:
+def too_busy(outcome: LaunchOutcome) -> LaunchOutcome:
     return dataclasses.replace(outcome, busy_cycles={**outcome.busy_cycles, "l2": 1.5 * outcome.cycles})
 
 
@@ -37,7 +39,7 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let simulations go wrong: those with jumps, or all."""
 
     def wrong(fault: Fault, *, whole_too: bool) -> None:
-        def faulty(*arguments: Any, extrapolate: bool = True, **options: Any) -> Outcome:
+        def faulty(*arguments: Any, extrapolate: bool = True, **options: Any) -> LaunchOutcome:
             outcome = simulate(*arguments, extrapolate=extrapolate, **options)
             return fault(outcome) if extrapolate or whole_too else outcome
 
@@ -50,7 +52,7 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_contradiction_that_playing_everything_mends_is_no_more(fault: Fault, inject: Callable[..., None]) -> None:
     arch = load_spec("t4").gpu
     plan = module.ranked_plans(arch, PRODUCT, Options(load="burst"))[0].plan
-    whole = simulate(arch, lower(plan)[0], arch.clock.max_mhz, "sampled", extrapolate=False)
+    whole = simulate(Machine.of(arch, arch.clock.max_mhz), lower(plan)[0], extrapolate=False)
     inject(fault, whole_too=False)
     result = predict(arch, PRODUCT, Options(load="burst"))
     assert result.cycles == whole.cycles

@@ -7,6 +7,7 @@ import pytest
 from conftest import unfitted, unfitted_spec
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import Machine
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import plan
@@ -15,7 +16,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
 from gpusim.roofline import TileFacts, bounds_us
-from gpusim.sim.gpu import simulate
+from gpusim.sim.simulate import simulate
 from gpusim.specs import with_overrides
 from gpusim.specs.catalogues import load_kernels
 from gpusim.workloads.gemm import Gemm
@@ -49,9 +50,10 @@ def kernel_of(arch: Gpu, instruction: str, tile: tuple[int, int]) -> Kernel:
 def fma_per_cycle_and_sm(arch: Gpu, kernel: Kernel, gemm: Gemm) -> float:
     """Multiply-adds an SM completes each cycle of the main loop: what twice the k adds, over the cycles it adds."""
     longer = dataclasses.replace(gemm, k=2 * gemm.k)
-    launches = [lower(plan(arch, one, kernel, warm=True))[0] for one in (gemm, longer)]
-    cycles = [simulate(arch, one, arch.clock.max_mhz, "sampled", warm=True).cycles for one in launches]
-    return (launches[1].fma - launches[0].fma) / (cycles[1] - cycles[0]) / arch.sm.count
+    plans = [plan(arch, one, kernel, warm=True) for one in (gemm, longer)]
+    machine = Machine.of(arch, arch.clock.max_mhz)
+    cycles = [simulate(machine, lower(one)[0]).cycles for one in plans]
+    return (plans[1].main.fma - plans[0].main.fma) / (cycles[1] - cycles[0]) / arch.sm.count
 
 
 FED = {"load_store.l2_port_bytes_per_cycle": 4096.0, "l2.bandwidth_bytes_per_cycle": 1e6, "l2.capacity_mib": 1e6}
@@ -181,7 +183,7 @@ def test_metadata_travels_through_every_level() -> None:
     kernel = kernel_of(A100, "hmma_sp_16832_f32", (128, 128))
     assert kernel.shared_bytes(9, 16) == 3 * 128 * 64 * (9 + 16) // 8  # three stages
     launch = plan(A100, gemm, kernel).main
-    assert (launch.grid, launch.steps) == ((2, 4, 1), 16)
+    assert (launch.grid.extents, launch.steps) == ((2, 4, 1), 16)
     assert launch.step.l2_bytes == 128 * 64 * (9 + 16) / 8
     assert launch.step.shared_write_bytes == launch.step.l2_bytes
     assert launch.step.operand_bytes == 64 * 64 * (9 + 16) / 8  # a warp's 64 x 64 of 2 x 2

@@ -19,17 +19,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import Machine
 from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.launch import Launch, l2_read_bytes
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import Plan, plan
-from gpusim.lowering.launch import Launch
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
+from gpusim.sim.block_cache import BlockCache, FullMemory
 from gpusim.sim.causes import Cause
-from gpusim.sim.gpu import simulate
-from gpusim.sim.memory import FullMemory, TileCache
-from gpusim.sim.sm import Cta, Sm, Warp
+from gpusim.sim.cta import Cta
+from gpusim.sim.simulate import simulate
+from gpusim.sim.sm import StreamingMultiprocessor
+from gpusim.sim.warp import Warp
 from gpusim.specs import Spec, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
 from gpusim.workloads.gemm import Dtype, Gemm
@@ -155,12 +158,10 @@ def test_on_any_kernel_jumps_change_next_to_nothing_and_no_resource_works_longer
         planned = plan(arch, gemm, data.draw(st.sampled_from(suited(arch, gemm))), warm=warm)
     except DoesNotFitError:
         assume(False)
-    launch = lower(planned)[0]
-    assume(launch.ctas_on_busiest_sm(arch) * launch.warps * launch.steps <= 10_000)
-    jumped, whole = (
-        simulate(arch, launch, arch.clock.max_mhz, "sampled", warm=warm, extrapolate=extrapolate)
-        for extrapolate in (True, False)
-    )
+    main = planned.main
+    assume(main.ctas_on_busiest_sm(arch) * main.warps * main.steps <= 10_000)
+    machine, launch = Machine.of(arch, arch.clock.max_mhz), lower(planned)[0]
+    jumped, whole = (simulate(machine, launch, extrapolate=extrapolate) for extrapolate in (True, False))
     assert jumped.cycles == pytest.approx(whole.cycles, rel=JUMP_TOLERANCE)
     for outcome in (jumped, whole):
         assert max(outcome.busy_cycles.values()) <= outcome.cycles * (1 + 1e-9)
@@ -191,12 +192,12 @@ class Life:
     cta_ended: int = 0
 
 
-def lives(arch: Gpu, launch: Launch, *, warm: bool) -> tuple[Sm, list[Life]]:
+def lives(machine: Machine, launch: Launch, ctas_per_sm: int) -> tuple[StreamingMultiprocessor, list[Life]]:
     """Play a launch on a single SM and watch its warps."""
     env = simpy.Environment()
-    cache = TileCache(arch, launch, arch.clock.max_mhz, warm)
     waiting = iter(range(launch.ctas))
-    sm = Sm(env, arch, launch, FullMemory(arch, launch, cache), lambda: next(waiting, None))
+    memory = FullMemory(machine, BlockCache(machine, launch))
+    sm = StreamingMultiprocessor(env, machine, launch, memory, lambda: next(waiting, None))
     watched: list[Life] = []
 
     def on_warp(warp: Warp) -> None:
@@ -204,14 +205,14 @@ def lives(arch: Gpu, launch: Launch, *, warm: bool) -> tuple[Sm, list[Life]]:
         warp.ledger.listener = lambda cause, start, end: life.stretches.append((cause, start, end))
         watched.append(life)
 
-    def on_finish(sm: Sm, cta: Cta) -> None:
-        del sm
+    def on_finish(cta: Cta) -> None:
         for life in watched:
             if life.warp.cta is cta:
                 life.cta_ended = int(env.now)
 
     sm.on_warp, sm.on_finish = on_warp, on_finish
-    sm.start()
+    for slot in range(ctas_per_sm):
+        sm.open_slot(slot)
     env.run()
     return sm, watched
 
@@ -222,8 +223,9 @@ def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.Data
     spec = board(name)
     gemm = data.draw(products(name, st.integers(min_value=1, max_value=200)))
     arch = with_overrides(spec, {"sm.count": 1}).gpu
-    for launch in lower(chosen_plan(arch, gemm, warm=warm)):
-        sm, watched = lives(arch, launch, warm=warm)
+    machine, planned = Machine.of(arch, arch.clock.max_mhz), chosen_plan(arch, gemm, warm=warm)
+    for schedule, launch in zip(planned.schedules, lower(planned), strict=True):
+        sm, watched = lives(machine, launch, schedule.occupancy.ctas)
         assert len(watched) == launch.ctas * launch.warps
         total = 0
         for life in watched:
@@ -239,7 +241,7 @@ def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.Data
             of_cta = [life for life in watched if life.warp.cta is cta]
             assert max(life.stretches[-1][2] for life in of_cta) == of_cta[0].cta_ended
         assert sum(sm.finished_ledger) == total
-        played = simulate(arch, launch, arch.clock.max_mhz, "full", warm=warm)
+        played = simulate(machine, launch, "full")
         assert list(played.stall_cycles.values()) == sm.finished_ledger
 
 
@@ -277,9 +279,9 @@ def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(data: st.DataObjec
     arch = board(name).gpu
     gemm = data.draw(products(name, SMALL))
     for launch in lower(chosen_plan(arch, gemm, warm=warm)):
-        asked = launch.ctas * launch.steps * launch.load_bytes_per_step
+        asked = sum(l2_read_bytes(launch).values())
         for detail in ("full", "sampled"):
-            outcome = simulate(arch, launch, arch.clock.max_mhz, detail, warm=warm)
+            outcome = simulate(Machine.of(arch, arch.clock.max_mhz), launch, detail)
             assert outcome.l2_read_bytes == pytest.approx(asked, rel=1e-9)
             assert 0.0 <= outcome.dram_read_bytes <= asked * (1 + 1e-9)
 
@@ -294,7 +296,7 @@ def test_a_cold_start_reads_every_operand_from_dram_once_at_least(data: st.DataO
     if gemm.sparsity == "2:4":  # half of the elements, and what says which: 1 bit an element, of TF32 2, of INT4 1/2
         a_bits = a_bits / 2 + {Dtype.TF32: 2, Dtype.INT4: 0.5}.get(gemm.dtype, 1)
     operands = gemm.batch * gemm.k * (gemm.m * a_bits + gemm.n * gemm.dtype.bits) / 8
-    outcome = simulate(arch, launch, arch.clock.max_mhz, "full")
+    outcome = simulate(Machine.of(arch, arch.clock.max_mhz), launch, "full")
     assert outcome.dram_read_bytes >= operands * (1 - 1e-9)
     assert predict(arch, gemm, Options(load="burst")).dram_read_bytes >= int(operands)
 

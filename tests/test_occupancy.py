@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import DoesNotFitError, occupancy
 from gpusim.specs import list_archs, load_spec
 
@@ -27,7 +28,8 @@ def row_id(row: dict[str, str]) -> str:
 def test_ctas_and_limiter_follow_the_published_rules(row: dict[str, str]) -> None:
     assert row["source"]
     assert (row["unit"], row["tolerance"]) == ("CTA/SM", "0")  # a count is right or wrong
-    found = occupancy(load_spec(row["arch"]).gpu, int(row["threads"]), int(row["registers"]), int(row["shared_bytes"]))
+    limits = SmLimits.of(load_spec(row["arch"]).gpu)
+    found = occupancy(limits, int(row["threads"]), int(row["registers"]), int(row["shared_bytes"]))
     assert found.ctas == int(row["value"]), row["arithmetic"]
     assert found.limiter in row["limiter"].split(" or ")
 
@@ -56,7 +58,7 @@ def test_a_cta_that_does_not_fit_is_refused_with_the_resource(
     name: str, threads: int, registers: int, shared_bytes: int, reason: str
 ) -> None:
     with pytest.raises(DoesNotFitError) as refusal:
-        occupancy(load_spec(name).gpu, threads, registers, shared_bytes)
+        occupancy(SmLimits.of(load_spec(name).gpu), threads, registers, shared_bytes)
     assert str(refusal.value) == reason
 
 
@@ -71,7 +73,7 @@ def test_a_cta_that_does_not_fit_is_refused_with_the_resource(
     ],
 )
 def test_the_largest_cta_that_is_allowed_fits_once(name: str, threads: int, registers: int, shared_bytes: int) -> None:
-    assert occupancy(load_spec(name).gpu, threads, registers, shared_bytes).ctas == 1
+    assert occupancy(SmLimits.of(load_spec(name).gpu), threads, registers, shared_bytes).ctas == 1
 
 
 @settings(derandomize=True)
@@ -85,11 +87,11 @@ def test_the_largest_cta_that_is_allowed_fits_once(name: str, threads: int, regi
 def test_a_cta_that_asks_for_more_never_leaves_room_for_more_of_them(
     name: str, threads: int, registers: int, shared_bytes: int, more: str
 ) -> None:
-    arch = load_spec(name).gpu
-    small = occupancy(arch, threads, registers, shared_bytes)
+    limits = SmLimits.of(load_spec(name).gpu)
+    small = occupancy(limits, threads, registers, shared_bytes)
     try:
         large = occupancy(
-            arch,
+            limits,
             threads + 32 * (more == "threads"),
             registers + 8 * (more == "registers"),
             shared_bytes + 1024 * (more == "shared"),
@@ -110,7 +112,7 @@ def test_resident_ctas_fit_the_sm_and_one_more_would_not(
     name: str, threads: int, registers: int, shared_bytes: int
 ) -> None:
     arch = load_spec(name).gpu
-    found = occupancy(arch, threads, registers, shared_bytes)
+    found = occupancy(SmLimits.of(arch), threads, registers, shared_bytes)
     warps = -(-threads // 32)
 
     def fits(ctas: int) -> bool:

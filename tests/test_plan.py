@@ -14,7 +14,7 @@ from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import Plan, plan
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.predict import Options, predict
-from gpusim.program import Barrier, EndStep, Exchange, Load, Multiply, Op, Program, Repeat, Store, WaitLoad
+from gpusim.program import Barrier, Load, Mma, Op, Program, Repeat, SplitKFixup, Store, StoreShared, WaitLoad
 from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
 from gpusim.workloads.gemm import Dtype, Gemm, Layout
@@ -52,6 +52,11 @@ def program_of(planned: Plan) -> Program:
     return role.program
 
 
+def loop_of(planned: Plan) -> Program:
+    """The body of the main loop."""
+    return next(op.body for op in program_of(planned) if isinstance(op, Repeat))
+
+
 # By hand
 
 
@@ -65,7 +70,7 @@ def test_a_row_major_product_runs_as_its_transpose() -> None:
 def test_grid_and_steps_cover_the_product_with_whole_tiles() -> None:
     # column-major m = 500, n = 300 on 128 x 64 tiles: 4 x 5; 100 of k in steps of 8: 13
     planned = plan(V100, Gemm(300, 500, 100, Dtype.FP32), kernel(V100, VOLTA_SGEMM))
-    assert planned.main.grid == (4, 5, 1)
+    assert planned.main.grid.extents == (4, 5, 1)
     assert planned.main.ctas == 20
     assert planned.main.steps == 13
 
@@ -77,13 +82,13 @@ def test_grid_and_steps_cover_the_product_with_whole_tiles() -> None:
 )
 def test_splits_share_the_steps_and_multiply_the_grid(split_k: int, steps: int) -> None:
     planned = plan(V100, Gemm(256, 256, 4096, Dtype.FP16), kernel(V100, VOLTA_HGEMM), split_k, "reduce")
-    assert planned.main.grid == (2, 2, split_k)
+    assert planned.main.grid.extents == (2, 2, split_k)
     assert planned.main.steps == steps
 
 
 def test_a_batch_is_a_third_dimension_of_the_grid() -> None:
     planned = plan(V100, Gemm(256, 256, 64, Dtype.FP16, batch=7), kernel(V100, VOLTA_HGEMM))
-    assert planned.main.grid == (2, 2, 7)
+    assert planned.main.grid.extents == (2, 2, 7)
     assert planned.main.ctas == 28
 
 
@@ -98,7 +103,7 @@ def test_a_step_of_one_cta_by_hand() -> None:
     assert launch.store_bytes == 128 * 128 * 2
     # 64 x 64 tiles of 128 x 128 on 80 SMs with 2 CTAs each (232 registers: 2 warps a sub-partition)
     assert launch.occupancy.ctas == 2
-    assert lower(planned)[0].waves(V100) == 64 / 160
+    assert launch.waves(V100) == 64 / 160
     assert launch.ctas_on_busiest_sm(V100) == 1
 
 
@@ -235,11 +240,18 @@ def test_volta_stages_one_step_ahead_and_ampere_all_stages_but_one() -> None:
     volta = plan(V100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM))
     ampere = plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM))
     assert (volta.main.step.ahead, ampere.main.step.ahead) == (1, 5 - 1)
-    assert not any(op.fill_shared for op in flat(program_of(volta)) if isinstance(op, Load))
-    assert all(op.fill_shared for op in flat(program_of(ampere)) if isinstance(op, Load))
-    # the ring is filled before the loop, and each turn asks for one step more
-    loads = [op.ahead for op in program_of(ampere) if isinstance(op, Load)]
-    assert loads == [0, 1, 2, 3]
+    # on Volta a warp writes what it has loaded to shared memory, on Ampere the load does
+    assert [sum(isinstance(op, StoreShared) for op in loop_of(one)) for one in (volta, ampere)] == [1, 0]
+    # the ring is filled before the loop, and each turn asks for the step four turns later
+    assert [op.ahead for op in program_of(ampere) if isinstance(op, Load)] == [0, 0, 0, 0]
+    assert [op.ahead for op in loop_of(ampere) if isinstance(op, Load)] == [4]
+
+
+def test_loads_beyond_the_last_step_are_issued_and_bring_nothing() -> None:
+    short = program_of(plan(A100, Gemm(1024, 1024, 64, Dtype.FP16), kernel(A100, AMPERE_HGEMM)))
+    loads = [op for op in short if isinstance(op, Load)]
+    assert [bool(op.reads) for op in loads] == [True, True, False, False]  # 64 of k are two steps
+    assert len({op.instructions for op in loads}) == 1
 
 
 def test_a_kernel_of_one_stage_loads_a_step_and_then_uses_it() -> None:
@@ -248,7 +260,7 @@ def test_a_kernel_of_one_stage_loads_a_step_and_then_uses_it() -> None:
     assert (gemv.stages, planned.main.step.ahead) == (1, 0)
     first, *rest = program_of(planned)[1:]
     assert isinstance(first, Repeat)
-    assert [type(op) for op in first.body] == [Load, WaitLoad, Multiply, EndStep]
+    assert [type(op) for op in first.body] == [Load, WaitLoad, Mma]
     assert not any(isinstance(op, Load) for op in rest)
     # With nothing on its way while it multiplies, each step takes the latency of DRAM, in the machine and by estimate.
     pinned = Options(kernel=gemv.printed_name("tn", Dtype.FP16))
@@ -262,7 +274,7 @@ def test_a_kernel_of_one_stage_loads_a_step_and_then_uses_it() -> None:
 def test_the_main_loop_turns_at_its_barrier() -> None:
     program = program_of(plan(A100, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)))
     loop = next(op for op in program if isinstance(op, Repeat))
-    assert [op.ends_step for op in loop.body if isinstance(op, Barrier)] == [True]
+    assert [isinstance(op, Barrier) for op in loop.body] == [False, False, False, True]
     assert isinstance(program[-1], Store)
 
 
@@ -281,7 +293,7 @@ def test_the_reduction_reads_every_split_and_writes_the_result_once() -> None:
     assert reduction.steps == 4
     assert reduction.ctas * reduction.steps * reduction.step.l2_bytes == 4 * 256 * 512 * 4
     assert reduction.ctas * reduction.store_bytes == 256 * 512 * 2
-    assert not any(isinstance(op, Exchange) for op in flat(lower(planned)[0].roles[0].program))
+    assert not any(isinstance(op, SplitKFixup) for op in flat(lower(planned)[0].roles[0].program))
 
 
 def test_splitting_inside_the_kernel_passes_partial_sums_down_a_chain() -> None:
@@ -289,7 +301,7 @@ def test_splitting_inside_the_kernel_passes_partial_sums_down_a_chain() -> None:
     planned = plan(V100, gemm, kernel(V100, VOLTA_SGEMM), 4, "in_kernel")
     assert len(planned.schedules) == 1
     launch = planned.main
-    assert [op.times for op in flat(program_of(planned)) if isinstance(op, Exchange)] == [3]
+    assert [op.times for op in flat(program_of(planned)) if isinstance(op, SplitKFixup)] == [3]
     assert launch.epilogue.fixup_bytes * launch.math_warps == 128 * 64 * 4
     assert launch.ctas * launch.store_bytes == 256 * 512 * 4  # one of the four writes C
 
@@ -297,7 +309,7 @@ def test_splitting_inside_the_kernel_passes_partial_sums_down_a_chain() -> None:
 def test_splits_of_a_tile_that_run_one_after_the_other_do_not_wait_for_each_other() -> None:
     # 32 x 64 tiles on 80 SMs with 4 CTAs each: the next split of a tile starts when the one before it is long done
     planned = plan(V100, Gemm(4096, 4096, 8192, Dtype.FP32), kernel(V100, VOLTA_SGEMM), 8, "in_kernel")
-    assert [op.times for op in flat(program_of(planned)) if isinstance(op, Exchange)] == [1]
+    assert [op.times for op in flat(program_of(planned)) if isinstance(op, SplitKFixup)] == [1]
 
 
 @pytest.mark.parametrize(
@@ -397,15 +409,15 @@ def test_ctas_cover_every_result_and_every_row_of_k(
     if planned is None:
         return
     launch, used, shape = planned.main, planned.kernel, problem_of(gemm)
-    tiles_m, tiles_n, depth = launch.grid
+    tiles_m, tiles_n, depth = launch.grid.extents
     assert tiles_m * used.tile_m >= shape.m > (tiles_m - 1) * used.tile_m
     assert tiles_n * used.tile_n >= shape.n > (tiles_n - 1) * used.tile_n
     assert depth == batch * planned.split_k
-    assert launch.ctas == math.prod(launch.grid)
+    assert launch.ctas == math.prod(launch.grid.extents)
     assert planned.split_k * launch.steps * used.tile_k >= shape.k
     # no split has a step more than its share of them
     assert (launch.steps - 1) * planned.split_k < -(-shape.k // used.tile_k)
-    assert lower(planned)[0].fma >= gemm.flops / 2
+    assert launch.fma >= gemm.flops / 2
 
 
 @settings(derandomize=True, max_examples=200)
@@ -421,7 +433,7 @@ def test_loads_of_all_ctas_are_the_bytes_asked_from_l2_when_rows_fill_sectors(
     loaded = launch.ctas * launch.steps * launch.step.l2_bytes
     assert loaded == pytest.approx(launch.traffic.l2_read_bytes, rel=ROUNDING)
     # each of the tiles along the other dimension loads an operand once
-    tiles_m, tiles_n, _ = launch.grid
+    tiles_m, tiles_n, _ = launch.grid.extents
     library_m, library_n = n, m
     by_hand = batch * (tiles_n * library_m + tiles_m * library_n) * k * dtype.bits / 8
     assert loaded == pytest.approx(by_hand, rel=ROUNDING)
@@ -437,7 +449,7 @@ def test_rows_that_do_not_fill_sectors_never_fetch_less_and_never_twice(
         return
     launch = planned.main
     loaded = launch.ctas * launch.steps * launch.step.l2_bytes
-    tiles_m, tiles_n, _ = launch.grid
+    tiles_m, tiles_n, _ = launch.grid.extents
     wanted = (tiles_n * n + tiles_m * m) * k * dtype.bits / 8  # a row-major n is the library's m
     # a run of at least a sector touches at most one sector more
     assert wanted * (1 - ROUNDING) <= loaded < 2 * wanted
@@ -458,21 +470,20 @@ def test_the_result_is_written_once(
 
 @settings(derandomize=True, max_examples=100)
 @given(st.data(), NAMES, DTYPES, SIZES, SIZES, SIZES)
-def test_the_tiling_sends_every_cta_to_a_tile_of_its_own(
+def test_the_grid_sends_every_cta_to_a_tile_of_its_own(
     data: st.DataObject, name: str, dtype: Dtype, m: int, n: int, k: int
 ) -> None:
     planned = drawn_plan(data, name, Gemm(m, n, k, dtype, batch=2))
     if planned is None or planned.main.ctas > 20_000:
         return
     launch = planned.main
-    assert launch.tiling is not None
-    tiles_m, tiles_n, _ = launch.grid
-    places = {launch.tiling.panels(cta) for cta in range(launch.ctas)}
+    tiles_m, tiles_n, _ = launch.grid.extents
+    places = {launch.grid.coordinates(cta) for cta in range(launch.ctas)}
     assert len(places) == launch.ctas
     products, splits, across, down = (set(axis) for axis in zip(*places, strict=True))
     assert (products, splits) == (set(range(2)), set(range(planned.split_k)))
     assert (across, down) == (set(range(tiles_m)), set(range(tiles_n)))
-    x_bytes, y_bytes = launch.tiling.x_bytes_per_step, launch.tiling.y_bytes_per_step
+    x_bytes, y_bytes = (block.block_bytes for block in launch.step.blocks)
     panels = (tiles_m * x_bytes + tiles_n * y_bytes) * launch.steps * planned.split_k
     assert panels == pytest.approx((m + n) * k * dtype.bits / 8, rel=ROUNDING)  # both operands, once
     assert x_bytes + y_bytes <= launch.step.l2_bytes * (1 + ROUNDING)  # loads take whole sectors

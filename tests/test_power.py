@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import Plan
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.power import Energy, energy, power_w, sustained_clock
@@ -54,7 +53,7 @@ def planned(arch: Gpu, gemm: Gemm) -> Plan:
 def test_each_energy_is_paid_for_each_byte_or_operation(value: str, core_pj: float, dram_pj: float) -> None:
     arch = with_overrides(BOARD, {value: 1.0}).gpu
     gemm = Gemm(32, 32, 32, Dtype.FP32)
-    used = energy(arch, gemm, lower(planned(arch, gemm)))
+    used = energy(arch, gemm, planned(arch, gemm).schedules)
     assert used.core_j == pytest.approx(core_pj * 1e-12)
     assert used.dram_j == pytest.approx(dram_pj * 1e-12)
 

@@ -12,12 +12,13 @@ import simpy
 from conftest import suited
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import Machine
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import Plan, plan
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.predict import Options, predict, ranked_plans
-from gpusim.sim.gpu import simulate
+from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 
@@ -150,13 +151,10 @@ def test_the_percentile_is_the_rank_that_it_names() -> None:
     assert percentile([3.0], 95) == 3.0
 
 
-def cycles_of(arch: Gpu, planned: Plan, *, warm: bool = False, extrapolate: bool = True) -> int:
+def cycles_of(arch: Gpu, planned: Plan, *, extrapolate: bool = True) -> int:
     """Cycles of a plan's launches in ``sampled``."""
-    clock_mhz = arch.clock.max_mhz
-    return sum(
-        simulate(arch, launch, clock_mhz, "sampled", warm=warm, extrapolate=extrapolate).cycles
-        for launch in lower(planned)
-    )
+    machine = Machine.of(arch, arch.clock.max_mhz)
+    return sum(simulate(machine, launch, extrapolate=extrapolate).cycles for launch in lower(planned))
 
 
 def named(arch: Gpu, gemm: Gemm, name: str) -> Kernel:
@@ -241,9 +239,7 @@ def test_jumps_over_what_repeats_lose_next_to_nothing() -> None:
         arch, warm = load_spec(case.name).gpu, case.l2 == "warm"
         kernels = suited(arch, case.gemm)
         planned = candidates(arch, case.gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
-        pairs.append(
-            (cycles_of(arch, planned, warm=warm), cycles_of(arch, planned, warm=warm, extrapolate=False))
-        )  # fmt: skip
+        pairs.append((cycles_of(arch, planned), cycles_of(arch, planned, extrapolate=False)))
     assert any(jumped != whole for jumped, whole in pairs)
     assert max(abs(jumped / whole - 1) for jumped, whole in pairs) <= JUMP_TOLERANCE
 
@@ -253,5 +249,6 @@ def test_ctas_of_a_single_step_that_store_much_take_as_long_as_in_full() -> None
     arch = load_spec("TITAN-RTX").gpu
     gemm = Gemm(1496, 1166, 2, Dtype.FP32, layout="nt", order="column")
     launch = lower(ranked_plans(arch, gemm, Options(l2="warm"))[0].plan)[0]
-    sampled, full = (simulate(arch, launch, arch.clock.max_mhz, how, warm=True).cycles for how in ("sampled", "full"))
+    machine = Machine.of(arch, arch.clock.max_mhz)
+    sampled, full = (simulate(machine, launch, how).cycles for how in ("sampled", "full"))
     assert sampled == pytest.approx(full, rel=P95_TOLERANCE)

@@ -1,124 +1,81 @@
 """The machine, by hand: programs of a few operations whose every cycle is worked out beside the test.
 
-Unless a test says otherwise the machine is the textbook's: global memory answers after 200 cycles and shared
-memory after 20, links are too fast to be seen, and a nanosecond is a cycle.
+Unless a test says otherwise the machine is the textbook's: global memory answers after 200 cycles and shared memory
+after 20, links are too fast to be seen, and instructions issue every cycle.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textbook import machine
 
-from gpusim.hardware.gpu import Gpu
-from gpusim.hardware.occupancy import Occupancy
-from gpusim.lowering.gemm.launches import lower
-from gpusim.lowering.gemm.plan import plan
-from gpusim.lowering.launch import Launch
-from gpusim.lowering.locality import Traffic
-from gpusim.prediction.predict import Options, predict
+from gpusim.hardware.machine import Machine, Pipe
+from gpusim.launch import Grid, Launch, Resources, Tensor
 from gpusim.program import (
     AcquireStage,
+    Alu,
     Barrier,
     Compute,
     Drain,
-    EndStep,
-    Exchange,
     Load,
     LoadBulk,
     LoadShared,
-    Multiply,
-    MultiplyAsync,
+    Mma,
     Op,
     Program,
+    Read,
     ReleaseStage,
     Repeat,
     Role,
+    SplitKFixup,
     Store,
     StoreShared,
     WaitLoad,
     WaitStage,
+    WarpgroupMma,
 )
 from gpusim.sim.causes import Cause
-from gpusim.sim.gpu import Outcome, simulate
-from gpusim.specs import load_spec, with_overrides
-from gpusim.specs.catalogues import load_kernels
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.sim.outcome import LaunchOutcome
+from gpusim.sim.simulate import simulate
+from gpusim.sim.warp import Process, Warp
 
 DETAILS = ("sampled", "full")
-CLOCK_MHZ = 1000.0
 
 
-def machine(overrides: Mapping[str, object] | None = None, *, sms: int = 1, sub_partitions: int = 4) -> Gpu:
-    """The textbook's machine with other values."""
-    spec = load_spec("teaching")
-    return with_overrides(spec, {"sm.count": sms, "sm.sub_partitions": sub_partitions, **(overrides or {})}).gpu
+def reads(step_bytes: float, warps: int = 1) -> tuple[Read, ...]:
+    """A block of so many bytes, read by all warps of a CTA together."""
+    return (Read("x", step_bytes / warps, step_bytes / warps),)
 
 
 def launch(
-    arch: Gpu,
     program: Program,
     *,
     ctas: int = 1,
     slots: int = 1,
     warps: int = 1,
-    steps: int = 1,
-    ahead: int = 1,
     step_bytes: float = 1.0,
     from_dram: bool = False,
+    **fields: Any,
 ) -> Launch:
-    """A launch of a program on the FMA pipe; nothing misses L2 unless all does."""
-    kernel = load_kernels(arch.kernel_catalogues)[0]
-    template = lower(plan(arch, Gemm(32, 32, 32, Dtype.FP32), kernel))[0]
-    asked = ctas * steps * step_bytes
-    return dataclasses.replace(
-        template,
-        roles=(Role(warps, program),),
-        instruction=arch.instructions["ffma"],
-        ctas=ctas,
-        grid=(ctas, 1, 1),
-        occupancy=Occupancy(slots, "cta_slots", {"cta_slots": slots}),
-        steps=steps,
-        stages_ahead=ahead,
-        load_bytes_per_step=step_bytes,
-        received_bytes_per_step=step_bytes,
-        load_port_bytes_per_step=step_bytes,
-        traffic=Traffic(asked, asked if from_dram else 0.0, 0.0),
-        tiling=None,
-    )
+    """A launch of a program that reads x and writes y; nothing misses L2 unless all does."""
+    roles = (Role(warps, program),)
+    tensors = (Tensor("x", step_bytes, miss_fraction=float(from_dram)), Tensor("y", 0.0))
+    # shared memory for so many CTAs an SM
+    resources = Resources(threads=32, registers=1, shared_bytes=machine().limits.shared_bytes // slots)
+    given: dict[str, Any] = {"grid": Grid(ctas), "roles": roles, "resources": resources, "tensors": tensors}
+    return Launch("test", **(given | fields))
 
 
-def play(arch: Gpu, one: Launch, detail: str = "full") -> Outcome:
-    return simulate(arch, one, CLOCK_MHZ, detail)
+def play(on: Machine, one: Launch, detail: str = "full") -> LaunchOutcome:
+    return simulate(on, one, detail)
 
 
-def causes(outcome: Outcome) -> dict[Cause, int]:
+def causes(outcome: LaunchOutcome) -> dict[Cause, int]:
     """Warp-cycles of the causes that occur."""
     return {cause: cycles for cause, cycles in outcome.stall_cycles.items() if cycles}
-
-
-# The textbook's example
-
-
-@pytest.mark.parametrize("detail", DETAILS)
-def test_the_textbook_multiplication_takes_392_cycles_without_tensor_cores(detail: str) -> None:
-    result = predict(load_spec("teaching").gpu, Gemm(32, 32, 32, Dtype.FP32, layout="nt"), Options(detail=detail))
-    assert result.cycles == 392  # 200 + 8 x 20 + 8 x 4
-    assert result.time_us == 0.392
-    # 8 warps an SM, each: one global load, 8 shared-memory reads, 8 FFMA
-    ledger = {cause: cycles for cause, cycles in result.stall_cycles.items() if cycles}
-    assert ledger == {"long_scoreboard": 8 * 200, "short_scoreboard": 8 * 8 * 20, "math": 8 * 8 * 4}
-    assert result.warp_cycles == 8 * 392
-
-
-@pytest.mark.parametrize("detail", DETAILS)
-def test_the_textbook_multiplication_takes_221_cycles_with_tensor_cores(detail: str) -> None:
-    result = predict(load_spec("teaching").gpu, Gemm(32, 32, 32, Dtype.FP16), Options(detail=detail))
-    assert result.cycles == 221  # 200 + 20 + 1
-    ledger = {cause: cycles for cause, cycles in result.stall_cycles.items() if cycles}
-    assert ledger == {"long_scoreboard": 8 * 200, "short_scoreboard": 8 * 20, "math": 8 * 1}
-    assert result.warp_cycles == 8 * 221
 
 
 # One operation each
@@ -126,55 +83,55 @@ def test_the_textbook_multiplication_takes_221_cycles_with_tensor_cores(detail: 
 
 @pytest.mark.parametrize("detail", DETAILS)
 def test_a_warp_computes_for_its_own_latency(detail: str) -> None:
-    outcome = play(arch := machine(), launch(arch, (Compute(7.0),)), detail)
+    outcome = play(machine(), launch((Compute(7.0),)), detail)
     assert outcome.cycles == 7
     assert causes(outcome) == {Cause.WAIT: 7}
 
 
 def test_an_operation_that_ends_within_a_cycle_holds_the_warp_to_its_end() -> None:
-    outcome = play(arch := machine(), launch(arch, (Compute(2.5), Compute(2.5))))
+    outcome = play(machine(), launch((Compute(2.5), Compute(2.5))))
     assert outcome.cycles == 6  # 2.5 -> 3, 3 + 2.5 -> 6
 
 
 def test_a_cta_waits_for_its_launch() -> None:
-    arch = machine({"sm.cta_launch_cycles": 150.0})
-    outcome = play(arch, launch(arch, (Compute(10.0),), warps=2))
+    on = machine(cta_launch_cycles=150.0)
+    outcome = play(on, launch((Compute(10.0),), warps=2))
     assert outcome.cycles == 150 + 10
     assert causes(outcome) == {Cause.LAUNCH: 2 * 150, Cause.WAIT: 2 * 10}
 
 
 def test_warps_meet_at_a_barrier_and_only_the_early_ones_wait() -> None:
     # 1280 B at 128 B/cycle: the first warp is through at 10, the second at 20
-    arch = machine({"shared_memory.bandwidth_bytes_per_cycle": 128.0})
-    outcome = play(arch, launch(arch, (StoreShared(1280.0, 0.0), Barrier(), Compute(5.0)), warps=2))
+    on = machine(shared_bytes_per_cycle=128.0)
+    outcome = play(on, launch((StoreShared(1280.0, 0.0), Barrier(), Compute(5.0)), warps=2))
     assert outcome.cycles == 20 + 5
     assert causes(outcome) == {Cause.MIO_THROTTLE: 10 + 20, Cause.BARRIER: 20 - 10, Cause.WAIT: 2 * 5}
 
 
 def test_a_warp_that_has_ended_books_nothing_while_its_siblings_live() -> None:
-    arch = machine({"shared_memory.bandwidth_bytes_per_cycle": 128.0})
-    outcome = play(arch, launch(arch, (StoreShared(1280.0, 0.0),), warps=3))
+    on = machine(shared_bytes_per_cycle=128.0)
+    outcome = play(on, launch((StoreShared(1280.0, 0.0),), warps=3))
     assert outcome.cycles == 30
     assert causes(outcome) == {Cause.MIO_THROTTLE: 10 + 20 + 30}
 
 
 def test_a_shared_memory_read_waits_for_the_port_and_then_for_the_latency() -> None:
-    arch = machine({"shared_memory.bandwidth_bytes_per_cycle": 128.0})
-    outcome = play(arch, launch(arch, (LoadShared(1280.0, 0.0),)))
+    on = machine(shared_bytes_per_cycle=128.0)
+    outcome = play(on, launch((LoadShared(1280.0, 0.0),)))
     assert outcome.cycles == 10 + 20
     assert causes(outcome) == {Cause.MIO_THROTTLE: 10, Cause.SHORT_SCOREBOARD: 20}
 
 
 def test_a_store_holds_the_warp_until_it_is_accepted_and_the_kernel_until_it_has_arrived() -> None:
-    arch = machine({"load_store.l2_port_bytes_per_cycle": 64.0})
-    outcome = play(arch, launch(arch, (Store(640.0, 1.0),)))
+    on = machine(l2_port_bytes_per_cycle=64.0)
+    outcome = play(on, launch((Store("y", 640.0, 640.0, 1.0),)))
     assert causes(outcome) == {Cause.LG_THROTTLE: 10}  # 640 / 64
     assert outcome.cycles == 10 + 200  # and L2 is 200 cycles away
 
 
 def test_partial_sums_go_to_l2_and_back_once_for_each_cta_of_the_chain() -> None:
-    arch = machine({"load_store.l2_port_bytes_per_cycle": 64.0})
-    outcome = play(arch, launch(arch, (Exchange(640.0, 3),)))
+    on = machine(l2_port_bytes_per_cycle=64.0)
+    outcome = play(on, launch((SplitKFixup(640.0, 3),)))
     assert outcome.cycles == 3 * (2 * 10 + 2 * 200)  # read and written: twice the bytes, twice the way
     assert causes(outcome) == {Cause.LONG_SCOREBOARD: 3 * 420}
 
@@ -182,30 +139,40 @@ def test_partial_sums_go_to_l2_and_back_once_for_each_cta_of_the_chain() -> None
 @pytest.mark.parametrize(("sub_partitions", "cycles"), [(1, 4 * 8), (2, 2 * 8), (4, 8)])
 def test_a_sub_partition_issues_one_instruction_a_cycle(sub_partitions: int, cycles: int) -> None:
     # 4 warps with 8 instructions each, dealt evenly
-    arch = machine(sub_partitions=sub_partitions)
-    assert play(arch, launch(arch, (StoreShared(0.0, 8.0),), warps=4)).cycles == cycles
+    on = machine(sub_partitions=sub_partitions)
+    assert play(on, launch((StoreShared(0.0, 8.0),), warps=4)).cycles == cycles
 
 
 @pytest.mark.parametrize("detail", DETAILS)
 @pytest.mark.parametrize(("ctas", "rounds"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
 def test_ctas_run_in_rounds_of_the_slots_of_all_sms(ctas: int, rounds: int, detail: str) -> None:
     # 2 SMs with 2 slots each
-    arch = machine(sms=2)
-    outcome = play(arch, launch(arch, (Compute(100.0),), ctas=ctas, slots=2), detail)
+    on = machine(sms=2)
+    outcome = play(on, launch((Compute(100.0),), ctas=ctas, slots=2), detail)
     assert outcome.cycles == rounds * 100
 
 
 # The main loop at its limits: what one step more costs
 
 
-def loop(*body: Op, ahead: int = 0, tail: Program = ()) -> Program:
+def load(step_bytes: float = 1.0, *, ahead: int = 0, instructions: float = 0.0, warps: int = 1) -> Load:
+    return Load(reads(step_bytes, warps), step_bytes / warps, instructions, ahead)
+
+
+def loop(steps: int, *body: Op, ahead: int = 0, step_bytes: float = 1.0, tail: Program = ()) -> Program:
     """Fill the ring, repeat, end."""
-    first = tuple(Load(step, 1.0, fill_shared=False) for step in range(ahead))
-    return (*first, Repeat((*body, EndStep())), *tail)
+    first = (load(step_bytes, instructions=1.0),) * min(ahead, steps)
+    return (*first, Repeat(body, steps), *tail)
 
 
-def multiply(instructions: float, *, slices: int = 1, operand_bytes: float = 0.0, others: float = 0.0) -> Multiply:
-    return Multiply(instructions, slices, operand_bytes, others, pipelined=True)
+def stream(steps: int, *work: Op, ahead: int, step_bytes: float = 1.0) -> Program:
+    """Wait for the oldest block, load another one, work."""
+    turn = WaitLoad(), load(step_bytes, ahead=ahead), *work
+    return loop(steps, *turn, ahead=ahead, step_bytes=step_bytes)
+
+
+def mma(instructions: float, *, k_groups: int = 1, operand_bytes: float = 0.0, others: float = 0.0) -> Mma:
+    return Mma("ffma", instructions, k_groups, operand_bytes, others, pipelined=True)
 
 
 @pytest.mark.parametrize("detail", DETAILS)
@@ -215,25 +182,24 @@ def multiply(instructions: float, *, slices: int = 1, operand_bytes: float = 0.0
     [(1, 32), (4, 32), (5, 64), (8, 64), (16, 128)],
 )
 def test_a_loop_of_multiplies_runs_at_the_rate_of_the_pipe_exactly(warps: int, cycles_a_step: int, detail: str) -> None:
-    arch = machine({"instructions.ffma.issue_interval_cycles": 2.0})
-    program = loop(multiply(16.0, slices=4), tail=(Drain(),))
+    on = machine(mma_interval=2.0)
     for steps in (1, 2, 10, 200):
-        outcome = play(arch, launch(arch, program, warps=warps, steps=steps), detail)
+        program = loop(steps, mma(16.0, k_groups=4), tail=(Drain(),))
+        outcome = play(on, launch(program, warps=warps), detail)
         assert outcome.cycles == steps * cycles_a_step + 4  # and the latency of the last
 
 
-def test_a_pipe_that_does_not_sustain_its_rate_takes_longer_in_proportion() -> None:
-    values = {"instructions.ffma.issue_interval_cycles": 2.0, "instructions.ffma.sustained_fraction": 0.8}
-    arch = machine(values)
-    outcome = play(arch, launch(arch, loop(multiply(16.0), tail=(Drain(),)), steps=10))
+def test_a_slower_pipe_takes_longer_in_proportion() -> None:
+    on = machine(mma_interval=2.0 / 0.8)
+    outcome = play(on, launch(loop(10, mma(16.0), tail=(Drain(),))))
     assert outcome.cycles == 10 * 16 * 2 / 0.8 + 4
 
 
 def test_warps_of_a_sub_partition_take_turns_on_its_pipe() -> None:
-    # 2 warps with 10 steps of 8 multiplies of 4 cycles, in 8 slices: 32 cycles a step, fed for 28 of them; the
+    # 2 warps with 10 steps of 8 multiplies of 4 cycles, in 8 k-groups: 32 cycles a step, fed for 28 of them; the
     # last slice overlaps what follows, but for its 4 cycles and its latency of 4 at the end
-    arch = machine({"instructions.ffma.issue_interval_cycles": 4.0}, sub_partitions=1)
-    outcome = play(arch, launch(arch, loop(multiply(8.0, slices=8), tail=(Drain(),)), warps=2, steps=10))
+    on = machine(mma_interval=4.0, sub_partitions=1)
+    outcome = play(on, launch(loop(10, mma(8.0, k_groups=8), tail=(Drain(),)), warps=2))
     assert outcome.cycles == 2 * 10 * 32 + 4
     lifetimes = (2 * 10 * 32 + 4) + (2 * 10 * 32 + 4 - 32)
     fed, drained = 2 * 10 * 28, 2 * (4 + 4)
@@ -246,40 +212,40 @@ def test_warps_of_a_sub_partition_take_turns_on_its_pipe() -> None:
 
 def test_a_loop_with_more_instructions_than_multiplies_runs_at_the_issue_rate() -> None:
     # 4 multiplies of 1 cycle and 12 other instructions: 16 slots a step, 8 warps on 4 schedulers
-    arch = machine()
-    program = loop(multiply(4.0, others=12.0), tail=(Drain(),))
-    short, long = (play(arch, launch(arch, program, warps=8, steps=steps)).cycles for steps in (20, 50))
+    on = machine()
+    programs = (loop(steps, mma(4.0, others=12.0), tail=(Drain(),)) for steps in (20, 50))
+    short, long = (play(on, launch(program, warps=8)).cycles for program in programs)
     assert long - short == 30 * 2 * 16
 
 
 @pytest.mark.parametrize("detail", DETAILS)
 def test_a_loop_of_operand_reads_runs_at_the_rate_of_the_shared_memory_port(detail: str) -> None:
     # 8 warps read 1280 B a step at 128 B/cycle: 80 cycles; their 2 x 4 multiplies a pipe take 8
-    arch = machine({"shared_memory.bandwidth_bytes_per_cycle": 128.0})
-    program = loop(multiply(4.0, slices=4, operand_bytes=1280.0), tail=(Drain(),))
-    short, long = (play(arch, launch(arch, program, warps=8, steps=steps), detail).cycles for steps in (40, 200))
+    on = machine(shared_bytes_per_cycle=128.0)
+    step = mma(4.0, k_groups=4, operand_bytes=1280.0)
+    programs = (loop(steps, step, tail=(Drain(),)) for steps in (40, 200))
+    short, long = (play(on, launch(program, warps=8), detail).cycles for program in programs)
     assert long - short == 160 * 80
     # bound and latency: the first read answers after 20, the last multiply after 4
     assert 40 * 80 + 20 + 4 <= short <= 40 * 80 + 20 + 4 + 80
 
 
-def test_slices_that_wait_for_each_other_take_the_latency_of_each() -> None:
-    # not pipelined: each of 8 slices reads (20 cycles) and multiplies (4); nothing overlaps
-    arch = machine()
-    one = Multiply(8.0, 8, 8.0, 0.0, pipelined=False)
-    outcome = play(arch, launch(arch, (Repeat((one, EndStep())),), steps=5))
+def test_k_groups_that_wait_for_each_other_take_the_latency_of_each() -> None:
+    # not pipelined: each of 8 k-groups reads (20 cycles) and multiplies (4); nothing overlaps
+    on = machine()
+    one = Mma("ffma", 8.0, 8, 8.0, 0.0, pipelined=False)
+    outcome = play(on, launch((Repeat((one,), 5),)))
     assert outcome.cycles == 5 * 8 * (20 + 4)
     assert causes(outcome) == {Cause.SHORT_SCOREBOARD: 5 * 8 * 20, Cause.MATH: 5 * 8 * 4}
 
 
 @pytest.mark.parametrize("detail", DETAILS)
 def test_accumulating_onto_the_same_registers_takes_a_latency_a_slice(detail: str) -> None:
-    # 8 slices of one instruction, each adds to what the one before left 4 cycles later; the next step goes on
+    # 8 k-groups of one instruction, each adds to what the one before left 4 cycles later; the next step goes on
     # with the same registers
-    arch = machine()
+    on = machine()
     short, long = (
-        play(arch, launch(arch, loop(multiply(8.0, slices=8), tail=(Drain(),)), steps=steps), detail).cycles
-        for steps in (10, 100)
+        play(on, launch(loop(steps, mma(8.0, k_groups=8), tail=(Drain(),))), detail).cycles for steps in (10, 100)
     )
     assert long - short == 90 * 8 * 4
 
@@ -288,58 +254,51 @@ def test_accumulating_onto_the_same_registers_takes_a_latency_a_slice(detail: st
 @pytest.mark.parametrize(("ahead", "cycles_a_step"), [(1, 200.0), (2, 100.0), (4, 50.0), (8, 25.0)])
 def test_a_ring_of_loads_hides_its_depth_of_the_latency(ahead: int, cycles_a_step: float, detail: str) -> None:
     # nothing but loads: as many steps as the ring is deep arrive every 200 cycles
-    arch = machine()
-    program = loop(WaitLoad(0), Load(ahead, 1.0, fill_shared=False), ahead=ahead)
-    outcome = play(arch, launch(arch, program, steps=160, ahead=ahead), detail)
+    on = machine()
+    outcome = play(on, launch(stream(160, ahead=ahead)), detail)
     # filling the ring takes an issue slot a load
     assert outcome.cycles == pytest.approx(160 * cycles_a_step, abs=ahead)
     assert outcome.stall_cycles[Cause.LONG_SCOREBOARD] == pytest.approx(outcome.cycles, abs=ahead)
 
 
-DRAM = {"dram.peak_bandwidth_gb_per_s": 100.0}  # at 1 GHz: 100 B/cycle
+DRAM = 100.0  # B/cycle
 
 
 @pytest.mark.parametrize("detail", DETAILS)
 def test_a_loop_of_loads_runs_at_the_bandwidth_of_dram(detail: str) -> None:
     # 1000 B a step: 10 cycles at 100 B/cycle; 32 steps in flight cover more than the 200 cycles of latency
-    arch = machine(DRAM)
-    program = loop(WaitLoad(0), Load(32, 1.0, fill_shared=False), ahead=32)
+    on = machine(dram_bytes_per_cycle=DRAM)
     for steps in (40, 100, 1000):
-        one = launch(arch, program, steps=steps, ahead=32, step_bytes=1000.0, from_dram=True)
-        assert play(arch, one, detail).cycles == steps * 10 + 200
+        one = launch(stream(steps, ahead=32, step_bytes=1000.0), step_bytes=1000.0, from_dram=True)
+        assert play(on, one, detail).cycles == steps * 10 + 200
 
 
 def test_dram_serves_all_sms_in_turn() -> None:
     # 8 SMs, one CTA each: 8000 B a step of all
-    arch = machine(DRAM, sms=8)
-    program = loop(WaitLoad(0), Load(32, 1.0, fill_shared=False), ahead=32)
-    one = launch(arch, program, ctas=8, steps=100, ahead=32, step_bytes=1000.0, from_dram=True)
-    assert play(arch, one, "full").cycles == 100 * 80 + 200
+    on = machine(sms=8, dram_bytes_per_cycle=DRAM)
+    program = stream(100, ahead=32, step_bytes=1000.0)
+    one = launch(program, ctas=8, step_bytes=1000.0, from_dram=True)
+    assert play(on, one, "full").cycles == 100 * 80 + 200
     # the sampled SM is served at its share; which of the eight it is, is one round of the others
-    assert play(arch, one, "sampled").cycles == pytest.approx(100 * 80 + 200, abs=7 * 10)
+    assert play(on, one, "sampled").cycles == pytest.approx(100 * 80 + 200, abs=7 * 10)
 
 
 def test_too_few_bytes_in_flight_leave_dram_idle() -> None:
     # Little's law: 4 steps of 1000 B in flight, back after 200 + 10 and refilled at once: 4 steps every 210
     # cycles (10 a step would take 40)
-    arch = machine(DRAM)
-    program = loop(WaitLoad(0), Load(4, 1.0, fill_shared=False), ahead=4)
-    short, long = (
-        play(arch, launch(arch, program, steps=steps, ahead=4, step_bytes=1000.0, from_dram=True)).cycles
-        for steps in (40, 400)
-    )
+    on = machine(dram_bytes_per_cycle=DRAM)
+    programs = (stream(steps, ahead=4, step_bytes=1000.0) for steps in (40, 400))
+    short, long = (play(on, launch(program, step_bytes=1000.0, from_dram=True)).cycles for program in programs)
     assert long - short == 90 * 210
 
 
 @pytest.mark.parametrize(
-    ("link", "rate"),
-    [("load_store.l2_port_bytes_per_cycle", 64.0), ("l2.bandwidth_bytes_per_cycle", 50.0)],
+    ("links", "rate"),
+    [({"l2_port_bytes_per_cycle": 64.0}, 64.0), ({"l2_bytes_per_cycle": 50.0}, 50.0)],
 )
-def test_a_loop_of_hits_runs_at_the_narrowest_link_on_the_way(link: str, rate: float) -> None:
-    arch = machine({link: rate})
-    program = loop(WaitLoad(0), Load(32, 1.0, fill_shared=False), ahead=32)
-    one = launch(arch, program, steps=100, ahead=32, step_bytes=640.0)
-    assert play(arch, one).cycles == 100 * 640 / rate + 200
+def test_a_loop_of_hits_runs_at_the_narrowest_link_on_the_way(links: dict[str, Any], rate: float) -> None:
+    one = launch(stream(100, ahead=32, step_bytes=640.0), step_bytes=640.0)
+    assert play(machine(**links), one).cycles == 100 * 640 / rate + 200
 
 
 def recurrence(steps: int, ahead: int, compute: int, service: int, latency: int) -> int:
@@ -375,10 +334,10 @@ def recurrence(steps: int, ahead: int, compute: int, service: int, latency: int)
 def test_a_loop_of_loads_and_arithmetic_follows_its_recurrence(
     steps: int, ahead: int, compute: int, service: int
 ) -> None:
-    arch = machine(DRAM)
-    program = loop(WaitLoad(0), Load(ahead, 1.0, fill_shared=False), Compute(float(compute)), ahead=ahead)
-    one = launch(arch, program, steps=steps, ahead=ahead, step_bytes=100.0 * service, from_dram=True)
-    assert play(arch, one).cycles == recurrence(steps, ahead, compute, service, 200)
+    on = machine(dram_bytes_per_cycle=DRAM)
+    program = stream(steps, Compute(float(compute)), ahead=ahead, step_bytes=100.0 * service)
+    one = launch(program, step_bytes=100.0 * service, from_dram=True)
+    assert play(on, one).cycles == recurrence(steps, ahead, compute, service, 200)
 
 
 @settings(derandomize=True, deadline=None)
@@ -391,90 +350,231 @@ def test_a_loop_of_loads_and_arithmetic_follows_its_recurrence(
 def test_a_jump_over_periods_and_generations_of_a_regular_loop_loses_no_cycle(
     steps: int, ahead: int, compute: int, ctas: int
 ) -> None:
-    arch = machine(sms=2)
-    program = loop(WaitLoad(0), Load(ahead, 1.0, fill_shared=False), Compute(float(compute)), ahead=ahead)
-    one = launch(arch, program, ctas=ctas, slots=2, steps=steps, ahead=ahead)
-    sampled, full = play(arch, one, "sampled"), play(arch, one, "full")
+    on = machine(sms=2)
+    one = launch(stream(steps, Compute(float(compute)), ahead=ahead), ctas=ctas, slots=2)
+    sampled, full = play(on, one, "sampled"), play(on, one, "full")
     assert sampled.cycles == full.cycles
     assert sum(sampled.stall_cycles.values()) == sum(full.stall_cycles.values())
 
 
-# Loops with a count of their own
+# Loops: any number, nested
 
 
+@pytest.mark.parametrize("extrapolate", [True, False])
 @pytest.mark.parametrize("detail", DETAILS)
 @settings(derandomize=True, deadline=None, max_examples=30)
 @given(
-    steps=st.integers(min_value=1, max_value=200),
-    before=st.integers(min_value=0, max_value=20),
-    after=st.integers(min_value=0, max_value=20),
-    inner=st.integers(min_value=0, max_value=5),
+    before=st.integers(min_value=0, max_value=200),
+    after=st.integers(min_value=0, max_value=200),
+    outer=st.integers(min_value=0, max_value=20),
+    inner=st.integers(min_value=0, max_value=100),
 )
-def test_every_loop_is_played_as_often_as_it_says(detail: str, steps: int, before: int, after: int, inner: int) -> None:
+def test_every_loop_is_played_as_often_as_it_says(
+    detail: str, extrapolate: bool, before: int, after: int, outer: int, inner: int
+) -> None:
     program = (
         Repeat((Compute(3.0),), before),
-        Repeat((Compute(5.0), Repeat((Compute(2.0),), inner), EndStep())),
-        Repeat((Compute(7.0), Repeat((Compute(11.0),), inner)), after),
+        Repeat((Compute(5.0), Repeat((Compute(2.0), Repeat((Compute(1.0),), 3)), inner)), outer),
+        Repeat((Compute(7.0),), after),
     )
-    outcome = play(arch := machine(), launch(arch, program, steps=steps), detail)
-    assert outcome.cycles == before * 3 + steps * (5 + inner * 2) + after * (7 + inner * 11)
-    assert causes(outcome) == {Cause.WAIT: outcome.cycles}
+    outcome = simulate(machine(), launch(program), detail, extrapolate=extrapolate)
+    assert outcome.cycles == before * 3 + outer * (5 + inner * (2 + 3)) + after * 7
+    assert causes(outcome) == ({Cause.WAIT: outcome.cycles} if outcome.cycles else {})
 
 
-def test_a_program_has_one_main_loop() -> None:
-    body = (Compute(1.0),)
-    with pytest.raises(ValueError, match=r"a program has one main loop, not 2: give the other loops a count"):
-        Role(1, (Repeat(body), Repeat(body)))
-    with pytest.raises(ValueError, match=r"the main loop stands inside another loop: give it a count"):
-        Role(1, (Repeat((Repeat(body),), 3),))
+@pytest.mark.parametrize("extrapolate", [True, False])
+@pytest.mark.parametrize("detail", DETAILS)
+@pytest.mark.parametrize("ctas", [1, 3])
+def test_two_loops_in_a_row_take_the_cycles_of_both(detail: str, extrapolate: bool, ctas: int) -> None:
+    # 300 blocks at the rate of DRAM, 10 cycles each, the last after 200; then 400 turns that each load and wait 200
+    on = machine(dram_bytes_per_cycle=DRAM)
+    again = Repeat((Load((Read("x again", 1.0, 1.0),), 1.0), WaitLoad()), 400)
+    program = (*stream(300, ahead=32, step_bytes=1000.0), again)
+    tensors = (Tensor("x", 1000.0, miss_fraction=1.0), Tensor("x again", 1.0))
+    outcome = simulate(on, launch(program, ctas=ctas, tensors=tensors), detail, extrapolate=extrapolate)
+    assert outcome.cycles == ctas * (300 * 10 + 200 + 400 * 200)
+    assert outcome.dram_read_bytes == ctas * 300 * 1000
+    assert outcome.l2_read_bytes == ctas * (300 * 1000 + 400)
 
 
-def test_a_loop_within_the_main_loop_can_feed_the_multiply_pipe() -> None:
-    step = Multiply(4.0, 1, 0.0, 0.0, pipelined=True)
-    assert Role(1, (Repeat((Repeat((step,), 3), EndStep())),)).multiplies
-    assert not Role(1, (Repeat((EndStep(),)), Repeat((step,), 3))).multiplies
+@pytest.mark.parametrize("extrapolate", [True, False])
+@pytest.mark.parametrize("detail", DETAILS)
+@pytest.mark.parametrize(("outer", "inner"), [(5, 200), (200, 5), (40, 40)])
+def test_two_nested_loops_take_their_product(detail: str, extrapolate: bool, outer: int, inner: int) -> None:
+    # an outer turn: 9 cycles of its own, then turns of 16 instructions of 2 cycles each and what follows the last, 4
+    on = machine(mma_interval=2.0)
+    nested = (Compute(9.0), Repeat((mma(16.0, k_groups=1),), inner), Drain())
+    outcome = simulate(on, launch((Repeat(nested, outer),), warps=4), detail, extrapolate=extrapolate)
+    assert outcome.cycles == outer * (9 + inner * 32 + 4)
+    assert sum(outcome.stall_cycles.values()) == 4 * outcome.cycles
+
+
+@pytest.mark.parametrize("extrapolate", [True, False])
+@pytest.mark.parametrize("detail", DETAILS)
+def test_a_loop_in_a_loop_fills_its_ring_anew(detail: str, extrapolate: bool) -> None:
+    # each of 30 outer turns: a ring of 4 is filled, an issue slot each; 64 blocks come 4 every 200 cycles
+    program = (Repeat(stream(64, ahead=4), 30),)
+    outcome = simulate(machine(), launch(program), detail, extrapolate=extrapolate)
+    assert outcome.cycles == pytest.approx(30 * 64 / 4 * 200, abs=30 * 4)
+    assert outcome.l2_read_bytes == 30 * 64
+
+
+def test_many_turns_cost_no_more_events_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = 0
+    wait = Warp._wait
+
+    def counted(warp: Warp, cause: Cause, until: float) -> Process:
+        nonlocal waits
+        waits += 1
+        return wait(warp, cause, until)
+
+    monkeypatch.setattr(Warp, "_wait", counted)
+    program = (Repeat((Compute(3.0),), 10**6), Repeat((Compute(5.0), Repeat((Compute(2.0),), 10**6)), 3))
+    assert simulate(machine(), launch(program)).cycles == 3 * 10**6 + 3 * (5 + 2 * 10**6)
+    assert waits < 1000
+
+
+# Blocks, first in, first out
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_a_wait_without_a_load_returns_at_once(detail: str) -> None:
+    assert play(machine(), launch((WaitLoad(), Compute(3.0), WaitLoad())), detail).cycles == 3
+    assert play(machine(), launch((load(), WaitLoad(), WaitLoad(), Compute(3.0))), detail).cycles == 203
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_waits_take_the_oldest_block_first(detail: str) -> None:
+    # the second is asked for 100 cycles later and comes 100 later; the third wait has none left
+    program = (load(), Compute(100.0), load(), WaitLoad(), WaitLoad(), WaitLoad())
+    outcome = play(machine(), launch(program), detail)
+    assert outcome.cycles == 300
+    assert causes(outcome) == {Cause.WAIT: 100, Cause.LONG_SCOREBOARD: 200}
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_a_load_that_is_predicated_off_takes_its_issue_slots_and_brings_nothing(detail: str) -> None:
+    outcome = play(machine(), launch((Load((), 0.0, instructions=9.0), WaitLoad(), Compute(1.0))), detail)
+    assert outcome.cycles == 8 + 1  # leaves in the cycle that issues the last
+    assert outcome.l2_read_bytes == 0
+
+
+def test_blocks_that_ctas_share_come_from_dram_once() -> None:
+    # 4 x 3 CTAs, 10 blocks each: x is picked by the column, y by the row
+    program = (Repeat((Load((Read("x", 8.0, 8.0), Read("y", 2.0, 2.0)), 10.0), WaitLoad()), 10),)
+    tensors = (Tensor("x", 8.0, ("x",), miss_fraction=0.3), Tensor("y", 2.0, ("y",), miss_fraction=0.3))
+    one = launch(program, slots=2, grid=Grid(4, 3), tensors=tensors)
+    outcome = play(machine(sms=2), one, "full")
+    assert outcome.l2_read_bytes == 12 * 10 * 10
+    assert outcome.dram_read_bytes == 10 * (4 * 8 + 3 * 2)
+    warm = play(machine(sms=2), dataclasses.replace(one, cold=False), "full")
+    assert warm.dram_read_bytes == 0
+    assert play(machine(sms=2), one, "sampled").dram_read_bytes == pytest.approx(0.3 * 12 * 10 * 10)
+
+
+def test_a_tensor_with_blocks_for_one_cta_misses_its_fraction_in_either_detail() -> None:
+    program = (Repeat((load(100.0), WaitLoad()), 10),)
+    one = launch(program, ctas=4, tensors=(Tensor("x", 100.0, miss_fraction=0.25),))
+    for detail in DETAILS:
+        assert play(machine(), one, detail).dram_read_bytes == pytest.approx(4 * 10 * 25)
+
+
+# Arithmetic on named pipes
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_pipes_work_side_by_side_and_the_slowest_decides(detail: str) -> None:
+    # 16 on the ALU at one every 2 cycles, 8 on the SFU at one every 8; 24 issue slots
+    on = machine(pipes=(Pipe("alu", 0.5), Pipe("sfu", 0.125)))
+    one = launch((Alu((("alu", 16.0), ("sfu", 8.0)), latency_cycles=20.0),))
+    outcome = play(on, one, detail)
+    assert outcome.cycles == 64
+    assert causes(outcome) == {Cause.MATH: 64}
+    assert outcome.busy_cycles["arithmetic"] == 64 / 4  # the SFU's, of one sub-partition of four
+
+
+def test_a_chain_of_dependent_instructions_takes_its_latency() -> None:
+    outcome = play(machine(), launch((Alu((("fma", 5.0),), latency_cycles=20.0),)))
+    assert outcome.cycles == 20
+    assert causes(outcome) == {Cause.MATH: 5, Cause.WAIT: 15}
+
+
+def test_arithmetic_waits_for_the_pipe_that_others_use_and_not_for_another() -> None:
+    on = machine(sub_partitions=1)
+    both = Role(1, (Alu((("alu", 30.0),), 4.0),)), Role(1, (Alu((("alu", 30.0),), 4.0),))
+    other = Role(1, (Alu((("alu", 30.0),), 4.0),)), Role(1, (Alu((("sfu", 30.0),), 4.0),))
+    assert [play(on, launch((), roles=roles)).cycles for roles in (both, other)] == [60, 60]  # issue slots bind here
+    wide = machine(sub_partitions=1, issue_per_cycle=4.0)
+    assert [play(wide, launch((), roles=roles)).cycles for roles in (both, other)] == [60, 30]
+
+
+def test_multiply_accumulates_and_other_arithmetic_share_a_pipe() -> None:
+    on = machine(sub_partitions=1, issue_per_cycle=4.0)
+    together = play(on, launch((mma(100.0, k_groups=10), Alu((("fma", 50.0),), 4.0), Drain()))).cycles
+    apart = play(on, launch((mma(100.0, k_groups=10), Alu((("alu", 50.0),), 4.0), Drain()))).cycles
+    assert (together, apart) == (150, 140)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ((Alu((("fp64", 1.0),), 4.0),), "test: the machine has no pipe 'fp64'; it has tensor, fma, alu, sfu"),
+        ((Mma("dmma", 1.0, 1, 0.0, 0.0, pipelined=True),), "test: the machine has no instruction 'dmma'"),
+    ],
+)
+def test_what_the_machine_does_not_have_is_refused_by_name(program: Program, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        play(machine(), launch(program))
+
+
+def test_a_tensor_that_the_launch_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="test: a program names tensor 'z', the launch has"):
+        launch((Store("z", 1.0, 1.0, 0.0),))
+
+
+def test_an_unknown_detail_is_refused() -> None:
+    with pytest.raises(ValueError, match="detail: 'sampeld' is neither 'sampled' nor 'full'"):
+        play(machine(), launch((Compute(1.0),)), "sampeld")
 
 
 # Producers and consumers
 
 
 def specialised(
-    arch: Gpu,
-    multiply_cycles: float,
+    mma_cycles: float,
     epilogue_cycles: float = 0.0,
     *,
     stages: int,
     steps: int,
     tiles: int = 1,
-    teams: int = 1,
+    instances: int = 1,
     step_bytes: float = 1.0,
+    l2_bytes: float | None = None,
     consumers: int = 4,
 ) -> Launch:
     """A producer and consumers, a warp on each sub-partition; a step multiplies for so long."""
-    producer: Program = (Repeat((AcquireStage(), LoadBulk(0.0))),)
-    step = MultiplyAsync(multiply_cycles, 0.0, 0.0)
-    loop_of_consumer = Repeat((WaitStage(), step, ReleaseStage(), EndStep()))
-    consumer: Program = (loop_of_consumer, Drain(), ReleaseStage(), Compute(epilogue_cycles))
-    one = launch(arch, (), ctas=tiles, steps=steps, ahead=stages - 1, step_bytes=step_bytes)
-    return dataclasses.replace(one, roles=(Role(1, producer), Role(consumers, consumer, teams)), persistent=True)
+    block = (Read("x", step_bytes if l2_bytes is None else l2_bytes, step_bytes),)
+    producer: Program = (Repeat((AcquireStage(stages), LoadBulk(block, step_bytes, 0.0)), steps),)
+    turn = WaitStage(), WarpgroupMma("ffma", mma_cycles, 0.0, 0.0), ReleaseStage(pending=1)
+    consumer: Program = (Repeat(turn, steps), Drain(), ReleaseStage(pending=0), Compute(epilogue_cycles))
+    roles = (Role(1, producer), Role(consumers, consumer, instances))
+    return launch((), ctas=tiles, roles=roles, persistent=True)
 
 
 @pytest.mark.parametrize("detail", DETAILS)
 @pytest.mark.parametrize(("stages", "cycles_a_step"), [(2, 200.0), (5, 50.0), (16, 20.0)])
 def test_a_ring_runs_at_its_depth_a_latency_or_at_the_pipe(stages: int, cycles_a_step: float, detail: str) -> None:
     # a stage is released when the next one's multiplies have been handed over: all but one are on their way
-    arch = machine({"shared_memory.latency_cycles": 1})
-    short, long = (
-        play(arch, specialised(arch, 20.0, stages=stages, steps=steps), detail).cycles for steps in (160, 1600)
-    )
+    on = machine(shared_latency_cycles=1)
+    short, long = (play(on, specialised(20.0, stages=stages, steps=steps), detail).cycles for steps in (160, 1600))
     assert (long - short) / 1440 == pytest.approx(cycles_a_step, rel=0.03)
 
 
 def test_a_producer_waits_for_a_free_stage_and_consumers_for_a_full_one() -> None:
     # Steps 0 and 1 arrive at 200; operands take 1, so 0 is multiplied until 231 and 1 until 261. At 231 the first stage
     # is free for step 2, which arrives at 431; when its multiplies are handed over, 1's stage is free for 3: 631.
-    arch = machine({"shared_memory.latency_cycles": 1})
-    outcome = play(arch, specialised(arch, 30.0, stages=2, steps=4, consumers=1))
+    on = machine(shared_latency_cycles=1)
+    outcome = play(on, specialised(30.0, stages=2, steps=4, consumers=1))
     assert outcome.cycles == 631 + 1 + 30
     assert causes(outcome) == {
         Cause.BARRIER: 431,  # the producer's life: it leaves when it has asked for step 3
@@ -485,30 +585,28 @@ def test_a_producer_waits_for_a_free_stage_and_consumers_for_a_full_one() -> Non
 
 
 def test_a_bulk_copy_answers_later_than_a_load() -> None:
-    plain, later = (
-        machine({"shared_memory.latency_cycles": 1, "load_store.bulk_copy_cycles": c}) for c in (0.0, 100.0)
-    )
-    one, other = (play(arch, specialised(arch, 20.0, stages=2, steps=1)).cycles for arch in (plain, later))
+    plain, later = (machine(shared_latency_cycles=1, bulk_copy_cycles=c) for c in (0.0, 100.0))
+    one, other = (play(on, specialised(20.0, stages=2, steps=1)).cycles for on in (plain, later))
     assert other - one == 100
 
 
 @pytest.mark.parametrize("detail", DETAILS)
 def test_a_persistent_producer_loads_the_next_tile_during_the_epilogue(detail: str) -> None:
     # 10 steps of 20 cycles and an epilogue of 500: from the second tile on no load is waited for
-    arch = machine({"shared_memory.latency_cycles": 1})
+    on = machine(shared_latency_cycles=1)
     one, five = (
-        play(arch, specialised(arch, 20.0, 500.0, stages=16, steps=10, tiles=tiles), detail).cycles for tiles in (1, 5)
+        play(on, specialised(20.0, 500.0, stages=16, steps=10, tiles=tiles), detail).cycles for tiles in (1, 5)
     )
     assert one == 200 + 1 + 10 * 20 + 500
     assert five - one == pytest.approx(4 * (10 * 20 + 500), abs=4)
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-def test_teams_that_take_turns_hide_each_others_epilogues(detail: str) -> None:
-    # as above, but 40 steps of 20 cycles hide the other team's 500
-    arch = machine({"shared_memory.latency_cycles": 1})
+def test_instances_that_take_turns_hide_each_others_epilogues(detail: str) -> None:
+    # as above, but 40 steps of 20 cycles hide the other instance's 500
+    on = machine(shared_latency_cycles=1)
     short, long = (
-        play(arch, specialised(arch, 20.0, 500.0, stages=16, steps=40, tiles=tiles, teams=2), detail).cycles
+        play(on, specialised(20.0, 500.0, stages=16, steps=40, tiles=tiles, instances=2), detail).cycles
         for tiles in (4, 40)
     )
     assert long - short == pytest.approx(36 * 40 * 20, rel=0.01)
@@ -517,19 +615,18 @@ def test_teams_that_take_turns_hide_each_others_epilogues(detail: str) -> None:
 @pytest.mark.parametrize("detail", DETAILS)
 def test_no_consumer_multiplies_the_next_tile_before_all_have_stored_theirs(detail: str) -> None:
     # 4 warps write 5000 B each at 50 B/cycle of the port: 400 cycles that 10 steps of 20 do not hide
-    arch = machine({"load_store.l2_port_bytes_per_cycle": 50.0, "shared_memory.latency_cycles": 1})
-    one = specialised(arch, 20.0, stages=16, steps=10, tiles=5)
+    on = machine(l2_port_bytes_per_cycle=50.0, shared_latency_cycles=1)
+    one = specialised(20.0, stages=16, steps=10, tiles=5)
     producer, consumer = one.roles
-    stored = (*consumer.program, Barrier(), Store(5000.0, 0.0), Barrier())
+    stored = (*consumer.program, Barrier(), Store("y", 5000.0, 5000.0, 0.0), Barrier())
     storing = dataclasses.replace(one, roles=(producer, dataclasses.replace(consumer, program=stored)))
-    assert play(arch, storing, detail).cycles - play(arch, one, detail).cycles == pytest.approx(5 * 400, rel=0.11)
+    assert play(on, storing, detail).cycles - play(on, one, detail).cycles == pytest.approx(5 * 400, rel=0.11)
 
 
 def test_what_a_cluster_shares_passes_every_port_in_full_and_l2_once() -> None:
     # 1000 B a step at 50 B/cycle of the port: 20 cycles; L2 has half as much to deliver
-    arch = machine({"load_store.l2_port_bytes_per_cycle": 50.0, "shared_memory.latency_cycles": 1})
-    one = specialised(arch, 1.0, stages=16, steps=200, step_bytes=1000.0)
-    half = dataclasses.replace(one, load_bytes_per_step=500.0)
+    on = machine(l2_port_bytes_per_cycle=50.0, shared_latency_cycles=1)
+    half = specialised(1.0, stages=16, steps=200, step_bytes=1000.0, l2_bytes=500.0)
     for detail in DETAILS:
-        assert play(arch, half, detail).cycles == pytest.approx(200 * 20 + 200, rel=0.01)
-        assert play(arch, half, detail).l2_read_bytes == 200 * 500
+        assert play(on, half, detail).cycles == pytest.approx(200 * 20 + 200, rel=0.01)
+        assert play(on, half, detail).l2_read_bytes == 200 * 500

@@ -14,15 +14,16 @@ from conftest import RunGpusim, refused
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 import gpusim as package
+from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.launches import lower
-from gpusim.lowering.launch import Launch
+from gpusim.lowering.gemm.plan import Plan
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
 from gpusim.report import timeline as timeline_module
 from gpusim.report.timeline import THREADS_PER_PROCESS, timeline, write_timeline
 from gpusim.sim.causes import Cause
-from gpusim.sim.gpu import simulate
+from gpusim.sim.simulate import simulate
 from gpusim.sim.trace import SLACK_SPANS, Place, Recorder, Take
 from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
@@ -192,15 +193,15 @@ def traced(gpu: str, gemm: Gemm, detail: str = "sampled", limit: int = MOST_EVEN
     return result, Trace("".join(timeline(result, recorder))), recorder
 
 
-def chosen_launch(gpu: str, gemm: Gemm, kernel: str) -> Launch:
-    """The main launch of the plan that a prediction chose."""
+def chosen_plan(gpu: str, gemm: Gemm, kernel: str) -> Plan:
+    """The plan that a prediction chose."""
     arch = load_spec(gpu).gpu
     fitting = tuple(
         item
         for item in load_kernels(arch.kernel_catalogues)
         if item.family.instruction in arch.instructions and item.printed_name(gemm.layout, gemm.dtype) == kernel
     )
-    return lower(candidates(arch, gemm, fitting, warm=False, clock_mhz=arch.clock.boost_mhz)[0].plan)[0]
+    return candidates(arch, gemm, fitting, warm=False, clock_mhz=arch.clock.boost_mhz)[0].plan
 
 
 CASES = {
@@ -353,9 +354,9 @@ def test_a_warps_events_add_up_to_its_lifetime_beside_jumps() -> None:
 def test_multiplies_on_the_pipes_are_those_of_the_sms_warps() -> None:
     arch = load_spec("t4").gpu
     result, trace, _ = traced("t4", SMALL)
-    launch = chosen_launch("t4", SMALL, result.kernel)
+    main = chosen_plan("t4", SMALL, result.kernel).main
     heard = sum(event["args"].get("instructions", 0) for event in trace.complete)
-    assert heard == launch.ctas_on_busiest_sm(arch) * launch.multiplying_warps * launch.steps * launch.multiply_per_step
+    assert heard == main.ctas_on_busiest_sm(arch) * main.math_warps * main.steps * main.step.mma_instructions
 
 
 def test_a_huge_product_is_traced_by_playing_what_repeats_once() -> None:
@@ -492,9 +493,10 @@ def test_tracing_does_not_change_the_prediction(case: str) -> None:
 @pytest.mark.parametrize("limit", [10, MOST_EVENTS])
 def test_tracing_does_not_change_the_simulation(detail: str, limit: int) -> None:
     arch = load_spec("t4").gpu
-    launch = chosen_launch("t4", SMALL, predict(arch, SMALL).kernel)
-    silent = simulate(arch, launch, 1000.0, detail)
-    assert simulate(arch, launch, 1000.0, detail, recorder=Recorder(limit)) == silent
+    machine = Machine.of(arch, 1000.0)
+    launch = lower(chosen_plan("t4", SMALL, predict(arch, SMALL).kernel))[0]
+    silent = simulate(machine, launch, detail)
+    assert simulate(machine, launch, detail, recorder=Recorder(limit)) == silent
 
 
 def test_the_same_question_gets_the_same_bytes(gpusim: RunGpusim, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from gpusim.units import MEGA, MIB, TERA, bytes_per_cycle
 
 Unit = Literal["cuda", "tensor"]
+ArithmeticPipe = Literal["alu", "sfu"]
 
 NO_LIMIT = 1e9
 """A rate, a capacity or a power that stands for a resource which never limits, as on a textbook machine."""
@@ -210,6 +211,15 @@ class Dram(_Part):
     tlb_miss_ns: float = Field(ge=0, le=100_000, description="Latency added while an SM first translates a page [ns].")
 
 
+class PipeRate(_Part):
+    """An execution pipe for arithmetic beside multiply-accumulates."""
+
+    threads_per_cycle: float = Field(
+        ge=1, le=NO_LIMIT, description="Results per SM cycle of an SM, all sub-partitions together."
+    )
+    latency_cycles: float = Field(ge=1, le=10_000, description="Latency of a dependent instruction [SM cycles].")
+
+
 class Instruction(_Part):
     """One warp-level multiply-accumulate instruction and how a sub-partition issues it.
 
@@ -366,6 +376,9 @@ class Gpu(_Part):
     load_store: LoadStore = Field(description="Path between an SM and L2.")
     l2: L2 = Field(description="L2 cache.")
     dram: Dram = Field(description="Device memory: its bandwidth and latency.")
+    pipes: dict[ArithmeticPipe, PipeRate] = Field(
+        description="Pipes beside those of the instructions: alu (integers, comparisons) and sfu (functions)."
+    )
     instructions: dict[str, Instruction] = Field(
         description="Multiply-accumulate instructions, by key; stated_peaks names the same keys."
     )

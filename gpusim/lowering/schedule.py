@@ -9,16 +9,20 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.occupancy import Occupancy
-from gpusim.lowering.launch import Tiling
+from gpusim.launch import Axis, Grid, Resources
 from gpusim.lowering.locality import Traffic
 from gpusim.units import ceil_div
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What a CTA loads of one tensor."""
+class Block:
+    """What a CTA loads of one tensor in a step."""
 
     tensor: str
+    axes: tuple[Axis, ...] | None
+    """Coordinates of the grid that pick the CTA's part of the tensor; None where no two CTAs read the same."""
+    block_bytes: float
+    """Of the tensor, without the rest of the sectors that its edges share [B]."""
     l2_bytes: float
     """Sectors asked of L2; data that is multicast to a cluster counts once per cluster [B]."""
     sm_bytes: float
@@ -29,7 +33,7 @@ class Read:
 class Step:
     """One turn of a CTA's main loop, edge tiles averaged in."""
 
-    reads: tuple[Read, ...]
+    blocks: tuple[Block, ...]
     port_bytes: float
     """Load/store path time they take, in bytes of port width (narrow accesses waste the rest) [B]."""
     to_shared: bool
@@ -54,12 +58,12 @@ class Step:
     @property
     def l2_bytes(self) -> float:
         """Global data L2 delivers for the CTA [B]."""
-        return sum(read.l2_bytes for read in self.reads)
+        return sum(one.l2_bytes for one in self.blocks)
 
     @property
     def sm_bytes(self) -> float:
         """Global data that reaches the CTA's SM [B]."""
-        return sum(read.sm_bytes for read in self.reads)
+        return sum(one.sm_bytes for one in self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,9 @@ class Schedule:
     """One launch of a kernel in closed form."""
 
     name: str
-    grid: tuple[int, int, int]
-    ctas: int
+    grid: Grid
+    resources: Resources
+    """Of a CTA."""
     warps: int
     """Warps that work on a CTA's tile."""
     math_warps: int
@@ -99,7 +104,9 @@ class Schedule:
     persistent: bool
     """A CTA slot keeps its warps from tile to tile, and each goes on to the next as soon as it is done."""
     occupancy: Occupancy
+    instruction_name: str
     instruction: Instruction
+    """That the math warps execute."""
     setup_cycles: float
     """Serial address arithmetic of a warp before its first load [cycles]."""
     steps: int
@@ -113,7 +120,10 @@ class Schedule:
     traffic: Traffic
     cold: bool
     """Operands were not used lately: the first loads of an SM also miss the TLB."""
-    tiling: Tiling | None
+
+    @property
+    def ctas(self) -> int:
+        return self.grid.ctas
 
     def ctas_on_busiest_sm(self, gpu: Gpu) -> int:
         return ceil_div(self.ctas, gpu.sm.count)
@@ -127,3 +137,35 @@ class Schedule:
     def serial_cycles(self) -> float:
         """What a warp goes through on its own before and after its main loop [cycles]."""
         return self.setup_cycles + self.epilogue.shared_pass_cycles
+
+    def waves(self, gpu: Gpu) -> float:
+        return self.ctas / (gpu.sm.count * self.occupancy.ctas)
+
+    @property
+    def fma(self) -> float:
+        """Multiply-adds the pipes execute, padding included."""
+        return self.ctas * self.math_warps * self.steps * self.step.mma_instructions * self.instruction.fma
+
+    @property
+    def other_instructions(self) -> float:
+        """Warp instructions of the main loops besides the multiply-accumulates."""
+        return self.ctas * self.math_warps * self.steps * (self.step.issue_slots - self.step.mma_instructions)
+
+    @property
+    def l2_read_bytes(self) -> float:
+        """What the CTAs load from L2 [B]."""
+        return self.ctas * self.steps * self.step.l2_bytes
+
+    @property
+    def l2_bytes(self) -> float:
+        """Bytes between the SMs and L2, both ways [B]."""
+        # Of n CTAs that share a tile all but one pass partial sums on, and all but one read some.
+        splits, epilogue = self.grid.splits, self.epilogue
+        fixed_up = 2 * (splits - 1) / splits * epilogue.fixup_bytes * self.math_warps if epilogue.fixup_times else 0.0
+        return self.ctas * (self.steps * self.step.l2_bytes + self.store_bytes * self.store_passes + fixed_up)
+
+    @property
+    def shared_bytes(self) -> float:
+        """Shared-memory bytes read and written in the main loops [B]."""
+        reads = self.math_warps * self.step.operand_bytes
+        return self.ctas * self.steps * (reads + self.step.shared_write_bytes)

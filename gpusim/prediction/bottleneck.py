@@ -18,35 +18,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.launch import Launch
-from gpusim.sim.gpu import Outcome
+from gpusim.lowering.schedule import Schedule
+from gpusim.sim.outcome import LaunchOutcome
 
 WHOLE_GPU = ("l2", "dram")
 """Resources that all SMs have in common."""
 
 
-def sm_balance(gpu: Gpu, launch: Launch) -> float:
+def sm_balance(gpu: Gpu, schedule: Schedule) -> float:
     """CTAs of the mean SM over those of the busiest one."""
-    return launch.ctas / (launch.ctas_on_busiest_sm(gpu) * gpu.sm.count)
+    return schedule.ctas / (schedule.ctas_on_busiest_sm(gpu) * gpu.sm.count)
 
 
-def busy_fractions(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def busy_fractions(outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
     """Share of the cycles in which each resource works, on the SM with the most CTAs."""
     return _fractions(outcomes, [outcome.busy_cycles for outcome in outcomes])
 
 
-def gpu_busy_fractions(gpu: Gpu, launches: Sequence[Launch], outcomes: Sequence[Outcome]) -> dict[str, float]:
+def gpu_busy_fractions(gpu: Gpu, schedules: Sequence[Schedule], outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
     """The same, averaged over all SMs."""
     averaged = []
-    for launch, outcome in zip(launches, outcomes, strict=True):
-        balance = sm_balance(gpu, launch)
+    for schedule, outcome in zip(schedules, outcomes, strict=True):
+        balance = sm_balance(gpu, schedule)
         averaged.append(
             {name: cycles * (1.0 if name in WHOLE_GPU else balance) for name, cycles in outcome.busy_cycles.items()}
         )
     return _fractions(outcomes, averaged)
 
 
-def _fractions(outcomes: Sequence[Outcome], busy_cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _fractions(outcomes: Sequence[LaunchOutcome], busy_cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
     cycles = sum(outcome.cycles for outcome in outcomes)
     return {name: sum(busy[name] for busy in busy_cycles) / cycles for name in busy_cycles[0]}
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.launch import Launch
+from gpusim.lowering.schedule import Schedule
 from gpusim.workloads.gemm import Gemm
 
 TOLERANCE_FRACTION = 0.01
@@ -28,15 +28,15 @@ class Energy:
     dram_j: float
 
 
-def energy(gpu: Gpu, gemm: Gemm, launches: Sequence[Launch]) -> Energy:
+def energy(gpu: Gpu, gemm: Gemm, schedules: Sequence[Schedule]) -> Energy:
     """Energy of a workload's operations and bytes [J]; zeros that pad a tile switch next to nothing."""
-    core = gemm.flops / 2 * launches[0].instruction.energy_pj_per_fma
+    core = gemm.flops / 2 * schedules[0].instruction.energy_pj_per_fma
     dram = 0.0
-    for launch in launches:
-        core += launch.other_instructions * gpu.sm.warp_size * gpu.power.instruction_pj_per_lane
-        core += launch.shared_bytes * gpu.power.shared_pj_per_byte
-        core += launch.l2_bytes * gpu.power.l2_pj_per_byte
-        moved = launch.traffic.dram_read_bytes + launch.traffic.dram_write_bytes
+    for schedule in schedules:
+        core += schedule.other_instructions * gpu.sm.warp_size * gpu.power.instruction_pj_per_lane
+        core += schedule.shared_bytes * gpu.power.shared_pj_per_byte
+        core += schedule.l2_bytes * gpu.power.l2_pj_per_byte
+        moved = schedule.traffic.dram_read_bytes + schedule.traffic.dram_write_bytes
         dram += moved * gpu.power.dram_pj_per_byte
     return Energy(core * 1e-12, dram * 1e-12)
 

@@ -8,11 +8,12 @@ from functools import partial
 
 from gpusim.files.inputs import excerpt
 from gpusim.hardware.gpu import Gpu, Unit
+from gpusim.hardware.machine import Machine
 from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.launch import Launch
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import Plan, plan
-from gpusim.lowering.launch import Launch
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.prediction.choose import Candidate, candidates
 from gpusim.prediction.power import Sustained, energy, sustained_clock
@@ -21,7 +22,8 @@ from gpusim.prediction.selection import CORES, UnsupportedError, usable_kernels
 from gpusim.progress import Progress
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.causes import Cause
-from gpusim.sim.gpu import Outcome, simulate
+from gpusim.sim.outcome import LaunchOutcome
+from gpusim.sim.simulate import simulate
 from gpusim.sim.trace import Recorder
 from gpusim.units import GIB, us_of_cycles
 from gpusim.workloads.conditions import L2_STATES, calls_of, checked_load
@@ -82,24 +84,16 @@ def predict(
         raise TypeError(f"arch: expected a Gpu, such as load_spec('t4').gpu, got {gpu!r}")
     ranked = ranked_plans(gpu, gemm, options)
     chosen = ranked[0].plan
-    timed = time_plan(gpu, gemm, chosen, options, partial(_simulated, progress=progress))
+    timed = time_plan(gpu, gemm, chosen, options, partial(simulate, progress=progress))
     wrong = contradictions(gpu, gemm, chosen, options, timed)
     if wrong and options.detail == "sampled" and _warp_turns(gpu, chosen) <= WHOLE_TURNS:
-        timed = time_plan(gpu, gemm, chosen, options, partial(_simulated, extrapolate=False))
+        timed = time_plan(gpu, gemm, chosen, options, partial(simulate, extrapolate=False))
         wrong = contradictions(gpu, gemm, chosen, options, timed)
     if recorder is not None:
         clock_mhz = timed.sustained.clock_mhz
+        machine = Machine.of(gpu, clock_mhz)
         outcomes = [
-            simulate(
-                gpu,
-                launch,
-                clock_mhz,
-                options.detail,
-                warm=options.l2 == "warm",
-                recorder=recorder,
-                progress=progress,
-            )
-            for launch in timed.launches
+            simulate(machine, launch, options.detail, recorder=recorder, progress=progress) for launch in timed.launches
         ]
         timed = Timed(timed.launches, timed.sustained, _kernel_time_us(gpu, outcomes, clock_mhz), outcomes)
     return _result(gpu, gemm, options, ranked, timed, wrong)
@@ -135,28 +129,15 @@ class Timed:
     launches: tuple[Launch, ...]
     sustained: Sustained
     kernel_time_us: float
-    outcomes: list[Outcome]
+    outcomes: list[LaunchOutcome]
     """Of each launch; none where only a bound was asked for."""
 
 
-Simulate = Callable[[Gpu, Launch, float, str, bool], Outcome]
-"""Plays a launch on a GPU at a clock [MHz], to a detail, with L2 warm or not."""
+Simulate = Callable[[Machine, Launch, str], LaunchOutcome]
+"""Plays a launch on a machine, to a detail."""
 
 
-def _simulated(
-    gpu: Gpu,
-    launch: Launch,
-    clock_mhz: float,
-    detail: str,
-    warm: bool,
-    *,
-    extrapolate: bool = True,
-    progress: Progress | None = None,
-) -> Outcome:
-    return simulate(gpu, launch, clock_mhz, detail, warm=warm, extrapolate=extrapolate, progress=progress)
-
-
-def time_plan(gpu: Gpu, gemm: Gemm, planned: Plan, options: Options, play: Simulate = _simulated) -> Timed:
+def time_plan(gpu: Gpu, gemm: Gemm, planned: Plan, options: Options, play: Simulate = simulate) -> Timed:
     """Run a plan at its sustained clock, or at the highest one where the load is a burst.
 
     Args:
@@ -164,16 +145,17 @@ def time_plan(gpu: Gpu, gemm: Gemm, planned: Plan, options: Options, play: Simul
     """
     warm = options.l2 == "warm"
     launches = lower(planned)
-    runs: dict[float, list[Outcome]] = {}
+    runs: dict[float, list[LaunchOutcome]] = {}
 
     def time_at(clock_mhz: float) -> float:
         if options.detail == "bound":
             return max(_bounds(gpu, gemm, planned, clock_mhz, warm).values())
         if clock_mhz not in runs:
-            runs[clock_mhz] = [play(gpu, launch, clock_mhz, options.detail, warm) for launch in launches]
+            machine = Machine.of(gpu, clock_mhz)
+            runs[clock_mhz] = [play(machine, launch, options.detail) for launch in launches]
         return _kernel_time_us(gpu, runs[clock_mhz], clock_mhz)
 
-    used = energy(gpu, gemm, launches)
+    used = energy(gpu, gemm, planned.schedules)
     # A lower bound knows no power limit.
     calls = 0.0 if options.detail == "bound" else calls_of(options.load)
     sustained = sustained_clock(gpu, used, time_at, calls)
@@ -206,7 +188,7 @@ def _other_choice(gpu: Gpu, gemm: Gemm, options: Options, chosen: Plan) -> str |
     )
 
 
-def _kernel_time_us(gpu: Gpu, outcomes: list[Outcome], clock_mhz: float) -> float:
+def _kernel_time_us(gpu: Gpu, outcomes: list[LaunchOutcome], clock_mhz: float) -> float:
     gaps = gpu.launch.graph_gap_us * (len(outcomes) - 1)
     fixed = gpu.launch.kernel_latency_us * len(outcomes)
     return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
@@ -240,8 +222,7 @@ def _result(
     wrong: tuple[str, ...],
 ) -> Result:
     chosen = ranked[0].plan
-    launches = timed.launches
-    main = launches[0]
+    schedules, main = chosen.schedules, chosen.main
     clock, kernel_time_us, outcomes = timed.sustained.clock_mhz, timed.kernel_time_us, timed.outcomes
     bounds = _bounds(gpu, gemm, chosen, gpu.clock.max_mhz, options.l2 == "warm")
     stalls = {cause.value: 0 for cause in Cause}
@@ -249,15 +230,15 @@ def _result(
         for cause, cycles in outcome.stall_cycles.items():
             stalls[cause.value] += cycles
     cycles = sum(outcome.cycles for outcome in outcomes) or round(kernel_time_us * clock)
-    l2_read = sum(launch.ctas * launch.steps * launch.load_bytes_per_step for launch in launches)
+    l2_read = sum(schedule.l2_read_bytes for schedule in schedules)
     dram_read = sum(outcome.dram_read_bytes for outcome in outcomes)
     if not outcomes:
-        dram_read = sum(launch.traffic.dram_read_bytes for launch in launches)
-    dram_write = sum(launch.traffic.dram_write_bytes for launch in launches)
+        dram_read = sum(schedule.traffic.dram_read_bytes for schedule in schedules)
+    dram_write = sum(schedule.traffic.dram_write_bytes for schedule in schedules)
     power = timed.sustained.power_w
     tflops = gemm.flops / kernel_time_us / 1e6
     if outcomes:
-        busy, gpu_busy = busy_fractions(outcomes), gpu_busy_fractions(gpu, launches, outcomes)
+        busy, gpu_busy = busy_fractions(outcomes), gpu_busy_fractions(gpu, schedules, outcomes)
         shares = time_shares(busy, gpu_busy, us_of_cycles(cycles, clock) / kernel_time_us)
     else:
         busy = gpu_busy = {name: bound / kernel_time_us for name, bound in bounds.items()}
@@ -301,7 +282,7 @@ def _result(
         kernel=chosen.name,
         unit=main.instruction.unit,
         split_k=chosen.split_k,
-        grid=main.grid,
+        grid=main.grid.extents,
         threads=chosen.kernel.threads,
         waves=main.waves(gpu),
         occupancy=main.occupancy.ctas,
@@ -309,8 +290,8 @@ def _result(
         dram_bytes=round(dram_read + dram_write),
         dram_read_bytes=round(dram_read),
         dram_write_bytes=round(dram_write),
-        l2_bytes=round(sum(launch.l2_bytes for launch in launches)),
-        shared_bytes=round(sum(launch.shared_bytes for launch in launches)),
+        l2_bytes=round(sum(schedule.l2_bytes for schedule in schedules)),
+        shared_bytes=round(sum(schedule.shared_bytes for schedule in schedules)),
         l2_hit_fraction=1.0 - min(1.0, dram_read / l2_read),
         tensor_active_fraction=gpu_busy["arithmetic"] if main.instruction.unit == "tensor" else 0.0,
         power_w=power,
@@ -323,7 +304,7 @@ def _result(
         consistent=not wrong,
         notes=tuple(note for note in notes if note),
         alternatives=tuple(
-            Alternative(c.plan.name, c.plan.split_k, c.plan.main.grid, c.estimate_us)
+            Alternative(c.plan.name, c.plan.split_k, c.plan.main.grid.extents, c.estimate_us)
             for c in ranked[:SHOWN_ALTERNATIVES]
         ),
     )

@@ -1,4 +1,4 @@
-"""Jumps over what repeats: periods of the main loop, and generations of CTAs on one SM.
+"""Jumps over what repeats: periods of a loop, and generations of CTAs on one SM.
 
 A machine of links and waits adds times and takes the latest of them. Such a (max-plus) system has two properties
 that a jump rests on. When every event of one period comes the same time P after its counterpart in the period
@@ -8,7 +8,8 @@ So a period is jumped only where the drift of all its events, times the periods 
 nothing of the time that they take; otherwise the machine plays on, and longer periods are tried. Links serve in order
 of arrival, which is not quite max-plus: see :func:`_allowed_drift`.
 
-The events are the beginnings of each warp's turns, the ends of its multiplies, and the arrivals of each step's data;
+The loops are those that :func:`gpusim.program.longest_loops` names, whichever of them a warp is in. The events are the
+beginnings of each warp's turns, the ends of its multiply-accumulates, and the arrivals of the blocks that are loaded;
 of generations, the ends of CTAs. Warps and CTAs may make different numbers of turns in a period. What is jumped is
 counted to the cycle (time, ledgers, link traffic), and every warp loses its turns: the epilogue and the hand-over
 that follow are played as they would be.
@@ -20,11 +21,13 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpusim.program import AcquireStage, Barrier, WaitStage
+from gpusim.program import AcquireStage, Barrier, WaitStage, longest_loops
+from gpusim.sim.cta import Cta, WarpGroup
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.link import Link
-from gpusim.sim.memory import SampledMemory
-from gpusim.sim.sm import Cta, Sm, Team, Warp
+from gpusim.sim.sampled_memory import SampledMemory
+from gpusim.sim.sm import StreamingMultiprocessor
+from gpusim.sim.warp import Warp
 
 DRIFT_FRACTION = 0.001
 """Largest error of what is jumped, as a share of its time."""
@@ -66,7 +69,7 @@ class _Snapshot:
 class _Ended:
     """The end of a CTA."""
 
-    seats: tuple[int, ...]
+    parts: tuple[int, ...]
     """Sub-partitions of its warps."""
     totals: _Snapshot
 
@@ -74,21 +77,27 @@ class _Ended:
 class Extrapolator:
     """Watches one SM and jumps when it may."""
 
-    def __init__(self, sm: Sm, memory: SampledMemory, links: tuple[Link, ...], ctas_left: list[int]) -> None:
+    def __init__(
+        self, sm: StreamingMultiprocessor, memory: SampledMemory, ctas_per_sm: int, ctas_left: list[int]
+    ) -> None:
         self.sm = sm
         self.memory = memory
-        self.links = links
+        self.links: list[Link] = [link for links in sm.links.values() for link in links]
         self.ctas_left = ctas_left
         """CTAs not yet started on this SM: one number, shared with its dispatcher."""
         self.skipped = Skipped()
-        self.slots = sm.launch.occupancy.ctas * max(role.teams for role in sm.launch.roles)
+        roles = sm.launch.roles
+        self.slots = ctas_per_sm * max(role.instances for role in roles)
         """CTAs on their way at once, at most."""
         self.together = any(
-            isinstance(op, Barrier | AcquireStage | WaitStage) for role in sm.launch.roles for op in role.main_loop
+            isinstance(op, Barrier | AcquireStage | WaitStage)
+            for role in roles
+            for loop in longest_loops(role.program)
+            for op in loop.body
         )
-        """The warps of a CTA wait for each other in the main loop."""
-        self.ahead = sm.launch.stages_ahead + 1
-        """Steps of a CTA whose data may be on its way or in use: the last ones of a loop ask for no more."""
+        """The warps of a CTA wait for each other in their loops."""
+        self.ahead = sm.launch.lookahead + 1
+        """Blocks of a CTA that may be on their way or in use: the last turns of a loop ask for no more."""
         self._leader: Cta | None = None
         self._marks: list[_Snapshot] = []
         """At the end of each turn that the leader has made since it leads, CTAs ended, or the last jump."""
@@ -96,7 +105,7 @@ class Extrapolator:
         """How many of them there are when they are next searched for a period."""
         self._ended: list[_Ended] = []
         self._look_at_ended = 0
-        sm.on_step = self._on_step
+        sm.units.on_turn = self._on_turn
         sm.on_finish = self._on_finish
 
     def _look(self) -> _Snapshot:
@@ -128,12 +137,11 @@ class Extrapolator:
             for (busy, served), first, last in zip(links, before.links, after.links, strict=True)
         ]
 
-    # Periods of the main loop
+    # Periods of a loop
 
-    def _on_step(self, sm: Sm, cta: Cta) -> None:
+    def _on_turn(self, cta: Cta) -> None:
         # The youngest has been in its loop for the shortest time.
-        warp = cta.warps[-1]
-        if cta is not sm.resident[-1] or warp.steps - warp.step <= 2 * self.ahead:
+        if cta is not self.sm.resident[-1] or cta.warps[-1].watched_turns.left <= 2 * self.ahead:
             return
         if cta is not self._leader:
             self._leader = cta
@@ -155,27 +163,27 @@ class Extrapolator:
         """Find the shortest period that recurs, and jump as many as there are."""
         marks = self._marks
         elapsed = marks[-1].cycles - marks[0].cycles
-        for steps in range(1, (len(marks) - 1) // 2 + 1):
-            cycles = marks[-1].cycles - marks[-1 - steps].cycles
-            drift = abs(cycles - (marks[-1 - steps].cycles - marks[-1 - 2 * steps].cycles))
+        for length in range(1, (len(marks) - 1) // 2 + 1):
+            cycles = marks[-1].cycles - marks[-1 - length].cycles
+            drift = abs(cycles - (marks[-1 - length].cycles - marks[-1 - 2 * length].cycles))
             if drift > DRIFT_FRACTION * (cycles + elapsed):
                 continue
             turns = {warp: _turns_within(warp, cycles) for warp in warps}
             periods = self._periods_left(turns)
-            if periods * steps < max(WORTH_TURNS, steps + max(steps, self.ahead)):
+            if periods * length < max(WORTH_TURNS, length + max(length, self.ahead)):
                 return
-            if _possible(marks[-1 - steps], marks[-1]) and self._repeats(
+            if _possible(marks[-1 - length], marks[-1]) and self._repeats(
                 turns, cycles, _allowed_drift(cycles, periods, elapsed, patient=len(marks) < PATIENCE_TURNS)
             ):
                 for warp, made in turns.items():
-                    warp.steps -= periods * made
-                self._count(marks[-1 - steps], marks[-1], periods)
+                    warp.watched_turns.times -= periods * made
+                self._count(marks[-1 - length], marks[-1], periods)
                 self._start_again()
                 return
 
     def _periods_left(self, turns: dict[Warp, int]) -> int:
-        """Periods that all warps in their main loop have still to make, before their last turns."""
-        left = [(warp.steps - warp.step - self.ahead) // made for warp, made in turns.items() if made]
+        """Periods that all warps in their loops have still to make, before their last turns."""
+        left = [(warp.watched_turns.left - self.ahead) // made for warp, made in turns.items() if made]
         return min(left, default=0)
 
     def _repeats(self, turns: dict[Warp, int], cycles: int, allowed: float) -> bool:
@@ -190,9 +198,9 @@ class Extrapolator:
         most = max(made)
         if most == 0:
             return all(warp.stopped for warp in cta.warps)
-        if (self.together and len(made) > 1) or most % self.memory.pattern_steps:
+        if (self.together and len(made) > 1) or most % self.memory.pattern_blocks:
             return False
-        if not _recurs(cta.arrivals, most, max(most, least), cycles, allowed):
+        if not all(_arrivals_recur(group, turns, least, cycles, allowed) for group in _groups(cta)):
             return False
         for warps in self._alike(cta):
             # Which of them comes first may change from turn to turn.
@@ -213,18 +221,15 @@ class Extrapolator:
         """The warps of a CTA, those together that do the same and meet."""
         if not self.together:
             return [[warp] for warp in cta.warps]
-        teams: dict[Team, list[Warp]] = {}
-        for warp in cta.warps:
-            teams.setdefault(warp.team, []).append(warp)
-        return list(teams.values())
+        return [group.warps for group in _groups(cta)]
 
     # Generations of CTAs
 
-    def _on_finish(self, sm: Sm, cta: Cta) -> None:
+    def _on_finish(self, cta: Cta) -> None:
         # The others get its share of what is common.
         self._start_again()
         ended = self._ended
-        ended.append(_Ended(tuple(sm.parts.index(warp.part) for warp in cta.warps), self._look()))
+        ended.append(_Ended(tuple(self.sm.parts.index(warp.part) for warp in cta.warps), self._look()))
         if len(ended) < self._look_at_ended:
             return
         self._look_at_ended = len(ended) + max(1, len(ended) // LOOK_FRACTION)
@@ -250,7 +255,7 @@ class Extrapolator:
             len(ended) >= window + size
             and _possible(ended[-1 - size].totals, ended[-1].totals)
             and all(
-                one.seats == before.seats and abs(one.totals.cycles - before.totals.cycles - cycles) <= allowed
+                one.parts == before.parts and abs(one.totals.cycles - before.totals.cycles - cycles) <= allowed
                 for one, before in zip(ended[-window:], ended[-window - size : -size], strict=True)
             )
         )
@@ -279,7 +284,7 @@ def _possible(before: _Snapshot, after: _Snapshot) -> bool:
 
 def _turns_within(warp: Warp, cycles: int) -> int:
     """Turns that a warp has begun in its last ``cycles``, to the nearest."""
-    if warp.step >= warp.steps:
+    if warp.watched_turns.left <= 0:
         return 0
     begun = warp.begun
     since = begun[-1] - cycles
@@ -287,6 +292,20 @@ def _turns_within(warp: Warp, cycles: int) -> int:
     if at > 0 and since - begun[at - 1] < begun[at] - since:
         at -= 1
     return len(begun) - 1 - at
+
+
+def _groups(cta: Cta) -> list[WarpGroup]:
+    """The groups of a CTA's warps, in the order in which they joined."""
+    return list(dict.fromkeys(warp.group for warp in cta.warps))
+
+
+def _arrivals_recur(group: WarpGroup, turns: dict[Warp, int], least: int, cycles: int, allowed: float) -> bool:
+    """Whether the blocks that a group's warps load arrive ``cycles`` after those of the period before."""
+    loop = group.warps[0].watched
+    count = max(turns[warp] for warp in group.warps)
+    if loop is None or not loop.blocks or not count:
+        return True
+    return _recurs(group.arrivals, count * loop.blocks, max(count, least) * loop.blocks, cycles, allowed)
 
 
 def _recurs(events: Sequence[float], count: int, window: int, cycles: int, allowed: float) -> bool:

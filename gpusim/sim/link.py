@@ -32,15 +32,18 @@ class Link:
         self.listener: Callable[[str, float, float, float], None] | None = None
         """Called with (name, start, end, amount) of each booking when a trace is on."""
 
-    def book(self, now: float, amount: float) -> float:
+    def book(self, now: float, amount: float, rate: float | None = None) -> float:
         """Serve ``amount`` units from ``now`` on, in turn; the time the last one has passed [cycles].
 
+        Args:
+            rate: of these units, where they are served at another one than the link's own.
+
         >>> port = Link("port", 128.0)
-        >>> port.book(0, 256), port.book(0, 128), port.book(10, 128)
-        (2.0, 3.0, 11.0)
+        >>> port.book(0, 256), port.book(0, 128), port.book(10, 128), port.book(11, 64, rate=32.0)
+        (2.0, 3.0, 11.0, 13.0)
         """
         start = max(now, self.free_at)
-        duration = amount / self.rate
+        duration = amount / (rate or self.rate)
         end = start + duration
         self.free_at = end
         self.busy += duration

@@ -6,24 +6,27 @@ from collections import deque
 
 import simpy
 
-from gpusim.lowering.launch import Launch
+from gpusim.launch import Launch
+from gpusim.program import ReleaseStage, operations
 
 
 class Ring:
     """The stages of shared memory that a producer fills in turn; a persistent CTA's goes on from tile to tile."""
 
-    __slots__ = ("consumers", "env", "stages", "taken")
+    __slots__ = ("consumers", "env", "taken")
 
     def __init__(self, env: simpy.Environment, launch: Launch) -> None:
         self.env = env
-        self.consumers = launch.multiplying_warps
-        self.stages = launch.stages_ahead + 1
+        self.consumers = sum(
+            role.warps for role in launch.roles if any(isinstance(op, ReleaseStage) for op in operations(role.program))
+        )
+        """Warps that release each stage."""
         self.taken: deque[Stage] = deque()
         """In the order in which they were filled."""
 
 
 class Stage:
-    """One step's place in a ring, with the mbarriers that say when it is full and when it is free again."""
+    """A block's place in a ring, with the mbarriers that say when it is full and when it is free again."""
 
     __slots__ = ("asked", "consumers", "free", "ready")
 

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpusim.sim.causes import Cause
+from gpusim.sim.cta import Cta
 from gpusim.sim.extrapolate import Skipped
 from gpusim.sim.link import Link
-from gpusim.sim.memory import Memory
-from gpusim.sim.sm import Cta, Sm, Warp
+from gpusim.sim.sm import StreamingMultiprocessor
+from gpusim.sim.warp import Warp
 
 SLACK_SPANS = 5_000
 """Stretches kept beyond the limit until the next look for a horizon, so that such looks are rare."""
@@ -156,7 +157,7 @@ class Recorder:
     def skipped_cycles(self) -> int:
         return sum(take.skipped_cycles for take in self.takes)
 
-    def attach(self, sm: Sm, memory: Memory, *, common: bool, skipped: Skipped | None = None) -> Take:
+    def attach(self, sm: StreamingMultiprocessor, *, common: bool, skipped: Skipped | None = None) -> Take:
         """Listen to an SM's warps, its pipes and ports, and its way to memory, before it starts.
 
         Args:
@@ -168,17 +169,18 @@ class Recorder:
         take = Take(sm.launch.name, left)
         self.takes.append(take)
         for part in sm.parts:
-            self._hear(part.pipe, take.track(part.pipe.name, "instructions"), take, "multiply")
-        port, *beyond = memory.links
-        self._hear(sm.shared, take.track("shared-memory port", "bytes"), take, sm.shared.name)
+            for pipe in part.pipes.values():
+                self._hear(pipe, take.track(pipe.name, "instructions"), take, "multiply")
+        port, *beyond = sm.memory.links
+        self._hear(sm.units.port, take.track("shared-memory port", "bytes"), take, sm.units.port.name)
         self._hear(port, take.track(port.name, "bytes"), take, port.name)
         for link in beyond:
             whose = "all SMs" if common else "this SM's share"
             self._hear(link, take.track(f"{link.name} ({whose})", "bytes", joins=common), take, link.name)
         self._hear_warps(take, sm)
         if skipped is not None:
-            sm.on_step = _jumps_heard(sm.on_step, skipped, take)
-            sm.on_finish = _jumps_heard(sm.on_finish, skipped, take)
+            sm.units.on_turn = _jumps_heard(sm, sm.units.on_turn, skipped, take)
+            sm.on_finish = _jumps_heard(sm, sm.on_finish, skipped, take)
         return take
 
     @staticmethod
@@ -189,7 +191,7 @@ class Recorder:
         link.listener = listen
 
     @staticmethod
-    def _hear_warps(take: Take, sm: Sm) -> None:
+    def _hear_warps(take: Take, sm: StreamingMultiprocessor) -> None:
         tracks: dict[str, Track] = {}
 
         def on_warp(warp: Warp) -> None:
@@ -208,15 +210,15 @@ class Recorder:
 
 
 def _jumps_heard(
-    handler: Callable[[Sm, Cta], None] | None, skipped: Skipped, take: Take
-) -> Callable[[Sm, Cta], None] | None:
+    sm: StreamingMultiprocessor, handler: Callable[[Cta], None] | None, skipped: Skipped, take: Take
+) -> Callable[[Cta], None] | None:
     """The handler of an event, which may jump, with its jumps noted."""
     if handler is None:
         return None
 
-    def handle(sm: Sm, cta: Cta) -> None:
+    def handle(cta: Cta) -> None:
         before = skipped.cycles
-        handler(sm, cta)
+        handler(cta)
         if skipped.cycles > before:
             take.jumps.append(Jump(int(sm.env.now), skipped.cycles - before))
 

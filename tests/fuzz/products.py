@@ -21,12 +21,12 @@ from functools import cache
 import harness
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import Plan
-from gpusim.lowering.launch import Launch
 from gpusim.prediction.predict import Options, predict, ranked_plans
 from gpusim.prediction.selection import UnsupportedError, multiplies, refusals
-from gpusim.sim.gpu import simulate
+from gpusim.sim.simulate import simulate
 from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_kernels
 from gpusim.workloads.gemm import Dtype, Gemm
@@ -147,9 +147,9 @@ def pinned(arch: Gpu, gemm: Gemm, options: Options, rng: random.Random) -> Optio
     return Options(l2=options.l2, load=options.load, kernel=rng.choice(kernels).printed_name(gemm.layout, gemm.dtype))
 
 
-def warp_turns(arch: Gpu, launch: Launch) -> int:
-    """Turns of main loops that playing the busiest SM of a launch takes."""
-    return launch.ctas_on_busiest_sm(arch) * launch.warps * launch.steps
+def warp_turns(arch: Gpu, plan: Plan) -> int:
+    """Turns of main loops that playing the busiest SM of a plan's launches takes."""
+    return sum(one.ctas_on_busiest_sm(arch) * one.warps * one.steps for one in plan.schedules)
 
 
 def examined(product: Product, whole_turns: int) -> Finding:
@@ -162,24 +162,22 @@ def examined(product: Product, whole_turns: int) -> Finding:
         return Finding(product, refused=str(refusal))
     seconds = time.perf_counter() - started
     plan = ranked_plans(arch, product.gemm, product.options)[0].plan
-    affordable = sum(warp_turns(arch, launch) for launch in lower(plan)) <= whole_turns
+    affordable = warp_turns(arch, plan) <= whole_turns
     return Finding(
         product,
         odd=any(role.warps % arch.sm.sub_partitions for role in lower(plan)[0].roles),
         bound_share=result.kernel_time_us / result.bound_us,
         busiest=max(result.busy_fractions.values()),
-        jump_error=jump_error(arch, plan, warm=product.options.l2 == "warm") if affordable else None,
+        jump_error=jump_error(arch, plan) if affordable else None,
         seconds=seconds,
     )
 
 
-def jump_error(arch: Gpu, plan: Plan, *, warm: bool) -> float:
+def jump_error(arch: Gpu, plan: Plan) -> float:
     """Cycles of a plan's launches over those without jumps, less one."""
+    machine = Machine.of(arch, arch.clock.max_mhz)
     jumped, whole = (
-        sum(
-            simulate(arch, launch, arch.clock.max_mhz, "sampled", warm=warm, extrapolate=extrapolate).cycles
-            for launch in lower(plan)
-        )
+        sum(simulate(machine, launch, extrapolate=extrapolate).cycles for launch in lower(plan))
         for extrapolate in (True, False)
     )
     return jumped / whole - 1

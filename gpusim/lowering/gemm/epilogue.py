@@ -10,8 +10,8 @@ from gpusim.library.main_loops import MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.gemm.multistage import WIDE_SHARED_BYTES
 from gpusim.lowering.gemm.problem import Problem, Tiles
 from gpusim.lowering.operand import access_bytes, element_access_bytes
-from gpusim.lowering.schedule import Epilogue
-from gpusim.program import Barrier, Compute, Exchange, LoadShared, Op, Program, Store, StoreShared
+from gpusim.lowering.schedule import Epilogue, Schedule
+from gpusim.program import Barrier, Compute, LoadShared, Op, Program, SplitKFixup, Store, StoreShared
 
 WIDEST_STORE_BYTES = 16
 """Widest global store of a thread (STG.128)."""
@@ -78,22 +78,24 @@ def _store_bytes(kernel: Kernel, problem: Problem, result_bytes: float) -> int:
     return access_bytes(row_bytes, WIDEST_STORE_BYTES)
 
 
-def epilogue_program(epilogue: Epilogue, warps_k: int) -> Program:
-    """A warp's part of it."""
+def epilogue_program(schedule: Schedule, warps_k: int, stored: str) -> Program:
+    """A warp's part of it; results go to the tensor ``stored``."""
+    epilogue = schedule.epilogue
     ops: list[Op] = []
     if epilogue.warps_k_bytes:
         # A warp writes what the others hold of its results, and reads it.
         count = epilogue.warps_k_bytes / (warps_k - 1) / WIDE_SHARED_BYTES
         ops += [StoreShared(epilogue.warps_k_bytes, count), Barrier(), LoadShared(epilogue.warps_k_bytes, count)]
     if epilogue.fixup_times:
-        ops.append(Exchange(epilogue.fixup_bytes, epilogue.fixup_times))
+        ops.append(SplitKFixup(epilogue.fixup_bytes, epilogue.fixup_times))
     if epilogue.shared_pass_bytes:
         count = epilogue.shared_pass_bytes / WIDE_SHARED_BYTES
         ops += [StoreShared(epilogue.shared_pass_bytes, count), LoadShared(epilogue.shared_pass_bytes, count)]
     if epilogue.shared_pass_cycles:
         ops.append(Compute(epilogue.shared_pass_cycles))
     if epilogue.store_bytes:
-        store = Store(epilogue.store_bytes, epilogue.store_instructions)
+        l2_bytes = epilogue.store_bytes * schedule.store_passes
+        store = Store(stored, epilogue.store_bytes, l2_bytes, epilogue.store_instructions)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
         ops += [Barrier(), store, Barrier()] if epilogue.bulk_store else [store]
     return tuple(ops)

@@ -6,12 +6,12 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop
 from gpusim.lowering.gemm.mainloop_simt import fma_instructions
-from gpusim.lowering.gemm.multistage import WarpMath, multiply, self_loading_step
+from gpusim.lowering.gemm.multistage import WarpMath, mma, ring_loads, self_loading_step
 from gpusim.lowering.gemm.problem import Problem
 from gpusim.lowering.gemm.staging import Access, Slices, stage
 from gpusim.lowering.operand import access_bytes
 from gpusim.lowering.schedule import Schedule, Step
-from gpusim.program import EndStep, Load, Program, Repeat, WaitLoad
+from gpusim.program import Program, Repeat, WaitLoad
 
 
 def direct_step(gpu: Gpu, kernel: Kernel, loop: DirectLoop, problem: Problem, slices: Slices) -> Step:
@@ -24,7 +24,5 @@ def direct_step(gpu: Gpu, kernel: Kernel, loop: DirectLoop, problem: Problem, sl
 
 def direct_program(schedule: Schedule) -> Program:
     """Load some steps ahead; in each turn load one more, wait for the oldest, and multiply."""
-    step = schedule.step
-    ring = (Load(ahead, step.load_instructions, fill_shared=False) for ahead in range(step.ahead))
-    load = Load(step.ahead, step.load_instructions, fill_shared=False)
-    return (*ring, Repeat((load, WaitLoad(0), multiply(step, pipelined=True), EndStep())))
+    before, load = ring_loads(schedule)
+    return (*before, Repeat((load, WaitLoad(), mma(schedule, pipelined=True)), schedule.steps))

@@ -7,6 +7,7 @@ import math
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import WARPGROUP_WARPS, WgmmaLoop
+from gpusim.lowering.gemm.multistage import reads_of_warp
 from gpusim.lowering.gemm.problem import Problem
 from gpusim.lowering.gemm.staging import Access, Slices, stage
 from gpusim.lowering.operand import access_bytes
@@ -14,13 +15,12 @@ from gpusim.lowering.schedule import Schedule, Step
 from gpusim.program import (
     AcquireStage,
     Drain,
-    EndStep,
     LoadBulk,
-    MultiplyAsync,
     Program,
     ReleaseStage,
     Repeat,
     WaitStage,
+    WarpgroupMma,
 )
 
 BULK_COPY_BYTES = 16
@@ -38,7 +38,7 @@ def wgmma_step(gpu: Gpu, kernel: Kernel, loop: WgmmaLoop, problem: Problem, slic
     width = math.ceil(columns / math.ceil(columns / n) / 8) * 8
     mma = issued * width / n
     return Step(
-        reads=staged.reads,
+        blocks=staged.blocks,
         port_bytes=slices.tlb_port_bytes + staged.fill_bytes,
         to_shared=True,
         shared_write_bytes=staged.fill_bytes,
@@ -67,11 +67,13 @@ def _warpgroup_tile(kernel: Kernel, problem: Problem) -> tuple[float, float, flo
 
 def producer_program(schedule: Schedule) -> Program:
     """Ask for a stage as soon as it is free."""
-    return (Repeat((AcquireStage(), LoadBulk(schedule.step.load_instructions))),)
+    step = schedule.step
+    load = LoadBulk(reads_of_warp(step, 1), step.port_bytes, step.load_instructions)
+    return (Repeat((AcquireStage(step.ahead + 1), load), schedule.steps),)
 
 
 def consumer_program(schedule: Schedule) -> Program:
     """Multiply from a stage, and release it when the next one's multiplies have been issued."""
     step = schedule.step
-    multiply = MultiplyAsync(step.mma_instructions, step.operand_bytes, step.issue_slots)
-    return (Repeat((WaitStage(), multiply, ReleaseStage(), EndStep())), Drain(), ReleaseStage())
+    mma = WarpgroupMma(schedule.instruction_name, step.mma_instructions, step.operand_bytes, step.issue_slots)
+    return (Repeat((WaitStage(), mma, ReleaseStage(pending=1)), schedule.steps), Drain(), ReleaseStage(pending=0))

@@ -8,7 +8,7 @@ from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop
 from gpusim.lowering.gemm.staging import Slices, Staged
 from gpusim.lowering.schedule import Schedule, Step
-from gpusim.program import Barrier, EndStep, Load, Multiply, Op, Program, Repeat, StoreShared, WaitLoad
+from gpusim.program import Barrier, Load, Mma, Op, Program, Read, Repeat, StoreShared, WaitLoad
 
 WIDE_SHARED_BYTES = 512
 """A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
@@ -44,7 +44,7 @@ def self_loading_step(
     per_load = loop.load_overhead_instructions.value + (2 if through_registers else 1)
     other = loop.step_instructions.value + warp_math.operand_bytes / WIDE_SHARED_BYTES + load_instructions * per_load
     return Step(
-        reads=staged.reads,
+        blocks=staged.blocks,
         port_bytes=slices.tlb_port_bytes + (staged.fill_bytes if to_shared else staged.load_port_bytes),
         to_shared=to_shared,
         shared_write_bytes=staged.fill_bytes,
@@ -58,27 +58,49 @@ def self_loading_step(
     )
 
 
-def multiply(step: Step, *, pipelined: bool) -> Multiply:
+def reads_of_warp(step: Step, warps: int) -> tuple[Read, ...]:
+    """What each of a CTA's loading warps takes of the tensors."""
+    return tuple(Read(block.tensor, block.l2_bytes / warps, block.sm_bytes / warps) for block in step.blocks)
+
+
+def ring_loads(schedule: Schedule) -> tuple[tuple[Load, ...], Load]:
+    """A warp's loads that fill the ring before the loop, and the one of each turn.
+
+    Loads beyond the last step are predicated off. In the loop, their issue slots are counted with the math.
+    """
+    step, warps = schedule.step, schedule.warps
+    reads, port_bytes = reads_of_warp(step, warps), step.port_bytes / warps
+    fill = Load(reads, port_bytes, step.load_instructions)
+    idle = Load((), 0.0, step.load_instructions)
+    before = min(step.ahead, schedule.steps)
+    return (fill,) * before + (idle,) * (step.ahead - before), Load(reads, port_bytes, ahead=step.ahead)
+
+
+def mma(schedule: Schedule, *, pipelined: bool) -> Mma:
     """The math of a warp and step."""
-    other = step.issue_slots - step.pipe_slots
-    return Multiply(step.pipe_slots, step.k_groups, step.operand_bytes, other, pipelined)
+    step = schedule.step
+    return Mma(
+        instruction=schedule.instruction_name,
+        instructions=step.mma_instructions,
+        k_groups=step.k_groups,
+        operand_bytes=step.operand_bytes,
+        other_instructions=step.issue_slots - step.pipe_slots,
+        pipelined=pipelined,
+        fill_instructions=step.pipe_slots - step.mma_instructions,
+    )
 
 
 def multistage_program(kernel: Kernel, loop: SimtLoop | MmaLoop, schedule: Schedule) -> Program:
     """Fill the ring; then compute on one stage while the next ones are on their way."""
     step, pipelined = schedule.step, loop.pipelined
     store = StoreShared(step.shared_write_bytes / kernel.warps, step.load_instructions)
-    fill: list[Op] = [Load(ahead, step.load_instructions, fill_shared=step.to_shared) for ahead in range(step.ahead)]
-    fill.append(WaitLoad(0))
-    turn: list[Op] = [
-        Load(step.ahead, step.load_instructions, fill_shared=step.to_shared),
-        multiply(step, pipelined=pipelined),
-        WaitLoad(1),
-    ]
+    before, load = ring_loads(schedule)
+    fill: list[Op] = [*before, WaitLoad()]
+    turn: list[Op] = [load, mma(schedule, pipelined=pipelined), WaitLoad()]
     if not step.to_shared:
         fill.append(store)
         turn.append(store)
     if pipelined:
         fill.append(Barrier())
-    turn.append(Barrier(ends_step=True) if pipelined else EndStep())
-    return (*fill, Repeat(tuple(turn)))
+        turn.append(Barrier())
+    return (*fill, Repeat(tuple(turn), schedule.steps))

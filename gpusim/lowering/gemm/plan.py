@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import Occupancy, occupancy
+from gpusim.launch import Grid, Resources
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes
@@ -19,7 +21,6 @@ from gpusim.lowering.gemm.mainloop_wgmma import wgmma_step
 from gpusim.lowering.gemm.problem import Problem, Tiles, problem_of, tiles_of
 from gpusim.lowering.gemm.split_k import reduction
 from gpusim.lowering.gemm.staging import LINE_BYTES, Slices
-from gpusim.lowering.launch import Tiling
 from gpusim.lowering.locality import Traffic, traffic, wave_panels
 from gpusim.lowering.pages import effective_l2_bytes, missed_pages, outlives_a_step, read_cost
 from gpusim.lowering.schedule import Schedule, Step
@@ -55,8 +56,12 @@ def plan(gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in
         DoesNotFitError: a CTA needs more than an SM has.
     """
     problem, family = problem_of(gemm), kernel.family
-    registers = kernel.registers_with(gemm.accumulator_bits)
-    resident = occupancy(gpu, kernel.threads, registers, kernel.shared_bytes(problem.a.bits, problem.b.bits))
+    resources = Resources(
+        kernel.threads,
+        kernel.registers_with(gemm.accumulator_bits),
+        kernel.shared_bytes(problem.a.bits, problem.b.bits),
+    )
+    resident = occupancy(SmLimits.of(gpu), resources.threads, resources.registers, resources.shared_bytes)
     tiles = tiles_of(problem, kernel, split_k)
     slices = _slices(gpu, kernel, problem, tiles)
     step = _step(gpu, kernel, problem, slices)
@@ -71,13 +76,14 @@ def plan(gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in
     name = kernel.printed_name(gemm.layout, gemm.dtype)
     main = Schedule(
         name=name,
-        grid=(tiles.m, tiles.n, tiles.batch * split_k),
-        ctas=tiles.ctas,
+        grid=Grid(tiles.m, tiles.n, split_k, tiles.batch, swizzle_width),
+        resources=resources,
         warps=kernel.warps + family.main_loop.producer_warps,
         math_warps=kernel.warps,
         instances=family.main_loop.instances,
         persistent=family.main_loop.persistent,
         occupancy=resident,
+        instruction_name=family.instruction,
         instruction=gpu.instructions[family.instruction],
         setup_cycles=family.main_loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles,
         steps=tiles.steps,
@@ -87,7 +93,6 @@ def plan(gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in
         store_passes=store_passes(gpu, kernel, problem, result_bytes),
         traffic=_traffic(gpu, kernel, problem, tiles, step, resident, written, swizzle_width, warm=warm),
         cold=not warm,
-        tiling=Tiling(tiles.m, tiles.n, split_k, swizzle_width, *slices.panel_bytes),
     )
     if not partial:
         return Plan(kernel, name, split_k, mode, (main,))

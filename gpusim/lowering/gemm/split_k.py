@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import occupancy
+from gpusim.launch import Grid, Resources
 from gpusim.library.catalogue import SplitKReduction
+from gpusim.lowering.gemm.multistage import mma, ring_loads
 from gpusim.lowering.gemm.problem import Problem
 from gpusim.lowering.locality import Traffic, survival_fraction
 from gpusim.lowering.pages import effective_l2_bytes
-from gpusim.lowering.schedule import Epilogue, Read, Schedule, Step
-from gpusim.program import Compute, Drain, EndStep, Load, Multiply, Program, Repeat, Store, WaitLoad
+from gpusim.lowering.schedule import Block, Epilogue, Schedule, Step
+from gpusim.program import Compute, Drain, Program, Repeat, Store, WaitLoad
 from gpusim.units import ceil_div
+
+PARTIAL_SUMS = "partial sums"
 
 
 def reduction(gpu: Gpu, kernel: SplitKReduction, problem: Problem, split_k: int) -> Schedule:
@@ -24,21 +29,23 @@ def reduction(gpu: Gpu, kernel: SplitKReduction, problem: Problem, split_k: int)
     instruction = gpu.instructions[kernel.instruction]
     adds = kernel.elements_per_thread.value * gpu.sm.warp_size / instruction.fma
     read = ctas * split_k * step_bytes
+    resources = Resources(threads, kernel.registers.value, 0)
     survives = survival_fraction(read, effective_l2_bytes(gpu))
     return Schedule(
         name=kernel.name,
-        grid=(ctas, 1, 1),
-        ctas=ctas,
+        grid=Grid(ctas),
+        resources=resources,
         warps=warps,
         math_warps=warps,
         instances=1,
         persistent=False,
-        occupancy=occupancy(gpu, threads, kernel.registers.value, 0),
+        occupancy=occupancy(SmLimits.of(gpu), threads, resources.registers, 0),
+        instruction_name=kernel.instruction,
         instruction=instruction,
         setup_cycles=kernel.setup_instructions.value * instruction.latency_cycles,
         steps=split_k,
         step=Step(
-            reads=(Read("partial sums", step_bytes, step_bytes),),
+            blocks=(Block(PARTIAL_SUMS, None, step_bytes, step_bytes, step_bytes),),
             port_bytes=step_bytes,
             to_shared=False,
             shared_write_bytes=0.0,
@@ -55,19 +62,17 @@ def reduction(gpu: Gpu, kernel: SplitKReduction, problem: Problem, split_k: int)
         store_passes=1.0,
         traffic=Traffic(read, read * (1 - survives), elements * problem.output_bits / 8),
         cold=False,
-        tiling=None,
     )
 
 
-def reduction_program(schedule: Schedule) -> Program:
-    """Load some splits ahead; in each turn add the oldest."""
-    step = schedule.step
-    add = Multiply(step.pipe_slots, 1, 0.0, step.issue_slots - step.pipe_slots, pipelined=True)
-    load = Load(step.ahead, step.load_instructions, fill_shared=False)
+def reduction_program(schedule: Schedule, stored: str) -> Program:
+    """Load some splits ahead; in each turn add the oldest. Results go to the tensor ``stored``."""
+    before, load = ring_loads(schedule)
+    epilogue = schedule.epilogue
     return (
         Compute(schedule.setup_cycles),
-        *(Load(ahead, step.load_instructions, fill_shared=False) for ahead in range(step.ahead)),
-        Repeat((WaitLoad(0), load, add, EndStep())),
+        *before,
+        Repeat((WaitLoad(), load, mma(schedule, pipelined=True)), schedule.steps),
         Drain(),
-        Store(schedule.epilogue.store_bytes, schedule.epilogue.store_instructions),
+        Store(stored, epilogue.store_bytes, epilogue.store_bytes * schedule.store_passes, epilogue.store_instructions),
     )

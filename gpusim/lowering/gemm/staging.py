@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.launch import Axis
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import MmaLoop, SimtLoop
 from gpusim.lowering.gemm.problem import Problem
-from gpusim.lowering.schedule import Read
+from gpusim.lowering.schedule import Block
 
 LINE_BYTES = 128
 """Unit in which caches hold data."""
@@ -44,7 +45,7 @@ class Access:
 class Staged:
     """Both operands of a CTA's step on their way."""
 
-    reads: tuple[Read, ...]
+    blocks: tuple[Block, ...]
     load_port_bytes: float
     """Load/store path time they take, in bytes of port width [B]."""
     loads: float
@@ -61,7 +62,7 @@ def copies_asynchronously(gpu: Gpu, loop: SimtLoop | MmaLoop, *load_bytes: int) 
 def stage(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices, accesses: tuple[Access, Access]) -> Staged:
     """The loads and shared-memory writes of a step."""
     lanes, port_rate = gpu.sm.warp_size, gpu.shared_memory.bandwidth_bytes_per_cycle
-    reads: list[Read] = []
+    blocks: list[Block] = []
     load_port_bytes = loads = fill_bytes = 0.0
     parts = zip(
         ("A", "B"),
@@ -74,7 +75,8 @@ def stage(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices, accesses: 
     )
     for tensor, operand, panel_bytes, sharers, tile_rows, access in parts:
         asked_bytes = panel_bytes * operand.sector_overfetch(tile_rows, kernel.tile_k)
-        reads.append(Read(tensor, asked_bytes / sharers, asked_bytes))
+        axes: tuple[Axis, ...] = ("batch", "split", "x" if tensor == "A" else "y")
+        blocks.append(Block(tensor, axes, panel_bytes, asked_bytes / sharers, asked_bytes))
         if access.vector_bytes:
             # Each piece of a warp's access touches all its lines, at one a cycle.
             lines = operand.touched_bytes(tile_rows, kernel.tile_k, LINE_BYTES) / LINE_BYTES
@@ -86,4 +88,4 @@ def stage(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices, accesses: 
         loads += asked_bytes / access.load_bytes / lanes
         if access.fill_bytes:
             fill_bytes += panel_bytes * max(1.0, port_rate / (lanes * access.fill_bytes)) * access.conflict_ways
-    return Staged(tuple(reads), load_port_bytes, loads, fill_bytes)
+    return Staged(tuple(blocks), load_port_bytes, loads, fill_bytes)

@@ -8,34 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from gpusim.execution.journal import Journal
 from gpusim.execution.workers import Workers
 from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import Machine
 from gpusim.host.timing import observed_time_us
+from gpusim.launch import Launch
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.plan import plan
-from gpusim.lowering.launch import Launch
 from gpusim.prediction.predict import Options, time_plan
 from gpusim.progress import Progress
-from gpusim.sim.gpu import Outcome, simulate
+from gpusim.sim.outcome import LaunchOutcome
+from gpusim.sim.simulate import content_hash, simulate
 from gpusim.studies.calibration.parameters import Board
 from gpusim.workloads.gemm import Gemm
 
 CHUNK = 40
 """Tasks that a process is given at once, at least."""
-
-BESIDE_THE_MACHINE = ("power.*", "launch.*", "instructions.*.energy_pj_per_fma", "kernel_choice.*")
-"""Values that no simulated cycle depends on."""
-IN_THE_LAUNCH = (
-    *("shared_memory.broadcast_fraction", "shared_memory.turned_fill_ways", "shared_memory.rearrange_pass_cycles"),
-    *("load_store.fill_pipe_instructions", "l2.usable_fraction", "l2.merged_fraction", "dram.activation_bytes"),
-)
-"""Values that the machine does not read: what they change of a launch is in it."""
 
 Values = tuple[tuple[str, float], ...]
 """Trial values by key path."""
@@ -70,42 +63,23 @@ def _board_with(board: str, values: Values) -> Gpu:
 def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
     """Logarithm of what each run would have read [us].
 
-    Trial values that differ only in what this launch does not depend on share its simulation.
+    Trial values that change neither the machine nor the launch share a simulation.
     """
     found = []
-    played: dict[Hashable, Outcome] = {}
+    played: dict[str, LaunchOutcome] = {}
+
+    def play(machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:
+        key = content_hash(machine, launch, detail)
+        if key not in played:
+            played[key] = simulate(machine, launch, detail)
+        return played[key]
+
     for values, run in tasks:
-        arch = _board_with(run.board, values)
-        planned = plan(arch, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
-
-        def play(
-            arch: Gpu, launch: Launch, clock_mhz: float, detail: str, warm: bool,
-            board: str = run.board, values: Values = values,
-        ) -> Outcome:  # fmt: skip
-            key = board, _machine_values(arch, launch, values), _played_part(launch), clock_mhz, detail, warm
-            if key not in played:
-                played[key] = simulate(arch, launch, clock_mhz, detail, warm=warm)
-            return played[key]
-
-        timed = time_plan(arch, run.gemm, planned, run.options, play)
-        found.append(math.log(observed_time_us(timed.kernel_time_us, run.method, arch)))
+        gpu = _board_with(run.board, values)
+        planned = plan(gpu, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
+        timed = time_plan(gpu, run.gemm, planned, run.options, play)
+        found.append(math.log(observed_time_us(timed.kernel_time_us, run.method, gpu)))
     return found
-
-
-def _machine_values(arch: Gpu, launch: Launch, values: Values) -> Values:
-    """The trial values that a simulation of a launch reads."""
-    mine = next(name for name, one in arch.instructions.items() if one is launch.instruction)
-    return tuple(
-        (path, value)
-        for path, value in values
-        if not any(fnmatchcase(path, one) for one in (*BESIDE_THE_MACHINE, *IN_THE_LAUNCH))
-        and (path.startswith(f"instructions.{mine}.") or not path.startswith("instructions."))
-    )
-
-
-def _played_part(launch: Launch) -> Launch:
-    """A launch without what follows from its kernel and board: equal ones take equal times."""
-    return replace(launch, instruction=None, occupancy=None)  # type: ignore[arg-type]
 
 
 def _chunks(tasks: Sequence[tuple[Values, Run]]) -> Iterator[Sequence[tuple[Values, Run]]]:

@@ -1,0 +1,158 @@
+"""The machine that the simulator plays on: a GPU at an SM clock, in SM cycles and bytes.
+
+:meth:`Machine.of` is the only place that converts. What it leaves out, the simulated cycles do not depend on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.units import cycles_of_ns
+
+MMA_PIPES = {"tensor": "tensor", "cuda": "fma"}
+"""Pipe of a multiply-accumulate instruction, by its execution unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """An execution pipe of a sub-partition."""
+
+    name: str
+    instructions_per_cycle: float
+    """Warp instructions of the common kind; multiply-accumulates have rates of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class MmaTiming:
+    """How a sub-partition executes one multiply-accumulate instruction of the table."""
+
+    name: str
+    pipe: str
+    instructions_per_cycle: float
+    """Sustained."""
+    latency_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class SmLimits:
+    """What the CTAs of an SM compete for, and what a single one may take."""
+
+    gpu: str
+    """Whose limits they are, for messages."""
+    warp_size: int
+    sub_partitions: int
+    max_warps: int
+    max_ctas: int
+    max_threads_per_cta: int
+    registers: int
+    register_allocation_unit: int
+    max_registers_per_thread: int
+    shared_bytes: int
+    max_shared_bytes_per_cta: int
+    reserved_shared_bytes_per_cta: int
+    shared_allocation_unit_bytes: int
+
+    @classmethod
+    def of(cls, gpu: Gpu) -> SmLimits:
+        """The limits of a GPU's SMs."""
+        sm, shared = gpu.sm, gpu.shared_memory
+        return cls(
+            gpu=gpu.name,
+            warp_size=sm.warp_size,
+            sub_partitions=sm.sub_partitions,
+            max_warps=sm.max_warps,
+            max_ctas=sm.max_ctas,
+            max_threads_per_cta=sm.max_threads_per_cta,
+            registers=sm.registers,
+            register_allocation_unit=sm.register_allocation_unit,
+            max_registers_per_thread=sm.max_registers_per_thread,
+            shared_bytes=shared.capacity_bytes,
+            max_shared_bytes_per_cta=int(shared.max_kib_per_cta * 1024),
+            reserved_shared_bytes_per_cta=shared.reserved_bytes_per_cta,
+            shared_allocation_unit_bytes=shared.allocation_unit_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """SMs that share an L2 cache and DRAM. Rates are per SM cycle."""
+
+    sm_count: int
+    sub_partitions: int
+    issue_per_cycle: float
+    """Warp instructions that a sub-partition issues."""
+    pipes: tuple[Pipe, ...]
+    """Of each sub-partition."""
+    mmas: tuple[MmaTiming, ...]
+    shared_bytes_per_cycle: float
+    """The SM's load/store port, sustained: shared memory, and what arrives from L2."""
+    shared_latency_cycles: float
+    l2_port_bytes_per_cycle: float
+    """Between L2 and one SM."""
+    bulk_copy_cycles: float
+    """Latency of a bulk copy (TMA) beyond that of a load."""
+    l2_bytes_per_cycle: float
+    l2_latency_cycles: float
+    """Mean over the partitions: a line is as likely in the far one as in the near one."""
+    l2_copy_bytes: float
+    """Capacity that data read from every SM sees: each L2 partition keeps its own copy."""
+    dram_bytes_per_cycle: float
+    """Achievable."""
+    dram_latency_cycles: float
+    tlb_miss_cycles: float
+    """Added while an SM first translates a page."""
+    cta_launch_cycles: float
+    """From a free CTA slot to the first instruction."""
+    limits: SmLimits
+
+    @classmethod
+    def of(cls, gpu: Gpu, clock_mhz: float) -> Machine:
+        """A GPU at an SM clock."""
+        l2, dram = gpu.l2, gpu.dram
+        far_share = (l2.partitions - 1) / l2.partitions
+        l2_latency = l2.latency_cycles + far_share * (l2.far_latency_cycles - l2.latency_cycles)
+        return cls(
+            sm_count=gpu.sm.count,
+            sub_partitions=gpu.sm.sub_partitions,
+            issue_per_cycle=gpu.sm.issue_per_cycle,
+            pipes=_pipes(gpu),
+            mmas=tuple(
+                MmaTiming(
+                    name, MMA_PIPES[one.unit], one.sustained_fraction / one.issue_interval_cycles, one.latency_cycles
+                )
+                for name, one in gpu.instructions.items()
+            ),
+            shared_bytes_per_cycle=gpu.shared_memory.sustained_bytes_per_cycle,
+            shared_latency_cycles=gpu.shared_memory.latency_cycles,
+            l2_port_bytes_per_cycle=gpu.load_store.l2_port_bytes_per_cycle,
+            bulk_copy_cycles=gpu.load_store.bulk_copy_cycles,
+            l2_bytes_per_cycle=l2.bandwidth_bytes_per_cycle,
+            l2_latency_cycles=l2_latency,
+            l2_copy_bytes=l2.capacity_bytes / l2.partitions,
+            dram_bytes_per_cycle=gpu.dram_bytes_per_cycle(clock_mhz),
+            dram_latency_cycles=max(l2_latency, cycles_of_ns(dram.latency_ns, clock_mhz)),
+            tlb_miss_cycles=cycles_of_ns(dram.tlb_miss_ns, clock_mhz),
+            cta_launch_cycles=gpu.sm.cta_launch_cycles,
+            limits=SmLimits.of(gpu),
+        )
+
+    def share_of_sub_partition(self) -> Machine:
+        """One sub-partition of each SM, with its share of what the sub-partitions have in common."""
+        parts = self.sub_partitions
+        return replace(
+            self,
+            sub_partitions=1,
+            shared_bytes_per_cycle=self.shared_bytes_per_cycle / parts,
+            l2_port_bytes_per_cycle=self.l2_port_bytes_per_cycle / parts,
+            l2_bytes_per_cycle=self.l2_bytes_per_cycle / parts,
+            dram_bytes_per_cycle=self.dram_bytes_per_cycle / parts,
+        )
+
+
+def _pipes(gpu: Gpu) -> tuple[Pipe, ...]:
+    """The Tensor Core, which nothing but multiply-accumulates uses, the FMA pipe, and what the spec lists."""
+    ffma = gpu.instructions["ffma"]
+    lanes = gpu.sm.sub_partitions * gpu.sm.warp_size
+    listed = tuple(Pipe(name, pipe.threads_per_cycle / lanes) for name, pipe in gpu.pipes.items())
+    return Pipe("tensor", 1.0), Pipe("fma", ffma.sustained_fraction / ffma.issue_interval_cycles), *listed

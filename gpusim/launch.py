@@ -1,0 +1,164 @@
+"""A kernel launch: a grid of CTAs, the programs of their warps, and the tensors that these touch.
+
+Nothing that can be read off the programs stands here a second time, and nothing of the machine that plays them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from gpusim.program import Load, LoadBulk, Role, Store, executed, lookahead, operations
+
+Axis = Literal["batch", "split", "x", "y"]
+
+
+class Coordinates(NamedTuple):
+    """Where a CTA stands in its grid."""
+
+    batch: int
+    split: int
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Extents of a grid, and the order in which its CTAs are launched.
+
+    Splits of a tile are launched a whole plane apart, as are the products of a batch. A plane is walked in stripes of
+    ``swizzle_width`` CTAs along x (threadblock swizzle), each of them row by row.
+    """
+
+    x: int
+    y: int = 1
+    splits: int = 1
+    batch: int = 1
+    swizzle_width: int | None = None
+    """None for plain order: stripes as wide as the grid."""
+
+    def __post_init__(self) -> None:
+        for name in ("x", "y", "splits", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"grid: {name} must be 1 or more, got {getattr(self, name)}")
+        if self.swizzle_width is not None and self.swizzle_width < 1:
+            raise ValueError(f"grid: swizzle_width must be 1 or more, got {self.swizzle_width}; None is plain order")
+
+    @property
+    def ctas(self) -> int:
+        return self.x * self.y * self.splits * self.batch
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """As CUDA takes them: x, y, z."""
+        return self.x, self.y, self.splits * self.batch
+
+    def coordinates(self, cta: int) -> Coordinates:
+        """Of a CTA by its number in launch order.
+
+        >>> [Grid(4, 2, swizzle_width=2).coordinates(cta)[2:] for cta in range(5)]
+        [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0)]
+        """
+        plane, place = divmod(cta, self.x * self.y)
+        batch, split = divmod(plane, self.splits)
+        stripe_width = self.swizzle_width or self.x
+        stripe, within = divmod(place, stripe_width * self.y)
+        width = min(stripe_width, self.x - stripe * stripe_width)
+        y, x = divmod(within, width)
+        return Coordinates(batch, split, stripe * stripe_width + x, y)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a CTA occupies of an SM."""
+
+    threads: int
+    registers: int
+    """Of a thread."""
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Data in global memory: how it is divided among the CTAs, and how much of it L2 holds."""
+
+    name: str
+    block_bytes: float
+    """What all warps of a CTA load at a time, or what they store of it in all [B]."""
+    axes: tuple[Axis, ...] | None = None
+    """Coordinates of the grid that pick a CTA's blocks: CTAs that agree in them read the same blocks, which ``full``
+    keeps by name. None: no two CTAs read the same one."""
+    miss_fraction: float = 0.0
+    """Bytes that come from DRAM, of those that loads ask of L2: in ``sampled``, and where no block is shared."""
+    missing_blocks_fraction: float = 1.0
+    """Share of the blocks of which something comes from DRAM, if anything does."""
+    read_cost: float = 1.0
+    """DRAM time of what is read, of the same bytes in a stream: more where DRAM pages are opened for little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch."""
+
+    name: str
+    grid: Grid
+    roles: tuple[Role, ...]
+    """Of a persistent CTA's roles the first asks for the next tile. Progress is counted in turns of the last one's
+    loops."""
+    resources: Resources
+    tensors: tuple[Tensor, ...] = ()
+    write_back_cost: float = 0.0
+    """DRAM time of the dirty data that what enters L2 (read on a miss, or written) pushes out, of the time that reading
+    it takes in a stream."""
+    persistent: bool = False
+    """A CTA keeps its warps from tile to tile, and each goes on to the next as soon as it is done."""
+    cold: bool = True
+    """Nothing was used lately: the first loads of an SM miss the TLB too. Otherwise earlier runs of the same launch
+    left in L2 what fits."""
+
+    def __post_init__(self) -> None:
+        known = {tensor.name for tensor in self.tensors}
+        if len(known) != len(self.tensors):
+            raise ValueError(f"{self.name}: tensors share a name; give each its own")
+        if not self.roles or any(role.warps < 1 or role.instances < 1 for role in self.roles):
+            raise ValueError(f"{self.name}: a launch needs a role, and a role a warp and an instance")
+        for name in self._named_tensors():
+            if name not in known:
+                raise ValueError(f"{self.name}: a program names tensor '{name}', the launch has {sorted(known)}")
+
+    def _named_tensors(self) -> set[str]:
+        named: set[str] = set()
+        for role in self.roles:
+            for op in operations(role.program):
+                match op:
+                    case Load() | LoadBulk():
+                        named.update(read.tensor for read in op.reads)
+                    case Store():
+                        named.add(op.tensor)
+        return named
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of the grid; of a persistent launch, tiles."""
+        return self.grid.ctas
+
+    @property
+    def warps(self) -> int:
+        """Warps that work on a CTA's tile."""
+        return sum(role.warps for role in self.roles)
+
+    @property
+    def lookahead(self) -> int:
+        """Blocks of a CTA that are on their way while one is used, at most."""
+        return max(lookahead(role.program) for role in self.roles)
+
+
+def l2_read_bytes(launch: Launch) -> dict[str, float]:
+    """What the loads of all CTAs ask of L2, by tensor [B]."""
+    asked = dict.fromkeys((tensor.name for tensor in launch.tensors), 0.0)
+    for role in launch.roles:
+        for op, times in executed(role.program):
+            if isinstance(op, Load | LoadBulk):
+                for read in op.reads:
+                    asked[read.tensor] += launch.ctas * role.warps * times * read.l2_bytes
+    return asked

@@ -1,0 +1,97 @@
+"""Every CTA on every SM, with L2 as an explicit cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import simpy
+
+from gpusim.hardware.machine import Machine
+from gpusim.hardware.occupancy import occupancy
+from gpusim.launch import Launch
+from gpusim.program import Program, Repeat, longest_loops
+from gpusim.sim.block_cache import BlockCache, FullMemory
+from gpusim.sim.cta import Cta
+from gpusim.sim.ledger import CAUSES
+from gpusim.sim.outcome import LaunchOutcome, busy_by_resource
+from gpusim.sim.sm import StreamingMultiprocessor
+from gpusim.sim.trace import Recorder
+from gpusim.units import whole_cycles
+
+REPORTED_TURNS = 500
+"""Turns between two reports of progress: some hundredths of a second."""
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done, of how much."""
+
+
+def simulate_full(
+    machine: Machine, launch: Launch, recorder: Recorder | None = None, progress: Progress | None = None
+) -> LaunchOutcome:
+    """Play all CTAs."""
+    env = simpy.Environment()
+    cache = BlockCache(machine, launch)
+    waiting = iter(range(launch.ctas))
+
+    def next_cta() -> int | None:
+        return next(waiting, None)
+
+    sms = [
+        StreamingMultiprocessor(env, machine, launch, FullMemory(machine, cache), next_cta)
+        for _ in range(min(machine.sm_count, launch.ctas))
+    ]
+    take = recorder.attach(sms[0], common=True) if recorder is not None else None
+    if progress is not None:
+        report = _turn_counter(progress, launch.ctas * watched_turns(launch.roles[-1].program))
+        for sm in sms:
+            sm.units.on_turn = report
+    # Slots open round by round, as CTAs are dealt to SMs in turn.
+    resources = launch.resources
+    for slot in range(occupancy(machine.limits, resources.threads, resources.registers, resources.shared_bytes).ctas):
+        for sm in sms:
+            sm.open_slot(slot)
+    _ = env.run()
+    ended = max(int(env.now), *(whole_cycles(sm.memory.drained_at) for sm in sms))
+    if take is not None:
+        take.finish(ended)
+    busiest = max(sms, key=lambda sm: sum(sm.finished_ledger))
+    return LaunchOutcome(
+        cycles=ended,
+        stall_cycles=dict(zip(CAUSES, busiest.finished_ledger, strict=True)),
+        busy_cycles=busy_by_resource(busiest.links, ended),
+        l2_read_bytes=cache.read_bytes,
+        dram_read_bytes=cache.missed_bytes,
+    )
+
+
+def watched_turns(program: Program, entries: int = 1) -> int:
+    """Turns that a warp makes in the longest loops of a program.
+
+    >>> from gpusim.program import Compute
+    >>> watched_turns((Repeat((Repeat((Compute(1.0),), 7),), 3), Repeat((Compute(1.0),), 4)))
+    25
+    """
+    watched = {id(loop) for loop in longest_loops(program)}
+    return _turns(program, watched, entries)
+
+
+def _turns(program: Program, watched: set[int], entries: int) -> int:
+    total = 0
+    for op in program:
+        if isinstance(op, Repeat):
+            turns = entries * op.times
+            total += turns * (id(op) in watched) + _turns(op.body, watched, turns)
+    return total
+
+
+def _turn_counter(progress: Progress, total: int) -> Callable[[Cta], None]:
+    """A listener to the turns of all SMs that passes on some of them, the last among them."""
+    done = 0
+
+    def on_turn(_cta: Cta) -> None:
+        nonlocal done
+        done += 1
+        if done % REPORTED_TURNS == 0 or done == total:
+            progress(done, total)
+
+    return on_turn

@@ -1,0 +1,125 @@
+"""One representative SM, played until it repeats, stands for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import simpy
+
+from gpusim.hardware.machine import Machine
+from gpusim.hardware.occupancy import occupancy
+from gpusim.launch import Launch, l2_read_bytes
+from gpusim.program import Barrier, Load, LoadBulk, Mma, Repeat, Role, StoreShared
+from gpusim.sim.extrapolate import Extrapolator, Skipped
+from gpusim.sim.ledger import CAUSES
+from gpusim.sim.outcome import LaunchOutcome, busy_by_resource
+from gpusim.sim.sampled_memory import SampledMemory
+from gpusim.sim.sm import StreamingMultiprocessor
+from gpusim.sim.trace import Recorder
+from gpusim.units import ceil_div, whole_cycles
+
+LONG_LOOP_TURNS = 96
+"""Turns of a loop that hide in how large pieces the warps of one sub-partition store results."""
+HIDDEN_PORT = 1.75
+"""Pipe time over shared-memory time of a turn from which on the order of service to the sub-partitions is hidden.
+
+Of 125 random launches above it none differed from all sub-partitions by more than 0.43 %; of 255 below, some by 4 %.
+"""
+
+
+def simulate_sampled(
+    machine: Machine, launch: Launch, recorder: Recorder | None = None, *, extrapolate: bool = True
+) -> LaunchOutcome:
+    """Play the SM with most CTAs, on one of its sub-partitions where that stands for all."""
+    parts = machine.sub_partitions
+    if extrapolate and recorder is None and _one_part_stands_for_all(machine, launch):
+        roles = tuple(replace(role, warps=role.warps // parts) for role in launch.roles)
+        outcome = _simulate_sm(machine.share_of_sub_partition(), replace(launch, roles=roles), None, extrapolate=True)
+        stalls = {cause: parts * cycles for cause, cycles in outcome.stall_cycles.items()}
+        whole = parts * outcome.l2_read_bytes, parts * outcome.dram_read_bytes
+        return replace(outcome, stall_cycles=stalls, l2_read_bytes=whole[0], dram_read_bytes=whole[1])
+    return _simulate_sm(machine, launch, recorder, extrapolate=extrapolate)
+
+
+def _one_part_stands_for_all(machine: Machine, launch: Launch) -> bool:
+    """Whether the sub-partitions do the same at the same time, and what they share does not tell them apart."""
+    parts = machine.sub_partitions
+    if parts == 1 or any(role.warps % parts for role in launch.roles):
+        return False
+    port_bytes = pipe_cycles = 0.0
+    for role in launch.roles:
+        loop = _only_loop(role)
+        if loop is None or loop.times < LONG_LOOP_TURNS or not any(isinstance(op, Barrier) for op in loop.body):
+            return False
+        port_bytes += role.warps * sum(_port_bytes(op) for op in loop.body)
+        pipe_cycles += role.warps / parts * _mma_cycles(machine, loop)
+    return pipe_cycles >= HIDDEN_PORT * port_bytes / machine.shared_bytes_per_cycle
+
+
+def _only_loop(role: Role) -> Repeat | None:
+    """The loop of a program that has one, without others in it."""
+    loops = [op for op in role.program if isinstance(op, Repeat)]
+    if len(loops) != 1 or any(isinstance(op, Repeat) for op in loops[0].body):
+        return None
+    return loops[0]
+
+
+def _port_bytes(op: object) -> float:
+    """What an operation of a warp passes through the SM's load/store port [B]."""
+    match op:
+        case Load() | LoadBulk():
+            return op.port_bytes
+        case Mma(pipelined=True):
+            return op.operand_bytes
+        case StoreShared():
+            return op.size_bytes
+    return 0.0
+
+
+def _mma_cycles(machine: Machine, loop: Repeat) -> float:
+    """Pipe time of a warp's pipelined multiply-accumulates in a turn [cycles]."""
+    rates = {timing.name: timing.instructions_per_cycle for timing in machine.mmas}
+    mmas = [op for op in loop.body if isinstance(op, Mma) and op.pipelined]
+    return sum(op.pipe_instructions / rates[op.instruction] for op in mmas)
+
+
+def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *, extrapolate: bool) -> LaunchOutcome:
+    env = simpy.Environment()
+    resources = launch.resources
+    slots = occupancy(machine.limits, resources.threads, resources.registers, resources.shared_bytes).ctas
+    memory = SampledMemory(machine, launch, slots)
+    busiest = ceil_div(launch.ctas, machine.sm_count)
+    last_round = launch.ctas - (busiest - 1) * machine.sm_count
+    left = [busiest]
+
+    def next_cta() -> int | None:
+        if left[0] == 0:
+            return None
+        left[0] -= 1
+        return busiest - 1 - left[0]
+
+    sm = StreamingMultiprocessor(env, machine, launch, memory, next_cta)
+
+    def share_among() -> None:
+        # Every SM runs a CTA like each of ours, except that only some have one more at the end.
+        active = sum(last_round if cta.index == busiest - 1 else machine.sm_count for cta in sm.resident)
+        memory.share_among(len(sm.resident), active)
+
+    sm.on_residency = share_among
+    skipped = Extrapolator(sm, memory, slots, left).skipped if extrapolate else Skipped()
+    take = recorder.attach(sm, common=False, skipped=skipped) if recorder is not None else None
+    for slot in range(slots):
+        sm.open_slot(slot)
+    _ = env.run()
+    ended = max(int(env.now), whole_cycles(memory.drained_at))
+    if take is not None:
+        take.finish(ended)
+    ledger = [played + more for played, more in zip(sm.finished_ledger, skipped.ledger, strict=True)]
+    asked = l2_read_bytes(launch)
+    return LaunchOutcome(
+        cycles=ended + skipped.cycles,
+        stall_cycles=dict(zip(CAUSES, ledger, strict=True)),
+        busy_cycles=busy_by_resource(sm.links, ended, [busy for busy, _ in skipped.links]),
+        l2_read_bytes=sum(asked.values()),
+        dram_read_bytes=sum(asked[tensor.name] * tensor.miss_fraction for tensor in launch.tensors),
+    )

@@ -1,0 +1,167 @@
+"""One SM's share of L2 and DRAM while its siblings do the same as it does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from gpusim.hardware.machine import Machine
+from gpusim.launch import Launch, Tensor
+from gpusim.program import Load, LoadBulk, Read, Store, executed
+from gpusim.sim.link import Link
+from gpusim.sim.memory import Stream
+
+REMEMBERED_BLOCKS = 64
+"""Blocks of a CTA whose arrival is kept for warps that ask later; what was asked for before has long arrived."""
+LONGEST_PATTERN_BLOCKS = 16
+"""Blocks after which the pattern of those that need DRAM repeats, at most; their bytes are exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """What one kind of load moves for a whole CTA: a block of each tensor that it names."""
+
+    key: str
+    """The tensors."""
+    l2_bytes: float
+    sm_bytes: float
+    """Of one warp."""
+    dram_bytes: float
+    """Of a block that needs DRAM, in bytes of a stream."""
+    missing: int
+    pattern: int
+    """So many (``missing``) of each ``pattern`` blocks need DRAM, spread evenly."""
+
+    def misses(self, block: int) -> bool:
+        """Whether a block needs something from DRAM."""
+        return (block + 1) * self.missing // self.pattern > block * self.missing // self.pattern
+
+
+def _fetch_of(
+    reads: tuple[Read, ...], warps: int, blocks: int, tensors: dict[str, Tensor], write_back_cost: float
+) -> _Fetch:
+    """The blocks of a load that a CTA executes ``blocks`` times."""
+    share_in_l2, dram_bytes = 1.0, 0.0
+    for read in reads:
+        tensor = tensors[read.tensor]
+        if tensor.miss_fraction:
+            share_in_l2 *= 1.0 - tensor.missing_blocks_fraction
+            # What enters L2 pushes something out, some of it dirty.
+            cost = tensor.read_cost + write_back_cost
+            dram_bytes += warps * read.l2_bytes * tensor.miss_fraction * cost
+    missing, pattern = 0, 1
+    if dram_bytes:
+        longest = max(1, min(LONGEST_PATTERN_BLOCKS, blocks))
+        share = Fraction(1.0 - share_in_l2).limit_denominator(longest) or Fraction(1, longest)
+        missing, pattern = share.numerator, share.denominator
+        dram_bytes *= blocks / (blocks * missing // pattern)
+    l2_bytes = warps * sum(read.l2_bytes for read in reads)
+    key = " ".join(read.tensor for read in reads)
+    return _Fetch(key, l2_bytes, sum(read.sm_bytes for read in reads), dram_bytes, missing, pattern)
+
+
+class SampledMemory:
+    """The path of a representative SM to L2 and DRAM."""
+
+    def __init__(self, machine: Machine, launch: Launch, ctas_per_sm: int) -> None:
+        self._machine = machine
+        self._tlb_miss_cycles = machine.tlb_miss_cycles if launch.cold else 0.0
+        self._write_back_cost = launch.write_back_cost
+        self._first_blocks = max(1, launch.lookahead)
+        self._ctas_per_sm = ctas_per_sm
+        self._fetches = _fetches(launch)
+        self.pattern_blocks = math.lcm(*(fetch.pattern for of_role in self._fetches for fetch in of_role.values()))
+        """Blocks after which those that need DRAM recur, whichever load asks for them."""
+        self._behind = 0.0
+        """How much later than the first SM this one was served [cycles]."""
+        self.port = Link("L2 port", machine.l2_port_bytes_per_cycle)
+        self.l2 = Link("L2", machine.l2_bytes_per_cycle / machine.sm_count, machine.l2_bytes_per_cycle)
+        self.dram = Link("DRAM", machine.dram_bytes_per_cycle / machine.sm_count, machine.dram_bytes_per_cycle)
+        self.drained_at = 0.0
+        self._translated_at: float | None = None
+
+    @property
+    def links(self) -> tuple[Link, Link, Link]:
+        return self.port, self.l2, self.dram
+
+    def share_among(self, resident_ctas: int, active_ctas: int) -> None:
+        """Set the SM's contention share: it holds so many of the CTAs that are active on the GPU."""
+        share = resident_ctas / active_ctas
+        self.l2.rate = self._machine.l2_bytes_per_cycle * share
+        self.dram.rate = self._machine.dram_bytes_per_cycle * share
+
+    def load(self, stream: Stream, reads: tuple[Read, ...], block: int, now: float) -> float:
+        """Ask for one warp's part of a block; when its last byte is in the SM [cycles]."""
+        fetch = self._fetches[stream.role][id(reads)]
+        in_l2 = stream.in_l2.get(block)
+        if in_l2 is None and block < stream.asked:
+            in_l2 = now
+        elif in_l2 is None:
+            # The first warp to ask speaks for its CTA: the whole block travels together.
+            in_l2 = stream.in_l2[block] = self._fetched(fetch, stream, block, now)
+            stream.asked = block + 1
+            _ = stream.in_l2.pop(block - REMEMBERED_BLOCKS, None)
+        return max(self.port.book(now, fetch.sm_bytes), in_l2) + self._machine.l2_latency_cycles
+
+    def _fetched(self, fetch: _Fetch, stream: Stream, block: int, now: float) -> float:
+        """When a CTA's block has passed the common part of the path [cycles]."""
+        # The first blocks are asked for by all SMs at once, also by kernels that load none ahead.
+        at_once = block < self._first_blocks and stream.cta < self._ctas_per_sm
+        passed = self._served(self.l2, now, fetch.l2_bytes, at_once=at_once)
+        number = stream.counts.get(fetch.key, 0)
+        stream.counts[fetch.key] = number + 1
+        if fetch.misses(number):
+            if self._translated_at is None:
+                self._translated_at = now + self._tlb_miss_cycles
+            from_dram = self._served(self.dram, max(now, self._translated_at), fetch.dram_bytes, at_once=at_once)
+            passed = max(passed, from_dram + self._machine.dram_latency_cycles - self._machine.l2_latency_cycles)
+        return passed
+
+    def _served(self, link: Link, now: float, amount: float, *, at_once: bool) -> float:
+        """Book a share of a common link; when the last byte has passed [cycles].
+
+        Where all SMs ask at once (their first rings fill), this SM stands for the one served last: the share
+        has to pay first. It stays that far behind the others.
+        """
+        passed = link.book(now, amount)
+        if not at_once:
+            return passed
+        self._behind = max(self._behind, link.free_at - passed)
+        return link.free_at
+
+    def _last_of(self, link: Link, now: float, amount: float) -> float:
+        """The same for results, which all SMs produce as far apart as they started [cycles]."""
+        passed = link.book(now, amount)
+        return max(passed, link.free_at - self._behind)
+
+    def store(self, store: Store, now: float) -> float:
+        """Write results; when the memory system has accepted them [cycles]."""
+        accepted = max(self.port.book(now, store.l2_bytes), self._last_of(self.l2, now, store.l2_bytes))
+        if self._write_back_cost > 0.0:
+            accepted = max(accepted, self._last_of(self.dram, now, store.size_bytes * self._write_back_cost))
+        self.drained_at = max(self.drained_at, accepted + self._machine.l2_latency_cycles)
+        return accepted
+
+    def fix_up(self, size_bytes: float, now: float) -> float:
+        """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
+        passed = max(self.port.book(now, 2 * size_bytes), self.l2.book(now, 2 * size_bytes))
+        return passed + 2 * self._machine.l2_latency_cycles
+
+
+def _fetches(launch: Launch) -> list[dict[int, _Fetch]]:
+    """The loads of each role, by the identity of what they read: loads of the same tensors go on counting blocks."""
+    tensors = {tensor.name: tensor for tensor in launch.tensors}
+    found: list[dict[int, _Fetch]] = []
+    for role in launch.roles:
+        loads = [(op.reads, times) for op, times in executed(role.program) if isinstance(op, Load | LoadBulk)]
+        blocks: dict[tuple[Read, ...], int] = {}
+        for reads, times in loads:
+            blocks[reads] = blocks.get(reads, 0) + times
+        fetches = {
+            reads: _fetch_of(reads, role.warps, count, tensors, launch.write_back_cost)
+            for reads, count in blocks.items()
+            if reads and count
+        }
+        found.append({id(reads): fetches[reads] for reads, _ in loads if reads in fetches})
+    return found
