@@ -59,7 +59,7 @@ def main() -> None:
 
 def shapes_of(path: Path) -> list[Gemm]:
     """The matrix multiplications of a measured table."""
-    return [gemm for gemm in (row.gemm() for row in read_measured(path)) if gemm is not None]
+    return [row.operator for row in read_measured(path) if isinstance(row.operator, Gemm)]
 
 
 def cube(size: int) -> Gemm:

@@ -152,4 +152,4 @@ def predict(arch: str | os.PathLike[str] | Gpu, **arguments: Unpack[Arguments]) 
         ArgumentError: An argument is unknown or missing, or does not take its value.
     """
     one = case(arch, **arguments)
-    return predict_operator(one.gpu, one.gemm, one.options)
+    return predict_operator(one.gpu, one.operator, one.options)

@@ -178,12 +178,17 @@ def test_a_ratio_to_nothing_is_no_counter(tmp_path: Path, command: RunGpusim) ->
 
 
 def test_what_is_skipped_stands_in_a_table_of_its_own(tmp_path: Path, command: RunGpusim) -> None:
-    lines = ("t4,gemm,1,64,64,64,fp16,dense,5,profiler,cold,50", "t4,relu,1,64,32,,fp16,dense,5,profiler,cold,50")
+    lines = ("t4,gemm,1,64,64,64,fp16,dense,5,profiler,cold,50", "t4,conv_fwd,1,64,32,8,fp16,dense,5,profiler,cold,50")
     done = command("counters", with_counters(tmp_path, *lines))
     assert (done.returncode, done.stderr) == (1, "")
     compared, _, skipped = done.stdout.partition("Skipped rows")
     assert "64x64x64" in compared
-    assert skipped.splitlines()[-1].split(maxsplit=3) == ["t4", "64x32", "fp16", "relu is not a matrix multiplication"]
+    assert skipped.splitlines()[-1].split(maxsplit=3) == [
+        "t4",
+        "64x32x8",
+        "fp16",
+        "operator 'conv_fwd' is not predicted",
+    ]
 
 
 def test_a_table_without_counters_is_refused(tmp_path: Path, command: RunGpusim) -> None:

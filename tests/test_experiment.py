@@ -103,7 +103,7 @@ def test_sizes_that_make_no_sense_are_refused(given: object) -> None:
 def test_cases_are_every_combination_in_the_order_of_the_file(write: WriteExperiment) -> None:
     cases = load_experiment(write(SMALL)).cases()
     assert len(cases) == (3 + 2) * 2 * 2
-    first = [(case.gpu, case.case.gemm.dtype.value, case.case.gemm.m, case.group) for case in cases[:5]]
+    first = [(case.gpu, case.case.operator.dtype.value, case.row()["m"], case.group) for case in cases[:5]]
     assert first == [
         ("T4", "fp16", 128, "square"),
         ("A100-SXM4-40GB", "fp16", 128, "square"),
@@ -111,7 +111,7 @@ def test_cases_are_every_combination_in_the_order_of_the_file(write: WriteExperi
         ("A100-SXM4-40GB", "fp32", 128, "square"),
         ("T4", "fp16", 256, "square"),
     ]
-    assert {(case.case.gemm.m, case.case.gemm.n, case.label) for case in cases[12:]} == {
+    assert {(case.row()["m"], case.row()["n"], case.label) for case in cases[12:]} == {
         (16, 256, "flat"),
         (16, 512, "flat"),
     }
@@ -133,7 +133,9 @@ tables: speedup
 
 def test_a_math_mode_gives_each_gpu_the_type_that_its_rules_say(write: WriteExperiment) -> None:
     cases = load_experiment(write(MATH_MODE)).cases()
-    found = {(case.mode, case.gpu, case.case.gemm.dtype.value, case.mathmode and case.mathmode.rule) for case in cases}
+    found = {
+        (case.mode, case.gpu, case.case.operator.dtype.value, case.mathmode and case.mathmode.rule) for case in cases
+    }
     volta, ampere = "V100-SXM2-16GB", "A100-SXM4-40GB"
     assert found == {
         ("autocast BF16", volta, "fp32", "bf16-emulated"),
@@ -196,7 +198,7 @@ def test_types_or_a_math_mode_must_stand_somewhere(write: WriteExperiment) -> No
 def test_an_entry_has_its_own_types_and_kernel(write: WriteExperiment) -> None:
     text = SMALL.replace("label: flat,", "label: flat, dtypes: bf16, kernel: some_kernel,").replace("[T4, ", "[")
     flat = [case for case in load_experiment(write(text)).cases() if case.label == "flat"]
-    assert {case.case.gemm.dtype.value for case in flat} == {"bf16"}
+    assert {case.case.operator.dtype.value for case in flat} == {"bf16"}
     assert {case.case.options.kernel for case in flat} == {"some_kernel"}
 
 
@@ -490,7 +492,7 @@ def test_an_error_is_told_from_an_interrupt(write: WriteExperiment, tmp_path: Pa
 def test_a_gpu_may_run_some_of_the_data_types_only(write: WriteExperiment) -> None:
     text = SMALL.replace("gpus: [T4,", "gpus: [{gpu: T4, dtypes: fp16},")
     cases = load_experiment(write(text)).cases()
-    assert {(case.gpu, case.case.gemm.dtype.value) for case in cases} == {
+    assert {(case.gpu, case.case.operator.dtype.value) for case in cases} == {
         ("T4", "fp16"),
         ("A100-SXM4-40GB", "fp16"),
         ("A100-SXM4-40GB", "fp32"),

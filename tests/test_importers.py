@@ -31,9 +31,7 @@ from gpusim.evidence.measured import (
     COLUMNS,
     L2_STATES,
     LOADS,
-    OPS,
-    SPARSITIES,
-    VECTOR_OPS,
+    MEASURED_OPS,
     MeasuredRow,
     read_measured,
     write_measured,
@@ -41,7 +39,8 @@ from gpusim.evidence.measured import (
 from gpusim.files.inputs import MOST_BYTES
 from gpusim.host.timing import METHODS
 from gpusim.units import MIB
-from gpusim.workloads.gemm import LAYOUTS, Dtype
+from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Dtype, Gemm
+from gpusim.workloads.vector import VECTOR_OPS
 
 A100 = ImportOptions(gpu="a100-sxm4-80gb")
 
@@ -76,7 +75,7 @@ POSITIVE = st.integers(min_value=1, max_value=10**9)
 @st.composite
 def measured_rows(draw: st.DrawFn) -> MeasuredRow:
     """Any row that the schema allows, with one extra column."""
-    op = draw(st.sampled_from(OPS))
+    op = draw(st.sampled_from(MEASURED_OPS))
     known = draw(st.booleans())
     return MeasuredRow(
         file="",
@@ -90,7 +89,7 @@ def measured_rows(draw: st.DrawFn) -> MeasuredRow:
         dtype=draw(st.sampled_from(Dtype)),
         accumulate=draw(st.sampled_from(("", *ACCUMULATORS))),
         layout=draw(st.sampled_from(("", *LAYOUTS))),
-        sparsity=draw(st.sampled_from(SPARSITIES)),
+        sparsity=draw(st.sampled_from(SPARSITIES)) if op in GEMM_OPS else "dense",
         time_us=draw(st.floats(*TIMES_US)),
         method=draw(st.sampled_from(METHODS)),
         l2=draw(st.sampled_from(L2_STATES)),
@@ -584,8 +583,8 @@ def test_deepbench_sheets_name_their_types_and_units(tmp_path: Path) -> None:
     assert {(row.method, row.l2, row.source) for row in found.rows} == {("stream", "warm", "deepbench")}
     assert {(row.load, row.cuda, row.timer_us) for row in found.rows} == {("400", 10, 0.5)}
     assert [row.padded_to for row in found.rows] == [8, 8, None]
-    ran = found.rows[1].gemm()
-    assert ran is not None
+    ran = found.rows[1].operator
+    assert isinstance(ran, Gemm)
     assert (found.rows[1].m, ran.m) == (35, 40)
     assert skipped(found) == 3
 
@@ -1069,10 +1068,10 @@ def test_help_says_where_each_kind_of_file_comes_from(command: RunGpusim) -> Non
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("cutlas", "runs.csv", "-o", "m.csv"), "unknown kind 'cutlas'; nearest: cutlass"),
+        (("cutlas", "runs.csv", "-o", "m.csv"), "unknown kind 'cutlas'; did you mean cutlass?"),
         (("cutlass", SAMPLES / "cutlass.gemm.csv", "-o", "m.csv"), ":2: the file does not name the GPU; add --gpu"),
         (("neusight", SAMPLES / "neusight.csv", "-o", "none/m.csv"), "-o none/m.csv: no folder none"),
-        (("neusight", SAMPLES / "neusight.csv", "-o", "."), "-o .: "),
+        (("neusight", SAMPLES / "neusight.csv", "-o", "."), "is there and is no file"),
         (("neusight", SAMPLES / "neusight.csv", "-o", SAMPLES / "neusight.csv"), "is the file to import"),
         (("neusight", SAMPLES / "neusight.csv", "-o", "m.csv", "--dtype", "bf61"), "unknown data type 'bf61'"),
         (

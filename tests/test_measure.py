@@ -149,8 +149,8 @@ def test_a_run_gives_a_table_in_the_measured_schema(tmp_path: Path) -> None:
     assert {row.gpu for row in rows} == {"simulated-x1"}
     assert {row.op for row in rows} == {"linear", "gemm", "softmax", "add", "conv_fwd"}
     first = rows[0]
-    gemm = first.gemm()
-    assert gemm is not None
+    gemm = first.operator
+    assert isinstance(gemm, Gemm)
     assert (gemm.m, gemm.n, gemm.k, gemm.layout, gemm.order) == (1, 64, 128, "tn", "row")
     assert (first.kernel, first.threads, first.grid) == ("simulated_gemm<128, 64>", 256, (4, 2, 1))
     assert first.extra["kernel_time_us"] == "2"

@@ -17,7 +17,10 @@ from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import read_measured
 from gpusim.specs import UnknownGpuError
 from gpusim.workloads.conditions import calls_of
-from gpusim.workloads.gemm import Dtype
+from gpusim.workloads.convolution import Convolution, ConvolutionShape
+from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.operators import Operator
+from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ROW = "a100-sxm4-80gb,linear,1,16,4096,1024,bf16,fp32,tn,dense,12.5,graph,cold,,,,,,,,made up"
@@ -86,8 +89,8 @@ def test_a_row_says_what_c_is_written_in_or_it_is_the_types_usual_one(
     values = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
     line = ",".join({**values, "dtype": dtype, "acc_dtype": accumulate}.values())
     (row,) = read_measured(write(tmp_path, HEADER + ",out_dtype", f"{line},{stated}"))
-    gemm = row.gemm()
-    assert gemm is not None
+    gemm = row.operator
+    assert isinstance(gemm, Gemm)
     assert gemm.output == written
 
 
@@ -211,10 +214,10 @@ def test_matrix_operators_become_matrix_multiplications(tmp_path: Path) -> None:
     bmm = stated(op="bmm").replace("bmm,1,", "bmm,8,")
     blas = stated(op="gemm").replace(",tn,", ",,")
     rows = read_measured(write(tmp_path, HEADER, ROW, bmm, blas))
-    linear, batched, plain = (row.gemm() for row in rows)
-    assert linear is not None
-    assert batched is not None
-    assert plain is not None
+    linear, batched, plain = (row.operator for row in rows)
+    assert isinstance(linear, Gemm)
+    assert isinstance(batched, Gemm)
+    assert isinstance(plain, Gemm)
     assert (linear.m, linear.n, linear.k, linear.layout, linear.order) == (16, 4096, 1024, "tn", "row")
     assert (batched.batch, batched.order) == (8, "row")
     assert (plain.layout, plain.order) == ("tn", "column")
@@ -227,9 +230,9 @@ def test_matrix_operators_become_matrix_multiplications(tmp_path: Path) -> None:
 def test_padded_leading_dimensions_are_those_that_ran(tmp_path: Path, layout: str, ran: tuple[int, int, int]) -> None:
     line = stated(op="gemm", m="35", n="33", k="17", layout=layout, dtype="fp16")
     rows = read_measured(write(tmp_path, HEADER + ",padded_to", f"{line},8", f"{line},"))
-    padded, as_stated = (row.gemm() for row in rows)
-    assert padded is not None
-    assert as_stated is not None
+    padded, as_stated = (row.operator for row in rows)
+    assert isinstance(padded, Gemm)
+    assert isinstance(as_stated, Gemm)
     assert (padded.m, padded.n, padded.k) == ran
     assert (as_stated.m, as_stated.n, as_stated.k) == (35, 33, 17)
     assert (rows[0].m, rows[0].n, rows[0].k) == (35, 33, 17)
@@ -242,12 +245,47 @@ def test_a_table_of_deepbenchs_that_lacks_the_column_states_sizes_before_padding
     assert row.padded_to is None
 
 
-def test_vector_and_convolution_rows_are_read_and_are_no_matrix_multiplication(tmp_path: Path) -> None:
-    vector = stated(op="softmax").replace(",1024,bf16", ",,bf16")
-    convolution = stated(op="conv_fwd").replace(",tn,", ",nchw,")
-    rows = read_measured(write(tmp_path, HEADER, vector, convolution))
-    assert [row.gemm() for row in rows] == [None, None]
-    assert rows[0].k is None
+@pytest.mark.parametrize(
+    ("op", "operator"),
+    [
+        ("softmax", Softmax(16, 4096, Dtype.BF16)),
+        ("layernorm", LayerNorm(16, 4096, Dtype.BF16)),
+        ("add", Elementwise(16, 4096, Dtype.BF16, "add")),
+        ("sum", Reduction(16, 4096, Dtype.BF16, "sum")),
+    ],
+)
+def test_a_row_without_k_is_an_operator_on_rows(tmp_path: Path, op: str, operator: Operator) -> None:
+    (row,) = read_measured(write(tmp_path, HEADER, stated(op=op, k="", layout="")))
+    assert row.operator == operator
+    assert row.k is None
+
+
+SIZES = "n_img,in_channels,height,width,out_channels,filter_h,filter_w,pad_h,pad_w,stride_h,stride_w"
+
+
+def test_a_convolution_is_known_by_the_columns_of_its_sizes(tmp_path: Path) -> None:
+    line = stated(op="conv_fwd", layout="nchw")
+    (without,) = read_measured(write(tmp_path, HEADER, line))
+    assert without.operator is None
+    (row,) = read_measured(write(tmp_path, f"{HEADER},{SIZES}", f"{line},2,64,56,56,128,3,3,1,1,2,2"))
+    shape = ConvolutionShape(2, 64, 56, 56, 128, 3, 3, (1, 1), (2, 2))
+    assert row.operator == Convolution(shape, Dtype.BF16, "conv_fwd", "nchw")
+
+
+@pytest.mark.parametrize(
+    ("columns", "values", "problem"),
+    [
+        ("", {"op": "softmax", "k": "", "sparsity": "2:4"}, "sparsity: softmax is dense, got '2:4'"),
+        (SIZES, {"op": "conv_fwd"}, "filter_h, filter_w: the filter is larger than the padded image"),
+    ],
+)
+def test_columns_that_contradict_each_other_are_refused_with_their_line(
+    tmp_path: Path, columns: str, values: dict[str, str], problem: str
+) -> None:
+    more = f",{columns}" if columns else ""
+    line = stated(**{"layout": "nchw", **values}) + (",2,64,3,3,128,5,5,0,0,1,1" if columns else "")
+    with pytest.raises(MeasuredError, match=re.escape(f"runs.csv:2: {problem}; correct or remove the row")):
+        read_measured(write(tmp_path, HEADER + more, line))
 
 
 def test_the_shipped_published_points_each_name_a_page() -> None:
@@ -264,7 +302,7 @@ def test_every_measured_table_is_read(measured_folder: Path) -> None:
 
 def test_a_table_may_hold_training_steps_which_are_no_single_product(tmp_path: Path) -> None:
     (row,) = read_measured(write(tmp_path, HEADER, stated(op="linear_fwd_bwd")))
-    assert row.gemm() is None
+    assert row.operator is None
 
 
 def test_a_load_of_no_calls_is_refused(tmp_path: Path) -> None:

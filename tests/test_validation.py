@@ -236,9 +236,9 @@ def test_the_command_prints_the_contracts_object(command: RunGpusim, write_runs:
 
 
 def test_a_skipped_row_is_named_and_makes_the_status_1(command: RunGpusim, write_runs: WriteRuns) -> None:
-    done = command("validate", write_runs([line(SHAPES[0], 10.0), line(SHAPES[0], 10.0, op="add")]))
+    done = command("validate", write_runs([line(SHAPES[0], 10.0), line(SHAPES[0], 10.0, op="conv_fwd")]))
     assert done.returncode == 1
-    assert "operator 'add' is not predicted" in done.stdout
+    assert "operator 'conv_fwd' is not predicted" in done.stdout
     assert done.stderr == ""
 
 
@@ -272,11 +272,11 @@ def test_a_wrong_spec_is_refused_and_makes_no_skipped_rows(
 
 
 def test_skipped_rows_are_told_by_type_and_operator(command: RunGpusim, write_runs: WriteRuns) -> None:
-    lines = [line(SHAPES[0], 10.0, op="add", dtype=dtype) for dtype in ("fp16", "fp32")]
+    lines = [line(SHAPES[0], 10.0, op="conv_fwd", dtype=dtype) for dtype in ("fp16", "fp32")]
     told = command("validate", write_runs(lines)).stdout.partition("Skipped rows")[2]
     assert [row.split()[2:4] for row in told.splitlines() if "not predicted" in row] == [
-        ["fp16", "add"],
-        ["fp32", "add"],
+        ["fp16", "conv_fwd"],
+        ["fp32", "conv_fwd"],
     ]
 
 

@@ -27,7 +27,7 @@ GPUS = ("t4", "v100-sxm2-16gb")
 @pytest.fixture
 def table(write_runs: WriteRuns) -> Path:
     runs = [line(shape, 10.0 * place, gpu=gpu) for gpu in GPUS for place, shape in enumerate(SHAPES, 1)]
-    return write_runs([*runs, line(SHAPES[0], 10.0, op="add")])
+    return write_runs([*runs, line(SHAPES[0], 10.0, op="conv_fwd")])
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_folder_has_every_row_the_report_and_the_pictures(command: RunGpusim
     with (out / "rows.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert sorted(int(row["line"]) for row in rows) == list(range(2, 11))
-    assert [row["skipped"] for row in rows if row["skipped"]] == ["operator 'add' is not predicted"]
+    assert [row["skipped"] for row in rows if row["skipped"]] == ["operator 'conv_fwd' is not predicted"]
     assert all(float(row["predicted_us"]) > 0 for row in rows if not row["skipped"])
 
 
@@ -81,7 +81,7 @@ def test_a_table_of_nothing_but_skipped_rows_is_written_without_pictures(
     command: RunGpusim, write_runs: WriteRuns, tmp_path: Path
 ) -> None:
     done = command(
-        "validate", write_runs([line(SHAPES[0], 10.0, op="add")]), "-o", tmp_path / "out", "--strata", "--more"
+        "validate", write_runs([line(SHAPES[0], 10.0, op="conv_fwd")]), "-o", tmp_path / "out", "--strata", "--more"
     )
     assert done.returncode == 1
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["rows.csv", "validation.json"]

@@ -9,6 +9,7 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from gpusim.evidence.fields import Fields, MeasuredError, csv_fields, header_with, read_text
@@ -16,19 +17,23 @@ from gpusim.files.outputs import replacing
 from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import RESULTS, Dtype
 from gpusim.units import ceil_div
-from gpusim.workloads.gemm import LAYOUTS, Gemm
+from gpusim.workloads.convolution import CONVOLUTION_OPS
+from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
+from gpusim.workloads.operators import OPS, Operator, parse_operator
+from gpusim.workloads.vector import VECTOR_OPS
 
-MATRIX_OPS = ("gemm", "linear", "bmm")
-"""Operators that are a (batched) matrix multiplication; ``linear`` adds a bias in the epilogue."""
-CONVOLUTION_OPS = ("conv_fwd", "conv_bwd_inputs", "conv_bwd_weights")
-VECTOR_OPS = ("softmax", "layernorm", "add", "mul", "relu", "gelu", "tanh")
 TRAINING_OPS = ("linear_fwd_bwd",)
 """Forward and backward in one figure: read, not predicted."""
-OPS = MATRIX_OPS + CONVOLUTION_OPS + VECTOR_OPS + TRAINING_OPS
+MEASURED_OPS = (*OPS, *TRAINING_OPS)
+"""Values of the column ``op``."""
 
+CONVOLUTION_COLUMNS = (
+    *("n_img", "in_channels", "height", "width", "out_channels", "filter_h", "filter_w"),
+    *("pad_h", "pad_w", "stride_h", "stride_w"),
+)
+"""Extra columns of convolutions."""
 L2_STATES = ("cold", "warm")
 LOADS = ("burst", "sustained")
-SPARSITIES = ("dense", "2:4")
 ACCUMULATORS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int32")
 
 MAX_NAME_CHARACTERS = 100
@@ -51,7 +56,11 @@ matrices for Tensor Cores (code/nvidia/gemm_bench.cu, PAD_KERNELS); tables of it
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """One timed operator. Texts are empty and numbers None where the table does not say."""
+    """One timed operator. Texts are empty and numbers None where the table does not say.
+
+    Raises:
+        ValueError: the columns of an operator contradict each other; the text begins with a column's name.
+    """
 
     file: str
     line: int
@@ -90,6 +99,11 @@ class MeasuredRow:
     """Multiple that leading dimensions were padded to before the run; m, n and k are those before."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
+    operator: Operator | None = field(init=False)
+    """What ran, at the sizes that ran; None where the columns describe no operator of the union."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operator", _operator(self))
 
     @property
     def load(self) -> str:
@@ -99,30 +113,26 @@ class MeasuredRow:
         """
         return self.stated_load or ("burst" if self.method in ("graph", "layer") else "sustained")
 
-    def gemm(self) -> Gemm | None:
-        """The matrix multiplication that ran; None where the operator is another.
 
-        A ``gemm`` is a BLAS call and writes columns, the operators of frameworks write rows.
-        """
-        if self.op not in MATRIX_OPS or self.k is None:
-            return None
-        gemm = Gemm(
-            self.m,
-            self.n,
-            self.k,
-            self.dtype,
-            batch=self.batch,
-            sparsity=self.sparsity,
-            accumulate=self.accumulate,
-            order="column" if self.op == "gemm" else "row",
-            output=self.output,
-        )
-        gemm = replace(gemm, layout=self.layout) if self.layout else gemm
-        if self.padded_to is None:
-            return gemm
-        sizes = {"m": gemm.m, "n": gemm.n, "k": gemm.k}
-        sizes |= {name: ceil_div(sizes[name], self.padded_to) * self.padded_to for name in gemm.leading_dimensions}
-        return replace(gemm, m=sizes["m"], n=sizes["n"], k=sizes["k"])
+def _operator(row: MeasuredRow) -> Operator | None:
+    """The operator of a row; convolutions need the columns of their sizes."""
+    if row.op in TRAINING_OPS or (row.op in CONVOLUTION_OPS and not row.extra.get("n_img")):
+        return None
+    names = ("op", "batch", "m", "n", "k", "dtype", "sparsity", "layout")
+    columns = {name: getattr(row, name) for name in names} | {"acc_dtype": row.accumulate}
+    if row.op in CONVOLUTION_OPS:
+        columns |= {name: row.extra.get(name) for name in CONVOLUTION_COLUMNS}
+    if row.op in GEMM_OPS:
+        columns["out_dtype"] = row.output
+    operator = parse_operator(columns)
+    return _padded(operator, row.padded_to) if row.padded_to and isinstance(operator, Gemm) else operator
+
+
+def _padded(gemm: Gemm, multiple: int) -> Gemm:
+    """A matrix multiplication whose leading dimensions are multiples of a number."""
+    sizes = {"m": gemm.m, "n": gemm.n, "k": gemm.k}
+    sizes |= {name: ceil_div(sizes[name], multiple) * multiple for name in gemm.leading_dimensions}
+    return replace(gemm, m=sizes["m"], n=sizes["n"], k=sizes["k"])
 
 
 def read_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
@@ -187,11 +197,12 @@ def _checked_header(where: str, names: list[str]) -> list[str]:
 
 def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
     """The checked row of one line."""
-    op = fields.one_of("op", OPS)
+    op = fields.one_of("op", MEASURED_OPS)
     dtype = fields.dtype("dtype")
     vector = op in VECTOR_OPS
     grid = [fields.whole(f"grid_{axis}") for axis in "xyz"]
-    return MeasuredRow(
+    row = partial(
+        MeasuredRow,
         file=file,
         line=line,
         gpu=_gpu(fields),
@@ -202,7 +213,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         k=fields.whole("k") if vector else fields.number("k"),
         dtype=dtype,
         accumulate=fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?")),
-        layout=fields.one_of("layout", LAYOUTS, unknown=("",)) if op in MATRIX_OPS else fields.get("layout"),
+        layout=fields.one_of("layout", LAYOUTS, unknown=("",)) if op in GEMM_OPS else fields.get("layout"),
         sparsity=fields.one_of("sparsity", SPARSITIES),
         time_us=fields.time_us("time_us"),
         method=fields.one_of("method", METHODS),
@@ -221,6 +232,10 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         padded_to=_padded_to(fields, dtype),
         extra={name: text for name, text in fields.values.items() if name not in COLUMNS},
     )
+    try:
+        return row()
+    except ValueError as error:
+        raise MeasuredError(f"{fields.where}: {error}; correct or remove the row") from None
 
 
 def _gpu(fields: Fields) -> str:

@@ -14,7 +14,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
-from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.operators import Operator
 
 CHUNK = 8
 """Cases sent to a worker together: few enough for smooth progress and quick interrupts."""
@@ -25,7 +25,7 @@ class Case:
     """One prediction to make."""
 
     gpu: Gpu
-    gemm: Gemm
+    operator: Operator
     options: Options
 
 
@@ -57,7 +57,7 @@ def run_case(case: Case) -> CaseResult:
     """Predict one case."""
     start = time.perf_counter()
     try:
-        result = predict(case.gpu, case.gemm, case.options)
+        result = predict(case.gpu, case.operator, case.options)
     except UnsupportedError as error:
         return CaseResult(None, str(error), time.perf_counter() - start)
     return CaseResult(result, "", time.perf_counter() - start)

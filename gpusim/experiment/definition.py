@@ -46,11 +46,10 @@ class ExperimentCase:
 
     def row(self) -> Row:
         """The part of the result row that is known before prediction, with a time of 1 us."""
-        gemm, options = self.case.gemm, self.case.options
+        columns, options = self.case.operator.columns, self.case.options
         place = {"gpu": self.gpu, "group": self.group, "label": self.label, "mathmode": self.mode}
-        shape = {"batch": gemm.batch, "m": gemm.m, "n": gemm.n, "k": gemm.k, "dtype": gemm.dtype.value}
-        how = {"sparsity": gemm.sparsity, "layout": gemm.layout, "detail": options.detail, "l2": options.l2}
-        return {**place, **shape, **how, "time_us": 1.0}
+        shape = {name: columns[name] for name in ("batch", "m", "n", "k", "dtype", "sparsity", "layout")}
+        return {**place, **shape, "detail": options.detail, "l2": options.l2, "time_us": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,8 @@ class MeasuredPoint:
     @property
     def tflops(self) -> float:
         """Rate of the measured run [TFLOP/s]."""
-        gemm = self.row.gemm()
-        return gemm.flops / self.row.time_us / 1e6 if gemm else 0.0
+        operator = self.row.operator
+        return operator.flops / self.row.time_us / 1e6 if operator else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +147,10 @@ class Experiment:
             names = (*spec.gpu.aliases, *spec.gpu.short_names)
             by_name |= {name.lower(): by_name[spec.gpu.name.lower()] for name in names}
         by_name |= {board.lower(): label for board, label in overlay.stand_in.items()}
-        dtypes = self.content.dtypes or {case.case.gemm.dtype for case in self.cases()}
+        dtypes = self.content.dtypes or {case.case.operator.dtype for case in self.cases()}
         for row in read_measured(self.file.path.parent / overlay.file):
             label = by_name.get(row.gpu.lower())
-            if label and row.gemm() and row.dtype in dtypes:
+            if label and isinstance(row.operator, Gemm) and row.dtype in dtypes:
                 yield MeasuredPoint(label, row.gpu, row)
 
 

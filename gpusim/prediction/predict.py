@@ -28,6 +28,7 @@ from gpusim.sim.trace import Recorder
 from gpusim.units import GIB, us_of_cycles
 from gpusim.workloads.conditions import L2_STATES, calls_of, checked_load
 from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.operators import Operator
 
 SHOWN_ALTERNATIVES = 8
 FLOAT_ROUNDING = 1e-9
@@ -65,12 +66,12 @@ class Options:
 
 def predict(
     gpu: Gpu,
-    gemm: Gemm,
+    operator: Operator,
     options: Options = Options(),
     recorder: Recorder | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Predict one workload on one GPU.
+    """Predict one operator on one GPU.
 
     Args:
         recorder: hears the launches at the sustained clock once more, on all sub-partitions; the result is theirs,
@@ -78,10 +79,14 @@ def predict(
         progress: called now and then in ``full`` with the k-steps played of a launch, and how many it has.
 
     Raises:
-        UnsupportedError: the GPU has no path for the data type, or the pinned kernel does not fit.
+        UnsupportedError: the operator is not predicted, the GPU has no path for the data type, or the pinned kernel
+            does not fit.
     """
     if not isinstance(gpu, Gpu):
         raise TypeError(f"arch: expected a Gpu, such as load_spec('t4').gpu, got {gpu!r}")
+    if not isinstance(operator, Gemm):
+        raise UnsupportedError(f"operator '{operator.op}' is not predicted")
+    gemm = operator
     ranked = ranked_plans(gpu, gemm, options)
     chosen = ranked[0].plan
     timed = time_plan(gpu, gemm, chosen, options, partial(simulate, progress=progress))

@@ -15,6 +15,7 @@ from gpusim.execution.sweep import Case, CaseResult
 from gpusim.execution.sweep import sweep as predict_cases
 from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.results import Result
+from gpusim.workloads.gemm import Gemm
 
 EMPTY: dict[type, Any] = {int: math.nan, float: math.nan, bool: None, str: ""}
 """What stands for a figure that there is none of."""
@@ -131,7 +132,8 @@ def result_columns(cases: Sequence[Case], outcomes: Sequence[CaseResult]) -> dic
 
 def _asked(case: Case) -> dict[str, Any]:
     """What a result repeats of its case."""
-    gemm, options = case.gemm, case.options
+    gemm, options = case.operator, case.options
+    assert isinstance(gemm, Gemm)  # what columns can ask for
     return {
         **{name: getattr(gemm, name) for name in ("batch", "m", "n", "k", "accumulate", "sparsity", "layout")},
         **{name: getattr(options, name) for name in ("detail", "l2", "load")},

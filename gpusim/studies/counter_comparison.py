@@ -53,7 +53,7 @@ def compare(
 
 
 def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence[Path]) -> dict[str, Any]:
-    gemm = row.gemm()
+    operator = row.operator
     shape = {"batch": row.batch, "m": row.m, "n": row.n, "k": row.k}
     compared: dict[str, Any] = {
         "gpu": row.gpu,
@@ -64,12 +64,12 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
         "simulated": {},
         "kernel": {"measured": row.kernel, "simulated": ""},
         "grid": {"measured": row.grid, "simulated": None},
-        "skipped": "" if gemm else f"{row.op} is not a matrix multiplication",
+        "skipped": "" if operator else f"operator '{row.op}' is not predicted",
     }
-    if gemm is None:
+    if operator is None:
         return compared
     spec = load_spec(arch, arch_path) if arch else _board(row, arch_path)
-    case_result = run_case(Case(spec.gpu, gemm, Options(detail, row.l2, None, "burst")))
+    case_result = run_case(Case(spec.gpu, operator, Options(detail, row.l2, None, "burst")))
     if case_result.result is None:
         return {**compared, "skipped": case_result.reason}
     metrics = case_result.result.nsight_metrics()

@@ -51,9 +51,9 @@ def predict_grid(cases: Sequence[Case], progress: Progress = no_progress) -> lis
     """
     if len(cases) == 1:
         (only,) = cases
-        return [predict(only.gpu, only.gemm, only.options, progress=progress)]
+        return [predict(only.gpu, only.operator, only.options, progress=progress)]
     results = []
     for one in cases:
-        results.append(predict(one.gpu, one.gemm, one.options))
+        results.append(predict(one.gpu, one.operator, one.options))
         progress(len(results), len(cases))
     return results

@@ -15,6 +15,7 @@ from gpusim.numerics.study import Distribution, OperandError, Scaling, load_matr
 from gpusim.prediction.predict import ranked_plans
 from gpusim.progress import Progress, no_progress
 from gpusim.report.numerics_tables import numerics_object
+from gpusim.workloads.gemm import Gemm
 
 SAMPLE = 1024
 """Rows and columns of C that are computed: a million elements, seconds of one core at k = 10240."""
@@ -65,21 +66,21 @@ def execute_product(
     k = _extent("k", sizes["k"], ((*a, 1), (*b, 0)))
     m, n = _extent("m", sizes["m"], ((*a, 0),)), _extent("n", sizes["n"], ((*b, 1),))
     one = case(load_gpu(arch, **of_gpu), m=m, n=n, k=k, **arguments)
-    planned = ranked_plans(one.gpu, one.gemm, one.options)[0].plan
+    gemm = one.operator
+    assert isinstance(gemm, Gemm)  # sizes with a k
+    planned = ranked_plans(one.gpu, gemm, one.options)[0].plan
     scaling = sample.scaling
     if scaling == "auto":
-        scaling = "amax" if one.gemm.dtype.format.is_integer else "none"
+        scaling = "amax" if gemm.dtype.format.is_integer else "none"
     try:
-        matrices = operands(one.gemm, given, drawn, sample.seed, sample.sample_rows or m, sample.sample_columns or n)
-        found = study(
-            planned, one.gemm, matrices, scaling=scaling, tf32_rounding=sample.tf32_rounding, progress=progress
-        )
+        matrices = operands(gemm, given, drawn, sample.seed, sample.sample_rows or m, sample.sample_columns or n)
+        found = study(planned, gemm, matrices, scaling=scaling, tf32_rounding=sample.tf32_rounding, progress=progress)
     except MemoryError:
         raise OperandError(
             f"{m} x {n} x {k} does not fit into memory; lower --sample-rows and --sample-columns"
         ) from None
     sources = [str(path) if path else str(law) for path, law in zip((sample.a, sample.b), drawn, strict=True)]
-    return numerics_object(one.gpu.name, planned, one.gemm, found, sources, sample.seed)
+    return numerics_object(one.gpu.name, planned, gemm, found, sources, sample.seed)
 
 
 def _distributions(sample: Sample) -> list[Distribution]:

@@ -23,6 +23,7 @@ from gpusim.numerics.training import Task, TrainingRun, train
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.manifest import MANIFEST, manifest_inputs, write_manifest
+from gpusim.workloads.gemm import Gemm
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def _record(result: Result) -> dict[str, Any]:
 
 def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
     """A result with its place in the experiment and the peaks of its GPU."""
-    gpu = case.case.gpu
+    gpu, operator = case.case.gpu, case.case.operator
     return {
         "gpu": case.gpu,
         "group": case.group,
@@ -158,8 +159,8 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
         "mathmode_rule": case.mathmode.rule if case.mathmode else "",
         **record,
         "dram_peak_gb_per_s": gpu.dram.peak_bandwidth_gb_per_s,
-        "element_bits": case.case.gemm.dtype.bits,
-        "output_bits": case.case.gemm.output_bits,
+        "element_bits": operator.dtype.bits,
+        "output_bits": operator.output_bits if isinstance(operator, Gemm) else operator.dtype.bits,
     }
 
 

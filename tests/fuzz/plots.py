@@ -24,7 +24,7 @@ from gpusim.experiment.definition import Experiment, MeasuredPoint
 from gpusim.experiment.loading import load_experiment
 from gpusim.figures.style import save
 from gpusim.files.yamlfile import SpecError
-from gpusim.workloads.gemm import Dtype
+from gpusim.workloads.gemm import Dtype, Gemm
 
 GPUS = ("V100-SXM2-16GB", "A100-SXM4-40GB", "T4", "H100-SXM5-80GB", "RTX-3090", "A100-PCIe-40GB")
 KINDS = ("time", "tflops_roofline", "speedup", "sparse_speedup", "stalls")
@@ -167,8 +167,8 @@ def _measured(experiment: Experiment) -> list[MeasuredPoint]:
     """A measured run for some of the cases, on a sister board."""
     found = []
     for index, case in enumerate(experiment.cases()):
-        gemm = case.case.gemm
-        if index % 3 == 0 and gemm.sparsity == "dense":
+        gemm = case.case.operator
+        if index % 3 == 0 and isinstance(gemm, Gemm) and gemm.sparsity == "dense":
             shape = (gemm.batch, gemm.m, gemm.n, gemm.k, Dtype(gemm.dtype), "", gemm.layout, gemm.sparsity)
             row = MeasuredRow("runs.csv", index + 2, "sister-board", "gemm", *shape, 3.0 + index, "graph", "cold")
             found.append(MeasuredPoint(case.gpu, "sister-board", row))

@@ -14,9 +14,8 @@ from pathlib import Path
 from gpusim.evidence.fields import csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import ProductKernel, is_reduction, product_kernel
 from gpusim.evidence.importers.rows import Import, RecordedKernel, SourceError
-from gpusim.evidence.measured import MATRIX_OPS
 from gpusim.numbers.formats import Dtype
-from gpusim.workloads.gemm import LAYOUTS
+from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS
 
 SHAPE_COLUMNS = ("m", "n", "k")
 ELAPSED_CYCLES = "sm__cycles_elapsed.max"
@@ -132,7 +131,7 @@ def _shapes_of_file(path: Path) -> list[_Shape]:
     shapes = []
     for _, fields in csv_fields(str(path), read_text(path), header):
         m, n, k = (fields.number(column) for column in SHAPE_COLUMNS)
-        op = fields.one_of("op", MATRIX_OPS, unknown=("",)) or "linear"
+        op = fields.one_of("op", GEMM_OPS, unknown=("",)) or "linear"
         dtype = fields.dtype("dtype") if fields.get("dtype") else None
         layout = fields.one_of("layout", LAYOUTS, unknown=("",))
         shapes.append(_Shape(op, (fields.whole("batch") or 1, m, n, k), dtype, layout))

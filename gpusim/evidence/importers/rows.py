@@ -133,8 +133,8 @@ class Import:
         if kernel:
             _check(where, "grid and threads", (*(kernel.grid or ()), kernel.threads))
         batch, m, n, k = shape
-        self.rows.append(
-            MeasuredRow(
+        try:
+            row = MeasuredRow(
                 file=self.file,
                 line=line,
                 gpu=gpu,
@@ -163,7 +163,9 @@ class Import:
                 padded_to=padded_to,
                 extra=extra or {},
             )
-        )
+        except ValueError as error:
+            raise SourceError(f"{where}: {error}; correct or remove the row") from None
+        self.rows.append(row)
 
 
 def _check(where: str, what: str, numbers: Sequence[int | None]) -> None:

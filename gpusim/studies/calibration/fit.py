@@ -108,12 +108,12 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
     """The rows that can be predicted, and how many cannot, by reason."""
     found, reasons = [], dict[str, int]()
     for row in rows:
-        gemm = row.gemm()
+        gemm = row.operator
         reason = ""
         if row.gpu not in boards:
             reason = f"of another GPU ({row.gpu})"
-        elif gemm is None:
-            reason = f"operator '{row.op}' is not predicted"
+        elif not isinstance(gemm, Gemm):
+            reason = f"operator '{row.op}' is no matrix multiplication"
         else:
             options = PredictOptions(l2=row.l2, load=row.load)
             try:
@@ -122,7 +122,7 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
                 reason = str(error)
         if reason:
             reasons[reason] = reasons.get(reason, 0) + 1
-        elif gemm is not None:
+        elif isinstance(gemm, Gemm):
             found.append(Observation(row, gemm, options))
     return found, reasons
 

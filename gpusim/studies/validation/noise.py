@@ -55,7 +55,7 @@ def _repeated(rows: Sequence[MeasuredRow]) -> dict[int, float]:
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, row in enumerate(rows):
-        if row.gemm() is not None:  # other operators have shapes beyond m, n and k
+        if row.operator is not None:
             groups.setdefault((row.file, row.gpu, row.source, *work_of(row)), []).append(index)
     found: dict[int, float] = {}
     for indices in groups.values():
@@ -68,5 +68,4 @@ def _repeated(rows: Sequence[MeasuredRow]) -> dict[int, float]:
 
 def work_of(row: MeasuredRow) -> tuple[object, ...]:
     """What two runs share that did the same work and were timed in the same way."""
-    return (row.op, row.batch, row.m, row.n, row.k, row.dtype, row.accumulate, row.sparsity, row.layout, row.l2,
-            row.method)  # fmt: skip
+    return row.operator, row.l2, row.method

@@ -147,13 +147,13 @@ def _cases(
     used = {(gpu, cuda): archs[gpu].with_cuda(cuda) for gpu, cuda in boards}
     reasons: dict[int, str] = {}
     for index, row in enumerate(rows):
-        gemm = row.gemm()
         if row.gpu in unknown:
             reasons[index] = unknown[row.gpu]
-        elif gemm is None:
+        elif row.operator is None:
             reasons[index] = f"operator '{row.op}' is not predicted"
         else:
-            cases[index] = Case(used[row.gpu, row.cuda], gemm, Options(detail=detail, l2=row.l2, load=row.load))
+            options = Options(detail=detail, l2=row.l2, load=row.load)
+            cases[index] = Case(used[row.gpu, row.cuda], row.operator, options)
     return cases, reasons
 
 
