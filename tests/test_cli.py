@@ -428,7 +428,10 @@ def test_a_2_4_product_says_what_it_executes(command: RunGpusim) -> None:
             "--arch A100-SXM4-80GB -k 64 --dtype fp64 --sparsity 2:4",
             "has no fp64 2:4 multiplication with fp64 accumulation",
         ),
-        ("--arch A100-SXM4-80GB -k 64 --accumulate fp31", "has no fp16 multiplication with fp31 accumulation"),
+        (
+            "--arch A100-SXM4-80GB -k 64 --accumulate fp31",
+            "accumulate: expected one of fp64, fp32, tf32, fp16, bf16, int32, got 'fp31'",
+        ),
         ("--arch A100-SXM4-80GB -k 64 --dtype tf32 --unit cuda", "accumulation on CUDA cores"),
     ],
 )

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, model_validator
 
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.files.document import Part, Title, as_list
 from gpusim.mathmode.resolve import Question
-from gpusim.numbers.formats import RESULTS, type_name
 from gpusim.numerics.training import Scaler, Task, TrainingRun
-from gpusim.workloads.fields import Dtypes, L2States, Layouts, Load, Sizes, Sparsities
+from gpusim.workloads.fields import Accumulator, Dtypes, L2States, Layouts, Load, Output, Sizes, Sparsities
 from gpusim.workloads.gemm import Order
 
 TableKind = Literal["results", "speedup", "ledger"]
@@ -117,8 +116,8 @@ class ExperimentFile(Part):
     gemms: Annotated[tuple[GemmCases, ...], Field(min_length=1)]
     dtypes: Dtypes | None = None
     mathmode: MathModes | None = Field(default=None, description="in place of dtypes: a framework's multiplication")
-    accumulate: str = ""
-    output_dtype: str = Field(default="", description="data type of C; the default of the operands' type if empty")
+    accumulate: Accumulator = ""
+    output_dtype: Output = Field(default="", description="data type of C; the default of the operands' type if empty")
     layout: Layouts = ("tn",)
     order: Order = "row"
     sparsity: Sparsities = ("dense",)
@@ -143,19 +142,6 @@ class ExperimentFile(Part):
             if isinstance(expanded.get(key), list):
                 expanded[key] = [{name: item} if isinstance(item, str) else item for item in expanded[key]]
         return expanded
-
-    @field_validator("accumulate")
-    @classmethod
-    def _accumulator_by_its_name(cls, accumulate: str) -> str:
-        return type_name(accumulate)
-
-    @field_validator("output_dtype")
-    @classmethod
-    def _output_is_known(cls, output: str) -> str:
-        output = type_name(output)
-        if output and output not in RESULTS:
-            raise ValueError(f"expected one of {', '.join(RESULTS)}")
-        return output
 
     @model_validator(mode="after")
     def _types_are_given_once(self) -> ExperimentFile:

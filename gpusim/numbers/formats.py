@@ -306,6 +306,26 @@ def dtype_named(name: Dtype | str) -> Dtype:
         raise ValueError(f"unknown data type '{unknown}'; {nearest}") from None
 
 
+def accumulator_named(name: str) -> str:
+    """A format of :data:`ACCUMULATORS` by one of its names.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    return _one_of(ACCUMULATORS, name)
+
+
+def result_named(name: str) -> str:
+    """A format of :data:`RESULTS` by one of its names; raises like :func:`accumulator_named`."""
+    return _one_of(RESULTS, name)
+
+
+def _one_of(known: tuple[str, ...], name: str) -> str:
+    if type_name(name) not in known:
+        raise ValueError(f"expected one of {', '.join(known)}, got '{excerpt(name)}'")
+    return type_name(name)
+
+
 def _by_name(names: Callable[[Names], Iterable[str]]) -> Mapping[str, str]:
     """Names of formats by one kind of their other names."""
     return MappingProxyType({other: one.name for one in FORMATS.values() for other in names(one.names)})

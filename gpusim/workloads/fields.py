@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from gpusim.files.document import as_list
-from gpusim.numbers.formats import Dtype
+from gpusim.numbers.formats import Dtype, accumulator_named, result_named
 from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.conditions import L2State, checked_load
 from gpusim.workloads.convolution import ConvolutionOp
@@ -28,5 +28,9 @@ Sparsities = Annotated[tuple[Sparsity, ...], _Listed, _NotEmpty]
 ConvolutionOps = Annotated[tuple[ConvolutionOp, ...], _Listed, _NotEmpty]
 VectorOps = Annotated[tuple[VectorOp, ...], _Listed, _NotEmpty]
 L2States = Annotated[tuple[L2State, ...], _Listed, _NotEmpty]
+Accumulator = Annotated[str, AfterValidator(lambda name: name and accumulator_named(name))]
+"""Format of sums of products; the data type's usual one if empty."""
+Output = Annotated[str, AfterValidator(lambda name: name and result_named(name))]
+"""Format that C is written in; the data type's usual one if empty."""
 Load = Annotated[str, BeforeValidator(checked_load)]
 """``sustained``, ``burst`` or a number of calls back to back."""

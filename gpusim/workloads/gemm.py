@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from gpusim.numbers.formats import FORMATS, RESULTS, Dtype, dtype_named, type_name
+from gpusim.numbers.formats import FORMATS, Dtype, accumulator_named, dtype_named, result_named
 from gpusim.workloads.sizes import checked_size
 
 __all__ = ["GEMM_OPS", "LAYOUTS", "ORDERS", "SPARSITIES", "Dtype", "Gemm", "GemmOp", "Layout", "Order", "Sparsity"]
@@ -63,8 +64,8 @@ class Gemm:
         if self.b_dtype is not None:
             other = dtype_named(self.b_dtype)
             put(self, "b_dtype", None if other is self.dtype else other)
-        put(self, "accumulate", type_name(self.accumulate) or self.dtype.default_accumulate)
-        put(self, "output", type_name(self.output) or self.dtype.default_output)
+        put(self, "accumulate", self._named("accumulate", accumulator_named) or self.dtype.default_accumulate)
+        put(self, "output", self._named("output", result_named) or self.dtype.default_output)
         put(self, "order", self.order or ("column" if self.op == "gemm" else "row"))
         put(self, "op", self.op or ("gemm" if self.order == "column" else "bmm"))
         for name in ("batch", "m", "n", "k"):
@@ -75,9 +76,15 @@ class Gemm:
             raise ValueError(f"sparsity: expected 'dense' or '2:4', got '{self.sparsity}'")
         if self.order not in ORDERS:
             raise ValueError(f"order: expected 'row' or 'column', got '{self.order}'")
-        if self.output not in RESULTS:
-            raise ValueError(f"output: expected one of {', '.join(RESULTS)}, got '{self.output}'")
         self._check_op()
+
+    def _named(self, name: str, named: Callable[[str], str]) -> str:
+        """The format that a field names; empty where it names none."""
+        text = getattr(self, name)
+        try:
+            return named(text) if text else ""
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
 
     def _check_op(self) -> None:
         if self.op not in GEMM_OPS:
@@ -104,7 +111,7 @@ class Gemm:
 
     @property
     def accumulator_bits(self) -> int:
-        """Bits of a partial sum; KeyError for an accumulator of no known format."""
+        """Bits of a partial sum."""
         return FORMATS[self.accumulate].bits
 
     @property
