@@ -1,214 +1,47 @@
-"""Pictures of a validation: parity, error by shape, and speedups.
-
-Filled markers are bound by compute, hollow ones by memory, as the closed-form bound says; all axes are
-logarithmic, so that twice and half lie equally far from right.
-"""
+"""The plots of a validation: what each shows, for :mod:`gpusim.figures.validation_plots` to draw."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from pathlib import PurePath
 
-import matplotlib as mpl
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-
-from gpusim.figures import ticks
-from gpusim.figures.canvas import Canvas, Caption, Entry
-from gpusim.figures.style import COLOURS, STYLE, look, wrapped
+from gpusim.figures import validation_plots
+from gpusim.figures.validation_plots import ComparedRun, Figure, RunsPanel
 from gpusim.studies.validation.accuracy import STRATUM_EDGES, errors
-from gpusim.studies.validation.prediction import Scored
 from gpusim.studies.validation.speedups import Speedups
 from gpusim.studies.validation.summary import Report, Table
 
-COLUMNS = 3
-LOOKS: dict[str, Any] = {
-    "compute": {"marker": "o", "color": COLOURS[0], "markersize": 3.6, "alpha": 0.7, "markeredgewidth": 0.0},
-    "memory": {
-        "marker": "^",
-        "color": COLOURS[1],
-        "markersize": 4.2,
-        "alpha": 0.8,
-        "markerfacecolor": "none",
-        "markeredgewidth": 0.8,
-    },
-}
-EDGE: dict[str, Any] = {"color": "0.6", "linewidth": 0.8, "linestyle": ":"}
-"""Look of the ends of a range of m."""
-SQUARE_IN = 2.9
-"""Side of a panel."""
-SPEEDUP_IN = 4.6
-OFF = 1.25
-"""The dashed lines: a quarter too slow, and as much too fast."""
-SIMULATED = "Predicted: simulated by gpusim. A point is a measured run"
-MOST_RATIOS = 8
-RATIOS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
-"""Where the axis of a ratio may be labelled."""
-
 
 def parity(report: Report) -> Figure:
-    """Predicted against measured time, a panel per table."""
-    return _panels(report, _parity_panel, "Predicted against measured time")
+    """Predicted against measured time, a panel per table that has predictions."""
+    return validation_plots.parity(_panels(report))
 
 
 def error_by_shape(report: Report) -> Figure:
-    """Predicted over measured time against m, a panel per table."""
-    median = Line2D([], [], color="black", linewidth=2.2)
-    edge = Line2D([], [], **EDGE)
-    entries: list[Entry] = [(median, "median of a range of m"), (edge, "end of a range of m")]
-    return _panels(report, _shape_panel, "Error by shape", *entries)
+    """Predicted over measured time against m, a panel per table that has predictions."""
+    return validation_plots.error_by_shape(_panels(report), STRATUM_EDGES)
 
 
 def speedup(speedups: Speedups) -> Figure:
-    """Predicted against measured speedup, a marker per operator and data type."""
-    with mpl.rc_context(STYLE):
-        canvas = Canvas()
-        found = speedups.as_dict()
-        named = f"the faster GPU is named for {found['faster_named_pct']:.0f} %"
-        title = f"{found['pairs']} shapes, median error {found['median_ape']:.1f} %; {named}"
-        entries = _speedup_panel(canvas.panel(0, 0, SPEEDUP_IN, SPEEDUP_IN, title), speedups)
-        corner = Patch(facecolor="0.9")
-        entries = [*entries, *_guides(), (corner, "the wrong GPU named faster")]
-        return canvas.finish(Caption("Predicted against measured speedup", SIMULATED, entries))
-
-
-def _panels(report: Report, draw: Callable[[Axes, Sequence[Scored]], None], title: str, *entries: Entry) -> Figure:
-    """One panel per table that has predictions."""
-    tables = [table for table in report.tables if table.scored]
-    with mpl.rc_context(STYLE):
-        canvas = Canvas()
-        for index, table in enumerate(tables):
-            ax = canvas.panel(index // COLUMNS, index % COLUMNS, SQUARE_IN, SQUARE_IN, *_titles(table))
-            draw(ax, table.scored)
-        looks: list[Entry] = [
-            (Line2D([], [], linestyle="none", **style), f"bound by {name} in closed form")
-            for name, style in LOOKS.items()
-        ]
-        return canvas.finish(Caption(title, SIMULATED, [*looks, *entries, *_guides()]))
-
-
-def _titles(table: Table) -> tuple[str, str]:
-    """What a panel shows, and its mean error."""
-    off = errors([item.predicted_us for item in table.scored], [item.row.time_us for item in table.scored])
-    sparsity = "" if table.sparsity == "dense" else f" {table.sparsity}"
-    name = Path(table.file).stem.encode(errors="backslashreplace").decode()  # bytes that are no text have no glyphs
-    what = f"{name}: {table.gpu} {table.dtype}{sparsity} {table.op}"
-    return what, f"{len(table.scored)} runs, MAPE {off['mape']:.1f} %, bias {off['bias']:+.1f} %"
-
-
-def _parity_panel(ax: Axes, scored: Sequence[Scored]) -> None:
-    for name, own in _by_bound(scored).items():
-        measured = [item.row.time_us for item in own]
-        ax.plot(measured, [item.predicted_us for item in own], linestyle="none", **LOOKS[name])
-    low, high = _limits([time for item in scored for time in (item.row.time_us, item.predicted_us)])
-    _diagonals(ax, low, high)
-    for axis in (ax.xaxis, ax.yaxis):
-        ticks.set_log_ticks(axis, low, high, ticks.time, 5, SQUARE_IN)
-    ax.set_xlabel("measured time")
-    ax.set_ylabel("predicted time")
-
-
-def _shape_panel(ax: Axes, scored: Sequence[Scored]) -> None:
-    for name, own in _by_bound(scored).items():
-        ratios = [item.predicted_us / item.row.time_us for item in own]
-        ax.plot([item.row.m for item in own], ratios, linestyle="none", **LOOKS[name])
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    sizes = [item.row.m for item in scored]
-    left, right = min(sizes) / 1.5, max(sizes) * 1.5
-    edges = (left, *(edge for edge in STRATUM_EDGES if left < edge < right), right)
-    for begin, end in itertools.pairwise(edges):
-        own = [item for item in scored if begin < item.row.m <= end]
-        if own:
-            middle = float(np.median([item.predicted_us / item.row.time_us for item in own]))
-            ax.plot((begin, end), (middle, middle), color="black", linewidth=2.2, solid_capstyle="butt")
-    for edge in edges[1:-1]:
-        ax.axvline(edge, **EDGE)
-    ax.axhline(1.0, color="0.25", linewidth=1.0)
-    for line in (OFF, 1 / OFF):
-        ax.axhline(line, color="0.25", linewidth=0.8, linestyle="--")
-    low, high = _limits([OFF, 1 / OFF, *(item.predicted_us / item.row.time_us for item in scored)])
-    _ratio_ticks(ax.yaxis, low, high)
-    ax.set_ylim(low, high)
-    ax.set_xlim(left, right)
-    ticks.set_ticks(ax.xaxis, _powers_of_two(left, right), lambda size: f"{size:.0f}")
-    ax.set_xlabel("m (rows of C)")
-    ax.set_ylabel("predicted / measured time")
-
-
-def _powers_of_two(low: float, high: float) -> list[int]:
-    """Sizes to label, few enough to stand side by side.
-
-    >>> _powers_of_two(0.7, 20.0)
-    [1, 2, 4, 8, 16]
-    """
-    powers = [power for power in range(64) if low <= 2**power <= high]
-    stride = max(1, math.ceil(len(powers) / 6))
-    return [2**power for power in powers if power % stride == 0]
-
-
-def _speedup_panel(ax: Axes, speedups: Speedups) -> list[Entry]:
-    groups: dict[str, list[tuple[float, float]]] = {}
+    """Predicted against measured speedup, a series per operator and data type."""
+    found = speedups.as_dict()
+    named = f"the faster GPU is named for {found['faster_named_pct']:.0f} %"
+    title = f"{found['pairs']} shapes, median error {found['median_ape']:.1f} %; {named}"
+    series: dict[str, list[tuple[float, float]]] = {}
     for pair in speedups.pairs:
         row = pair.first.row
-        groups.setdefault(f"{row.op} {row.dtype.value}", []).append((pair.measured, pair.predicted))
-    entries: list[Entry] = []
-    for place, (name, points) in enumerate(groups.items()):
-        (line,) = ax.plot(*zip(*points, strict=True), **look(place), linestyle="none", markersize=4, alpha=0.7)
-        entries.append((line, name))
-    low, high = _limits([1.0, *(value for points in groups.values() for point in points for value in point)])
-    _diagonals(ax, low, high)
-    _shade_wrong_corners(ax, low, high)
-    for axis in (ax.xaxis, ax.yaxis):
-        _ratio_ticks(axis, low, high)
-    ax.set_xlabel(wrapped(f"measured speedup of {speedups.gpu_b} over {speedups.gpu_a}", SPEEDUP_IN, 9.0))
-    ax.set_ylabel("predicted speedup")
-    return entries
+        series.setdefault(f"{row.op} {row.dtype.value}", []).append((pair.measured, pair.predicted))
+    return validation_plots.speedup(title, series, f"{speedups.gpu_b} over {speedups.gpu_a}")
 
 
-def _by_bound(scored: Sequence[Scored]) -> dict[str, list[Scored]]:
-    return {name: [item for item in scored if item.bound_by == name] for name in LOOKS}
+def _panels(report: Report) -> list[RunsPanel]:
+    return [_panel(table) for table in report.tables if table.scored]
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float]:
-    """Ends of a logarithmic axis with a margin."""
-    return min(values) / 1.15, max(values) * 1.15
-
-
-def _diagonals(ax: Axes, low: float, high: float) -> None:
-    """Where predicted equals measured, and where it is a quarter off; both axes alike."""
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ends = np.array([low, high])
-    ax.plot(ends, ends, color="0.25", linewidth=1.0)
-    for factor in (OFF, 1 / OFF):
-        ax.plot(ends, ends * factor, color="0.25", linewidth=0.8, linestyle="--")
-    ax.set_xlim(low, high)
-    ax.set_ylim(low, high)
-
-
-def _shade_wrong_corners(ax: Axes, low: float, high: float) -> None:
-    """Shade where one GPU was measured faster and the other predicted faster."""
-    for left, right, bottom, top in ((low, 1.0, 1.0, high), (1.0, high, low, 1.0)):
-        ax.fill_between((left, right), bottom, top, color="0.9", linewidth=0, zorder=0)
-
-
-def _ratio_ticks(axis: Axis, low: float, high: float) -> None:
-    inside = [ratio for ratio in RATIOS if low <= ratio <= high]
-    if len(inside) > MOST_RATIOS:
-        inside = ticks.log_ticks(low, high, MOST_RATIOS)
-    ticks.set_ticks(axis, inside, ticks.number)
-
-
-def _guides() -> list[Entry]:
-    return [
-        (Line2D([], [], color="0.25", linewidth=1.0), "predicted = measured"),
-        (Line2D([], [], color="0.25", linewidth=0.8, linestyle="--"), "a quarter off"),
-    ]
+def _panel(table: Table) -> RunsPanel:
+    """The runs of a table, with its mean error."""
+    runs = tuple(ComparedRun(one.row.m, one.row.time_us, one.predicted_us, one.bound_by) for one in table.scored)
+    found = errors([run.predicted_us for run in runs], [run.measured_us for run in runs])
+    sparsity = "" if table.sparsity == "dense" else f" {table.sparsity}"
+    name = PurePath(table.file).stem.encode(errors="backslashreplace").decode()
+    title = f"{name}: {table.gpu} {table.dtype}{sparsity} {table.op}"
+    return RunsPanel(title, f"{len(runs)} runs, MAPE {found['mape']:.1f} %, bias {found['bias']:+.1f} %", runs)
