@@ -63,13 +63,15 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first used (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'gpusim' has no attribute '{name}'")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # for a type checker the names above are all there are
+
+    def __getattr__(name: str) -> Any:
+        """A public name, imported when it is first used (PEP 562)."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'gpusim' has no attribute '{name}'")
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

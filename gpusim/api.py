@@ -98,7 +98,7 @@ def case(arch: str | os.PathLike[str] | Gpu, **arguments: Unpack[Arguments]) -> 
     given: dict[str, Any] = {"dtype": DEFAULT_DTYPE, **arguments}
     of_gpu = {name: given.pop(name) for name in GpuArguments.__annotations__ if name in given}
     of_options = {item.name: given.pop(item.name) for item in fields(Options) if item.name in given}
-    gpu = _gpu(arch, of_gpu)
+    gpu = gpu_of(arch, of_gpu)
     try:
         operator, options = parse_operator(given), Options(**of_options)
     except ValueError as error:
@@ -115,8 +115,13 @@ def check_names(names: Iterable[str]) -> None:
             raise UnknownArgumentError(f"unknown argument '{name}'{did_you_mean(name, Arguments.__annotations__)}")
 
 
-def _gpu(arch: str | os.PathLike[str] | Gpu, arguments: dict[str, Any]) -> Gpu:
-    """The GPU that is named, or the one that is given."""
+def gpu_of(arch: str | os.PathLike[str] | Gpu, arguments: Mapping[str, Any]) -> Gpu:
+    """The GPU that is named, with the arguments of :func:`load_gpu`, or the one that is given.
+
+    Raises:
+        ArgumentError: There are arguments for one that is given.
+        SpecError: No such GPU.
+    """
     if not isinstance(arch, Gpu):
         return load_gpu(arch, **arguments)
     if arguments:

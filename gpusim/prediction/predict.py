@@ -57,7 +57,9 @@ class Options:
             ("unit", self.unit or "cuda", tuple(CORES)),
         ):
             if value not in known:
-                raise ValueError(f"{name}: '{excerpt(str(value))}' is not one of {', '.join(map(repr, known))}")
+                near = difflib.get_close_matches(str(value)[:100], known, n=1)
+                hint = f"; did you mean '{near[0]}'?" if near else ""
+                raise ValueError(f"{name}: '{excerpt(str(value))}' is not one of {', '.join(map(repr, known))}{hint}")
         try:
             object.__setattr__(self, "load", checked_load(self.load))
         except ValueError as error:

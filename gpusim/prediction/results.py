@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from html import escape
 from typing import Any, Literal
 
 from gpusim.sim.causes import Cause
@@ -21,7 +22,7 @@ class Alternative:
     estimate_us: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """The prediction for one workload on one GPU."""
 
@@ -109,6 +110,30 @@ class Result:
     notes: tuple[str, ...] = ()
     """What a reader must know to read the figures right, a sentence each."""
     alternatives: tuple[Alternative, ...] = ()
+
+    def __repr__(self) -> str:
+        """The operator, the GPU, the time, and what limits it."""
+        return f"<Result {self._title()}: {', '.join(value for _, value in self._summary())}>"
+
+    def _repr_html_(self) -> str:
+        """A table of the main figures, as notebooks show it."""
+        rows = [*self._summary(), ("kernel", self.kernel), *(("note", note) for note in self.notes)]
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+        return f"<table><caption>{escape(self._title())}</caption>{cells}</table>"
+
+    def _title(self) -> str:
+        batch = f"{self.batch} x " if self.batch > 1 else ""
+        sparsity = "" if self.sparsity == "dense" else f" {self.sparsity}"
+        return f"{batch}{self.m}x{self.n}x{self.k} {self.dtype}{sparsity} on {self.arch}"
+
+    def _summary(self) -> tuple[tuple[str, str], ...]:
+        """The main figures by name."""
+        unit = "TOP/s" if self.dtype.startswith("int") else "TFLOP/s"
+        return (
+            ("time", f"{self.time_us:.4g} us"),
+            ("rate", f"{self.tflops:.4g} {unit}, {self.pct_of_peak:.1f} % of peak"),
+            ("bottleneck", self.bottleneck),
+        )
 
     def nsight_metrics(self) -> dict[str, float]:
         """The same figures under their Nsight Compute names, to lay beside ``ncu --csv``."""

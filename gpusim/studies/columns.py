@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_origin, get_type_hints, overload
 
 import numpy as np
 
-from gpusim.api import ArgumentError, GpuArguments, UnknownArgumentError, case, check_names, load_gpu
+from gpusim.api import ArgumentError, GpuArguments, case, check_names, gpu_of
 from gpusim.errors import InputError
 from gpusim.execution.sweep import Case, CaseResult
 from gpusim.execution.sweep import sweep as predict_cases
@@ -17,10 +17,16 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.results import Result
 from gpusim.workloads.gemm import Gemm
 
+Frame = TypeVar("Frame")
+
 EMPTY: dict[type, Any] = {int: math.nan, float: math.nan, bool: None, str: ""}
-"""What stands for a figure that there is none of."""
+"""Values of the results of a skipped row, by type."""
 
 
+@overload
+def sweep(columns: Mapping[str, Any], *, jobs: int = 1, **same: Any) -> dict[str, np.ndarray[Any, Any]]: ...
+@overload
+def sweep(columns: Frame, *, jobs: int = 1, **same: Any) -> Frame: ...
 def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
     """Predict every row of a table.
 
@@ -29,41 +35,51 @@ def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
     (['m', 'n', 'k', 'bottleneck'], ['dram', 'arithmetic'])
 
     Args:
-        columns: Arguments of :func:`predict` by name, ``arch`` among them, a value a row: a mapping to sequences or
-            arrays, or a data frame (pandas, Polars, PyArrow or another that narwhals knows).
+        columns: Arguments of :func:`predict` by name, ``arch`` among them, one value per row: a mapping to sequences or
+            arrays, or a data frame (pandas, Polars, PyArrow or another that narwhals supports). None and NaN stand for
+            the default.
         jobs: Worker processes. With more than one, a script needs Python's ``if __name__ == "__main__":``.
         same: Arguments that are the same in every row.
 
     Returns:
-        The columns as given, then every figure of :class:`gpusim.Result` that is one number or text, and ``skipped``:
-        why a GPU cannot run a row (empty where it can; figures of such rows are NaN, texts empty). A data frame of
-        the same library, or a dict of NumPy arrays.
+        The columns as given, then each field of :class:`gpusim.Result` that is a number or a text, then ``skipped``:
+        the reason why a GPU cannot run a row, empty where it can. Results of skipped rows are NaN, or empty texts. A
+        dict of NumPy arrays for a mapping, else a data frame of the same library.
 
     Raises:
         ArgumentError: As :func:`predict`, with the index of the row, from 0.
     """
     given, rows = rows_of(columns)
-    for name in given.keys() & same.keys():
-        raise UnknownArgumentError(f"{name}: is both a column and the same for every row; keep one")
+    if twice := given.keys() & same.keys():
+        raise ArgumentError(f"{', '.join(sorted(twice))}: given as a column and for every row; keep one")
     check_names(name for name in (*given, *same) if name != "arch")
-    gpus: dict[Any, Gpu] = {}
+    gpus: dict[str, Gpu] = {}
     cases = [_case_of_row(index, {**same, **row}, gpus) for index, row in enumerate(rows)]
     outcomes = list(predict_cases(cases, jobs))
     return with_results(columns, given, cases, outcomes)
 
 
-def _case_of_row(index: int, row: dict[str, Any], gpus: dict[Any, Gpu]) -> Case:
+def _case_of_row(index: int, row: Mapping[str, Any], gpus: dict[str, Gpu]) -> Case:
     """A row as a case; each GPU is loaded once."""
-    if "arch" not in row:
-        raise UnknownArgumentError("arch: missing; give a column, or one for every row")
-    arch = row.pop("arch")
-    of_gpu = {name: row.pop(name) for name in GpuArguments.__annotations__ if name in row}
+    given = {name: value for name, value in row.items() if not _is_missing(value)}
+    of_gpu = {name: given.pop(name) for name in GpuArguments.__annotations__ if name in given}
     try:
-        if arch not in gpus:
-            gpus[arch] = arch if isinstance(arch, Gpu) else load_gpu(arch, **of_gpu)
-        return case(gpus[arch], **row)
+        if "arch" not in given:
+            raise ArgumentError("arch: missing; give a column, or one GPU for every row")
+        arch = given.pop("arch")
+        if isinstance(arch, Gpu):
+            return case(gpu_of(arch, of_gpu), **given)
+        key = f"{arch} {of_gpu}"
+        if key not in gpus:
+            gpus[key] = gpu_of(arch, of_gpu)
+        return case(gpus[key], **given)
     except InputError as error:
         raise ArgumentError(f"row {index}: {error}") from None
+
+
+def _is_missing(value: object) -> bool:
+    """None, or the NaN that data frames hold in its place."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def rows_of(columns: Any) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
