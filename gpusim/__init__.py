@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from gpusim.version import __version__
 
 if TYPE_CHECKING:
+    from gpusim import program
     from gpusim.api import ArgumentError, UnknownArgumentError, load_gpu, predict
     from gpusim.errors import InputError
     from gpusim.files.yamlfile import SpecError
     from gpusim.hardware.gpu import Gpu
     from gpusim.hardware.machine import Machine
-    from gpusim.launch import Launch
+    from gpusim.launch import Grid, Launch, Resources, Tensor
     from gpusim.numbers.formats import Dtype
     from gpusim.prediction.results import Result
     from gpusim.prediction.selection import UnsupportedError
@@ -32,27 +33,31 @@ __all__ = [
     "Dtype",
     "Gemm",
     "Gpu",
+    "Grid",
     "InputError",
     "Launch",
     "Machine",
+    "Resources",
     "Result",
     "SpecError",
+    "Tensor",
     "UnknownArgumentError",
     "UnsupportedError",
     "__version__",
     "load_gpu",
     "predict",
+    "program",
     "simulate",
     "sweep",
 ]
 
-_MODULES = {
+_NAMES_OF = {
     "gpusim.api": ("ArgumentError", "UnknownArgumentError", "load_gpu", "predict"),
     "gpusim.errors": ("InputError",),
     "gpusim.files.yamlfile": ("SpecError",),
     "gpusim.hardware.gpu": ("Gpu",),
     "gpusim.hardware.machine": ("Machine",),
-    "gpusim.launch": ("Launch",),
+    "gpusim.launch": ("Grid", "Launch", "Resources", "Tensor"),
     "gpusim.prediction.selection": ("UnsupportedError",),
     "gpusim.prediction.results": ("Result",),
     "gpusim.sim.simulate": ("simulate",),
@@ -60,13 +65,15 @@ _MODULES = {
     "gpusim.numbers.formats": ("Dtype",),
     "gpusim.workloads.gemm": ("Gemm",),
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_HOMES = {name: module for module, names in _NAMES_OF.items() for name in names}
 
 
 if not TYPE_CHECKING:  # for a type checker the names above are all there are
 
     def __getattr__(name: str) -> Any:
         """A public name, imported when it is first used (PEP 562)."""
+        if name == "program":
+            return import_module("gpusim.program")
         if name not in _HOMES:
             raise AttributeError(f"module 'gpusim' has no attribute '{name}'")
         value = getattr(import_module(_HOMES[name]), name)
