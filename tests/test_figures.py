@@ -26,7 +26,7 @@ from gpusim.experiment import comparison
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, MeasuredPoint, TrainingExperiment
 from gpusim.experiment.loading import load_experiment, open_experiment
-from gpusim.experiment.pages import ledger_pages
+from gpusim.experiment.plot_pages import ledger_pages
 from gpusim.experiment.plot_schema import PlotEntry
 from gpusim.figures import stalls, ticks
 from gpusim.figures.roofline_plot import intensity

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusim.files.document import shipped_folder
+from gpusim.files.checked_document import shipped_folder
 from gpusim.measure.device import UnavailableError
 from gpusim.measure.instructions import INSTRUCTIONS, benchmark
 from gpusim.measure.nvrtc import compile_cubin, load

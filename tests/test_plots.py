@@ -12,7 +12,7 @@ from prepared_rows import prepared_rows
 from gpusim import figures
 from gpusim.experiment.definition import Experiment
 from gpusim.experiment.loading import load_experiment
-from gpusim.experiment.pages import MAX_SERIES
+from gpusim.experiment.plot_pages import MAX_SERIES
 from gpusim.files.yamlfile import SpecError
 
 Load = Callable[[str], Experiment]

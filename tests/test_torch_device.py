@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpusim.files.document import shipped_folder
+from gpusim.files.checked_document import shipped_folder
 from gpusim.measure.device import NoDeviceError, ProfiledKernel, UnavailableError
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.gemm import Gemm

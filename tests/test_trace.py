@@ -21,7 +21,7 @@ from gpusim.prediction.choose import candidates
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
 from gpusim.report import timeline as timeline_module
-from gpusim.report.timeline import THREADS_PER_PROCESS, timeline, write_timeline
+from gpusim.report.trace_events import THREADS_PER_PROCESS, timeline, write_timeline
 from gpusim.sim.causes import Cause
 from gpusim.sim.simulate import simulate
 from gpusim.sim.trace import SLACK_SPANS, Place, Recorder, Take

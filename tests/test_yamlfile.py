@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.files.document import shipped_folder
+from gpusim.files.checked_document import shipped_folder
 from gpusim.files.yamlfile import MAX_DEPTH, MAX_NODES, SpecError, YamlFile, parse_value, read_yaml
 
 SHIPPED = sorted(

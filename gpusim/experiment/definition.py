@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpusim.evidence.measured import MeasuredRow, read_measured
 from gpusim.execution.sweep import Case
 from gpusim.experiment.comparison import Row
-from gpusim.experiment.pages import page_count
+from gpusim.experiment.plot_pages import page_count
 from gpusim.experiment.schema import ExperimentFile, GemmCases, MathModeEntry, Overlay, TrainingFile
 from gpusim.files.yamlfile import YamlFile
 from gpusim.mathmode.resolve import MathMode, MathModeError, resolve

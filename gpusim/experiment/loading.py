@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.experiment.definition import Experiment, TrainingExperiment
-from gpusim.experiment.pages import page_count, problem
+from gpusim.experiment.plot_pages import page_count, problem
 from gpusim.experiment.schema import PARTS, ExperimentFile, TrainingFile
-from gpusim.files.document import checked, find_shipped, load_document, shipped_folder
+from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
 from gpusim.files.inputs import excerpt
 from gpusim.files.yamlfile import SpecError, YamlFile, parse_value
 from gpusim.specs import Spec, load_spec, with_overrides

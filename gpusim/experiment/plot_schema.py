@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from gpusim.files.document import Part, Title
+from gpusim.files.checked_document import Part, Title
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.fields import Dtypes
 

@@ -1,7 +1,7 @@
 """Plots of result rows.
 
 A plot reads result rows and measured points only. Its panels and pages are decided in
-:mod:`gpusim.experiment.pages`; other packages draw through :func:`draw` and :func:`draw_training`.
+:mod:`gpusim.experiment.plot_pages`; other packages draw through :func:`draw` and :func:`draw_training`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from gpusim.experiment.comparison import Row
-from gpusim.experiment.pages import heat_map_pages
+from gpusim.experiment.plot_pages import heat_map_pages
 from gpusim.figures import ticks
 from gpusim.figures.canvas import Canvas, Caption, page_title
 from gpusim.figures.overlay import conditions

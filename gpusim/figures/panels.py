@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.experiment.comparison import Row, shape, with_series
-from gpusim.experiment.pages import Band, Group, band_pages, places, speedup_rows
+from gpusim.experiment.plot_pages import Band, Group, band_pages, places, speedup_rows
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.figures import ticks
 from gpusim.figures.canvas import Canvas, Caption, Entry, page_title

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from gpusim.experiment.comparison import Row
-from gpusim.experiment.pages import ledger_pages
+from gpusim.experiment.plot_pages import ledger_pages
 from gpusim.figures import ticks
 from gpusim.figures.canvas import Canvas, Caption, Entry, page_title
 from gpusim.figures.overlay import conditions

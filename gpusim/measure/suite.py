@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from gpusim.files.document import Part, as_list, checked, find_shipped, load_document, shipped_folder
+from gpusim.files.checked_document import Part, as_list, checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import YamlFile
 from gpusim.measure.instructions import INSTRUCTIONS
 from gpusim.workloads.conditions import L2State

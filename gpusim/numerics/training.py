@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
 
-from gpusim.files.document import Title
+from gpusim.files.checked_document import Title
 from gpusim.numbers.formats import FORMATS
 from gpusim.numerics.rounding import round_to_fp16, storage
 from gpusim.progress import Progress, no_progress

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpusim.execution.journal import JOURNAL, code_sha256
 from gpusim.experiment.definition import Experiment, TrainingExperiment
-from gpusim.files.document import shipped_folder
+from gpusim.files.checked_document import shipped_folder
 from gpusim.files.outputs import file_hashes, sha256_of, write_json
 from gpusim.specs import Spec
 from gpusim.version import __version__

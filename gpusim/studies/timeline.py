@@ -10,7 +10,7 @@ from gpusim.execution.sweep import Case
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress, no_progress
-from gpusim.report.timeline import write_timeline
+from gpusim.report.trace_events import write_timeline
 from gpusim.sim.trace import Recorder
 
 MOST_EVENTS = 100_000

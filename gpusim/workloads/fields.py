@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from gpusim.files.document import as_list
+from gpusim.files.checked_document import as_list
 from gpusim.numbers.formats import Dtype, accumulator_named, result_named
 from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.conditions import L2State, checked_load

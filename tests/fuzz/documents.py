@@ -13,7 +13,7 @@ from typing import NamedTuple
 import harness
 
 from gpusim.experiment.loading import open_experiment
-from gpusim.files.document import shipped_folder
+from gpusim.files.checked_document import shipped_folder
 from gpusim.files.yamlfile import SpecError
 from gpusim.measure.suite import load_suite
 from gpusim.specs import list_archs

@@ -20,7 +20,7 @@ from typing import Any
 
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.selection import UnsupportedError
-from gpusim.report.timeline import timeline
+from gpusim.report.trace_events import timeline
 from gpusim.sim.trace import Recorder
 from gpusim.specs import list_archs, load_spec
 from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
