@@ -20,7 +20,7 @@ from gpusim.lowering.gemm.plan import Plan
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.predict import Options, predict
 from gpusim.prediction.results import Result
-from gpusim.report import timeline as timeline_module
+from gpusim.report import trace_events
 from gpusim.report.trace_events import THREADS_PER_PROCESS, timeline, write_timeline
 from gpusim.sim.causes import Cause
 from gpusim.sim.simulate import simulate
@@ -589,7 +589,7 @@ def test_a_file_that_cannot_be_finished_does_not_replace_the_old_one(
     kept.write_text("kept")
     recorder = Recorder(100)
     result = predict(load_spec("t4").gpu, SMALL, Options(), recorder)
-    monkeypatch.setattr(timeline_module, "timeline", full_disk)
+    monkeypatch.setattr(trace_events, "timeline", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_timeline(kept, result, recorder)
     assert kept.read_text() == "kept"
