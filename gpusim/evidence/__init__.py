@@ -1,1 +1,1 @@
-"""What was measured: the table of timings, and importers of other formats."""
+"""Measured runs: the CSV schema, and importers of other formats."""

@@ -1,4 +1,4 @@
-"""The names that measured tables and drivers give GPUs."""
+"""Names of GPUs in measured tables and drivers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpusim.specs import Spec, UnknownGpuError, load_spec
 
 
 def board_of(gpu: str, arch_path: Iterable[Path] = (), *, without: Path | None = None) -> Spec:
-    """The spec of the board that a table names. A table names boards, never files.
+    """The spec of the board named in a table; a table names boards, never files.
 
     Raises:
         UnknownGpuError: no board has the name.

@@ -1,4 +1,4 @@
-"""A CSV as typed fields: every value is checked where it is taken, and an error names its place.
+"""A CSV as typed fields: every value is checked when it is read, and an error names its file, line and column.
 
 What cannot be read is refused with ``file:line: column: problem; remedy``; nothing is dropped or repaired.
 """
@@ -21,20 +21,20 @@ from gpusim.units import LARGEST_SIZE, us_of_duration
 from gpusim.workloads.gemm import Dtype
 
 SEPARATORS = {";": "semicolons", "\t": "tabs"}
-"""What spreadsheets put in place of commas, by language."""
+"""Separators that spreadsheets write instead of commas, depending on the language."""
 
 MAX_ROWS = 1_000_000
-"""Of one table; each takes a kilobyte of memory."""
+"""Per table; a row takes a kilobyte of memory."""
 MAX_COLUMNS = 10_000
 """Nsight Compute writes some 3,000."""
 TIMES_US = (1e-6, 1e13)
-"""What a reading may be: no shorter than a picosecond, no longer than some months."""
+"""Range of a reading: a picosecond to several months."""
 
 NUMBER = re.compile(r"[+-]?(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,4})?", re.ASCII)
-"""A decimal number that can be computed with: neither ``1_000`` nor ``nan``, and no more digits than a double has."""
+"""A plain decimal number: neither ``1_000`` nor ``nan``, and no more digits than a double can hold."""
 
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""What begins a file that PowerShell wrote by ``>``."""
+"""Byte order marks of UTF-16, which PowerShell writes with ``>``."""
 
 
 class MeasuredError(InputError):
@@ -64,7 +64,7 @@ def read_text(path: Path | str) -> str:
 def csv_fields(
     name: str, text: str, checked_header: Callable[[str, list[str]], list[str]]
 ) -> Iterator[tuple[int, Fields]]:
-    """The lines of a CSV below its header, each with its number; empty lines are passed over.
+    """The lines of a CSV below its header, each with its line number; empty lines are skipped.
 
     ``checked_header`` takes ``file:line`` and the names in the header, and gives the names to use or refuses.
 
@@ -108,7 +108,7 @@ def csv_fields(
 
 
 def header_with(required: Sequence[str], where: str, names: list[str]) -> list[str]:
-    """The header, once it has every required column and none twice."""
+    """The column names, checked: every required one is present, and none occurs twice."""
     names = [name.strip() for name in names]
     missing = [name for name in required if name not in names]
     if not names:
@@ -123,28 +123,28 @@ def header_with(required: Sequence[str], where: str, names: list[str]) -> list[s
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         name = excerpt(twice[0]) or "column without a name"
-        raise MeasuredError(f"{where}: {name}: column stands twice in the header; remove one")
+        raise MeasuredError(f"{where}: {name}: column occurs twice in the header; remove one")
     return names
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The values of one line or table row by column, as text, and where they stand."""
+    """The values of one row by column, as text, and its place in the file."""
 
     where: str
-    """``file:line``, or what else leads to the row."""
+    """``file:line``, or another way to find the row."""
     values: Mapping[str, str]
 
     def get(self, column: str) -> str:
-        """The text of a column; empty where there is none."""
+        """The text of a column; empty if it is missing."""
         return self.values.get(column, "").strip()
 
     def refuse(self, column: str, problem: str, remedy: str) -> MeasuredError:
-        """The error that names the place."""
+        """The error for a value of this row."""
         return MeasuredError(f"{self.where}: {column}: {problem}; {remedy}")
 
     def text(self, column: str, remedy: str) -> str:
-        """Text that must be there."""
+        """Text that must not be empty."""
         text = self.get(column)
         if not text:
             raise self.refuse(column, "empty", remedy)

@@ -23,7 +23,7 @@ from gpusim.workloads.operators import OPS, Operator, parse_operator
 from gpusim.workloads.vector import VECTOR_OPS
 
 TRAINING_OPS = ("linear_fwd_bwd",)
-"""Forward and backward in one figure: read, not predicted."""
+"""Forward and backward pass in one time: read, not predicted."""
 MEASURED_OPS = (*OPS, *TRAINING_OPS)
 """Values of the column ``op``."""
 
@@ -47,7 +47,7 @@ OPTIONAL = (
     *("load", "out_dtype", "cuda", "timer_us", "repeat_p90", "padded_to"),
 )
 COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
-"""The schema in the order in which it is written."""
+"""The schema, in the order in which columns are written."""
 
 UNSTATED_PADDING = {"deepbench": 8}
 """``padded_to`` of FP16 rows by source, where a table lacks the column. DeepBench pads the leading dimensions of FP16
@@ -56,7 +56,7 @@ matrices for Tensor Cores (code/nvidia/gemm_bench.cu, PAD_KERNELS); tables of it
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """One timed operator. Texts are empty and numbers None where the table does not say.
+    """One timed operator. Texts are empty and numbers None where the table does not state them.
 
     Raises:
         ValueError: the columns of an operator contradict each other; the text begins with a column's name.
@@ -88,7 +88,7 @@ class MeasuredRow:
     stated_load: str = ""
     """``burst``, ``sustained`` or a number of calls back to back, those that warm up included."""
     output: str = ""
-    """Type that C was written in, where it is not the usual one of its operands."""
+    """Data type of C; empty if it is the default one of the operands."""
     cuda: int | None = None
     """Major version of CUDA whose libraries ran."""
     timer_us: float | None = None
@@ -100,7 +100,7 @@ class MeasuredRow:
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
     operator: Operator | None = field(init=False)
-    """What ran, at the sizes that ran; None where the columns describe no operator of the union."""
+    """The operator at the sizes that ran; None if the columns describe no operator of the union."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operator", _operator(self))
@@ -109,7 +109,7 @@ class MeasuredRow:
     def load(self) -> str:
         """How long the power limit could act: ``burst``, ``sustained`` or a number of calls.
 
-        Where the table does not say: graphs are replayed a few times, layers run once.
+        If the table does not state it: graphs are replayed a few times, layers run once.
         """
         return self.stated_load or ("burst" if self.method in ("graph", "layer") else "sustained")
 
@@ -176,7 +176,7 @@ def write_measured(path: Path, rows: Sequence[MeasuredRow]) -> None:
 
 
 def _cells(row: MeasuredRow, extra: Sequence[str]) -> list[str]:
-    """The values of a row in the order of ``COLUMNS``, then its extra ones."""
+    """The values of a row in the order of ``COLUMNS``, then its extra columns."""
     values = {
         **{column: getattr(row, column) for column in COLUMNS if hasattr(row, column)},
         "dtype": row.dtype.value,
@@ -248,7 +248,7 @@ def _gpu(fields: Fields) -> str:
 
 
 def _load(fields: Fields) -> str:
-    """A load by name or the number of calls back to back."""
+    """A load by name, or the number of calls back to back."""
     if fields.get("load").isdecimal():
         return str(fields.number("load"))
     return fields.one_of("load", LOADS, unknown=("",))

@@ -1,1 +1,1 @@
-"""What a host adds to the time of a kernel: launches, gaps, and the way of timing."""
+"""The host: what launches, gaps and timing methods add to the time of kernels."""

@@ -1,4 +1,4 @@
-"""Files that people have, read into rows of the measured schema: one module for each kind.
+"""Files of other programs, read into rows of the measured schema: one module per kind of file.
 
 An importer is a function from a path and :class:`ImportOptions` to an :class:`Import`. It reads the whole file before
 anything is written, refuses a malformed one with its place, and counts what makes no row by reason.

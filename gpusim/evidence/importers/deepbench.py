@@ -144,7 +144,7 @@ def _table(heading: Sequence[Sequence[str]]) -> _Table | None:
 
 
 def _is_time(stack: Sequence[str]) -> bool:
-    """Whether a heading is of times: its lowest line says so, or names a data type below one that does."""
+    """Whether a heading is of times: its lowest line says so, or names a data type below such a line."""
     label = " ".join(stack)
     if not _TIME.search(label) or _NO_TIME.search(label):
         return False
@@ -171,7 +171,7 @@ def _find(stacks: Sequence[Sequence[str]], columns: Sequence[str], spellings: Se
 
 
 def _op(kind: str, label: str) -> str:
-    """The operator that a time is of."""
+    """The operator of a column of times."""
     text = label.lower()
     if kind == "gemm":
         return "gemm"

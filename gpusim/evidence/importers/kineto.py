@@ -83,7 +83,7 @@ class Event:
 
 
 def read(path: Path, options: ImportOptions) -> Import:
-    """The operators of a trace, in the order in which they stand in it."""
+    """The operators of a trace, in the order of its events."""
     document = load_trace(path)
     timing = Timing("profiler", "cold", "pytorch-profiler", cuda=_cuda(document))
     found = Import(str(path), options, timing)
@@ -189,7 +189,7 @@ def number_of(path: Path, event: Event, key: str) -> float:
 
 
 def _known(event: Event | None, above: Mapping[int, Event | None]) -> Event | None:
-    """The nearest operator around an event that the schema has, itself included; a copy belongs to none around it."""
+    """The nearest operator around an event that the schema has, itself included; none around a copy."""
     while event is not None and event.name not in KNOWN:
         event = None if event.name in COPIES else above[event.index]
     return event

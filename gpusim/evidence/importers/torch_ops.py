@@ -39,7 +39,7 @@ VECTORS = {
     **dict.fromkeys(("aten::gelu", "aten::gelu_"), "gelu"),
     **dict.fromkeys(("aten::tanh", "aten::tanh_"), "tanh"),
 }
-"""Operators on rows; a name that ends in an underscore writes where it reads."""
+"""Operators on rows; names with a trailing underscore work in place."""
 UNKNOWN_GEOMETRY = "backward convolution without Concrete Inputs: padding and stride unknown"
 OTHER_CONVOLUTIONS = {
     "aten::cudnn_convolution_transpose": "transposed convolution",
@@ -49,7 +49,7 @@ OTHER_CONVOLUTIONS = {
 }
 """Convolutions that make no row, and why."""
 COPIES = ("aten::copy_", "aten::fill_")
-"""Made within other operators, of operands that do not lie as these need them; they are no part of those."""
+"""Called within other operators to change the layout of an operand; their kernels do not count as the operator's."""
 KNOWN = frozenset((*PRODUCTS, *CONVOLUTIONS, *VECTORS, *OTHER_CONVOLUTIONS))
 
 MOST_DIMENSIONS = 64

@@ -1,1 +1,1 @@
-"""Measured runs laid beside predictions: how far off, on which rows, why, and against which yardsticks."""
+"""Predictions compared with measured runs: errors by table and stratum, and their causes."""

@@ -15,7 +15,7 @@ STRATUM_EDGES = (16, 128, 1024)
 
 
 def figures(scored: Sequence[Scored], reasons: Sequence[str]) -> dict[str, Any]:
-    """How many rows there are, how far off they are predicted, and how long that took.
+    """Row counts, errors and run time.
 
     Args:
         scored: rows with a prediction.
@@ -32,7 +32,7 @@ def figures(scored: Sequence[Scored], reasons: Sequence[str]) -> dict[str, Any]:
 
 
 def _accuracy(scored: Sequence[Scored]) -> dict[str, Any]:
-    """The errors of predictions, and the yardsticks to hold them against: the closed-form bound and the noise.
+    """The errors of predictions, of the closed-form bound, and of the readings themselves.
 
     ``noise_pct`` is the mean deviation of the readings themselves over the ``noise_rows`` for which it is known.
     """
@@ -47,7 +47,7 @@ def _accuracy(scored: Sequence[Scored]) -> dict[str, Any]:
 
 
 def errors(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, Any]:
-    """How far predictions lie from measured values; None everywhere where there are none."""
+    """Errors of predictions against measured values; all None if there are none."""
     names = ("mape", "median_ape", "p90_ape", "bias", "median_bias", "geomean_ratio", "spearman")
     if not predicted:
         return dict.fromkeys(names)
@@ -79,7 +79,7 @@ def stratum_of(m: int) -> str:
 
 
 def strata(scored: Sequence[Scored]) -> list[dict[str, Any]]:
-    """The figures of each range of m, bound by memory and by compute; strata without rows are left out."""
+    """Figures by range of m and by memory or compute bound; empty strata are left out."""
     found = []
     for m in (*STRATUM_EDGES, STRATUM_EDGES[-1] + 1):
         for bound_by in ("memory", "compute"):
@@ -90,12 +90,12 @@ def strata(scored: Sequence[Scored]) -> list[dict[str, Any]]:
 
 
 def mean_percent(fractions: Sequence[float] | np.ndarray[Any, Any]) -> float | None:
-    """The mean as a percentage; None of nothing."""
+    """The mean in percent; None if there are no values."""
     return percent(float(np.mean(fractions))) if len(fractions) else None
 
 
 def percent(fraction: float) -> float:
-    """A fraction as a percentage."""
+    """A fraction in percent."""
     return rounded(100 * fraction)
 
 

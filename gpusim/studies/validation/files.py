@@ -1,4 +1,4 @@
-"""What ``gpusim validate -o DIR`` leaves: every row, the report, and the pictures."""
+"""The files of ``gpusim validate -o DIR``: every row, the report and the plots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpusim.studies.validation.prediction import Scored
 from gpusim.studies.validation.summary import Report, explained
 
 REPORT = "validation.json"
-PICTURES = ("parity.png", "error_by_shape.png", "speedup.png")
+PLOTS = ("parity.png", "error_by_shape.png", "speedup.png")
 
 
 def check_folder(out: Path) -> None:
@@ -24,13 +24,13 @@ def check_folder(out: Path) -> None:
     Raises:
         OSError: a name is taken by a folder, or by a file that no validation wrote.
     """
-    check_places(out, ("rows.csv", REPORT, *PICTURES), REPORT)
+    check_places(out, ("rows.csv", REPORT, *PLOTS), REPORT)
 
 
 def write_files(report: Report, out: Path) -> tuple[Path, ...]:
-    """Write ``rows.csv``, ``validation.json`` and the pictures into an existing folder, all or none.
+    """Write ``rows.csv``, ``validation.json`` and the plots into an existing folder, all or none.
 
-    A picture that an earlier validation drew there and this one does not is removed: it shows other rows.
+    A plot of an earlier validation that this one does not draw is removed: it shows other rows.
     """
     with staging(out, REPORT) as folder:
         write_csv(folder / "rows.csv", _rows(report))
@@ -41,21 +41,21 @@ def write_files(report: Report, out: Path) -> tuple[Path, ...]:
             save(plots.speedup(report.speedups), folder / "speedup.png")
         write_json(folder / REPORT, _without_seconds(report.as_dict()) | {"files": file_hashes(folder)})
         names = sorted(path.name for path in folder.iterdir())
-    for name in PICTURES:
+    for name in PLOTS:
         if name not in names:
             (out / name).unlink(missing_ok=True)
     return tuple(out / name for name in names)
 
 
 def _without_seconds(report: dict[str, Any]) -> dict[str, Any]:
-    """The same on every run: how long the predictions took is printed, not written."""
+    """The report without run times, so that it is the same on every run."""
     for figures in (*report["tables"], report["overall"]):
         del figures["seconds"]
     return report
 
 
 def _rows(report: Report) -> list[dict[str, Any]]:
-    """Every row of every table: what was measured, what is predicted and why, or why it is not."""
+    """Every row of every table: measured and predicted time with its causes, or why it is skipped."""
     scored = [
         _measured(item.row) | _predicted(item) | {"skipped": ""} for table in report.tables for item in table.scored
     ]

@@ -1,4 +1,4 @@
-"""The kernel choice scored against recorded kernels: same tile, same split-K, and what differing costs."""
+"""The kernel choice scored against recorded kernels: same tile, same split-K, and the time that other choices cost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recorded_split_k(row: MeasuredRow) -> int | None:
 
 
 def kernel_choice(scored: Sequence[Scored]) -> dict[str, Any] | None:
-    """How often the recorded tile and split-K were chosen, and what differing cost; None without records.
+    """How often the recorded tile and split-K were chosen, and the cost of other choices; None without records.
 
     ``time_pct`` is the predicted time of the chosen kernels over that of the recorded ones, as a percentage lost
     (positive) or won; ``pinned_mape`` is the error with the recorded kernel (its split-K still chosen).
@@ -82,7 +82,7 @@ def _agreement(name: str, items: Sequence[Scored], same: Sequence[bool]) -> dict
 
 
 def _cost(recorded: Sequence[Scored]) -> dict[str, Any]:
-    """What the chosen kernels take over the recorded ones, where the catalogue has these."""
+    """Time of the chosen kernels over the recorded ones, where the catalogue has these."""
     pinned = [(item, item.pinned_us) for item in recorded if item.pinned_us is not None]
     names = ("time_pct", "chosen_mape", "pinned_mape")
     if not pinned:
@@ -99,7 +99,7 @@ def _cost(recorded: Sequence[Scored]) -> dict[str, Any]:
 
 
 def _confusion(recorded: Sequence[Scored]) -> list[dict[str, Any]]:
-    """Each pair of a recorded and a chosen tile, with its rows and the time that choosing so costs."""
+    """Each pair of a recorded and a chosen tile, with the number of rows and the time that this choice costs."""
     members: dict[tuple[Tile, Tile], list[Scored]] = {}
     for item in recorded:
         pair = (recorded_tile(item.row) or (0, 0), tile_of(item.result.kernel) or (0, 0))

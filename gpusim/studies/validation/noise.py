@@ -1,4 +1,4 @@
-"""How far measured times may lie from the truth: an error that no prediction can be blamed for.
+"""Noise of measured times: deviations of the readings themselves, which are no error of a prediction.
 
 Three kinds are known: the timer's resolution and the deviation of repeats that a row states, the percentiles of its
 readings, and rows of one table that timed the same thing more than once. Where none applies the noise is unknown, not
@@ -20,11 +20,11 @@ NORMAL_MEAN_OF_P10_P90 = math.sqrt(2 / math.pi) / (2 * 1.2816)
 """The same over the distance from the 10th to the 90th percentile of the readings."""
 
 SPREAD_COLUMNS = ("p10_us", "p90_us")
-"""Columns that say between which times eight in ten readings of a row lie."""
+"""Columns with the 10th and 90th percentile of the readings."""
 
 
 def noise_fractions(rows: Sequence[MeasuredRow]) -> list[float | None]:
-    """Mean relative deviation of each row's reading, the greatest of those known; None where none is."""
+    """Mean relative deviation of each row's reading: the largest known one, or None."""
     repeated = _repeated(rows)
     found = []
     for index, row in enumerate(rows):
@@ -34,13 +34,13 @@ def noise_fractions(rows: Sequence[MeasuredRow]) -> list[float | None]:
 
 
 def _stated(row: MeasuredRow) -> list[float]:
-    """What the row states of its timer and of repeats."""
+    """From the timer's resolution and the repeats that the row states."""
     known = [] if row.timer_us is None else [row.timer_us / row.time_us]
     return known if row.repeat_p90 is None else [*known, row.repeat_p90 * NORMAL_MEAN_OF_P90]
 
 
 def _spread(row: MeasuredRow) -> list[float]:
-    """What the percentiles of its readings say."""
+    """From the percentiles of the row's readings."""
     try:
         p10, p90 = (float(row.extra[column]) for column in SPREAD_COLUMNS)
     except (KeyError, ValueError):
@@ -49,9 +49,9 @@ def _spread(row: MeasuredRow) -> list[float]:
 
 
 def _repeated(rows: Sequence[MeasuredRow]) -> dict[int, float]:
-    """By row index: how far times of the same thing in the same table lie from their mean.
+    """By row index: mean deviation of repeats of the same operator in one table.
 
-    Scaled by sqrt(r / (r - 1)) for r repeats, since their mean is drawn towards them (Bessel's correction).
+    Scaled by sqrt(r / (r - 1)) for r repeats, because they determine their own mean (Bessel's correction).
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, row in enumerate(rows):
@@ -67,5 +67,5 @@ def _repeated(rows: Sequence[MeasuredRow]) -> dict[int, float]:
 
 
 def work_of(row: MeasuredRow) -> tuple[object, ...]:
-    """What two runs share that did the same work and were timed in the same way."""
+    """Equal for runs of the same operator that were timed in the same way."""
     return row.operator, row.l2, row.method

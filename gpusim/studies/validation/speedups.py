@@ -1,6 +1,6 @@
 """Predicted against measured speedup: the same work timed in the same way on two GPUs.
 
-A model may be wrong on both and right about the ratio, and the ratio is what a buyer asks for.
+A model may be wrong on both GPUs and right about their ratio.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORST_PAIRS = 10
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One piece of work on both GPUs, and how many times faster the second is than the first."""
+    """One operator on both GPUs, and the speedup of the second over the first."""
 
     first: Scored
     second: Scored
@@ -38,19 +38,19 @@ class Pair:
 
     @property
     def faster_named(self) -> bool:
-        """The GPU that was measured to be faster is the one predicted to be; equal times name none."""
+        """Whether the GPU that was measured to be faster is predicted to be faster; False for equal times."""
         return (self.measured > 1) == (self.predicted > 1) and (self.measured < 1) == (self.predicted < 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Speedups:
-    """All pairs of two GPUs, and what could not be paired."""
+    """All pairs of two GPUs, and counts of unpaired rows."""
 
     gpu_a: str
     gpu_b: str
     pairs: tuple[Pair, ...]
     unpaired_a: int
-    """Runs on the first GPU that the second did not do."""
+    """Runs on the first GPU without a counterpart on the second."""
     unpaired_b: int
     skipped: int
     """Rows of either GPU without a prediction."""
@@ -84,7 +84,7 @@ def speedups(
     """Pair the runs of two boards; the speedup is that of the second over the first.
 
     Args:
-        boards: what the tables call each of them.
+        boards: names of each board in the tables.
         rows: all rows, in the order that the predictions refer to.
     """
     first, second = (_by_work(names, predictions.scored.values()) for names in boards)
@@ -100,7 +100,7 @@ def speedups(
 
 
 def _by_work(names: tuple[str, ...], scored: Iterable[Scored]) -> dict[tuple[object, ...], list[Scored]]:
-    """The runs of one board by what they did; repeats of one run stand together."""
+    """The runs of one board by operator; repeats are grouped."""
     members: dict[tuple[object, ...], list[Scored]] = {}
     for item in scored:
         if item.row.gpu in names:
@@ -109,7 +109,7 @@ def _by_work(names: tuple[str, ...], scored: Iterable[Scored]) -> dict[tuple[obj
 
 
 def _pair(first: Sequence[Scored], second: Sequence[Scored]) -> Pair:
-    """The ratio of the medians of the runs of each side."""
+    """The ratio of the medians of the runs on each GPU."""
     return Pair(
         first[0],
         second[0],
@@ -120,7 +120,7 @@ def _pair(first: Sequence[Scored], second: Sequence[Scored]) -> Pair:
 
 
 def _figures(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """The figures of some pairs; a slow-down is a shape on which the second GPU is slower."""
+    """Figures of some pairs; a slow-down is a shape on which the second GPU is slower."""
     measured = [pair.measured for pair in pairs]
     predicted = [pair.predicted for pair in pairs]
     slower = [pair for pair in pairs if pair.measured < 1]
@@ -142,7 +142,7 @@ def _figures(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def _worst(pair: Pair) -> dict[str, Any]:
-    """One badly predicted ratio, with what binds on either side."""
+    """One badly predicted ratio, with the bottleneck on either GPU."""
     row = pair.first.row
     return {
         "op": row.op,

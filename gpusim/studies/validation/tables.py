@@ -1,4 +1,4 @@
-"""The tables of ``gpusim validate`` from its JSON object: a line per measured table, unless asked for more."""
+"""The tables of ``gpusim validate`` from its JSON object: a line per measured table, more on request."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ YARDSTICKS = (">bound's MAPE %", ">noise % (rows)")
 
 
 def validation_tables(report: Mapping[str, Any], *, by_stratum: bool, more: bool) -> list[TextTable]:
-    """What to print.
+    """The tables to print.
 
     Args:
         report: the JSON object.
-        by_stratum: errors by the range of m and by what binds, too.
-        more: more figures, which tile was chosen for which, and the worst rows.
+        by_stratum: also errors by the range of m and by memory or compute bound.
+        more: also more figures, recorded against chosen tiles, and the worst rows.
     """
     tables = [_error_table(report, more=more)]
     if by_stratum:
@@ -78,7 +78,7 @@ def _error_table(report: Mapping[str, Any], *, more: bool) -> TextTable:
 
 
 def _strata_table(report: Mapping[str, Any]) -> TextTable:
-    """The errors of each table by the range of m and by what sets the closed-form bound."""
+    """Errors of each table by range of m and by memory or compute bound."""
     body = [
         (
             *place,
@@ -96,16 +96,16 @@ def _strata_table(report: Mapping[str, Any]) -> TextTable:
         for stratum in table["strata"]
     ]
     headings = ("table", "GPU", "type", "op", "m", "bound by", ">rows", *ERRORS, ">geomean ratio", ">Spearman")
-    return TextTable("By m and by what binds in closed form", (*headings, *YARDSTICKS), tuple(body))
+    return TextTable("By m and by memory or compute bound (closed form)", (*headings, *YARDSTICKS), tuple(body))
 
 
 def _host_overheads(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What those timing methods of a table add whose readings contain host time."""
+    """Overheads of the timing methods whose readings contain host time."""
     return [one for one in table["method_overheads"] if one["method"] in HOST_METHODS]
 
 
 def _overhead_table(report: Mapping[str, Any]) -> TextTable:
-    """Host time in readings; the spec's is that of the machines whose runs it was fitted to."""
+    """Host time in readings; the value of a spec is that of the hosts it was fitted to."""
     given = report["overheads_us"]
     body = tuple(
         (
@@ -125,7 +125,7 @@ def _overhead_table(report: Mapping[str, Any]) -> TextTable:
 
 
 def _yardsticks(figures: Mapping[str, Any]) -> tuple[str, str]:
-    """The error of the closed-form bound, and of the readings themselves with how many rows it is known for."""
+    """The error of the closed-form bound, and that of the readings with the number of rows it is known for."""
     known = figures["noise_rows"]
     return _percent(figures["bound_mape"]), f"{figures['noise_pct']:.2f} ({known})" if known else "-"
 
@@ -175,7 +175,7 @@ def _tile_order(tile: str) -> tuple[int, ...]:
 
 
 def _worst_table(table: Mapping[str, Any]) -> TextTable:
-    """The rows of one table that are furthest off, and why they take what they are said to take."""
+    """The rows of one table with the largest errors, and the causes of their predicted times."""
     body = tuple(
         (
             str(row["line"]),
@@ -232,7 +232,7 @@ def _speedup_table(speedups: Mapping[str, Any]) -> TextTable:
 
 
 def _worst_pairs_table(speedups: Mapping[str, Any]) -> TextTable:
-    """The shapes whose ratio is furthest off, with the error on either side."""
+    """The shapes with the largest errors of the ratio, with the error on either GPU."""
     first, second = speedups["gpu_a"], speedups["gpu_b"]
     body = tuple(
         (
