@@ -37,7 +37,7 @@ help:
 	@echo "make bench        how fast the predictions are"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again"
 	@echo "make readme       write the accuracy table into the README again"
-	@echo "make figures      draw the pictures of docs/ again"
+	@echo "make figures      draw the pictures of docs/ again, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
 
@@ -83,6 +83,7 @@ readme: $(VENV)/.runtime
 
 figures: $(VENV)/.runtime
 	$(BIN)/python benchmarks/figures.py
+	$(BIN)/python benchmarks/notebook.py
 
 calibrate: $(addprefix calibrate-,$(CALIBRATED))
 
