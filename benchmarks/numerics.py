@@ -14,7 +14,7 @@ import numpy as np
 from gpusim.numerics.execute import execute, order_of
 from gpusim.numerics.rounding import convert
 from gpusim.numerics.sparsity import compress, pattern_of, prune
-from gpusim.prediction.predict import ranked_plans
+from gpusim.prediction.plans import ranked_plans
 from gpusim.report.text_table import TextTable
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm

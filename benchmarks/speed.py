@@ -18,7 +18,8 @@ from itertools import product
 from pathlib import Path
 
 from gpusim.evidence.measured import read_measured
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.report.text_table import TextTable
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm

@@ -15,7 +15,7 @@ from gpusim.execution.sweep import Case
 from gpusim.files.inputs import did_you_mean
 from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.numbers.formats import Dtype
-from gpusim.prediction.predict import Options
+from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict as predict_operator
 from gpusim.prediction.results import Result
 from gpusim.specs import load_spec, with_overrides

@@ -10,10 +10,13 @@ from conftest import unfitted
 from pydantic import BaseModel
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.gemm.plan import Plan, plan
-from gpusim.prediction.bottleneck import sm_balance, time_shares
-from gpusim.prediction.predict import Options, Timed, predict, ranked_plans, time_plan
+from gpusim.lowering.gemm.plan import GemmPlan, plan
+from gpusim.prediction.bottleneck import time_shares
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
+from gpusim.prediction.timing import Timed, time_plan
 from gpusim.specs import load_spec, with_overrides
 from gpusim.workloads.gemm import Dtype, Gemm
 
@@ -135,18 +138,18 @@ class Sampled:
     arch: Gpu
     gemm: Gemm
     result: Result
-    plan: Plan
+    plan: GemmPlan
 
     def time_us(self, arch: Gpu) -> float:
         """Time of the same kernel and split on another board."""
         one = self.plan
         warm = self.result.l2 == "warm"
         again = plan(arch, self.gemm, one.kernel, one.split_k, one.mode, warm)
-        return _timed(arch, self.gemm, again, self.result.l2).kernel_time_us
+        return _timed(arch, again, self.result.l2).kernel_time_us
 
 
-def _timed(arch: Gpu, gemm: Gemm, planned: Plan, l2: str) -> Timed:
-    return time_plan(arch, gemm, planned, Options(l2=l2, load="burst"))
+def _timed(arch: Gpu, planned: GemmPlan, l2: str) -> Timed:
+    return time_plan(arch, planned, Options(l2=l2, load="burst"))
 
 
 def sampled_products(count: int) -> list[Sampled]:
@@ -201,7 +204,7 @@ def test_sms_that_are_named_idle_are_not_missed(products: list[Sampled]) -> None
     for one in found:
         only = one.arch.model_copy(update={"sm": one.arch.sm.model_copy(update={"count": one.result.sms_used})})
         assert one.time_us(only) == pytest.approx(one.result.kernel_time_us, rel=0.05)
-        assert sm_balance(only, one.plan.main) == 1.0
+        assert one.plan.totals[0].sm_balance(only) == 1.0
 
 
 # Memory

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from gpusim.evidence.measured import read_measured
 from gpusim.host.timing import observed_time_us
-from gpusim.prediction.predict import Options as PredictOptions
-from gpusim.prediction.predict import predict, ranked_plans
+from gpusim.prediction.options import Options as PredictOptions
+from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
 from gpusim.studies.calibration.choice import Credits, Options, fit_credits, posterior, probabilities, time_likelihoods
 from gpusim.studies.calibration.fit import Calibration, Fitted, drawn, observations, search

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from gpusim.hardware.gpu import Gpu, Likings, Unit
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.lowering.gemm.plan import plan
-from gpusim.prediction.choose import Candidate, candidates, charged, estimate_us, score
-from gpusim.prediction.predict import Options, predict, ranked_plans
+from gpusim.prediction.choose import GemmCandidate, candidates, charged, estimate_us, score
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
@@ -31,7 +33,7 @@ def dtypes(arch: Gpu) -> list[Dtype]:
 BOARDS_AND_TYPES = [(name, dtype) for name in BOARDS for dtype in dtypes(load_spec(name).gpu)]
 
 
-def ranked(arch: Gpu, gemm: Gemm) -> list[Candidate]:
+def ranked(arch: Gpu, gemm: Gemm) -> list[GemmCandidate]:
     return candidates(arch, gemm, suited(arch, gemm), warm=False, clock_mhz=arch.clock.boost_mhz)
 
 
@@ -63,7 +65,7 @@ def test_k_is_split_also_where_there_are_tiles_enough() -> None:
     arch = load_spec("V100-PCIe-32GB").gpu
     found = ranked(arch, Gemm(2048, 1536, 4608, Dtype.FP32, layout="tn"))
     of_tile = {one.plan.split_k: one for one in found if one.plan.kernel.label == "ffma_128x128x8"}
-    assert of_tile[5].plan.main.waves(arch) == 6.0
+    assert of_tile[5].plan.totals[0].waves(arch) == 6.0
     assert of_tile[5].estimate_us < of_tile[1].estimate_us
 
 

@@ -13,8 +13,9 @@ from conftest import WriteRuns, measured_line
 from gpusim.cli import run_cli
 from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.launches import lower
-from gpusim.prediction import predict as module
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.predict import predict
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
@@ -43,7 +44,7 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             outcome = simulate(*arguments, extrapolate=extrapolate, **options)
             return fault(outcome) if extrapolate or whole_too else outcome
 
-        monkeypatch.setattr(module, "simulate", faulty)
+        monkeypatch.setattr("gpusim.prediction.predict.simulate", faulty)
 
     return wrong
 
@@ -51,7 +52,7 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.mark.parametrize("fault", [too_fast, too_busy])
 def test_a_contradiction_that_playing_everything_mends_is_no_more(fault: Fault, inject: Callable[..., None]) -> None:
     arch = load_spec("t4").gpu
-    plan = module.ranked_plans(arch, PRODUCT, Options(load="burst"))[0].plan
+    plan = ranked_plans(arch, PRODUCT, Options(load="burst"))[0].plan
     whole = simulate(Machine.of(arch, arch.clock.max_mhz), lower(plan)[0], extrapolate=False)
     inject(fault, whole_too=False)
     result = predict(arch, PRODUCT, Options(load="burst"))
@@ -78,7 +79,7 @@ def test_a_launch_too_long_to_play_whole_keeps_its_contradiction(
     inject: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inject(too_fast, whole_too=False)
-    monkeypatch.setattr(module, "WHOLE_TURNS", 10)
+    monkeypatch.setattr("gpusim.prediction.predict.WHOLE_TURNS", 10)
     assert not predict(load_spec("t4").gpu, PRODUCT, Options(load="burst")).consistent
 
 
@@ -112,7 +113,7 @@ def test_full_reports_its_k_steps_to_the_last_one() -> None:
     _ = predict(
         arch, PRODUCT, Options(detail="full", load="burst"), progress=lambda done, total: heard.append((done, total))
     )
-    launch = module.ranked_plans(arch, PRODUCT, Options(detail="full", load="burst"))[0].plan.main
+    launch = ranked_plans(arch, PRODUCT, Options(detail="full", load="burst"))[0].plan.main
     assert heard[-1] == (launch.ctas * launch.steps, launch.ctas * launch.steps)
     assert [done for done, _ in heard] == sorted(done for done, _ in heard)
     assert len(heard) > 2

@@ -13,7 +13,8 @@ from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import plan
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numbers.formats import Dtype
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.simulate import simulate

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.gemm.plan import Plan, plan
+from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numbers.formats import FORMATS, Dtype
 from gpusim.numerics.execute import Order, execute, order_of
 from gpusim.numerics.rounding import Floats, convert
 from gpusim.numerics.sparsity import compress, pattern_of, prune
-from gpusim.prediction.predict import ranked_plans
+from gpusim.prediction.plans import ranked_plans
 from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
 from gpusim.workloads.gemm import Gemm
@@ -33,7 +33,7 @@ T4 = load_spec("T4").gpu
 KERNELS = [(arch, kernel) for arch in (A100, V100, T4) for kernel in load_kernels(arch.kernel_catalogues)]
 
 
-def planned_for(gemm: Gemm) -> Plan:
+def planned_for(gemm: Gemm) -> GemmPlan:
     return ranked_plans(A100, gemm)[0].plan
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from monotone import DRAM, Doubling, doublings
 
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 

@@ -14,7 +14,8 @@ from gpusim.cli import run_cli
 from gpusim.evidence.measured import read_measured
 from gpusim.experiment.loading import load_experiment
 from gpusim.numbers.formats import Dtype, dtype_named
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm

@@ -23,9 +23,10 @@ from gpusim.hardware.machine import Machine
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.launch import Launch, l2_read_bytes
 from gpusim.lowering.gemm.launches import lower
-from gpusim.lowering.gemm.plan import Plan, plan
+from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.prediction.choose import candidates
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.sim.block_cache import BlockCache, FullMemory
 from gpusim.sim.causes import Cause
@@ -97,7 +98,7 @@ def test_the_laws_are_tried_on_every_data_path() -> None:
     assert tried == {(one, "dense") for one in dense} | {(one, "2:4") for one in sparse}
 
 
-def chosen_plan(arch: Gpu, gemm: Gemm, *, warm: bool = False) -> Plan:
+def chosen_plan(arch: Gpu, gemm: Gemm, *, warm: bool = False) -> GemmPlan:
     return candidates(arch, gemm, suited(arch, gemm), warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
 
 

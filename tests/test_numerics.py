@@ -13,7 +13,7 @@ from conftest import RunGpusim, refused
 
 from gpusim.numerics.rounding import Tf32Rounding
 from gpusim.numerics.study import Study, _largest_of, operands, parse_distribution, study
-from gpusim.prediction.predict import ranked_plans
+from gpusim.prediction.plans import ranked_plans
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 

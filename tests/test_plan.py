@@ -11,9 +11,10 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
-from gpusim.lowering.gemm.plan import Plan, plan
+from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.gemm.problem import problem_of
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.program import Barrier, Load, Mma, Op, Program, Repeat, SplitKFixup, Store, StoreShared, WaitLoad
 from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
@@ -46,13 +47,13 @@ def flat(program: Program) -> list[Op]:
     return ops
 
 
-def program_of(planned: Plan) -> Program:
+def program_of(planned: GemmPlan) -> Program:
     """What all warps of a plan's first launch do, which has one role."""
     (role,) = lower(planned)[0].roles
     return role.program
 
 
-def loop_of(planned: Plan) -> Program:
+def loop_of(planned: GemmPlan) -> Program:
     """The body of the main loop."""
     return next(op.body for op in program_of(planned) if isinstance(op, Repeat))
 
@@ -103,7 +104,7 @@ def test_a_step_of_one_cta_by_hand() -> None:
     assert launch.store_bytes == 128 * 128 * 2
     # 64 x 64 tiles of 128 x 128 on 80 SMs with 2 CTAs each (232 registers: 2 warps a sub-partition)
     assert launch.occupancy.ctas == 2
-    assert launch.waves(V100) == 64 / 160
+    assert planned.totals[0].waves(V100) == 64 / 160
     assert launch.ctas_on_busiest_sm(V100) == 1
 
 
@@ -386,7 +387,7 @@ DTYPES = st.sampled_from([Dtype.FP32, Dtype.FP16])
 LAYOUTS = st.sampled_from(["nn", "nt", "tn", "tt"])
 
 
-def drawn_plan(data: st.DataObject, name: str, gemm: Gemm) -> Plan | None:
+def drawn_plan(data: st.DataObject, name: str, gemm: Gemm) -> GemmPlan | None:
     """A plan of a workload on some kernel and split; None if that kernel does not fit."""
     arch = load_spec(name).gpu
     chosen = data.draw(st.sampled_from(suited(arch, gemm)))

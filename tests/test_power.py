@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.gemm.plan import Plan
+from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.prediction.choose import candidates
+from gpusim.prediction.options import Options
 from gpusim.prediction.power import Energy, energy, power_w, sustained_clock
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.predict import predict
 from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
 from gpusim.workloads.gemm import Dtype, Gemm
@@ -33,7 +34,7 @@ BOARD = with_overrides(
 )
 
 
-def planned(arch: Gpu, gemm: Gemm) -> Plan:
+def planned(arch: Gpu, gemm: Gemm) -> GemmPlan:
     kernels = tuple(one for one in load_kernels(arch.kernel_catalogues) if gemm.dtype in one.family.inputs)
     return candidates(arch, gemm, kernels, warm=False, clock_mhz=arch.clock.boost_mhz)[0].plan
 
@@ -53,7 +54,7 @@ def planned(arch: Gpu, gemm: Gemm) -> Plan:
 def test_each_energy_is_paid_for_each_byte_or_operation(value: str, core_pj: float, dram_pj: float) -> None:
     arch = with_overrides(BOARD, {value: 1.0}).gpu
     gemm = Gemm(32, 32, 32, Dtype.FP32)
-    used = energy(arch, gemm, planned(arch, gemm).schedules)
+    used = energy(arch, planned(arch, gemm).totals)
     assert used.core_j == pytest.approx(core_pj * 1e-12)
     assert used.dram_j == pytest.approx(dram_pj * 1e-12)
 

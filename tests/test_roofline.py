@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.workloads.gemm import Dtype, Gemm
 

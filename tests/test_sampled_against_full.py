@@ -15,9 +15,11 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
-from gpusim.lowering.gemm.plan import Plan, plan
+from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.prediction.choose import candidates
-from gpusim.prediction.predict import Options, predict, ranked_plans
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.predict import predict
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
@@ -151,7 +153,7 @@ def test_the_percentile_is_the_rank_that_it_names() -> None:
     assert percentile([3.0], 95) == 3.0
 
 
-def cycles_of(arch: Gpu, planned: Plan, *, extrapolate: bool = True) -> int:
+def cycles_of(arch: Gpu, planned: GemmPlan, *, extrapolate: bool = True) -> int:
     """Cycles of a plan's launches in ``sampled``."""
     machine = Machine.of(arch, arch.clock.max_mhz)
     return sum(simulate(machine, launch, extrapolate=extrapolate).cycles for launch in lower(planned))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Dtype, Gemm
 

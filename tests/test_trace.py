@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 import gpusim as package
 from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.launches import lower
-from gpusim.lowering.gemm.plan import Plan
+from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.prediction.choose import candidates
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.report import trace_events
 from gpusim.report.trace_events import THREADS_PER_PROCESS, timeline, write_timeline
@@ -193,7 +194,7 @@ def traced(gpu: str, gemm: Gemm, detail: str = "sampled", limit: int = MOST_EVEN
     return result, Trace("".join(timeline(result, recorder))), recorder
 
 
-def chosen_plan(gpu: str, gemm: Gemm, kernel: str) -> Plan:
+def chosen_plan(gpu: str, gemm: Gemm, kernel: str) -> GemmPlan:
     """The plan that a prediction chose."""
     arch = load_spec(gpu).gpu
     fitting = tuple(

@@ -14,7 +14,8 @@ from conftest import RunGpusim, WriteRuns, refused
 from conftest import measured_line as line
 
 from gpusim.host.timing import METHODS, observed_time_us
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
 from gpusim.studies.validation.kernel_choice import tile_of
 from gpusim.studies.validation.prediction import Scored

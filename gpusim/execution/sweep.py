@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from gpusim.execution.workers import Workers
 from gpusim.hardware.gpu import Gpu
-from gpusim.prediction.predict import Options, predict
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.workloads.operators import Operator

@@ -138,9 +138,6 @@ class Schedule:
         """What a warp goes through on its own before and after its main loop [cycles]."""
         return self.setup_cycles + self.epilogue.shared_pass_cycles
 
-    def waves(self, gpu: Gpu) -> float:
-        return self.ctas / (gpu.sm.count * self.occupancy.ctas)
-
     @property
     def fma(self) -> float:
         """Multiply-adds the pipes execute, padding included."""
@@ -150,11 +147,6 @@ class Schedule:
     def other_instructions(self) -> float:
         """Warp instructions of the main loops besides the multiply-accumulates."""
         return self.ctas * self.math_warps * self.steps * (self.step.issue_slots - self.step.mma_instructions)
-
-    @property
-    def l2_read_bytes(self) -> float:
-        """What the CTAs load from L2 [B]."""
-        return self.ctas * self.steps * self.step.l2_bytes
 
     @property
     def l2_bytes(self) -> float:

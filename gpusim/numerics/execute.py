@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.library.main_loops import WgmmaLoop
-from gpusim.lowering.gemm.plan import Plan
+from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.numbers.formats import FORMATS
 from gpusim.numerics.rounding import Floats, storage
 from gpusim.numerics.sparsity import Compressed
@@ -61,7 +61,7 @@ class Order:
         return np.dtype(np.float64) if one.is_integer else storage(one)
 
 
-def order_of(plan: Plan, k: int, element_bits: int) -> Order:
+def order_of(plan: GemmPlan, k: int, element_bits: int) -> Order:
     """The order of summation of a planned kernel over ``k`` products."""
     instruction = plan.main.instruction
     lanes = _lanes_per_sum(plan)
@@ -80,7 +80,7 @@ def order_of(plan: Plan, k: int, element_bits: int) -> Order:
     return Order(chains, instruction.accumulate, truncates)
 
 
-def _lanes_per_sum(plan: Plan) -> int:
+def _lanes_per_sum(plan: GemmPlan) -> int:
     """Lanes that share each sum: CUDA-core kernels whose warps have fewer results than lanes."""
     kernel = plan.kernel
     if plan.main.instruction.unit != "cuda":
@@ -89,7 +89,7 @@ def _lanes_per_sum(plan: Plan) -> int:
     return max(1, kernel.threads // kernel.warps // results)
 
 
-def _parts(plan: Plan, k: int, split: int, warp: int) -> Iterator[Slice]:
+def _parts(plan: GemmPlan, k: int, split: int, warp: int) -> Iterator[Slice]:
     """The part of each k tile that one warp of a split computes."""
     tile_k = plan.kernel.tile_k
     width = tile_k // plan.kernel.warps_k

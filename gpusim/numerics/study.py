@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gpusim.errors import InputError
 from gpusim.files.inputs import regular_size_bytes
-from gpusim.lowering.gemm.plan import Plan
+from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.numbers.formats import FORMATS, Dtype, NumberFormat
 from gpusim.numerics.execute import execute, order_of
 from gpusim.numerics.rounding import Conversion, Floats, Tf32Rounding, convert
@@ -209,7 +209,7 @@ class Study:
 
 
 def study(
-    plan: Plan,
+    plan: GemmPlan,
     gemm: Gemm,
     operands: Operands,
     *,
@@ -240,7 +240,7 @@ def study(
     return _compared(operands, exact, exact_dense, written, (in_a, in_b), (scale_a, scale_b), order.accumulate)
 
 
-def _read_as(plan: Plan, dtype: Dtype) -> NumberFormat:
+def _read_as(plan: GemmPlan, dtype: Dtype) -> NumberFormat:
     """Format to which A and B are rounded: only Tensor Cores drop the bits of FP32 that TF32 lacks."""
     stored_as = dtype.format.stored_as
     if stored_as and plan.main.instruction.unit == "cuda":

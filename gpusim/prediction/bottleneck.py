@@ -18,16 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.schedule import Schedule
+from gpusim.lowering.totals import Totals
 from gpusim.sim.outcome import LaunchOutcome
 
 WHOLE_GPU = ("l2", "dram")
 """Resources that all SMs have in common."""
-
-
-def sm_balance(gpu: Gpu, schedule: Schedule) -> float:
-    """CTAs of the mean SM over those of the busiest one."""
-    return schedule.ctas / (schedule.ctas_on_busiest_sm(gpu) * gpu.sm.count)
 
 
 def busy_fractions(outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
@@ -35,11 +30,11 @@ def busy_fractions(outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
     return _fractions(outcomes, [outcome.busy_cycles for outcome in outcomes])
 
 
-def gpu_busy_fractions(gpu: Gpu, schedules: Sequence[Schedule], outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
+def gpu_busy_fractions(gpu: Gpu, totals: Sequence[Totals], outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
     """The same, averaged over all SMs."""
     averaged = []
-    for schedule, outcome in zip(schedules, outcomes, strict=True):
-        balance = sm_balance(gpu, schedule)
+    for one, outcome in zip(totals, outcomes, strict=True):
+        balance = one.sm_balance(gpu)
         averaged.append(
             {name: cycles * (1.0 if name in WHOLE_GPU else balance) for name, cycles in outcome.busy_cycles.items()}
         )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.gemm.plan import Plan, plan
+from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.lowering.schedule import Schedule
 from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
@@ -24,15 +25,23 @@ VECTOR_ROWS = 32
 """Rows of the matrix tile that a kernel for vectors is compared with: the smallest of most catalogues."""
 
 
+PlanType_co = TypeVar("PlanType_co", covariant=True)
+
+
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Generic[PlanType_co]):
     """A plan and its estimated kernel time [us]."""
 
-    plan: Plan
+    plan: PlanType_co
     estimate_us: float
 
 
-def candidates(gpu: Gpu, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float) -> list[Candidate]:
+GemmCandidate = Candidate[GemmPlan]
+
+
+def candidates(
+    gpu: Gpu, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
+) -> list[GemmCandidate]:
     """All plans of a workload, in the order of the board's library; kernels that do not fit the SM are left out.
 
     The library of a board with overridden values ranks for the board as shipped, unless none of its kernels fits there;
@@ -44,7 +53,7 @@ def candidates(gpu: Gpu, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool,
         lowered = _lowered(gpu, gemm, on_board, warm=warm, clock_mhz=clock_mhz)
         if lowered:
             return lowered
-    found: list[Candidate] = []
+    found: list[GemmCandidate] = []
     for kernel in kernels:
         for split, mode in _splits(gpu, gemm, kernel):
             try:
@@ -56,9 +65,9 @@ def candidates(gpu: Gpu, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool,
     return found
 
 
-def _lowered(gpu: Gpu, gemm: Gemm, ranked: list[Candidate], *, warm: bool, clock_mhz: float) -> list[Candidate]:
+def _lowered(gpu: Gpu, gemm: Gemm, ranked: list[GemmCandidate], *, warm: bool, clock_mhz: float) -> list[GemmCandidate]:
     """Candidates that were ranked for another board, planned and estimated for this one where they fit its SM."""
-    found: list[Candidate] = []
+    found: list[GemmCandidate] = []
     for one in ranked:
         try:
             planned = plan(gpu, gemm, one.plan.kernel, one.plan.split_k, one.plan.mode, warm)
@@ -68,7 +77,7 @@ def _lowered(gpu: Gpu, gemm: Gemm, ranked: list[Candidate], *, warm: bool, clock
     return found
 
 
-def score(gpu: Gpu, gemm: Gemm, candidate: Candidate) -> float:
+def score(gpu: Gpu, gemm: Gemm, candidate: GemmCandidate) -> float:
     """What a library goes by: the logarithm of the estimated time, less its liking for the kernel."""
     choice = gpu.kernel_choice
     credit = (choice.plain if gemm.batch == 1 else choice.batched).get(candidate.plan.kernel.label, 0.0)
@@ -78,7 +87,7 @@ def score(gpu: Gpu, gemm: Gemm, candidate: Candidate) -> float:
     return math.log(candidate.estimate_us) + charges - credit
 
 
-def charged(gemm: Gemm, planned: Plan) -> dict[str, float]:
+def charged(gemm: Gemm, planned: GemmPlan) -> dict[str, float]:
     """How often each value of :class:`gpusim.hardware.gpu.KernelChoice` is charged, credits negative."""
     shape, kernel = problem_of(gemm), planned.kernel
     for_vectors = kernel.family.max_n is not None
@@ -116,7 +125,7 @@ def _splits(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
     return splits
 
 
-def estimate_us(gpu: Gpu, planned: Plan, clock_mhz: float) -> float:
+def estimate_us(gpu: Gpu, planned: GemmPlan, clock_mhz: float) -> float:
     """Closed-form time of a plan's launches [us]."""
     cycles = sum(_launch_cycles(gpu, schedule, clock_mhz) for schedule in planned.schedules)
     gaps = gpu.launch.graph_gap_us * (len(planned.schedules) - 1)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.schedule import Schedule
-from gpusim.workloads.gemm import Gemm
+from gpusim.lowering.totals import Totals
 
 TOLERANCE_FRACTION = 0.01
 """How close to the board limit a sustained clock has to draw, of what the limit leaves above idle."""
@@ -28,16 +27,16 @@ class Energy:
     dram_j: float
 
 
-def energy(gpu: Gpu, gemm: Gemm, schedules: Sequence[Schedule]) -> Energy:
-    """Energy of a workload's operations and bytes [J]; zeros that pad a tile switch next to nothing."""
-    core = gemm.flops / 2 * schedules[0].instruction.energy_pj_per_fma
-    dram = 0.0
-    for schedule in schedules:
-        core += schedule.other_instructions * gpu.sm.warp_size * gpu.power.instruction_pj_per_lane
-        core += schedule.shared_bytes * gpu.power.shared_pj_per_byte
-        core += schedule.l2_bytes * gpu.power.l2_pj_per_byte
-        moved = schedule.traffic.dram_read_bytes + schedule.traffic.dram_write_bytes
-        dram += moved * gpu.power.dram_pj_per_byte
+def energy(gpu: Gpu, totals: Sequence[Totals]) -> Energy:
+    """Energy of the operations and bytes of some launches [J]."""
+    power = gpu.power
+    core = dram = 0.0
+    for one in totals:
+        core += one.math_pj
+        core += one.other_instructions * gpu.sm.warp_size * power.instruction_pj_per_lane
+        core += one.shared_bytes * power.shared_pj_per_byte
+        core += one.l2_bytes * power.l2_pj_per_byte
+        dram += (one.traffic.dram_read_bytes + one.traffic.dram_write_bytes) * power.dram_pj_per_byte
     return Energy(core * 1e-12, dram * 1e-12)
 
 

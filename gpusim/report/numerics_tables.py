@@ -10,7 +10,7 @@ from gpusim.report.formatting import figure_text
 from gpusim.report.text_table import TextTable
 
 if TYPE_CHECKING:
-    from gpusim.lowering.gemm.plan import Plan
+    from gpusim.lowering.gemm.plan import GemmPlan
     from gpusim.numerics.study import Study
     from gpusim.workloads.gemm import Gemm
 
@@ -18,7 +18,7 @@ SAMPLE_FIELDS = ("sampled_rows", "m", "sampled_columns", "n")
 
 
 def numerics_object(
-    arch: str, plan: Plan, gemm: Gemm, study: Study, sources: Sequence[str], seed: int
+    arch: str, plan: GemmPlan, gemm: Gemm, study: Study, sources: Sequence[str], seed: int
 ) -> dict[str, Any]:
     """A numerical study with the kernel that was executed and the operands it was executed on."""
     return {

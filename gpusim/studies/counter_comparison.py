@@ -15,7 +15,7 @@ from gpusim.evidence.boards import board_of
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import MeasuredRow, read_measured
 from gpusim.execution.sweep import Case, run_case
-from gpusim.prediction.predict import Options
+from gpusim.prediction.options import Options
 from gpusim.report.formatting import bytes_text, shape_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.specs import Spec, UnknownGpuError, load_spec

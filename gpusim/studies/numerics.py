@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gpusim.api import case, load_gpu
 from gpusim.numerics.rounding import Tf32Rounding
 from gpusim.numerics.study import Distribution, OperandError, Scaling, load_matrix, operands, parse_distribution, study
-from gpusim.prediction.predict import ranked_plans
+from gpusim.prediction.plans import ranked_plans
 from gpusim.progress import Progress, no_progress
 from gpusim.report.numerics_tables import numerics_object
 from gpusim.workloads.gemm import Gemm

@@ -25,7 +25,8 @@ import harness
 from gpusim.cli import run_cli
 from gpusim.execution.journal import JOURNAL, Journal, journal_in
 from gpusim.experiment.loading import load_experiment
-from gpusim.prediction.predict import Options, ranked_plans
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import ranked_plans
 from gpusim.specs import load_spec
 from gpusim.studies.calibration import cases
 from gpusim.studies.calibration.parameters import Board

@@ -25,9 +25,12 @@ from functools import cache
 import harness
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.prediction.predict import Options, predict, ranked_plans, time_plan
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
+from gpusim.prediction.timing import time_plan
 from gpusim.specs import Spec, list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
 from gpusim.workloads.gemm import Dtype, Gemm
@@ -72,7 +75,7 @@ class Doubling:
         arch = board(self.board).gpu
         for one in ranked_plans(arch, self.gemm, self.options):
             if (one.plan.name, one.plan.split_k) == launched:
-                time_us = time_plan(arch, self.gemm, one.plan, self.options).kernel_time_us
+                time_us = time_plan(arch, one.plan, self.options).kernel_time_us
                 return time_us <= self.after.kernel_time_us + self.slack_us
         return True
 

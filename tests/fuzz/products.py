@@ -23,8 +23,10 @@ import harness
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.launches import lower
-from gpusim.lowering.gemm.plan import Plan
-from gpusim.prediction.predict import Options, predict, ranked_plans
+from gpusim.lowering.gemm.plan import GemmPlan
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError, multiplies, refusals
 from gpusim.sim.simulate import simulate
 from gpusim.specs import list_archs, load_spec
@@ -147,7 +149,7 @@ def pinned(arch: Gpu, gemm: Gemm, options: Options, rng: random.Random) -> Optio
     return Options(l2=options.l2, load=options.load, kernel=rng.choice(kernels).printed_name(gemm.layout, gemm.dtype))
 
 
-def warp_turns(arch: Gpu, plan: Plan) -> int:
+def warp_turns(arch: Gpu, plan: GemmPlan) -> int:
     """Turns of main loops that playing the busiest SM of a plan's launches takes."""
     return sum(one.ctas_on_busiest_sm(arch) * one.warps * one.steps for one in plan.schedules)
 
@@ -173,7 +175,7 @@ def examined(product: Product, whole_turns: int) -> Finding:
     )
 
 
-def jump_error(arch: Gpu, plan: Plan) -> float:
+def jump_error(arch: Gpu, plan: GemmPlan) -> float:
     """Cycles of a plan's launches over those without jumps, less one."""
     machine = Machine.of(arch, arch.clock.max_mhz)
     jumped, whole = (

@@ -9,7 +9,7 @@ from gpusim.lowering.gemm.epilogue import epilogue_program
 from gpusim.lowering.gemm.mainloop_direct import direct_program
 from gpusim.lowering.gemm.mainloop_wgmma import consumer_program, producer_program
 from gpusim.lowering.gemm.multistage import multistage_program
-from gpusim.lowering.gemm.plan import Plan
+from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.lowering.gemm.split_k import PARTIAL_SUMS, reduction_program
 from gpusim.lowering.schedule import Schedule
 from gpusim.program import Compute, Drain, Program, Role
@@ -17,7 +17,7 @@ from gpusim.program import Compute, Drain, Program, Role
 RESULT = "C"
 
 
-def lower(planned: Plan) -> tuple[Launch, ...]:
+def lower(planned: GemmPlan) -> tuple[Launch, ...]:
     """The launches of a plan, in order: the product, and the reduction of its partial sums where that is a kernel."""
     main, *reductions = planned.schedules
     stored = PARTIAL_SUMS if reductions else RESULT

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import Occupancy, occupancy
 from gpusim.launch import Grid, Resources
@@ -24,14 +24,16 @@ from gpusim.lowering.gemm.staging import LINE_BYTES, Slices
 from gpusim.lowering.locality import Traffic, traffic, wave_panels
 from gpusim.lowering.pages import effective_l2_bytes, missed_pages, outlives_a_step, read_cost
 from gpusim.lowering.schedule import Schedule, Step
+from gpusim.lowering.totals import Totals
 from gpusim.units import ceil_div
 from gpusim.workloads.gemm import Gemm
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A workload on one kernel: its launches in order (a split-K reduction follows the product)."""
+class GemmPlan:
+    """A GEMM on one kernel: its launches in order (a split-K reduction follows the product)."""
 
+    operator: Gemm
     kernel: Kernel
     name: str
     split_k: int
@@ -43,8 +45,47 @@ class Plan:
     def main(self) -> Schedule:
         return self.schedules[0]
 
+    @property
+    def grid(self) -> Grid:
+        return self.main.grid
 
-def plan(gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in_kernel", warm: bool = False) -> Plan:
+    @property
+    def instruction(self) -> Instruction:
+        """That multiplies."""
+        return self.main.instruction
+
+    @property
+    def choice(self) -> tuple[str, int, str]:
+        """What a library has chosen."""
+        return self.name, self.split_k, self.mode
+
+    @property
+    def useful_fraction(self) -> float:
+        """Multiply-adds of the product over those that are executed; the rest pads tiles."""
+        return self.operator.flops / 2 / self.main.fma
+
+    @property
+    def totals(self) -> tuple[Totals, ...]:
+        """What each launch comes to; zeros that pad a tile switch next to nothing."""
+        math_pj = self.operator.flops / 2 * self.instruction.energy_pj_per_fma
+        return tuple(
+            Totals(
+                ctas=one.ctas,
+                occupancy=one.occupancy,
+                warp_turns=one.warps * one.steps,
+                traffic=one.traffic,
+                l2_bytes=one.l2_bytes,
+                shared_bytes=one.shared_bytes,
+                math_pj=math_pj if one is self.main else 0.0,
+                other_instructions=one.other_instructions,
+            )
+            for one in self.schedules
+        )
+
+
+def plan(
+    gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in_kernel", warm: bool = False
+) -> GemmPlan:
     """Schedule a workload on one kernel.
 
     Args:
@@ -95,10 +136,10 @@ def plan(gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in
         cold=not warm,
     )
     if not partial:
-        return Plan(kernel, name, split_k, mode, (main,))
+        return GemmPlan(gemm, kernel, name, split_k, mode, (main,))
     if kernel.reduction is None:
         raise ValueError(f"{name}: no kernel adds up partial sums; split_k with mode 'reduce' needs one")
-    return Plan(kernel, name, split_k, mode, (main, reduction(gpu, kernel.reduction, problem, split_k)))
+    return GemmPlan(gemm, kernel, name, split_k, mode, (main, reduction(gpu, kernel.reduction, problem, split_k)))
 
 
 def _step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> Step:

@@ -6,6 +6,7 @@ Libraries see column-major matrices, so a row-major product C = A B runs as C' =
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.operand import Operand
@@ -29,6 +30,7 @@ class Problem:
     accumulator_bytes: float
 
 
+@lru_cache(maxsize=256)
 def problem_of(gemm: Gemm) -> Problem:
     """Column-major view of a workload; a row-major C swaps the operands, and with them m and n.
 

@@ -20,7 +20,8 @@ from gpusim.host.timing import observed_time_us
 from gpusim.launch import Launch
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.plan import plan
-from gpusim.prediction.predict import Options, time_plan
+from gpusim.prediction.options import Options
+from gpusim.prediction.timing import time_plan
 from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import content_hash, simulate
@@ -77,7 +78,7 @@ def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
     for values, run in tasks:
         gpu = _board_with(run.board, values)
         planned = plan(gpu, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
-        timed = time_plan(gpu, run.gemm, planned, run.options, play)
+        timed = time_plan(gpu, planned, run.options, play)
         found.append(math.log(observed_time_us(timed.kernel_time_us, run.method, gpu)))
     return found
 

@@ -19,8 +19,8 @@ from scipy.optimize import lsq_linear
 
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.hardware.gpu import Gpu
-from gpusim.prediction.choose import Candidate, candidates, charged
-from gpusim.prediction.predict import Options as PredictOptions
+from gpusim.prediction.choose import GemmCandidate, candidates, charged
+from gpusim.prediction.options import Options as PredictOptions
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.studies.calibration.cases import Run, Timer, Values
 from gpusim.studies.calibration.choice import Credits, Floats, Options, fit_credits, posterior, time_likelihoods
@@ -154,7 +154,7 @@ def drawn(found: Sequence[Observation], most: int, seed: int) -> list[int]:
 class _Choices:
     """The candidates of a row, those worth timing first, and the runs that time them."""
 
-    items: tuple[Candidate, ...]
+    items: tuple[GemmCandidate, ...]
     runs: tuple[Run, ...]
     """Of the first of them: those worth timing."""
     recorded: int | None
@@ -412,7 +412,7 @@ def search(
     return Found(at, found, slopes)
 
 
-def _ranked(item: Observation, arch: Gpu) -> list[Candidate]:
+def _ranked(item: Observation, arch: Gpu) -> list[GemmCandidate]:
     kernels = usable_kernels(arch, item.gemm, item.options.kernel, item.options.unit)
     warm = item.options.l2 == "warm"
     return candidates(arch, item.gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
@@ -439,7 +439,7 @@ def _recorded_split(item: Observation) -> int:
     return 1 if item.row.grid is None else max(1, item.row.grid[2] // item.gemm.batch)
 
 
-def _recorded(item: Observation, ranked: Sequence[Candidate]) -> Candidate | None:
+def _recorded(item: Observation, ranked: Sequence[GemmCandidate]) -> GemmCandidate | None:
     """The candidate of the recorded kernel whose split lies nearest."""
     same = [one for one in ranked if one.plan.name == item.row.kernel]
     split = _recorded_split(item)
@@ -458,7 +458,7 @@ def _recorded_likelihoods(item: Observation, one: _Choices) -> Floats:
     )
 
 
-def _run(item: Observation, candidate: Candidate) -> Run:
+def _run(item: Observation, candidate: GemmCandidate) -> Run:
     planned = candidate.plan
     return Run(
         item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.method

@@ -17,7 +17,7 @@ from gpusim.execution.journal import Journal
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.timing import observed_time_us
-from gpusim.prediction.predict import Options
+from gpusim.prediction.options import Options
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress
 from gpusim.sim.causes import Cause

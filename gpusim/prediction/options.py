@@ -1,0 +1,42 @@
+"""How to predict, apart from what is predicted and on which GPU."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from gpusim.files.inputs import excerpt
+from gpusim.hardware.gpu import Unit
+from gpusim.prediction.results import DETAILS
+from gpusim.prediction.selection import CORES
+from gpusim.workloads.conditions import L2_STATES, checked_load
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to predict."""
+
+    detail: str = "sampled"
+    l2: str = "cold"
+    kernel: str | None = None
+    """Pin a kernel by its printed name; None lets the ranking choose."""
+    load: str = "sustained"
+    """``sustained``: repeated until the power limit has had its say. ``burst``: over before it acts, at maximum
+    clock. A whole number: so many calls back to back, of which the limit sees a running average."""
+    unit: Unit | None = None
+    """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("detail", self.detail, DETAILS),
+            ("l2", self.l2, L2_STATES),
+            ("unit", self.unit or "cuda", tuple(CORES)),
+        ):
+            if value not in known:
+                near = difflib.get_close_matches(str(value)[:100], known, n=1)
+                hint = f"; did you mean '{near[0]}'?" if near else ""
+                raise ValueError(f"{name}: '{excerpt(str(value))}' is not one of {', '.join(map(repr, known))}{hint}")
+        try:
+            object.__setattr__(self, "load", checked_load(self.load))
+        except ValueError as error:
+            raise ValueError(f"load {excerpt(str(self.load))}: {error}") from None

@@ -1,0 +1,75 @@
+"""Which plans an operator may run on, and what follows from a plan: a case for each kind of operator.
+
+A new kind of operator is a module of its own in ``gpusim.lowering`` and a case in each function here.
+"""
+
+from __future__ import annotations
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.launch import Launch
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.plan import GemmPlan, plan
+from gpusim.prediction.choose import GemmCandidate, candidates
+from gpusim.prediction.options import Options
+from gpusim.prediction.selection import UnsupportedError, usable_kernels
+from gpusim.roofline import TileFacts, bounds_us
+from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.operators import Operator
+
+Plan = GemmPlan
+"""How an operator may run; the union of the plans of all kinds of operators."""
+
+
+def ranked_plans(gpu: Gpu, operator: Operator, options: Options = Options()) -> list[GemmCandidate]:
+    """The plans that an operator may run on, the one a library would launch first.
+
+    Raises:
+        UnsupportedError: the GPU has no path for the operator, or the pinned kernel does not fit.
+    """
+    match operator:
+        case Gemm():
+            return _ranked_gemm_plans(gpu, operator, options)
+        case _:
+            raise UnsupportedError(f"operator '{operator.op}' is not predicted")
+
+
+def launches_of(planned: Plan) -> tuple[Launch, ...]:
+    """The launches of a plan, in order."""
+    match planned:
+        case GemmPlan():
+            return lower(planned)
+
+
+def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[str, float]:
+    """Lower bounds of a plan's time, by resource [us]."""
+    match planned:
+        case GemmPlan(kernel=kernel):
+            tile = TileFacts(
+                kernel.tile_m,
+                kernel.tile_n,
+                kernel.family.main_loop.in_shared_memory,
+                kernel.cluster_m,
+                kernel.cluster_n,
+                kernel.family.stores_result,
+            )
+            return bounds_us(gpu, planned.operator, planned.instruction, clock_mhz, warm=warm, tile=tile)
+
+
+def _ranked_gemm_plans(gpu: Gpu, gemm: Gemm, options: Options) -> list[GemmCandidate]:
+    kernels = usable_kernels(gpu, gemm, options.kernel, options.unit)
+    ranked = candidates(gpu, gemm, kernels, warm=options.l2 == "warm", clock_mhz=gpu.clock.boost_mhz)
+    if not ranked:
+        raise UnsupportedError(_misfit(gpu, gemm, kernels[0]))
+    return ranked
+
+
+def _misfit(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> str:
+    """Why a kernel cannot run on an SM."""
+    name = kernel.printed_name(gemm.layout, gemm.dtype)
+    try:
+        plan(gpu, gemm, kernel)
+    except DoesNotFitError as error:
+        return f"{name} does not fit: {error}"
+    raise AssertionError(f"{name} fits {gpu.name}")

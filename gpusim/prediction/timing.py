@@ -1,0 +1,84 @@
+"""How long a plan takes: its launches played at the clock that the power limit leaves it, and what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import Machine
+from gpusim.launch import Launch
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import Plan, bounds_of, launches_of
+from gpusim.prediction.power import Sustained, energy, sustained_clock
+from gpusim.sim.outcome import LaunchOutcome
+from gpusim.sim.simulate import simulate
+from gpusim.units import us_of_cycles
+from gpusim.workloads.conditions import calls_of
+
+FLOAT_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A plan's run at the clock that the load leaves it."""
+
+    launches: tuple[Launch, ...]
+    sustained: Sustained
+    kernel_time_us: float
+    outcomes: list[LaunchOutcome]
+    """Of each launch; none where only a bound was asked for."""
+
+
+Simulate = Callable[[Machine, Launch, str], LaunchOutcome]
+"""Plays a launch on a machine, to a detail."""
+
+
+def time_plan(gpu: Gpu, planned: Plan, options: Options, play: Simulate = simulate) -> Timed:
+    """Run a plan at its sustained clock, or at the highest one where the load is a burst.
+
+    Args:
+        play: what simulates a launch, for callers that keep outcomes.
+    """
+    warm = options.l2 == "warm"
+    launches = launches_of(planned)
+    runs: dict[float, list[LaunchOutcome]] = {}
+
+    def time_at(clock_mhz: float) -> float:
+        if options.detail == "bound":
+            return max(bounds_of(gpu, planned, clock_mhz, warm=warm).values())
+        if clock_mhz not in runs:
+            machine = Machine.of(gpu, clock_mhz)
+            runs[clock_mhz] = [play(machine, launch, options.detail) for launch in launches]
+        return kernel_time_us(gpu, runs[clock_mhz], clock_mhz)
+
+    used = energy(gpu, planned.totals)
+    # A lower bound knows no power limit.
+    calls = 0.0 if options.detail == "bound" else calls_of(options.load)
+    sustained = sustained_clock(gpu, used, time_at, calls)
+    return Timed(launches, sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
+
+
+def kernel_time_us(gpu: Gpu, outcomes: Sequence[LaunchOutcome], clock_mhz: float) -> float:
+    """Duration of launches that follow each other, each with its start and end [us]."""
+    gaps = gpu.launch.graph_gap_us * (len(outcomes) - 1)
+    fixed = gpu.launch.kernel_latency_us * len(outcomes)
+    return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
+
+
+def contradictions(gpu: Gpu, planned: Plan, options: Options, timed: Timed) -> tuple[str, ...]:
+    """What a simulated time cannot be: shorter than the closed-form bound, or with a resource above its capacity."""
+    most = 1 + FLOAT_ROUNDING
+    bounds = bounds_of(gpu, planned, gpu.clock.max_mhz, warm=options.l2 == "warm")
+    below = [
+        f"simulated {timed.kernel_time_us:.6g} us are below the lower bound of {bound_us:.6g} us ({name})"
+        for name, bound_us in bounds.items()
+        if bound_us > most * timed.kernel_time_us
+    ]
+    above = [
+        f"{name} is {100 * busy / outcome.cycles:.1f} % busy in {launch.name}"
+        for launch, outcome in zip(timed.launches, timed.outcomes, strict=False)
+        for name, busy in outcome.busy_cycles.items()
+        if busy > most * outcome.cycles
+    ]
+    return (*below, *above)
