@@ -177,8 +177,8 @@ def test_a_pipe_gets_plain_text(command: RunGpusim) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (("-m", "0"), "-m: expected a positive size, got 0"),
-        (("-k", "-4"), "-k: expected a positive size, got -4"),
+        (("-m", "0"), "-m: expected a positive integer, got 0"),
+        (("-k", "-4"), "-k: expected a positive integer, got -4"),
         (("-n", "64:8"), "-n: a range needs 1 <= start <= end and a step >= 1, got '64:8'"),
         (("-n", "64,eight"), "-n: expected a size or a 'start:end:step' range, got 'eight'"),
         (("-n", "1:100000"), "100000 predictions, more than 10000"),

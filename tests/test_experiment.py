@@ -93,7 +93,7 @@ def test_a_range_includes_its_end_where_a_step_meets_it(given: object, sizes: tu
     "given", [0, -1, "0:8:1", "8:4:1", "1:8:0", "1:2:3:4", "a:b", "", True, 1.5, None, "1:9999999:1"]
 )
 def test_sizes_that_make_no_sense_are_refused(given: object) -> None:
-    with pytest.raises(ValueError, match=r"size|range|step"):
+    with pytest.raises(ValueError, match=r"size|integer|range|step"):
         parse_sizes(given)
 
 
@@ -225,8 +225,8 @@ def test_a_range_needs_no_quotes(write: WriteExperiment) -> None:
         ("[fp16, fp32]", "[fp16, fp23]", ":3: dtypes.1: "),
         ("[T4, ", "[T5, ", ":2: gpus.0: T5: unknown GPU; did you mean T4"),
         ("128:384:128", "128:64:128", ":5: gemms.0.square: a range needs 1 <= start <= end"),
-        ("128:384:128", "-128", ":5: gemms.0.square: expected a positive size, got -128"),
-        ("k: 128}", "k: 0}", ":6: gemms.1.k: expected a positive size, got 0"),
+        ("128:384:128", "-128", ":5: gemms.0.square: expected a positive integer, got -128"),
+        ("k: 128}", "k: 0}", ":6: gemms.1.k: expected a positive integer, got 0"),
         (", k: 128}", "}", ":6: gemms.1: give either 'square' or all of 'm', 'n' and 'k'"),
         ("[time]", "[tme]", ":7: plots.0.kind: "),
         (

@@ -27,10 +27,7 @@ from gpusim.evidence.importers import KINDS, Import, ImportOptions, SourceError,
 from gpusim.evidence.importers.kernel_names import product_kernel
 from gpusim.evidence.importers.kineto import load_trace
 from gpusim.evidence.measured import (
-    ACCUMULATORS,
     COLUMNS,
-    L2_STATES,
-    LOADS,
     MEASURED_OPS,
     MeasuredRow,
     read_measured,
@@ -38,8 +35,10 @@ from gpusim.evidence.measured import (
 )
 from gpusim.files.inputs import MOST_BYTES
 from gpusim.host.timing import METHODS
+from gpusim.numbers.formats import ACCUMULATORS, Dtype
 from gpusim.units import MIB
-from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Dtype, Gemm
+from gpusim.workloads.conditions import CALLS_OF_LOAD, L2_STATES
+from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
 from gpusim.workloads.vector import VECTOR_OPS
 
 A100 = ImportOptions(gpu="a100-sxm4-80gb")
@@ -99,7 +98,7 @@ def measured_rows(draw: st.DrawFn) -> MeasuredRow:
         tile_n=draw(POSITIVE) if known else None,
         grid=(draw(POSITIVE), draw(POSITIVE), draw(POSITIVE)) if known else None,
         source=draw(NAMES),
-        stated_load=draw(st.sampled_from(("", *LOADS, "26"))),
+        stated_load=draw(st.sampled_from(("", *CALLS_OF_LOAD, "26"))),
         output=draw(st.sampled_from(("", "fp16"))),
         cuda=draw(POSITIVE) if known else None,
         timer_us=draw(st.floats(0, 10)) if known else None,
@@ -724,7 +723,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], Path], ImportOptions, str]] = {
     "no workbook": ("deepbench", bytes_of("d.xlsx", b"PK and no more"), T4, ": no whole .xlsx workbook: "),
     "a cell that is no size": (
         *("deepbench", lambda folder: workbook(folder, {"FP32": [GEMM_HEADING, (8, "x", 8, "N", "N", 5, 1)]}), T4),
-        ": sheet 'FP32', row 2: N (column B): expected a positive whole number, got 'x'",
+        ": sheet 'FP32', row 2: N (column B): expected a positive integer, got 'x'",
     ),
     "a cell that is no letter": (
         *("deepbench", lambda folder: workbook(folder, {"FP32": [GEMM_HEADING, (8, 8, 8, "Q", "N", 5, None)]}), T4),
@@ -1076,7 +1075,7 @@ def test_help_says_where_each_kind_of_file_comes_from(command: RunGpusim) -> Non
         (("neusight", SAMPLES / "neusight.csv", "-o", "m.csv", "--dtype", "bf61"), "unknown data type 'bf61'"),
         (
             ("neusight", SAMPLES / "neusight.csv", "-o", "m.csv", "--acc-dtype", "fp23"),
-            "--acc-dtype fp23: expected one",
+            "--acc-dtype: expected one",
         ),
         (("ncu", SAMPLES / "ncu.csv", "-o", "m.csv", "--gpu", "t4"), "recorded without shapes; add -m, -n and -k"),
     ],

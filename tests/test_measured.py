@@ -124,18 +124,18 @@ def test_a_last_line_without_its_line_break_is_read_when_it_is_complete(tmp_path
         ("time_us", "1e-9", "2: time_us: expected a time of 1e-06 to 1e+13 us, got '1e-9'"),
         ("time_us", "1e999", "2: time_us: expected a time of 1e-06 to 1e+13 us, got '1e999'"),
         ("time_us", "0." + "0" * 5000 + "1e5001", "2: time_us: expected a time, got '0.000"),
-        ("m", "9" * 5000, "2: m: expected a positive whole number, got '999"),
+        ("m", "9" * 5000, "2: m: more than 64 bits hold"),
         ("gpu", "x" * 300, "2: gpu: a name of 300 characters; name the board"),
         ("time_us", "fast", "2: time_us: expected a time, got 'fast'"),
         ("time_us", "", "2: time_us: expected a time, got ''"),
-        ("m", "-16", "2: m: expected a positive whole number, got '-16'"),
-        ("n", "4096.5", "2: n: expected a positive whole number, got '4096.5'"),
+        ("m", "-16", "2: m: expected a positive integer, got '-16'"),
+        ("n", "4096.5", "2: n: expected a positive integer, got '4096.5'"),
         ("m", "9" * 400, "2: m: more than 64 bits hold"),
-        ("m", "1_000", "2: m: expected a positive whole number, got '1_000'"),
-        ("m", "१२", "2: m: expected a positive whole number, got '१२'"),
-        ("k", "", "2: k: expected a positive whole number, got ''"),
-        ("batch", "0", "2: batch: expected a positive whole number, got '0'"),
-        ("threads", "many", "2: threads: expected a positive whole number, got 'many'"),
+        ("m", "1_000", "2: m: expected a positive integer, got '1_000'"),
+        ("m", "१२", "2: m: expected a positive integer, got '१२'"),
+        ("k", "", "2: k: expected a positive integer, got ''"),
+        ("batch", "0", "2: batch: expected a positive integer, got '0'"),
+        ("threads", "many", "2: threads: expected a positive integer, got 'many'"),
         ("dtype", "bf61", "2: dtype: unknown 'bf61'; nearest: bf16"),
         ("op", "linaer", "2: op: unknown 'linaer'; nearest: linear"),
         ("method", "grph", "2: method: unknown 'grph'; nearest: graph"),
@@ -306,7 +306,9 @@ def test_a_table_may_hold_training_steps_which_are_no_single_product(tmp_path: P
 
 
 def test_a_load_of_no_calls_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MeasuredError, match="load: expected a positive whole number"):
+    with pytest.raises(
+        MeasuredError, match="load: expected sustained, burst or a number of calls back to back, got '0'"
+    ):
         read_measured(write(tmp_path, HEADER + ",load", f"{ROW},0"))
 
 
@@ -336,8 +338,8 @@ def test_a_row_says_how_it_was_timed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "problem"),
     [
-        ("cuda", "12.1", "expected a positive whole number, got '12.1'"),
-        ("padded_to", "0", "expected a positive whole number, got '0'"),
+        ("cuda", "12.1", "expected a positive integer, got '12.1'"),
+        ("padded_to", "0", "expected a positive integer, got '0'"),
         ("timer_us", "-1", "expected a number from 0 to 1e+06, got '-1'"),
         ("timer_us", "nan", "expected a number from 0 to 1e+06, got 'nan'"),
         ("repeat_p90", "2", "expected a number from 0 to 1, got '2'"),

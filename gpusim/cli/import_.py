@@ -77,19 +77,21 @@ def import_(
 ) -> None:
     """Convert timings to a measured table."""
     from gpusim.evidence.importers import KINDS, ImportOptions, import_file
-    from gpusim.evidence.measured import ACCUMULATORS, write_measured
+    from gpusim.evidence.measured import write_measured
     from gpusim.files.inputs import did_you_mean
+    from gpusim.numbers.formats import accumulator_named
     from gpusim.workloads.conditions import checked_load
 
     if kind not in KINDS:
         refuse(f"unknown kind '{kind}'{did_you_mean(kind, KINDS)}")
-    if accumulate and accumulate not in ACCUMULATORS:
-        refuse(f"--acc-dtype {accumulate}: expected one of {', '.join(ACCUMULATORS)}")
-    if load:
-        try:
-            load = checked_load(load)
-        except ValueError as error:
-            refuse(f"--load {load}: {error}")
+    try:
+        accumulate = accumulate and accumulator_named(accumulate)
+    except ValueError as error:
+        refuse(f"--acc-dtype: {error}")
+    try:
+        load = load and checked_load(load)
+    except ValueError as error:
+        refuse(f"--load {load}: {error}")
     if not out.parent.is_dir():
         refuse(f"-o {out}: no folder {out.parent}")
     if out.resolve() == file.resolve():

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from gpusim.errors import InputError
 from gpusim.files.inputs import excerpt, read_bytes
-from gpusim.units import LARGEST_SIZE, us_of_duration
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import Dtype
+from gpusim.units import us_of_duration
+from gpusim.workloads.sizes import parse_size
 
 SEPARATORS = {";": "semicolons", "\t": "tabs"}
 """Separators that spreadsheets write instead of commas, depending on the language."""
@@ -169,21 +170,14 @@ class Fields:
             return Dtype(self.one_of(column, [dtype.value for dtype in Dtype]))
 
     def number(self, column: str) -> int:
-        """A positive whole number."""
-        text = self.get(column)
+        """A positive integer."""
         try:
-            value = int(text) if text.isascii() and text.isdigit() else 0  # neither 1_000 nor digits of other scripts
-        except ValueError:
-            value = 0
-        if value > LARGEST_SIZE:
-            raise self.refuse(column, "more than 64 bits hold", "correct or remove the row")
-        if value < 1:
-            problem = f"expected a positive whole number, got '{excerpt(text)}'"
-            raise self.refuse(column, problem, "correct or remove the row")
-        return value
+            return parse_size(self.get(column))
+        except ValueError as error:
+            raise self.refuse(column, str(error), "correct or remove the row") from None
 
     def whole(self, column: str) -> int | None:
-        """A positive whole number, or None where the column is empty or absent."""
+        """A positive integer, or None where the column is empty or absent."""
         return self.number(column) if self.get(column) else None
 
     def quantity(self, column: str, most: float) -> float | None:

@@ -13,11 +13,13 @@ from functools import partial
 from pathlib import Path
 
 from gpusim.evidence.fields import Fields, MeasuredError, csv_fields, header_with, read_text
+from gpusim.files.inputs import excerpt
 from gpusim.files.outputs import replacing
 from gpusim.host.timing import METHODS
-from gpusim.numbers.formats import RESULTS, Dtype
+from gpusim.numbers.formats import ACCUMULATORS, RESULTS, Dtype
 from gpusim.units import ceil_div
-from gpusim.workloads.convolution import CONVOLUTION_OPS
+from gpusim.workloads.conditions import L2_STATES, checked_load
+from gpusim.workloads.convolution import CONVOLUTION_OPS, SIZE_COLUMNS
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
 from gpusim.workloads.operators import OPS, Operator, parse_operator
 from gpusim.workloads.vector import VECTOR_OPS
@@ -27,14 +29,6 @@ TRAINING_OPS = ("linear_fwd_bwd",)
 MEASURED_OPS = (*OPS, *TRAINING_OPS)
 """Values of the column ``op``."""
 
-CONVOLUTION_COLUMNS = (
-    *("n_img", "in_channels", "height", "width", "out_channels", "filter_h", "filter_w"),
-    *("pad_h", "pad_w", "stride_h", "stride_w"),
-)
-"""Extra columns of convolutions."""
-L2_STATES = ("cold", "warm")
-LOADS = ("burst", "sustained")
-ACCUMULATORS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int32")
 
 MAX_NAME_CHARACTERS = 100
 """Of the name of a GPU."""
@@ -121,7 +115,7 @@ def _operator(row: MeasuredRow) -> Operator | None:
     names = ("op", "batch", "m", "n", "k", "dtype", "sparsity", "layout")
     columns = {name: getattr(row, name) for name in names} | {"acc_dtype": row.accumulate}
     if row.op in CONVOLUTION_OPS:
-        columns |= {name: row.extra.get(name) for name in CONVOLUTION_COLUMNS}
+        columns |= {name: row.extra.get(name) for name in SIZE_COLUMNS}
     if row.op in GEMM_OPS:
         columns["out_dtype"] = row.output
     operator = parse_operator(columns)
@@ -249,9 +243,11 @@ def _gpu(fields: Fields) -> str:
 
 def _load(fields: Fields) -> str:
     """A load by name, or the number of calls back to back."""
-    if fields.get("load").isdecimal():
-        return str(fields.number("load"))
-    return fields.one_of("load", LOADS, unknown=("",))
+    text = fields.get("load")
+    try:
+        return checked_load(text) if text else ""
+    except ValueError as error:
+        raise fields.refuse("load", f"{error}, got '{excerpt(text)}'", "correct or empty it") from None
 
 
 def _padded_to(fields: Fields, dtype: Dtype) -> int | None:

@@ -118,7 +118,7 @@ def _one_line(
         message = "unknown key; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}")
     elif first["type"] == "missing":
         message = "missing; add it"
-    elif not message.endswith(("'", "?")) and not isinstance(first["input"], dict | list):
+    elif ", got " not in message and not message.endswith(("'", "?")) and not isinstance(first["input"], dict | list):
         message = f"{message}, got {shown(first['input'])}"
     for override in overrides:
         if override.partition("=")[0] in (key_path, key_path.rpartition(".")[0]):

@@ -23,11 +23,12 @@ from gpusim.evidence.measured import COLUMNS
 from gpusim.files.inputs import read_bytes
 from gpusim.files.outputs import append_lines
 from gpusim.measure.device import Identity
+from gpusim.workloads.convolution import SIZE_COLUMNS
 
 SCHEMA_COLUMNS = (
     *COLUMNS,
-    *("n_img", "in_channels", "height", "width", "out_channels", "filter_h", "filter_w"),
-    *("pad_h", "pad_w", "stride_h", "stride_w", "algo"),
+    *SIZE_COLUMNS,
+    "algo",
 )
 """The measured schema, with its columns for convolutions."""
 OWN_COLUMNS = (

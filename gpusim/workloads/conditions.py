@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Literal, get_args
 
-from gpusim.units import LARGEST_SIZE
+from gpusim.workloads.sizes import parse_size
 
 L2State = Literal["cold", "warm"]
 L2_STATES: tuple[L2State, ...] = get_args(L2State)
@@ -24,9 +25,10 @@ def checked_load(load: object) -> str:
     Raises:
         ValueError: it is none of these.
     """
-    text = str(load) if isinstance(load, str) or type(load) is int else ""
-    if text in CALLS_OF_LOAD or (text.isdecimal() and 0 < int(text[:20]) <= LARGEST_SIZE):
-        return text
+    if isinstance(load, str) and load in CALLS_OF_LOAD:
+        return load
+    with suppress(ValueError):
+        return str(parse_size(load))
     raise ValueError("expected sustained, burst or a number of calls back to back")
 
 

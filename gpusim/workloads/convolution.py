@@ -11,6 +11,11 @@ from gpusim.workloads.sizes import checked_size
 ConvolutionOp = Literal["conv_fwd", "conv_bwd_inputs", "conv_bwd_weights"]
 CONVOLUTION_OPS: tuple[ConvolutionOp, ...] = get_args(ConvolutionOp)
 ImageLayout = Literal["nchw", "nhwc"]
+SIZE_COLUMNS = (
+    *("n_img", "in_channels", "height", "width", "out_channels", "filter_h", "filter_w"),
+    *("pad_h", "pad_w", "stride_h", "stride_w"),
+)
+"""Columns of the measured CSV schema that convolutions have besides; pads and strides last."""
 IMAGE_LAYOUTS: tuple[ImageLayout, ...] = get_args(ImageLayout)
 
 
@@ -47,19 +52,9 @@ class ConvolutionShape:
     @property
     def sizes(self) -> dict[str, int]:
         """By their columns of the measured CSV schema."""
-        return {
-            "n_img": self.images,
-            "in_channels": self.channels,
-            "height": self.height,
-            "width": self.width,
-            "out_channels": self.filters,
-            "filter_h": self.filter_h,
-            "filter_w": self.filter_w,
-            "pad_h": self.pad[0],
-            "pad_w": self.pad[1],
-            "stride_h": self.stride[0],
-            "stride_w": self.stride[1],
-        }
+        images = (self.images, self.channels, self.height, self.width)
+        filters = (self.filters, self.filter_h, self.filter_w)
+        return dict(zip(SIZE_COLUMNS, (*images, *filters, *self.pad, *self.stride), strict=True))
 
     @property
     def columns(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpusim.files.inputs import excerpt
-from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
+from gpusim.workloads.convolution import CONVOLUTION_OPS, SIZE_COLUMNS, Convolution, ConvolutionShape
 from gpusim.workloads.gemm import GEMM_OPS, Gemm
 from gpusim.workloads.sizes import checked_size
 from gpusim.workloads.vector import (
@@ -31,11 +31,10 @@ Operator = Gemm | Convolution | VectorOperator
 
 OTHER_KEYS = {"accumulate": "acc_dtype", "output": "out_dtype", "output_dtype": "out_dtype"}
 """Columns of the measured CSV schema by what Python and the command line call them."""
-_SHAPE = ("n_img", "in_channels", "height", "width", "out_channels", "filter_h", "filter_w")
-_PAD, _STRIDE = ("pad_h", "pad_w"), ("stride_h", "stride_w")
+_SHAPE, _PAD, _STRIDE = SIZE_COLUMNS[:-4], SIZE_COLUMNS[-4:-2], SIZE_COLUMNS[-2:]
 _EVERYWHERE: tuple[str, ...] = ("batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity")
 _OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype")
-_OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *_SHAPE, *_PAD, *_STRIDE)
+_OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *SIZE_COLUMNS)
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 
 OPS: tuple[str, ...] = (*GEMM_OPS, *CONVOLUTION_OPS, *VECTOR_OPS)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 
-from gpusim.files.inputs import excerpt
 from gpusim.files.yamlfile import shown
 from gpusim.units import LARGEST_SIZE
 
@@ -15,28 +14,35 @@ MAX_SIZES = 100_000
 """Longest range: a typing error in a step must not ask for millions of predictions."""
 
 
-def checked_size(name: str, value: object) -> int:
+def parse_size(value: object) -> int:
     """A size as an ``int``, also from an integer of NumPy's or from decimal text.
 
-    Raises:
-        ValueError: it is no positive integer of 64 bits; the text begins with ``name``.
-
-    >>> checked_size("m", "4096")
+    >>> parse_size("4096")
     4096
+
+    Raises:
+        ValueError: it is no positive integer of 64 bits.
     """
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        if len(value) > len(str(LARGEST_SIZE)):
-            raise ValueError(f"{name}: more than 64 bits hold")
-        value = int(value)
+    number = value
+    if isinstance(value, str) and value.isascii() and value.isdigit():  # neither 1_000 nor digits of other scripts
+        number = int(value) if len(value) <= len(str(LARGEST_SIZE)) else LARGEST_SIZE + 1
     try:
-        size = operator.index(value)  # type: ignore[arg-type]
+        size = operator.index(number)  # type: ignore[arg-type]
     except TypeError:
-        raise ValueError(f"{name}: expected a positive integer, got {excerpt(repr(value))}") from None
-    if size < 1:
-        raise ValueError(f"{name}: expected a positive integer, got {size}")
+        size = 0
     if size > LARGEST_SIZE:
-        raise ValueError(f"{name}: more than 64 bits hold")
+        raise ValueError("more than 64 bits hold")
+    if size < 1 or isinstance(value, bool):
+        raise ValueError(f"expected a positive integer, got {shown(value)}")
     return size
+
+
+def checked_size(name: str, value: object) -> int:
+    """The same; the text of the error begins with ``name``."""
+    try:
+        return parse_size(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def parse_sizes(value: object) -> tuple[int, ...]:
@@ -46,14 +52,8 @@ def parse_sizes(value: object) -> tuple[int, ...]:
     ((256, 512, 768, 1024, 4096), (1, 16, 256, 512))
     """
     match value:
-        case bool():
-            pass
-        case int():
-            if value < 1:
-                raise ValueError(f"expected a positive size, got {value}")
-            if value > LARGEST_SIZE:
-                raise ValueError("more than 64 bits hold")
-            return (value,)
+        case int() if not isinstance(value, bool):
+            return (parse_size(value),)
         case str():
             return tuple(size for part in value.split(",") for size in _range(part))
         case list() | tuple():
