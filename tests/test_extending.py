@@ -1,0 +1,111 @@
+"""docs/extending.md says where new things go: its blocks are executed, in order."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from conftest import REPOSITORY, RunGpusim, environment
+
+PAGE = REPOSITORY / "docs" / "extending.md"
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the file that it stands for, its text, and the heading it stands under."""
+
+    language: str
+    file: str
+    text: str
+    section: str
+
+
+def blocks() -> Iterator[Block]:
+    section = ""
+    for heading, language, file, text in re.findall(
+        r"^## ([^\n]+)$|^```(\w+) ?(\S*)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    ):
+        section = heading or section
+        if not heading:
+            yield Block(language, file, text, section)
+
+
+def of_section(name: str) -> list[Block]:
+    found = [block for block in blocks() if block.section == name]
+    assert found, f"no section '{name}' in {PAGE.name}"
+    return found
+
+
+def write_files(section: str, folder: Path) -> None:
+    """Write what a section's YAML and Python blocks hold into their files, and apply its diffs."""
+    for block in of_section(section):
+        path = folder / block.file
+        if block.language == "diff":
+            apply(block.text, path)
+        elif block.file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+
+
+def apply(diff: str, path: Path) -> None:
+    """Replace a diff's old lines, which must stand in the file once, by its new ones."""
+    marked = [(line[0], line[1:]) for line in diff.splitlines(keepends=True)]
+    old = "".join(line for mark, line in marked if mark in " -")
+    new = "".join(line for mark, line in marked if mark in " +")
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{path.name} does not have once:\n{old}"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def commands(section: str) -> list[list[str]]:
+    """The command lines of a section, without the program's name."""
+    lines = [line for block in of_section(section) if block.language == "sh" for line in block.text.splitlines()]
+    assert lines
+    return [shlex.split(line)[1:] for line in lines]
+
+
+def test_every_block_of_the_page_belongs_to_a_section_that_is_tested() -> None:
+    tested = {"A GPU", "A kernel", "An operator of your own", "A main-loop kind"}
+    assert {block.section for block in blocks()} == tested
+    assert {block.language for block in blocks()} <= {"yaml", "sh", "python", "diff"}
+
+
+def test_a_gpu_is_a_file(command: RunGpusim, tmp_path: Path) -> None:
+    write_files("A GPU", tmp_path)
+    check, gemm = (command(*line) for line in commands("A GPU"))
+    assert (check.returncode, gemm.returncode) == (0, 0), check.stderr + gemm.stderr
+    assert "on T4-GDDR6X" in gemm.stdout
+
+
+def test_a_kernel_is_an_entry_of_a_catalogue(command: RunGpusim, tmp_path: Path) -> None:
+    write_files("A kernel", tmp_path)
+    (done,) = (command(*line) for line in commands("A kernel"))
+    assert done.returncode == 0, done.stderr
+    assert "my_h1688gemm_96x96_tn" in done.stdout
+
+
+def test_an_operator_is_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = of_section("An operator of your own")
+    exec(block.text, {})  # noqa: S102 -- the page's own code
+    cycles, reached, peak = (float(word) for word in re.findall(r"[\d.]+", capsys.readouterr().out))
+    assert cycles > 0
+    assert 0.6 * peak < reached < peak
+
+
+def test_a_main_loop_kind_is_a_record_and_a_module(tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "gpusim", tmp_path / "gpusim", ignore=ignored)
+    shutil.copytree(REPOSITORY / "arch_specs", tmp_path / "arch_specs")
+    write_files("A main-loop kind", tmp_path)
+    (line,) = commands("A main-loop kind")
+    command = [sys.executable, "-m", "gpusim", *line]
+    mine = {**environment(), "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=mine, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "fragments_32x32_tn" in done.stdout
