@@ -11,13 +11,14 @@ import time
 
 import numpy as np
 
+from gpusim.numbers.formats import Dtype
 from gpusim.numerics.execute import execute, order_of
 from gpusim.numerics.rounding import convert
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.prediction.plans import ranked_plans
 from gpusim.report.text_table import TextTable
 from gpusim.specs import load_spec
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 BOARD = "A100-SXM4-80GB"
 SIZE = 2048

@@ -18,11 +18,12 @@ from itertools import product
 from pathlib import Path
 
 from gpusim.evidence.measured import read_measured
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.report.text_table import TextTable
 from gpusim.specs import load_spec
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 BOARD = "A100-SXM4-80GB"
 TOKENS = (1, 8, 32, 128, 512, 2048, 8192)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.gemm.plan import GemmPlan, plan
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.bottleneck import time_shares
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
@@ -18,7 +19,7 @@ from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Timed, time_plan
 from gpusim.specs import load_spec, with_overrides
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 V100 = load_spec("V100-SXM2-16GB")
 # A row of 16 and a 256 x 128 tile: 48 CTAs for 80 SMs, 7 of 8 rows of each tile are padding.

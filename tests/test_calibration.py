@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from gpusim.evidence.measured import read_measured
 from gpusim.host.timing import observed_time_us
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options as PredictOptions
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
@@ -38,7 +39,7 @@ from gpusim.studies.calibration.parameters import (
 )
 from gpusim.studies.calibration.spec_writer import spec_text, write_spec
 from gpusim.studies.calibration.summary import Report, Setting, calibrate
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 STREAMS = [(16, n, k) for n, k in ((2048, 4096), (4096, 4096), (8192, 2048), (4096, 8192), (6144, 3072))]
 SMALL = [(64, 64, 64), (128, 64, 128), (64, 128, 256), (256, 256, 64)]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gpusim.hardware.gpu import Gpu, Likings, Unit
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.lowering.gemm.plan import plan
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import GemmCandidate, candidates, charged, estimate_us, score
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
@@ -15,7 +16,7 @@ from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
 NARROWEST_HOPPER_TILE = 8

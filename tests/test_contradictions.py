@@ -13,13 +13,14 @@ from conftest import WriteRuns, measured_line
 from gpusim.cli import run_cli
 from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.launches import lower
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 PRODUCT = Gemm(1024, 1024, 1024, Dtype.FP16)
 QUESTION = ("gemm", "--arch", "t4", "-m", "1024", "-n", "1024", "-k", "1024", "--load", "burst")

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from monotone import DRAM, Doubling, doublings
 
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 
 def test_twice_the_size_is_not_faster_and_twice_the_bandwidth_not_slower() -> None:

@@ -13,12 +13,13 @@ from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import WgmmaLoop
 from gpusim.lowering.gemm.plan import plan
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_kernels, load_vector_kernels
 from gpusim.specs.folders import ARCH_PATH_VARIABLE
-from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
+from gpusim.workloads.gemm import LAYOUTS, Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
 REDUCTION = "split_k_reduction"

@@ -24,6 +24,7 @@ from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.launch import Launch, l2_read_bytes
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import GemmPlan, plan
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
@@ -36,7 +37,7 @@ from gpusim.sim.sm import StreamingMultiprocessor
 from gpusim.sim.warp import Warp
 from gpusim.specs import Spec, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 EVENT_ROUNDING = 0.002  # events fall on whole cycles: of some 2000 cycles at least, a few
 SAMPLED_TOLERANCE = 0.05

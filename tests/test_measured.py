@@ -15,10 +15,11 @@ from gpusim.evidence import fields
 from gpusim.evidence.boards import board_of, gpu_of_device
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import read_measured
+from gpusim.numbers.formats import Dtype
 from gpusim.specs import UnknownGpuError
 from gpusim.workloads.conditions import calls_of
 from gpusim.workloads.convolution import Convolution, ConvolutionShape
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax
 

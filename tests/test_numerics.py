@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from conftest import RunGpusim, refused
 
+from gpusim.numbers.formats import Dtype
 from gpusim.numerics.rounding import Tf32Rounding
 from gpusim.numerics.study import Study, _largest_of, operands, parse_distribution, study
 from gpusim.prediction.plans import ranked_plans
 from gpusim.specs import load_spec
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 A100 = load_spec("A100-SXM4-40GB").gpu
 NORMAL = parse_distribution("normal")

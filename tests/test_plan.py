@@ -13,12 +13,13 @@ from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.gemm.problem import problem_of
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.program import Barrier, Load, Mma, Op, Program, Repeat, SplitKFixup, Store, StoreShared, WaitLoad
 from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
-from gpusim.workloads.gemm import Dtype, Gemm, Layout
+from gpusim.workloads.gemm import Gemm, Layout
 
 V100 = load_spec("V100-SXM2-16GB").gpu
 A100 = load_spec("A100-SXM4-80GB").gpu

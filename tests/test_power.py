@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.gemm.plan import GemmPlan
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.options import Options
 from gpusim.prediction.power import Energy, energy, power_w, sustained_clock
 from gpusim.prediction.predict import predict
 from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 REAL_BOARDS = [entry.name for entry in list_archs() if entry.name != "teaching"]
 LIMIT_TOLERANCE = 0.015  # of the board limit: the governor stops within 1 %, or at a step of 1 MHz

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.roofline import TileFacts, bounds_us
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 V100 = unfitted("V100-SXM2-16GB")
 A100 = unfitted("A100-SXM4-80GB")

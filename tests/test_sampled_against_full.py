@@ -16,13 +16,14 @@ from gpusim.hardware.machine import Machine
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import GemmPlan, plan
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB")
 SEEDS = (1, 2)

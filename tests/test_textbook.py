@@ -2,10 +2,11 @@
 
 import pytest
 
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 DETAILS = ("sampled", "full")
 

@@ -17,6 +17,7 @@ import gpusim as package
 from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import GemmPlan
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
@@ -29,7 +30,7 @@ from gpusim.sim.trace import SLACK_SPANS, Place, Recorder, Take
 from gpusim.specs import load_spec
 from gpusim.specs.catalogues import load_kernels
 from gpusim.studies.timeline import MOST_EVENTS
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 Event = dict[str, Any]
 

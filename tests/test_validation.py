@@ -14,13 +14,14 @@ from conftest import RunGpusim, WriteRuns, refused
 from conftest import measured_line as line
 
 from gpusim.host.timing import METHODS, observed_time_us
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
 from gpusim.studies.validation.kernel_choice import tile_of
 from gpusim.studies.validation.prediction import Scored
 from gpusim.studies.validation.summary import Report, validate
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 SHAPES = ((64, 512, 512), (512, 512, 512), (1024, 1024, 256), (2048, 1024, 1024))
 CONTRACT = ("file", "gpu", "dtype", "sparsity", "op", "rows", "predicted", "skipped", "mape", "median_ape", "p90_ape",

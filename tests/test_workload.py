@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.gemm import LAYOUTS, Gemm
 
 # Bytes of an element of A and B, and of C as libraries write it by default.
 ELEMENT_BYTES = {

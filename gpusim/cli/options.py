@@ -19,7 +19,7 @@ import typer
 from gpusim.cli.console import refuse
 
 if TYPE_CHECKING:
-    from gpusim.workloads.gemm import Dtype
+    from gpusim.numbers.formats import Dtype
 
 Returned = TypeVar("Returned")
 
@@ -34,7 +34,7 @@ def complete_arch(incomplete: str) -> list[str]:
 
 def complete_dtype(incomplete: str) -> list[str]:
     """Names of data types for a shell."""
-    from gpusim.workloads.gemm import Dtype
+    from gpusim.numbers.formats import Dtype
 
     return [dtype.value for dtype in Dtype if dtype.value.startswith(incomplete.lower())]
 

@@ -14,9 +14,10 @@ from gpusim.experiment.plot_pages import page_count
 from gpusim.experiment.schema import ExperimentFile, GemmCases, MathModeEntry, Overlay, TrainingFile
 from gpusim.files.yamlfile import YamlFile
 from gpusim.mathmode.resolve import MathMode, MathModeError, resolve
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.specs import Spec
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 
 class _Type(NamedTuple):

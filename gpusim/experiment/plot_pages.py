@@ -22,7 +22,7 @@ from gpusim.experiment.comparison import (
     with_series,
 )
 from gpusim.experiment.plot_schema import PlotEntry
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import Dtype
 
 MAX_SERIES = 64
 """Series that can be distinguished without colour: 8 markers times 8 line styles."""

@@ -20,7 +20,8 @@ from gpusim.library.main_loops import (
     WgmmaLoop,
 )
 from gpusim.library.vector import VectorKernel
-from gpusim.workloads.gemm import LAYOUTS, Dtype, Layout
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.gemm import LAYOUTS, Layout
 
 MIN_RING_STAGES = 2
 """In shared memory one stage is filled while another is read; warpgroups release one when they are at the next."""

@@ -9,8 +9,6 @@ from typing import Literal, get_args
 from gpusim.numbers.formats import FORMATS, Dtype, accumulator_named, dtype_named, result_named
 from gpusim.workloads.sizes import checked_size
 
-__all__ = ["GEMM_OPS", "LAYOUTS", "ORDERS", "SPARSITIES", "Dtype", "Gemm", "GemmOp", "Layout", "Order", "Sparsity"]
-
 GemmOp = Literal["gemm", "linear", "bmm"]
 """``gemm`` is a BLAS call, whose C lies in columns; ``linear`` and ``bmm`` are a framework's, whose C lies in rows. A
 ``linear`` may add a bias in the epilogue."""

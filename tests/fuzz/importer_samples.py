@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from gpusim.evidence.importers import ImportOptions
-from gpusim.workloads.gemm import Dtype
+from gpusim.numbers.formats import Dtype
 
 SAMPLES = Path(__file__).resolve().parent.parent / "importers"
 GEMM_HEADING = ("M", "N", "K", "A Transpose", "B Transpose", "Time (usec)", "TERAFLOPS")

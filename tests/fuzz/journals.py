@@ -25,6 +25,7 @@ import harness
 from gpusim.cli import run_cli
 from gpusim.execution.journal import JOURNAL, Journal, journal_in
 from gpusim.experiment.loading import load_experiment
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.specs import load_spec
@@ -32,7 +33,7 @@ from gpusim.studies.calibration import cases
 from gpusim.studies.calibration.parameters import Board
 from gpusim.studies.run import run_experiment
 from gpusim.studies.validation.summary import validate
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 EXPERIMENT = """\
 title: Interrupted

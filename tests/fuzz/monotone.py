@@ -25,6 +25,7 @@ from functools import cache
 import harness
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
@@ -33,7 +34,7 @@ from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.timing import time_plan
 from gpusim.specs import Spec, list_archs, load_spec, with_overrides
 from gpusim.specs.catalogues import load_kernels
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 TOLERANCE = 0.02
 LARGEST = 8192

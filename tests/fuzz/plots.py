@@ -24,7 +24,8 @@ from gpusim.experiment.definition import Experiment, MeasuredPoint
 from gpusim.experiment.loading import load_experiment
 from gpusim.figures.style import save
 from gpusim.files.yamlfile import SpecError
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.gemm import Gemm
 
 GPUS = ("V100-SXM2-16GB", "A100-SXM4-40GB", "T4", "H100-SXM5-80GB", "RTX-3090", "A100-PCIe-40GB")
 KINDS = ("time", "tflops_roofline", "speedup", "sparse_speedup", "stalls")

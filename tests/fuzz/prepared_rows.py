@@ -6,8 +6,8 @@ import random
 
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment
+from gpusim.numbers.formats import Dtype
 from gpusim.sim.causes import Cause
-from gpusim.workloads.gemm import Dtype
 
 
 def prepared_row(known: Row, gpu: int, rng: random.Random) -> Row:

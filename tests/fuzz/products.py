@@ -24,6 +24,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import GemmPlan
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
@@ -31,7 +32,7 @@ from gpusim.prediction.selection import UnsupportedError, multiplies, refusals
 from gpusim.sim.simulate import simulate
 from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_kernels
-from gpusim.workloads.gemm import Dtype, Gemm
+from gpusim.workloads.gemm import Gemm
 
 JUMP_TOLERANCE = 0.005
 """What jumps may add to or take from the cycles of a launch."""

@@ -18,13 +18,14 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.report.trace_events import timeline
 from gpusim.sim.trace import Recorder
 from gpusim.specs import list_archs, load_spec
-from gpusim.workloads.gemm import LAYOUTS, Dtype, Gemm
+from gpusim.workloads.gemm import LAYOUTS, Gemm
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")
 TRACE_EVENTS = 100_000
