@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.lowering.locality import Traffic, fetches, slices_in_use, survival_fraction, traffic
+from gpusim.lowering.locality import Panels, Traffic, fetches, slices_in_use, survival_fraction, traffic
 
 BYTES = st.floats(min_value=1.0, max_value=1e12)
 
@@ -89,15 +89,13 @@ def test_the_share_that_survives_is_that_of_a_played_random_cache(ratio: float) 
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Tiled:
     """Arguments of :func:`traffic` that a test may draw."""
 
-    panels_x: int
-    panels_y: int
+    x: Panels
+    y: Panels
     batch: int
     splits: int
-    panel_x_bytes: float
-    panel_y_bytes: float
     result_bytes: float
     concurrent_ctas: int
     swizzle_width: int
@@ -105,21 +103,19 @@ class Grid:
     @property
     def compulsory_bytes(self) -> float:
         """Every operand once."""
-        return self.batch * (self.panels_x * self.panel_x_bytes + self.panels_y * self.panel_y_bytes)
+        return self.batch * (self.x.total_bytes + self.y.total_bytes)
 
     @property
     def asked_bytes(self) -> float:
         """What all CTAs together load."""
-        return self.batch * self.panels_x * self.panels_y * (self.panel_x_bytes + self.panel_y_bytes)
+        return self.batch * self.x.count * self.y.count * (self.x.size_bytes + self.y.size_bytes)
 
     def traffic(self, capacity_bytes: float, *, warm: bool) -> Traffic:
         return traffic(
-            panels_x=self.panels_x,
-            panels_y=self.panels_y,
+            self.x,
+            self.y,
             batch=self.batch,
             splits=self.splits,
-            panel_x_bytes=self.panel_x_bytes,
-            panel_y_bytes=self.panel_y_bytes,
             result_bytes=self.result_bytes,
             concurrent_ctas=self.concurrent_ctas,
             swizzle_width=self.swizzle_width,
@@ -128,15 +124,13 @@ class Grid:
         )
 
 
-PANEL_BYTES = st.floats(min_value=64.0, max_value=1e8)
-GRIDS = st.builds(
-    Grid,
-    panels_x=st.integers(min_value=1, max_value=300),
-    panels_y=st.integers(min_value=1, max_value=300),
+PANELS = st.builds(Panels, st.integers(min_value=1, max_value=300), st.floats(min_value=64.0, max_value=1e8))
+PRODUCTS = st.builds(
+    Tiled,
+    x=PANELS,
+    y=PANELS,
     batch=st.integers(min_value=1, max_value=64),
     splits=st.integers(min_value=1, max_value=16),
-    panel_x_bytes=PANEL_BYTES,
-    panel_y_bytes=PANEL_BYTES,
     result_bytes=st.floats(min_value=0.0, max_value=1e10),
     concurrent_ctas=st.integers(min_value=1, max_value=3456),
     swizzle_width=st.integers(min_value=1, max_value=300),
@@ -146,60 +140,60 @@ ROUNDING = 1e-9  # relative; the sums are taken in another order
 
 
 @settings(derandomize=True)
-@given(GRIDS, CAPACITY_BYTES)
-def test_dram_reads_lie_between_every_operand_once_and_all_that_ctas_ask_for(grid: Grid, capacity: float) -> None:
-    moved = grid.traffic(capacity, warm=False)
-    assert moved.l2_read_bytes == pytest.approx(grid.asked_bytes, rel=ROUNDING)
-    assert grid.compulsory_bytes * (1 - ROUNDING) <= moved.dram_read_bytes <= moved.l2_read_bytes * (1 + ROUNDING)
-    assert moved.dram_write_bytes == grid.result_bytes
+@given(PRODUCTS, CAPACITY_BYTES)
+def test_dram_reads_lie_between_every_operand_once_and_all_that_ctas_ask_for(product: Tiled, capacity: float) -> None:
+    moved = product.traffic(capacity, warm=False)
+    assert moved.l2_read_bytes == pytest.approx(product.asked_bytes, rel=ROUNDING)
+    assert product.compulsory_bytes * (1 - ROUNDING) <= moved.dram_read_bytes <= moved.l2_read_bytes * (1 + ROUNDING)
+    assert moved.dram_write_bytes == product.result_bytes
     assert 0.0 < moved.miss_fraction <= 1.0
     assert moved.missing_steps_fraction == 1.0  # cold: each operand's first reader misses
 
 
 @settings(derandomize=True)
-@given(GRIDS, CAPACITY_BYTES)
-def test_a_warm_l2_never_costs_traffic(grid: Grid, capacity: float) -> None:
-    cold, warm = grid.traffic(capacity, warm=False), grid.traffic(capacity, warm=True)
+@given(PRODUCTS, CAPACITY_BYTES)
+def test_a_warm_l2_never_costs_traffic(product: Tiled, capacity: float) -> None:
+    cold, warm = product.traffic(capacity, warm=False), product.traffic(capacity, warm=True)
     assert 0.0 <= warm.dram_read_bytes <= cold.dram_read_bytes
     assert 0.0 <= warm.dram_write_bytes <= cold.dram_write_bytes
     assert 0.0 <= warm.missing_steps_fraction <= 1.0
 
 
 @settings(derandomize=True)
-@given(GRIDS, CAPACITY_BYTES, st.floats(min_value=1.0, max_value=20.0), st.booleans())
-def test_a_larger_l2_never_reads_more_from_dram(grid: Grid, capacity: float, factor: float, warm: bool) -> None:
-    small, large = grid.traffic(capacity, warm=warm), grid.traffic(factor * capacity, warm=warm)
+@given(PRODUCTS, CAPACITY_BYTES, st.floats(min_value=1.0, max_value=20.0), st.booleans())
+def test_a_larger_l2_never_reads_more_from_dram(product: Tiled, capacity: float, factor: float, warm: bool) -> None:
+    small, large = product.traffic(capacity, warm=warm), product.traffic(factor * capacity, warm=warm)
     assert large.dram_read_bytes <= small.dram_read_bytes * (1 + ROUNDING)
 
 
 @settings(derandomize=True)
-@given(GRIDS)
-def test_a_problem_that_fits_l2_is_read_once_when_cold_and_not_at_all_when_warm(grid: Grid) -> None:
-    capacity = grid.compulsory_bytes + grid.result_bytes
-    cold, warm = grid.traffic(capacity, warm=False), grid.traffic(capacity, warm=True)
-    assert cold.dram_read_bytes == pytest.approx(grid.compulsory_bytes, rel=ROUNDING)
-    assert warm.dram_read_bytes == pytest.approx(0.0, abs=ROUNDING * grid.compulsory_bytes)
+@given(PRODUCTS)
+def test_a_problem_that_fits_l2_is_read_once_when_cold_and_not_at_all_when_warm(product: Tiled) -> None:
+    capacity = product.compulsory_bytes + product.result_bytes
+    cold, warm = product.traffic(capacity, warm=False), product.traffic(capacity, warm=True)
+    assert cold.dram_read_bytes == pytest.approx(product.compulsory_bytes, rel=ROUNDING)
+    assert warm.dram_read_bytes == pytest.approx(0.0, abs=ROUNDING * product.compulsory_bytes)
     assert (warm.dram_write_bytes, warm.missing_steps_fraction) == (0.0, 0.0)
 
 
 def test_a_panel_is_read_again_by_every_wave_that_finds_it_evicted() -> None:
     # 4 x 64 tiles, 16 at a time: a wave takes 4 x panels and 4 y panels. L2 holds next to nothing, so each of
     # the 16 waves reads all 4 x panels: 16 x 4 x 100; each y panel serves one wave: 64 x 10.
-    grid = Grid(4, 64, 1, 1, 100.0, 10.0, 0.0, 16, 4)
-    assert grid.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(16 * 4 * 100 + 64 * 10)
+    product = Tiled(Panels(4, 100.0), Panels(64, 10.0), 1, 1, 0.0, 16, 4)
+    assert product.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(16 * 4 * 100 + 64 * 10)
 
 
 def test_a_stripe_reads_all_y_panels_that_the_last_one_evicted() -> None:
     # 8 x 4 tiles in two stripes of 4 x panels, 16 CTAs: each stripe is one wave. 8 x panels once, and the 4 y
     # panels for each of the two stripes.
-    grid = Grid(8, 4, 1, 1, 100.0, 10.0, 0.0, 16, 4)
-    assert grid.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(8 * 100 + 2 * 4 * 10)
+    product = Tiled(Panels(8, 100.0), Panels(4, 10.0), 1, 1, 0.0, 16, 4)
+    assert product.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(8 * 100 + 2 * 4 * 10)
 
 
 def test_splits_of_a_tile_take_slots_from_the_wave() -> None:
     # 16 slots hold 16 tiles whole, or 4 tiles in 4 splits: then a wave is one row, and x panels are read 16 times
-    whole = Grid(4, 16, 1, 1, 100.0, 10.0, 0.0, 16, 4).traffic(1.0, warm=False)
-    split = Grid(4, 16, 1, 4, 100.0, 10.0, 0.0, 16, 4).traffic(1.0, warm=False)
+    whole = Tiled(Panels(4, 100.0), Panels(16, 10.0), 1, 1, 0.0, 16, 4).traffic(1.0, warm=False)
+    split = Tiled(Panels(4, 100.0), Panels(16, 10.0), 1, 4, 0.0, 16, 4).traffic(1.0, warm=False)
     assert whole.dram_read_bytes == pytest.approx(4 * 4 * 100 + 16 * 10)
     assert split.dram_read_bytes == pytest.approx(16 * 4 * 100 + 16 * 10)
 

@@ -98,14 +98,27 @@ def wave_panels(panels_x: int, panels_y: int, wave_tiles: int, swizzle_width: in
     return min(width, wave_tiles), min(panels_y, ceil_div(wave_tiles, width))
 
 
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """What the tiles of a product read of one operand: a panel over all k for each row, or column, of tiles."""
+
+    count: int
+    size_bytes: float
+    """Of one panel [B]."""
+    read_cost: float = 1.0
+    """DRAM time of its bytes, of the same bytes in a stream."""
+
+    @property
+    def total_bytes(self) -> float:
+        return self.count * self.size_bytes
+
+
 def traffic(
+    x: Panels,
+    y: Panels,
     *,
-    panels_x: int,
-    panels_y: int,
     batch: int,
     splits: int,
-    panel_x_bytes: float,
-    panel_y_bytes: float,
     result_bytes: float,
     concurrent_ctas: int,
     swizzle_width: int,
@@ -113,54 +126,64 @@ def traffic(
     warm: bool,
     outlives_a_step: float = 1.0,
     drift_steps: float = 0.0,
-    panel_x_cost: float = 1.0,
-    panel_y_cost: float = 1.0,
 ) -> Traffic:
     """Bytes between L2, DRAM and the CTAs of a tiled product.
 
     Args:
-        panels_x: tiles along the grid's fastest dimension; each reads an x panel over all k.
-        panels_y: tiles along the other dimension.
+        x: panels along the grid's fastest dimension.
+        y: panels along the other one.
         batch: independent products, outermost.
         splits: CTAs that share a tile's k range (their panels are disjoint in k).
-        panel_x_bytes: one x panel over all k [B].
-        panel_y_bytes: one y panel over all k [B].
         result_bytes: all of C, every product [B].
         concurrent_ctas: CTAs resident on the GPU at once.
-        swizzle_width: x tiles a raster stripe is wide; ``panels_x`` for plain order.
+        swizzle_width: tiles along x of a threadblock swizzle; ``x.count`` for plain order.
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
         warm: operands were used just before.
         outlives_a_step: chance that a line is still in L2 a step after it was read.
         drift_steps: steps between the first and the last of the CTAs that read a panel together.
-        panel_x_cost: DRAM time of x panels' bytes, of the same bytes in a stream.
-        panel_y_cost: the same of y panels.
     """
-    tiles = panels_x * panels_y
-    l2_read = batch * tiles * (panel_x_bytes + panel_y_bytes)
-    compulsory = batch * (panels_x * panel_x_bytes + panels_y * panel_y_bytes)
+    tiles = x.count * y.count
+    compulsory = batch * (x.total_bytes + y.total_bytes)
+    l2_read = batch * tiles * (x.size_bytes + y.size_bytes)
     # A wave, in tiles of one product: splits of one tile run side by side and read different k ranges.
     wave_tiles = max(1, min(tiles, concurrent_ctas // splits))
-    width = min(swizzle_width, panels_x)
-    wave_x, wave_y = wave_panels(panels_x, panels_y, wave_tiles, swizzle_width)
-    stripes = ceil_div(panels_x, width)
-    waves_per_stripe = max(1.0, panels_y / wave_y)
-    wave_bytes = wave_x * panel_x_bytes + wave_y * panel_y_bytes + result_bytes / max(1.0, batch * tiles / wave_tiles)
-    # Along a stripe each y panel is read once and the stripe's x panels once a wave, unless they survive.
-    x_survives = survival_fraction(wave_bytes, l2_capacity_bytes)
-    x_reads = panels_x * panel_x_bytes * (1.0 + (waves_per_stripe - 1.0) * (1.0 - x_survives))
-    # The next stripe needs all y panels again.
-    stripe_bytes = width * panel_x_bytes + panels_y * panel_y_bytes
-    y_survives = survival_fraction(stripe_bytes, l2_capacity_bytes)
-    y_reads = panels_y * panel_y_bytes * (1.0 + (stripes - 1) * (1.0 - y_survives))
-    dram_read = min(l2_read, max(compulsory, batch * (x_reads + y_reads)))
-    x_cost = panel_x_cost * fetches(wave_y, outlives_a_step, drift_steps)
-    y_cost = panel_y_cost * fetches(wave_x, outlives_a_step, drift_steps)
+    wave = wave_panels(x.count, y.count, wave_tiles, swizzle_width)
+    written_by_wave = result_bytes / max(1.0, batch * tiles / wave_tiles)
+    x_reads, y_reads = _dram_reads(x, y, wave, swizzle_width, written_by_wave, l2_capacity_bytes)
+    x_cost = x.read_cost * fetches(wave[1], outlives_a_step, drift_steps)
+    y_cost = y.read_cost * fetches(wave[0], outlives_a_step, drift_steps)
     read_cost = (x_reads * x_cost + y_reads * y_cost) / (x_reads + y_reads)
-    dram_write = result_bytes
+    dram_read, dram_write = min(l2_read, max(compulsory, batch * (x_reads + y_reads))), result_bytes
     resident = 0.0
     if warm:
-        footprint = compulsory + result_bytes
-        resident = survival_fraction(footprint, l2_capacity_bytes)
+        resident = survival_fraction(compulsory + result_bytes, l2_capacity_bytes)
         dram_read -= resident * min(dram_read, compulsory)
         dram_write *= 1.0 - resident
     return Traffic(l2_read, dram_read, dram_write, resident, read_cost)
+
+
+def _dram_reads(
+    x: Panels,
+    y: Panels,
+    wave: tuple[int, int],
+    swizzle_width: int,
+    written_by_wave: float,
+    l2_capacity_bytes: float,
+) -> tuple[float, float]:
+    """Bytes of one product's x and y panels that come from DRAM, a cold L2 before [B].
+
+    Args:
+        wave: different x and y panels that a wave of tiles reads.
+        written_by_wave: results of a wave [B].
+    """
+    width = min(swizzle_width, x.count)
+    stripes = ceil_div(x.count, width)
+    waves_per_stripe = max(1.0, y.count / wave[1])
+    # Along a stripe each y panel is read once and the stripe's x panels once a wave, unless they survive.
+    wave_bytes = wave[0] * x.size_bytes + wave[1] * y.size_bytes + written_by_wave
+    x_survives = survival_fraction(wave_bytes, l2_capacity_bytes)
+    x_reads = x.total_bytes * (1.0 + (waves_per_stripe - 1.0) * (1.0 - x_survives))
+    # The next stripe needs all y panels again.
+    stripe_bytes = width * x.size_bytes + y.total_bytes
+    y_survives = survival_fraction(stripe_bytes, l2_capacity_bytes)
+    return x_reads, y.total_bytes * (1.0 + (stripes - 1) * (1.0 - y_survives))

@@ -21,7 +21,7 @@ from gpusim.lowering.gemm.mainloop_wgmma import wgmma_step
 from gpusim.lowering.gemm.problem import Problem, Tiles, problem_of, tiles_of
 from gpusim.lowering.gemm.split_k import reduction
 from gpusim.lowering.gemm.staging import LINE_BYTES, Slices
-from gpusim.lowering.locality import Traffic, traffic, wave_panels
+from gpusim.lowering.locality import Panels, Traffic, traffic, wave_panels
 from gpusim.lowering.pages import effective_l2_bytes, missed_pages, outlives_a_step, read_cost
 from gpusim.lowering.schedule import Schedule, Step
 from gpusim.lowering.totals import Totals
@@ -193,12 +193,10 @@ def _traffic(
     # A ring asks for several steps at once, so that DRAM reads their slices of a row from one open page.
     asked_k = kernel.tile_k * max(1, step.ahead)
     moved = traffic(
-        panels_x=tiles.m,
-        panels_y=tiles.n,
+        Panels(tiles.m, tiles.rows_a * problem.k * problem.a.bits / 8, read_cost(gpu, problem.a, asked_k, outlives)),
+        Panels(tiles.n, tiles.rows_b * problem.k * problem.b.bits / 8, read_cost(gpu, problem.b, asked_k, outlives)),
         batch=tiles.batch,
         splits=tiles.split_k,
-        panel_x_bytes=tiles.rows_a * problem.k * problem.a.bits / 8,
-        panel_y_bytes=tiles.rows_b * problem.k * problem.b.bits / 8,
         result_bytes=written_bytes,
         concurrent_ctas=concurrent_ctas,
         swizzle_width=swizzle_width,
@@ -206,7 +204,5 @@ def _traffic(
         warm=warm,
         outlives_a_step=outlives,
         drift_steps=gpu.l2.drift_steps,
-        panel_x_cost=read_cost(gpu, problem.a, asked_k, outlives),
-        panel_y_cost=read_cost(gpu, problem.b, asked_k, outlives),
     )
     return replace(moved, l2_read_bytes=tiles.ctas * tiles.steps * step.l2_bytes)

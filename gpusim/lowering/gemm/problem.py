@@ -69,7 +69,7 @@ class Tiles:
     split_k: int
     """CTAs that share the k of a tile."""
     steps: int
-    """Slices of k that each of them goes through."""
+    """K-steps of each of them."""
     rows_a: float
     """Rows of A in the average tile."""
     rows_b: float
