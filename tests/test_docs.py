@@ -59,7 +59,10 @@ def test_spec_keys_that_the_model_page_names_exist() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in text_of(page)], ids=lambda page: page.name)
-def test_python_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_examples_run(
+    page: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for example in re.findall(r"```python\n(.*?)```", text_of(page), re.DOTALL):
         exec(compile(example, page.name, "exec"), names)  # noqa: S102 -- our own documentation
