@@ -19,8 +19,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict as predict_operator
 from gpusim.prediction.results import Result
 from gpusim.specs import load_spec, with_overrides
-from gpusim.workloads.gemm import Gemm
-from gpusim.workloads.operators import parse_operator
+from gpusim.workloads.operators import Operator, parse_operator
 
 DEFAULT_DTYPE = "fp16"
 
@@ -87,7 +86,7 @@ def load_gpu(
     return (with_overrides(spec, overrides) if overrides else spec).gpu.with_cuda(cuda)
 
 
-def case(arch: str | os.PathLike[str] | Gpu, **arguments: Unpack[Arguments]) -> Case:
+def case(arch: str | os.PathLike[str] | Gpu, operator: Operator | None = None, **arguments: Unpack[Arguments]) -> Case:
     """The GPU, the operator and the options that the arguments of :func:`predict` stand for.
 
     Raises:
@@ -95,17 +94,23 @@ def case(arch: str | os.PathLike[str] | Gpu, **arguments: Unpack[Arguments]) -> 
         SpecError: No such GPU.
     """
     check_names(arguments)
-    given: dict[str, Any] = {"dtype": DEFAULT_DTYPE, **arguments}
+    given: dict[str, Any] = dict(arguments)
     of_gpu = {name: given.pop(name) for name in GpuArguments.__annotations__ if name in given}
     of_options = {item.name: given.pop(item.name) for item in fields(Options) if item.name in given}
     gpu = gpu_of(arch, of_gpu)
     try:
-        operator, options = parse_operator(given), Options(**of_options)
+        return Case(gpu, _operator(operator, given), Options(**of_options))
     except ValueError as error:
         raise ArgumentError(str(error)) from None
-    if not isinstance(operator, Gemm):
-        raise ArgumentError(f"op: {operator.op} is not predicted yet")
-    return Case(gpu, operator, options)
+
+
+def _operator(operator: Operator | None, values: Mapping[str, Any]) -> Operator:
+    """The operator that is given, or the one that named values describe."""
+    if operator is None:
+        return parse_operator({"dtype": DEFAULT_DTYPE, **values})
+    if values:
+        raise ValueError(f"{', '.join(values)}: values of an operator, which is given as {operator}; keep one")
+    return operator
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -129,15 +134,21 @@ def gpu_of(arch: str | os.PathLike[str] | Gpu, arguments: Mapping[str, Any]) -> 
     return arch
 
 
-def predict(arch: str | os.PathLike[str] | Gpu, **arguments: Unpack[Arguments]) -> Result:
+def predict(
+    arch: str | os.PathLike[str] | Gpu, operator: Operator | None = None, **arguments: Unpack[Arguments]
+) -> Result:
     """Predict one operator on one GPU, as ``gpusim gemm`` does.
 
     >>> result = predict("a100-sxm4-80gb", m=4096, n=4096, k=4096, dtype="bf16")
     >>> result.bottleneck, result.time_us > result.bound_us
     ('arithmetic', True)
+    >>> import gpusim
+    >>> predict("t4", gpusim.Gemm(64, 64, 64, gpusim.Dtype.FP16)) == predict("t4", m=64, n=64, k=64)
+    True
 
     Args:
         arch: GPU by name, alias, nvidia-smi name or spec file; or one from :func:`load_gpu`.
+        operator: A record such as :class:`gpusim.Gemm`, in place of the values of one below.
         m, n, k: Rows of C, columns of C, length of the sums.
         op: Operator, as in measured tables: ``linear`` or ``bmm`` (C in rows, the default), ``gemm`` (C in columns, as
             BLAS has it).
@@ -156,5 +167,5 @@ def predict(arch: str | os.PathLike[str] | Gpu, **arguments: Unpack[Arguments]) 
         UnsupportedError: The GPU cannot run this operator; the text names what it can.
         ArgumentError: An argument is unknown or missing, or does not take its value.
     """
-    one = case(arch, **arguments)
+    one = case(arch, operator, **arguments)
     return predict_operator(one.gpu, one.operator, one.options)

@@ -129,6 +129,13 @@ def test_an_unknown_argument_is_a_type_error_too() -> None:
         _ = gpusim.predict("t4", **SHAPE, mm=1)  # type: ignore[call-arg]
 
 
+def test_an_operator_may_be_a_record() -> None:
+    product = gpusim.Gemm(512, 512, 256, gpusim.Dtype.FP16)
+    assert gpusim.predict("t4", product, l2="warm") == gpusim.predict("t4", **SHAPE, l2="warm")
+    with pytest.raises(gpusim.ArgumentError, match=r"m: values of an operator, which is given as Gemm\("):
+        _ = gpusim.predict("t4", product, m=1)
+
+
 def test_a_size_that_is_missing_is_named() -> None:
     with pytest.raises(gpusim.ArgumentError, match="k: missing"):
         _ = gpusim.predict("t4", m=64, n=64)

@@ -1,8 +1,8 @@
-"""The command line: reads arguments, calls one function, prints what it says. One module per command.
+"""The command line: each command parses its options, calls one function and prints. One module per command.
 
-Exit status 0 is fine, 1 a result outside what was asked, 2 wrong input. Wrong input is one line on
-standard error and no traceback. Data goes to standard output, talk to standard error. Heavy imports
-stand inside the commands that need them, so that ``--help`` answers at once.
+Exit status 0 is success, 1 a result outside the request, 2 wrong input. Wrong input is one line on standard error,
+without a traceback. Data goes to standard output, messages to standard error. Heavy imports stand inside the commands
+that need them, so that ``--help`` is instant.
 """
 
 from __future__ import annotations

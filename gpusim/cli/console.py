@@ -1,4 +1,4 @@
-"""What every command prints with: data to standard output, messages and progress to standard error."""
+"""Output of the commands: data to standard output, messages and progress to standard error."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from gpusim.report.text_table import TextTable
 
 PROGRESS_AFTER_S = 2.0
-"""A bar appears only when there is something to wait for."""
+"""A progress bar appears only after this time."""
 BROKEN_PIPE_STATUS = 141
-"""What a shell reports for a program that ended because its reader left (128 + SIGPIPE)."""
+"""Exit status after a closed pipe, as shells report it (128 + SIGPIPE)."""
 PLAIN = {"×": "x", "µ": "u", "μ": "u", "…": "..."}
-"""What is printed where an encoding lacks a character that tables have."""
+"""Replacements for characters of tables that the encoding of the output lacks."""
 
 
 def prepare_streams() -> None:
-    """Make standard output take any text, and messages vanish where standard error is closed.
+    """Let standard output accept any text, and drop messages where standard error is closed.
 
     Raises:
         typer.BadParameter: standard output is closed.
@@ -45,7 +45,7 @@ def prepare_streams() -> None:
 
 
 def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
-    """A character that the encoding lacks: a byte of a file name as it was, others in ASCII."""
+    """Replace a character that the encoding lacks: bytes of a file name by themselves, others by ASCII."""
     assert isinstance(error, UnicodeEncodeError)
     character = error.object[error.start]
     byte = ord(character) - 0xDC00  # PEP 383
@@ -53,7 +53,7 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def wrong_input(message: str, arguments: Sequence[str] = ()) -> int:
-    """Say what is wrong in one line, which repeats little of the arguments that it is about."""
+    """Print an error in one line, with long arguments shortened; returns exit status 2."""
     from gpusim.files.inputs import one_line
 
     print(f"gpusim: {one_line(message, arguments)}", file=sys.stderr)
@@ -61,7 +61,7 @@ def wrong_input(message: str, arguments: Sequence[str] = ()) -> int:
 
 
 class _Stderr(logging.Handler):
-    """Prints a message as one line on standard error; the same one once."""
+    """Prints each message once, as one line on standard error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class _Stderr(logging.Handler):
 
 @contextmanager
 def log_to_stderr() -> Iterator[None]:
-    """Print what the modules log while a command runs."""
+    """Print log messages of the package while a command runs."""
     handler = _Stderr()
     logger = logging.getLogger("gpusim")
     logger.addHandler(handler)
@@ -89,13 +89,13 @@ def log_to_stderr() -> Iterator[None]:
 
 
 def refuse(message: str) -> NoReturn:
-    """Wrong input found by a command itself."""
+    """End with exit status 2 and this error."""
     raise typer.BadParameter(message)
 
 
 @contextmanager
 def refusing_file_errors(path: Path, remedy: str = "") -> Iterator[None]:
-    """Refuse, in one line, a file that cannot be read or written meanwhile; ``path`` where the error names none."""
+    """Turn an ``OSError`` into one line that names the file (``path`` if the error names none) and the remedy."""
     try:
         yield
     except OSError as error:
@@ -104,7 +104,7 @@ def refusing_file_errors(path: Path, remedy: str = "") -> Iterator[None]:
 
 
 def emit(write: Callable[[], object]) -> None:
-    """Print data; a reader that has left ends the program quietly, a full disk in one line."""
+    """Print data. A closed pipe ends the program without a message, a full disk with one line."""
     try:
         write()
         sys.stdout.flush()
@@ -117,18 +117,18 @@ def emit(write: Callable[[], object]) -> None:
 
 
 def drop_output() -> None:
-    """Drop what standard output still holds after it could not be written; the interpreter would try again."""
+    """Discard buffered output that could not be written; the interpreter would try again at exit."""
     with suppress(io.UnsupportedOperation):  # a stream of a caller's own
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def emit_json(value: object) -> None:
-    """Print a value as JSON; NaN and infinity are none."""
+    """Print a value as JSON, without NaN or infinity."""
     emit(lambda: print(json.dumps(value, indent=2, allow_nan=False)))
 
 
 def emit_tables(tables: Sequence[TextTable]) -> None:
-    """Tables with an empty line between them."""
+    """Print tables, separated by empty lines."""
     for index, table in enumerate(tables):
         if index:
             emit(print)
@@ -137,7 +137,7 @@ def emit_tables(tables: Sequence[TextTable]) -> None:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, on a terminal, for work of more than two seconds."""
+    """A progress bar on standard error, on terminals only and after two seconds."""
     if not sys.stderr.isatty():
         yield no_progress
         return
@@ -169,13 +169,13 @@ def refuse_inconsistent(count: int, total: int) -> None:
 
 
 def refuse_file(folder: Path) -> None:
-    """A folder that results go to must not be a file."""
+    """Refuse an output folder that is a file."""
     if folder.exists() and not folder.is_dir():
         refuse(f"{folder}: is a file; give a folder with -o")
 
 
 def report_journal(resumed: int, damaged: int) -> None:
-    """Say what the journal of an interrupted run gave, and what of it could not be used."""
+    """Print how many results were resumed from a journal, and how many of its records were damaged."""
     if resumed:
         print(f"gpusim: {resumed} results taken from an interrupted run", file=sys.stderr)
     if damaged:
