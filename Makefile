@@ -12,14 +12,14 @@ MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4_fp32 \
 	aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
 	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16
-# What each architecture is calibrated on, of MEASURED/calibrate.
+# Tables of MEASURED/calibrate that each architecture is calibrated on.
 CALIBRATED := volta turing ampere_ga100 ampere_ga10x hopper
 MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_turing := deepbench_t4_fp16 deepbench_t4_fp32 neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16
 MEASURED_ON_hopper := aiconfigurator_h200_bf16
-# Rows of a table, GPU and data type, if not 50: where there is one table, more of it.
+# Rows per table, GPU and data type, if not 50: more where there is only one table.
 ROWS_OF_ampere_ga100 := 60
 ROWS_OF_hopper := 150
 ROWS_OF_ampere_ga10x := 150
@@ -29,14 +29,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .PHONY: help demo test test-slow replay fuzz calibrate check format bench readme figures wheel constraints clean
 
 help:
-	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and where the plots lie"
+	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
 	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones)"
 	@echo "make fuzz         10,000 damaged inputs, 1,000 damaged journals, random products; counts by outcome (SEED=n)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
 	@echo "make replay       record the replay corpus again and print the predictions that moved"
-	@echo "make bench        how fast the predictions are"
+	@echo "make bench        speed of predictions"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again"
-	@echo "make readme       write the accuracy table into the README again"
+	@echo "make readme       update the accuracy table of the README"
 	@echo "make figures      draw the pictures of docs/ again, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
@@ -50,7 +50,7 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(PYTEST) -m slow
 
-# Inputs by driver of tests/fuzz; a defect ends the target with its example.
+# Inputs per driver of tests/fuzz; a defect is printed with an example and fails the target.
 SEED ?= 1
 FUZZ := documents-4000 tables-3500 commands-2000 plots-500 journals-1000 products-5000 monotone-4000 interrupts-60
 

@@ -1,7 +1,7 @@
-"""What a package index shows of the project: the README with absolute links, and the project's addresses.
+"""Metadata for a package index: the README with absolute links, and the project's addresses.
 
-An index has none of the files that lie beside the README. The address of the source is stated once, in CITATION.cff
-(``repository-code``). Where it is not, pictures and links become the names of the files.
+An index has no other files of the repository. The address of the source is stated once, in CITATION.cff
+(``repository-code``); without it, pictures and links become the names of the files.
 """
 
 from __future__ import annotations
