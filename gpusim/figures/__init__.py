@@ -1,4 +1,4 @@
-"""Plots of result rows.
+"""Plots of experiments and validations.
 
 A plot reads result rows and measured points only. Its panels and pages are decided in
 :mod:`gpusim.experiment.plot_pages`; other packages draw through :func:`draw` and :func:`draw_training`.

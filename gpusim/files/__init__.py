@@ -1,1 +1,1 @@
-"""Reading within bounds, YAML read once, and writing whole files or none."""
+"""File access: input within bounds, YAML with line numbers, output written completely or not at all."""

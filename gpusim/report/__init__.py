@@ -1,1 +1,1 @@
-"""What predictions are shown as: text tables, and timelines for a trace viewer."""
+"""Text tables for terminals and pipes, and timelines for trace viewers."""

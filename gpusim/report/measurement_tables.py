@@ -1,4 +1,4 @@
-"""What a measurement suite would measure, as a table."""
+"""The plan of a measurement suite as a table."""
 
 from __future__ import annotations
 

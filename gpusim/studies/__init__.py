@@ -1,1 +1,1 @@
-"""Studies made of many predictions: experiments, validation, calibration, hardware counters."""
+"""Studies of many predictions: experiments, sweeps, validation, calibration, numerics, hardware counters."""
