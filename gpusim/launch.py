@@ -38,11 +38,8 @@ class Grid:
     """None for plain order: stripes as wide as the grid."""
 
     def __post_init__(self) -> None:
-        for name in ("x", "y", "splits", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"grid: {name} must be 1 or more, got {getattr(self, name)}")
-        if self.swizzle_width is not None and self.swizzle_width < 1:
-            raise ValueError(f"grid: swizzle_width must be 1 or more, got {self.swizzle_width}; None is plain order")
+        if min(self.x, self.y, self.splits, self.batch, self.swizzle_width or 1) < 1:
+            raise ValueError(f"{self}: every extent must be 1 or more")
 
     @property
     def ctas(self) -> int:
@@ -68,8 +65,7 @@ class Grid:
         return Coordinates(batch, split, stripe * stripe_width + x, y)
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(NamedTuple):
     """What a CTA occupies of an SM."""
 
     threads: int

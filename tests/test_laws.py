@@ -32,6 +32,7 @@ from gpusim.prediction.results import Result
 from gpusim.sim.block_cache import BlockCache, FullMemory
 from gpusim.sim.causes import Cause
 from gpusim.sim.cta import Cta
+from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.simulate import simulate
 from gpusim.sim.sm import StreamingMultiprocessor
 from gpusim.sim.warp import Warp
@@ -194,12 +195,13 @@ class Life:
     cta_ended: int = 0
 
 
-def lives(machine: Machine, launch: Launch, ctas_per_sm: int) -> tuple[StreamingMultiprocessor, list[Life]]:
+def lives(machine: Machine, launch: Launch) -> tuple[StreamingMultiprocessor, list[Life]]:
     """Play a launch on a single SM and watch its warps."""
     env = simpy.Environment()
     waiting = iter(range(launch.ctas))
-    memory = FullMemory(machine, BlockCache(machine, launch))
-    sm = StreamingMultiprocessor(env, machine, launch, memory, lambda: next(waiting, None))
+    memory = FullMemory(machine, launch, BlockCache(machine, launch))
+    decoded = DecodedLaunch(machine, launch)
+    sm = StreamingMultiprocessor(env, decoded, memory, lambda: next(waiting, None))
     watched: list[Life] = []
 
     def on_warp(warp: Warp) -> None:
@@ -213,7 +215,7 @@ def lives(machine: Machine, launch: Launch, ctas_per_sm: int) -> tuple[Streaming
                 life.cta_ended = int(env.now)
 
     sm.on_warp, sm.on_finish = on_warp, on_finish
-    for slot in range(ctas_per_sm):
+    for slot in range(decoded.ctas_per_sm):
         sm.open_slot(slot)
     env.run()
     return sm, watched
@@ -226,8 +228,8 @@ def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.Data
     gemm = data.draw(products(name, st.integers(min_value=1, max_value=200)))
     arch = with_overrides(spec, {"sm.count": 1}).gpu
     machine, planned = Machine.of(arch, arch.clock.max_mhz), chosen_plan(arch, gemm, warm=warm)
-    for schedule, launch in zip(planned.schedules, lower(planned), strict=True):
-        sm, watched = lives(machine, launch, schedule.occupancy.ctas)
+    for launch in lower(planned):
+        sm, watched = lives(machine, launch)
         assert len(watched) == launch.ctas * launch.warps
         total = 0
         for life in watched:

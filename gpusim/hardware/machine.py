@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.units import cycles_of_ns
@@ -34,8 +35,7 @@ class MmaTiming:
     latency_cycles: float
 
 
-@dataclass(frozen=True, slots=True)
-class SmLimits:
+class SmLimits(NamedTuple):
     """What the CTAs of an SM compete for, and what a single one may take."""
 
     gpu: str

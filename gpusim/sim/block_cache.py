@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import product
 
 from gpusim.hardware.machine import Machine
@@ -18,6 +19,22 @@ _Key = tuple[int, ...]
 """Tensor, coordinates that pick the block, number of the block within the CTA."""
 
 
+class _CachedTensor:
+    """What the cache does for a tensor's blocks."""
+
+    __slots__ = ("axes", "block_bytes", "dram_bytes", "fetched_bytes", "number")
+
+    def __init__(self, number: int, tensor: Tensor, write_back_cost: float) -> None:
+        self.number = number
+        self.axes = tensor.axes
+        self.block_bytes = tensor.block_bytes
+        self.fetched_bytes = tensor.block_bytes * (tensor.miss_fraction if tensor.axes is None else 1.0)
+        """Of a block that L2 does not hold; none where nothing of it ever misses [B]."""
+        # What enters L2 pushes something out, some of it dirty.
+        self.dram_bytes = self.fetched_bytes * (tensor.read_cost + write_back_cost)
+        """The same in bytes of a stream."""
+
+
 class BlockCache:
     """L2 and DRAM with the blocks of tensors that L2 holds; a full L2 replaces blocks at random.
 
@@ -26,15 +43,17 @@ class BlockCache:
     """
 
     def __init__(self, machine: Machine, launch: Launch) -> None:
-        self.machine = machine
-        self.launch = launch
-        self.tlb_miss_cycles = machine.tlb_miss_cycles if launch.cold else 0.0
+        self._machine = machine
+        self._launch = launch
         self.l2 = Link("L2", machine.l2_bytes_per_cycle)
         self.dram = Link("DRAM", machine.dram_bytes_per_cycle)
         self.read_bytes = 0.0
         self.missed_bytes = 0.0
-        self._tensors = {tensor.name: (index, tensor) for index, tensor in enumerate(launch.tensors)}
-        self._held = 0.0
+        self._tensors = {
+            tensor.name: _CachedTensor(number, tensor, launch.write_back_cost)
+            for number, tensor in enumerate(launch.tensors)
+        }
+        self._held_bytes = 0.0
         self._arrival: dict[_Key, float] = {}
         self._slots: list[tuple[_Key, float]] = []
         self._random = random.Random(0)  # noqa: S311 - no secret, only repeatable
@@ -43,108 +62,104 @@ class BlockCache:
 
     def _preload(self) -> None:
         """Leave in L2 what earlier runs did: shared blocks and results, as far as they fit."""
-        shared = self._shared_blocks()
+        shared = list(self._shared_blocks())
         blocks = [*shared, *self._results()] if shared else []
         for _ in range(WARMING_RUNS):
             for key, size_bytes in blocks:
                 if key not in self._arrival:
                     self._hold(key, size_bytes, 0.0)
 
-    def _shared_blocks(self) -> list[tuple[_Key, float]]:
+    def _shared_blocks(self) -> Iterator[tuple[_Key, float]]:
         """Blocks that several CTAs read, plane by plane, in the order in which CTAs that advance together ask."""
         counts: dict[str, int] = {}
-        for role in self.launch.roles:
+        for role in self._launch.roles:
             for op, times in executed(role.program):
                 for read in op.reads if isinstance(op, Load | LoadBulk) else ():
                     counts[read.tensor] = counts.get(read.tensor, 0) + times
-        grid = self.launch.grid
-        shared = [
-            (*self._tensors[name], count) for name, count in counts.items() if self._tensors[name][1].axes is not None
-        ]
-        found = []
+        grid = self._launch.grid
         for batch, split in product(range(grid.batch), range(grid.splits)):
             for block in range(max(counts.values(), default=0)):
-                for index, tensor, count in shared:
-                    axes = tensor.axes or ()
-                    extents = (grid.x if "x" in axes else 1, grid.y if "y" in axes else 1)
-                    for x, y in product(*map(range, extents)) if block < count else ():
-                        at = Coordinates(batch, split, x, y)
-                        found.append(((index, *_picked(axes, at), block), tensor.block_bytes))
-        return found
+                for name, count in counts.items():
+                    tensor = self._tensors[name]
+                    if tensor.axes is None or block >= count:
+                        continue
+                    xs = range(grid.x if "x" in tensor.axes else 1)
+                    for x, y in product(xs, range(grid.y if "y" in tensor.axes else 1)):
+                        picked = _picked(tensor.axes, Coordinates(batch, split, x, y))
+                        yield (tensor.number, *picked, block), tensor.block_bytes
 
-    def _results(self) -> list[tuple[_Key, float]]:
+    def _results(self) -> Iterator[tuple[_Key, float]]:
         """What the CTAs store, one after the other."""
-        stored = {
-            op.tensor: self._tensors[op.tensor]
-            for role in self.launch.roles
-            for op, _ in executed(role.program)
-            if isinstance(op, Store)
-        }
-        return [
-            ((index, cta, 0), tensor.block_bytes)
-            for cta in range(self.launch.ctas)
-            for index, tensor in stored.values()
-        ]
+        names = [op.tensor for role in self._launch.roles for op, _ in executed(role.program) if isinstance(op, Store)]
+        stored = [self._tensors[name] for name in dict.fromkeys(names)]
+        for cta in range(self._launch.ctas):
+            for tensor in stored:
+                yield (tensor.number, cta, 0), tensor.block_bytes
 
     def _hold(self, key: _Key, size_bytes: float, arrival: float) -> None:
-        while self._held + size_bytes > self.machine.l2_copy_bytes and self._slots:
+        while self._held_bytes + size_bytes > self._machine.l2_copy_bytes and self._slots:
             victim = self._random.randrange(len(self._slots))
             self._slots[victim], self._slots[-1] = self._slots[-1], self._slots[victim]
             evicted, evicted_bytes = self._slots.pop()
             del self._arrival[evicted]
-            self._held -= evicted_bytes
+            self._held_bytes -= evicted_bytes
         self._arrival[key] = arrival
         self._slots.append((key, size_bytes))
-        self._held += size_bytes
-
-    def _fetch(self, key: _Key, tensor: Tensor, now: float) -> float:
-        """When a block is in L2: now, when an earlier miss brings it, or after a miss of its own [cycles]."""
-        size_bytes = tensor.block_bytes * (tensor.miss_fraction if tensor.axes is None else 1.0)
-        if not size_bytes:
-            return now
-        arrival = self._arrival.get(key)
-        if arrival is None:
-            # What enters L2 pushes something out, some of it dirty.
-            passed = self.dram.book(now, size_bytes * (tensor.read_cost + self.launch.write_back_cost))
-            arrival = passed + self.machine.dram_latency_cycles - self.machine.l2_latency_cycles
-            self.missed_bytes += size_bytes
-            self._hold(key, size_bytes, arrival)
-        return arrival
+        self._held_bytes += size_bytes
 
     def fetch(self, stream: Stream, reads: tuple[Read, ...], block: int, now: float) -> float:
-        """When a block of each tensor that a load names is in L2 [cycles]."""
+        """When the blocks that a load names are in L2: now, when an earlier miss brings them, or after one [cycles]."""
         keys = stream.keys.get(block)
         if keys is None:
-            keys = stream.keys[block] = tuple(self._key(stream, read.tensor) for read in reads)
-        return max(self._fetch(key, self._tensors[read.tensor][1], now) for key, read in zip(keys, reads, strict=True))
+            keys = stream.keys[block] = [self._key(stream, read.tensor) for read in reads]
+        latest = now
+        for key, read in zip(keys, reads, strict=True):
+            arrival = self._arrival.get(key)
+            if arrival is None:
+                arrival = self._miss(key, self._tensors[read.tensor], now)
+            latest = max(latest, arrival)
+        return latest
+
+    def _miss(self, key: _Key, tensor: _CachedTensor, now: float) -> float:
+        """When a block that L2 does not hold has come from DRAM [cycles]."""
+        if not tensor.fetched_bytes:
+            return now
+        machine = self._machine
+        passed = self.dram.book(now, tensor.dram_bytes)
+        arrival = passed + machine.dram_latency_cycles - machine.l2_latency_cycles
+        self.missed_bytes += tensor.fetched_bytes
+        self._hold(key, tensor.fetched_bytes, arrival)
+        return arrival
 
     def _key(self, stream: Stream, name: str) -> _Key:
         """Name of the next block of a tensor that a stream loads."""
-        number = stream.counts.get(name, 0)
-        stream.counts[name] = number + 1
-        index, tensor = self._tensors[name]
+        block = stream.counts.get(name, 0)
+        stream.counts[name] = block + 1
+        tensor = self._tensors[name]
         if tensor.axes is None:
-            return index, stream.cta, number
-        return index, *_picked(tensor.axes, self.launch.grid.coordinates(stream.cta)), number
+            return tensor.number, stream.cta, block
+        return tensor.number, *_picked(tensor.axes, self._launch.grid.coordinates(stream.cta)), block
 
     def write(self, store: Store, now: float) -> float:
         """Take written bytes; when L2 has found room for the last [cycles]."""
         accepted = self.l2.book(now, store.l2_bytes)
-        if self.launch.write_back_cost > 0.0:
-            accepted = max(accepted, self.dram.book(now, store.size_bytes * self.launch.write_back_cost))
+        if self._launch.write_back_cost > 0.0:
+            accepted = max(accepted, self.dram.book(now, store.size_bytes * self._launch.write_back_cost))
         return accepted
 
 
 def _picked(axes: tuple[Axis, ...], at: Coordinates) -> tuple[int, ...]:
+    """The coordinates that tell a tensor's blocks apart."""
     return tuple(getattr(at, axis) for axis in axes)
 
 
 class FullMemory:
     """One SM's port into the shared :class:`BlockCache`."""
 
-    def __init__(self, machine: Machine, cache: BlockCache) -> None:
+    def __init__(self, machine: Machine, launch: Launch, cache: BlockCache) -> None:
         self._machine = machine
         self._cache = cache
+        self._tlb_miss_cycles = machine.tlb_miss_cycles if launch.cold else 0.0
         self.port = Link("L2 port", machine.l2_port_bytes_per_cycle)
         self.drained_at = 0.0
         self._translated_at: float | None = None
@@ -156,12 +171,14 @@ class FullMemory:
     def load(self, stream: Stream, reads: tuple[Read, ...], block: int, now: float) -> float:
         """Ask for one warp's part of a block; when its last byte is in the SM [cycles]."""
         cache = self._cache
-        l2_bytes = sum(read.l2_bytes for read in reads)
+        l2_bytes = sm_bytes = 0.0
+        for read in reads:
+            l2_bytes += read.l2_bytes
+            sm_bytes += read.sm_bytes
         cache.read_bytes += l2_bytes
         if self._translated_at is None:
-            self._translated_at = now + cache.tlb_miss_cycles
+            self._translated_at = now + self._tlb_miss_cycles
         in_l2 = cache.fetch(stream, reads, block, max(now, self._translated_at))
-        sm_bytes = sum(read.sm_bytes for read in reads)
         passed = max(self.port.book(now, sm_bytes), cache.l2.book(now, l2_bytes))
         return max(passed, in_l2) + self._machine.l2_latency_cycles
 

@@ -11,6 +11,10 @@ class Cause(Enum):
     The values follow Nsight Compute's warp states where one exists.
     """
 
+    def __init__(self, _value: str) -> None:
+        self.index = len(type(self).__members__)
+        """Place among the causes: ledgers are lists, since an enumeration's members are slow to hash."""
+
     LAUNCH = "launch"
     """CTA launch: the slot is taken, the first instruction has not issued yet."""
     ISSUE = "issue"

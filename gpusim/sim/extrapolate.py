@@ -77,9 +77,7 @@ class _Ended:
 class Extrapolator:
     """Watches one SM and jumps when it may."""
 
-    def __init__(
-        self, sm: StreamingMultiprocessor, memory: SampledMemory, ctas_per_sm: int, ctas_left: list[int]
-    ) -> None:
+    def __init__(self, sm: StreamingMultiprocessor, memory: SampledMemory, ctas_left: list[int]) -> None:
         self.sm = sm
         self.memory = memory
         self.links: list[Link] = [link for links in sm.links.values() for link in links]
@@ -87,7 +85,7 @@ class Extrapolator:
         """CTAs not yet started on this SM: one number, shared with its dispatcher."""
         self.skipped = Skipped()
         roles = sm.launch.roles
-        self.slots = ctas_per_sm * max(role.instances for role in roles)
+        self.slots = sm.decoded.ctas_per_sm * max(role.instances for role in roles)
         """CTAs on their way at once, at most."""
         self.together = any(
             isinstance(op, Barrier | AcquireStage | WaitStage)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import simpy
 
 from gpusim.hardware.machine import Machine
-from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Launch
 from gpusim.program import Program, Repeat, longest_loops
 from gpusim.sim.block_cache import BlockCache, FullMemory
 from gpusim.sim.cta import Cta
+from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.outcome import LaunchOutcome, busy_by_resource
 from gpusim.sim.sm import StreamingMultiprocessor
@@ -30,6 +30,7 @@ def simulate_full(
 ) -> LaunchOutcome:
     """Play all CTAs."""
     env = simpy.Environment()
+    decoded = DecodedLaunch(machine, launch)
     cache = BlockCache(machine, launch)
     waiting = iter(range(launch.ctas))
 
@@ -37,7 +38,7 @@ def simulate_full(
         return next(waiting, None)
 
     sms = [
-        StreamingMultiprocessor(env, machine, launch, FullMemory(machine, cache), next_cta)
+        StreamingMultiprocessor(env, decoded, FullMemory(machine, launch, cache), next_cta)
         for _ in range(min(machine.sm_count, launch.ctas))
     ]
     take = recorder.attach(sms[0], common=True) if recorder is not None else None
@@ -46,8 +47,7 @@ def simulate_full(
         for sm in sms:
             sm.units.on_turn = report
     # Slots open round by round, as CTAs are dealt to SMs in turn.
-    resources = launch.resources
-    for slot in range(occupancy(machine.limits, resources.threads, resources.registers, resources.shared_bytes).ctas):
+    for slot in range(decoded.ctas_per_sm):
         for sm in sms:
             sm.open_slot(slot)
     _ = env.run()

@@ -14,7 +14,6 @@ from gpusim.sim.causes import Cause
 from gpusim.units import whole_cycles
 
 CAUSES: tuple[Cause, ...] = tuple(Cause)
-_INDEX = {cause: index for index, cause in enumerate(CAUSES)}
 
 
 class Ledger:
@@ -32,7 +31,7 @@ class Ledger:
 
     def expect(self, cause: Cause, until: float) -> None:
         """The time up to ``until`` goes to ``cause``, after what was announced before."""
-        self.pending.append((_INDEX[cause], until))
+        self.pending.append((cause.index, until))
 
     def settle(self, now: int) -> None:
         """Book everything up to ``now``."""

@@ -27,7 +27,7 @@ class WatchedLoop:
 
     def __init__(self, loop: Repeat) -> None:
         self.times = loop.times
-        self.in_step = isinstance(loop.body[-1], Barrier)
+        self.in_step = isinstance(loop.body[-1], Barrier) if loop.body else False
         """A barrier ends each turn: it is over when its last warp arrives there."""
         direct = sum(isinstance(op, Load | LoadBulk) and bool(op.reads) for op in loop.body)
         nested = executed(tuple(op for op in loop.body if isinstance(op, Repeat)))

@@ -28,7 +28,7 @@ class Stream:
         """The same by tensor (or by tensors, where one load takes several)."""
         self.in_l2: dict[int, float] = {}
         """When a block has passed the common part of the path, of the last ones [cycles]."""
-        self.keys: dict[int, tuple[tuple[int, ...], ...]] = {}
+        self.keys: dict[int, list[tuple[int, ...]]] = {}
         """Names of the blocks of each tensor that a load takes, where a cache keeps them."""
 
 

@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 import simpy
 
-from gpusim.hardware.machine import Machine, MmaTiming
-from gpusim.launch import Launch
-from gpusim.program import Alu, Mma, WarpgroupMma, longest_loops, operations
+from gpusim.hardware.machine import Machine
 from gpusim.sim.cta import Cta
+from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.link import Link
-from gpusim.sim.loops import WatchedLoop
 from gpusim.sim.memory import Memory
 
 PIPE_NAMES = {"tensor": "Tensor Core", "fma": "FMA pipe", "alu": "ALU", "sfu": "SFU"}
@@ -32,37 +30,15 @@ class SubPartition:
 class SharedUnits:
     """What the warps of an SM share, and what they report to."""
 
-    def __init__(self, env: simpy.Environment, machine: Machine, launch: Launch, memory: Memory) -> None:
+    __slots__ = ("bulk_copy_cycles", "decoded", "env", "memory", "mmas", "on_turn", "port", "shared_latency")
+
+    def __init__(self, env: simpy.Environment, decoded: DecodedLaunch, memory: Memory) -> None:
         self.env = env
-        self.machine = machine
-        self.launch = launch
+        self.decoded = decoded
         self.memory = memory
-        self.mmas: dict[str, MmaTiming] = {timing.name: timing for timing in machine.mmas}
-        self.port = Link("shared memory", machine.shared_bytes_per_cycle)
-        self.shared_latency = machine.shared_latency_cycles
-        self.watched = {id(loop): WatchedLoop(loop) for role in launch.roles for loop in longest_loops(role.program)}
+        self.mmas = decoded.mmas
+        self.port = Link("shared memory", decoded.machine.shared_bytes_per_cycle)
+        self.shared_latency = decoded.machine.shared_latency_cycles
+        self.bulk_copy_cycles = decoded.machine.bulk_copy_cycles
         self.on_turn: Callable[[Cta], None] | None = None
         """Called when a CTA has completed a turn of a watched loop of its last role."""
-
-
-def used_pipes(machine: Machine, launch: Launch) -> tuple[str, ...]:
-    """Pipes that a launch's programs name, in the machine's order.
-
-    Raises:
-        ValueError: a program names an instruction or a pipe that the machine does not have.
-    """
-    pipe_of = {timing.name: timing.pipe for timing in machine.mmas}
-    known = [pipe.name for pipe in machine.pipes]
-    named: set[str] = set()
-    for role in launch.roles:
-        for op in operations(role.program):
-            match op:
-                case Mma() | WarpgroupMma():
-                    if op.instruction not in pipe_of:
-                        raise ValueError(f"{launch.name}: the machine has no instruction '{op.instruction}'")
-                    named.add(pipe_of[op.instruction])
-                case Alu():
-                    named.update(pipe for pipe, _ in op.work)
-    if unknown := sorted(named - set(known)):
-        raise ValueError(f"{launch.name}: the machine has no pipe '{unknown[0]}'; it has {', '.join(known)}")
-    return tuple(name for name in known if name in named)

@@ -6,20 +6,15 @@ from collections import deque
 
 import simpy
 
-from gpusim.launch import Launch
-from gpusim.program import ReleaseStage, operations
-
 
 class Ring:
     """The stages of shared memory that a producer fills in turn; a persistent CTA's goes on from tile to tile."""
 
     __slots__ = ("consumers", "env", "taken")
 
-    def __init__(self, env: simpy.Environment, launch: Launch) -> None:
+    def __init__(self, env: simpy.Environment, consumers: int) -> None:
         self.env = env
-        self.consumers = sum(
-            role.warps for role in launch.roles if any(isinstance(op, ReleaseStage) for op in operations(role.program))
-        )
+        self.consumers = consumers
         """Warps that release each stage."""
         self.taken: deque[Stage] = deque()
         """In the order in which they were filled."""

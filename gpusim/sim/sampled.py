@@ -7,9 +7,9 @@ from dataclasses import replace
 import simpy
 
 from gpusim.hardware.machine import Machine
-from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Launch, l2_read_bytes
 from gpusim.program import Barrier, Load, LoadBulk, Mma, Repeat, Role, StoreShared
+from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.extrapolate import Extrapolator, Skipped
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.outcome import LaunchOutcome, busy_by_resource
@@ -85,9 +85,8 @@ def _mma_cycles(machine: Machine, loop: Repeat) -> float:
 
 def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *, extrapolate: bool) -> LaunchOutcome:
     env = simpy.Environment()
-    resources = launch.resources
-    slots = occupancy(machine.limits, resources.threads, resources.registers, resources.shared_bytes).ctas
-    memory = SampledMemory(machine, launch, slots)
+    decoded = DecodedLaunch(machine, launch)
+    memory = SampledMemory(decoded)
     busiest = ceil_div(launch.ctas, machine.sm_count)
     last_round = launch.ctas - (busiest - 1) * machine.sm_count
     left = [busiest]
@@ -98,7 +97,7 @@ def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *,
         left[0] -= 1
         return busiest - 1 - left[0]
 
-    sm = StreamingMultiprocessor(env, machine, launch, memory, next_cta)
+    sm = StreamingMultiprocessor(env, decoded, memory, next_cta)
 
     def share_among() -> None:
         # Every SM runs a CTA like each of ours, except that only some have one more at the end.
@@ -106,9 +105,9 @@ def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *,
         memory.share_among(len(sm.resident), active)
 
     sm.on_residency = share_among
-    skipped = Extrapolator(sm, memory, slots, left).skipped if extrapolate else Skipped()
+    skipped = Extrapolator(sm, memory, left).skipped if extrapolate else Skipped()
     take = recorder.attach(sm, common=False, skipped=skipped) if recorder is not None else None
-    for slot in range(slots):
+    for slot in range(decoded.ctas_per_sm):
         sm.open_slot(slot)
     _ = env.run()
     ended = max(int(env.now), whole_cycles(memory.drained_at))

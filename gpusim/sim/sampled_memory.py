@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch, Tensor
 from gpusim.program import Load, LoadBulk, Read, Store, executed
+from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.link import Link
 from gpusim.sim.memory import Stream
 
@@ -64,12 +64,13 @@ def _fetch_of(
 class SampledMemory:
     """The path of a representative SM to L2 and DRAM."""
 
-    def __init__(self, machine: Machine, launch: Launch, ctas_per_sm: int) -> None:
+    def __init__(self, decoded: DecodedLaunch) -> None:
+        machine, launch = decoded.machine, decoded.launch
         self._machine = machine
         self._tlb_miss_cycles = machine.tlb_miss_cycles if launch.cold else 0.0
         self._write_back_cost = launch.write_back_cost
         self._first_blocks = max(1, launch.lookahead)
-        self._ctas_per_sm = ctas_per_sm
+        self._ctas_per_sm = decoded.ctas_per_sm
         self._fetches = _fetches(launch)
         self.pattern_blocks = math.lcm(*(fetch.pattern for of_role in self._fetches for fetch in of_role.values()))
         """Blocks after which those that need DRAM recur, whichever load asks for them."""

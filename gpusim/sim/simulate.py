@@ -8,9 +8,9 @@ from dataclasses import replace
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.program import Mma, WarpgroupMma, operations
+from gpusim.sim.decoded import used_pipes
 from gpusim.sim.full import Progress, simulate_full
 from gpusim.sim.outcome import LaunchOutcome
-from gpusim.sim.resources import used_pipes
 from gpusim.sim.sampled import simulate_sampled
 from gpusim.sim.trace import Recorder
 
@@ -53,7 +53,7 @@ def content_hash(machine: Machine, launch: Launch, detail: str = "sampled") -> s
         machine,
         pipes=tuple(pipe for pipe in machine.pipes if pipe.name in pipes),
         mmas=tuple(timing for timing in machine.mmas if timing.name in instructions),
-        limits=replace(machine.limits, gpu=""),
+        limits=machine.limits._replace(gpu=""),
     )
     # Frozen records of numbers and text: each names its class and its fields, and floats in full.
     return hashlib.sha256(repr((detail, used, launch)).encode()).hexdigest()

@@ -6,15 +6,14 @@ from collections.abc import Callable
 
 import simpy
 
-from gpusim.hardware.machine import Machine
-from gpusim.launch import Launch
 from gpusim.program import Role
 from gpusim.sim.causes import Cause
 from gpusim.sim.cta import Cta, WarpGroup
+from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.link import Link
 from gpusim.sim.memory import Memory, Stream
-from gpusim.sim.resources import SharedUnits, SubPartition, used_pipes
+from gpusim.sim.resources import SharedUnits, SubPartition
 from gpusim.sim.ring import Ring
 from gpusim.sim.warp import Process, Warp
 from gpusim.units import whole_cycles
@@ -43,18 +42,20 @@ class StreamingMultiprocessor:
     def __init__(
         self,
         env: simpy.Environment,
-        machine: Machine,
-        launch: Launch,
+        decoded: DecodedLaunch,
         memory: Memory,
         next_cta: Callable[[], int | None],
     ) -> None:
         self.env = env
-        self.launch = launch
+        self.decoded = decoded
+        self.launch = decoded.launch
         self.memory = memory
         self.next_cta = next_cta
-        self.units = SharedUnits(env, machine, launch, memory)
-        pipes = used_pipes(machine, launch)
-        self.parts = [SubPartition(machine, pipes, f"sub-partition {index}") for index in range(machine.sub_partitions)]
+        self.units = SharedUnits(env, decoded, memory)
+        machine = decoded.machine
+        self.parts = [
+            SubPartition(machine, decoded.pipes, f"sub-partition {index}") for index in range(machine.sub_partitions)
+        ]
         self.cta_launch_cycles = machine.cta_launch_cycles
         self.resident: list[Cta] = []
         self.finished_ledger = [0] * len(CAUSES)
@@ -92,7 +93,7 @@ class StreamingMultiprocessor:
     def _run_cta(self, index: int, slot: int) -> Process:
         """All warps start together, and the slot is free when the last has left."""
         env = self.env
-        cta = Cta(index, slot, Ring(env, self.launch))
+        cta = Cta(index, slot, Ring(env, self.decoded.stage_consumers))
         for number, role in enumerate(self.launch.roles):
             group = WarpGroup(env, role, Stream(index, number))
             for part in self._sub_partitions(role.warps):
@@ -113,7 +114,7 @@ class StreamingMultiprocessor:
     def _run_persistent(self, slot: int) -> Process:
         """Tiles one after the other: the first role asks for the next, and each warp takes it when it is done."""
         env = self.env
-        ring = Ring(env, self.launch)
+        ring = Ring(env, self.decoded.stage_consumers)
         instances = self._instances()
         tiles = 0
         while (index := self.next_cta()) is not None:

@@ -14,7 +14,6 @@ from typing import assert_never
 
 import simpy
 
-from gpusim.hardware.machine import MmaTiming
 from gpusim.program import (
     AcquireStage,
     Alu,
@@ -34,12 +33,10 @@ from gpusim.program import (
     WaitLoad,
     WaitStage,
     WarpgroupMma,
-    longest_loops,
 )
 from gpusim.sim.causes import Cause
 from gpusim.sim.cta import Cta, WarpGroup
 from gpusim.sim.ledger import Ledger
-from gpusim.sim.link import Link
 from gpusim.sim.loops import Turns, WatchedLoop
 from gpusim.sim.resources import SharedUnits, SubPartition
 from gpusim.units import whole_cycles
@@ -50,20 +47,20 @@ Process = Generator[simpy.Event, object, None]
 class Warp:
     """Interprets its program; every ``yield`` is one reason to wait."""
 
-    __slots__ = ("accumulators_ready", "batch", "begun", "blocks_awaited", "blocks_loaded", "cta", "exited", "group",
-                 "held_stages", "ledger", "loop", "math", "math_done", "name", "part", "stages_seen", "turns_done",
-                 "units", "watched", "watched_turns")  # fmt: skip
+    __slots__ = ("accumulators_ready", "batch", "begun", "blocks_awaited", "blocks_loaded", "cta", "env", "exited",
+                 "group", "held_stages", "ledger", "loop", "math", "math_done", "name", "part", "stages_seen",
+                 "turns_done", "units", "watched", "watched_turns")  # fmt: skip
 
     def __init__(self, units: SharedUnits, cta: Cta, group: WarpGroup, part: SubPartition, name: str) -> None:
         self.units = units
+        self.env = units.env
         self.cta = cta
         self.group = group
         self.part = part
         self.name = name
         self.loop: Turns | None = None
         """The innermost."""
-        first = next((units.watched[id(loop)] for loop in longest_loops(group.role.program)), None)
-        self.watched = first
+        first = self.watched = units.decoded.first_watched(group.role)
         """The watched loop that the warp is in, was in last, or comes to first."""
         self.watched_turns = Turns(first.times if first else 0)
         self.begun: list[int] = []
@@ -86,13 +83,15 @@ class Warp:
 
     def launch(self, cycles: float) -> Process:
         """From the free slot to the first instruction."""
-        yield from self._wait(Cause.LAUNCH, self.units.env.now + cycles)
+        yield from self._wait(Cause.LAUNCH, self.env.now + cycles)
 
     def run(self) -> Process:
         """Execute the program."""
         for op in self.group.role.program:
-            yield from self._do(op)
-        self.ledger.settle(int(self.units.env.now))
+            wait = self._do(op)
+            if wait is not None:
+                yield from wait
+        self.ledger.settle(int(self.env.now))
         self.exited = True
 
     @property
@@ -101,10 +100,10 @@ class Warp:
         return self.exited or self.ledger.endless
 
     def _repeat(self, loop: Repeat) -> Process:
-        env = self.units.env
+        env = self.env
         outer, turns = self.loop, Turns(loop.times)
         self.loop = turns
-        watched = self.units.watched.get(id(loop))
+        watched = self.units.decoded.watched(loop)
         if watched is not None:
             self.watched, self.watched_turns = watched, turns
             self.begun.clear()
@@ -115,7 +114,9 @@ class Warp:
                 self.begun.append(now)
                 self.math.append(max(now, self.math_done))
             for op in loop.body:
-                yield from self._do(op)
+                wait = self._do(op)
+                if wait is not None:
+                    yield from wait
             if watched is not None:
                 self._end_turn(watched)
             turns.done += 1
@@ -128,78 +129,58 @@ class Warp:
         self.turns_done += 1
         if first:
             group.turns += 1
-            if units.on_turn is not None and group.role is units.launch.roles[-1]:
+            if units.on_turn is not None and group.role is units.decoded.launch.roles[-1]:
                 units.on_turn(self.cta)
 
-    def _do(self, op: Op) -> Process:  # an arm per operation: longer than a function should be
-        units, part = self.units, self.part
-        env = units.env
-        now = env.now
+    def _do(self, op: Op) -> Process | None:
+        """Begin an operation; what the warp waits for before it goes on to the next."""
+        now = self.env.now
         match op:
             case Load():
-                loop = self.loop
-                if loop is not None and op.ahead and loop.done + op.ahead >= loop.times:
-                    return
-                if op.instructions:
-                    # The load leaves in the cycle that issues its last instruction.
-                    issued = part.issue.book(now, op.instructions) - 1 / part.issue.rate
-                    yield from self._wait(Cause.ISSUE, math.floor(issued))
-                if op.reads:
-                    self._load(op, env.now)
+                return self._load(op, now)
             case WaitLoad():
-                if self.blocks_awaited < self.blocks_loaded:
-                    ready = self.group.ready[self.blocks_awaited]
-                    self.blocks_awaited += 1
-                    if ready > now:
-                        yield from self._wait(Cause.LONG_SCOREBOARD, ready)
+                return self._wait_load(now)
             case Mma():
-                yield from self._mma(op, now)
+                return self._mma(op, now) if op.pipelined else self._mma_in_turn(op)
             case Barrier():
-                yield from self._barrier()
+                return self._barrier()
             case WarpgroupMma():
-                yield from self._warpgroup_mma(op, now)
+                return self._warpgroup_mma(op, now)
             case AcquireStage():
                 taken = self.cta.ring.taken
-                if len(taken) == op.stages:
-                    yield from self._wait_for(Cause.BARRIER, taken.popleft().free)
+                return self._wait_for(Cause.BARRIER, taken.popleft().free) if len(taken) == op.stages else None
             case LoadBulk():
-                yield from self._load_bulk(op, now)
+                return self._load_bulk(op, now)
             case WaitStage():
-                yield from self._wait_stage()
+                return self._wait_stage()
             case ReleaseStage():
                 self._release(op.pending)
+                return None
             case Alu():
-                yield from self._alu(op, now)
+                return self._alu(op, now)
             case StoreShared():
-                issued = part.issue.book(now, op.instructions)
-                if issued > now:
-                    yield from self._wait(Cause.ISSUE, issued)
-                yield from self._wait(Cause.MIO_THROTTLE, units.port.book(env.now, op.size_bytes))
+                return self._store_shared(op, now)
             case LoadShared():
-                issued = part.issue.book(now, op.instructions)
-                served = max(issued, units.port.book(now, op.size_bytes))
-                self.ledger.expect(Cause.MIO_THROTTLE, served)
-                yield from self._wait(Cause.SHORT_SCOREBOARD, served + units.shared_latency)
+                return self._load_shared(op, now)
             case Compute():
-                yield from self._wait(Cause.WAIT, now + op.cycles)
+                return self._wait(Cause.WAIT, now + op.cycles)
             case Drain():
                 self._expect_batch(self.math_done)
-                yield from self._wait(Cause.WAIT, self.math_done)
+                return self._wait(Cause.WAIT, self.math_done)
             case SplitKFixup():
-                for _ in range(op.times):
-                    yield from self._wait(Cause.LONG_SCOREBOARD, units.memory.fix_up(op.size_bytes, env.now))
+                return self._fix_up(op)
             case Store():
-                issued = part.issue.book(now, op.instructions)
-                yield from self._wait(Cause.LG_THROTTLE, max(issued, units.memory.store(op, now)))
+                issued = self.part.issue.book(now, op.instructions)
+                return self._wait(Cause.LG_THROTTLE, max(issued, self.units.memory.store(op, now)))
             case Repeat():
-                yield from self._repeat(op)
+                return self._repeat(op)
             case _:
                 assert_never(op)
 
     def _wait(self, cause: Cause, until: float) -> Process:
         """Sleep until ``until``, booked to ``cause`` after whatever the ledger expects before it."""
         self.ledger.expect(cause, until)
-        env = self.units.env
+        env = self.env
         delay = whole_cycles(until) - int(env.now)
         if delay > 0:
             yield env.timeout(delay)
@@ -211,10 +192,26 @@ class Warp:
             return
         self.ledger.expect(cause, math.inf)
         yield event
-        self.ledger.settle(int(self.units.env.now))
+        self.ledger.settle(int(self.env.now))
         self.ledger.pending.clear()
 
-    def _load(self, op: Load, now: float) -> None:
+    def _load(self, op: Load, now: float) -> Process | None:
+        loop = self.loop
+        if loop is not None and op.ahead and loop.done + op.ahead >= loop.times:
+            return None
+        if op.instructions:
+            return self._issue_load(op, now)
+        self._ask(op, now)
+        return None
+
+    def _issue_load(self, op: Load, now: float) -> Process:
+        # The load leaves in the cycle that issues its last instruction.
+        issue = self.part.issue
+        yield from self._wait(Cause.ISSUE, math.floor(issue.book(now, op.instructions) - 1 / issue.rate))
+        if op.reads:
+            self._ask(op, self.env.now)
+
+    def _ask(self, op: Load, now: float) -> None:
         units, group, block = self.units, self.group, self.blocks_loaded
         self.blocks_loaded = block + 1
         arrived = units.memory.load(group.stream, op.reads, block, now)
@@ -226,14 +223,22 @@ class Warp:
         elif ready > group.ready[block]:
             group.ready[block] = ready
 
+    def _wait_load(self, now: float) -> Process | None:
+        block = self.blocks_awaited
+        if block == self.blocks_loaded:
+            return None
+        self.blocks_awaited = block + 1
+        ready = self.group.ready[block]
+        return self._wait(Cause.LONG_SCOREBOARD, ready) if ready > now else None
+
     def _load_bulk(self, op: LoadBulk, now: float) -> Process:
         units, group, block = self.units, self.group, self.blocks_loaded
         self.blocks_loaded = block + 1
         yield from self._wait(Cause.ISSUE, self.part.issue.book(now, op.instructions))
-        now = units.env.now
+        now = self.env.now
         stage = self.cta.stage(block)
         self.cta.ring.taken.append(stage)
-        arrived = units.memory.load(group.stream, op.reads, block, now) + units.machine.bulk_copy_cycles
+        arrived = units.memory.load(group.stream, op.reads, block, now) + units.bulk_copy_cycles
         stage.ready = max(arrived, units.port.book(now, op.port_bytes))
         group.arrivals.append(stage.ready)
         _ = stage.asked.succeed()
@@ -244,11 +249,11 @@ class Warp:
         self.held_stages.append(block)
         stage = self.cta.stage(block)
         yield from self._wait_for(Cause.LONG_SCOREBOARD, stage.asked)
-        if stage.ready > self.units.env.now:
+        if stage.ready > self.env.now:
             yield from self._wait(Cause.LONG_SCOREBOARD, stage.ready)
 
     def _release(self, pending: int) -> None:
-        """Release stages; the last consumer to do so frees them."""
+        """Release stages without a wait; the last consumer to do so frees them."""
         while len(self.held_stages) > pending:
             block = self.held_stages.popleft()
             stage = self.cta.stages[block]
@@ -256,6 +261,23 @@ class Warp:
             if stage.consumers == 0:
                 del self.cta.stages[block]
                 _ = stage.free.succeed()
+
+    def _store_shared(self, op: StoreShared, now: float) -> Process:
+        issued = self.part.issue.book(now, op.instructions)
+        if issued > now:
+            yield from self._wait(Cause.ISSUE, issued)
+        yield from self._wait(Cause.MIO_THROTTLE, self.units.port.book(self.env.now, op.size_bytes))
+
+    def _load_shared(self, op: LoadShared, now: float) -> Process:
+        issued = self.part.issue.book(now, op.instructions)
+        served = max(issued, self.units.port.book(now, op.size_bytes))
+        self.ledger.expect(Cause.MIO_THROTTLE, served)
+        return self._wait(Cause.SHORT_SCOREBOARD, served + self.units.shared_latency)
+
+    def _fix_up(self, op: SplitKFixup) -> Process:
+        units = self.units
+        for _ in range(op.times):
+            yield from self._wait(Cause.LONG_SCOREBOARD, units.memory.fix_up(op.size_bytes, self.env.now))
 
     def _alu(self, op: Alu, now: float) -> Process:
         """Issue to all pipes at once, and wait for the last result."""
@@ -269,15 +291,12 @@ class Warp:
             self.ledger.expect(Cause.MATH_PIPE_THROTTLE if throttled else Cause.NOT_SELECTED, started)
         self.ledger.expect(Cause.MATH, piped)
         self.ledger.expect(Cause.ISSUE, issued)
-        yield from self._wait(Cause.WAIT, max(piped, issued, started + op.latency_cycles))
+        return self._wait(Cause.WAIT, max(piped, issued, started + op.latency_cycles))
 
     def _mma(self, op: Mma, now: float) -> Process:
         units, issue, timing = self.units, self.part.issue, self.units.mmas[op.instruction]
         pipe, rate, latency = self.part.pipes[timing.pipe], timing.instructions_per_cycle, timing.latency_cycles
-        if not op.pipelined:
-            yield from self._mma_in_turn(op, pipe, timing)
-            return
-        count = op.pipe_instructions
+        count = op.instructions + op.fill_instructions
         started = max(now, pipe.free_at, issue.free_at)
         piped = pipe.book(now, count, rate)
         issued = issue.book(now, count + op.other_instructions)
@@ -296,17 +315,18 @@ class Warp:
             ledger.expect(Cause.MATH_PIPE_THROTTLE if throttled else Cause.NOT_SELECTED, min(started, resume))
         ledger.expect(Cause.MATH, min(resume, max(started, piped - tail)))
         rest = Cause.MIO_THROTTLE if done == fed else Cause.ISSUE if done == issued else Cause.WAIT
-        yield from self._wait(rest, resume)
+        return self._wait(rest, resume)
 
-    def _mma_in_turn(self, op: Mma, pipe: Link, timing: MmaTiming) -> Process:
+    def _mma_in_turn(self, op: Mma) -> Process:
         """Each k-group waits for its operands, then for its results: no software pipelining."""
-        units, issue, rate = self.units, self.part.issue, timing.instructions_per_cycle
+        units, issue, timing = self.units, self.part.issue, self.units.mmas[op.instruction]
+        pipe, rate = self.part.pipes[timing.pipe], timing.instructions_per_cycle
         operand_bytes, count = op.operand_bytes / op.k_groups, op.pipe_instructions / op.k_groups
         for _ in range(op.k_groups):
-            served = units.port.book(units.env.now, operand_bytes)
+            served = units.port.book(self.env.now, operand_bytes)
             self.ledger.expect(Cause.MIO_THROTTLE, served - operand_bytes / units.port.rate)
             yield from self._wait(Cause.SHORT_SCOREBOARD, served + units.shared_latency)
-            now = units.env.now
+            now = self.env.now
             _ = issue.book(now, count)
             piped = pipe.book(now, count, rate)
             self.ledger.expect(Cause.MATH_PIPE_THROTTLE, piped - count / rate)
@@ -327,7 +347,7 @@ class Warp:
         self._expect_batch(before)
         blocked = Cause.MATH_PIPE_THROTTLE if queued else Cause.SHORT_SCOREBOARD
         self.batch = blocked, piped - op.instructions / rate, piped
-        yield from self._wait(Cause.MIO_THROTTLE, before)
+        return self._wait(Cause.MIO_THROTTLE, before)
 
     def _expect_batch(self, done: float) -> None:
         """Announce what a wait for the last batch is: until the pipe takes it, while it does, and what follows."""
@@ -336,12 +356,12 @@ class Warp:
             self.ledger.expect(blocked, min(started, done))
             self.ledger.expect(Cause.MATH, min(piped, done))
 
-    def _barrier(self) -> Process:
+    def _barrier(self) -> Process | None:
         group = self.group
         group.arrived += 1
         if group.arrived < group.role.warps:
-            yield from self._wait_for(Cause.BARRIER, group.gate)
-            return
+            return self._wait_for(Cause.BARRIER, group.gate)
         group.arrived = 0
-        gate, group.gate = group.gate, self.units.env.event()
+        gate, group.gate = group.gate, self.env.event()
         _ = gate.succeed()
+        return None

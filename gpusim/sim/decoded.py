@@ -1,0 +1,63 @@
+"""A launch on a machine, with what its SMs and warps would otherwise look up again and again."""
+
+from __future__ import annotations
+
+from gpusim.hardware.machine import Machine, MmaTiming
+from gpusim.hardware.occupancy import occupancy
+from gpusim.launch import Launch
+from gpusim.program import Alu, Mma, ReleaseStage, Role, WarpgroupMma, longest_loops, operations
+from gpusim.sim.loops import WatchedLoop
+
+
+class DecodedLaunch:
+    """What is looked up once for all SMs.
+
+    Raises:
+        ValueError: a program names an instruction or a pipe that the machine does not have.
+        DoesNotFitError: a CTA needs more than an SM has.
+    """
+
+    def __init__(self, machine: Machine, launch: Launch) -> None:
+        self.machine = machine
+        self.launch = launch
+        self.ctas_per_sm = occupancy(machine.limits, *launch.resources).ctas
+        self.pipes = used_pipes(machine, launch)
+        self.mmas: dict[str, MmaTiming] = {timing.name: timing for timing in machine.mmas}
+        loops = [loop for role in launch.roles for loop in longest_loops(role.program)]
+        self._watched = {id(loop): WatchedLoop(loop) for loop in loops}
+        self._first = {id(role): next(iter(longest_loops(role.program)), None) for role in launch.roles}
+        self.stage_consumers = sum(
+            role.warps for role in launch.roles if any(isinstance(op, ReleaseStage) for op in operations(role.program))
+        )
+        """Warps that release each stage of a ring."""
+
+    def watched(self, loop: object) -> WatchedLoop | None:
+        """What an extrapolation compares of a loop, if it watches this one."""
+        return self._watched.get(id(loop))
+
+    def first_watched(self, role: Role) -> WatchedLoop | None:
+        """The watched loop that the warps of a role come to first."""
+        return self.watched(self._first[id(role)])
+
+
+def used_pipes(machine: Machine, launch: Launch) -> tuple[str, ...]:
+    """Pipes that a launch's programs name, in the machine's order.
+
+    Raises:
+        ValueError: a program names an instruction or a pipe that the machine does not have.
+    """
+    pipe_of = {timing.name: timing.pipe for timing in machine.mmas}
+    known = [pipe.name for pipe in machine.pipes]
+    named: set[str] = set()
+    for role in launch.roles:
+        for op in operations(role.program):
+            match op:
+                case Mma() | WarpgroupMma():
+                    if op.instruction not in pipe_of:
+                        raise ValueError(f"{launch.name}: the machine has no instruction '{op.instruction}'")
+                    named.add(pipe_of[op.instruction])
+                case Alu():
+                    named.update(pipe for pipe, _ in op.work)
+    if unknown := sorted(named - set(known)):
+        raise ValueError(f"{launch.name}: the machine has no pipe '{unknown[0]}'; it has {', '.join(known)}")
+    return tuple(name for name in known if name in named)
