@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import gpusim
 from gpusim.numbers.formats import ACCUMULATORS, DTYPE_IN_KERNEL_NAME, FORMATS, RESULTS, Dtype, NumberFormat
 from gpusim.numerics.rounding import storage
 
@@ -66,3 +70,26 @@ def test_both_fp8_formats_are_one_data_type_of_the_schema() -> None:
     assert DTYPE_IN_KERNEL_NAME["e5m2"] is DTYPE_IN_KERNEL_NAME["e4m3"] is Dtype.FP8
     with pytest.raises(ValueError, match="e5m2"):
         Dtype("e5m2")
+
+
+WORDS_OF_OTHERS = {
+    "measure/instructions.py",  # mnemonics of PTX
+    "evidence/importers/aiconfigurator.py",  # values of a column of its tables
+}
+
+
+def test_no_other_module_knows_a_fact_about_fp8() -> None:
+    package = Path(gpusim.__file__).parent
+    naming = set()
+    for path in package.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        named = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        named += [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
+        ]
+        if any(re.search("fp8|e4m3|e5m2", name, re.IGNORECASE) for name in named):
+            naming.add(path.relative_to(package).as_posix())
+    assert naming == {"numbers/formats.py", *WORDS_OF_OTHERS}

@@ -87,7 +87,7 @@ def test_a_convolution_counts_the_operations_of_its_implicit_multiplication() ->
     assert Convolution(shape, Dtype.FP16).flops == 2 * 4 * 79 * 341 * 32 * 100
 
 
-def test_a_blas_call_writes_columns_and_a_framework_rows() -> None:
+def test_c_is_column_major_in_blas_and_row_major_in_frameworks() -> None:
     orders = {op: parse_operator({"op": op, "m": 8, "n": 8, "k": 8, "dtype": "fp16"}).columns["op"] for op in GEMM_OPS}
     assert orders == {op: op for op in GEMM_OPS}
     assert [Gemm(8, 8, 8, Dtype.FP16, op=op).order for op in GEMM_OPS] == ["column", "row", "row"]
@@ -117,17 +117,23 @@ CONVOLUTION = {
     ("values", "problem"),
     [
         ({"op": "softmux", "m": 1, "n": 1, "dtype": "fp16"}, "op: unknown 'softmux'; nearest: softmax"),
-        ({"op": "softmax", "m": 1, "dtype": "fp16"}, "n: missing; softmax needs it"),
-        ({"m": 1, "n": 1, "dtype": "fp16"}, "k: missing; gemm needs it"),
+        ({"op": "softmax", "m": 1, "dtype": "fp16"}, "n: missing; softmax requires it"),
+        ({"m": 1, "n": 1, "dtype": "fp16"}, "k: missing; gemm requires it"),
         ({"op": "add", "m": 1, "n": "1_0", "dtype": "fp16"}, "n: expected a positive integer, got '1_0'"),
         ({"op": "relu", "m": 1, "n": 1, "dtype": "bf61"}, "unknown data type 'bf61'; nearest: bf16, fp64, fp16"),
         ({"op": "relu", "m": 1, "n": 1, "dtype": "fp16", "sparsity": "2:4"}, "sparsity: relu is dense, got '2:4'"),
         (
             {"op": "bmm", "m": 1, "n": 1, "k": 1, "dtyp": "fp16"},
-            "dtyp: no value of bmm; nearest: dtype, b_dtype, out_dtype",
+            "dtyp: not an argument of bmm; nearest: dtype, b_dtype, out_dtype",
         ),
-        ({"op": "bmm", "m": 1, "n": 1, "k": 1, "dtype": "fp16", "bias": "yes"}, "bias: bmm adds none; use op linear"),
-        ({"op": "bmm", "m": 1, "n": 1, "k": 1, "dtype": "fp16", "order": "column"}, "order: C of a bmm lies in rows"),
+        (
+            {"op": "bmm", "m": 1, "n": 1, "k": 1, "dtype": "fp16", "bias": "yes"},
+            "bias: only op linear adds one, got op 'bmm'",
+        ),
+        (
+            {"op": "bmm", "m": 1, "n": 1, "k": 1, "dtype": "fp16", "order": "column"},
+            "order: C of bmm is row-major, got 'column'",
+        ),
         ({**CONVOLUTION, "filter_h": 9}, "filter_h, filter_w: the filter is larger than the padded image"),
         ({**CONVOLUTION, "stride_h": 0}, "stride_h: expected a positive integer, got 0"),
         ({**CONVOLUTION, "layout": "nhcw"}, "layout: expected 'nchw' or 'nhwc', got 'nhcw'"),

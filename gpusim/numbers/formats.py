@@ -1,4 +1,4 @@
-"""Every fact about a number format, in one record per format. No other module keeps a table of formats.
+"""Number formats: one record each, with every fact about it. No other module keeps a table of formats.
 
 :data:`FORMATS` has the formats of operands, accumulators and results by their names in the measured CSV schema;
 :class:`Dtype` names those that A and B can have. Another format is another record.
@@ -20,7 +20,7 @@ METADATA_BITS_PER_CHUNK = 4
 
 @dataclass(frozen=True, slots=True)
 class SparsePattern:
-    """Which neighbours along k a 2:4 operand loses together.
+    """Groups of neighbours along k that 2:4 sparsity keeps or prunes together.
 
     ``chunk`` elements along k hold ``groups`` groups of ``chunk // groups`` elements that are kept or pruned as one;
     half of the groups are kept (PTX ISA, "Sparse matrix storage").
@@ -42,7 +42,7 @@ class SparsePattern:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The first GPUs that have something."""
+    """The first GPUs with a feature."""
 
     capability: tuple[int, int]
     """Compute capability."""
@@ -55,14 +55,14 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What others call a format; what they have no name for is empty."""
+    """Names of a format elsewhere; empty where it has none."""
 
     others: tuple[str, ...] = ()
-    """Spellings of users and frameworks, in lower case."""
+    """In frameworks and as users write it, in lower case."""
     array: str = ""
-    """Type of NumPy or ml_dtypes that stores it."""
+    """Scalar type of NumPy or ml_dtypes."""
     torch: str = ""
-    """Type of PyTorch tensors that stores it."""
+    """PyTorch dtype."""
     traced: tuple[str, ...] = ()
     """Element type in PyTorch's profiler traces."""
     cpp: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Names:
     blas: str = ""
     """Letter of the BLAS routine that multiplies it (sgemm, hgemm)."""
     nvjet: tuple[str, str] = ("", "")
-    """Letters in cuBLAS's nvjet names: of the operands, then of accumulator and result as usual."""
+    """Letters in the names of cuBLAS's nvjet kernels: operands; accumulator and result."""
 
     @property
     def cutlass(self) -> str:
@@ -98,14 +98,14 @@ class NumberFormat:
     """Format in which libraries write C by default."""
     names: Names
     finite_only: bool = False
-    """The largest exponent holds numbers: there is no infinity and one NaN (OCP 8-bit floating point, E4M3)."""
+    """No infinity, one NaN: the largest exponent encodes numbers (E4M3 of the OCP specification)."""
     saturates: bool = False
-    """Values beyond the largest become the largest: of integers, and of FP8, whose conversion instructions exist with
+    """Conversion clamps to the largest number: to integers, and to FP8, whose conversion instructions exist with
     ``.satfinite`` only (PTX ISA, cvt)."""
     stored_as: str = ""
     """The format of its tensors, if it exists in registers only."""
     counted_as: str = ""
-    """The format that stands for it in the schema, if it is no operand type of its own there."""
+    """Format under which the measured schema records it, if not its own."""
     sparse: SparsePattern | None = None
     """None: no 2:4 multiplication."""
     tensor_cores: Since | None = None
@@ -162,72 +162,80 @@ _2_OF_4 = SparsePattern(chunk=4, groups=4)
 _1_OF_2 = SparsePattern(chunk=2, groups=2)
 _PAIRS_OF_8 = SparsePattern(chunk=8, groups=4)
 
-FORMATS: Mapping[str, NumberFormat] = MappingProxyType({
-    one.name: one
-    for one in (
-        NumberFormat(
-            "fp64", 64, 11, 52, "fp64", "fp64",
-            Names(("float64", "double", "f64"), "float64", "float64", ("double",), ("double",), ("f64",), "d"),
-            tensor_cores=_AMPERE,
+_RECORDS = (
+    NumberFormat(
+        "fp64", 64, exponent_bits=11, mantissa_bits=52, accumulator="fp64", output="fp64", tensor_cores=_AMPERE,
+        names=Names(
+            others=("float64", "double", "f64"), array="float64", torch="float64", traced=("double",), cpp=("double",),
+            kernels=("f64",), blas="d",
         ),
-        NumberFormat(
-            "fp32", 32, 8, 23, "fp32", "fp32",
-            Names(("float32", "float", "single", "f32"), "float32", "float32", ("float",), ("float",), ("f32",), "s"),
+    ),
+    NumberFormat(
+        "fp32", 32, exponent_bits=8, mantissa_bits=23, accumulator="fp32", output="fp32",
+        names=Names(
+            others=("float32", "float", "single", "f32"), array="float32", torch="float32", traced=("float",),
+            cpp=("float",), kernels=("f32",), blas="s",
         ),
-        NumberFormat(
-            "tf32", 32, 8, 10, "fp32", "fp32",
-            Names(("tensorfloat32",), "float32", "float32", cpp=("tfloat32_t",), kernels=("tf32",)),
-            stored_as="fp32", sparse=_1_OF_2, tensor_cores=_AMPERE,
+    ),
+    NumberFormat(
+        "tf32", 32, exponent_bits=8, mantissa_bits=10, accumulator="fp32", output="fp32", stored_as="fp32",
+        sparse=_1_OF_2, tensor_cores=_AMPERE,
+        names=Names(
+            others=("tensorfloat32",), array="float32", torch="float32", cpp=("tfloat32_t",), kernels=("tf32",),
         ),
-        NumberFormat(
-            "fp16", 16, 5, 10, "fp32", "fp16",
-            Names(
-                ("float16", "half", "f16"), "float16", "float16", ("c10::Half",), ("half_t", "__half", "half"),
-                ("f16", "fp16"), "h", ("h", "sh"),
-            ),
-            sparse=_2_OF_4, tensor_cores=_VOLTA,
+    ),
+    NumberFormat(
+        "fp16", 16, exponent_bits=5, mantissa_bits=10, accumulator="fp32", output="fp16", sparse=_2_OF_4,
+        tensor_cores=_VOLTA,
+        names=Names(
+            others=("float16", "half", "f16"), array="float16", torch="float16", traced=("c10::Half",),
+            cpp=("half_t", "__half", "half"), kernels=("f16", "fp16"), blas="h", nvjet=("h", "sh"),
         ),
-        NumberFormat(
-            "bf16", 16, 8, 7, "fp32", "bf16",
-            Names(
-                ("bfloat16",), "bfloat16", "bfloat16", ("c10::BFloat16",),
-                ("bfloat16_t", "__nv_bfloat16", "bfloat16"), ("bf16",), nvjet=("t", "st"),
-            ),
-            sparse=_2_OF_4, tensor_cores=_AMPERE,
+    ),
+    NumberFormat(
+        "bf16", 16, exponent_bits=8, mantissa_bits=7, accumulator="fp32", output="bf16", sparse=_2_OF_4,
+        tensor_cores=_AMPERE,
+        names=Names(
+            others=("bfloat16",), array="bfloat16", torch="bfloat16", traced=("c10::BFloat16",),
+            cpp=("bfloat16_t", "__nv_bfloat16", "bfloat16"), kernels=("bf16",), nvjet=("t", "st"),
         ),
-        NumberFormat(
-            "int32", 32, 0, 31, "int32", "int32",
-            Names(("s32",), "int32", "int32", kernels=("s32", "i32")),
-            saturates=True,
+    ),
+    NumberFormat(
+        "int32", 32, exponent_bits=0, mantissa_bits=31, accumulator="int32", output="int32", saturates=True,
+        names=Names(others=("s32",), array="int32", torch="int32", kernels=("s32", "i32")),
+    ),
+    NumberFormat(
+        "int8", 8, exponent_bits=0, mantissa_bits=7, accumulator="int32", output="int32", saturates=True,
+        sparse=_2_OF_4, tensor_cores=_TURING,
+        names=Names(
+            others=("s8", "i8", "qint8"), array="int8", torch="int8", traced=("signed char",),
+            kernels=("s8", "i8", "int8"), blas="i",
         ),
-        NumberFormat(
-            "int8", 8, 0, 7, "int32", "int32",
-            Names(("s8", "i8", "qint8"), "int8", "int8", ("signed char",), kernels=("s8", "i8", "int8"), blas="i"),
-            saturates=True, sparse=_2_OF_4, tensor_cores=_TURING,
+    ),
+    NumberFormat(
+        "int4", 4, exponent_bits=0, mantissa_bits=3, accumulator="int32", output="int32", saturates=True,
+        sparse=_PAIRS_OF_8, tensor_cores=_TURING,
+        names=Names(others=("s4", "i4"), array="int4", kernels=("s4",)),
+    ),
+    NumberFormat(  # E4M3
+        "fp8", 8, exponent_bits=4, mantissa_bits=3, accumulator="fp32", output="bf16", finite_only=True, saturates=True,
+        sparse=_2_OF_4, tensor_cores=_ADA,
+        names=Names(
+            others=("float8", "e4m3", "float8_e4m3fn"), array="float8_e4m3fn", torch="float8_e4m3fn",
+            traced=("c10::Float8_e4m3fn",), cpp=("float_e4m3_t",), kernels=("e4m3", "fe4m3", "f8"),
+            nvjet=("qq", "tst"),
         ),
-        NumberFormat(
-            "int4", 4, 0, 3, "int32", "int32",
-            Names(("s4", "i4"), "int4", kernels=("s4",)),
-            saturates=True, sparse=_PAIRS_OF_8, tensor_cores=_TURING,
+    ),
+    NumberFormat(
+        "fp8_e5m2", 8, exponent_bits=5, mantissa_bits=2, accumulator="fp32", output="bf16", saturates=True,
+        sparse=_2_OF_4, tensor_cores=_ADA, counted_as="fp8",
+        names=Names(
+            others=("e5m2", "float8_e5m2"), array="float8_e5m2", torch="float8_e5m2", traced=("c10::Float8_e5m2",),
+            cpp=("float_e5m2_t",), kernels=("e5m2", "fe5m2"),
         ),
-        NumberFormat(  # E4M3
-            "fp8", 8, 4, 3, "fp32", "bf16",
-            Names(
-                ("float8", "e4m3", "float8_e4m3fn"), "float8_e4m3fn", "float8_e4m3fn", ("c10::Float8_e4m3fn",),
-                ("float_e4m3_t",), ("e4m3", "fe4m3", "f8"), nvjet=("qq", "tst"),
-            ),
-            finite_only=True, saturates=True, sparse=_2_OF_4, tensor_cores=_ADA,
-        ),
-        NumberFormat(
-            "fp8_e5m2", 8, 5, 2, "fp32", "bf16",
-            Names(
-                ("e5m2", "float8_e5m2"), "float8_e5m2", "float8_e5m2", ("c10::Float8_e5m2",), ("float_e5m2_t",),
-                ("e5m2", "fe5m2"),
-            ),
-            saturates=True, counted_as="fp8", sparse=_2_OF_4, tensor_cores=_ADA,
-        ),
-    )
-})  # fmt: skip
+    ),
+)  # fmt: skip
+FORMATS: Mapping[str, NumberFormat] = MappingProxyType({one.name: one for one in _RECORDS})
 """By name. Sources: IEEE 754; NVIDIA A100 whitepaper V1.0 (TF32, BF16); OCP 8-bit floating point specification 1.0."""
 
 
@@ -250,8 +258,13 @@ class Dtype(Enum):
 
     @property
     def format(self) -> NumberFormat:
-        """Everything that is known of it."""
+        """Its record."""
         return FORMATS[self.value]
+
+    @property
+    def on_tensor_cores(self) -> Dtype:
+        """Type in which Tensor Cores multiply such tensors: TF32 for FP32, else the type itself."""
+        return next((one for one in Dtype if one.format.stored_as == self.value), self)
 
     @property
     def bits(self) -> int:
@@ -275,13 +288,13 @@ class Dtype(Enum):
 
 
 ACCUMULATORS = tuple(one.name for one in FORMATS.values() if one.bits >= 16)
-"""Formats that sums of products are recorded in."""
+"""Formats of accumulators in the measured schema."""
 RESULTS = tuple(one.name for one in FORMATS.values() if one.bits >= 8 and not one.stored_as and not one.counted_as)
-"""Formats that C is written in."""
+"""Formats of C."""
 
 
 def type_name(text: str) -> str:
-    """The name here of a format by its name in PyTorch, NumPy, JAX, CUTLASS or C++; other text as it is.
+    """Name of a format in :data:`FORMATS` from one of its other names; unknown text unchanged.
 
     >>> type_name("torch.bfloat16"), type_name("Half"), type_name("fp16"), type_name("fp61")
     ('bf16', 'fp16', 'fp16', 'fp61')
@@ -294,7 +307,7 @@ def dtype_named(name: Dtype | str) -> Dtype:
     """A data type by one of its names.
 
     Raises:
-        ValueError: there is none of that name; the text offers the nearest.
+        ValueError: unknown name; the text names the nearest.
     """
     try:
         return Dtype(name)
@@ -310,7 +323,7 @@ def accumulator_named(name: str) -> str:
     """A format of :data:`ACCUMULATORS` by one of its names.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: unknown name.
     """
     return _one_of(ACCUMULATORS, name)
 
@@ -327,12 +340,12 @@ def _one_of(known: tuple[str, ...], name: str) -> str:
 
 
 def _by_name(names: Callable[[Names], Iterable[str]]) -> Mapping[str, str]:
-    """Names of formats by one kind of their other names."""
+    """Format names by one kind of other names."""
     return MappingProxyType({other: one.name for one in FORMATS.values() for other in names(one.names)})
 
 
 def _operands(by_name: Mapping[str, str]) -> Mapping[str, Dtype]:
-    """The same of formats that A and B can have."""
+    """Data types by the same names, for formats of A and B."""
     operands = {dtype.value: dtype for dtype in Dtype}
     known = {name: FORMATS[one].counted_as or one for name, one in by_name.items()}
     return MappingProxyType({name: operands[one] for name, one in known.items() if one in operands})
@@ -342,16 +355,16 @@ _OTHER_NAMES = _by_name(lambda names: names.others)
 DTYPE_OF_TENSORS = _operands(
     {name: one.name for one in FORMATS.values() if not one.stored_as for name in (one.name, *one.names.others)}
 )
-"""Data types that tensors have in a framework, by all of their names."""
+"""Data types of framework tensors, by all of their names."""
 FORMAT_IN_KERNEL_NAME = _by_name(lambda names: names.kernels)
-"""Names of formats by what kernel names call them."""
+"""Format names by their abbreviations in kernel names."""
 DTYPE_IN_KERNEL_NAME = _operands(FORMAT_IN_KERNEL_NAME)
-"""Data types by the same."""
+"""Data types by the same abbreviations."""
 DTYPE_IN_TEMPLATE = _operands(_by_name(lambda names: names.cpp))
 """Data types by their type in C++, in lower case."""
 DTYPE_IN_TRACE = _operands(_by_name(lambda names: names.traced))
 """Data types by their name in PyTorch's profiler traces."""
-DTYPE_OF_BLAS = _operands(_by_name(lambda names: names.blas))
+DTYPE_OF_BLAS = _operands(_by_name(lambda names: [names.blas] if names.blas else []))
 """Data types by the letter of the BLAS routine."""
-DTYPE_OF_NVJET = _operands(_by_name(lambda names: filter(None, names.nvjet[:1])))
+DTYPE_OF_NVJET = _operands(_by_name(lambda names: [names.nvjet[0]] if names.nvjet[0] else []))
 """Data types by the letters of the operands in names of nvjet kernels."""

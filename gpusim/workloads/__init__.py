@@ -1,1 +1,1 @@
-"""What is to be computed: operators, their shapes, data types and bytes."""
+"""Operators: shapes, data types, FLOPs and bytes; the conditions of a run; parsing of all of them."""

@@ -1,4 +1,4 @@
-"""Under which conditions an operator runs: what L2 holds at the start, and how long the power limit can act."""
+"""Conditions of a run: the state of L2 at the start, and the load, which decides how far the power limit acts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gpusim.workloads.sizes import parse_size
 
 L2State = Literal["cold", "warm"]
 L2_STATES: tuple[L2State, ...] = get_args(L2State)
-"""At the start L2 holds nothing of the operands, or what fits of them."""
+"""At the start L2 holds none of the operands, or as much of them as fits."""
 
 CALLS_OF_LOAD = {"burst": 0.0, "sustained": math.inf}
-"""Calls back to back that a named load stands for: over before the power limit acts, or until it has settled."""
+"""Calls back to back of a named load: too short for the power limit to act, or long enough for it to settle."""
 
 
 def checked_load(load: object) -> str:
-    """A load as predictions take it: ``sustained``, ``burst``, or a number of calls back to back.
+    """A valid load: ``sustained``, ``burst``, or a number of calls back to back.
 
     >>> checked_load(25)
     '25'
@@ -33,7 +33,7 @@ def checked_load(load: object) -> str:
 
 
 def calls_of(load: str) -> float:
-    """Calls back to back that a load stands for.
+    """Calls back to back of a load.
 
     >>> calls_of("burst"), calls_of("25"), calls_of("sustained")
     (0.0, 25.0, inf)

@@ -15,7 +15,7 @@ SIZE_COLUMNS = (
     *("n_img", "in_channels", "height", "width", "out_channels", "filter_h", "filter_w"),
     *("pad_h", "pad_w", "stride_h", "stride_w"),
 )
-"""Columns of the measured CSV schema that convolutions have besides; pads and strides last."""
+"""Further columns of convolutions in the measured CSV schema; pads and strides last."""
 IMAGE_LAYOUTS: tuple[ImageLayout, ...] = get_args(ImageLayout)
 
 
@@ -44,7 +44,7 @@ class ConvolutionShape:
 
     @property
     def product(self) -> tuple[int, int, int, int]:
-        """Batch, m, n, k as measured tables write them: m covers all images, batch says how many they are."""
+        """Batch, m, n, k as in measured tables: m covers all images, batch is their number."""
         rows, columns = self.output
         m = self.images * rows * columns
         return self.images, m, self.filters, self.channels * self.filter_h * self.filter_w
@@ -67,7 +67,7 @@ class Convolution:
     """A two-dimensional convolution or one of its gradients.
 
     Raises:
-        ValueError: a field holds what no convolution has; the text begins with its name.
+        ValueError: an invalid field; the text begins with its name.
 
     >>> Convolution(ConvolutionShape(1, 64, 56, 56, 64, 3, 3, pad=(1, 1)), "fp16").flops
     231211008
@@ -77,7 +77,7 @@ class Convolution:
     dtype: Dtype
     op: str = "conv_fwd"
     layout: str = "nhwc"
-    """Of images in memory."""
+    """Memory layout of images."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_named(self.dtype))
@@ -98,11 +98,28 @@ class Convolution:
         return 2 * m * n * k
 
     @property
+    def operand_bytes(self) -> float:
+        """The two tensors that are read [B]."""
+        return self.size_bytes - self.result_bytes
+
+    @property
+    def result_bytes(self) -> float:
+        """The tensor that is written [B]: outputs, or the gradient of images or filters."""
+        images, filters, outputs = self._elements
+        written = {"conv_fwd": outputs, "conv_bwd_inputs": images, "conv_bwd_weights": filters}[self.op]
+        return written * self.dtype.bits / 8
+
+    @property
     def size_bytes(self) -> float:
-        """Images, filters and results [B]."""
+        """Images, filters and outputs, or their gradients [B]."""
+        return sum(self._elements) * self.dtype.bits / 8
+
+    @property
+    def _elements(self) -> tuple[int, int, int]:
+        """Elements of images, filters and outputs."""
         shape = self.shape
         images, m, n, k = shape.product
-        return (images * shape.channels * shape.height * shape.width + n * k + m * n) * self.dtype.bits / 8
+        return images * shape.channels * shape.height * shape.width, n * k, m * n
 
     @property
     def columns(self) -> dict[str, str | int]:

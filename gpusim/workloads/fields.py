@@ -1,4 +1,4 @@
-"""Fields of YAML documents that list operators: one value, or a list of them, where several may stand."""
+"""Pydantic field types of YAML documents with operators; lists may be given as a single value."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ ConvolutionOps = Annotated[tuple[ConvolutionOp, ...], _Listed, _NotEmpty]
 VectorOps = Annotated[tuple[VectorOp, ...], _Listed, _NotEmpty]
 L2States = Annotated[tuple[L2State, ...], _Listed, _NotEmpty]
 Accumulator = Annotated[str, AfterValidator(lambda name: name and accumulator_named(name))]
-"""Format of sums of products; the data type's usual one if empty."""
+"""Accumulator format; the default of the data type if empty."""
 Output = Annotated[str, AfterValidator(lambda name: name and result_named(name))]
-"""Format that C is written in; the data type's usual one if empty."""
+"""Format of C; the default of the data type if empty."""
 Load = Annotated[str, BeforeValidator(checked_load)]
 """``sustained``, ``burst`` or a number of calls back to back."""

@@ -10,7 +10,7 @@ from gpusim.numbers.formats import FORMATS, Dtype, accumulator_named, dtype_name
 from gpusim.workloads.sizes import checked_size
 
 GemmOp = Literal["gemm", "linear", "bmm"]
-"""``gemm`` is a BLAS call, whose C lies in columns; ``linear`` and ``bmm`` are a framework's, whose C lies in rows. A
+"""``gemm`` is a BLAS call with column-major C; ``linear`` and ``bmm`` are framework operators with row-major C. A
 ``linear`` may add a bias in the epilogue."""
 GEMM_OPS: tuple[GemmOp, ...] = get_args(GemmOp)
 Layout = Literal["nn", "nt", "tn", "tt"]
@@ -25,13 +25,12 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 class Gemm:
     """C[m, n] = A[m, k] B[k, n], ``batch`` times.
 
-    ``layout`` is in BLAS column-major terms; its first letter says whether A is transposed. ``order`` says
-    which way C lies in memory: frameworks write rows (``row``), BLAS columns (``column``); it follows from ``op``
-    where it is not given. With sparsity ``2:4`` A is the pruned operand (the weights, say: then m counts output
-    features and n tokens).
+    ``layout`` is in BLAS column-major terms; its first letter says whether A is transposed. ``order`` is the storage
+    order of C: ``row`` in frameworks, ``column`` in BLAS; it follows from ``op`` if not given. With sparsity ``2:4`` A
+    is the pruned operand (the weights, for example: then m counts output features and n tokens).
 
     Raises:
-        ValueError: a field holds what no multiplication has; the text begins with its name.
+        ValueError: an invalid field; the text begins with its name.
 
     >>> Gemm(4096, 16, 4096, "bf16").output, Gemm(64, 64, 64, "int8").accumulate
     ('bf16', 'int32')
@@ -41,20 +40,20 @@ class Gemm:
     n: int
     k: int
     dtype: Dtype
-    """Type of A, and of B unless ``b_dtype`` is another."""
+    """Type of A, and of B unless ``b_dtype`` is set."""
     batch: int = 1
     layout: str = "tn"
     sparsity: str = "dense"
     accumulate: str = ""
-    """Format of the sums; the data type's usual one if empty."""
+    """Accumulator format; the default of the data type if empty."""
     order: str = ""
     output: str = ""
-    """Format that C is written in; an epilogue converts the sums, as a quantised layer's does from INT32 to FP16."""
+    """Format of C; the default of the data type if empty. The epilogue converts (INT32 to FP16 if quantised)."""
     op: str = ""
-    """Name in the measured CSV schema; ``gemm`` if C lies in columns, else ``bmm``, if empty."""
+    """Name in the measured CSV schema. If empty: ``gemm`` for column-major C, else ``bmm``."""
     bias: bool = False
     b_dtype: Dtype | None = None
-    """Type of B where it is another than A's; None: the same. No kernel multiplies two types yet."""
+    """Type of B if it differs from A's. No kernel in the catalogues multiplies two types."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -77,7 +76,7 @@ class Gemm:
         self._check_op()
 
     def _named(self, name: str, named: Callable[[str], str]) -> str:
-        """The format that a field names; empty where it names none."""
+        """The format that a field names; empty for none."""
         text = getattr(self, name)
         try:
             return named(text) if text else ""
@@ -88,9 +87,11 @@ class Gemm:
         if self.op not in GEMM_OPS:
             raise ValueError(f"op: expected one of {', '.join(GEMM_OPS)}, got '{self.op}'")
         if (self.op == "gemm") != (self.order == "column"):
-            raise ValueError(f"order: C of a {self.op} lies in {'columns' if self.op == 'gemm' else 'rows'}")
+            raise ValueError(
+                f"order: C of {self.op} is {'column' if self.op == 'gemm' else 'row'}-major, got '{self.order}'"
+            )
         if self.bias and self.op != "linear":
-            raise ValueError(f"bias: {self.op} adds none; use op linear")
+            raise ValueError(f"bias: only op linear adds one, got op '{self.op}'")
 
     @property
     def leading_dimensions(self) -> tuple[str, str, str]:
@@ -119,13 +120,13 @@ class Gemm:
 
     @property
     def metadata_bits(self) -> float:
-        """Bits that say which ones they are, per element of the dense A; none where A is dense."""
+        """Bits of 2:4 metadata per element of the dense A; 0 if A is dense."""
         pattern = self.dtype.format.sparse if self.sparsity == "2:4" else None
         return pattern.metadata_bits if pattern else 0.0
 
     @property
     def operand_bytes(self) -> float:
-        """A and B of every product: of a 2:4 operand the elements that are kept, and which ones they are [B]."""
+        """A and B of every product; of a 2:4 operand the kept elements and the metadata [B]."""
         a_bits = self.dtype.bits * self.kept_fraction + self.metadata_bits
         return self.batch * self.k * (self.m * a_bits + self.n * (self.b_dtype or self.dtype).bits) / 8
 
@@ -146,7 +147,7 @@ class Gemm:
 
     @property
     def columns(self) -> dict[str, str | int]:
-        """Its columns of the measured CSV schema; an output type that is the usual one is left empty."""
+        """Its columns of the measured CSV schema; a default output type is left empty."""
         columns: dict[str, str | int] = {
             "op": self.op,
             "batch": self.batch,

@@ -1,9 +1,9 @@
-"""The union of operators, and how one is read from named values: table columns, keys of a document, arguments.
+"""The union of operators, and the parser of an operator from named values: table columns, YAML keys, arguments.
 
-Every operator is a frozen record with ``op`` (its name in the measured CSV schema, which tells the cases apart),
-``dtype``, ``flops``, ``size_bytes`` and ``columns``. Whatever lists, measures, imports or predicts operators uses
-these records. A new operator (attention, an optimizer step) is a record in a module of its own, a case of the union
-and of :func:`parse_operator`; its lowering is another matter.
+Every operator is a frozen record with ``op`` (its name in the measured CSV schema, which discriminates the union),
+``dtype``, ``flops``, ``operand_bytes``, ``result_bytes``, ``size_bytes`` and ``columns``. Suites, importers, measured
+rows, experiments and predictions share these records. A new operator (attention, an optimizer step) is a record in a
+module of its own, a case of the union and of :func:`parse_operator`, and a lowering.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpusim.workloads.vector import (
 Operator = Gemm | Convolution | VectorOperator
 
 OTHER_KEYS = {"accumulate": "acc_dtype", "output": "out_dtype", "output_dtype": "out_dtype"}
-"""Columns of the measured CSV schema by what Python and the command line call them."""
+"""Columns of the measured CSV schema by their names in Python and on the command line."""
 _SHAPE, _PAD, _STRIDE = SIZE_COLUMNS[:-4], SIZE_COLUMNS[-4:-2], SIZE_COLUMNS[-2:]
 _EVERYWHERE: tuple[str, ...] = ("batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity")
 _OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype")
@@ -42,14 +42,14 @@ OPS: tuple[str, ...] = (*GEMM_OPS, *CONVOLUTION_OPS, *VECTOR_OPS)
 
 
 def parse_operator(values: Mapping[str, Any]) -> Operator:
-    """The operator that named values describe; None and empty text count as not given.
+    """The operator with these values; None and empty text count as absent.
 
-    ``op`` says which operator; without one it is a matrix multiplication whose C lies in rows. Sizes may be integers or
-    decimal text, types any of their names. What follows from other values is accepted and not read: ``m``, ``n`` and
-    ``k`` of a convolution, ``k``, ``layout`` and ``acc_dtype`` of an operator on rows.
+    ``op`` selects the operator; without it a matrix multiplication with row-major C. Sizes may be integers or decimal
+    text, types any of their names. Values that follow from others are accepted and ignored: ``m``, ``n`` and ``k`` of a
+    convolution, ``k``, ``layout`` and ``acc_dtype`` of an operator on rows.
 
     Raises:
-        ValueError: a value is missing, unknown or impossible; the text is one line.
+        ValueError: a missing, unknown or invalid value; the text is one line.
 
     >>> parse_operator({"op": "softmax", "m": "128", "n": "1024", "dtype": "float32"})
     Softmax(m=128, n=1024, dtype=<Dtype.FP32: 'fp32'>)
@@ -68,12 +68,12 @@ def parse_operator(values: Mapping[str, Any]) -> Operator:
             raise ValueError(f"sparsity: {op} is dense, got '{excerpt(str(given['sparsity']))}'")
     for name in given:
         if name not in known:
-            raise ValueError(f"{excerpt(name)}: no value of {op or 'gemm'}; {_nearest(name, known)}")
+            raise ValueError(f"{excerpt(name)}: not an argument of {op or 'gemm'}; {_nearest(name, known)}")
     return read(op, given)
 
 
 def operator_key(operator: Operator) -> str:
-    """What tells an operator from all others, in words that stay the same from version to version."""
+    """Identifier of an operator; stable across versions."""
     return "/".join(f"{name}={value}" for name, value in operator.columns.items() if value != "")
 
 
@@ -122,7 +122,7 @@ def _on_rows(op: str, given: Mapping[str, Any]) -> Operator:
 
 def _needed(op: str, given: Mapping[str, Any], name: str) -> Any:
     if name not in given:
-        raise ValueError(f"{name}: missing; {op or 'gemm'} needs it")
+        raise ValueError(f"{name}: missing; {op or 'gemm'} requires it")
     return given[name]
 
 

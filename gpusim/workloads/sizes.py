@@ -1,6 +1,6 @@
-"""Sizes as they are given: integers of Python or NumPy, decimal text, lists and ``start:end:step`` ranges.
+"""Parsing of sizes: integers of Python or NumPy, decimal text, lists and ``start:end:step`` ranges.
 
-A range includes its end where a step meets it, as in the CUTLASS profiler.
+A range includes its end if a step reaches it, as in the CUTLASS profiler.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from gpusim.files.yamlfile import shown
 from gpusim.units import LARGEST_SIZE
 
 MAX_SIZES = 100_000
-"""Longest range: a typing error in a step must not ask for millions of predictions."""
+"""Longest range: a mistyped step must not request millions of predictions."""
 
 
 def parse_size(value: object) -> int:
-    """A size as an ``int``, also from an integer of NumPy's or from decimal text.
+    """A size as an ``int``, from an integer of Python or NumPy or from decimal text.
 
     >>> parse_size("4096")
     4096
 
     Raises:
-        ValueError: it is no positive integer of 64 bits.
+        ValueError: not a positive integer of 64 bits.
     """
     number = value
     if isinstance(value, str) and value.isascii() and value.isdigit():  # neither 1_000 nor digits of other scripts
@@ -38,7 +38,7 @@ def parse_size(value: object) -> int:
 
 
 def checked_size(name: str, value: object) -> int:
-    """The same; the text of the error begins with ``name``."""
+    """As :func:`parse_size`; the error text begins with ``name``."""
     try:
         return parse_size(value)
     except ValueError as error:
@@ -62,7 +62,7 @@ def parse_sizes(value: object) -> tuple[int, ...]:
 
 
 def _range(text: str) -> tuple[int, ...]:
-    """The sizes of ``start:end`` or ``start:end:step``, the end included where a step meets it."""
+    """The sizes of ``start:end`` or ``start:end:step``, including the end if a step reaches it."""
     try:
         parts = [int(part) for part in text.split(":")]
     except ValueError:

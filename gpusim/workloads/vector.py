@@ -1,7 +1,7 @@
 """Operators on m rows of n elements that multiply no matrices: elementwise, softmax, layer norm, reductions.
 
-``arithmetic`` counts operations on one element by kind (``add``, ``mul``, ``max``, ``exp``, ``erf``, ``tanh``), as
-the definition of the function has them. Which instructions a kernel makes of them is decided by its lowering.
+``arithmetic`` counts operations on one element by kind (``add``, ``mul``, ``max``, ``exp``, ``erf``, ``tanh``) in the
+definition of the function. Instructions of a kernel are data of the catalogue.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Rows:
     """m rows of n elements of one type.
 
     Raises:
-        ValueError: a field holds what no such operator has; the text begins with its name.
+        ValueError: an invalid field; the text begins with its name.
     """
 
     kind: ClassVar[str]

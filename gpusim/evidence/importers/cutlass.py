@@ -75,8 +75,8 @@ def _add(found: Import, line: int, fields: Fields) -> None:
     warps = [fields.whole(f"warps_{axis}") for axis in "mnk"]
     accumulator = fields.get("accum")
     dtype = DTYPE_IN_KERNEL_NAME[element]
-    if dtype is Dtype.FP32 and fields.get("op_class").endswith("tensorop"):
-        dtype = Dtype.TF32
+    if fields.get("op_class").endswith("tensorop"):
+        dtype = dtype.on_tensor_cores
     sparse = fields.get("OperationKind") == "spgemm" or fields.get("op_class") == "sptensorop"
     threads = 32 * (warps[0] or 1) * (warps[1] or 1) * (warps[2] or 1) if warps[0] else None
     m, n, k = (fields.number(column) for column in "mnk")

@@ -124,10 +124,10 @@ def _core_types(found: re.Match[str]) -> tuple[Dtype, str]:
     dtype, accumulate = _of_letter(found["letter"])
     element = found["after"] or found["before"]
     if found["tf32"]:
-        return Dtype.TF32, accumulate
+        return DTYPE_IN_KERNEL_NAME[found["tf32"]], accumulate
     if element:
         return DTYPE_IN_KERNEL_NAME[element], accumulate
-    return (Dtype.TF32 if dtype is Dtype.FP32 else dtype), accumulate
+    return dtype.on_tensor_cores, accumulate
 
 
 def _of_letter(letter: str) -> tuple[Dtype, str]:

@@ -72,8 +72,8 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Operator:
-    """A call in terms of the schema."""
+class _Columns:
+    """A call as columns of the measured schema."""
 
     op: str
     shape: tuple[int, int, int, int | None]
@@ -107,7 +107,7 @@ def add_call(
     index = max(range(len(kernels)), key=lambda one: (names[one] is not None, kernels[one].time_us))
     fact = names[index]
     dtype = operator.dtype or (fact.dtype if fact else None)
-    if fact and fact.dtype and dtype and fact.dtype.format.stored_as == dtype.value:
+    if fact and dtype and fact.dtype is dtype.on_tensor_cores:
         dtype = fact.dtype
     is_product = operator.op in ("linear", "bmm")
     found.add(
@@ -128,7 +128,7 @@ def add_call(
     )
 
 
-def _operator(call: Call) -> _Operator | str:
+def _operator(call: Call) -> _Columns | str:
     """What a call computes, or the reason why it makes no row."""
     if not call.dims:
         return "operator without recorded shapes; profile with record_shapes=True"
@@ -140,7 +140,7 @@ def _operator(call: Call) -> _Operator | str:
     return read(call)
 
 
-def _product(call: Call) -> _Operator | str:
+def _product(call: Call) -> _Columns | str:
     """A (batched) matrix multiplication: [b,] m x k by [b,] k x n."""
     first = PRODUCTS[call.name]
     if len(call.dims) < first + 2:
@@ -156,7 +156,7 @@ def _product(call: Call) -> _Operator | str:
     batch = left[0] if len(left) == 3 else 1
     dtype = _dtype(call, first)
     layout = "".join(letters) if len(letters) == 2 and all(letters) else ""
-    return _Operator("linear" if linear else "bmm", (batch, left[-2], right[-1], left[-1]), dtype, layout)
+    return _Columns("linear" if linear else "bmm", (batch, left[-2], right[-1], left[-1]), dtype, layout)
 
 
 def _letter(strides: Shape) -> str:
@@ -174,7 +174,7 @@ def _dtype(call: Call, index: int) -> Dtype | None:
     return DTYPE_IN_TRACE.get(call.types[index]) if index < len(call.types) else None
 
 
-def _convolution(call: Call) -> _Operator | str:
+def _convolution(call: Call) -> _Columns | str:
     """A forward convolution in two dimensions."""
     if len(call.dims) < 2 or len(call.dims[0]) != 4 or len(call.dims[1]) != 4:
         return "convolution in other than two dimensions"
@@ -194,7 +194,7 @@ def _convolution(call: Call) -> _Operator | str:
     if min(*call.dims[0], *call.dims[1], *stride) < 1:
         return "empty tensor"
     shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride)
-    return _Operator("conv_fwd", shape.product, _dtype(call, 0), _order(call.strides[:1]), shape.columns)
+    return _Columns("conv_fwd", shape.product, _dtype(call, 0), _order(call.strides[:1]), shape.columns)
 
 
 def _order(strides: Sequence[Shape]) -> str:
@@ -211,7 +211,7 @@ def _pair(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2] or found[1])) if found else None
 
 
-def _vector(call: Call) -> _Operator | str:
+def _vector(call: Call) -> _Columns | str:
     """An operator on rows of the last dimension."""
     op, shape = VECTORS[call.name], call.dims[0]
     if not shape or min(shape) < 1:
@@ -220,7 +220,7 @@ def _vector(call: Call) -> _Operator | str:
         return f"{op} of a tensor and a number"
     if op in ("add", "mul") and call.dims[1] != shape:
         return f"{op} of tensors of different shapes"
-    return _Operator(op, (1, math.prod(shape[:-1]), shape[-1], None), _dtype(call, 0))
+    return _Columns(op, (1, math.prod(shape[:-1]), shape[-1], None), _dtype(call, 0))
 
 
 def shapes_of(value: Any) -> tuple[Shape, ...]:
