@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
-from gpusim.library.catalogue import Kernel
+from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.gemm.problem import problem_of
@@ -392,7 +392,7 @@ def drawn_plan(data: st.DataObject, name: str, gemm: Gemm) -> GemmPlan | None:
     """A plan of a workload on some kernel and split; None if that kernel does not fit."""
     arch = load_spec(name).gpu
     chosen = data.draw(st.sampled_from(suited(arch, gemm)))
-    modes: list[tuple[int, str]] = [(1, "in_kernel")]
+    modes: list[tuple[int, SplitKMode]] = [(1, "in_kernel")]
     modes += [(split, mode) for split in (2, 3, 5, 8) for mode in chosen.family.split_k]
     split_k, mode = data.draw(st.sampled_from(modes))
     try:

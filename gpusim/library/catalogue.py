@@ -26,6 +26,10 @@ from gpusim.workloads.gemm import LAYOUTS, Layout
 MIN_RING_STAGES = 2
 """In shared memory one stage is filled while another is read; warpgroups release one when they are at the next."""
 
+SplitKMode = Literal["in_kernel", "reduce"]
+"""How the partial sums of CTAs that share a tile's k come together: by a fix-up through L2 within the kernel, or by a
+second kernel."""
+
 NAME_FIELDS = frozenset(
     {"tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "suffix", "alignment"}
     | {"layout", "layout_upper", "dtype", "cutlass_dtype", "nvjet_dtype"}
@@ -94,7 +98,7 @@ class Family(Entry):
     inputs: tuple[Dtype, ...]
     main_loop: MainLoop
     stores_result: bool
-    split_k: tuple[Literal["in_kernel", "reduce"], ...]
+    split_k: tuple[SplitKMode, ...]
     swizzle_width: Cost = Field(description="tiles along m of a threadblock swizzle, 0: plain order")
     max_n: Count | None = Field(default=None, description="largest n (vectors) it serves")
     layouts: tuple[Layout, ...] = Field(default=LAYOUTS, description="operand layouts it reads")

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
-from gpusim.library.catalogue import Kernel
+from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.lowering.schedule import Schedule
@@ -102,7 +102,7 @@ def charged(gemm: Gemm, planned: GemmPlan) -> dict[str, float]:
     }
 
 
-def _splits(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
+def _splits(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> list[tuple[int, SplitKMode]]:
     """Split factors worth a look.
 
     Libraries split a single product's k, also where there are tiles enough: the last wave is fuller then. Recorded
@@ -110,7 +110,7 @@ def _splits(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> list[tuple[int, str]]:
     than a smaller one did is not worth what the splits exchange.
     """
     shape = problem_of(gemm)
-    splits: list[tuple[int, str]] = [(1, "in_kernel")]
+    splits: list[tuple[int, SplitKMode]] = [(1, "in_kernel")]
     if not kernel.family.split_k or shape.batch > 1:
         return splits
     tiles = ceil_div(shape.m, kernel.tile_m) * ceil_div(shape.n, kernel.tile_n)

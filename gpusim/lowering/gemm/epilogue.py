@@ -48,12 +48,10 @@ def epilogue_of(
 
 
 def _pass_rows(kernel: Kernel) -> int | None:
-    """Rows of a warp's results that pass through shared memory at once, where they do so by and by."""
-    match kernel.family.main_loop:
-        case SimtLoop(epilogue_pass_rows=rows) | MmaLoop(epilogue_pass_rows=rows) if rows is not None:
-            return rows.value
-        case _:
-            return None
+    """Rows of a warp's results that pass through shared memory at once; none where all do, or none does."""
+    loop = kernel.family.main_loop
+    rows = loop.epilogue_pass_rows if isinstance(loop, SimtLoop | MmaLoop) else None
+    return rows.value if rows else None
 
 
 def _stores_from_registers(kernel: Kernel) -> bool:

@@ -11,7 +11,7 @@ from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import Occupancy, occupancy
 from gpusim.launch import Grid, Resources
-from gpusim.library.catalogue import Kernel
+from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes
 from gpusim.lowering.gemm.mainloop_direct import direct_step
@@ -19,7 +19,7 @@ from gpusim.lowering.gemm.mainloop_mma import mma_step
 from gpusim.lowering.gemm.mainloop_simt import simt_step
 from gpusim.lowering.gemm.mainloop_wgmma import wgmma_step
 from gpusim.lowering.gemm.problem import Problem, Tiles, problem_of, tiles_of
-from gpusim.lowering.gemm.split_k import reduction
+from gpusim.lowering.gemm.split_k import partners, reduction
 from gpusim.lowering.gemm.staging import LINE_BYTES, Slices
 from gpusim.lowering.locality import Panels, Traffic, traffic, wave_panels
 from gpusim.lowering.pages import effective_l2_bytes, missed_pages, outlives_a_step, read_cost
@@ -35,15 +35,22 @@ class GemmPlan:
 
     operator: Gemm
     kernel: Kernel
-    name: str
-    split_k: int
-    mode: str
-    """How split results come together: ``in_kernel`` or ``reduce``."""
+    mode: SplitKMode
     schedules: tuple[Schedule, ...]
 
     @property
     def main(self) -> Schedule:
         return self.schedules[0]
+
+    @property
+    def name(self) -> str:
+        """The kernel's, as a profiler shows it."""
+        return self.main.name
+
+    @property
+    def split_k(self) -> int:
+        """CTAs that share the k of a tile."""
+        return self.main.grid.splits
 
     @property
     def grid(self) -> Grid:
@@ -84,13 +91,13 @@ class GemmPlan:
 
 
 def plan(
-    gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: str = "in_kernel", warm: bool = False
+    gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: SplitKMode = "in_kernel", warm: bool = False
 ) -> GemmPlan:
     """Schedule a workload on one kernel.
 
     Args:
         split_k: CTAs that share the k range of a tile.
-        mode: ``in_kernel`` adds partial sums up through L2, ``reduce`` launches a second kernel.
+        mode: how partial sums come together.
         warm: operands are in L2 as far as they fit.
 
     Raises:
@@ -109,14 +116,12 @@ def plan(
     partial = split_k > 1 and mode == "reduce"
     result_bytes = problem.accumulator_bytes if partial else problem.output_bits / 8
     tile_bytes = tiles.rows_a * tiles.rows_b * result_bytes if family.stores_result else 0.0
-    # Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other.
-    together = ceil_div(gpu.sm.count * resident.ctas, tiles.m * tiles.n * tiles.batch)
-    fixup_times = min(split_k - 1, together) if mode == "in_kernel" else 0
+    store_bytes = tile_bytes if partial else tile_bytes / split_k
+    fixup_times = 0 if mode == "reduce" else partners(gpu, tiles, resident.ctas)
     swizzle_width = min(family.swizzle_width or tiles.m, tiles.m)
-    written = tiles.ctas * tile_bytes / (1 if partial else split_k)
-    name = kernel.printed_name(gemm.layout, gemm.dtype)
+    written_bytes = tiles.ctas * store_bytes
     main = Schedule(
-        name=name,
+        name=kernel.printed_name(gemm.layout, gemm.dtype),
         grid=Grid(tiles.m, tiles.n, split_k, tiles.batch, swizzle_width),
         resources=resources,
         warps=kernel.warps + family.main_loop.producer_warps,
@@ -130,16 +135,16 @@ def plan(
         steps=tiles.steps,
         step=step,
         epilogue=epilogue_of(gpu, kernel, problem, tiles, result_bytes, fixup_times),
-        store_bytes=tile_bytes / (1 if partial or split_k == 1 else split_k),
+        store_bytes=store_bytes,
         store_passes=store_passes(gpu, kernel, problem, result_bytes),
-        traffic=_traffic(gpu, kernel, problem, tiles, step, resident, written, swizzle_width, warm=warm),
+        traffic=_traffic(gpu, kernel, problem, tiles, step, resident, written_bytes, swizzle_width, warm=warm),
         cold=not warm,
     )
     if not partial:
-        return GemmPlan(gemm, kernel, name, split_k, mode, (main,))
+        return GemmPlan(gemm, kernel, mode, (main,))
     if kernel.reduction is None:
-        raise ValueError(f"{name}: no kernel adds up partial sums; split_k with mode 'reduce' needs one")
-    return GemmPlan(gemm, kernel, name, split_k, mode, (main, reduction(gpu, kernel.reduction, problem, split_k)))
+        raise ValueError(f"{main.name}: no kernel adds up partial sums; split_k with mode 'reduce' needs one")
+    return GemmPlan(gemm, kernel, mode, (main, reduction(gpu, kernel.reduction, problem, split_k)))
 
 
 def _step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> Step:

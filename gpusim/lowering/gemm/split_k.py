@@ -8,7 +8,7 @@ from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Grid, Resources
 from gpusim.library.catalogue import SplitKReduction
 from gpusim.lowering.gemm.multistage import mma, ring_loads
-from gpusim.lowering.gemm.problem import Problem
+from gpusim.lowering.gemm.problem import Problem, Tiles
 from gpusim.lowering.locality import Traffic, survival_fraction
 from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.lowering.schedule import Block, Epilogue, Schedule, Step
@@ -16,6 +16,18 @@ from gpusim.program import Compute, Drain, Program, Repeat, Store, WaitLoad
 from gpusim.units import ceil_div
 
 PARTIAL_SUMS = "partial sums"
+
+
+def partners(gpu: Gpu, tiles: Tiles, resident_ctas: int) -> int:
+    """CTAs of a tile whose partial sums another one waits for, one after the other.
+
+    Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other.
+
+    Args:
+        resident_ctas: that an SM holds at once.
+    """
+    together = ceil_div(gpu.sm.count * resident_ctas, tiles.m * tiles.n * tiles.batch)
+    return min(tiles.split_k - 1, together)
 
 
 def reduction(gpu: Gpu, kernel: SplitKReduction, problem: Problem, split_k: int) -> Schedule:

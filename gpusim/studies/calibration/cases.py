@@ -18,7 +18,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.host.timing import observed_time_us
 from gpusim.launch import Launch
-from gpusim.library.catalogue import Kernel
+from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.options import Options
 from gpusim.prediction.timing import time_plan
@@ -44,7 +44,7 @@ class Run:
     options: Options
     kernel: Kernel
     split_k: int
-    mode: str
+    mode: SplitKMode
     method: str
 
 
