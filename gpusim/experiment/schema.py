@@ -16,8 +16,8 @@ from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.files.checked_document import Part, Title, as_list
 from gpusim.mathmode.resolve import Question
 from gpusim.numerics.training import Scaler, Task, TrainingRun
-from gpusim.workloads.fields import Accumulator, Dtypes, L2States, Layouts, Load, Output, Sizes, Sparsities
-from gpusim.workloads.gemm import Order
+from gpusim.workloads.fields import Accumulator, Dtypes, L2States, Layouts, Output, RunLoad, Sizes, Sparsities
+from gpusim.workloads.gemm import StorageOrder
 
 TableKind = Literal["results", "speedup", "ledger"]
 
@@ -119,11 +119,11 @@ class ExperimentFile(Part):
     accumulate: Accumulator = ""
     output_dtype: Output = Field(default="", description="data type of C; the default of the operands' type if empty")
     layout: Layouts = ("tn",)
-    order: Order = "row"
+    order: StorageOrder = "row"
     sparsity: Sparsities = ("dense",)
     detail: Details = ("sampled",)
     l2: L2States = ("cold",)
-    load: Load = Field(default="sustained", description="sustained, burst or a number of calls back to back")
+    load: RunLoad = Field(default="sustained", description="sustained, burst or a number of calls back to back")
     cuda: PositiveInt | None = Field(
         default=None, description="major version of CUDA whose libraries choose the kernels; the newest known if absent"
     )

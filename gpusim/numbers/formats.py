@@ -54,8 +54,8 @@ class Since:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Names of a format elsewhere; empty where it has none."""
+class FormatNames:
+    """FormatNames of a format elsewhere; empty where it has none."""
 
     others: tuple[str, ...] = ()
     """In frameworks and as users write it, in lower case."""
@@ -96,7 +96,7 @@ class NumberFormat:
     """Format of sums of products, unless another is chosen."""
     output: str
     """Format in which libraries write C by default."""
-    names: Names
+    names: FormatNames
     finite_only: bool = False
     """No infinity, one NaN: the largest exponent encodes numbers (E4M3 of the OCP specification)."""
     saturates: bool = False
@@ -165,14 +165,14 @@ _PAIRS_OF_8 = SparsePattern(chunk=8, groups=4)
 _RECORDS = (
     NumberFormat(
         "fp64", 64, exponent_bits=11, mantissa_bits=52, accumulator="fp64", output="fp64", tensor_cores=_AMPERE,
-        names=Names(
+        names=FormatNames(
             others=("float64", "double", "f64"), array="float64", torch="float64", traced=("double",), cpp=("double",),
             kernels=("f64",), blas="d",
         ),
     ),
     NumberFormat(
         "fp32", 32, exponent_bits=8, mantissa_bits=23, accumulator="fp32", output="fp32",
-        names=Names(
+        names=FormatNames(
             others=("float32", "float", "single", "f32"), array="float32", torch="float32", traced=("float",),
             cpp=("float",), kernels=("f32",), blas="s",
         ),
@@ -180,14 +180,14 @@ _RECORDS = (
     NumberFormat(
         "tf32", 32, exponent_bits=8, mantissa_bits=10, accumulator="fp32", output="fp32", stored_as="fp32",
         sparse=_1_OF_2, tensor_cores=_AMPERE,
-        names=Names(
+        names=FormatNames(
             others=("tensorfloat32",), array="float32", torch="float32", cpp=("tfloat32_t",), kernels=("tf32",),
         ),
     ),
     NumberFormat(
         "fp16", 16, exponent_bits=5, mantissa_bits=10, accumulator="fp32", output="fp16", sparse=_2_OF_4,
         tensor_cores=_VOLTA,
-        names=Names(
+        names=FormatNames(
             others=("float16", "half", "f16"), array="float16", torch="float16", traced=("c10::Half",),
             cpp=("half_t", "__half", "half"), kernels=("f16", "fp16"), blas="h", nvjet=("h", "sh"),
         ),
@@ -195,19 +195,19 @@ _RECORDS = (
     NumberFormat(
         "bf16", 16, exponent_bits=8, mantissa_bits=7, accumulator="fp32", output="bf16", sparse=_2_OF_4,
         tensor_cores=_AMPERE,
-        names=Names(
+        names=FormatNames(
             others=("bfloat16",), array="bfloat16", torch="bfloat16", traced=("c10::BFloat16",),
             cpp=("bfloat16_t", "__nv_bfloat16", "bfloat16"), kernels=("bf16",), nvjet=("t", "st"),
         ),
     ),
     NumberFormat(
         "int32", 32, exponent_bits=0, mantissa_bits=31, accumulator="int32", output="int32", saturates=True,
-        names=Names(others=("s32",), array="int32", torch="int32", kernels=("s32", "i32")),
+        names=FormatNames(others=("s32",), array="int32", torch="int32", kernels=("s32", "i32")),
     ),
     NumberFormat(
         "int8", 8, exponent_bits=0, mantissa_bits=7, accumulator="int32", output="int32", saturates=True,
         sparse=_2_OF_4, tensor_cores=_TURING,
-        names=Names(
+        names=FormatNames(
             others=("s8", "i8", "qint8"), array="int8", torch="int8", traced=("signed char",),
             kernels=("s8", "i8", "int8"), blas="i",
         ),
@@ -215,12 +215,12 @@ _RECORDS = (
     NumberFormat(
         "int4", 4, exponent_bits=0, mantissa_bits=3, accumulator="int32", output="int32", saturates=True,
         sparse=_PAIRS_OF_8, tensor_cores=_TURING,
-        names=Names(others=("s4", "i4"), array="int4", kernels=("s4",)),
+        names=FormatNames(others=("s4", "i4"), array="int4", kernels=("s4",)),
     ),
     NumberFormat(  # E4M3
         "fp8", 8, exponent_bits=4, mantissa_bits=3, accumulator="fp32", output="bf16", finite_only=True, saturates=True,
         sparse=_2_OF_4, tensor_cores=_ADA,
-        names=Names(
+        names=FormatNames(
             others=("float8", "e4m3", "float8_e4m3fn"), array="float8_e4m3fn", torch="float8_e4m3fn",
             traced=("c10::Float8_e4m3fn",), cpp=("float_e4m3_t",), kernels=("e4m3", "fe4m3", "f8"),
             nvjet=("qq", "tst"),
@@ -229,7 +229,7 @@ _RECORDS = (
     NumberFormat(
         "fp8_e5m2", 8, exponent_bits=5, mantissa_bits=2, accumulator="fp32", output="bf16", saturates=True,
         sparse=_2_OF_4, tensor_cores=_ADA, counted_as="fp8",
-        names=Names(
+        names=FormatNames(
             others=("e5m2", "float8_e5m2"), array="float8_e5m2", torch="float8_e5m2", traced=("c10::Float8_e5m2",),
             cpp=("float_e5m2_t",), kernels=("e5m2", "fe5m2"),
         ),
@@ -339,7 +339,7 @@ def _one_of(known: tuple[str, ...], name: str) -> str:
     return type_name(name)
 
 
-def _by_name(names: Callable[[Names], Iterable[str]]) -> Mapping[str, str]:
+def _by_name(names: Callable[[FormatNames], Iterable[str]]) -> Mapping[str, str]:
     """Format names by one kind of other names."""
     return MappingProxyType({other: one.name for one in FORMATS.values() for other in names(one.names)})
 

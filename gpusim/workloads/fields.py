@@ -32,5 +32,5 @@ Accumulator = Annotated[str, AfterValidator(lambda name: name and accumulator_na
 """Accumulator format; the default of the data type if empty."""
 Output = Annotated[str, AfterValidator(lambda name: name and result_named(name))]
 """Format of C; the default of the data type if empty."""
-Load = Annotated[str, BeforeValidator(checked_load)]
+RunLoad = Annotated[str, BeforeValidator(checked_load)]
 """``sustained``, ``burst`` or a number of calls back to back."""

@@ -17,8 +17,8 @@ Layout = Literal["nn", "nt", "tn", "tt"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Sparsity = Literal["dense", "2:4"]
 SPARSITIES: tuple[Sparsity, ...] = get_args(Sparsity)
-Order = Literal["row", "column"]
-ORDERS: tuple[Order, ...] = get_args(Order)
+StorageOrder = Literal["row", "column"]
+ORDERS: tuple[StorageOrder, ...] = get_args(StorageOrder)
 
 
 @dataclass(frozen=True, slots=True)
