@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.vector import VectorOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +68,28 @@ def bounds_us(
         "l2": max(ports_cycles, l2_cycles) / clock_mhz,
         "shared_memory": 2 * tile_bytes / shared_rate / clock_mhz if tile.staged else 0.0,
         "issue": issue_cycles / clock_mhz,
+    }
+
+
+def vector_bounds_us(gpu: Gpu, operator: VectorOperator, clock_mhz: float, *, warm: bool) -> dict[str, float]:
+    """Lower bounds of an operator on rows, by resource [us].
+
+    ``arithmetic``: all operations, two of them in an FMA.
+    ``dram``: operands and results once at peak bandwidth, less what L2 may hold of them.
+    ``l2``: operands and results once, at the SMs' port rate and at that of L2.
+    ``issue``: one issue slot per FMA.
+    """
+    sms, capacity = gpu.sm.count, gpu.l2.capacity_bytes
+    instructions = operator.flops / 2 / gpu.sm.warp_size
+    fma_rate = gpu.sm.sub_partitions / gpu.instructions["ffma"].issue_interval_cycles
+    issue_rate = gpu.sm.sub_partitions * gpu.sm.issue_per_cycle
+    dram_bytes = max(0.0, operator.operand_bytes - (capacity if warm else 0)) + max(
+        0.0, operator.result_bytes - capacity
+    )
+    l2_rate = min(sms * gpu.load_store.l2_port_bytes_per_cycle, gpu.l2.bandwidth_bytes_per_cycle)
+    return {
+        "arithmetic": instructions / (sms * fma_rate) / clock_mhz,
+        "dram": dram_bytes / (gpu.dram.peak_bandwidth_gb_per_s * 1e3),
+        "l2": operator.size_bytes / l2_rate / clock_mhz,
+        "issue": instructions / (sms * issue_rate) / clock_mhz,
     }

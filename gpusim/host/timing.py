@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from gpusim.errors import InputError
 from gpusim.files.inputs import excerpt
 from gpusim.hardware.gpu import Gpu
+from gpusim.workloads.operators import Operator
+from gpusim.workloads.vector import VectorOperator
 
 METHODS = ("graph", "stream", "profiler", "layer", "event", "host")
 HOST_METHODS = ("layer", "event", "host")
@@ -54,6 +56,11 @@ def observed_time_us(kernel_time_us: float, method: str, gpu: Gpu, operator: str
         case "event" | "host":
             return kernel_time_us + launch.graph_gap_us + launch.method_overhead_us[method]
     raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
+
+
+def dispatched_as(operator: Operator) -> str | None:
+    """The kind of a framework's own operator; None of one that a library computes."""
+    return operator.kind if isinstance(operator, VectorOperator) else None
 
 
 def parse_overheads(texts: Sequence[str]) -> dict[str, float]:

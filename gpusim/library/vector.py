@@ -72,6 +72,14 @@ class _Kernel(Entry):
         """The name a profiler would show."""
         return self.name.format(function=operator.op)
 
+    def computes(self, operator: VectorOperator) -> bool:
+        """Whether it computes what the operator does, of any size and type."""
+        raise NotImplementedError
+
+    def refusal(self, operator: VectorOperator) -> str:
+        """Why it cannot run an operator; empty where it can."""
+        return "" if self.computes(operator) else f"it does not compute {operator.op}"
+
 
 class ElementwiseKernel(_Kernel):
     """Each thread loads its elements, computes, and stores."""
@@ -82,9 +90,8 @@ class ElementwiseKernel(_Kernel):
     vector_elements: Count = Field(description="elements of one load or store")
     functions: Annotated[dict[str, Work], _names_among(FUNCTIONS)] = Field(description="of an element, by function")
 
-    def refusal(self, operator: VectorOperator) -> str | None:
-        """Why it cannot run an operator; None where it can."""
-        return _wrong_function(operator, Elementwise, self.functions)
+    def computes(self, operator: VectorOperator) -> bool:
+        return isinstance(operator, Elementwise) and operator.function in self.functions
 
 
 class WarpSoftmaxKernel(_Kernel):
@@ -103,11 +110,11 @@ class WarpSoftmaxKernel(_Kernel):
     combine: Work = Field(description="of two threads' results, after a shuffle")
     scale: Work
 
-    def refusal(self, operator: VectorOperator) -> str | None:
-        """Why it cannot run an operator; None where it can."""
-        if not isinstance(operator, Softmax):
-            return "it computes softmax"
-        return f"its rows have at most {self.max_n} elements" if operator.n > self.max_n else None
+    def computes(self, operator: VectorOperator) -> bool:
+        return isinstance(operator, Softmax)
+
+    def refusal(self, operator: VectorOperator) -> str:
+        return f"n must be at most {self.max_n}, got {operator.n}" if operator.n > self.max_n else ""
 
 
 class BlockSoftmaxKernel(_Kernel):
@@ -122,9 +129,8 @@ class BlockSoftmaxKernel(_Kernel):
     combine: Work = Field(description="of two results in shared memory")
     scale: Work
 
-    def refusal(self, operator: VectorOperator) -> str | None:
-        """Why it cannot run an operator; None where it can."""
-        return None if isinstance(operator, Softmax) else "it computes softmax"
+    def computes(self, operator: VectorOperator) -> bool:
+        return isinstance(operator, Softmax)
 
 
 class LayerNormKernel(_Kernel):
@@ -139,13 +145,12 @@ class LayerNormKernel(_Kernel):
     finish: Work = Field(description="from the row's statistics to its scale")
     normalise: Work
 
-    def refusal(self, operator: VectorOperator) -> str | None:
-        """Why it cannot run an operator; None where it can."""
-        if not isinstance(operator, LayerNorm):
-            return "it computes layer norm"
-        if operator.n % self.vector_elements:
-            return f"n must be a multiple of {self.vector_elements}, got {operator.n}"
-        return None
+    def computes(self, operator: VectorOperator) -> bool:
+        return isinstance(operator, LayerNorm)
+
+    def refusal(self, operator: VectorOperator) -> str:
+        vector = self.vector_elements
+        return f"n must be a multiple of {vector}, got {operator.n}" if operator.n % vector else ""
 
 
 class ReductionKernel(_Kernel):
@@ -159,9 +164,8 @@ class ReductionKernel(_Kernel):
     turn: Work = Field(description="of a loop's turn: address, compare, branch")
     functions: Annotated[dict[str, Work], _names_among(REDUCTIONS)] = Field(description="of an element, by function")
 
-    def refusal(self, operator: VectorOperator) -> str | None:
-        """Why it cannot run an operator; None where it can."""
-        return _wrong_function(operator, Reduction, self.functions)
+    def computes(self, operator: VectorOperator) -> bool:
+        return isinstance(operator, Reduction) and operator.function in self.functions
 
 
 VectorKernel = Annotated[
@@ -169,11 +173,3 @@ VectorKernel = Annotated[
     Field(discriminator="kind"),
 ]
 """A kernel of an operator on rows, by the kind of its main loop."""
-
-
-def _wrong_function(
-    operator: VectorOperator, kind: type[Elementwise | Reduction], functions: Collection[str]
-) -> str | None:
-    if isinstance(operator, kind) and operator.function in functions:
-        return None
-    return f"it computes {', '.join(functions)}"

@@ -72,6 +72,7 @@ def result_of(
         clock_mhz=clock,
         tflops=tflops,
         executed_tflops=tflops * (operator.kept_fraction if isinstance(operator, Gemm) else 1.0),
+        bandwidth_gb_per_s=operator.size_bytes / kernel_time_us * 1e-3,
         pct_of_peak=100 * tflops / gpu.peak_tflops(instruction),
         peak_tflops=gpu.peak_tflops(instruction),
         peak_clock_mhz=gpu.stated_clock_mhz(instruction),
@@ -106,7 +107,7 @@ def result_of(
         memory_gib=memory_gib,
         fits=fits,
         consistent=consistent,
-        notes=(*(() if fits else (_oversize(gpu, memory_gib),)), *notes),
+        notes=(*(() if fits else (_oversize(gpu, operator, memory_gib),)), *notes),
         alternatives=tuple(
             Alternative(one.plan.name, one.plan.split_k, one.plan.grid.extents, one.estimate_us)
             for one in ranked[:SHOWN_ALTERNATIVES]
@@ -118,6 +119,7 @@ def _identity(operator: Operator) -> dict[str, Any]:
     """What a result repeats of its operator, whose columns of the measured schema leave out what it does not have."""
     columns = operator.columns
     return {
+        "op": operator.op,
         "batch": columns["batch"],
         "m": columns["m"],
         "n": columns["n"],
@@ -138,8 +140,9 @@ def _stall_cycles(outcomes: Sequence[LaunchOutcome]) -> dict[str, int]:
     return stalls
 
 
-def _oversize(gpu: Gpu, memory_gib: float) -> str:
+def _oversize(gpu: Gpu, operator: Operator, memory_gib: float) -> str:
+    tensors = "A, B and C" if isinstance(operator, Gemm) else "operands and results"
     return (
-        f"A, B and C do not fit into device memory: they take {memory_gib:.4g} GiB, {gpu.name} has "
+        f"{tensors} do not fit into device memory: they take {memory_gib:.4g} GiB, {gpu.name} has "
         f"{gpu.dram.capacity_gb:g}"
     )

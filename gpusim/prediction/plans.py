@@ -5,24 +5,35 @@ A new kind of operator is a module of its own in ``gpusim.lowering`` and a case 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import overload
+
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.launch import Launch
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import GemmPlan, plan
-from gpusim.prediction.choose import GemmCandidate, candidates
+from gpusim.lowering.vector.plan import VectorPlan, vector_plan
+from gpusim.prediction.choose import Candidate, GemmCandidate, candidates
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
-from gpusim.roofline import TileFacts, bounds_us
+from gpusim.prediction.vector_selection import vector_kernel
+from gpusim.roofline import TileFacts, bounds_us, vector_bounds_us
+from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
+from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax
 
-Plan = GemmPlan
+Plan = GemmPlan | VectorPlan
 """How an operator may run; the union of the plans of all kinds of operators."""
 
 
-def ranked_plans(gpu: Gpu, operator: Operator, options: Options = Options()) -> list[GemmCandidate]:
+@overload
+def ranked_plans(gpu: Gpu, operator: Gemm, options: Options = ...) -> Sequence[GemmCandidate]: ...
+@overload
+def ranked_plans(gpu: Gpu, operator: Operator, options: Options = ...) -> Sequence[Candidate[Plan]]: ...
+def ranked_plans(gpu: Gpu, operator: Operator, options: Options = Options()) -> Sequence[Candidate[Plan]]:
     """The plans that an operator may run on, the one a library would launch first.
 
     Raises:
@@ -31,7 +42,12 @@ def ranked_plans(gpu: Gpu, operator: Operator, options: Options = Options()) -> 
     match operator:
         case Gemm():
             return _ranked_gemm_plans(gpu, operator, options)
-        case _:
+        case Elementwise() | Softmax() | LayerNorm() | Reduction():
+            warm = options.l2 == "warm"
+            planned = vector_plan(gpu, operator, vector_kernel(gpu, operator, options.kernel), warm=warm)
+            bounds = bounds_of(gpu, planned, gpu.clock.boost_mhz, warm=warm)
+            return [Candidate(planned, max(bounds.values()))]
+        case Convolution():
             raise UnsupportedError(f"operator '{operator.op}' is not predicted")
 
 
@@ -40,6 +56,8 @@ def launches_of(planned: Plan) -> tuple[Launch, ...]:
     match planned:
         case GemmPlan():
             return lower(planned)
+        case VectorPlan():
+            return (planned.launch,)
 
 
 def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[str, float]:
@@ -55,6 +73,8 @@ def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[
                 kernel.family.stores_result,
             )
             return bounds_us(gpu, planned.operator, planned.instruction, clock_mhz, warm=warm, tile=tile)
+        case VectorPlan():
+            return vector_bounds_us(gpu, planned.operator, clock_mhz, warm=warm)
 
 
 def _ranked_gemm_plans(gpu: Gpu, gemm: Gemm, options: Options) -> list[GemmCandidate]:

@@ -28,10 +28,13 @@ class Result:
 
     arch: str
     detail: str
+    op: str
+    """As in measured tables."""
     batch: int
     m: int
     n: int
     k: int
+    """0 of an operator on m rows of n elements."""
     dtype: str
     accumulate: str
     output_dtype: str
@@ -53,6 +56,8 @@ class Result:
     """Operations of the dense product a second [TFLOP/s; TOP/s for integers]: of a 2:4 one, its dense equivalent."""
     executed_tflops: float
     """The same without the products that a 2:4 operand leaves out."""
+    bandwidth_gb_per_s: float
+    """Operands and results, each once, over ``kernel_time_us`` [GB/s]: what tells most of an operator on rows."""
     pct_of_peak: float
     """Of ``peak_tflops``; above 100 where the board runs at a higher clock than its peak is stated for."""
     peak_tflops: float

@@ -16,7 +16,7 @@ from gpusim.evidence.measured import MeasuredRow
 from gpusim.execution.journal import Journal
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.hardware.gpu import Gpu
-from gpusim.host.timing import observed_time_us
+from gpusim.host.timing import dispatched_as, observed_time_us
 from gpusim.prediction.options import Options
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress
@@ -129,8 +129,8 @@ def predict_rows(
         scored[index] = Scored(
             row,
             result,
-            observed_time_us(result.kernel_time_us, row.method, case.gpu),
-            observed_time_us(result.bound_us, row.method, case.gpu),
+            observed_time_us(result.kernel_time_us, row.method, case.gpu, dispatched_as(case.operator)),
+            observed_time_us(result.bound_us, row.method, case.gpu, dispatched_as(case.operator)),
             outcome.seconds,
             case.gpu.clock.max_mhz,
             noise[index],
@@ -173,7 +173,8 @@ def _with_recorded_kernels(
     for index, outcome in _outcomes(pinned, jobs, progress, journal):
         if outcome.result is not None:
             row, gpu = scored[index].row, pinned[index].gpu
-            time_us = observed_time_us(outcome.result.kernel_time_us, row.method, gpu)
+            kind = dispatched_as(pinned[index].operator)
+            time_us = observed_time_us(outcome.result.kernel_time_us, row.method, gpu, kind)
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
 

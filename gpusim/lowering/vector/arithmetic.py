@@ -1,0 +1,36 @@
+"""Arithmetic of a warp: instructions on pipes, and the chains of them that depend on each other."""
+
+from __future__ import annotations
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.library.vector import Pipes, Work
+from gpusim.program import Alu, Barrier, LoadShared, Program, Repeat, StoreShared
+
+SHUFFLED_BYTES = 128
+"""What a shuffle moves: a register of each thread of a warp [B]."""
+
+
+def alu(gpu: Gpu, work: Work, elements: float = 1.0, deepest: float | None = None) -> Alu:
+    """A warp's work on ``elements`` of each thread, on average; on ``deepest`` of a thread that has most."""
+    in_turn = (elements if deepest is None else deepest) if work.serial else 1.0
+    counts = tuple((pipe, count * elements) for pipe, count in work.by_pipe.items() if count)
+    return Alu(counts, in_turn * chain_cycles(gpu, work.chain))
+
+
+def chain_cycles(gpu: Gpu, chain: Pipes) -> float:
+    """Latency of instructions that depend on each other [cycles]."""
+    fma_cycles = gpu.instructions["ffma"].latency_cycles
+    alu_cycles, sfu_cycles = gpu.pipes["alu"].latency_cycles, gpu.pipes["sfu"].latency_cycles
+    return chain.fma * fma_cycles + chain.alu * alu_cycles + chain.sfu * sfu_cycles
+
+
+def warp_reduction(gpu: Gpu, combine: Work, *, values: int = 1, threads: int = 32) -> Program:
+    """``values`` registers of each of so many threads are combined by shuffles, half as many threads each time."""
+    shuffle = LoadShared(values * SHUFFLED_BYTES, values)
+    return (Repeat((shuffle, alu(gpu, combine)), (threads - 1).bit_length()),)
+
+
+def cta_reduction(gpu: Gpu, combine: Work, *, value_bytes: float, rows: int) -> Program:
+    """So many rows of threads, or warps, are combined through shared memory, half as many each time."""
+    store, load = StoreShared(value_bytes, 1.0), LoadShared(value_bytes, 1.0)
+    return (Repeat((store, Barrier(), load, alu(gpu, combine), Barrier()), (rows - 1).bit_length()),)

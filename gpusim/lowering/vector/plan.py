@@ -1,0 +1,113 @@
+"""An operator on rows on a kernel: its launch, lowered by the module of its kind of kernel, and what that comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpusim.hardware.gpu import Gpu, Instruction
+from gpusim.hardware.machine import SmLimits
+from gpusim.hardware.occupancy import occupancy
+from gpusim.launch import Grid, Launch
+from gpusim.library.vector import (
+    BlockSoftmaxKernel,
+    ElementwiseKernel,
+    LayerNormKernel,
+    ReductionKernel,
+    VectorKernel,
+    WarpSoftmaxKernel,
+)
+from gpusim.lowering.locality import Traffic
+from gpusim.lowering.totals import Totals
+from gpusim.lowering.vector.elementwise import lower_elementwise
+from gpusim.lowering.vector.layer_norm import lower_layer_norm
+from gpusim.lowering.vector.reduction import lower_reduction
+from gpusim.lowering.vector.rows import Lowered
+from gpusim.lowering.vector.softmax import lower_block_softmax, lower_warp_softmax
+from gpusim.program import Alu, Load, LoadShared, Store, StoreShared, executed
+from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax, VectorOperator
+
+
+@dataclass(frozen=True, slots=True)
+class VectorPlan:
+    """An operator on rows on one kernel."""
+
+    operator: VectorOperator
+    kernel: VectorKernel
+    name: str
+    launch: Launch
+    totals: tuple[Totals, ...]
+    instruction: Instruction
+    """Of the FMA pipe: the peak that its arithmetic is compared with."""
+    split_k: int = 1
+    useful_fraction: float = 1.0
+
+    @property
+    def grid(self) -> Grid:
+        return self.launch.grid
+
+    @property
+    def choice(self) -> tuple[str]:
+        """What a framework has chosen."""
+        return (self.name,)
+
+
+def vector_plan(gpu: Gpu, operator: VectorOperator, kernel: VectorKernel, *, warm: bool) -> VectorPlan:
+    """Lower an operator onto a kernel.
+
+    Args:
+        warm: the operator ran just before, on the same tensors.
+
+    Raises:
+        ValueError: the kernel computes something else.
+        DoesNotFitError: a CTA needs more than an SM has.
+    """
+    lowered = _lowered(gpu, operator, kernel, warm=warm)
+    totals = _totals(gpu, lowered.launch, lowered.traffic)
+    return VectorPlan(operator, kernel, lowered.launch.name, lowered.launch, (totals,), gpu.instructions["ffma"])
+
+
+def _lowered(gpu: Gpu, operator: VectorOperator, kernel: VectorKernel, *, warm: bool) -> Lowered:
+    match operator, kernel:
+        case Elementwise(), ElementwiseKernel():
+            return lower_elementwise(gpu, operator, kernel, warm=warm)
+        case Softmax(), WarpSoftmaxKernel():
+            return lower_warp_softmax(gpu, operator, kernel, warm=warm)
+        case Softmax(), BlockSoftmaxKernel():
+            return lower_block_softmax(gpu, operator, kernel, warm=warm)
+        case LayerNorm(), LayerNormKernel():
+            return lower_layer_norm(gpu, operator, kernel, warm=warm)
+        case Reduction(), ReductionKernel():
+            return lower_reduction(gpu, operator, kernel, warm=warm)
+    raise ValueError(f"{kernel.name} does not compute {operator.op}")
+
+
+def _totals(gpu: Gpu, launch: Launch, moved: Traffic) -> Totals:
+    """What a launch's programs come to over all its CTAs."""
+    instructions = fma = shared = stored = loads = 0.0
+    for role in launch.roles:
+        for op, times in executed(role.program):
+            count = launch.ctas * role.warps * times
+            match op:
+                case Alu():
+                    instructions += count * sum(amount for _, amount in op.work)
+                    fma += count * sum(amount for pipe, amount in op.work if pipe == "fma")
+                case LoadShared() | StoreShared():
+                    instructions += count * op.instructions
+                    shared += count * op.size_bytes
+                case Load():
+                    instructions += count * op.instructions
+                    loads += role.warps * times
+                case Store():
+                    instructions += count * op.instructions
+                    stored += count * op.l2_bytes
+    taken = launch.resources
+    return Totals(
+        ctas=launch.ctas,
+        occupancy=occupancy(SmLimits.of(gpu), taken.threads, taken.registers, taken.shared_bytes),
+        warp_turns=round(loads),
+        traffic=moved,
+        l2_bytes=moved.l2_read_bytes + stored,
+        shared_bytes=shared,
+        math_pj=fma * gpu.sm.warp_size * gpu.instructions["ffma"].energy_pj_per_fma,
+        other_instructions=instructions,
+    )

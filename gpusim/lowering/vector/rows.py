@@ -1,0 +1,99 @@
+"""What launches of operators on rows have in common: traffic, residency in L2, and resources.
+
+Rows stream through L2. A kernel that reads its rows several times finds them there again, unless what all resident CTAs
+read and wrote in the meantime has pushed them out (:func:`gpusim.lowering.locality.survival_fraction`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import SmLimits
+from gpusim.hardware.occupancy import occupancy
+from gpusim.launch import Grid, Launch, Resources, Tensor, l2_read_bytes
+from gpusim.lowering.locality import Traffic, survival_fraction
+from gpusim.lowering.pages import effective_l2_bytes
+from gpusim.program import Program, Role
+from gpusim.units import ceil_div
+from gpusim.workloads.vector import VectorOperator
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A launch and the bytes that its grid moves."""
+
+    launch: Launch
+    traffic: Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A tensor as one load of the program names it."""
+
+    name: str
+    block_bytes: float
+    """What a CTA loads of it at a time [B]."""
+    evicted_fraction: float = 1.0
+    """Share that L2 no longer holds, where this run has read it before; all of it where it has not."""
+
+
+def lower_rows(
+    gpu: Gpu,
+    operator: VectorOperator,
+    *,
+    name: str,
+    grid: Grid,
+    resources: Resources,
+    program: Program,
+    inputs: tuple[Input, ...],
+    warm: bool,
+) -> Lowered:
+    """The launch of a program that all warps of a CTA run, and that writes a tensor ``result``.
+
+    Args:
+        warm: the operator ran just before, on the same tensors.
+    """
+    resident = survival_fraction(operator.size_bytes, effective_l2_bytes(gpu)) if warm else 0.0
+    reads = tuple(Tensor(one.name, one.block_bytes, None, (1.0 - resident) * one.evicted_fraction) for one in inputs)
+    result = Tensor("result", operator.result_bytes / grid.ctas)
+    role = Role(ceil_div(resources.threads, gpu.sm.warp_size), program)
+
+    def launch(write_back_cost: float) -> Launch:
+        tensors = (*reads, result)
+        return Launch(name, grid, (role,), resources, tensors, write_back_cost=write_back_cost, cold=not warm)
+
+    asked = l2_read_bytes(launch(0.0))
+    missed = sum(asked[tensor.name] * tensor.miss_fraction for tensor in reads)
+    written = operator.result_bytes * (1.0 - resident)
+    # Each byte that enters L2 pushes one out, and what is pushed out was written in the proportion in which it entered.
+    entered = missed + operator.result_bytes
+    moved = Traffic(sum(asked.values()), missed, written)
+    return Lowered(launch(gpu.dram.mixed_write_cost * written / entered), moved)
+
+
+def resident_ctas(gpu: Gpu, resources: Resources, ctas: int) -> int:
+    """CTAs of a grid that the GPU holds at once."""
+    fit = occupancy(SmLimits.of(gpu), resources.threads, resources.registers, resources.shared_bytes)
+    return min(ctas, fit.ctas * gpu.sm.count)
+
+
+def evicted_between_passes(gpu: Gpu, operator: VectorOperator, rows_in_flight: int, passes: int) -> float:
+    """Chance that L2 no longer holds a piece of a row when the next of so many passes over the row reads it.
+
+    Between two passes a CTA goes through an equal part of its life, and the others that are resident read and write
+    that part of their rows.
+    """
+    row_bytes = operator.size_bytes / operator.m
+    meanwhile = rows_in_flight * row_bytes / passes
+    return 1.0 - survival_fraction(meanwhile, effective_l2_bytes(gpu) * gpu.l2.usable_fraction)
+
+
+def threads_for(elements: float, most: int) -> int:
+    """The smallest power of two of at least so many threads, in whole warps, and at most ``most``.
+
+    >>> threads_for(248.5, 512), threads_for(3, 512), threads_for(1e6, 512)
+    (256, 32, 512)
+    """
+    return min(most, max(32, 1 << (math.ceil(elements) - 1).bit_length()))

@@ -1,0 +1,41 @@
+"""Which kernel a framework launches for an operator on rows, and what to say where none can run it."""
+
+from __future__ import annotations
+
+import difflib
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.library.vector import VectorKernel
+from gpusim.prediction.selection import UnsupportedError
+from gpusim.specs.catalogues import load_vector_kernels
+from gpusim.workloads.vector import VectorOperator
+
+
+def vector_kernel(gpu: Gpu, operator: VectorOperator, name: str | None = None) -> VectorKernel:
+    """The kernel that a framework launches for an operator: the first of the catalogues that can run it.
+
+    Args:
+        name: pins the kernel of this printed name.
+
+    Raises:
+        UnsupportedError: there is none; the text says why.
+    """
+    computing = [one for one in load_vector_kernels(gpu.kernel_catalogues) if one.computes(operator)]
+    known = [one for one in computing if operator.dtype in one.dtypes]
+    if not known:
+        types = dict.fromkeys(dtype.value for one in computing for dtype in one.dtypes)
+        has = f"they take {', '.join(types)}" if types else "they have none"
+        raise UnsupportedError(
+            f"{gpu.name}: no kernel for {operator.op} of {operator.dtype.value} in its kernel catalogues; {has}"
+        )
+    printed = {one.printed_name(operator): one for one in known}
+    if name is not None and name not in printed:
+        near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
+        raise UnsupportedError(f"no kernel '{name}' for {operator.op} on {gpu.name}; nearest: {near}")
+    asked = [printed[name]] if name is not None else known
+    refusals = {one.printed_name(operator): one.refusal(operator) for one in asked}
+    able = [one for one in asked if not refusals[one.printed_name(operator)]]
+    if not able:
+        told = "; ".join(f"{kernel}: {refusal}" for kernel, refusal in refusals.items())
+        raise UnsupportedError(f"{operator.op} on {gpu.name}: {told}")
+    return able[0]
