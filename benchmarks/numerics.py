@@ -35,7 +35,7 @@ def main() -> None:
 
 def timed(gemm: Gemm) -> tuple[str, str, str]:
     """Type, kernel, and multiply-adds (dense-equivalent) a second, rounding of the operands left out."""
-    arch = load_spec(BOARD).gpu
+    arch = load_spec(BOARD).system
     planned = ranked_plans(arch, gemm)[0].plan
     generator = np.random.default_rng(0)
     a, b = (convert(50 * generator.standard_normal((SIZE, SIZE)), gemm.dtype.format).values for _ in range(2))

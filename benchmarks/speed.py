@@ -41,7 +41,7 @@ def main() -> None:
         print(f"speed: {path}: no such table, language-model shapes instead", file=sys.stderr)
         path = None
     loading = timed(partial(load_spec, BOARD))
-    arch = load_spec(BOARD).gpu
+    arch = load_spec(BOARD).system
     gemms = shapes_of(path) if path else [Gemm(m, n, k, Dtype.BF16) for m, (n, k) in product(TOKENS, LAYERS)]
     seconds = [timed(partial(predict, arch, gemm)) for gemm in gemms]
     middle, huge = (best(partial(predict, arch, cube(size))) for size in (4096, 65536))

@@ -15,7 +15,7 @@ from gpusim.version import __version__
 
 if TYPE_CHECKING:
     from gpusim import program
-    from gpusim.api import ArgumentError, UnknownArgumentError, load_gpu, predict
+    from gpusim.api import ArgumentError, UnknownArgumentError, load_gpu, load_system, predict
     from gpusim.errors import InputError
     from gpusim.files.yamlfile import SpecError
     from gpusim.hardware.gpu import Gpu
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpusim.prediction.selection import UnsupportedError
     from gpusim.sim.simulate import simulate
     from gpusim.studies.columns import sweep
+    from gpusim.system import System
     from gpusim.workloads.gemm import Gemm
 
 __all__ = [
@@ -40,11 +41,13 @@ __all__ = [
     "Resources",
     "Result",
     "SpecError",
+    "System",
     "Tensor",
     "UnknownArgumentError",
     "UnsupportedError",
     "__version__",
     "load_gpu",
+    "load_system",
     "predict",
     "program",
     "simulate",
@@ -52,7 +55,7 @@ __all__ = [
 ]
 
 _NAMES_OF = {
-    "gpusim.api": ("ArgumentError", "UnknownArgumentError", "load_gpu", "predict"),
+    "gpusim.api": ("ArgumentError", "UnknownArgumentError", "load_gpu", "load_system", "predict"),
     "gpusim.errors": ("InputError",),
     "gpusim.files.yamlfile": ("SpecError",),
     "gpusim.hardware.gpu": ("Gpu",),
@@ -62,6 +65,7 @@ _NAMES_OF = {
     "gpusim.prediction.results": ("Result",),
     "gpusim.sim.simulate": ("simulate",),
     "gpusim.studies.columns": ("sweep",),
+    "gpusim.system": ("System",),
     "gpusim.numbers.formats": ("Dtype",),
     "gpusim.workloads.gemm": ("Gemm",),
 }

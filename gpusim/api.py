@@ -19,6 +19,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict as predict_operator
 from gpusim.prediction.results import Result
 from gpusim.specs import load_spec, with_overrides
+from gpusim.system import System
 from gpusim.workloads.operators import Operator, parse_operator
 
 DEFAULT_DTYPE = "fp16"
@@ -33,7 +34,7 @@ class UnknownArgumentError(ArgumentError, TypeError):
 
 
 class GpuArguments(TypedDict, total=False):
-    """What :func:`load_gpu` takes by name."""
+    """What :func:`load_system` takes by name."""
 
     overrides: Mapping[str, Any] | None
     cuda: int | None
@@ -62,16 +63,16 @@ class Arguments(GpuArguments, total=False):
     unit: Unit | None
 
 
-def load_gpu(
+def load_system(
     name: str | os.PathLike[str],
     *,
     overrides: Mapping[str, Any] | None = None,
     cuda: int | None = None,
     arch_path: Iterable[str | os.PathLike[str]] = (),
-) -> Gpu:
-    """A GPU by name, alias, nvidia-smi name or spec file.
+) -> System:
+    """A GPU by name, alias, nvidia-smi name or spec file, with the library and the host that its spec names.
 
-    >>> load_gpu("t4").sm.count, load_gpu("t4", overrides={"sm.count": 80}).sm.count
+    >>> load_system("t4").gpu.sm.count, load_system("t4", overrides={"sm.count": 80}).gpu.sm.count
     (40, 80)
 
     Args:
@@ -82,12 +83,23 @@ def load_gpu(
     Raises:
         SpecError: No such GPU, or a spec that is wrong; the text has file and line.
     """
-    spec = load_spec(os.fspath(name), arch_path)
-    return (with_overrides(spec, overrides) if overrides else spec).gpu.with_cuda(cuda)
+    spec = load_spec(os.fspath(name), arch_path, cuda=cuda)
+    return (with_overrides(spec, overrides) if overrides else spec).system
 
 
-def case(arch: str | os.PathLike[str] | Gpu, operator: Operator | None = None, **arguments: Unpack[Arguments]) -> Case:
-    """The GPU, the operator and the options that the arguments of :func:`predict` stand for.
+def load_gpu(name: str | os.PathLike[str], **arguments: Unpack[GpuArguments]) -> Gpu:
+    """The GPU of :func:`load_system` alone, such as :meth:`gpusim.Machine.of` takes.
+
+    >>> load_gpu("t4").l2.capacity_mib
+    4.0
+    """
+    return load_system(name, **arguments).gpu
+
+
+def case(
+    arch: str | os.PathLike[str] | System, operator: Operator | None = None, **arguments: Unpack[Arguments]
+) -> Case:
+    """The system, the operator and the options that the arguments of :func:`predict` stand for.
 
     Raises:
         ArgumentError: An argument is unknown or missing, or does not take its value.
@@ -97,9 +109,9 @@ def case(arch: str | os.PathLike[str] | Gpu, operator: Operator | None = None, *
     given: dict[str, Any] = dict(arguments)
     of_gpu = {name: given.pop(name) for name in GpuArguments.__annotations__ if name in given}
     of_options = {item.name: given.pop(item.name) for item in fields(Options) if item.name in given}
-    gpu = gpu_of(arch, of_gpu)
+    system = system_of(arch, of_gpu)
     try:
-        return Case(gpu, _operator(operator, given), Options(**of_options))
+        return Case(system, _operator(operator, given), Options(**of_options))
     except ValueError as error:
         raise ArgumentError(str(error)) from None
 
@@ -120,22 +132,24 @@ def check_names(names: Iterable[str]) -> None:
             raise UnknownArgumentError(f"unknown argument '{name}'{did_you_mean(name, Arguments.__annotations__)}")
 
 
-def gpu_of(arch: str | os.PathLike[str] | Gpu, arguments: Mapping[str, Any]) -> Gpu:
-    """The GPU that is named, with the arguments of :func:`load_gpu`, or the one that is given.
+def system_of(arch: str | os.PathLike[str] | System, arguments: Mapping[str, Any]) -> System:
+    """The system of the GPU that is named, with the arguments of :func:`load_system`, or the one that is given.
 
     Raises:
         ArgumentError: There are arguments for one that is given.
         SpecError: No such GPU.
     """
-    if not isinstance(arch, Gpu):
-        return load_gpu(arch, **arguments)
+    if isinstance(arch, Gpu):
+        raise ArgumentError("arch: a Gpu alone has no library and no host; give a name, or load_system(...)")
+    if not isinstance(arch, System):
+        return load_system(arch, **arguments)
     if arguments:
-        raise ArgumentError(f"{', '.join(arguments)}: only for a GPU by name; give them to load_gpu")
+        raise ArgumentError(f"{', '.join(arguments)}: only for a GPU by name; give them to load_system")
     return arch
 
 
 def predict(
-    arch: str | os.PathLike[str] | Gpu, operator: Operator | None = None, **arguments: Unpack[Arguments]
+    arch: str | os.PathLike[str] | System, operator: Operator | None = None, **arguments: Unpack[Arguments]
 ) -> Result:
     """Predict one operator on one GPU, as ``gpusim gemm`` does.
 
@@ -147,7 +161,7 @@ def predict(
     True
 
     Args:
-        arch: GPU by name, alias, nvidia-smi name or spec file; or one from :func:`load_gpu`.
+        arch: GPU by name, alias, nvidia-smi name or spec file; or what :func:`load_system` gives.
         operator: A record such as :class:`gpusim.Gemm`, in place of the values of one below.
         m, n, k: Rows of C, columns of C, length of the sums.
         op: Operator, as in measured tables: ``linear`` or ``bmm`` (C in rows, the default), ``gemm`` (C in columns, as
@@ -160,7 +174,7 @@ def predict(
         load: ``sustained`` (default), ``burst``, or a number of calls back to back.
         kernel: Name of the kernel to use; selected as a library would if None.
         unit: ``cuda`` or ``tensor`` cores only; either if None.
-        overrides, cuda, arch_path: As :func:`load_gpu` takes them.
+        overrides, cuda, arch_path: As :func:`load_system` takes them.
 
     Raises:
         SpecError: No such GPU.
@@ -168,4 +182,4 @@ def predict(
         ArgumentError: An argument is unknown or missing, or does not take its value.
     """
     one = case(arch, operator, **arguments)
-    return predict_operator(one.gpu, one.operator, one.options)
+    return predict_operator(one.system, one.operator, one.options)

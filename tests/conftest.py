@@ -6,16 +6,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpusim.cli import run_cli
-from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.prediction.selection import considered, multiplies, refusals
 from gpusim.specs import Spec, load_spec
-from gpusim.specs.catalogues import load_kernels
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -88,15 +88,20 @@ def unfitted_spec(name: str) -> Spec:
     return load_spec(name, without=fitted[0] if fitted else None)
 
 
-def unfitted(name: str) -> Gpu:
-    """The numbers of :func:`unfitted_spec`."""
-    return unfitted_spec(name).gpu
+def unfitted(name: str) -> System:
+    """The system of :func:`unfitted_spec`."""
+    return unfitted_spec(name).system
 
 
-def suited(arch: Gpu, gemm: Gemm) -> tuple[Kernel, ...]:
+def with_gpu(system: System, **parts: object) -> System:
+    """The same system with other parts of its GPU."""
+    return replace(system, gpu=system.gpu.model_copy(update=parts))
+
+
+def suited(arch: System, gemm: Gemm) -> tuple[Kernel, ...]:
     """A board's kernels that a library considers for a product; those for vectors among them."""
-    known = load_kernels(arch.kernel_catalogues)
-    return considered([one for one in known if multiplies(arch, gemm, one) and not refusals(gemm, one)])
+    known = arch.library.kernels
+    return considered([one for one in known if multiplies(arch.gpu, gemm, one) and not refusals(gemm, one)])
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def test_every_number_of_the_model_has_a_provenance(name: str) -> None:
     spec = load_spec(name)
     numbers = {
         f"{part}.{key}"
-        for part in ("clock", "sm", "shared_memory", "load_store", "l2", "dram", "launch", "power")
+        for part in ("clock", "sm", "shared_memory", "load_store", "l2", "dram", "front_end", "power")
         for key, value in getattr(spec.gpu, part)
         if value is not None and not isinstance(value, str | dict)
     }
@@ -72,7 +72,7 @@ def test_a_fitted_value_says_by_which_data_and_what_it_was(name: str) -> None:
             assert re.match(r"[^:]*, data sha256 [0-9a-f]{12}: ", origin.source), key_path
         if origin.source.startswith("gpusim calibrate"):
             assert re.match(r"gpusim calibrate, \d{4}-\d\d-\d\d, data sha256 ", origin.source), key_path
-            if not key_path.startswith("kernel_choice."):
+            if not key_path.startswith("library."):
                 assert re.search(r"was \S+ \((measured|assumed|fitted)\); 95 % \S+ to \S+$", origin.source), key_path
 
 
@@ -144,7 +144,7 @@ def test_geforce_accumulates_fp32_at_half_the_rate_of_the_datacenter_board() -> 
 
 
 def test_small_k_sparse_shapes_fall_short_of_twice_the_dense_rate_on_a100() -> None:
-    table = unfitted("A100-SXM4-80GB").instructions
+    table = unfitted("A100-SXM4-80GB").gpu.instructions
     # Sun et al.: m16n8k16 sparse 1290 multiply-adds a cycle and SM, k32 1979, dense 1004
     rates = {
         key: 4 * table[key].fma / table[key].issue_interval_cycles * table[key].sustained_fraction

@@ -6,10 +6,9 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from conftest import unfitted
+from conftest import unfitted, with_gpu
 from pydantic import BaseModel
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.bottleneck import time_shares
@@ -19,6 +18,7 @@ from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Timed, time_plan
 from gpusim.specs import load_spec, with_overrides
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 V100 = load_spec("V100-SXM2-16GB")
@@ -29,7 +29,7 @@ WIDE_TILE = "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_tn"
 
 @pytest.fixture(scope="module")
 def skinny() -> Result:
-    return predict(V100.gpu, SKINNY, Options(kernel=WIDE_TILE))
+    return predict(V100.system, SKINNY, Options(kernel=WIDE_TILE))
 
 
 def test_the_shares_of_the_time_are_the_gpus_need_then_what_keeps_it_from_that() -> None:
@@ -59,14 +59,14 @@ def test_the_tensor_pipes_are_averaged_over_all_sms(skinny: Result) -> None:
 def test_a_tail_wave_counts_as_idle_sms() -> None:
     # 81 tiles of 128 x 128 on 80 SMs, one CTA each at a time: 79 SMs wait for the second of one
     kernel = "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_tn"
-    result = predict(V100.gpu, Gemm(81 * 128, 256, 8192, Dtype.FP16), Options(l2="warm", kernel=kernel))
+    result = predict(V100.system, Gemm(81 * 128, 256, 8192, Dtype.FP16), Options(l2="warm", kernel=kernel))
     assert result.grid == (1, 81, 1)
     assert result.time_shares["idle_sms"] > 0.35
     assert result.gpu_busy_fractions["arithmetic"] == pytest.approx(81 / 160 * result.busy_fractions["arithmetic"])
 
 
 def test_cuda_cores_that_multiply_are_busy_and_tensor_cores_are_not() -> None:
-    result = predict(V100.gpu, Gemm(2048, 2048, 2048, Dtype.FP32))
+    result = predict(V100.system, Gemm(2048, 2048, 2048, Dtype.FP32))
     assert result.unit == "cuda"
     assert result.gpu_busy_fractions["arithmetic"] > 0.7
     assert result.tensor_active_fraction == 0.0
@@ -75,7 +75,7 @@ def test_cuda_cores_that_multiply_are_busy_and_tensor_cores_are_not() -> None:
 @pytest.mark.parametrize("detail", ["bound", "sampled", "full"])
 def test_the_shares_add_up_to_the_kernel_time_and_the_largest_is_the_bottleneck(detail: str) -> None:
     for size in (64, 512, 1000):
-        result = predict(V100.gpu, Gemm(size, size, size, Dtype.FP16), Options(detail=detail))
+        result = predict(V100.system, Gemm(size, size, size, Dtype.FP16), Options(detail=detail))
         assert sum(result.time_shares.values()) == pytest.approx(1.0)
         assert min(result.time_shares.values()) >= 0.0
         assert result.bottleneck == max(result.time_shares, key=lambda name: result.time_shares[name])
@@ -83,7 +83,7 @@ def test_the_shares_add_up_to_the_kernel_time_and_the_largest_is_the_bottleneck(
 
 def test_a_share_of_peak_above_100_comes_with_the_clock_that_the_peak_is_stated_for() -> None:
     spec = with_overrides(load_spec("RTX-3090"), {"power.board_limit_w": 2000, "clock.max_mhz": 2100})
-    result = predict(spec.gpu, Gemm(8192, 8192, 8192, Dtype.BF16))
+    result = predict(spec.system, Gemm(8192, 8192, 8192, Dtype.BF16))
     assert result.pct_of_peak > 100
     assert (result.peak_clock_mhz, result.clock_mhz) == (1695.0, 2100.0)
     assert result.pct_of_peak * result.peak_clock_mhz / result.clock_mhz < 100
@@ -110,21 +110,21 @@ MORE: dict[str, dict[str, float]] = {
         "load_store.bulk_copy_cycles": 0.5,
         "instructions.latency_cycles": 0.5,
     },
-    "launch": {"launch.kernel_latency_us": 0.5, "launch.graph_gap_us": 0.5},
+    "launch": {"front_end.kernel_latency_us": 0.5, "host.graph_gap_us": 0.5},
 }
 """Factors of spec values, by the share of the time that they relieve."""
 
 
-def scaled(arch: Gpu, factors: dict[str, float]) -> Gpu:
+def scaled(arch: System, factors: dict[str, float]) -> System:
     """A board with some values multiplied, those of instructions in all of them."""
     for key, factor in factors.items():
         part, name = key.split(".")
-        before = getattr(arch, part)
+        before = getattr(arch.gpu, part)
         if part == "instructions":
             after: object = {one: _times(values, name, factor) for one, values in before.items()}
         else:
             after = _times(before, name, factor)
-        arch = arch.model_copy(update={part: after})
+        arch = with_gpu(arch, **{part: after})
     return arch
 
 
@@ -136,20 +136,20 @@ def _times(part: BaseModel, name: str, factor: float) -> BaseModel:
 class Sampled:
     """A random product, predicted, with its plan."""
 
-    arch: Gpu
+    arch: System
     gemm: Gemm
     result: Result
     plan: GemmPlan
 
-    def time_us(self, arch: Gpu) -> float:
+    def time_us(self, arch: System) -> float:
         """Time of the same kernel and split on another board."""
         one = self.plan
         warm = self.result.l2 == "warm"
-        again = plan(arch, self.gemm, one.kernel, one.split_k, one.mode, warm)
+        again = plan(arch.gpu, self.gemm, one.kernel, one.split_k, one.mode, warm)
         return _timed(arch, again, self.result.l2).kernel_time_us
 
 
-def _timed(arch: Gpu, planned: GemmPlan, l2: str) -> Timed:
+def _timed(arch: System, planned: GemmPlan, l2: str) -> Timed:
     return time_plan(arch, planned, Options(l2=l2, load="burst"))
 
 
@@ -160,7 +160,9 @@ def sampled_products(count: int) -> list[Sampled]:
         value = round(2 ** draw.uniform(0, 13))
         return value if value < 16 else -(-value // 8) * 8
 
-    boards = [load_spec(name).gpu for name in ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090", "H200-SXM-141GB")]
+    boards = [
+        load_spec(name).system for name in ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090", "H200-SXM-141GB")
+    ]
     found = []
     for _ in range(count):
         arch = draw.choice(boards)
@@ -200,12 +202,14 @@ def test_no_kernel_executes_less_than_its_product_and_the_shares_add_up(products
 
 
 def test_sms_that_are_named_idle_are_not_missed(products: list[Sampled]) -> None:
-    found = [one for one in products if one.result.bottleneck == "idle_sms" and one.plan.main.ctas < one.arch.sm.count]
+    found = [
+        one for one in products if one.result.bottleneck == "idle_sms" and one.plan.main.ctas < one.arch.gpu.sm.count
+    ]
     assert len(found) > 5
     for one in found:
-        only = one.arch.model_copy(update={"sm": one.arch.sm.model_copy(update={"count": one.result.sms_used})})
+        only = with_gpu(one.arch, sm=one.arch.gpu.sm.model_copy(update={"count": one.result.sms_used}))
         assert one.time_us(only) == pytest.approx(one.result.kernel_time_us, rel=0.05)
-        assert one.plan.totals[0].sm_balance(only) == 1.0
+        assert one.plan.totals[0].sm_balance(only.gpu) == 1.0
 
 
 # Memory

@@ -27,6 +27,7 @@ from gpusim.prediction.options import Options as PredictOptions
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
+from gpusim.specs.load import Names
 from gpusim.studies.calibration.choice import Credits, Options, fit_credits, posterior, probabilities, time_likelihoods
 from gpusim.studies.calibration.fit import Calibration, Fitted, drawn, observations, search
 from gpusim.studies.calibration.parameters import (
@@ -35,16 +36,15 @@ from gpusim.studies.calibration.parameters import (
     Board,
     Parameter,
     parameters,
-    with_values,
 )
-from gpusim.studies.calibration.spec_writer import spec_text, write_spec
+from gpusim.studies.calibration.spec_writer import spec_texts, write_spec
 from gpusim.studies.calibration.summary import Report, Setting, calibrate
 from gpusim.workloads.gemm import Gemm
 
 STREAMS = [(16, n, k) for n, k in ((2048, 4096), (4096, 4096), (8192, 2048), (4096, 8192), (6144, 3072))]
 SMALL = [(64, 64, 64), (128, 64, 128), (64, 128, 256), (256, 256, 64)]
 LARGE = [(1024, 1024, 1024), (2048, 1024, 512), (1536, 1536, 768)]
-TRUTH = (("dram.activation_bytes", 90.0), ("launch.method_overhead_us.event", 20.0))
+TRUTH = (("dram.activation_bytes", 90.0), ("host.method_overhead_us.event", 20.0))
 
 
 def made_up_line(shape: tuple[int, int, int], truth: Sequence[tuple[str, float]]) -> str:
@@ -52,10 +52,10 @@ def made_up_line(shape: tuple[int, int, int], truth: Sequence[tuple[str, float]]
 
     The kernels of streams are recorded, as other ones with other values would explain the times nearly as well.
     """
-    arch = with_values(unfitted("t4"), truth)
+    arch = unfitted("t4").with_values(truth)
     result = predict(arch, Gemm(*shape, Dtype.FP16), PredictOptions(l2="cold"))
     method = "event" if shape in SMALL else "profiler"
-    time_us = observed_time_us(result.kernel_time_us, method, arch)
+    time_us = observed_time_us(result.kernel_time_us, method, arch.host)
     grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, result.grid), strict=True))
     recorded = {"kernel": result.kernel, **grid} if shape in STREAMS else {}
     return measured_line(shape, time_us, method=method, l2="cold", **recorded)
@@ -110,10 +110,10 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: Report) -> None:
     fills = by_key(report)["load_store.fill_pipe_instructions"]  # of kernels for CUDA cores
     assert not fills.identified
     assert fills.value == pytest.approx(fills.parameter.value, rel=1e-5)
-    assert "fill_pipe_instructions" not in spec_text(report, "2026-01-01")
+    assert "fill_pipe_instructions" not in "".join(spec_texts(report, Path("mine.yaml"), "2026-01-01").values())
 
 
-NO_LIKING = {"results_exponent": 0.0, "split_exponent": 0.0}
+NO_LIKING = {"tile_size_exponent": 0.0, "split_k_exponent": 0.0}
 SHARE = Parameter("shared_memory.broadcast_fraction", 0.75, "assumed", 0.5, 1.0)
 OPENED = Parameter("dram.activation_bytes", 20.0, "assumed", 1.0, 500.0)
 
@@ -135,7 +135,7 @@ def test_a_fit_at_a_limit_is_reported_however_narrow_the_range(
     assert (one.at_limit, one.driven_to_limit) == (at_limit, driven)
     nothing = Credits(NO_LIKING, {})
     outcome = Calibration((one,), nothing, {None: nothing}, np.zeros(1), np.zeros(1), np.zeros(1))
-    ended = Report(Setting(Path("t4.yaml"), (), 1, 0), outcome, (), 1, {}, {}, 0)
+    ended = Report(Setting(Path("t4.yaml"), (), 1, 0, Names(None, None, (), frozenset())), outcome, (), 1, {}, {}, 0)
     assert bool(ended.refusals) == driven
     assert any("ended at its limit" in text for text in ended.warnings) == (at_limit and not driven)
 
@@ -153,18 +153,18 @@ def test_a_value_whose_interval_fills_its_range_is_not_identified(report: Report
 
 def test_a_users_host_is_given_and_not_fitted() -> None:
     spec = load_spec("t4")
-    board = Board(spec.gpu, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    board = Board(spec.system, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
     mine = board.with_overheads({"event": 12.5})
-    assert mine.arch.launch.method_overhead_us["event"] == 12.5
-    assert "launch.method_overhead_us.event" not in {one.key_path for one in parameters([mine], (), ("event",))}
-    assert "launch.method_overhead_us.event" in {one.key_path for one in parameters([board], (), ("event",))}
+    assert mine.system.host.method_overhead_us["event"] == 12.5
+    assert "host.method_overhead_us.event" not in {one.key_path for one in parameters([mine], (), ("event",))}
+    assert "host.method_overhead_us.event" in {one.key_path for one in parameters([board], (), ("event",))}
     assert mine.sha256 != board.sha256  # timings kept in a journal are of one host
 
 
 def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> None:
     times_us = [10.0 + at / 100 for at in range(90)] + [100.0, 101.0, 102.0, 103.0, 5000.0]
     rows = read_measured(write_runs([measured_line((64, 64, 64 + at), time) for at, time in enumerate(times_us)]))
-    arch = load_spec("t4").gpu
+    arch = load_spec("t4").system
     found, _ = observations(rows, {"t4": Board(arch, {}, "")})
     kept = [found[place].row.time_us for place in drawn(found, 20, seed=1)]
     assert len(kept) == 20
@@ -177,7 +177,7 @@ def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> N
 
 def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
     spec = load_spec("t4")
-    board = Board(spec.gpu, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    board = Board(spec.system, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
     moving = parameters([board], spec.gpu.instructions, ("event", "host", "layer", "stream"))
     assert all(spec.provenance[one.key_path].kind != "datasheet" for one in moving)
     assert all(one.low <= one.value <= one.high for one in moving)
@@ -189,17 +189,17 @@ def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
 def test_what_a_gpu_does_not_have_stays_away() -> None:
     spec = load_spec("A100-SXM4-80GB")
     assert spec.gpu.load_store.tlb_miss_cycles == 0.0
-    board = Board(spec.gpu, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    board = Board(spec.system, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
     moving = parameters([board], spec.gpu.instructions, ("event", "layer", "stream"))
     assert "load_store.tlb_miss_cycles" not in {one.key_path for one in moving}
 
 
 def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
     spec = load_spec("t4")
-    board = Board(spec.gpu, {"dram.activation_bytes": "assumed"}, spec.sha256)
+    board = Board(spec.system, {"dram.activation_bytes": "assumed"}, spec.sha256)
     trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.activation_bytes", 5.0)))
-    assert trial.clock.max_mhz == spec.gpu.clock.max_mhz
-    assert trial.dram.activation_bytes == 5.0
+    assert trial.gpu.clock.max_mhz == spec.gpu.clock.max_mhz
+    assert trial.gpu.dram.activation_bytes == 5.0
 
 
 def _alike(key_path: str, pattern: str) -> bool:
@@ -249,14 +249,15 @@ def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
     table.write_text("\n".join([f"{MEASURED_HEADER},cuda", *lines]) + "\n", encoding="utf-8")
     report = calibrate("t4", [table], tmp_path / "mine.yaml", rows_per_table=1, jobs=2, arch_path=[specs(tmp_path)])
     write_spec(report, tmp_path / "mine.yaml", "2026-01-01")
-    arch = load_spec(str(tmp_path / "mine.yaml")).gpu
-    assert set(arch.kernel_choice.older) == {"cuda_10"}
-    written = yaml.safe_load((tmp_path / "mine.yaml").read_text(encoding="utf-8"))["kernel_choice"]
-    assert "vector_credit" not in written  # none of the runs is of a vector
-    assert written["older"]["cuda_10"]["vector_credit"]["kind"] == "assumed"
-    assert written["older"]["cuda_10"]["results_exponent"]["kind"] == "fitted"
+    folder = tmp_path / "libraries"
+    newest, older = (yaml.safe_load((folder / f"{stem}.yaml").read_text()) for stem in ("mine", "mine_cuda_10"))
+    assert (newest["older"], older["last_cuda"]) == (["mine_cuda_10"], 10)
+    assert "gemv_kernel_bonus" not in newest["heuristic_bias"]  # none of the runs is of a vector
+    assert older["heuristic_bias"]["gemv_kernel_bonus"]["kind"] == "assumed"
+    assert older["heuristic_bias"]["tile_size_exponent"]["kind"] == "fitted"
     gemm = Gemm(1536, 1024, 1024, Dtype.FP16)
-    chosen = {cuda: ranked_plans(arch.with_cuda(cuda), gemm)[0].plan.kernel.label for cuda in (10, 12, None)}
+    systems = {cuda: load_spec(tmp_path / "mine.yaml", cuda=cuda).system for cuda in (10, 12, None)}
+    chosen = {cuda: ranked_plans(system, gemm)[0].plan.kernel.label for cuda, system in systems.items()}
     assert chosen == of_cuda | {None: of_cuda[12]}
 
 
@@ -273,10 +274,10 @@ def test_values_that_a_spec_between_has_of_its_own_are_told(write_runs: WriteRun
 
 def test_a_few_runs_of_ones_own_do_not_undo_an_earlier_fit(write_runs: WriteRuns, tmp_path: Path) -> None:
     spec = load_spec("t4")
-    known = {f"plain.{label}": credit for label, credit in spec.gpu.kernel_choice.plain.items()}
+    known = {f"single.{label}": credit for label, credit in spec.system.library.heuristic_bias.single.items()}
     lines = []
     for shape in LARGE[:2]:
-        time_us = predict(spec.gpu, Gemm(*shape, Dtype.FP16)).kernel_time_us
+        time_us = predict(spec.system, Gemm(*shape, Dtype.FP16)).kernel_time_us
         lines.append(measured_line(shape, time_us, method="profiler", l2="cold"))
     report = calibrate("t4", [write_runs(lines)], tmp_path / "mine.yaml", jobs=2)
     found = report.calibration.credits[None].by_label
@@ -397,37 +398,37 @@ def test_values_that_start_at_a_limit_do_not_block_the_search_for_others() -> No
 def option(recorded: int, estimates: Sequence[float]) -> Options:
     count = len(estimates)
     return Options(
-        np.log(estimates), np.zeros((count, 2)), tuple(f"plain.k{at}" for at in range(count)), np.eye(count)[recorded]
+        np.log(estimates), np.zeros((count, 2)), tuple(f"single.k{at}" for at in range(count)), np.eye(count)[recorded]
     )  # fmt: skip
 
 
 def test_a_kernel_that_is_recorded_in_spite_of_longer_estimates_gets_credit() -> None:
     found = fit_credits([option(1, (1.0, 1.1))] * 30, Credits(NO_LIKING, {}))
-    assert found.by_label["plain.k1"] - found.by_label["plain.k0"] > math.log(1.1)
+    assert found.by_label["single.k1"] - found.by_label["single.k0"] > math.log(1.1)
     assert probabilities(option(1, (1.0, 1.1)), found)[1] > 0.5
 
 
 def test_without_rows_that_tell_credits_stay_at_zero() -> None:
-    even = Options(np.zeros(2), np.zeros((2, 2)), ("plain.a", "plain.b"), np.ones(2))
-    found = fit_credits([even], Credits({"results_exponent": 0.1, "split_exponent": 0.02}, {}))
-    assert found.by_label == {"plain.a": 0.0, "plain.b": 0.0}
-    assert found.common == {"results_exponent": 0.1, "split_exponent": 0.02}
+    even = Options(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), np.ones(2))
+    found = fit_credits([even], Credits({"tile_size_exponent": 0.1, "split_k_exponent": 0.02}, {}))
+    assert found.by_label == {"single.a": 0.0, "single.b": 0.0}
+    assert found.common == {"tile_size_exponent": 0.1, "split_k_exponent": 0.02}
 
 
 def test_the_time_tells_which_kernel_ran() -> None:
-    row = Options(np.zeros(2), np.zeros((2, 2)), ("plain.a", "plain.b"), np.array([1.0, 1e-6]))
+    row = Options(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), np.array([1.0, 1e-6]))
     assert posterior(row, Credits(NO_LIKING, {}))[0] > 0.99
 
 
 def test_a_kernel_that_was_not_timed_did_not_run_however_well_it_is_liked() -> None:
     errors = np.array([-0.5, np.inf])
-    row = Options(np.zeros(2), np.zeros((2, 2)), ("plain.a", "plain.b"), time_likelihoods(errors), errors)
-    assert posterior(row, Credits(NO_LIKING, {"plain.b": 1.5})).tolist() == [1.0, 0.0]
+    row = Options(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), time_likelihoods(errors), errors)
+    assert posterior(row, Credits(NO_LIKING, {"single.b": 1.5})).tolist() == [1.0, 0.0]
 
 
 def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_credit() -> None:
     errors = np.array([-0.3, 0.02])
-    row = Options(np.log([1.0, 1.1]), np.zeros((2, 2)), ("plain.a", "plain.b"), time_likelihoods(errors), errors)
+    row = Options(np.log([1.0, 1.1]), np.zeros((2, 2)), ("single.a", "single.b"), time_likelihoods(errors), errors)
     found = fit_credits([row] * 30, Credits(NO_LIKING, {}))
     assert probabilities(row, Credits(NO_LIKING, {}))[1] < 0.2
     assert probabilities(row, found)[1] > 0.5
@@ -436,11 +437,11 @@ def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_cred
 def test_a_kernel_that_is_not_worth_timing_gets_no_credit() -> None:
     # The third is the second kernel in a far slower way: credit for the one must not bring the other to the top.
     errors = np.array([-0.3, 0.02, np.inf])
-    labels = ("plain.a", "plain.b", "plain.b")
+    labels = ("single.a", "single.b", "single.b")
     charged = np.array([[0.0], [0.0], [1.0]])
     row = Options(np.log([1.0, 1.1, 3.0]), charged, labels, time_likelihoods(errors), errors)
     assert time_likelihoods(errors)[2] == 0.0
-    found = fit_credits([row] * 30, Credits({"split_exponent": -1.1}, {}))
-    assert np.argmax(probabilities(row, Credits({"split_exponent": -1.1}, {}))) != 1
+    found = fit_credits([row] * 30, Credits({"split_k_exponent": -1.1}, {}))
+    assert np.argmax(probabilities(row, Credits({"split_k_exponent": -1.1}, {}))) != 1
     assert np.argmax(probabilities(row, found)) == 1
     assert math.isfinite(sum(found.by_label.values()))

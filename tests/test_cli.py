@@ -136,12 +136,15 @@ def test_a_kernel_can_be_pinned_by_the_name_that_explain_prints(command: RunGpus
     assert object_of(command(*question, "--kernel", other, "--format", "json"))["kernel"] == other
 
 
-def test_an_older_library_chooses_by_its_own_likings(command: RunGpusim, tmp_path: Path) -> None:
-    liked = "hmma_884_f32_256x64x32"
-    spec = tmp_path / "liking.yaml"
-    spec.write_text(
-        "extends: v100_sxm2_16gb\nkernel_choice: {older: {cuda_10: {plain: "
-        f"{{{liked}: {{value: 5.0, kind: assumed, source: strong enough}}}}}}}}}}\n"
+def test_an_older_library_chooses_by_its_own_bias(command: RunGpusim, tmp_path: Path) -> None:
+    preferred = "hmma_884_f32_256x64x32"
+    spec = tmp_path / "biased.yaml"
+    spec.write_text("extends: v100_sxm2_16gb\nlibrary: biased\n")
+    (tmp_path / "libraries").mkdir()
+    (tmp_path / "libraries" / "biased.yaml").write_text("extends: volta_fitted\nolder: [biased_10]\n")
+    (tmp_path / "libraries" / "biased_10.yaml").write_text(
+        "extends: volta_fitted_cuda_10\nheuristic_bias: {single: "
+        f"{{{preferred}: {{value: 5.0, kind: assumed, source: strong enough}}}}}}\n"
     )
     found = {}
     for cuda in (10, 12):
@@ -151,7 +154,7 @@ def test_an_older_library_chooses_by_its_own_likings(command: RunGpusim, tmp_pat
     assert "256x64" not in found[12]
     experiment = tmp_path / "old.yaml"
     experiment.write_text(
-        "title: Old\ncuda: 10\ngpus: [liking.yaml]\ndtypes: [fp16]\ngemms: [{m: 512, n: 512, k: 512}]\n"
+        "title: Old\ncuda: 10\ngpus: [biased.yaml]\ndtypes: [fp16]\ngemms: [{m: 512, n: 512, k: 512}]\n"
     )
     done = command("run", experiment, "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr

@@ -52,9 +52,9 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.mark.parametrize("fault", [too_fast, too_busy])
 def test_a_contradiction_that_playing_everything_mends_is_no_more(fault: Fault, inject: Callable[..., None]) -> None:
-    arch = load_spec("t4").gpu
+    arch = load_spec("t4").system
     plan = ranked_plans(arch, PRODUCT, Options(load="burst"))[0].plan
-    whole = simulate(Machine.of(arch, arch.clock.max_mhz), lower(plan)[0], extrapolate=False)
+    whole = simulate(Machine.of(arch.gpu, arch.gpu.clock.max_mhz), lower(plan)[0], extrapolate=False)
     inject(fault, whole_too=False)
     result = predict(arch, PRODUCT, Options(load="burst"))
     assert result.cycles == whole.cycles
@@ -81,7 +81,7 @@ def test_a_launch_too_long_to_play_whole_keeps_its_contradiction(
 ) -> None:
     inject(too_fast, whole_too=False)
     monkeypatch.setattr("gpusim.prediction.predict.WHOLE_TURNS", 10)
-    assert not predict(load_spec("t4").gpu, PRODUCT, Options(load="burst")).consistent
+    assert not predict(load_spec("t4").system, PRODUCT, Options(load="burst")).consistent
 
 
 def test_an_experiment_with_a_contradiction_is_written_and_ends_with_status_1(
@@ -110,7 +110,7 @@ def test_a_measured_row_with_a_contradiction_is_skipped_for_it(
 
 def test_full_reports_its_k_steps_to_the_last_one() -> None:
     heard: list[tuple[int, int]] = []
-    arch = load_spec("t4").gpu
+    arch = load_spec("t4").system
     _ = predict(
         arch, PRODUCT, Options(detail="full", load="burst"), progress=lambda done, total: heard.append((done, total))
     )

@@ -6,7 +6,6 @@ import itertools
 import pytest
 from conftest import unfitted, unfitted_spec
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
@@ -19,7 +18,7 @@ from gpusim.prediction.results import Result
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.sim.simulate import simulate
 from gpusim.specs import with_overrides
-from gpusim.specs.catalogues import load_kernels
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 V100 = unfitted("V100-SXM2-16GB")
@@ -31,30 +30,30 @@ def square(size: int, dtype: Dtype, sparsity: str = "dense", accumulate: str = "
     return Gemm(size, size, size, dtype, sparsity=sparsity, accumulate=accumulate)
 
 
-def time_us(arch: Gpu, gemm: Gemm, l2: str = "cold") -> float:
+def time_us(arch: System, gemm: Gemm, l2: str = "cold") -> float:
     return predict(arch, gemm, Options(load="burst", l2=l2)).kernel_time_us
 
 
-def sparse_speedup(arch: Gpu, gemm: Gemm, l2: str = "cold") -> float:
+def sparse_speedup(arch: System, gemm: Gemm, l2: str = "cold") -> float:
     """How many times faster than dense 2:4 is."""
     return time_us(arch, gemm, l2) / time_us(arch, dataclasses.replace(gemm, sparsity="2:4"), l2)
 
 
-def kernel_of(arch: Gpu, instruction: str, tile: tuple[int, int]) -> Kernel:
-    known = load_kernels(arch.kernel_catalogues)
+def kernel_of(arch: System, instruction: str, tile: tuple[int, int]) -> Kernel:
+    known = arch.library.kernels
     return next(one for one in known if one.family.instruction == instruction and (one.tile_m, one.tile_n) == tile)
 
 
 # Rates of an SM
 
 
-def fma_per_cycle_and_sm(arch: Gpu, kernel: Kernel, gemm: Gemm) -> float:
+def fma_per_cycle_and_sm(arch: System, kernel: Kernel, gemm: Gemm) -> float:
     """Multiply-adds an SM completes each cycle of the main loop: what twice the k adds, over the cycles it adds."""
     longer = dataclasses.replace(gemm, k=2 * gemm.k)
-    plans = [plan(arch, one, kernel, warm=True) for one in (gemm, longer)]
-    machine = Machine.of(arch, arch.clock.max_mhz)
+    plans = [plan(arch.gpu, one, kernel, warm=True) for one in (gemm, longer)]
+    machine = Machine.of(arch.gpu, arch.gpu.clock.max_mhz)
     cycles = [simulate(machine, lower(one)[0]).cycles for one in plans]
-    return (plans[1].main.fma - plans[0].main.fma) / (cycles[1] - cycles[0]) / arch.sm.count
+    return (plans[1].main.fma - plans[0].main.fma) / (cycles[1] - cycles[0]) / arch.gpu.sm.count
 
 
 FED = {"load_store.l2_port_bytes_per_cycle": 4096.0, "l2.bandwidth_bytes_per_cycle": 1e6, "l2.capacity_mib": 1e6}
@@ -85,11 +84,11 @@ TILES = {"dmma": (128, 128), "wgmma": (128, 256)}
 def test_an_sm_that_is_fed_multiplies_at_its_published_rate_and_no_faster(
     name: str, instruction: str, nominal: float, measured: float
 ) -> None:
-    arch = with_overrides(unfitted_spec(name), FED).gpu
-    found = arch.instructions[instruction]
+    arch = with_overrides(unfitted_spec(name), FED).system
+    found = arch.gpu.instructions[instruction]
     kernel = kernel_of(arch, instruction, TILES.get(instruction.partition("_")[0], (256, 128)))
     gemm = Gemm(
-        kernel.tile_n, kernel.tile_m, 4096, Dtype(found.inputs[0]), batch=arch.sm.count, accumulate=found.accumulate
+        kernel.tile_n, kernel.tile_m, 4096, Dtype(found.inputs[0]), batch=arch.gpu.sm.count, accumulate=found.accumulate
     )  # a CTA for each SM
     rate = fma_per_cycle_and_sm(arch, kernel, gemm)
     assert nominal * measured * 0.97 <= rate <= nominal * measured * 1.001
@@ -102,10 +101,10 @@ def test_mma_sp_reaches_twice_the_dense_rate_only_with_the_larger_k(instruction:
     # Sun et al., arXiv:2206.02874, A100: multiply-adds a cycle and SM, dense equivalent, from registers alone:
     # here with a shared memory that never binds
     free = {**FED, "shared_memory.bandwidth_bytes_per_cycle": 4096.0}
-    arch = with_overrides(unfitted_spec("A100-SXM4-40GB"), free).gpu
+    arch = with_overrides(unfitted_spec("A100-SXM4-40GB"), free).system
     shipped = kernel_of(arch, "hmma_sp_16832_f32", (256, 128))
     kernel = dataclasses.replace(shipped, family=shipped.family.model_copy(update={"instruction": instruction}))
-    gemm = Gemm(256, 128, 4096, Dtype.FP16, batch=arch.sm.count, sparsity="2:4")
+    gemm = Gemm(256, 128, 4096, Dtype.FP16, batch=arch.gpu.sm.count, sparsity="2:4")
     assert fma_per_cycle_and_sm(arch, kernel, gemm) == pytest.approx(measured, rel=0.02)
 
 
@@ -113,7 +112,7 @@ def test_mma_sp_reaches_twice_the_dense_rate_only_with_the_larger_k(instruction:
 
 
 def test_tf32_peaks_at_156_and_takes_twice_the_time_of_fp16_at_equal_tiles() -> None:
-    assert A100.peak_tflops(A100.instructions["hmma_1688_tf32"]) == pytest.approx(156, rel=0.01)
+    assert A100.gpu.peak_tflops(A100.gpu.instructions["hmma_1688_tf32"]) == pytest.approx(156, rel=0.01)
     pinned = {
         Dtype.TF32: "cutlass_80_tensorop_s1688gemm_256x128_16x3_tn_align4",
         Dtype.FP16: "ampere_fp16_s16816gemm_fp16_256x128_ldg8_f2f_stages_32x3_tn",
@@ -140,7 +139,7 @@ def test_tf32_on_an_a100_approaches_ten_times_fp32_on_a_v100_where_arithmetic_bi
 def test_tf32_on_an_a100_is_as_much_faster_as_its_memory_where_weights_stream() -> None:
     # 4 B an element on both, and so many that no part of a wave is left over that matters; each board's bandwidth with
     # the share of it that streaming reads get
-    bandwidth = A100.dram_bytes_per_cycle(1000.0) / V100.dram_bytes_per_cycle(1000.0)
+    bandwidth = A100.gpu.dram_bytes_per_cycle(1000.0) / V100.gpu.dram_bytes_per_cycle(1000.0)
     streaming = [Gemm(1, 32768, 8192, dtype) for dtype in (Dtype.FP32, Dtype.TF32)]
     speedup = time_us(V100, streaming[0]) / time_us(A100, streaming[1])
     assert speedup == pytest.approx(bandwidth, rel=0.05)
@@ -183,13 +182,13 @@ def test_metadata_travels_through_every_level() -> None:
     gemm = Gemm(256, 512, 1024, Dtype.FP16, sparsity="2:4")
     kernel = kernel_of(A100, "hmma_sp_16832_f32", (128, 128))
     assert kernel.shared_bytes(9, 16) == 3 * 128 * 64 * (9 + 16) // 8  # three stages
-    launch = plan(A100, gemm, kernel).main
+    launch = plan(A100.gpu, gemm, kernel).main
     assert (launch.grid.extents, launch.steps) == ((2, 4, 1), 16)
     assert launch.step.l2_bytes == 128 * 64 * (9 + 16) / 8
     assert launch.step.shared_write_bytes == launch.step.l2_bytes
     assert launch.step.operand_bytes == 64 * 64 * (9 + 16) / 8  # a warp's 64 x 64 of 2 x 2
     assert launch.traffic.dram_read_bytes == 1024 * (256 * 9 + 512 * 16) / 8
-    bounds = bounds_us(A100, gemm, launch.instruction, 1000.0, warm=False, tile=TileFacts(128, 128, staged=True))
+    bounds = bounds_us(A100.gpu, gemm, launch.instruction, 1000.0, warm=False, tile=TileFacts(128, 128, staged=True))
     assert bounds["dram"] == pytest.approx(1024 * (256 * 9 + 512 * 16) / 8 / 1555e3)
     # A for each of 4 columns of tiles, B for each of 2 rows; written and read once at 108 x 128 B/cycle
     staged = 1024 * (4 * 256 * 9 + 2 * 512 * 16) / 8
@@ -215,14 +214,14 @@ def test_2_4_wins_nearly_twofold_where_arithmetic_binds_and_little_where_the_pro
 @pytest.mark.parametrize(("dtype", "ratio"), [(Dtype.FP16, 16 / 9), (Dtype.TF32, 16 / 9), (Dtype.INT8, 16 / 10)])
 def test_2_4_wins_the_ratio_of_the_bytes_where_weights_stream(dtype: Dtype, ratio: float) -> None:
     # A tile of 128 rows for each SM: with some left over, the kernels' tiles decide, and not the bytes alone.
-    assert sparse_speedup(A100, Gemm(128 * A100.sm.count, 16, 16384, dtype)) == pytest.approx(ratio, rel=0.05)
+    assert sparse_speedup(A100, Gemm(128 * A100.gpu.sm.count, 16, 16384, dtype)) == pytest.approx(ratio, rel=0.05)
 
 
 def test_2_4_needs_the_bandwidth_of_shared_memory() -> None:
     spec = unfitted_spec("A100-SXM4-40GB")
     gemm = square(8192, Dtype.FP16)
     speedups = [
-        sparse_speedup(with_overrides(spec, {"shared_memory.bandwidth_bytes_per_cycle": rate}).gpu, gemm)
+        sparse_speedup(with_overrides(spec, {"shared_memory.bandwidth_bytes_per_cycle": rate}).system, gemm)
         for rate in (64.0, 128.0, 256.0)
     ]
     # at half the bandwidth dense kernels still keep their Tensor Cores fed, sparse ones do not
@@ -292,8 +291,8 @@ H100 = unfitted("H100-SXM5-80GB")
 
 def operand_cycles(kernel: Kernel, gemm: Gemm) -> float:
     """Cycles in which shared memory delivers what a warpgroup's step multiplies."""
-    launch = plan(H100, gemm, kernel).main
-    return 4 * launch.step.operand_bytes / H100.shared_memory.bandwidth_bytes_per_cycle
+    launch = plan(H100.gpu, gemm, kernel).main
+    return 4 * launch.step.operand_bytes / H100.gpu.shared_memory.bandwidth_bytes_per_cycle
 
 
 def test_a_sparse_wgmma_waits_for_shared_memory_as_long_as_was_measured() -> None:
@@ -318,16 +317,18 @@ def test_a_cluster_of_two_loads_the_tile_it_shares_once() -> None:
     # a 128x256 tile's step is 16 KiB of A and 32 KiB of B; two CTAs along m share B
     kernel = kernel_of(H100, "wgmma_16_f32", (128, 256))
     assert (kernel.cluster_m, kernel.cluster_n) == (2, 1)
-    launch = plan(H100, Gemm(1024, 1024, 1024, Dtype.FP16, order="column"), kernel).main
+    launch = plan(H100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16, order="column"), kernel).main
     assert launch.step.sm_bytes == 48 * 1024
     assert launch.step.l2_bytes == (16 + 32 / 2) * 1024
-    alone = plan(H100, Gemm(128, 1024, 1024, Dtype.FP16, order="column"), kernel).main
+    alone = plan(H100.gpu, Gemm(128, 1024, 1024, Dtype.FP16, order="column"), kernel).main
     assert alone.step.l2_bytes == 48 * 1024  # one row of tiles: nothing to share
 
 
 def test_vendors_state_tensor_peaks_of_hopper_at_a_lower_clock() -> None:
     # NVIDIA H100 whitepaper: 1830 MHz for Tensor Cores, 1980 MHz for FP64 and CUDA cores
-    clocks = {key: H100.stated_clock_mhz(H100.instructions[key]) for key in ("wgmma_16_f32", "dmma_1684", "ffma")}
+    clocks = {
+        key: H100.gpu.stated_clock_mhz(H100.gpu.instructions[key]) for key in ("wgmma_16_f32", "dmma_1684", "ffma")
+    }
     assert clocks == {"wgmma_16_f32": 1830, "dmma_1684": 1980, "ffma": 1980}
 
 

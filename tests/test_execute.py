@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.plan import GemmPlan, plan
@@ -24,26 +23,26 @@ from gpusim.numerics.rounding import Floats, convert
 from gpusim.numerics.sparsity import compress, pattern_of, prune
 from gpusim.prediction.plans import ranked_plans
 from gpusim.specs import load_spec
-from gpusim.specs.catalogues import load_kernels
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
-A100 = load_spec("A100-SXM4-80GB").gpu
-V100 = load_spec("V100-SXM2-16GB").gpu
-T4 = load_spec("T4").gpu
-KERNELS = [(arch, kernel) for arch in (A100, V100, T4) for kernel in load_kernels(arch.kernel_catalogues)]
+A100 = load_spec("A100-SXM4-80GB").system
+V100 = load_spec("V100-SXM2-16GB").system
+T4 = load_spec("T4").system
+KERNELS = [(arch, kernel) for arch in (A100, V100, T4) for kernel in arch.library.kernels]
 
 
 def planned_for(gemm: Gemm) -> GemmPlan:
     return ranked_plans(A100, gemm)[0].plan
 
 
-SPARSE_KERNELS = [one for arch, one in KERNELS if arch.instructions[one.family.instruction].sparsity == "2:4"]
+SPARSE_KERNELS = [one for arch, one in KERNELS if arch.gpu.instructions[one.family.instruction].sparsity == "2:4"]
 
 
-def kernel(arch: Gpu, part_of_name: str, dtype: Dtype) -> Kernel:
+def kernel(arch: System, part_of_name: str, dtype: Dtype) -> Kernel:
     return next(
         one
-        for one in load_kernels(arch.kernel_catalogues)
+        for one in arch.library.kernels
         if dtype in one.family.inputs and part_of_name in one.printed_name("tn", dtype)
     )
 
@@ -64,11 +63,11 @@ def slices(order: Order) -> list[tuple[int, int]]:
 
 @given(st.sampled_from(KERNELS), st.integers(1, 5000), st.integers(1, 9))
 @settings(max_examples=200)
-def test_every_product_of_a_sum_is_added_once_and_only_once(one: tuple[Gpu, Kernel], k: int, split_k: int) -> None:
+def test_every_product_of_a_sum_is_added_once_and_only_once(one: tuple[System, Kernel], k: int, split_k: int) -> None:
     arch, used = one
     dtype = used.family.inputs[0]
     try:
-        planned = plan(arch, Gemm(64, 64, k, dtype), used, split_k)
+        planned = plan(arch.gpu, Gemm(64, 64, k, dtype), used, split_k)
     except DoesNotFitError:
         reject()
     order = order_of(planned, k, dtype.bits)
@@ -80,7 +79,7 @@ def test_every_product_of_a_sum_is_added_once_and_only_once(one: tuple[Gpu, Kern
 
 def test_sliced_warps_take_their_halves_of_every_k_tile() -> None:
     used = kernel(A100, "64x64_sliced1x2", Dtype.FP16)
-    order = order_of(plan(A100, Gemm(64, 64, 128, Dtype.FP16), used), 128, 16)
+    order = order_of(plan(A100.gpu, Gemm(64, 64, 128, Dtype.FP16), used), 128, 16)
     ((first,), (second,)) = order.chains[0]
     assert first == ((0, 16), (16, 32), (64, 80), (80, 96))
     assert second == ((32, 48), (48, 64), (96, 112), (112, 128))
@@ -88,7 +87,7 @@ def test_sliced_warps_take_their_halves_of_every_k_tile() -> None:
 
 def test_splits_take_whole_k_tiles_one_after_another() -> None:
     used = kernel(A100, "128x128_ldg8_f2f_stages_32x5", Dtype.FP16)
-    order = order_of(plan(A100, Gemm(64, 64, 160, Dtype.FP16), used, 2, "reduce"), 160, 16)
+    order = order_of(plan(A100.gpu, Gemm(64, 64, 160, Dtype.FP16), used, 2, "reduce"), 160, 16)
     ((first,),), ((second,),) = order.chains
     assert first == tuple((at, at + 16) for at in range(0, 96, 16))
     assert second == tuple((at, at + 16) for at in range(96, 160, 16))
@@ -96,7 +95,7 @@ def test_splits_take_whole_k_tiles_one_after_another() -> None:
 
 def test_lanes_of_a_vector_kernel_take_vectors_in_turn() -> None:
     used = kernel(A100, "gemv", Dtype.FP16)  # a warp of 32 lanes has 2 results: 16 lanes each
-    order = order_of(plan(A100, Gemm(1, 64, 2048, Dtype.FP16), used), 2048, 16)
+    order = order_of(plan(A100.gpu, Gemm(1, 64, 2048, Dtype.FP16), used), 2048, 16)
     (lanes,) = order.chains[0]
     assert len(lanes) == 16
     assert [start for start, _ in lanes[1][:17]] == [*range(8, 16), *range(136, 144), 264]
@@ -146,7 +145,7 @@ def by_hand(row: Sequence[float], column: Sequence[float], order: Order) -> floa
 def test_sums_are_those_of_exact_arithmetic_rounded_once_an_instruction(dtype: Dtype, name: str) -> None:
     k = 203
     gemm = Gemm(3, 4, k, dtype)
-    planned = plan(A100, gemm, kernel(A100, name, dtype)) if name else planned_for(gemm)
+    planned = plan(A100.gpu, gemm, kernel(A100, name, dtype)) if name else planned_for(gemm)
     order = order_of(planned, k, dtype.bits)
     a, b = operands(3, 4, k, dtype)
     expected = [[by_hand(list(row), list(column), order) for column in b.T] for row in a]
@@ -161,11 +160,11 @@ def test_split_k_adds_the_partial_sums_in_order() -> None:
     parts = []
     for start in range(0, k, 1024):
         part = Gemm(5, 7, 1024, Dtype.FP16)
-        whole = order_of(plan(A100, part, used), 1024, 16)
+        whole = order_of(plan(A100.gpu, part, used), 1024, 16)
         parts.append(execute(a[:, start : start + 1024], b[start : start + 1024], whole).astype(np.float32))
     expected = ((parts[0] + parts[1]) + parts[2]) + parts[3]
     for mode in ("in_kernel", "reduce"):
-        order = order_of(plan(A100, gemm, used, 4, mode), k, 16)
+        order = order_of(plan(A100.gpu, gemm, used, 4, mode), k, 16)
         np.testing.assert_array_equal(execute(a, b, order), expected)
 
 
@@ -182,7 +181,7 @@ def test_a_tensor_core_cuts_positive_sums_off_and_a_cuda_core_does_not() -> None
     k = 4096
     a, b = (np.full(shape, 0.1) for shape in ((1, k), (k, 1)))
     a, b = (convert(one, FORMATS["tf32"]).values for one in (a, b))
-    one_chain = plan(A100, Gemm(1, 1, k, Dtype.TF32), kernel(A100, "128x128_16x5", Dtype.TF32))
+    one_chain = plan(A100.gpu, Gemm(1, 1, k, Dtype.TF32), kernel(A100, "128x128_16x5", Dtype.TF32))
     order = order_of(one_chain, k, 32)
     exact = float((a @ b)[0, 0])
     cut, rounded = (float(execute(a, b, one)[0, 0]) for one in (order, replace(order, truncates=False)))
@@ -230,7 +229,7 @@ def test_the_sparse_product_is_the_dense_product_of_the_pruned_matrix(
     k = chunks * pattern.chunk
     a, b = operands(m, n, k, dtype, seed)
     pruned = prune(a, pattern)
-    planned = plan(A100, Gemm(m, n, k, dtype, sparsity="2:4"), used, split_k, "reduce")
+    planned = plan(A100.gpu, Gemm(m, n, k, dtype, sparsity="2:4"), used, split_k, "reduce")
     order = order_of(planned, k, dtype.bits)
     np.testing.assert_array_equal(execute(compress(pruned, pattern), b, order), execute(pruned, b, order))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -15,6 +16,8 @@ import pytest
 from conftest import REPOSITORY, RunGpusim, environment
 
 PAGE = REPOSITORY / "docs" / "extending.md"
+
+LIBRARY = "A library, or another version of one"
 
 
 class Block(NamedTuple):
@@ -71,7 +74,7 @@ def commands(section: str) -> list[list[str]]:
 
 
 def test_every_block_of_the_page_belongs_to_a_section_that_is_tested() -> None:
-    tested = {"A GPU", "A kernel", "An operator of your own", "A main-loop kind"}
+    tested = {"A GPU", "A kernel", LIBRARY, "A host", "An operator of your own", "A main-loop kind"}
     assert {block.section for block in blocks()} == tested
     assert {block.language for block in blocks()} <= {"yaml", "sh", "python", "diff"}
 
@@ -88,6 +91,21 @@ def test_a_kernel_is_an_entry_of_a_catalogue(command: RunGpusim, tmp_path: Path)
     (done,) = (command(*line) for line in commands("A kernel"))
     assert done.returncode == 0, done.stderr
     assert "my_h1688gemm_96x96_tn" in done.stdout
+
+
+def test_another_version_of_a_library_is_a_file(command: RunGpusim, tmp_path: Path) -> None:
+    write_files(LIBRARY, tmp_path)
+    newest, older = (command(*line, "--format", "json") for line in commands(LIBRARY))
+    assert (newest.returncode, older.returncode) == (0, 0), newest.stderr + older.stderr
+    assert json.loads(newest.stdout)["kernel"] != json.loads(older.stdout)["kernel"]
+
+
+def test_a_host_is_a_file(command: RunGpusim, tmp_path: Path) -> None:
+    write_files("A host", tmp_path)
+    (line,) = commands("A host")
+    done = command(*line, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["launch_overhead_us"] == 0.2
 
 
 def test_an_operator_is_a_program(capsys: pytest.CaptureFixture[str]) -> None:

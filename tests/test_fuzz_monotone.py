@@ -17,7 +17,7 @@ def test_twice_the_size_is_not_faster_and_twice_the_bandwidth_not_slower() -> No
 
 def test_a_doubling_is_a_violation_beyond_its_slack_and_only_there() -> None:
     gemm, options = Gemm(256, 256, 256, Dtype.FP32), Options(load="burst")
-    result = predict(load_spec("T4").gpu, gemm, options)
+    result = predict(load_spec("T4").system, gemm, options)
     latency_us = load_spec("T4").gpu.dram.latency_ns * 1e-3
 
     def after(what: str, by_us: float) -> Doubling:
@@ -33,7 +33,7 @@ def test_a_doubling_is_a_violation_beyond_its_slack_and_only_there() -> None:
 
 def test_a_product_whose_larger_one_runs_on_a_faster_kernel_is_told_apart() -> None:
     gemm, options = Gemm(256, 256, 256, Dtype.FP32), Options(load="burst")
-    arch = load_spec("T4").gpu
+    arch = load_spec("T4").system
     slow = predict(arch, gemm, replace(options, kernel="volta_sgemm_128x128_tn"))
     fast = predict(arch, gemm, options)
     passed_over = Doubling("T4", gemm, options, "k", slow, fast)

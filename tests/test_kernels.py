@@ -16,9 +16,9 @@ from gpusim.lowering.gemm.plan import plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
-from gpusim.specs import list_archs, load_spec
-from gpusim.specs.catalogues import load_kernels, load_vector_kernels
-from gpusim.specs.folders import ARCH_PATH_VARIABLE
+from gpusim.specs import list_archs, load_spec, with_overrides
+from gpusim.specs.catalogues import catalogue_files, load_kernels, load_vector_kernels
+from gpusim.specs.folders import ARCH_PATH_VARIABLE, search_folders
 from gpusim.workloads.gemm import LAYOUTS, Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
@@ -27,9 +27,15 @@ REDUCTION = "split_k_reduction"
 CATALOGUES = sorted((Path(__file__).parent.parent / "arch_specs" / "kernels").glob("*.yaml"))
 
 
+def named(*names: str) -> tuple[Path, ...]:
+    """Catalogues where the environment says that specs lie, or shipped ones."""
+    folders = search_folders(())
+    return catalogue_files(names, folders, folders[-1])
+
+
 def kernels_of(name: str) -> tuple[Gpu, tuple[Kernel, ...]]:
-    arch = load_spec(name).gpu
-    return arch, load_kernels(arch.kernel_catalogues)
+    system = load_spec(name).system
+    return system.gpu, system.library.kernels
 
 
 def product_of(arch: Gpu, kernel: Kernel, dtype: Dtype) -> Gemm:
@@ -52,7 +58,7 @@ def refusal(arch: Gpu, kernel: Kernel, dtype: Dtype) -> str:
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
 def test_every_catalogue_loads_and_names_the_source_of_each_family(path: Path) -> None:
-    kernels, vector_kernels = load_kernels((path.stem, REDUCTION)), load_vector_kernels((path.stem,))
+    kernels, vector_kernels = load_kernels(named(path.stem, REDUCTION)), load_vector_kernels(named(path.stem))
     assert kernels or vector_kernels or path.stem == REDUCTION
     assert all(kernel.family.source for kernel in kernels)
     assert all(kernel.source for kernel in vector_kernels)
@@ -60,7 +66,7 @@ def test_every_catalogue_loads_and_names_the_source_of_each_family(path: Path) -
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
 def test_every_catalogue_is_used_by_a_board(path: Path) -> None:
-    assert any(path.stem in load_spec(name).gpu.kernel_catalogues for name in BOARDS)
+    assert any(path.stem in load_spec(name).library_record.kernel_catalogues for name in BOARDS)
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -76,7 +82,7 @@ def test_every_kernel_fits_the_sm_or_is_left_out_for_a_stated_reason(name: str) 
         for dtype in kernel.family.inputs:
             reason = refusal(arch, kernel, dtype)
             gemm = product_of(arch, kernel, dtype)
-            offered = candidates(arch, gemm, (kernel,), warm=False, clock_mhz=arch.clock.boost_mhz)
+            offered = candidates(load_spec(name).system, gemm, (kernel,), warm=False, clock_mhz=arch.clock.boost_mhz)
             assert bool(offered) == (not reason)
             if reason:
                 assert re.search(r"\d+ .* a CTA, .* allows \d+$|one CTA needs more", reason)
@@ -233,7 +239,7 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str)
 
 def test_a_catalogue_of_ones_own_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, monkeypatch, "good_catalogue", FAMILY)
-    names = [kernel.printed_name("nt", Dtype.FP32) for kernel in load_kernels(("good_catalogue",))]
+    names = [kernel.printed_name("nt", Dtype.FP32) for kernel in load_kernels(named("good_catalogue"))]
     assert names == ["mine_64x64_nt", "mine_32x32_nt"]
 
 
@@ -320,7 +326,7 @@ def test_a_malformed_catalogue_is_one_line_with_its_place(
     assert right in FAMILY
     path = written(tmp_path, monkeypatch, "malformed_catalogue", FAMILY.replace(right, wrong))
     with pytest.raises(SpecError) as error:
-        load_kernels(("malformed_catalogue",))
+        load_kernels(named("malformed_catalogue"))
     assert "\n" not in str(error.value)
     assert str(error.value).startswith(f"{path}:{complaint}")
 
@@ -329,28 +335,28 @@ def test_all_problems_of_a_catalogue_are_reported(tmp_path: Path, monkeypatch: p
     text = FAMILY.replace("load_bytes: 16", "load_bytes: many").replace("[32, 32, 8]", "[32, 0, 8]")
     path = written(tmp_path, monkeypatch, "wrong_twice", text)
     with pytest.raises(SpecError) as raised:
-        load_kernels(("wrong_twice",))
+        load_kernels(named("wrong_twice"))
     assert [problem.split(": ")[0] for problem in raised.value.problems] == [f"{path}:9", f"{path}:19"]
 
 
 def test_a_catalogue_that_does_not_exist_is_named_with_the_file_it_would_be() -> None:
     with pytest.raises(SpecError, match=r"no catalogue 'nowhere'; expected a file like .*nowhere\.yaml"):
-        load_kernels(("nowhere",))
+        named("nowhere")
 
 
 def test_a_catalogue_beside_the_callers_specs_wins(tmp_path: Path) -> None:
     (tmp_path / "kernels").mkdir()
-    shipped = load_spec("t4").gpu
-    own = tmp_path / "kernels" / f"{shipped.kernel_catalogues[0]}.yaml"
+    shipped = load_spec("t4")
+    own = tmp_path / "kernels" / f"{shipped.library_record.kernel_catalogues[0]}.yaml"
     own.write_text(FAMILY, encoding="utf-8")
-    arch = load_spec("t4", (tmp_path,)).gpu
-    assert arch.kernel_catalogues == (str(own), *shipped.kernel_catalogues[1:])
-    assert load_kernels(arch.kernel_catalogues[:1]) != load_kernels(shipped.kernel_catalogues[:1])
+    kernels = load_spec("t4", (tmp_path,)).system.library.kernels
+    assert [one.printed_name("nt", Dtype.FP32) for one in kernels[:2]] == ["mine_64x64_nt", "mine_32x32_nt"]
+    assert kernels[-1] == shipped.system.library.kernels[-1]
 
 
 def test_the_hash_of_a_board_covers_its_catalogues_where_they_were_found(tmp_path: Path) -> None:
     shipped = load_spec("t4")
-    name = shipped.gpu.kernel_catalogues[0]
+    name = shipped.library_record.kernel_catalogues[0]
     own = tmp_path / "kernels" / f"{name}.yaml"
     own.parent.mkdir()
     hashes = [shipped.sha256]
@@ -368,14 +374,20 @@ def test_every_file_that_decides_a_shipped_board_is_listed_once() -> None:
         spec = load_spec(name)
         files = [path for path, _ in spec.decided_by]
         assert files[: len(spec.files)] == list(spec.files)
-        assert [path.stem for path in files[len(spec.files) :]] == list(spec.gpu.kernel_catalogues)
+        assert len(set(files)) == len(files)
+        kinds = [path.parent.name for path in files[len(spec.files) :]]
+        assert sorted(set(kinds), key=kinds.index) == ["libraries", "hosts", "kernels"]
+        catalogues = list(spec.library_record.kernel_catalogues)
+        assert [path.stem for path in files if path.parent.name == "kernels"] == catalogues
 
 
-def test_a_board_that_names_no_catalogue_there_is_refused_at_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("name: Mine\naliases: []\nextends: teaching\nkernel_catalogues: [nowhere]\n", encoding="utf-8")
-    with pytest.raises(SpecError, match=rf"^{path}:4: kernel_catalogues: no catalogue 'nowhere'; expected a file like"):
-        load_spec(path)
+def test_a_library_that_names_no_catalogue_there_is_refused_at_its_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: teaching\nname: Mine\nlibrary: mine\n", encoding="utf-8")
+    path = tmp_path / "libraries" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text("extends: teaching\nkernel_catalogues: [nowhere]\n", encoding="utf-8")
+    with pytest.raises(SpecError, match=rf"^{path}:2: kernel_catalogues: no catalogue 'nowhere'; expected a file like"):
+        load_spec(tmp_path / "mine.yaml")
 
 
 @pytest.mark.parametrize(
@@ -393,9 +405,9 @@ def test_a_family_whose_instruction_its_board_or_main_loop_cannot_use_is_refused
     right: str, wrong: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path, monkeypatch, "wrong_instruction", FAMILY.replace(right, wrong))
-    arch = load_spec("t4").gpu.model_copy(update={"kernel_catalogues": ("wrong_instruction",)})
+    mine = with_overrides(load_spec("t4"), {"library.kernel_catalogues": ["wrong_instruction"]})
     with pytest.raises(UnsupportedError, match=complaint):
-        usable_kernels(arch, Gemm(64, 64, 64, Dtype.FP32))
+        usable_kernels(mine.system, Gemm(64, 64, 64, Dtype.FP32))
 
 
 def test_families_share_tiles_by_the_bytes_of_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,7 +415,7 @@ def test_families_share_tiles_by_the_bytes_of_k(tmp_path: Path, monkeypatch: pyt
     text = text.replace("stages: 2, registers: 64}", "stages: [2, 3], registers: 64}", 1)
     text += '  - {<<: *first, name: "other_{tile_k}x{stages}", instruction: hfma2, inputs: [fp16]}\n'
     written(tmp_path, monkeypatch, "shared_tiles", text)
-    kernels = load_kernels(("shared_tiles",))
+    kernels = load_kernels(named("shared_tiles"))
     found = [(one.family.instruction, one.tile_m, one.tile_k, one.stages) for one in kernels]
     # 32 bytes: 8 of FP32, 16 of FP16
     first = [("ffma", 64, 8, 2), ("ffma", 64, 8, 3), ("ffma", 32, 8, 2)]

@@ -18,7 +18,6 @@ from conftest import RunGpusim, suited
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.launch import Launch, l2_read_bytes
@@ -37,7 +36,7 @@ from gpusim.sim.simulate import simulate
 from gpusim.sim.sm import StreamingMultiprocessor
 from gpusim.sim.warp import Warp
 from gpusim.specs import Spec, load_spec, with_overrides
-from gpusim.specs.catalogues import load_kernels
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 EVENT_ROUNDING = 0.002  # events fall on whole cycles: of some 2000 cycles at least, a few
@@ -69,12 +68,12 @@ def gemms(sizes: st.SearchStrategy[int], batches: tuple[int, ...] = (1, 1, 3)) -
 @cache
 def paths(name: str) -> list[tuple[Dtype, str, str, tuple[str, ...], int]]:
     """Types, accumulators and sparsities that a board multiplies, with the layouts and multiples for them."""
-    arch = board(name).gpu
+    arch = board(name).system
     found = [
         (dtype, instruction.accumulate, instruction.sparsity, family.layouts, max(family.multiple_of))
-        for family in dict.fromkeys(kernel.family for kernel in load_kernels(arch.kernel_catalogues))
+        for family in dict.fromkeys(kernel.family for kernel in arch.library.kernels)
         for dtype in family.inputs
-        for instruction in (arch.instructions[family.instruction],)
+        for instruction in (arch.gpu.instructions[family.instruction],)
         if family.max_n is None
     ]
     return list(dict.fromkeys(found))
@@ -100,8 +99,8 @@ def test_the_laws_are_tried_on_every_data_path() -> None:
     assert tried == {(one, "dense") for one in dense} | {(one, "2:4") for one in sparse}
 
 
-def chosen_plan(arch: Gpu, gemm: Gemm, *, warm: bool = False) -> GemmPlan:
-    return candidates(arch, gemm, suited(arch, gemm), warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
+def chosen_plan(arch: System, gemm: Gemm, *, warm: bool = False) -> GemmPlan:
+    return candidates(arch, gemm, suited(arch, gemm), warm=warm, clock_mhz=arch.gpu.clock.boost_mhz)[0].plan
 
 
 # Never below the bound
@@ -114,7 +113,7 @@ def chosen_plan(arch: Gpu, gemm: Gemm, *, warm: bool = False) -> GemmPlan:
 def test_no_simulated_time_is_below_the_bound(data: st.DataObject, name: str, l2: str, detail: str, load: str) -> None:
     spec = board(name)
     gemm = data.draw(drawn(name, detail))
-    result = predict(spec.gpu, gemm, Options(detail=detail, l2=l2, load=load))
+    result = predict(spec.system, gemm, Options(detail=detail, l2=l2, load=load))
     assert result.kernel_time_us >= result.bound_us
     assert result.time_us >= result.kernel_time_us
     stated = min(spec.gpu.clock.tensor_boost_mhz or math.inf, spec.gpu.clock.boost_mhz)
@@ -136,15 +135,15 @@ WRITERS = st.builds(
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(gemm=WRITERS, name=NAMES, l2=L2)
 def test_no_time_is_below_what_dram_takes_for_results_that_l2_cannot_keep(gemm: Gemm, name: str, l2: str) -> None:
-    arch = board(name).gpu
+    arch = board(name).system
     assume(gemm.dtype is not Dtype.INT8 or multiplies_int8(arch))
     result = predict(arch, gemm, Options(l2=l2, load="burst"))
-    written = gemm.result_bytes - arch.l2.capacity_bytes
-    assert result.kernel_time_us >= result.bound_us >= written / (arch.dram.peak_bandwidth_gb_per_s * 1e3)
+    written = gemm.result_bytes - arch.gpu.l2.capacity_bytes
+    assert result.kernel_time_us >= result.bound_us >= written / (arch.gpu.dram.peak_bandwidth_gb_per_s * 1e3)
 
 
-def multiplies_int8(arch: Gpu) -> bool:
-    return any(dtype is Dtype.INT8 for dtype, *_ in paths(arch.name))
+def multiplies_int8(arch: System) -> bool:
+    return any(dtype is Dtype.INT8 for dtype, *_ in paths(arch.gpu.name))
 
 
 # Jumps
@@ -155,15 +154,15 @@ def multiplies_int8(arch: Gpu) -> bool:
 def test_on_any_kernel_jumps_change_next_to_nothing_and_no_resource_works_longer_than_the_kernel(
     data: st.DataObject, name: str, warm: bool
 ) -> None:
-    arch = board(name).gpu
+    arch = board(name).system
     gemm = data.draw(products(name, st.integers(min_value=1, max_value=1500)))
     try:
-        planned = plan(arch, gemm, data.draw(st.sampled_from(suited(arch, gemm))), warm=warm)
+        planned = plan(arch.gpu, gemm, data.draw(st.sampled_from(suited(arch, gemm))), warm=warm)
     except DoesNotFitError:
         assume(False)
     main = planned.main
-    assume(main.ctas_on_busiest_sm(arch) * main.warps * main.steps <= 10_000)
-    machine, launch = Machine.of(arch, arch.clock.max_mhz), lower(planned)[0]
+    assume(main.ctas_on_busiest_sm(arch.gpu) * main.warps * main.steps <= 10_000)
+    machine, launch = Machine.of(arch.gpu, arch.gpu.clock.max_mhz), lower(planned)[0]
     jumped, whole = (simulate(machine, launch, extrapolate=extrapolate) for extrapolate in (True, False))
     assert jumped.cycles == pytest.approx(whole.cycles, rel=JUMP_TOLERANCE)
     for outcome in (jumped, whole):
@@ -178,7 +177,7 @@ def test_on_any_kernel_jumps_change_next_to_nothing_and_no_resource_works_longer
 @given(data=st.data(), name=NAMES, l2=L2)
 def test_causes_add_up_to_the_warp_cycles(data: st.DataObject, name: str, l2: str, detail: str) -> None:
     spec = board(name)
-    result = predict(spec.gpu, data.draw(drawn(name, detail)), Options(detail=detail, l2=l2, load="burst"))
+    result = predict(spec.system, data.draw(drawn(name, detail)), Options(detail=detail, l2=l2, load="burst"))
     assert set(result.stall_cycles) == {cause.value for cause in Cause}
     assert all(isinstance(cycles, int) and cycles >= 0 for cycles in result.stall_cycles.values())
     assert sum(result.stall_cycles.values()) == result.warp_cycles
@@ -226,8 +225,8 @@ def lives(machine: Machine, launch: Launch) -> tuple[StreamingMultiprocessor, li
 def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.DataObject, name: str, warm: bool) -> None:
     spec = board(name)
     gemm = data.draw(products(name, st.integers(min_value=1, max_value=200)))
-    arch = with_overrides(spec, {"sm.count": 1}).gpu
-    machine, planned = Machine.of(arch, arch.clock.max_mhz), chosen_plan(arch, gemm, warm=warm)
+    arch = with_overrides(spec, {"sm.count": 1}).system
+    machine, planned = Machine.of(arch.gpu, arch.gpu.clock.max_mhz), chosen_plan(arch, gemm, warm=warm)
     for launch in lower(planned):
         sm, watched = lives(machine, launch)
         assert len(watched) == launch.ctas * launch.warps
@@ -259,7 +258,7 @@ def test_the_same_input_gives_the_same_bytes(data: st.DataObject, name: str, l2:
     spec = board(name)
     gemm = data.draw(drawn(name, detail))
     options = Options(detail=detail, l2=l2)
-    first, second = (json.dumps(predict(spec.gpu, gemm, options).as_dict()) for _ in range(2))
+    first, second = (json.dumps(predict(spec.system, gemm, options).as_dict()) for _ in range(2))
     assert first == second
 
 
@@ -280,12 +279,12 @@ def test_two_processes_give_the_same_bytes(gpusim: RunGpusim, monkeypatch: pytes
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(data=st.data(), name=NAMES, warm=st.booleans())
 def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(data: st.DataObject, name: str, warm: bool) -> None:
-    arch = board(name).gpu
+    arch = board(name).system
     gemm = data.draw(products(name, SMALL))
     for launch in lower(chosen_plan(arch, gemm, warm=warm)):
         asked = sum(l2_read_bytes(launch).values())
         for detail in ("full", "sampled"):
-            outcome = simulate(Machine.of(arch, arch.clock.max_mhz), launch, detail)
+            outcome = simulate(Machine.of(arch.gpu, arch.gpu.clock.max_mhz), launch, detail)
             assert outcome.l2_read_bytes == pytest.approx(asked, rel=1e-9)
             assert 0.0 <= outcome.dram_read_bytes <= asked * (1 + 1e-9)
 
@@ -293,14 +292,14 @@ def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(data: st.DataObjec
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(data=st.data(), name=NAMES)
 def test_a_cold_start_reads_every_operand_from_dram_once_at_least(data: st.DataObject, name: str) -> None:
-    arch = board(name).gpu
+    arch = board(name).system
     gemm = data.draw(products(name, SMALL))
     launch = lower(chosen_plan(arch, gemm))[0]
     a_bits = float(gemm.dtype.bits)
     if gemm.sparsity == "2:4":  # half of the elements, and what says which: 1 bit an element, of TF32 2, of INT4 1/2
         a_bits = a_bits / 2 + {Dtype.TF32: 2, Dtype.INT4: 0.5}.get(gemm.dtype, 1)
     operands = gemm.batch * gemm.k * (gemm.m * a_bits + gemm.n * gemm.dtype.bits) / 8
-    outcome = simulate(Machine.of(arch, arch.clock.max_mhz), launch, "full")
+    outcome = simulate(Machine.of(arch.gpu, arch.gpu.clock.max_mhz), launch, "full")
     assert outcome.dram_read_bytes >= operands * (1 - 1e-9)
     assert predict(arch, gemm, Options(load="burst")).dram_read_bytes >= int(operands)
 
@@ -312,7 +311,7 @@ def test_what_fits_a_warm_l2_is_not_read_from_dram(data: st.DataObject, name: st
     gemm = data.draw(products(name, st.integers(min_value=1, max_value=190)))
     # 3 x 192 x 192 x 3 x 8 B = 2.7 MB; the smallest L2 here has 4 MiB
     for detail in ("sampled", "full"):
-        result = predict(spec.gpu, gemm, Options(detail=detail, l2="warm", load="burst"))
+        result = predict(spec.system, gemm, Options(detail=detail, l2="warm", load="burst"))
         assert result.dram_read_bytes == 0
         assert result.l2_hit_fraction == 1.0
 
@@ -320,28 +319,28 @@ def test_what_fits_a_warm_l2_is_not_read_from_dram(data: st.DataObject, name: st
 # More hardware is never slower
 
 
-Change = Callable[[Gpu, float], dict[str, object]]
+Change = Callable[[System, float], dict[str, object]]
 
 MORE: dict[str, Change] = {
-    "DRAM bandwidth": lambda arch, by: {"dram.peak_bandwidth_gb_per_s": arch.dram.peak_bandwidth_gb_per_s * by},
-    "SM clock": lambda arch, by: {"clock.max_mhz": arch.clock.max_mhz * by},
-    "DRAM latency": lambda arch, by: {"dram.latency_ns": arch.dram.latency_ns / by},
-    "L2 bandwidth": lambda arch, by: {"l2.bandwidth_bytes_per_cycle": arch.l2.bandwidth_bytes_per_cycle * by},
+    "DRAM bandwidth": lambda arch, by: {"dram.peak_bandwidth_gb_per_s": arch.gpu.dram.peak_bandwidth_gb_per_s * by},
+    "SM clock": lambda arch, by: {"clock.max_mhz": arch.gpu.clock.max_mhz * by},
+    "DRAM latency": lambda arch, by: {"dram.latency_ns": arch.gpu.dram.latency_ns / by},
+    "L2 bandwidth": lambda arch, by: {"l2.bandwidth_bytes_per_cycle": arch.gpu.l2.bandwidth_bytes_per_cycle * by},
     "L2 port": lambda arch, by: {
-        "load_store.l2_port_bytes_per_cycle": arch.load_store.l2_port_bytes_per_cycle * by
+        "load_store.l2_port_bytes_per_cycle": arch.gpu.load_store.l2_port_bytes_per_cycle * by
     },
     "shared memory": lambda arch, by: {
-        "shared_memory.bandwidth_bytes_per_cycle": arch.shared_memory.bandwidth_bytes_per_cycle * by
+        "shared_memory.bandwidth_bytes_per_cycle": arch.gpu.shared_memory.bandwidth_bytes_per_cycle * by
     },
-    "SMs": lambda arch, by: {"sm.count": round(arch.sm.count * by)},
+    "SMs": lambda arch, by: {"sm.count": round(arch.gpu.sm.count * by)},
 }  # fmt: skip
 
 
 def before_and_after(spec: Spec, gemm: Gemm, change: Change, by: float, options: Options) -> tuple[Result, Result]:
     """A product on a board and on the same board with more of something; the same kernel, grid and split."""
-    slow = predict(spec.gpu, gemm, options)
+    slow = predict(spec.system, gemm, options)
     pinned = dataclasses.replace(options, kernel=slow.kernel)
-    fast = predict(with_overrides(spec, change(spec.gpu, by)).gpu, gemm, pinned)
+    fast = predict(with_overrides(spec, change(spec.system, by)).system, gemm, pinned)
     assume((fast.split_k, fast.grid) == (slow.split_k, slow.grid))
     return slow, fast
 
@@ -388,8 +387,8 @@ ALIGNED = st.integers(min_value=1, max_value=8).map(lambda count: 64 * count)
 
 
 def pinned_pair(spec: Spec, less: Gemm, more: Gemm, options: Options) -> tuple[Result, Result]:
-    first = predict(spec.gpu, less, options)
-    second = predict(spec.gpu, more, dataclasses.replace(options, kernel=first.kernel))
+    first = predict(spec.system, less, options)
+    second = predict(spec.system, more, dataclasses.replace(options, kernel=first.kernel))
     assume(first.split_k == second.split_k)
     return first, second
 
@@ -440,20 +439,21 @@ def test_a_board_that_is_faster_in_everything_takes_the_same_cycles(
     data: st.DataObject, name: str, l2: str, by: float, detail: str
 ) -> None:
     spec = board(name)
-    arch = spec.gpu
+    arch = spec.system
     other = with_overrides(
         spec,
         {
             **{
-                f"clock.{name}_mhz": getattr(arch.clock, f"{name}_mhz") * by for name in ("min", "base", "boost", "max")
+                f"clock.{name}_mhz": getattr(arch.gpu.clock, f"{name}_mhz") * by
+                for name in ("min", "base", "boost", "max")
             },
-            "dram.peak_bandwidth_gb_per_s": arch.dram.peak_bandwidth_gb_per_s * by,
-            "dram.latency_ns": arch.dram.latency_ns / by,
-            "dram.tlb_miss_ns": arch.dram.tlb_miss_ns / by,
-            "launch.kernel_latency_us": arch.launch.kernel_latency_us / by,
-            "launch.graph_gap_us": arch.launch.graph_gap_us / by,
+            "dram.peak_bandwidth_gb_per_s": arch.gpu.dram.peak_bandwidth_gb_per_s * by,
+            "dram.latency_ns": arch.gpu.dram.latency_ns / by,
+            "dram.tlb_miss_ns": arch.gpu.dram.tlb_miss_ns / by,
+            "front_end.kernel_latency_us": arch.gpu.front_end.kernel_latency_us / by,
+            "host.graph_gap_us": arch.host.graph_gap_us / by,
         },
-    ).gpu
+    ).system
     gemm = data.draw(drawn(name, detail))
     options = Options(detail=detail, l2=l2, load="burst")
     here, there = predict(arch, gemm, options), predict(other, gemm, options)

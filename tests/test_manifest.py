@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "runs.csv").write_text(f"{MEASURED_HEADER}\n{measured_line((64, 64, 64), 9.0, gpu='Mine')}\n")
     (specs / "board.yaml").write_text("name: Mine\naliases: []\nextends: base\n", encoding="utf-8")
     (specs / "base.yaml").write_text("extends: t4\n", encoding="utf-8")
-    for name in load_spec("T4").gpu.kernel_catalogues:
+    for name in load_spec("T4").library_record.kernel_catalogues:
         catalogue = SPECS / "kernels" / f"{name}.yaml"
         (specs / "kernels" / catalogue.name).write_bytes(catalogue.read_bytes())
     return tmp_path
@@ -91,7 +91,7 @@ CHANGES: dict[str, Change] = {
     "the experiment": appended("mine.yaml"),
     "the board": appended("specs/board.yaml"),
     "the base that the board extends": appended("specs/base.yaml"),
-    "a kernel catalogue": appended(f"specs/kernels/{load_spec('T4').gpu.kernel_catalogues[0]}.yaml"),
+    "a kernel catalogue": appended(f"specs/kernels/{load_spec('T4').library_record.kernel_catalogues[0]}.yaml"),
     "the measured table": appended("runs.csv", measured_line((64, 64, 64), 8.0, gpu="Mine") + "\n"),
     "a result": appended("out/results.csv", "x\n"),
     "a picture": rewritten("out/time.png", ""),

@@ -18,7 +18,7 @@ from gpusim.prediction.plans import ranked_plans
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
 
-A100 = load_spec("A100-SXM4-40GB").gpu
+A100 = load_spec("A100-SXM4-40GB").system
 NORMAL = parse_distribution("normal")
 PUBLISHED_SIZE = 10240
 PUBLISHED = {Dtype.TF32: 0.0022, Dtype.FP32: 0.000039}

@@ -7,7 +7,6 @@ from conftest import unfitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates
@@ -15,7 +14,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.power import Energy, energy, power_w, sustained_clock
 from gpusim.prediction.predict import predict
 from gpusim.specs import list_archs, load_spec, with_overrides
-from gpusim.specs.catalogues import load_kernels
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 REAL_BOARDS = [entry.name for entry in list_archs() if entry.name != "teaching"]
@@ -35,9 +34,9 @@ BOARD = with_overrides(
 )
 
 
-def planned(arch: Gpu, gemm: Gemm) -> GemmPlan:
-    kernels = tuple(one for one in load_kernels(arch.kernel_catalogues) if gemm.dtype in one.family.inputs)
-    return candidates(arch, gemm, kernels, warm=False, clock_mhz=arch.clock.boost_mhz)[0].plan
+def planned(arch: System, gemm: Gemm) -> GemmPlan:
+    kernels = tuple(one for one in arch.library.kernels if gemm.dtype in one.family.inputs)
+    return candidates(arch, gemm, kernels, warm=False, clock_mhz=arch.gpu.clock.boost_mhz)[0].plan
 
 
 # Energy and power by hand
@@ -53,9 +52,9 @@ def planned(arch: Gpu, gemm: Gemm) -> GemmPlan:
     ],
 )
 def test_each_energy_is_paid_for_each_byte_or_operation(value: str, core_pj: float, dram_pj: float) -> None:
-    arch = with_overrides(BOARD, {value: 1.0}).gpu
+    arch = with_overrides(BOARD, {value: 1.0}).system
     gemm = Gemm(32, 32, 32, Dtype.FP32)
-    used = energy(arch, planned(arch, gemm).totals)
+    used = energy(arch.gpu, planned(arch, gemm).totals)
     assert used.core_j == pytest.approx(core_pj * 1e-12)
     assert used.dram_j == pytest.approx(dram_pj * 1e-12)
 
@@ -78,8 +77,8 @@ def test_power_is_idle_and_leakage_and_energy_over_time(clock_mhz: float, watts:
 
 def settled(core_j: float, dram_j: float, cycles: float, fixed_us: float, limit_w: float) -> tuple[float, float]:
     """Clock and power of a workload that takes ``cycles`` and what no clock shortens."""
-    arch = with_overrides(BOARD, {"power.board_limit_w": limit_w}).gpu
-    found = sustained_clock(arch, Energy(core_j, dram_j), lambda clock: cycles / clock + fixed_us)
+    arch = with_overrides(BOARD, {"power.board_limit_w": limit_w}).system
+    found = sustained_clock(arch.gpu, Energy(core_j, dram_j), lambda clock: cycles / clock + fixed_us)
     return found.clock_mhz, found.power_w
 
 
@@ -113,8 +112,8 @@ def test_a_load_that_no_clock_can_hold_runs_at_the_lowest() -> None:
 
 def settled_after(calls: float, averaging_ms: float = 2.0) -> tuple[float, float]:
     values = {"power.board_limit_w": 200.0, "power.averaging_ms": averaging_ms}
-    arch = with_overrides(BOARD, values).gpu
-    found = sustained_clock(arch, Energy(84e-3, 0.0), lambda clock: 300e3 / clock, calls)
+    arch = with_overrides(BOARD, values).system
+    found = sustained_clock(arch.gpu, Energy(84e-3, 0.0), lambda clock: 300e3 / clock, calls)
     return found.clock_mhz, found.power_w
 
 
@@ -192,9 +191,9 @@ def test_a_simulated_board_settles_at_its_limit_or_its_highest_clock(
 ) -> None:
     spec = load_spec(name)
     limit = share * spec.gpu.power.board_limit_w
-    arch = with_overrides(spec, {"power.board_limit_w": limit}).gpu
+    arch = with_overrides(spec, {"power.board_limit_w": limit}).system
     result = predict(arch, Gemm(*sizes, dtype))
-    if result.clock_mhz < arch.clock.max_mhz:
+    if result.clock_mhz < arch.gpu.clock.max_mhz:
         assert result.power_w == pytest.approx(limit, rel=LIMIT_TOLERANCE)
     else:
         assert result.power_w <= limit
@@ -204,12 +203,12 @@ def test_a_simulated_board_settles_at_its_limit_or_its_highest_clock(
 def test_a_tiny_product_never_meets_the_limit() -> None:
     for name in REAL_BOARDS:
         arch = unfitted(name)
-        assert predict(arch, Gemm(64, 64, 64, Dtype.FP32)).clock_mhz == arch.clock.max_mhz
+        assert predict(arch, Gemm(64, 64, 64, Dtype.FP32)).clock_mhz == arch.gpu.clock.max_mhz
 
 
 def test_a_bound_knows_no_power_limit() -> None:
     t4 = unfitted("T4")
-    assert predict(t4, Gemm(8192, 8192, 8192, Dtype.FP32), Options(detail="bound")).clock_mhz == t4.clock.max_mhz
+    assert predict(t4, Gemm(8192, 8192, 8192, Dtype.FP32), Options(detail="bound")).clock_mhz == t4.gpu.clock.max_mhz
 
 
 # Published
@@ -239,9 +238,9 @@ def test_an_a100_at_its_400_w_sustains_the_published_fp16_rate() -> None:
     a100 = unfitted("A100-SXM4-80GB")
     sustained = predict(a100, Gemm(*LARGE, Dtype.FP16))
     assert sustained.tflops == pytest.approx(257, rel=0.02)
-    assert sustained.clock_mhz < a100.clock.max_mhz
+    assert sustained.clock_mhz < a100.gpu.clock.max_mhz
     burst = predict(a100, Gemm(*LARGE, Dtype.FP16), Options(load="burst"))
-    assert burst.clock_mhz == a100.clock.max_mhz
+    assert burst.clock_mhz == a100.gpu.clock.max_mhz
     # All-zero data, which draws little power, runs at 295 TFLOP/s in the same article: the highest clock.
     assert burst.tflops == pytest.approx(295, rel=0.04)
     assert burst.power_w > 400
@@ -249,7 +248,7 @@ def test_an_a100_at_its_400_w_sustains_the_published_fp16_rate() -> None:
 
 def test_of_two_equal_chips_the_one_with_the_lower_limit_is_slower() -> None:
     pcie, sxm = (unfitted(name) for name in ("A100-PCIe-40GB", "A100-SXM4-40GB"))
-    assert pcie.power.board_limit_w < sxm.power.board_limit_w
+    assert pcie.gpu.power.board_limit_w < sxm.gpu.power.board_limit_w
     slower, faster = (predict(arch, Gemm(*LARGE, Dtype.FP16)) for arch in (pcie, sxm))
     assert slower.clock_mhz < faster.clock_mhz
     assert slower.time_us > faster.time_us

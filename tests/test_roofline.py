@@ -12,9 +12,9 @@ from gpusim.prediction.predict import predict
 from gpusim.roofline import TileFacts, bounds_us
 from gpusim.workloads.gemm import Gemm
 
-V100 = unfitted("V100-SXM2-16GB")
-A100 = unfitted("A100-SXM4-80GB")
-T4 = unfitted("T4")
+V100 = unfitted("V100-SXM2-16GB").gpu
+A100 = unfitted("A100-SXM4-80GB").gpu
+T4 = unfitted("T4").gpu
 TILE = TileFacts(128, 128, staged=True)
 
 
@@ -127,7 +127,7 @@ def test_a_larger_tile_never_asks_more_of_l2(gemm: Gemm) -> None:
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(GEMMS)
 def test_the_detail_named_bound_is_the_largest_of_them(gemm: Gemm) -> None:
-    result = predict(A100, gemm, Options(detail="bound"))
+    result = predict(unfitted("A100-SXM4-80GB"), gemm, Options(detail="bound"))
     assert result.kernel_time_us == result.bound_us == max(result.bounds_us.values())
     assert result.bounds_us[result.bottleneck] == result.bound_us
 

@@ -11,7 +11,6 @@ import pytest
 import simpy
 from conftest import suited
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
@@ -23,6 +22,7 @@ from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB")
@@ -97,7 +97,7 @@ def drawn_of_hopper(seed: int, count: int) -> list[Case]:
 
 
 def compared(case: Case) -> Comparison:
-    arch = load_spec(case.name).gpu
+    arch = load_spec(case.name).system
     sampled, full = (
         predict(arch, case.gemm, Options(detail=detail, l2=case.l2, load="burst")) for detail in ("sampled", "full")
     )
@@ -154,13 +154,13 @@ def test_the_percentile_is_the_rank_that_it_names() -> None:
     assert percentile([3.0], 95) == 3.0
 
 
-def cycles_of(arch: Gpu, planned: GemmPlan, *, extrapolate: bool = True) -> int:
+def cycles_of(arch: System, planned: GemmPlan, *, extrapolate: bool = True) -> int:
     """Cycles of a plan's launches in ``sampled``."""
-    machine = Machine.of(arch, arch.clock.max_mhz)
+    machine = Machine.of(arch.gpu, arch.gpu.clock.max_mhz)
     return sum(simulate(machine, launch, extrapolate=extrapolate).cycles for launch in lower(planned))
 
 
-def named(arch: Gpu, gemm: Gemm, name: str) -> Kernel:
+def named(arch: System, gemm: Gemm, name: str) -> Kernel:
     """The kernel of a printed name."""
     return next(one for one in suited(arch, gemm) if one.printed_name(gemm.layout, gemm.dtype) == name)
 
@@ -179,9 +179,9 @@ def named(arch: Gpu, gemm: Gemm, name: str) -> Kernel:
 def test_tiles_of_persistent_ctas_are_jumped_in_whole_turns_once_they_are_steady(
     dtype: Dtype, shape: tuple[int, int, int], batch: int, label: str
 ) -> None:
-    arch, gemm = load_spec("H200-SXM-141GB").gpu, Gemm(*shape, dtype, batch=batch)
+    arch, gemm = load_spec("H200-SXM-141GB").system, Gemm(*shape, dtype, batch=batch)
     kernel = next(one for one in suited(arch, gemm) if one.label == label)
-    planned = plan(arch, gemm, kernel)
+    planned = plan(arch.gpu, gemm, kernel)
     assert cycles_of(arch, planned) == pytest.approx(cycles_of(arch, planned, extrapolate=False), rel=JUMP_TOLERANCE)
 
 
@@ -208,8 +208,8 @@ def test_tiles_of_persistent_ctas_are_jumped_in_whole_turns_once_they_are_steady
     ],
 )
 def test_warps_that_share_sub_partitions_unevenly_are_jumped_without_loss(name: str, gemm: Gemm, kernel: str) -> None:
-    arch = load_spec(name).gpu
-    planned = plan(arch, gemm, named(arch, gemm, kernel))
+    arch = load_spec(name).system
+    planned = plan(arch.gpu, gemm, named(arch, gemm, kernel))
     assert cycles_of(arch, planned) == pytest.approx(cycles_of(arch, planned, extrapolate=False), rel=JUMP_TOLERANCE)
 
 
@@ -231,7 +231,7 @@ def test_the_cost_of_a_prediction_does_not_grow_with_the_product(
         played.append(next(env._eid))
 
     monkeypatch.setattr(simpy.Environment, "run", counted)
-    result = predict(load_spec(name).gpu, gemm, Options(load="burst"))
+    result = predict(load_spec(name).system, gemm, Options(load="burst"))
     assert sum(played) < 50_000  # a second or two; played whole they take days
     assert result.kernel_time_us >= result.bound_us
 
@@ -239,9 +239,9 @@ def test_the_cost_of_a_prediction_does_not_grow_with_the_product(
 def test_jumps_over_what_repeats_lose_next_to_nothing() -> None:
     pairs = []
     for case in drawn(seed=3, count=200) + drawn_of_hopper(seed=3, count=60):
-        arch, warm = load_spec(case.name).gpu, case.l2 == "warm"
+        arch, warm = load_spec(case.name).system, case.l2 == "warm"
         kernels = suited(arch, case.gemm)
-        planned = candidates(arch, case.gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)[0].plan
+        planned = candidates(arch, case.gemm, kernels, warm=warm, clock_mhz=arch.gpu.clock.boost_mhz)[0].plan
         pairs.append((cycles_of(arch, planned), cycles_of(arch, planned, extrapolate=False)))
     assert any(jumped != whole for jumped, whole in pairs)
     assert max(abs(jumped / whole - 1) for jumped, whole in pairs) <= JUMP_TOLERANCE
@@ -249,9 +249,9 @@ def test_jumps_over_what_repeats_lose_next_to_nothing() -> None:
 
 @pytest.mark.xfail(strict=True, reason="13.9 % too slow: DRAM is less busy than in full")
 def test_ctas_of_a_single_step_that_store_much_take_as_long_as_in_full() -> None:
-    arch = load_spec("TITAN-RTX").gpu
+    arch = load_spec("TITAN-RTX").system
     gemm = Gemm(1496, 1166, 2, Dtype.FP32, layout="nt", order="column")
     launch = lower(ranked_plans(arch, gemm, Options(l2="warm"))[0].plan)[0]
-    machine = Machine.of(arch, arch.clock.max_mhz)
+    machine = Machine.of(arch.gpu, arch.gpu.clock.max_mhz)
     sampled, full = (simulate(machine, launch, how).cycles for how in ("sampled", "full"))
     assert sampled == pytest.approx(full, rel=P95_TOLERANCE)

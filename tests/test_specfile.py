@@ -15,8 +15,11 @@ from pydantic import BaseModel
 from gpusim.files import yamlfile
 from gpusim.files.yamlfile import SpecError, read_yaml
 from gpusim.hardware.gpu import NO_LIMIT, Gpu
+from gpusim.host.host import Host
+from gpusim.library.library import HeuristicBias, LibraryRecord
+from gpusim.record import Record
 from gpusim.specs import UnknownGpuError, implausibilities, list_archs, load_spec, with_overrides
-from gpusim.specs.document import spec_json_schema
+from gpusim.specs.document import json_schema
 from gpusim.specs.sourced import KINDS
 
 Writer = Callable[..., Path]
@@ -303,13 +306,49 @@ CONTRADICTIONS = [
 ]
 
 
-def test_likings_are_kept_by_version_of_cuda(board: Writer) -> None:
-    names = ("results_exponent", "split_exponent", "reduce_charge", "vector_credit")
-    values = "".join(f"      {name}: {leaf(0.1)}\n" for name in names)
-    text = f"kernel_choice:\n  older:\n    cuda_10:\n{values}      plain: {{}}\n      batched: {{}}\n"
-    assert load_spec(board(text)).gpu.with_cuda(9).kernel_choice.split_exponent == 0.1
-    wrong = board(text.replace("cuda_10", "cuda_ten"), stem="wrong")
-    assert_fails(wrong, 6, r"kernel_choice\.older\.cuda_ten: names no version; write cuda_10 for CUDA 10")
+def test_a_library_states_the_last_version_of_cuda_that_it_came_with(board: Writer, tmp_path: Path) -> None:
+    path = board("library: mine\n")
+    (tmp_path / "libraries").mkdir()
+    mine, older = (tmp_path / "libraries" / f"{stem}.yaml" for stem in ("mine", "older"))
+    mine.write_text("extends: teaching\nolder: [older]\n")
+    bias = f"heuristic_bias:\n  split_k_exponent: {leaf(0.1)}\n"
+    older.write_text(f"extends: teaching\nlast_cuda: 10\n{bias}")
+    found = {cuda: load_spec(path, cuda=cuda).system.library for cuda in (None, 9, 10, 11)}
+    assert {cuda: library.name for cuda, library in found.items()} == {
+        None: "mine",
+        9: "older",
+        10: "older",
+        11: "mine",
+    }
+    assert found[10].heuristic_bias.split_k_exponent == 0.1
+    older.write_text(f"extends: teaching\n{bias}")
+    with pytest.raises(SpecError, match=rf"^{older}:1: last_cuda: missing; state the last major version of CUDA"):
+        load_spec(path, cuda=10)
+    older.unlink()
+    with pytest.raises(SpecError, match=rf"^{mine}:2: older: no library 'older' in the folder libraries"):
+        load_spec(path, cuda=10)
+
+
+@pytest.mark.parametrize("key", ["library", "host"])
+def test_a_board_names_its_library_and_its_host(board: Writer, tmp_path: Path, key: str) -> None:
+    assert_fails(board(f"{key}: voltta\n"), 4, rf"{key}: no {key} 'voltta' in the folder .*; did you mean volta\?")
+    whole = Path(load_spec("teaching").files[0]).read_text()
+    path = tmp_path / "whole.yaml"
+    path.write_text(re.sub(rf"(?m)^{key}: .*\n", "", whole))
+    assert_fails(path, 1, rf"{key}: missing; name a file of the folder .*, without \.yaml")
+
+
+def test_the_records_of_a_board_have_hashes_of_their_own() -> None:
+    t4 = load_spec("t4")
+    slower = with_overrides(t4, {"host.graph_gap_us": 3.0}).system
+    assert slower.gpu.content_hash == t4.gpu.content_hash
+    assert slower.host.content_hash != t4.system.host.content_hash
+    assert slower.content_hash != t4.system.content_hash
+    again = load_spec("t4").system
+    assert again.content_hash == t4.system.content_hash
+    biased = with_overrides(t4, {"library.heuristic_bias.split_k_exponent": 1.0}).system
+    assert biased.library.content_hash != t4.system.library.content_hash
+    assert biased.host == t4.system.host
 
 
 @pytest.mark.parametrize(("part", "key", "value", "expected"), CONTRADICTIONS)
@@ -383,8 +422,10 @@ NATURAL_ENDS: dict[str, tuple[float, float]] = {
 
 
 def test_every_number_has_a_range_at_least_four_times_beyond_the_shipped_boards() -> None:
-    boards = [load_spec(entry.path).gpu.model_dump() for entry in list_archs()]
+    boards = [load_spec(entry.path).system.values() for entry in list_archs()]
     found = dict(numbers_of(Gpu))
+    found |= {f"host.{key_path}": schema for key_path, schema in numbers_of(Host)}
+    found |= {f"library.heuristic_bias.{key_path}": schema for key_path, schema in numbers_of(HeuristicBias)}
     assert len(found) > 80
     for key_path, schema in found.items():
         last = key_path.rpartition(".")[2]
@@ -538,7 +579,7 @@ def test_names_that_no_file_can_have_are_one_line(board: Writer, tmp_path: Path,
         (f"{long}.yaml", []),
         ("T4", [tmp_path / long]),
         (board(stem="extends", head=f"name: Mine\nextends: {long}\n"), []),
-        (board(f"kernel_catalogues: [{long}]\n"), []),
+        (board(f"library: {long}\n"), []),
     ]
     for name, folders in asked:
         with pytest.raises(SpecError) as raised:
@@ -630,7 +671,7 @@ def test_a_wrong_override_is_one_line(key: str, value: object, expected: str) ->
 
 
 def test_json_schema_knows_every_key_of_every_shipped_file() -> None:
-    schema = spec_json_schema()
+    schema = json_schema(Gpu)
     for path in Path(load_spec("T4").files[0]).parent.glob("*.yaml"):
         assert_described(yaml.safe_load(path.read_text()), schema, schema)
 
@@ -653,8 +694,9 @@ def assert_described(data: object, part: dict[str, object], schema: dict[str, ob
     assert set(data) >= set(part.get("required", ()))  # type: ignore[call-overload]
 
 
-def test_json_schema_describes_every_key() -> None:
-    schema = spec_json_schema()
+@pytest.mark.parametrize("record", [Gpu, LibraryRecord, Host])
+def test_json_schema_describes_every_key(record: type[Record]) -> None:
+    schema = json_schema(record)
     assert list(keys_without_description(schema)) == []
 
 
@@ -678,7 +720,7 @@ UNITS = {
 
 
 def test_json_schema_states_the_unit_that_a_key_ends_in() -> None:
-    keys = [item for part in spec_json_schema()["$defs"].values() for item in part["properties"].items()]
+    keys = [item for part in json_schema(Gpu)["$defs"].values() for item in part["properties"].items()]
     for key, below in keys:
         unit = next((unit for suffix, unit in UNITS.items() if key.endswith(suffix)), "")
         assert unit in below["description"], key
@@ -704,7 +746,7 @@ def keys_without_description(part: object, key_path: str = "") -> Iterator[str]:
 
 
 def test_json_schema_asks_for_source_and_kind_of_numbers_only() -> None:
-    schema = spec_json_schema()
+    schema = json_schema(Gpu)
     sm = schema["$defs"]["Sm"]["properties"]["count"]
     assert sm["required"] == ["value", "kind", "source"]
     assert sm["properties"]["kind"]["enum"] == list(KINDS)

@@ -104,7 +104,7 @@ def test_the_tables_of_a_fit_and_of_a_training_are_readable_too() -> None:
         "low": 0.9,
         "high": 0.95,
     }
-    likings = {"common": {"split_exponent": 0.0625}, "credits": {"hmma_1688_f32_256x128x32": 0.25}}
+    likings = {"common": {"split_k_exponent": 0.0625}, "credits": {"hmma_1688_f32_256x128x32": 0.25}}
     report = {
         "arch": "T4",
         "drawn_rows": 100,

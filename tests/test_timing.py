@@ -8,56 +8,56 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import Gpu
-from gpusim.host.timing import METHODS, TimingError, observed_time_us, parse_overheads, with_overheads
+from gpusim.host.host import Host
+from gpusim.host.timing import METHODS, TimingError, observed_time_us, parse_overheads
 from gpusim.specs import load_spec
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax
 
 
 @pytest.fixture(scope="module")
-def a100() -> Gpu:
-    return load_spec("a100-sxm4-80gb").gpu
+def a100() -> Host:
+    return load_spec("a100-sxm4-80gb").system.host
 
 
-def test_each_method_reads_its_own_overhead(a100: Gpu) -> None:
-    gap = a100.launch.graph_gap_us
+def test_each_method_reads_its_own_overhead(a100: Host) -> None:
+    gap = a100.graph_gap_us
     assert observed_time_us(100.0, "profiler", a100) == 100.0
     assert observed_time_us(100.0, "graph", a100) == 100.0 + gap
-    assert observed_time_us(100.0, "stream", a100) == 100.0 + a100.launch.stream_gap_us
-    added = a100.launch.method_overhead_us
+    assert observed_time_us(100.0, "stream", a100) == 100.0 + a100.stream_gap_us
+    added = a100.method_overhead_us
     assert observed_time_us(100.0, "event", a100) == 100.0 + gap + added["event"]
     assert observed_time_us(100.0, "host", a100) == 100.0 + gap + added["host"]
     assert observed_time_us(100.0, "layer", a100) == 100.0 + added["layer"]
-    assert observed_time_us(1.0, "stream", a100) == a100.launch.library_interval_us > a100.launch.stream_interval_us
+    assert observed_time_us(1.0, "stream", a100) == a100.library_interval_us > a100.stream_interval_us
 
 
-def test_a_framework_dispatches_its_own_operators_in_times_of_their_own(a100: Gpu) -> None:
-    dispatch = a100.launch.operator_dispatch_us
+def test_a_framework_dispatches_its_own_operators_in_times_of_their_own(a100: Host) -> None:
+    dispatch = a100.operator_dispatch_us
     assert dispatch.keys() == {kind.kind for kind in (Elementwise, Softmax, LayerNorm, Reduction)}
     for kind, time_us in dispatch.items():
-        assert observed_time_us(100.0, "event", a100, kind) == 100.0 + a100.launch.graph_gap_us + time_us
+        assert observed_time_us(100.0, "event", a100, kind) == 100.0 + a100.graph_gap_us + time_us
         assert observed_time_us(100.0, "profiler", a100, kind) == 100.0
-        own = with_overheads(a100, {"event": 7.0})
-        assert observed_time_us(100.0, "event", own, kind) == 100.0 + a100.launch.graph_gap_us + 7.0
+        own = a100.with_overheads({"event": 7.0})
+        assert observed_time_us(100.0, "event", own, kind) == 100.0 + a100.graph_gap_us + 7.0
 
 
 @given(shorter=st.floats(min_value=0.1, max_value=1e6), longer=st.floats(min_value=0.0, max_value=1e6))
 def test_no_method_reads_less_than_the_kernel_or_turns_the_order_round(shorter: float, longer: float) -> None:
-    gpu = load_spec("t4").gpu
+    host = load_spec("t4").system.host
     for method in METHODS:
-        first, second = (observed_time_us(time_us, method, gpu) for time_us in (shorter, shorter + longer))
+        first, second = (observed_time_us(time_us, method, host) for time_us in (shorter, shorter + longer))
         assert shorter <= first <= second
 
 
-def test_an_unknown_method_is_refused(a100: Gpu) -> None:
+def test_an_unknown_method_is_refused(a100: Host) -> None:
     with pytest.raises(TimingError, match="method: expected one of graph"):
         observed_time_us(1.0, "guess", a100)
 
 
-def test_a_users_host_takes_the_place_of_the_specs(a100: Gpu) -> None:
+def test_a_users_host_takes_the_place_of_the_specs(a100: Host) -> None:
     assert parse_overheads(["event=12.5", "layer=0"]) == {"event": 12.5, "layer": 0.0}
-    mine = with_overheads(a100, {"event": 12.5})
-    assert observed_time_us(10.0, "event", mine) == 10.0 + a100.launch.graph_gap_us + 12.5
+    mine = a100.with_overheads({"event": 12.5})
+    assert observed_time_us(10.0, "event", mine) == 10.0 + a100.graph_gap_us + 12.5
     assert observed_time_us(10.0, "host", mine) == observed_time_us(10.0, "host", a100)
 
 

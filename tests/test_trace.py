@@ -28,7 +28,6 @@ from gpusim.sim.causes import Cause
 from gpusim.sim.simulate import simulate
 from gpusim.sim.trace import SLACK_SPANS, Place, Recorder, Take
 from gpusim.specs import load_spec
-from gpusim.specs.catalogues import load_kernels
 from gpusim.studies.timeline import MOST_EVENTS
 from gpusim.workloads.gemm import Gemm
 
@@ -191,19 +190,19 @@ class Trace:
 
 def traced(gpu: str, gemm: Gemm, detail: str = "sampled", limit: int = MOST_EVENTS) -> tuple[Result, Trace, Recorder]:
     recorder = Recorder(limit)
-    result = predict(load_spec(gpu).gpu, gemm, Options(detail=detail), recorder)
+    result = predict(load_spec(gpu).system, gemm, Options(detail=detail), recorder)
     return result, Trace("".join(timeline(result, recorder))), recorder
 
 
 def chosen_plan(gpu: str, gemm: Gemm, kernel: str) -> GemmPlan:
     """The plan that a prediction chose."""
-    arch = load_spec(gpu).gpu
+    arch = load_spec(gpu).system
     fitting = tuple(
         item
-        for item in load_kernels(arch.kernel_catalogues)
-        if item.family.instruction in arch.instructions and item.printed_name(gemm.layout, gemm.dtype) == kernel
+        for item in arch.library.kernels
+        if item.family.instruction in arch.gpu.instructions and item.printed_name(gemm.layout, gemm.dtype) == kernel
     )
-    return candidates(arch, gemm, fitting, warm=False, clock_mhz=arch.clock.boost_mhz)[0].plan
+    return candidates(arch, gemm, fitting, warm=False, clock_mhz=arch.gpu.clock.boost_mhz)[0].plan
 
 
 CASES = {
@@ -354,11 +353,11 @@ def test_a_warps_events_add_up_to_its_lifetime_beside_jumps() -> None:
 
 
 def test_multiplies_on_the_pipes_are_those_of_the_sms_warps() -> None:
-    arch = load_spec("t4").gpu
+    arch = load_spec("t4").system
     result, trace, _ = traced("t4", SMALL)
     main = chosen_plan("t4", SMALL, result.kernel).main
     heard = sum(event["args"].get("instructions", 0) for event in trace.complete)
-    assert heard == main.ctas_on_busiest_sm(arch) * main.math_warps * main.steps * main.step.mma_instructions
+    assert heard == main.ctas_on_busiest_sm(arch.gpu) * main.math_warps * main.steps * main.step.mma_instructions
 
 
 def test_a_huge_product_is_traced_by_playing_what_repeats_once() -> None:
@@ -482,7 +481,7 @@ def test_a_cut_product_drops_its_reduction_whole() -> None:
 @pytest.mark.parametrize("case", ["large", "split", "full"])
 def test_tracing_does_not_change_the_prediction(case: str) -> None:
     gpu, gemm, detail = CASES[case]
-    silent = predict(load_spec(gpu).gpu, gemm, Options(detail=detail))
+    silent = predict(load_spec(gpu).system, gemm, Options(detail=detail))
     heard, _, _ = traced(gpu, gemm, detail)
     if detail == "full":
         assert heard == silent
@@ -494,8 +493,8 @@ def test_tracing_does_not_change_the_prediction(case: str) -> None:
 @pytest.mark.parametrize("detail", ["sampled", "full"])
 @pytest.mark.parametrize("limit", [10, MOST_EVENTS])
 def test_tracing_does_not_change_the_simulation(detail: str, limit: int) -> None:
-    arch = load_spec("t4").gpu
-    machine = Machine.of(arch, 1000.0)
+    arch = load_spec("t4").system
+    machine = Machine.of(arch.gpu, 1000.0)
     launch = lower(chosen_plan("t4", SMALL, predict(arch, SMALL).kernel))[0]
     silent = simulate(machine, launch, detail)
     assert simulate(machine, launch, detail, recorder=Recorder(limit)) == silent
@@ -590,7 +589,7 @@ def test_a_file_that_cannot_be_finished_does_not_replace_the_old_one(
     kept = tmp_path / "t.json"
     kept.write_text("kept")
     recorder = Recorder(100)
-    result = predict(load_spec("t4").gpu, SMALL, Options(), recorder)
+    result = predict(load_spec("t4").system, SMALL, Options(), recorder)
     monkeypatch.setattr(trace_events, "timeline", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_timeline(kept, result, recorder)
@@ -603,7 +602,7 @@ def test_an_old_file_is_replaced_also_through_a_link(tmp_path: Path) -> None:
     target.write_text("old")
     link.symlink_to(target)
     recorder = Recorder(100)
-    result = predict(load_spec("t4").gpu, SMALL, Options(), recorder)
+    result = predict(load_spec("t4").system, SMALL, Options(), recorder)
     write_timeline(link, result, recorder)
     assert link.is_symlink()
     assert Trace(target.read_text(encoding="utf-8")).about["arch"] == "T4"

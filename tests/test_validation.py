@@ -30,10 +30,10 @@ CONTRACT = ("file", "gpu", "dtype", "sparsity", "op", "rows", "predicted", "skip
 
 def predicted_us(shape: tuple[int, int, int], method: str = "graph", kernel: str | None = None) -> float:
     """The program's own prediction for the T4, as a timing method reads it."""
-    arch = load_spec("t4").gpu
+    arch = load_spec("t4").system
     load = "burst" if method == "graph" else "sustained"
     result = predict(arch, Gemm(*shape, Dtype.FP16), Options(l2="warm", kernel=kernel, load=load))
-    return observed_time_us(result.kernel_time_us, method, arch)
+    return observed_time_us(result.kernel_time_us, method, arch.host)
 
 
 def one_table(path: Path, **options: Any) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_a_vector_is_bound_by_memory_and_a_large_product_by_compute(write_runs: 
 def test_the_worst_rows_say_why_they_take_so_long(write_runs: WriteRuns) -> None:
     large = (8192, 8192, 8192)
     (worst,) = one_table(write_runs([line(large, 1.0, method="profiler")]))["worst"]
-    result = predict(load_spec("t4").gpu, Gemm(*large, Dtype.FP16), Options(l2="warm"))
+    result = predict(load_spec("t4").system, Gemm(*large, Dtype.FP16), Options(l2="warm"))
     assert worst["power_limited"]  # 70 W do not carry the boost clock
     assert worst["clock_mhz"] == result.clock_mhz < load_spec("t4").gpu.clock.max_mhz
     assert (worst["bottleneck"], worst["kernel"]) == (result.bottleneck, result.kernel)
@@ -165,7 +165,7 @@ def test_processes_change_nothing_but_the_time_it_takes(write_runs: WriteRuns) -
 
 
 def test_the_kernel_choice_is_scored_against_recorded_kernels(write_runs: WriteRuns) -> None:
-    arch = load_spec("t4").gpu
+    arch = load_spec("t4").system
     shape = SHAPES[3]
     ranked = predict(arch, Gemm(*shape, Dtype.FP16), Options(l2="warm")).alternatives
     best, other = (
@@ -187,7 +187,7 @@ def test_the_kernel_choice_is_scored_against_recorded_kernels(write_runs: WriteR
 
 def test_the_grids_depth_beyond_the_batch_is_the_recorded_split(write_runs: WriteRuns) -> None:
     shape = SHAPES[0]
-    result = predict(load_spec("t4").gpu, Gemm(*shape, Dtype.FP16, batch=3), Options(l2="warm"))
+    result = predict(load_spec("t4").system, Gemm(*shape, Dtype.FP16, batch=3), Options(l2="warm"))
     tile_m, tile_n = tile_of(result.kernel) or (0, 0)
     recorded = {"kernel": result.kernel, "tile_m": str(tile_m), "tile_n": str(tile_n), "grid_x": "1", "grid_y": "1"}
     depths = (3, 6, 4)  # as predicted, split in two, and a depth that is no multiple of the batch
@@ -413,17 +413,17 @@ def test_what_the_timing_method_adds_is_reported_and_a_users_value_takes_its_pla
 ) -> None:
     methods = ("event", "profiler")
     table = write_runs([line(shape, 50.0, method=method) for shape in SHAPES[:2] for method in methods])
-    launch = load_spec("t4").gpu.launch
-    of_spec, of_user = launch.method_overhead_us["event"], 12.5
+    host = load_spec("t4").system.host
+    of_spec, of_user = host.method_overhead_us["event"], 12.5
     for added_us, options in ((of_spec, ()), (of_user, ("--overhead", f"event={of_user}"))):
         done = command("validate", table, "--format", "json", *options, "-o", "out")
         report = json.loads(done.stdout)
         added = {one["method"]: one for one in report["tables"][0]["method_overheads"]}
-        assert added["event"]["median_us"] == pytest.approx(added_us + launch.graph_gap_us)
+        assert added["event"]["median_us"] == pytest.approx(added_us + host.graph_gap_us)
         assert (added["event"]["rows"], added["profiler"]["median_us"]) == (2, 0.0)
         with (tmp_path / "out" / "rows.csv").open(encoding="utf-8") as file:
             rows = [float(row["method_overhead_us"]) for row in csv.DictReader(file)]
-        assert sorted(rows) == pytest.approx([0.0, 0.0, added_us + launch.graph_gap_us, added_us + launch.graph_gap_us])
+        assert sorted(rows) == pytest.approx([0.0, 0.0, added_us + host.graph_gap_us, added_us + host.graph_gap_us])
     assert report["overheads_us"] == {"event": 12.5}
     shown = command("validate", table, "--overhead", "event=12.5").stdout
     assert re.search(r"event +\d+\.\d+ us +\d+\.\d +--overhead", shown)

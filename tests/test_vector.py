@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.library.vector import VectorKernel
 from gpusim.lowering.vector.plan import vector_plan
 from gpusim.lowering.vector.rows import evicted_between_passes, threads_for
@@ -20,11 +19,10 @@ from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.vector_selection import vector_kernel
 from gpusim.roofline import vector_bounds_us
 from gpusim.specs import list_archs, load_spec
-from gpusim.specs.catalogues import load_vector_kernels
+from gpusim.system import System
 from gpusim.workloads.vector import FUNCTIONS, Elementwise, LayerNorm, Reduction, Softmax, VectorOperator
 
-CATALOGUE = "pytorch_vector"
-BOARDS = [entry.name for entry in list_archs() if CATALOGUE in load_spec(entry.name).gpu.kernel_catalogues]
+BOARDS = [entry.name for entry in list_archs() if load_spec(entry.name).system.library.vector_kernels]
 SMALL: tuple[VectorOperator, ...] = (
     *(Elementwise(512, 1000, Dtype.FP32, function) for function in FUNCTIONS),
     Softmax(600, 100, Dtype.FP32),
@@ -38,25 +36,25 @@ NAMES = [f"{one.op}-{one.m}x{one.n}" for one in SMALL]
 
 
 @pytest.fixture(scope="module")
-def t4() -> Gpu:
-    return load_spec("t4").gpu
+def t4() -> System:
+    return load_spec("t4").system
 
 
 @pytest.mark.parametrize("board", BOARDS)
 def test_each_board_predicts_each_operator_at_or_above_its_bound(board: str) -> None:
-    gpu = load_spec(board).gpu
+    system = load_spec(board).system
     for operator in SMALL:
         for l2 in ("cold", "warm"):
-            result = predict(gpu, operator, Options(l2=l2))
+            result = predict(system, operator, Options(l2=l2))
             assert result.consistent, (operator, result.notes)
             assert result.kernel_time_us >= result.bound_us > 0
             assert sum(result.stall_cycles.values()) == result.warp_cycles > 0
             assert math.isclose(sum(result.time_shares.values()), 1.0)
-            assert result.power_w > gpu.power.idle_w
+            assert result.power_w > system.gpu.power.idle_w
 
 
 @pytest.mark.parametrize("operator", SMALL, ids=NAMES)
-def test_cold_runs_read_operands_and_write_results_once_or_more(t4: Gpu, operator: VectorOperator) -> None:
+def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, operator: VectorOperator) -> None:
     result = predict(t4, operator)
     read = operator.operand_bytes
     if isinstance(operator, LayerNorm):
@@ -66,7 +64,7 @@ def test_cold_runs_read_operands_and_write_results_once_or_more(t4: Gpu, operato
 
 
 @pytest.mark.parametrize("operator", SMALL, ids=NAMES)
-def test_sampled_tells_what_full_does(t4: Gpu, operator: VectorOperator) -> None:
+def test_sampled_tells_what_full_does(t4: System, operator: VectorOperator) -> None:
     sampled, full = (predict(t4, operator, Options(detail=detail)).cycles for detail in ("sampled", "full"))
     assert sampled == pytest.approx(full, rel=0.08)
 
@@ -79,7 +77,7 @@ def test_sampled_tells_what_full_does(t4: Gpu, operator: VectorOperator) -> None
 @settings(max_examples=25, deadline=None)
 def test_twice_the_rows_take_longer(kind: str, m: int, quads: int) -> None:
     def time_us(rows: int) -> float:
-        return predict(load_spec("a100-pcie-40gb").gpu, _operator(kind, rows, 4 * quads)).kernel_time_us
+        return predict(load_spec("a100-pcie-40gb").system, _operator(kind, rows, 4 * quads)).kernel_time_us
 
     assert time_us(2 * m) >= 0.99 * time_us(m)
 
@@ -95,33 +93,33 @@ def _operator(kind: str, m: int, n: int) -> VectorOperator:
     return Elementwise(m, n, Dtype.FP32, kind)
 
 
-def test_a_long_stream_runs_at_the_bandwidth_of_its_mix_of_reads_and_writes(t4: Gpu) -> None:
-    peak = t4.dram.peak_bandwidth_gb_per_s * t4.dram.efficiency_fraction
+def test_a_long_stream_runs_at_the_bandwidth_of_its_mix_of_reads_and_writes(t4: System) -> None:
+    peak = t4.gpu.dram.peak_bandwidth_gb_per_s * t4.gpu.dram.efficiency_fraction
     for operator, writes in (
         (Reduction(4096, 65536, Dtype.FP32), 0.0),
         (Elementwise(4096, 65536, Dtype.FP32, "relu"), 0.5),
     ):
         result = predict(t4, operator, Options(load="burst"))
-        mixed = peak / (1.0 + writes * (t4.dram.mixed_write_cost - 1.0))
+        mixed = peak / (1.0 + writes * (t4.gpu.dram.mixed_write_cost - 1.0))
         assert result.bandwidth_gb_per_s == pytest.approx(mixed, rel=0.02)
         assert result.bottleneck == "dram"
 
 
-def test_rows_that_do_not_stay_in_l2_are_read_again_from_dram(t4: Gpu) -> None:
+def test_rows_that_do_not_stay_in_l2_are_read_again_from_dram(t4: System) -> None:
     rows = 8192
     short, long = (predict(t4, LayerNorm(rows, n, Dtype.FP32)) for n in (512, 8192))
     assert short.dram_read_bytes == pytest.approx(rows * 512 * 4, rel=0.01)
     assert 1.8 < long.dram_read_bytes / (rows * 8192 * 4) <= 2.0
-    assert evicted_between_passes(t4, LayerNorm(1, 8192, Dtype.FP32), 1, 2) == 0.0
+    assert evicted_between_passes(t4.gpu, LayerNorm(1, 8192, Dtype.FP32), 1, 2) == 0.0
 
 
-def test_a_warm_run_that_fits_l2_leaves_dram_alone(t4: Gpu) -> None:
+def test_a_warm_run_that_fits_l2_leaves_dram_alone(t4: System) -> None:
     cold, warm = (predict(t4, Elementwise(64, 4096, Dtype.FP32, "add"), Options(l2=l2)) for l2 in ("cold", "warm"))
     assert warm.dram_bytes == 0 < cold.dram_bytes
     assert warm.kernel_time_us < cold.kernel_time_us
 
 
-def test_the_kernels_are_those_that_pytorch_was_recorded_to_launch(t4: Gpu) -> None:
+def test_the_kernels_are_those_that_pytorch_was_recorded_to_launch(t4: System) -> None:
     """Grids and threads from NeuSight's rows for calibration (PyTorch 2.1 on a T4)."""
     recorded: tuple[tuple[VectorOperator, str, int, int], ...] = (
         (Elementwise(3413, 652, Dtype.FP32, "add"), "vectorized_elementwise_kernel<4, add>", 4347, 128),
@@ -153,23 +151,23 @@ def test_the_kernels_are_those_that_pytorch_was_recorded_to_launch(t4: Gpu) -> N
     ],
 )
 def test_what_no_kernel_runs_is_refused_with_the_reason(
-    t4: Gpu, operator: VectorOperator, kernel: str | None, says: str
+    t4: System, operator: VectorOperator, kernel: str | None, says: str
 ) -> None:
     with pytest.raises(UnsupportedError, match=re.escape(says)):
         _ = predict(t4, operator, Options(kernel=kernel))
 
 
-def test_a_kernel_for_another_operator_is_no_lowering(t4: Gpu) -> None:
+def test_a_kernel_for_another_operator_is_no_lowering(t4: System) -> None:
     with pytest.raises(ValueError, match="softmax_warp_forward does not compute add"):
-        _ = vector_plan(t4, Elementwise(8, 8, Dtype.FP32, "add"), _softmax_kernel(t4), warm=False)
+        _ = vector_plan(t4.gpu, Elementwise(8, 8, Dtype.FP32, "add"), _softmax_kernel(t4), warm=False)
 
 
-def _softmax_kernel(gpu: Gpu) -> VectorKernel:
-    return vector_kernel(gpu, Softmax(8, 64, Dtype.FP32))
+def _softmax_kernel(system: System) -> VectorKernel:
+    return vector_kernel(system, Softmax(8, 64, Dtype.FP32))
 
 
 def test_every_kernel_says_how_its_figures_are_known() -> None:
-    kernels = load_vector_kernels((CATALOGUE,))
+    kernels = load_spec("t4").system.library.vector_kernels
     assert len(kernels) == len({kernel.kind for kernel in kernels}) == 5
     for kernel in kernels:
         assert all((kernel.source, kernel.registers.source, kernel.instruction_counts.source))
@@ -183,14 +181,14 @@ def test_threads_are_a_power_of_two_of_whole_warps(n: int, most: int) -> None:
     assert threads >= min(n, most)
 
 
-def test_a_bound_takes_nothing_that_l2_may_hold(t4: Gpu) -> None:
+def test_a_bound_takes_nothing_that_l2_may_hold(t4: System) -> None:
     small, large = Elementwise(64, 4096, Dtype.FP32, "add"), Elementwise(4096, 4096, Dtype.FP32, "add")
-    assert vector_bounds_us(t4, small, 1000.0, warm=True)["dram"] == 0.0
-    cold, warm = (vector_bounds_us(t4, large, 1000.0, warm=warm)["dram"] for warm in (False, True))
-    assert cold - warm == pytest.approx(t4.l2.capacity_bytes / t4.dram.peak_bandwidth_gb_per_s / 1e3)
+    assert vector_bounds_us(t4.gpu, small, 1000.0, warm=True)["dram"] == 0.0
+    cold, warm = (vector_bounds_us(t4.gpu, large, 1000.0, warm=warm)["dram"] for warm in (False, True))
+    assert cold - warm == pytest.approx(t4.gpu.l2.capacity_bytes / t4.gpu.dram.peak_bandwidth_gb_per_s / 1e3)
 
 
-def test_half_the_bytes_take_little_more_than_half_the_time(t4: Gpu) -> None:
+def test_half_the_bytes_take_little_more_than_half_the_time(t4: System) -> None:
     def time_us(dtype: Dtype) -> float:
         return predict(t4, LayerNorm(8192, 1024, dtype), Options(load="burst")).kernel_time_us
 

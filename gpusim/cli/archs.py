@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -71,13 +71,11 @@ def _check(file: str, arch_path: Sequence[Path]) -> int:
     """Report a file; the exit status for it."""
     from gpusim.files.yamlfile import SpecError
     from gpusim.specs import implausibilities, load_spec
-    from gpusim.specs.catalogues import load_kernels
 
     if not file.endswith((".yaml", ".yml")):
         return wrong_input(f"{file}: not a .yaml file; give the path of a spec", [file])
     try:
         spec = load_spec(file, arch_path)
-        load_kernels(spec.gpu.kernel_catalogues)
     except SpecError as error:
         return max(wrong_input(problem, [file]) for problem in error.problems)
     doubts = implausibilities(spec)
@@ -90,8 +88,15 @@ def _check(file: str, arch_path: Sequence[Path]) -> int:
 
 
 @app.command("schema")
-def archs_schema() -> None:
-    """Print the JSON Schema of a spec file, for editors."""
-    from gpusim.specs.document import spec_json_schema
+def archs_schema(
+    record: Annotated[Literal["gpu", "library", "host"], typer.Argument(help="What the files state.")] = "gpu",
+) -> None:
+    """Print the JSON Schema of spec files, for editors."""
+    from gpusim.hardware.gpu import Gpu
+    from gpusim.host.host import Host
+    from gpusim.library.library import LibraryRecord
+    from gpusim.record import Record
+    from gpusim.specs.document import json_schema
 
-    emit_json(spec_json_schema())
+    records: dict[str, type[Record]] = {"gpu": Gpu, "library": LibraryRecord, "host": Host}
+    emit_json(json_schema(records[record]))

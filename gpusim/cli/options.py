@@ -150,7 +150,7 @@ class SpecOptions:
     arch_path: ArchPathOption = None
 
     def named(self) -> dict[str, Any]:
-        """The keyword arguments of :func:`gpusim.load_gpu` that they stand for."""
+        """The keyword arguments of :func:`gpusim.load_system` that they stand for."""
         return {"overrides": overrides_of(self.overrides), "cuda": self.cuda, "arch_path": self.arch_path or ()}
 
 

@@ -20,7 +20,6 @@ from pydantic import TypeAdapter
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.execution.workers import WorkerLostError
 from gpusim.files.outputs import append_lines, output_folder
-from gpusim.specs.catalogues import catalogue_files
 
 JOURNAL = "results.partial.jsonl"
 """Name of the file."""
@@ -135,10 +134,10 @@ _CHECKSUM_BYTES = len(_checksum(b""))
 
 
 def _keys_of_cases(cases: Sequence[Case]) -> list[str]:
-    """Key of each prediction; it includes the content of the kernel catalogues, which a GPU only names."""
-    named = {case.gpu.kernel_catalogues for case in cases}
-    contents = {names: [sha256 for _, sha256 in catalogue_files(names)] for names in named}
-    return [_key((case, contents[case.gpu.kernel_catalogues])) for case in cases]
+    """Key of each prediction."""
+    systems = {id(case.system): case.system for case in cases}
+    hashes = {place: system.content_hash for place, system in systems.items()}
+    return [_key((hashes[id(case.system)], case.operator, case.options)) for case in cases]
 
 
 def _key(depends_on: object) -> str:

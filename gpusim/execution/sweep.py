@@ -10,11 +10,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from gpusim.execution.workers import Workers
-from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
+from gpusim.system import System
 from gpusim.workloads.operators import Operator
 
 CHUNK = 8
@@ -25,7 +25,7 @@ CHUNK = 8
 class Case:
     """One prediction to make."""
 
-    gpu: Gpu
+    system: System
     operator: Operator
     options: Options
 
@@ -58,7 +58,7 @@ def run_case(case: Case) -> CaseResult:
     """Predict one case."""
     start = time.perf_counter()
     try:
-        result = predict(case.gpu, case.operator, case.options)
+        result = predict(case.system, case.operator, case.options)
     except UnsupportedError as error:
         return CaseResult(None, str(error), time.perf_counter() - start)
     return CaseResult(result, "", time.perf_counter() - start)

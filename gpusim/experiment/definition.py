@@ -87,7 +87,7 @@ class Experiment:
 
     def _of_entry(self, index: int, entry: GemmCases) -> Iterator[ExperimentCase]:
         content = self.content
-        gpus = {label: spec.gpu.with_cuda(content.cuda) for label, spec in self.specs.items()}
+        systems = {label: spec.system for label, spec in self.specs.items()}
         axes = product(
             entry.shapes(),
             self._types(index, entry),
@@ -95,17 +95,17 @@ class Experiment:
             content.layout,
             content.detail,
             content.l2,
-            gpus.items(),
+            systems.items(),
         )
         runs = dict(zip(self.specs, (gpu.dtypes or Dtype for gpu in content.gpus), strict=True))
-        for (batch, m, n, k), types, sparsity, layout, detail, l2, (label, gpu) in axes:
+        for (batch, m, n, k), types, sparsity, layout, detail, l2, (label, system) in axes:
             dtype, accumulate, mode, mathmode = types[label]
             if dtype not in runs[label]:
                 continue
             sums = content.accumulate or accumulate
             gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, sums, content.order, content.output_dtype)
             group = entry.group or ("square" if entry.square else "")
-            case = Case(gpu, gemm, Options(detail, l2, entry.kernel, content.load))
+            case = Case(system, gemm, Options(detail, l2, entry.kernel, content.load))
             yield ExperimentCase(index, group, entry.label, label, case, mode, mathmode)
 
     def _types(self, index: int, entry: GemmCases) -> list[dict[str, _Type]]:

@@ -100,7 +100,7 @@ def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | s
     specs: dict[str, Spec] = {}
     for index, entry in enumerate(content.gpus):
         try:
-            spec = load_spec(entry.gpu, arch_path)
+            spec = load_spec(entry.gpu, arch_path, cuda=content.cuda)
             spec = with_overrides(spec, entry.overrides) if entry.overrides else spec
         except SpecError as error:
             raise file.error(f"gpus.{index}", str(error)) from None

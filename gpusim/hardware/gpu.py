@@ -7,12 +7,11 @@ default here: what a spec does not say, the machine does not know.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import Field
 
+from gpusim.record import Microseconds, Record, Unsourced
 from gpusim.units import MEGA, MIB, TERA, bytes_per_cycle
 
 Unit = Literal["cuda", "tensor"]
@@ -41,27 +40,13 @@ Watt = Annotated[float, Field(ge=0, le=10_000)]
 """Power [W]: boards take up to 700."""
 Picojoule = Annotated[float, Field(ge=0, le=10_000)]
 """Energy of an operation or a byte [pJ]: up to 133."""
-Microseconds = Annotated[float, Field(ge=0, le=10_000)]
-"""Duration [us]: up to 93."""
-LogTime = Annotated[float, Field(ge=-10, le=10)]
-"""Logarithm of a ratio of times: up to 1.3, a factor of 3.7; 10 is a factor of 22,000."""
 Extent = Annotated[int, Field(ge=1, le=4096)]
 """Extent of an instruction: up to 256."""
 TeraPerSecond = Annotated[float, Field(ge=0.001, le=1_000_000)]
 """Peak rate [TFLOP/s or TOP/s]: 7 to 3,958."""
 
 
-class Unsourced:
-    """Marks numbers that a spec states without a source, as they name the thing rather than describe it."""
-
-
-class _Part(BaseModel):
-    """A frozen part of a GPU; unknown keys, infinity and values of another type are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Clock(_Part):
+class Clock(Record):
     """SM clock limits [MHz]. ``max`` is the highest clock the board boosts to on its own."""
 
     base_mhz: Mhz = Field(description="Guaranteed SM clock [MHz].")
@@ -74,7 +59,7 @@ class Clock(_Part):
     min_mhz: Mhz = Field(description="Lowest SM clock [MHz].")
 
 
-class Sm(_Part):
+class Sm(Record):
     """A streaming multiprocessor: its schedulers and what CTAs compete for."""
 
     count: int = Field(ge=1, le=2_048, description="Streaming multiprocessors (SMs) of the board.")
@@ -96,7 +81,7 @@ class Sm(_Part):
     )
 
 
-class SharedMemory(_Part):
+class SharedMemory(Record):
     """Shared memory of one SM, and the L1 it is carved out of."""
 
     unified_l1_kib: Kib = Field(description="Memory of an SM that L1 and shared memory divide [KiB].")
@@ -137,7 +122,7 @@ class SharedMemory(_Part):
         return int(max(self.carveouts_kib) * 1024)
 
 
-class LoadStore(_Part):
+class LoadStore(Record):
     """Path between an SM and L2: L1 as a pass-through for streaming tiles."""
 
     l1_latency_cycles: Latency = Field(description="Latency of an L1 hit [SM cycles].")
@@ -155,7 +140,7 @@ class LoadStore(_Part):
     matrix_load: bool = Field(description="Whether ldmatrix is available.")
 
 
-class L2(_Part):
+class L2(Record):
     """The L2 cache, all partitions together. Latency is seen by a warp, in SM cycles at boost."""
 
     capacity_mib: float = Field(ge=0.125, le=NO_LIMIT, description="Capacity of all L2 partitions together [MiB].")
@@ -187,7 +172,7 @@ class L2(_Part):
         return int(self.capacity_mib * MIB)
 
 
-class Dram(_Part):
+class Dram(Record):
     """Device memory."""
 
     technology: str = Field(description="Memory technology, such as HBM2e or GDDR6.")
@@ -211,7 +196,7 @@ class Dram(_Part):
     tlb_miss_ns: float = Field(ge=0, le=100_000, description="Latency added while an SM first translates a page [ns].")
 
 
-class PipeRate(_Part):
+class PipeRate(Record):
     """An execution pipe for arithmetic beside multiply-accumulates."""
 
     threads_per_cycle: float = Field(
@@ -220,7 +205,7 @@ class PipeRate(_Part):
     latency_cycles: float = Field(ge=1, le=10_000, description="Latency of a dependent instruction [SM cycles].")
 
 
-class Instruction(_Part):
+class Instruction(Record):
     """One warp-level multiply-accumulate instruction and how a sub-partition issues it.
 
     ``shape`` is (m, n, k) of one warp instruction; a CUDA-core FMA is (1, 32, 1). For ``2:4`` shapes k
@@ -250,80 +235,13 @@ class Instruction(_Part):
         return m * n * k
 
 
-class Launch(_Part):
-    """What lies around a kernel on the GPU and in the driver [us]."""
+class FrontEnd(Record):
+    """What starts kernels on the GPU."""
 
     kernel_latency_us: Microseconds = Field(description="Duration of an empty kernel: start, drain and flush [us].")
-    graph_gap_us: Microseconds = Field(description="Gap between dependent kernels of a CUDA graph [us].")
-    stream_gap_us: Microseconds = Field(
-        description="Gap between kernels that were queued in one stream long before [us]."
-    )
-    stream_interval_us: Microseconds = Field(description="Shortest interval between launches into a stream [us].")
-    library_interval_us: Microseconds = Field(
-        description="Shortest interval between calls of a library that selects a kernel [us]."
-    )
-    operator_dispatch_us: dict[str, Microseconds] = Field(
-        description="Host time that CUDA events around a call of a framework's own operator take in, by its kind [us]."
-    )
-    method_overhead_us: dict[str, Microseconds] = Field(
-        description="Host time that a timing method adds, by method [us]."
-    )
 
 
-class Likings(_Part):
-    """How a library's choice departs from the shortest estimated time.
-
-    All are in logarithms of time: 0.1 makes up for an estimate that is 10 % longer.
-    """
-
-    results_exponent: LogTime = Field(
-        description="Credit per logarithm of the elements of C that a CTA computes: libraries prefer large tiles."
-    )
-    split_exponent: LogTime = Field(
-        description="Charge per logarithm of the CTAs that share the k of a tile (split-K)."
-    )
-    reduce_charge: LogTime = Field(
-        description="Charge of a second kernel that adds the partial sums [logarithm of time]."
-    )
-    vector_credit: LogTime = Field(
-        description="Credit of kernels for vectors over matrix kernels with tiles of 32 rows [logarithm of time]."
-    )
-    plain: dict[str, LogTime] = Field(
-        description="Credit of a kernel, by its label, in a single product [logarithm of time]."
-    )
-    batched: dict[str, LogTime] = Field(
-        description="Credit of a kernel, by its label, in batched products [logarithm of time]."
-    )
-
-
-def cuda_name(major: int) -> str:
-    """The key of a major version of CUDA.
-
-    >>> cuda_name(10)
-    'cuda_10'
-    """
-    return f"cuda_{major}"
-
-
-def cuda_version(name: str) -> int | None:
-    """The major version that a key names, if it names one.
-
-    >>> cuda_version("cuda_10"), cuda_version("cuda_10.1")
-    (10, None)
-    """
-    found = re.fullmatch(r"cuda_(\d+)", name)
-    return int(found[1]) if found else None
-
-
-class KernelChoice(Likings):
-    """The likings of the newest library that is known, and those of older ones."""
-
-    older: dict[str, Likings] = Field(
-        description="Heuristic bias of older libraries, by the last major version of CUDA with it, such as cuda_10."
-    )
-
-
-class Power(_Part):
+class Power(Record):
     """Inputs of the clock governor. Energies of the core are stated at ``energy_voltage_v``."""
 
     board_limit_w: float = Field(ge=1, le=NO_LIMIT, description="Power limit of the board [W].")
@@ -353,7 +271,7 @@ class Power(_Part):
         return self.min_voltage_v + min(1.0, share) * (self.max_voltage_v - self.min_voltage_v)
 
 
-class Gpu(_Part):
+class Gpu(Record):
     """One board. Every rate is per SM cycle unless its name says otherwise."""
 
     name: str = Field(description="Name of the board; a file without one is a base that boards extend.")
@@ -367,9 +285,6 @@ class Gpu(_Part):
     )
     architecture: str = Field(description="Architecture, such as ampere.")
     compute_capability: str = Field(pattern=r"^\d+\.\d$", description="CUDA compute capability, such as 8.0.")
-    kernel_catalogues: tuple[str, ...] = Field(
-        strict=False, description="Kernel catalogues: files of the folder kernels, without .yaml."
-    )
     clock: Clock = Field(description="Clocks of the SMs.")
     sm: Sm = Field(description="Streaming multiprocessor.")
     shared_memory: SharedMemory = Field(description="Shared memory of an SM, and the L1 it is configured from.")
@@ -382,51 +297,17 @@ class Gpu(_Part):
     instructions: dict[str, Instruction] = Field(
         description="Multiply-accumulate instructions, by key; stated_peaks names the same keys."
     )
-    launch: Launch = Field(description="Latencies around a kernel, on the GPU and in the driver.")
-    kernel_choice: KernelChoice = Field(description="Heuristic bias of the library that selects kernels.")
+    front_end: FrontEnd = Field(description="Start and end of kernels.")
     power: Power = Field(description="Inputs of the clock governor.")
     stated_peaks: dict[str, TeraPerSecond] = Field(
         description="Peak rate that the vendor states, by key of instructions [TFLOP/s or TOP/s]; checked within 1 %."
     )
-
-    _library_of: Gpu | None = PrivateAttr(default=None)
-
-    def with_library_of(self, board: Gpu | None) -> Gpu:
-        """The same board with the library that was made for another one; None stands for its own."""
-        arch = self.model_copy()
-        arch._library_of = board  # noqa: SLF001 - of the same class
-        return arch
-
-    @property
-    def library_board(self) -> Gpu:
-        """The board that its library chooses kernels for: itself, or as shipped where values are overridden.
-
-        Overridden values of the library, its catalogues and heuristic biases, hold.
-        """
-        if self._library_of is None:
-            return self
-        library = {"kernel_choice": self.kernel_choice, "kernel_catalogues": self.kernel_catalogues}
-        return self._library_of.model_copy(update=library)
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
-        yield from super().__repr_args__()
-        if self._library_of is not None:
-            yield "library_of", self._library_of
 
     @property
     def capability(self) -> tuple[int, int]:
         """Compute capability as numbers, major and minor: 10.0 comes after 9.0."""
         major, minor = self.compute_capability.split(".")
         return int(major), int(minor)
-
-    def with_cuda(self, major: int | None) -> Gpu:
-        """The board as the libraries of a major version of CUDA use it; None stands for the newest."""
-        versions = {cuda_version(name): likings for name, likings in self.kernel_choice.older.items()}
-        until = min((one for one in versions if one is not None and major is not None and one >= major), default=None)
-        if until is None:
-            return self
-        older = KernelChoice(**versions[until].model_dump(), older={})
-        return self.model_copy(update={"kernel_choice": older})
 
     def stated_clock_mhz(self, instruction: Instruction) -> float:
         """Clock that the vendor's peak of an instruction stands for [MHz]."""

@@ -1,22 +1,22 @@
 """Timing methods: what each of them reads for kernels of a known duration.
 
-A timing method is how a run was timed, not by whom; the values of a host stand under ``launch`` in the spec of a board.
+A timing method is how a run was timed, not by whom; its values stand in the record of the host.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gpusim.errors import InputError
 from gpusim.files.inputs import excerpt
-from gpusim.hardware.gpu import Gpu
+from gpusim.host.host import Host
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import VectorOperator
 
 METHODS = ("graph", "stream", "profiler", "layer", "event", "host")
 HOST_METHODS = ("layer", "event", "host")
-"""Methods whose readings contain time of the host's CPU and software (``launch.method_overhead_us``)."""
+"""Methods whose readings contain time of the host's CPU and software (``host.method_overhead_us``)."""
 
 MAX_OVERHEAD_US = 1e6
 """A second: more than any host takes to launch a kernel."""
@@ -27,8 +27,8 @@ class TimingError(InputError):
     """A timing method or an overhead that is none; the text is one line with the remedy."""
 
 
-def observed_time_us(kernel_time_us: float, method: str, gpu: Gpu, operator: str | None = None) -> float:
-    """What ``method`` reads for kernels that take ``kernel_time_us`` on ``gpu`` [us].
+def observed_time_us(kernel_time_us: float, method: str, host: Host, operator: str | None = None) -> float:
+    """What ``method`` reads for kernels that take ``kernel_time_us`` [us].
 
     profiler: the kernels alone. graph: the kernels and the gap between two of them, as a graph replays them back to
     back. stream: the kernels and such a gap, or the launch interval where that is longer. layer: the kernels and what
@@ -40,21 +40,20 @@ def observed_time_us(kernel_time_us: float, method: str, gpu: Gpu, operator: str
     Raises:
         TimingError: there is no such method.
     """
-    launch = gpu.launch
     match method:
         case "profiler":
             return kernel_time_us
         case "layer":
-            return kernel_time_us + launch.method_overhead_us[method]
+            return kernel_time_us + host.method_overhead_us[method]
         case "graph":
-            return kernel_time_us + launch.graph_gap_us
+            return kernel_time_us + host.graph_gap_us
         case "stream":
-            busy_us = kernel_time_us + launch.stream_gap_us
-            return max(busy_us, launch.stream_interval_us, launch.library_interval_us)
-        case "event" if operator in launch.operator_dispatch_us:
-            return kernel_time_us + launch.graph_gap_us + launch.operator_dispatch_us[operator]
+            busy_us = kernel_time_us + host.stream_gap_us
+            return max(busy_us, host.stream_interval_us, host.library_interval_us)
+        case "event" if operator in host.operator_dispatch_us:
+            return kernel_time_us + host.graph_gap_us + host.operator_dispatch_us[operator]
         case "event" | "host":
-            return kernel_time_us + launch.graph_gap_us + launch.method_overhead_us[method]
+            return kernel_time_us + host.graph_gap_us + host.method_overhead_us[method]
     raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
 
 
@@ -84,14 +83,3 @@ def parse_overheads(texts: Sequence[str]) -> dict[str, float]:
             raise TimingError(f"{where}: {method} is given twice; keep one")
         overheads[method] = float(value)
     return overheads
-
-
-def with_overheads(gpu: Gpu, overheads: Mapping[str, float]) -> Gpu:
-    """The board in a host with these overheads by timing method [us], in place of the spec's."""
-    if not overheads:
-        return gpu
-    known = {**gpu.launch.method_overhead_us, **overheads}
-    # What events around a call take in is then the same for all operators.
-    dispatch = {} if "event" in overheads else gpu.launch.operator_dispatch_us
-    changed = {"method_overhead_us": known, "operator_dispatch_us": dispatch}
-    return gpu.model_copy(update={"launch": gpu.launch.model_copy(update=changed)})

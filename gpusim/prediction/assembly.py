@@ -14,6 +14,7 @@ from gpusim.prediction.results import Alternative, Result
 from gpusim.prediction.timing import Timed
 from gpusim.sim.causes import Cause
 from gpusim.sim.outcome import LaunchOutcome
+from gpusim.system import System
 from gpusim.units import GIB, us_of_cycles
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
@@ -22,7 +23,7 @@ SHOWN_ALTERNATIVES = 8
 
 
 def result_of(
-    gpu: Gpu,
+    system: System,
     options: Options,
     ranked: Sequence[Candidate[Plan]],
     timed: Timed,
@@ -36,7 +37,7 @@ def result_of(
         notes: on its choice and its time.
         consistent: no bound and no capacity contradicts the time.
     """
-    chosen = ranked[0].plan
+    gpu, chosen = system.gpu, ranked[0].plan
     operator, instruction, totals = chosen.operator, chosen.instruction, chosen.totals
     main, launch = totals[0], timed.launches[0]
     clock, kernel_time_us, outcomes = timed.sustained.clock_mhz, timed.kernel_time_us, timed.outcomes
@@ -58,7 +59,7 @@ def result_of(
         shares = {max(bounds, key=lambda name: bounds[name]): 1.0}
     memory_gib = operator.size_bytes / GIB
     fits = memory_gib <= gpu.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
-    gap = gpu.launch.graph_gap_us
+    gap = system.host.graph_gap_us
     return Result(
         arch=gpu.name,
         detail=options.detail,

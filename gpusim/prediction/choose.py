@@ -7,15 +7,17 @@ times the winner.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel, SplitKMode
+from gpusim.library.library import Library
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.lowering.schedule import Schedule
+from gpusim.system import System
 from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 from gpusim.workloads.gemm import Gemm
 
@@ -40,17 +42,18 @@ GemmCandidate = Candidate[GemmPlan]
 
 
 def candidates(
-    gpu: Gpu, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
+    system: System, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
 ) -> list[GemmCandidate]:
-    """All plans of a workload, in the order of the board's library; kernels that do not fit the SM are left out.
+    """All plans of a workload, in the order of the library; kernels that do not fit the SM are left out.
 
-    The library of a board with overridden values ranks for the board as shipped, unless none of its kernels fits there;
-    plans and estimates are those of the board itself.
+    A library that was tuned for another GPU ranks for that one, unless none of the kernels fits there; plans and
+    estimates are those of the GPU itself.
     """
-    board = gpu.library_board
-    if board is not gpu:
-        on_board = candidates(board, gemm, kernels, warm=warm, clock_mhz=board.clock.boost_mhz)
-        lowered = _lowered(gpu, gemm, on_board, warm=warm, clock_mhz=clock_mhz)
+    gpu, tuned_for = system.gpu, system.library.tuned_for
+    if tuned_for is not None:
+        there = replace(system, gpu=tuned_for, library=replace(system.library, tuned_for=None))
+        ranked = candidates(there, gemm, kernels, warm=warm, clock_mhz=tuned_for.clock.boost_mhz)
+        lowered = _lowered(system, gemm, ranked, warm=warm, clock_mhz=clock_mhz)
         if lowered:
             return lowered
     found: list[GemmCandidate] = []
@@ -60,45 +63,47 @@ def candidates(
                 planned = plan(gpu, gemm, kernel, split, mode, warm)
             except DoesNotFitError:
                 break
-            found.append(Candidate(planned, estimate_us(gpu, planned, clock_mhz)))
-    found.sort(key=lambda candidate: score(gpu, gemm, candidate))
+            found.append(Candidate(planned, estimate_us(system, planned, clock_mhz)))
+    found.sort(key=lambda candidate: score(system.library, gemm, candidate))
     return found
 
 
-def _lowered(gpu: Gpu, gemm: Gemm, ranked: list[GemmCandidate], *, warm: bool, clock_mhz: float) -> list[GemmCandidate]:
-    """Candidates that were ranked for another board, planned and estimated for this one where they fit its SM."""
+def _lowered(
+    system: System, gemm: Gemm, ranked: list[GemmCandidate], *, warm: bool, clock_mhz: float
+) -> list[GemmCandidate]:
+    """Candidates that were ranked for another GPU, planned and estimated for this one where they fit its SM."""
     found: list[GemmCandidate] = []
     for one in ranked:
         try:
-            planned = plan(gpu, gemm, one.plan.kernel, one.plan.split_k, one.plan.mode, warm)
+            planned = plan(system.gpu, gemm, one.plan.kernel, one.plan.split_k, one.plan.mode, warm)
         except DoesNotFitError:
             continue
-        found.append(Candidate(planned, estimate_us(gpu, planned, clock_mhz)))
+        found.append(Candidate(planned, estimate_us(system, planned, clock_mhz)))
     return found
 
 
-def score(gpu: Gpu, gemm: Gemm, candidate: GemmCandidate) -> float:
-    """What a library goes by: the logarithm of the estimated time, less its liking for the kernel."""
-    choice = gpu.kernel_choice
-    credit = (choice.plain if gemm.batch == 1 else choice.batched).get(candidate.plan.kernel.label, 0.0)
+def score(library: Library, gemm: Gemm, candidate: GemmCandidate) -> float:
+    """What a library goes by: the logarithm of the estimated time, with its bias for the kernel."""
+    bias = library.heuristic_bias
+    bonus = (bias.single if gemm.batch == 1 else bias.batched).get(candidate.plan.kernel.label, 0.0)
     charges = 0.0
     for name, times in charged(gemm, candidate.plan).items():
-        charges += times * getattr(choice, name)
-    return math.log(candidate.estimate_us) + charges - credit
+        charges += times * getattr(bias, name)
+    return math.log(candidate.estimate_us) + charges - bonus
 
 
 def charged(gemm: Gemm, planned: GemmPlan) -> dict[str, float]:
-    """How often each value of :class:`gpusim.hardware.gpu.KernelChoice` is charged, credits negative."""
+    """How often each value of :class:`gpusim.library.library.HeuristicBias` counts as a penalty, bonuses negative."""
     shape, kernel = problem_of(gemm), planned.kernel
     for_vectors = kernel.family.max_n is not None
     # Kernels for vectors are credited beyond a matrix kernel that serves them, whatever large tiles are credited.
     rows = min(VECTOR_ROWS if for_vectors else kernel.tile_m, shape.m)
     results = rows * (1 if for_vectors else min(kernel.tile_n, shape.n))
     return {
-        "results_exponent": -math.log(results),
-        "split_exponent": math.log(planned.split_k),
-        "reduce_charge": float(len(planned.schedules) > 1),
-        "vector_credit": -float(for_vectors),
+        "tile_size_exponent": -math.log(results),
+        "split_k_exponent": math.log(planned.split_k),
+        "reduction_kernel_penalty": float(len(planned.schedules) > 1),
+        "gemv_kernel_bonus": -float(for_vectors),
     }
 
 
@@ -125,11 +130,12 @@ def _splits(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> list[tuple[int, SplitKMode]
     return splits
 
 
-def estimate_us(gpu: Gpu, planned: GemmPlan, clock_mhz: float) -> float:
+def estimate_us(system: System, planned: GemmPlan, clock_mhz: float) -> float:
     """Closed-form time of a plan's launches [us]."""
+    gpu = system.gpu
     cycles = sum(_launch_cycles(gpu, schedule, clock_mhz) for schedule in planned.schedules)
-    gaps = gpu.launch.graph_gap_us * (len(planned.schedules) - 1)
-    fixed = gpu.launch.kernel_latency_us * len(planned.schedules)
+    gaps = system.host.graph_gap_us * (len(planned.schedules) - 1)
+    fixed = gpu.front_end.kernel_latency_us * len(planned.schedules)
     return us_of_cycles(cycles, clock_mhz) + gaps + fixed
 
 

@@ -20,6 +20,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.prediction.vector_selection import vector_kernel
 from gpusim.roofline import TileFacts, bounds_us, vector_bounds_us
+from gpusim.system import System
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
@@ -30,10 +31,10 @@ Plan = GemmPlan | VectorPlan
 
 
 @overload
-def ranked_plans(gpu: Gpu, operator: Gemm, options: Options = ...) -> Sequence[GemmCandidate]: ...
+def ranked_plans(system: System, operator: Gemm, options: Options = ...) -> Sequence[GemmCandidate]: ...
 @overload
-def ranked_plans(gpu: Gpu, operator: Operator, options: Options = ...) -> Sequence[Candidate[Plan]]: ...
-def ranked_plans(gpu: Gpu, operator: Operator, options: Options = Options()) -> Sequence[Candidate[Plan]]:
+def ranked_plans(system: System, operator: Operator, options: Options = ...) -> Sequence[Candidate[Plan]]: ...
+def ranked_plans(system: System, operator: Operator, options: Options = Options()) -> Sequence[Candidate[Plan]]:
     """The plans that an operator may run on, the one a library would launch first.
 
     Raises:
@@ -41,10 +42,10 @@ def ranked_plans(gpu: Gpu, operator: Operator, options: Options = Options()) -> 
     """
     match operator:
         case Gemm():
-            return _ranked_gemm_plans(gpu, operator, options)
+            return _ranked_gemm_plans(system, operator, options)
         case Elementwise() | Softmax() | LayerNorm() | Reduction():
-            warm = options.l2 == "warm"
-            planned = vector_plan(gpu, operator, vector_kernel(gpu, operator, options.kernel), warm=warm)
+            gpu, warm = system.gpu, options.l2 == "warm"
+            planned = vector_plan(gpu, operator, vector_kernel(system, operator, options.kernel), warm=warm)
             bounds = bounds_of(gpu, planned, gpu.clock.boost_mhz, warm=warm)
             return [Candidate(planned, max(bounds.values()))]
         case Convolution():
@@ -77,11 +78,11 @@ def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[
             return vector_bounds_us(gpu, planned.operator, clock_mhz, warm=warm)
 
 
-def _ranked_gemm_plans(gpu: Gpu, gemm: Gemm, options: Options) -> list[GemmCandidate]:
-    kernels = usable_kernels(gpu, gemm, options.kernel, options.unit)
-    ranked = candidates(gpu, gemm, kernels, warm=options.l2 == "warm", clock_mhz=gpu.clock.boost_mhz)
+def _ranked_gemm_plans(system: System, gemm: Gemm, options: Options) -> list[GemmCandidate]:
+    kernels = usable_kernels(system, gemm, options.kernel, options.unit)
+    ranked = candidates(system, gemm, kernels, warm=options.l2 == "warm", clock_mhz=system.gpu.clock.boost_mhz)
     if not ranked:
-        raise UnsupportedError(_misfit(gpu, gemm, kernels[0]))
+        raise UnsupportedError(_misfit(system.gpu, gemm, kernels[0]))
     return ranked
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
+from gpusim.files.inputs import excerpt
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.prediction.assembly import result_of
@@ -14,6 +16,7 @@ from gpusim.prediction.timing import Timed, contradictions, kernel_time_us, time
 from gpusim.progress import Progress
 from gpusim.sim.simulate import simulate
 from gpusim.sim.trace import Recorder
+from gpusim.system import System
 from gpusim.workloads.operators import Operator
 
 WHOLE_TURNS = 300_000
@@ -21,15 +24,16 @@ WHOLE_TURNS = 300_000
 
 
 def predict(
-    gpu: Gpu,
+    system: System,
     operator: Operator,
     options: Options = Options(),
     recorder: Recorder | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Predict one operator on one GPU.
+    """Predict one operator on one GPU, launched by a library and a host.
 
     Args:
+        system: GPU, library and host, such as ``load_spec("t4").system``.
         recorder: hears the launches at the sustained clock once more, on all sub-partitions; the result is theirs,
             some permille from what one sub-partition stands for without it.
         progress: called now and then in ``full`` with the turns played of a launch, and how many it has.
@@ -37,29 +41,30 @@ def predict(
     Raises:
         UnsupportedError: the GPU has no path for the operator, or the pinned kernel does not fit.
     """
-    if not isinstance(gpu, Gpu):
-        raise TypeError(f"arch: expected a Gpu, such as load_spec('t4').gpu, got {gpu!r}")
-    ranked = ranked_plans(gpu, operator, options)
+    if not isinstance(system, System):
+        raise TypeError(f"system: expected a System, such as load_spec('t4').system, got {excerpt(repr(system))}")
+    gpu = system.gpu
+    ranked = ranked_plans(system, operator, options)
     chosen = ranked[0].plan
-    timed = time_plan(gpu, chosen, options, partial(simulate, progress=progress))
+    timed = time_plan(system, chosen, options, partial(simulate, progress=progress))
     wrong = contradictions(gpu, chosen, options, timed)
     if wrong and options.detail == "sampled" and _warp_turns(gpu, chosen) <= WHOLE_TURNS:
-        timed = time_plan(gpu, chosen, options, partial(simulate, extrapolate=False))
+        timed = time_plan(system, chosen, options, partial(simulate, extrapolate=False))
         wrong = contradictions(gpu, chosen, options, timed)
     if recorder is not None:
-        timed = _recorded(gpu, options, timed, recorder, progress)
-    note = _other_choice(gpu, operator, options, chosen)
-    return result_of(gpu, options, ranked, timed, [*([note] if note else []), *wrong], consistent=not wrong)
+        timed = _recorded(system, options, timed, recorder, progress)
+    note = _other_choice(system, operator, options, chosen)
+    return result_of(system, options, ranked, timed, [*([note] if note else []), *wrong], consistent=not wrong)
 
 
-def _recorded(gpu: Gpu, options: Options, timed: Timed, recorder: Recorder, progress: Progress | None) -> Timed:
+def _recorded(system: System, options: Options, timed: Timed, recorder: Recorder, progress: Progress | None) -> Timed:
     """The same launches at the same clock, with a listener."""
     clock_mhz = timed.sustained.clock_mhz
-    machine = Machine.of(gpu, clock_mhz)
+    machine = Machine.of(system.gpu, clock_mhz)
     outcomes = [
         simulate(machine, launch, options.detail, recorder=recorder, progress=progress) for launch in timed.launches
     ]
-    return Timed(timed.launches, timed.sustained, kernel_time_us(gpu, outcomes, clock_mhz), outcomes)
+    return Timed(timed.launches, timed.sustained, kernel_time_us(system, outcomes, clock_mhz), outcomes)
 
 
 def _warp_turns(gpu: Gpu, planned: Plan) -> int:
@@ -67,14 +72,16 @@ def _warp_turns(gpu: Gpu, planned: Plan) -> int:
     return sum(totals.ctas_on_busiest_sm(gpu) * totals.warp_turns for totals in planned.totals)
 
 
-def _other_choice(gpu: Gpu, operator: Operator, options: Options, chosen: Plan) -> str | None:
-    """A note where a library made for a board's overridden values would launch something else than its own does."""
-    if gpu.library_board is gpu:
+def _other_choice(system: System, operator: Operator, options: Options, chosen: Plan) -> str | None:
+    """A note where a library that was tuned for the GPU would launch something else than this one does."""
+    shipped = system.library.tuned_for
+    if shipped is None:
         return None
-    other = ranked_plans(gpu.with_library_of(None), operator, options)[0].plan
+    tuned = replace(system, library=replace(system.library, tuned_for=None))
+    other = ranked_plans(tuned, operator, options)[0].plan
     if other.choice == chosen.choice:
         return None
     return (
-        f"the kernel is the choice of the library of {gpu.name} as shipped; a library for the overridden values would "
-        f"launch {other.name}, split-K {other.split_k}"
+        f"the kernel is the choice of the library of {shipped.name} as shipped; a library for the overridden values "
+        f"would launch {other.name}, split-K {other.split_k}"
     )

@@ -10,7 +10,7 @@ from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numbers.formats import SPARSITY_SINCE
-from gpusim.specs.catalogues import load_kernels
+from gpusim.system import System
 from gpusim.units import ceil_div
 from gpusim.workloads.gemm import Gemm
 
@@ -21,7 +21,7 @@ class UnsupportedError(InputError):
     """The GPU cannot run this workload (data type, sparsity, pinned kernel); the text names what it can."""
 
 
-def usable_kernels(gpu: Gpu, gemm: Gemm, name: str | None = None, unit: Unit | None = None) -> tuple[Kernel, ...]:
+def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Unit | None = None) -> tuple[Kernel, ...]:
     """Kernels that a library would consider for a GEMM.
 
     Args:
@@ -34,14 +34,14 @@ def usable_kernels(gpu: Gpu, gemm: Gemm, name: str | None = None, unit: Unit | N
     if gemm.b_dtype is not None:
         types = f"A of {gemm.dtype.value} and B of {gemm.b_dtype.value}"
         raise UnsupportedError(f"{types}: no kernel in the catalogues multiplies two types; give both the same")
-    known = load_kernels(gpu.kernel_catalogues)
+    gpu, known = system.gpu, system.library.kernels
     _check_instructions(gpu, known)
     multiplying = [kernel for kernel in known if multiplies(gpu, gemm, kernel, unit)]
     if name is None and multiplying:
         columns = problem_of(gemm).n
         multiplying = [kernel for kernel in multiplying if columns <= (kernel.family.max_n or columns)]
     if not multiplying:
-        raise UnsupportedError(_unsupported(gpu, gemm, unit))
+        raise UnsupportedError(_unsupported(system, gemm, unit))
     accepting = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
     pinned = [kernel for kernel in multiplying if kernel.printed_name(gemm.layout, gemm.dtype) == name]
     if pinned and not set(pinned) & set(accepting):
@@ -79,12 +79,12 @@ def _wanted(gemm: Gemm) -> str:
     return gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
 
 
-def _unsupported(gpu: Gpu, gemm: Gemm, unit: Unit | None) -> str:
+def _unsupported(system: System, gemm: Gemm, unit: Unit | None) -> str:
     """What the GPU cannot do, since when GPUs can, and what this one has."""
     since = gemm.dtype.format.tensor_cores
     if since and gemm.sparsity != "dense":
         since = max(since, SPARSITY_SINCE, key=lambda one: one.capability)
-    known = load_kernels(gpu.kernel_catalogues)
+    gpu, known = system.gpu, system.library.kernels
     vectors = max((kernel.family.max_n or 0 for kernel in known if multiplies(gpu, gemm, kernel, unit)), default=0)
     if vectors:
         name = "m" if problem_of(gemm).swapped else "n"
@@ -96,15 +96,15 @@ def _unsupported(gpu: Gpu, gemm: Gemm, unit: Unit | None) -> str:
     on = f" on {CORES[unit]}" if unit else ""
     return (
         f"{gpu.name} (compute capability {gpu.compute_capability}) has no {_wanted(gemm)} multiplication with "
-        f"{gemm.accumulate} accumulation{on}: {reason}; it has {_paths(gpu)}"
+        f"{gemm.accumulate} accumulation{on}: {reason}; it has {_paths(system)}"
     )
 
 
-def _paths(gpu: Gpu) -> str:
+def _paths(system: System) -> str:
     """What a GPU multiplies, unit by unit; accumulators are named where they are not the usual one."""
     found: dict[Unit, dict[str, dict[str, None]]] = {"tensor": {}, "cuda": {}}
-    for kernel in load_kernels(gpu.kernel_catalogues):
-        instruction = gpu.instructions[kernel.family.instruction]
+    for kernel in system.library.kernels:
+        instruction = system.gpu.instructions[kernel.family.instruction]
         for dtype in kernel.family.inputs if kernel.family.max_n is None else ():
             name = dtype.value + ("" if instruction.sparsity == "dense" else f" {instruction.sparsity}")
             usual = instruction.accumulate == dtype.default_accumulate

@@ -13,6 +13,7 @@ from gpusim.prediction.plans import Plan, bounds_of, launches_of
 from gpusim.prediction.power import Sustained, energy, sustained_clock
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
+from gpusim.system import System
 from gpusim.units import us_of_cycles
 from gpusim.workloads.conditions import calls_of
 
@@ -34,13 +35,13 @@ Simulate = Callable[[Machine, Launch, str], LaunchOutcome]
 """Plays a launch on a machine, to a detail."""
 
 
-def time_plan(gpu: Gpu, planned: Plan, options: Options, play: Simulate = simulate) -> Timed:
+def time_plan(system: System, planned: Plan, options: Options, play: Simulate = simulate) -> Timed:
     """Run a plan at its sustained clock, or at the highest one where the load is a burst.
 
     Args:
         play: what simulates a launch, for callers that keep outcomes.
     """
-    warm = options.l2 == "warm"
+    gpu, warm = system.gpu, options.l2 == "warm"
     launches = launches_of(planned)
     runs: dict[float, list[LaunchOutcome]] = {}
 
@@ -50,7 +51,7 @@ def time_plan(gpu: Gpu, planned: Plan, options: Options, play: Simulate = simula
         if clock_mhz not in runs:
             machine = Machine.of(gpu, clock_mhz)
             runs[clock_mhz] = [play(machine, launch, options.detail) for launch in launches]
-        return kernel_time_us(gpu, runs[clock_mhz], clock_mhz)
+        return kernel_time_us(system, runs[clock_mhz], clock_mhz)
 
     used = energy(gpu, planned.totals)
     # A lower bound knows no power limit.
@@ -59,10 +60,10 @@ def time_plan(gpu: Gpu, planned: Plan, options: Options, play: Simulate = simula
     return Timed(launches, sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
 
 
-def kernel_time_us(gpu: Gpu, outcomes: Sequence[LaunchOutcome], clock_mhz: float) -> float:
+def kernel_time_us(system: System, outcomes: Sequence[LaunchOutcome], clock_mhz: float) -> float:
     """Duration of launches that follow each other, each with its start and end [us]."""
-    gaps = gpu.launch.graph_gap_us * (len(outcomes) - 1)
-    fixed = gpu.launch.kernel_latency_us * len(outcomes)
+    gaps = system.host.graph_gap_us * (len(outcomes) - 1)
+    fixed = system.gpu.front_end.kernel_latency_us * len(outcomes)
     return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
 
 

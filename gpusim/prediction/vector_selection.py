@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.library.vector import VectorKernel
 from gpusim.prediction.selection import UnsupportedError
-from gpusim.specs.catalogues import load_vector_kernels
+from gpusim.system import System
 from gpusim.workloads.vector import VectorOperator
 
 
-def vector_kernel(gpu: Gpu, operator: VectorOperator, name: str | None = None) -> VectorKernel:
+def vector_kernel(system: System, operator: VectorOperator, name: str | None = None) -> VectorKernel:
     """The kernel that a framework launches for an operator: the first of the catalogues that can run it.
 
     Args:
@@ -20,7 +19,8 @@ def vector_kernel(gpu: Gpu, operator: VectorOperator, name: str | None = None) -
     Raises:
         UnsupportedError: there is none; the text says why.
     """
-    computing = [one for one in load_vector_kernels(gpu.kernel_catalogues) if one.computes(operator)]
+    gpu = system.gpu
+    computing = [one for one in system.library.vector_kernels if one.computes(operator)]
     known = [one for one in computing if operator.dtype in one.dtypes]
     if not known:
         types = dict.fromkeys(dtype.value for one in computing for dtype in one.dtypes)

@@ -1,7 +1,8 @@
 """YAML specs to records, each value with its source: the registry of boards, and cross-checks."""
 
-from gpusim.specs.load import Provenance, Spec, implausibilities, load_spec
+from gpusim.specs.load import Spec, implausibilities, load_spec
 from gpusim.specs.overrides import with_overrides
+from gpusim.specs.records import Provenance
 from gpusim.specs.registry import ArchEntry, UnknownGpuError, list_archs, spec_file
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Kernel catalogues: found by name, read into kernels."""
+"""Catalogue files to kernels."""
 
 from __future__ import annotations
 
@@ -13,61 +13,53 @@ from gpusim.files.inputs import excerpt
 from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml, shown
 from gpusim.library.catalogue import Catalogue, Kernel, kernels_of
 from gpusim.library.vector import VectorKernel
-from gpusim.specs.folders import first_file, is_path, spec_folders
+from gpusim.specs.folders import named_file
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
-def catalogue_files(names: Iterable[str]) -> tuple[tuple[Path, str], ...]:
-    """Kernel catalogues by name or path: each file with the SHA-256 of its content, in the order named.
-
-    A name is looked for in ``kernels/`` beside the specs, in the user's folders first.
-
-    Raises:
-        SpecError: a catalogue is missing or cannot be read.
-    """
-    paths = [_catalogue_path(name) for name in names]
-    return tuple((path, read_yaml(path).sha256) for path in paths)
+KERNELS = "kernels"
+"""Folder of the catalogues, beside the specs."""
 
 
-def _catalogue_path(name: str) -> Path:
-    if is_path(name):
-        return Path(name)
-    paths = [folder / "kernels" / f"{name}.yaml" for folder in spec_folders()]
-    path = first_file(paths)
-    if path is None:
-        raise SpecError(
-            f"kernel_catalogues: no catalogue {shown(name)}; expected a file like {excerpt(str(paths[-1]))}"
-        )
-    return path
+def catalogue_files(names: Iterable[str], folders: Sequence[Path], beside: Path) -> tuple[Path, ...]:
+    """Files of catalogues, by name or path.
 
-
-def in_own_folders(catalogues: Iterable[str], folders: Sequence[Path]) -> tuple[str, ...]:
-    """Names of kernel catalogues; those that the caller's folders hold are named by path."""
-    named = []
-    for name in catalogues:
-        paths = (folder / "kernels" / f"{name}.yaml" for folder in folders)
-        named.append(str(first_file(paths) or name))
-    return tuple(named)
-
-
-def load_kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
-    """Kernels of the named catalogues, from ``kernels/`` beside the specs (the user's folders first).
+    Args:
+        names: Of the catalogues.
+        folders: Where specs are looked for.
+        beside: Folder of the specs that name them.
 
     Raises:
-        SpecError: a catalogue is missing or malformed; one line with file and line.
+        SpecError: there is no such catalogue.
     """
-    return _kernels_of_files(tuple(catalogue_files(names)))
+    found = []
+    for name in names:
+        path = named_file(name, KERNELS, folders, beside)
+        if path is None:
+            expected = excerpt(str(folders[-1] / KERNELS / f"{name}.yaml"))
+            raise SpecError(f"no catalogue {shown(name)}; expected a file like {expected}")
+        found.append(path)
+    return tuple(found)
 
 
-def load_vector_kernels(names: tuple[str, ...]) -> tuple[VectorKernel, ...]:
-    """Kernels for operators on rows of the named catalogues, in the order in which a framework considers them.
+def load_kernels(paths: Iterable[Path]) -> tuple[Kernel, ...]:
+    """Kernels of catalogues, in the order of the files.
 
     Raises:
-        SpecError: a catalogue is missing or malformed; one line with file and line.
+        SpecError: a catalogue cannot be read or is malformed; one line with file and line.
     """
-    catalogues = (_catalogue_of_file(path, sha256) for path, sha256 in catalogue_files(names))
+    return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths))
+
+
+def load_vector_kernels(paths: Iterable[Path]) -> tuple[VectorKernel, ...]:
+    """Kernels for operators on rows, in the order in which a framework considers them.
+
+    Raises:
+        SpecError: a catalogue cannot be read or is malformed; one line with file and line.
+    """
+    catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
     return tuple(kernel for catalogue in catalogues for kernel in catalogue.vector_kernels)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpusim.files.inputs import did_you_mean
-from gpusim.hardware.gpu import NO_LIMIT, Gpu, cuda_name, cuda_version
+from gpusim.hardware.gpu import NO_LIMIT, Gpu
 from gpusim.units import ceil_div
 
 
@@ -42,12 +42,11 @@ vendors sell above them, and the data pins of the widest boards: 512 for GDDR (R
 1,024 for HBM (MI300X), of 2,048 for HBM4."""
 
 
-def contradictions(arch: Gpu) -> Iterator[Finding]:
+def contradictions(gpu: Gpu) -> Iterator[Finding]:
     """Values that cannot hold together."""
-    yield from _wrong_versions(arch)
-    yield from _wrong_sm(arch)
-    yield from _wrong_shared_memory(arch)
-    clock, l2, power = arch.clock, arch.l2, arch.power
+    yield from _wrong_sm(gpu)
+    yield from _wrong_shared_memory(gpu)
+    clock, l2, power = gpu.clock, gpu.l2, gpu.power
     # What a board reaches may lie below the boost clock that the vendor states.
     if not clock.min_mhz <= clock.base_mhz <= min(clock.boost_mhz, clock.max_mhz):
         yield Finding(
@@ -67,15 +66,8 @@ def contradictions(arch: Gpu) -> Iterator[Finding]:
         )
 
 
-def _wrong_versions(arch: Gpu) -> Iterator[Finding]:
-    """The heuristic bias of a library is kept by version of CUDA."""
-    for name in arch.kernel_choice.older:
-        if cuda_version(name) is None:
-            yield Finding(f"kernel_choice.older.{name}", f"names no version; write {cuda_name(10)} for CUDA 10")
-
-
-def _wrong_sm(arch: Gpu) -> Iterator[Finding]:
-    sm = arch.sm
+def _wrong_sm(gpu: Gpu) -> Iterator[Finding]:
+    sm = gpu.sm
     if sm.registers % sm.register_allocation_unit:
         yield Finding(
             "sm.registers",
@@ -90,8 +82,8 @@ def _wrong_sm(arch: Gpu) -> Iterator[Finding]:
         yield Finding("sm.registers", f"{sm.registers} cannot hold a CTA of {warps} warps; correct one")
 
 
-def _wrong_shared_memory(arch: Gpu) -> Iterator[Finding]:
-    shared = arch.shared_memory
+def _wrong_shared_memory(gpu: Gpu) -> Iterator[Finding]:
+    shared = gpu.shared_memory
     largest = max(shared.carveouts_kib)
     if largest > shared.unified_l1_kib:
         yield Finding(
@@ -106,14 +98,14 @@ def _wrong_shared_memory(arch: Gpu) -> Iterator[Finding]:
         )
 
 
-def wrong_peaks(arch: Gpu) -> Iterator[Finding]:
+def wrong_peaks(gpu: Gpu) -> Iterator[Finding]:
     """SMs x shape / interval x boost clock gives what the vendor states, within 1 %."""
-    for key, stated in arch.stated_peaks.items():
+    for key, stated in gpu.stated_peaks.items():
         below = f"stated_peaks.{key}"
-        if key not in arch.instructions:
-            yield Finding(below, f"no such instruction{did_you_mean(key, arch.instructions)}")
+        if key not in gpu.instructions:
+            yield Finding(below, f"no such instruction{did_you_mean(key, gpu.instructions)}")
             continue
-        derived = arch.peak_tflops(arch.instructions[key])
+        derived = gpu.peak_tflops(gpu.instructions[key])
         if abs(derived / stated - 1) > STATED_PEAK_TOLERANCE:
             yield Finding(
                 below,
@@ -122,9 +114,9 @@ def wrong_peaks(arch: Gpu) -> Iterator[Finding]:
             )
 
 
-def implausible(arch: Gpu) -> Iterator[Finding]:
+def implausible(gpu: Gpu) -> Iterator[Finding]:
     """Values that contradict nothing, and that no product has."""
-    dram = arch.dram
+    dram = gpu.dram
     known = {name.lower(): limits for name, limits in DRAM_GBIT_PER_S_AND_PINS.items()}
     if dram.technology.lower() in known:
         gbit_per_s, pins = known[dram.technology.lower()]
@@ -135,7 +127,7 @@ def implausible(arch: Gpu) -> Iterator[Finding]:
                 f"{dram.peak_bandwidth_gb_per_s:g} GB/s of {dram.technology}, which reaches {most:g} on {pins} pins of"
                 f" {gbit_per_s:g} Gbit/s; check the value and its unit",
             )
-    l2_gb_per_s = arch.l2.bandwidth_bytes_per_cycle * arch.clock.max_mhz / 1000
+    l2_gb_per_s = gpu.l2.bandwidth_bytes_per_cycle * gpu.clock.max_mhz / 1000
     if NO_LIMIT > dram.peak_bandwidth_gb_per_s > l2_gb_per_s:
         yield Finding(
             "l2.bandwidth_bytes_per_cycle",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from gpusim.files.inputs import did_you_mean
 from gpusim.files.yamlfile import YamlFile, error_at, join, read_yaml, shown
 from gpusim.hardware.gpu import Gpu
+from gpusim.host.host import Host
+from gpusim.library.library import LibraryRecord
+from gpusim.record import Record
 from gpusim.specs.sourced import KEYS, WORDED, Sourced, file_type, part_at, typed_dict
 
 if TYPE_CHECKING:
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 """Nested mappings whose leaves are :class:`~gpusim.specs.sourced.Sourced`, or plain text."""
 
-_BESIDE_VALUES = {
-    "extends": Annotated[str, Field(description="Base spec, without .yaml.")],
+_OF_ALL_FILES = {
+    "extends": Annotated[str, Field(description="Base that the file extends, without .yaml.")],
     "sources": Annotated[
         dict[str, Annotated[str, Field(min_length=1, description="Publication or derivation, in full.")]],
         Field(
@@ -30,16 +33,23 @@ _BESIDE_VALUES = {
         ),
     ],
 }
-"""Keys of a file that state no value."""
+_OF_BOARDS = {
+    "library": Annotated[str, Field(description="Library that selects kernels: file of the folder libraries.")],
+    "host": Annotated[str, Field(description="Host that launches kernels: file of the folder hosts.")],
+}
+_BESIDE_VALUES = frozenset({*_OF_ALL_FILES, *_OF_BOARDS})
+"""Keys of a file that state no value of its record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file states, and what is wrong with it."""
+    """What a file states of a record, and what is wrong with it."""
 
     file: YamlFile
     values: Tree
     """Without the keys that have problems in them."""
+    names: Mapping[str, str]
+    """Of the library and the host of a board."""
     sources: Mapping[str, str]
     """The bibliography of the file itself."""
     problems: tuple[str, ...]
@@ -48,42 +58,49 @@ class Document:
     """Keys of the file that have problems in them."""
 
 
-def document_of(file: YamlFile) -> Document:
-    """A spec file, checked key by key."""
-    return _document_of(file.path, file.sha256)
+def document_of(file: YamlFile, record: type[Record]) -> Document:
+    """A file that states values of a record, checked key by key."""
+    return _document_of(file.path, file.sha256, record)
 
 
 @lru_cache(maxsize=256)
-def _document_of(path: Path, sha256: str) -> Document:
+def _document_of(path: Path, sha256: str, record: type[Record]) -> Document:
     del sha256  # only keys the cache
     file = read_yaml(path)
     try:
-        return _document(file, file.data, (), frozenset())
+        return _document(file, file.data, record)
     except ValidationError as error:
-        problems = tuple(_problems(file, error))
+        problems = tuple(_problems(file, error, record))
         refused = frozenset(str(one["loc"][0]) for one in error.errors(include_url=False))
-    return _document(file, {key: value for key, value in file.data.items() if key not in refused}, problems, refused)
+    rest = {key: value for key, value in file.data.items() if key not in refused}
+    return replace(_document(file, rest, record), problems=problems, refused=refused)
 
 
-def _document(file: YamlFile, data: Mapping[str, Any], problems: tuple[str, ...], refused: frozenset[str]) -> Document:
-    stated = _adapter().validate_python(data)
+def _document(file: YamlFile, data: Mapping[str, Any], record: type[Record]) -> Document:
+    stated = _adapter(record).validate_python(data)
     values = {key: value for key, value in stated.items() if key not in _BESIDE_VALUES}
-    return Document(file, values, stated.get("sources", {}), problems, refused)
+    names = {key: stated[key] for key in _OF_BOARDS if key in stated}
+    return Document(file, values, names, stated.get("sources", {}), (), frozenset())
 
 
-@lru_cache(maxsize=1)
-def _adapter() -> TypeAdapter[Any]:
-    """Checks a spec file. Nothing is required of it: a board may inherit it all."""
-    of_gpu = file_type(Gpu)
-    return TypeAdapter(typed_dict("Spec", of_gpu.__doc__, {**of_gpu.__annotations__, **_BESIDE_VALUES}))
+@cache
+def _adapter(record: type[Record]) -> TypeAdapter[Any]:
+    """Checks a file. Nothing is required of it: it may inherit all."""
+    stated = file_type(record)
+    beside = {**_OF_ALL_FILES, **(_OF_BOARDS if record is Gpu else {})}
+    return TypeAdapter(typed_dict(f"{record.__name__}File", stated.__doc__, {**stated.__annotations__, **beside}))
 
 
-def spec_json_schema() -> dict[str, Any]:
-    """JSON Schema of a spec file, for editors."""
-    schema = _adapter().json_schema()
+def json_schema(record: type[Record]) -> dict[str, Any]:
+    """JSON Schema of the files of a record, for editors."""
+    schema = _adapter(record).json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "gpusim architecture spec"
+    schema["title"] = f"gpusim {_FILES[record]}"
     return schema
+
+
+_FILES: Mapping[type[Record], str] = {Gpu: "architecture spec", LibraryRecord: "library", Host: "host"}
+"""What the files of a record are called."""
 
 
 def leaves(tree: Mapping[str, Any], key_path: str = "") -> Iterator[tuple[str, Sourced[Any]]]:
@@ -110,20 +127,20 @@ def _bare(value: object) -> object:
     return value
 
 
-def _problems(file: YamlFile, error: ValidationError) -> Iterator[str]:
+def _problems(file: YamlFile, error: ValidationError, record: type[Record]) -> Iterator[str]:
     for one in error.errors(include_url=False):
         place = [str(key) for key in one["loc"]]
         if one["type"] == "missing":
             continue  # of a value with an unknown key, which is reported
-        named = place if one["type"] in (WORDED, "extra_forbidden") else _without_value(place)
-        yield str(error_at(file.path, file.line(".".join(place)), ".".join(named), _text_of(one, place)))
+        named = place if one["type"] in (WORDED, "extra_forbidden") else _without_value(place, record)
+        yield str(error_at(file.path, file.line(".".join(place)), ".".join(named), _text_of(one, place, record)))
 
 
-def _text_of(one: ErrorDetails, place: Sequence[str]) -> str:
+def _text_of(one: ErrorDetails, place: Sequence[str], record: type[Record]) -> str:
     if one["type"] == WORDED:
         return one["msg"]
     if one["type"] == "extra_forbidden":
-        above = part_at(Gpu, place[:-1])
+        above = part_at(record, place[:-1])
         return f"unknown key{did_you_mean(place[-1], above.model_fields if above else KEYS)}"
     if one["type"] == "dict_type":
         return f"expected a mapping, got {shown(one['input'])}; indent its keys below it"
@@ -142,9 +159,9 @@ def problem_text(one: ErrorDetails) -> str:
     return f"{message}, got {shown(one['input'])}; correct it"
 
 
-def _without_value(place: Sequence[str]) -> list[str]:
+def _without_value(place: Sequence[str], record: type[Record]) -> list[str]:
     """A place by the key of the value, without its own key ``value``."""
     for index, key in enumerate(place):
-        if key == "value" and part_at(Gpu, place[:index]) is None:
+        if key == "value" and part_at(record, place[:index]) is None:
             return [*place[:index], *place[index + 1 :]]
     return list(place)

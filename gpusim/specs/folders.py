@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -19,9 +19,16 @@ def is_path(text: str) -> bool:
     return text.endswith((".yaml", ".yml"))
 
 
-def spec_folders() -> tuple[Path, ...]:
-    """Folders that hold specs and kernel catalogues: the user's, then the shipped one."""
-    return search_folders(())
+def named_file(name: str, kind: str, folders: Sequence[Path], beside: Path) -> Path | None:
+    """A file that another one names, of a folder beside the specs such as ``libraries``; or a path as it is.
+
+    It is looked for in the folders of the caller and the environment, ``beside`` the spec that names it, and among the
+    shipped ones.
+    """
+    if is_path(name):
+        return Path(name)
+    *own, shipped = folders
+    return first_file(place / kind / f"{name}.yaml" for place in (*own, beside, shipped))
 
 
 def first_file(paths: Iterable[Path]) -> Path | None:

@@ -1,10 +1,4 @@
-"""YAML spec files to a validated :class:`~gpusim.hardware.gpu.Gpu`, with the provenance of every number.
-
-A board file extends a base (``extends: volta``); mappings merge key by key, the board wins. Every hardware number is
-``{value: X, kind: datasheet|measured|fitted|assumed, source: "..."}`` with its unit in the key; ``[key]`` in a source
-cites the bibliography. A number without a source does not load, and every problem is one line that names file, line,
-key and remedy. Nothing downstream of this package sees YAML.
-"""
+"""Boards: the records of a GPU, its library and its host, loaded by name."""
 
 from __future__ import annotations
 
@@ -12,52 +6,55 @@ import hashlib
 import json
 import os
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from gpusim.files.yamlfile import SpecError, YamlFile, error_at, read_yaml
+from gpusim.files.inputs import did_you_mean, excerpt
+from gpusim.files.yamlfile import SpecError, error_at, read_yaml
 from gpusim.hardware.gpu import Gpu
-from gpusim.specs.catalogues import catalogue_files, in_own_folders
+from gpusim.host.host import Host
+from gpusim.library.library import Library, LibraryRecord
+from gpusim.specs.catalogues import catalogue_files, load_kernels, load_vector_kernels
 from gpusim.specs.checks import Finding, contradictions, implausible, wrong_peaks
-from gpusim.specs.citations import cited_in_full
-from gpusim.specs.document import Document, document_of, leaves, without_sources
-from gpusim.specs.folders import search_folders
-from gpusim.specs.inheritance import chain, merged
+from gpusim.specs.document import Document, document_of
+from gpusim.specs.folders import named_file, search_folders
+from gpusim.specs.inheritance import chain
+from gpusim.specs.records import Provenance, Stated, stated
 from gpusim.specs.registry import spec_path
-from gpusim.specs.sourced import FORM, Kind, is_sourced, part_at
+from gpusim.system import System
 
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where one value came from. An override has no file and line 0."""
-
-    value: object
-    kind: Kind
-    source: str
-    file: Path | None
-    line: int
+LIBRARIES = "libraries"
+HOSTS = "hosts"
+"""Folders beside the specs of boards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One loaded board: the numbers, where each came from, and the files that decide its predictions."""
+    """One loaded board: its records, where each value came from, and the files that decide its predictions."""
 
-    gpu: Gpu
+    system: System
+    library_record: LibraryRecord
+    """What the file of the library states."""
     provenance: Mapping[str, Provenance]
+    """By key path; values of the library and the host below ``library`` and ``host``."""
     files: tuple[Path, ...]
+    """Of the GPU: its spec and what it extends, nearest first."""
     decided_by: tuple[tuple[Path, str], ...]
-    """Files with the SHA-256 of their content: the spec, what it extends, and its kernel catalogues, as found."""
+    """Files with the SHA-256 of their content: those of GPU, library and host, and the kernel catalogues, as found."""
     sha256: str
     """Of everything that decides a prediction: those files and the overrides."""
+
+    @property
+    def gpu(self) -> Gpu:
+        return self.system.gpu
 
 
 def load_spec(
     name_or_path: str | os.PathLike[str],
     arch_path: Iterable[str | os.PathLike[str]] = (),
     *,
+    cuda: int | None = None,
     without: Path | None = None,
 ) -> Spec:
     """Load a board by spec name, file stem, alias, short name or nvidia-smi string, or from a YAML file.
@@ -65,24 +62,72 @@ def load_spec(
     Args:
         name_or_path: Of the board.
         arch_path: Folders that are searched first.
+        cuda: Major version of CUDA whose library selects the kernels; None for the newest that is known.
         without: A file of the chain whose values are passed over: what the board was before it had them.
 
     Raises:
         SpecError: there is no such board, or its files are wrong; each problem is one line.
     """
-    own = tuple(Path(folder) for folder in arch_path)
-    folders = search_folders(own)
-    documents = cited_in_full([document_of(file) for file in chain(spec_path(name_or_path, folders), folders)])
-    if without is not None:
-        documents = [one for one in documents if one.file.path.resolve() != without.resolve()]
-    gpu = _gpu_of(documents)
-    gpu = gpu.model_copy(update={"kernel_catalogues": in_own_folders(gpu.kernel_catalogues, own)})
-    provenance = _provenance(documents)
-    try:
-        return assembled(gpu, provenance, tuple(one.file.path for one in documents), {})
-    except SpecError as error:
-        problem = str(error).removeprefix("kernel_catalogues: ")
-        raise SpecError(_at_value([one.file for one in documents], Finding("kernel_catalogues", problem))) from None
+    folders = search_folders(arch_path)
+    gpu = stated(Gpu, spec_path(name_or_path, folders), folders, without=without, check=_contradictions)
+    library = _library_of(gpu, folders, cuda)
+    host = stated(Host, _file_of(gpu, "host", HOSTS, folders), _below(folders, HOSTS))
+    catalogues = _catalogues_of(library, folders)
+    system = System(gpu.record, _library(library, catalogues), host.record)
+    provenance = {**gpu.provenance(), **library.provenance("library"), **host.provenance("host")}
+    decided_by = [(file.path, file.sha256) for one in (gpu, library, host) for file in one.files]
+    decided_by += [(path, read_yaml(path).sha256) for path in catalogues]
+    return Spec(
+        system,
+        library.record,
+        types.MappingProxyType(provenance),
+        tuple(file.path for file in gpu.files),
+        tuple(decided_by),
+        digest(decided_by, {}),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Library and host that a board, or a base of boards, names, and the files that state its values."""
+
+    library: str | None
+    host: str | None
+    kernel_catalogues: tuple[str, ...]
+    """Of the library."""
+    files: frozenset[Path]
+    """Resolved: of the GPU, the library and the host."""
+
+
+def names_of(path: Path, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Names:
+    """What a spec names, whole or not.
+
+    Raises:
+        SpecError: a file is missing or cannot be read.
+    """
+    folders = search_folders(arch_path)
+    documents = [document_of(file, Gpu) for file in chain(path, folders)]
+    found: dict[str, Document] = {}
+    for document in reversed(documents):
+        found |= dict.fromkeys(document.names, document)
+    files = [document.file for document in documents]
+    catalogues: tuple[str, ...] = ()
+    for key, kind in (("library", LIBRARIES), ("host", HOSTS)):
+        if key in found:
+            below = _below(folders, kind)
+            of_record = chain(_path_of(found[key], key, kind, folders), below)
+            files += of_record
+            named = (file.data["kernel_catalogues"] for file in of_record if "kernel_catalogues" in file.data)
+            catalogues = tuple(next(named, catalogues))
+    names = {key: document.names[key] for key, document in found.items()}
+    return Names(names.get("library"), names.get("host"), catalogues, frozenset(file.path.resolve() for file in files))
+
+
+def digest(decided_by: Iterable[tuple[Path, str]], overrides: Mapping[str, object]) -> str:
+    """SHA-256 of everything that decides a prediction."""
+    found = hashlib.sha256("".join(sha256 for _, sha256 in decided_by).encode())
+    found.update(json.dumps(dict(sorted(overrides.items())), default=str).encode())
+    return found.hexdigest()
 
 
 def implausibilities(spec: Spec) -> tuple[str, ...]:
@@ -94,62 +139,64 @@ def implausibilities(spec: Spec) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def assembled(
-    gpu: Gpu, provenance: dict[str, Provenance], files: tuple[Path, ...], overrides: Mapping[str, object]
-) -> Spec:
-    """A loaded board with the hash of all that decides its predictions."""
-    decided_by = (*((path, read_yaml(path).sha256) for path in files), *catalogue_files(gpu.kernel_catalogues))
-    digest = hashlib.sha256("".join(sha256 for _, sha256 in decided_by).encode())
-    digest.update(json.dumps(dict(sorted(overrides.items())), default=str).encode())
-    return Spec(gpu, types.MappingProxyType(provenance), files, decided_by, digest.hexdigest())
+def _contradictions(gpu: Gpu) -> Iterator[Finding]:
+    yield from contradictions(gpu)
+    yield from wrong_peaks(gpu)
 
 
-def _gpu_of(documents: Sequence[Document]) -> Gpu:
-    """The values as a GPU that lacks nothing and does not contradict itself."""
-    files = [document.file for document in documents]
-    problems = [problem for document in documents for problem in document.problems]
-    refused = {key for document in documents for key in document.refused}
-    try:
-        gpu = Gpu.model_validate(without_sources(merged(document.values for document in documents)))
-    except ValidationError as error:
-        # single values have passed the same bounds in their files: what is wrong is that some are missing
-        places = [[str(key) for key in one["loc"]] for one in error.errors(include_url=False)]
-        problems += [_missing(files, place) for place in places if place[0] not in refused]
-        raise SpecError(*problems) from None
-    problems = problems or [_at_value(files, one) for one in (*contradictions(gpu), *wrong_peaks(gpu))]
-    if problems:
-        raise SpecError(*problems)
-    return gpu
+def _library_of(gpu: Stated[Gpu], folders: Sequence[Path], cuda: int | None) -> Stated[LibraryRecord]:
+    """The board's library, or the one that a version of CUDA had before it."""
+    newest = stated(LibraryRecord, _file_of(gpu, "library", LIBRARIES, folders), _below(folders, LIBRARIES))
+    if cuda is None:
+        return newest
+    older = [_older_library(newest, name, folders) for name in newest.record.older]
+    serving = [one for one in older if (one.record.last_cuda or 0) >= cuda]
+    return min(serving, key=lambda one: one.record.last_cuda or 0, default=newest)
 
 
-def _at_value(files: Sequence[YamlFile], finding: Finding) -> str:
-    """A problem at the value that counts: that of the nearest file that states it."""
-    key_path = finding.key_path
-    while key_path:
-        for file in files:
-            if key_path in file.lines:
-                line = file.lines.get(f"{key_path}.value", file.lines[key_path])
-                return str(error_at(file.path, line, *finding))
-        key_path = key_path.rpartition(".")[0]
-    return str(files[0].error(*finding))
-
-
-def _missing(files: Sequence[YamlFile], place: Sequence[str]) -> str:
-    *above, key = place
-    part = part_at(Gpu, above)
-    assert part is not None  # what a record lacks is one of its keys
-    info = part.model_fields[key]
-    form = f" as {FORM}" if is_sourced(info.annotation, info.metadata) else ""
-    home = next((file for file in files if ".".join(above) in file.lines), files[0])
-    bases = "".join(f" or its base {file.path.name}" for file in files[1:])
-    return str(home.error(".".join(place), f"missing; add it to {files[0].path.name}{bases}{form}"))
-
-
-def _provenance(documents: Sequence[Document]) -> dict[str, Provenance]:
-    """Origin of each value that counts, in the order of the base."""
-    found: dict[str, Provenance] = {}
-    for document in reversed(documents):
-        file = document.file
-        for key_path, one in leaves(document.values):
-            found[key_path] = Provenance(one.value, one.kind, one.source, file.path, file.line(f"{key_path}.value"))
+def _older_library(newest: Stated[LibraryRecord], name: str, folders: Sequence[Path]) -> Stated[LibraryRecord]:
+    path = named_file(name, LIBRARIES, folders, _root(newest))
+    if path is None:
+        raise newest.error("older", f"no library {excerpt(name)!r} in the folder {LIBRARIES}; correct the name")
+    found = stated(LibraryRecord, path, _below(folders, LIBRARIES))
+    if found.record.last_cuda is None:
+        raise found.error("last_cuda", "missing; state the last major version of CUDA with this library")
     return found
+
+
+def _file_of(gpu: Stated[Gpu], key: str, kind: str, folders: Sequence[Path]) -> Path:
+    """The file of the library or the host that a board names."""
+    document = next((one for one in gpu.documents if key in one.names), None)
+    if document is None:
+        raise gpu.error(key, f"missing; name a file of the folder {kind}, without .yaml")
+    return _path_of(document, key, kind, folders)
+
+
+def _path_of(document: Document, key: str, kind: str, folders: Sequence[Path]) -> Path:
+    name, beside = document.names[key], document.file.path.parent
+    path = named_file(name, kind, folders, beside)
+    if path is None:
+        stems = sorted({path.stem for place in (*folders, beside) for path in (place / kind).glob("*.yaml")})
+        raise document.file.error(key, f"no {key} {excerpt(name)!r} in the folder {kind}{did_you_mean(name, stems)}")
+    return path
+
+
+def _catalogues_of(library: Stated[LibraryRecord], folders: Sequence[Path]) -> tuple[Path, ...]:
+    try:
+        return catalogue_files(library.record.kernel_catalogues, folders, _root(library))
+    except SpecError as error:
+        raise library.error("kernel_catalogues", str(error)) from None
+
+
+def _library(library: Stated[LibraryRecord], catalogues: Sequence[Path]) -> Library:
+    name, bias = library.files[0].path.stem, library.record.heuristic_bias
+    return Library(name, load_kernels(catalogues), load_vector_kernels(catalogues), bias)
+
+
+def _root(library: Stated[LibraryRecord]) -> Path:
+    """The folder of specs that a library belongs to."""
+    return library.files[0].path.parent.parent
+
+
+def _below(folders: Iterable[Path], kind: str) -> list[Path]:
+    return [folder / kind for folder in folders]

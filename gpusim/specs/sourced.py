@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from typing_extensions import TypedDict
 
 from gpusim.files.yamlfile import shown
-from gpusim.hardware.gpu import Unsourced
+from gpusim.record import Unsourced
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeVar, get_origin, get_type_hints, overload
 
 import numpy as np
 
-from gpusim.api import ArgumentError, GpuArguments, case, check_names, gpu_of
+from gpusim.api import ArgumentError, GpuArguments, case, check_names, system_of
 from gpusim.errors import InputError
 from gpusim.execution.sweep import Case, CaseResult
 from gpusim.execution.sweep import sweep as predict_cases
-from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.results import Result
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 Frame = TypeVar("Frame")
@@ -53,13 +53,13 @@ def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
     if twice := given.keys() & same.keys():
         raise ArgumentError(f"{', '.join(sorted(twice))}: given as a column and for every row; keep one")
     check_names(name for name in (*given, *same) if name != "arch")
-    gpus: dict[str, Gpu] = {}
-    cases = [_case_of_row(index, {**same, **row}, gpus) for index, row in enumerate(rows)]
+    systems: dict[str, System] = {}
+    cases = [_case_of_row(index, {**same, **row}, systems) for index, row in enumerate(rows)]
     outcomes = list(predict_cases(cases, jobs))
     return with_results(columns, given, cases, outcomes)
 
 
-def _case_of_row(index: int, row: Mapping[str, Any], gpus: dict[str, Gpu]) -> Case:
+def _case_of_row(index: int, row: Mapping[str, Any], systems: dict[str, System]) -> Case:
     """A row as a case; each GPU is loaded once."""
     given = {name: value for name, value in row.items() if not _is_missing(value)}
     of_gpu = {name: given.pop(name) for name in GpuArguments.__annotations__ if name in given}
@@ -67,12 +67,12 @@ def _case_of_row(index: int, row: Mapping[str, Any], gpus: dict[str, Gpu]) -> Ca
         if "arch" not in given:
             raise ArgumentError("arch: missing; give a column, or one GPU for every row")
         arch = given.pop("arch")
-        if isinstance(arch, Gpu):
-            return case(gpu_of(arch, of_gpu), **given)
+        if isinstance(arch, System):
+            return case(system_of(arch, of_gpu), **given)
         key = f"{arch} {of_gpu}"
-        if key not in gpus:
-            gpus[key] = gpu_of(arch, of_gpu)
-        return case(gpus[key], **given)
+        if key not in systems:
+            systems[key] = system_of(arch, of_gpu)
+        return case(systems[key], **given)
     except InputError as error:
         raise ArgumentError(f"row {index}: {error}") from None
 
@@ -153,7 +153,7 @@ def _asked(case: Case) -> dict[str, Any]:
     return {
         **{name: getattr(gemm, name) for name in ("batch", "m", "n", "k", "accumulate", "sparsity", "layout")},
         **{name: getattr(options, name) for name in ("detail", "l2", "load")},
-        "arch": case.gpu.name,
+        "arch": case.system.gpu.name,
         "dtype": gemm.dtype.value,
         "output_dtype": gemm.output,
     }

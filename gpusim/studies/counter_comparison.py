@@ -69,7 +69,7 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
     if operator is None:
         return compared
     spec = load_spec(arch, arch_path) if arch else _board(row, arch_path)
-    case_result = run_case(Case(spec.gpu, operator, Options(detail, row.l2, None, "burst")))
+    case_result = run_case(Case(spec.system, operator, Options(detail, row.l2, None, "burst")))
     if case_result.result is None:
         return {**compared, "skipped": case_result.reason}
     metrics = case_result.result.nsight_metrics()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from gpusim.api import case, load_gpu
+from gpusim.api import case, load_system
 from gpusim.errors import InputError
 from gpusim.execution.sweep import Case
 from gpusim.prediction.predict import predict
@@ -28,7 +28,7 @@ def grid(
 
     Args:
         sizes: Sizes by argument of :func:`gpusim.predict`.
-        of_gpu: Arguments of :func:`gpusim.load_gpu`, the same for every GPU.
+        of_gpu: Arguments of :func:`gpusim.load_system`, the same for every GPU.
         arguments: Further arguments of :func:`gpusim.predict`, the same for every case.
 
     Raises:
@@ -38,9 +38,9 @@ def grid(
     if count > MOST_CASES:
         flags = ", ".join(f"-{name}" for name in sizes)
         raise InputError(f"{flags}: {count} predictions, more than {MOST_CASES}; write an experiment for 'gpusim run'")
-    gpus = [load_gpu(arch, **of_gpu) for arch in archs]
+    systems = [load_system(arch, **of_gpu) for arch in archs]
     combinations = [{**arguments, **dict(zip(sizes, chosen, strict=True))} for chosen in product(*sizes.values())]
-    return [case(gpu, **combination) for combination in combinations for gpu in gpus]
+    return [case(system, **combination) for combination in combinations for system in systems]
 
 
 def predict_grid(cases: Sequence[Case], progress: Progress = no_progress) -> list[Result]:
@@ -51,9 +51,9 @@ def predict_grid(cases: Sequence[Case], progress: Progress = no_progress) -> lis
     """
     if len(cases) == 1:
         (only,) = cases
-        return [predict(only.gpu, only.operator, only.options, progress=progress)]
+        return [predict(only.system, only.operator, only.options, progress=progress)]
     results = []
     for one in cases:
-        results.append(predict(one.gpu, one.operator, one.options))
+        results.append(predict(one.system, one.operator, one.options))
         progress(len(results), len(cases))
     return results

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from gpusim.api import case, load_gpu
+from gpusim.api import case, load_system
 from gpusim.numerics.rounding import Tf32Rounding
 from gpusim.numerics.study import Distribution, OperandError, Scaling, load_matrix, operands, parse_distribution, study
 from gpusim.prediction.plans import ranked_plans
@@ -54,7 +54,7 @@ def execute_product(
 
     Args:
         sizes: ``m``, ``n`` and ``k``; those of the given matrices where None.
-        of_gpu: Arguments of :func:`gpusim.load_gpu`.
+        of_gpu: Arguments of :func:`gpusim.load_system`.
         arguments: Further arguments of :func:`gpusim.predict`.
 
     Raises:
@@ -65,10 +65,10 @@ def execute_product(
     a, b = zip((sample.a, sample.b), given, strict=True)
     k = _extent("k", sizes["k"], ((*a, 1), (*b, 0)))
     m, n = _extent("m", sizes["m"], ((*a, 0),)), _extent("n", sizes["n"], ((*b, 1),))
-    one = case(load_gpu(arch, **of_gpu), m=m, n=n, k=k, **arguments)
+    one = case(load_system(arch, **of_gpu), m=m, n=n, k=k, **arguments)
     gemm = one.operator
     assert isinstance(gemm, Gemm)  # sizes with a k
-    planned = ranked_plans(one.gpu, gemm, one.options)[0].plan
+    planned = ranked_plans(one.system, gemm, one.options)[0].plan
     scaling = sample.scaling
     if scaling == "auto":
         scaling = "amax" if gemm.dtype.format.is_integer else "none"
@@ -80,7 +80,7 @@ def execute_product(
             f"{m} x {n} x {k} does not fit into memory; lower --sample-rows and --sample-columns"
         ) from None
     sources = [str(path) if path else str(law) for path, law in zip((sample.a, sample.b), drawn, strict=True)]
-    return numerics_object(one.gpu.name, planned, gemm, found, sources, sample.seed)
+    return numerics_object(one.system.gpu.name, planned, gemm, found, sources, sample.seed)
 
 
 def _distributions(sample: Sample) -> list[Distribution]:

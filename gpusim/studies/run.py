@@ -150,7 +150,7 @@ def _record(result: Result) -> dict[str, Any]:
 
 def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
     """A result with its place in the experiment and the peaks of its GPU."""
-    gpu, operator = case.case.gpu, case.case.operator
+    gpu, operator = case.case.system.gpu, case.case.operator
     return {
         "gpu": case.gpu,
         "group": case.group,

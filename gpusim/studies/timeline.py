@@ -43,7 +43,7 @@ def record_timeline(case: Case, out: Path, limit: int = MOST_EVENTS, progress: P
     if not out.parent.is_dir():
         raise InputError(f"{out}: no folder {out.parent}")
     recorder = Recorder(limit)
-    result = predict(case.gpu, case.operator, case.options, recorder, progress)
+    result = predict(case.system, case.operator, case.options, recorder, progress)
     try:
         write_timeline(out, result, recorder)
     except OSError as error:

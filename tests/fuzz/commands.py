@@ -118,8 +118,8 @@ HOSTILE = (
         "instructions={}",
         "name=x",
         "aliases=[1]",
-        "kernel_catalogues=[]",
-        "launch.method_overhead_us.event=-1",
+        "library.kernel_catalogues=[]",
+        "host.method_overhead_us.event=-1",
         "sm.count.x=1",
     ),
     *(

@@ -27,7 +27,7 @@ TOKENS = (
     *("&a ", "*a", "<<: *a\n", "[", "]", "{", "}", "- ", "? ", ": ", "#", "|", ">", "'", '"', "\n", "\t", "---\n"),
     *("...\n", "%YAML 3.0\n", "!!bool ", "!!timestamp ", "!!python/name:os.system ", "!mine ", "!!set ", "!!binary "),
     *("&a [*a]", "&a {<<: *a}", "[" * 100, "{a: " * 1000, "- " * 300, "\x00", "\x07", "\u2028", "\ufeff", "\U0001f600"),
-    *("extends: " + "x" * 300, "extends: ../../etc", "name: T4", "aliases: 3", "kernel_catalogues: [/dev/zero.yaml]"),
+    *("extends: " + "x" * 300, "extends: ../../etc", "name: T4", "aliases: 3", "library: /dev/zero.yaml"),
 )
 SIZE = ("-m", "64", "-n", "64", "-k", "64", "--dtype", "fp32", "--detail", "bound", "--format", "json")
 BOMB = "b0: &b0 [1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
@@ -37,7 +37,15 @@ BOMB = "b0: &b0 [1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
 
 KEYS = (
     *("sm.count", "dram.latency_ns", "l2.capacity_mib", "name", "instructions", "shared_memory.carveouts_kib"),
-    *("gpus.0", "gemms.0.square", "plots.0.kind", "kernel_choice.results_exponent", "k" * 3000, "a.b.c", "clock"),
+    *(
+        "gpus.0",
+        "gemms.0.square",
+        "plots.0.kind",
+        "library.heuristic_bias.tile_size_exponent",
+        "k" * 3000,
+        "a.b.c",
+        "clock",
+    ),
 )
 
 

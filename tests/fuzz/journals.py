@@ -121,9 +121,9 @@ class InThisProcess:
 def of_calibration(folder: Path) -> Command:
     """Of timings only: what a calibration makes of them takes a minute."""
     spec = load_spec("t4")
-    boards = {"t4": Board(spec.gpu, dict.fromkeys(("dram.efficiency_fraction",), "assumed"), spec.sha256)}
+    boards = {"t4": Board(spec.system, dict.fromkeys(("dram.efficiency_fraction",), "assumed"), spec.sha256)}
     cases._take_boards(boards)
-    plans = [(gemm, ranked_plans(spec.gpu, gemm, Options())[0].plan) for gemm in TIMED]
+    plans = [(gemm, ranked_plans(spec.system, gemm, Options())[0].plan) for gemm in TIMED]
     runs = [cases.Run("t4", gemm, Options(), plan.kernel, plan.split_k, plan.mode, "graph") for gemm, plan in plans]
 
     def resume(out: Path) -> tuple[object, int]:

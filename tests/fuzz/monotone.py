@@ -24,7 +24,6 @@ from functools import cache
 
 import harness
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
@@ -33,7 +32,7 @@ from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.timing import time_plan
 from gpusim.specs import Spec, list_archs, load_spec, with_overrides
-from gpusim.specs.catalogues import load_kernels
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 TOLERANCE = 0.02
@@ -73,7 +72,7 @@ class Doubling:
         launched = self.after.kernel, self.after.split_k
         if self.what == DRAM or launched == (self.before.kernel, self.before.split_k):
             return False
-        arch = board(self.board).gpu
+        arch = board(self.board).system
         for one in ranked_plans(arch, self.gemm, self.options):
             if (one.plan.name, one.plan.split_k) == launched:
                 time_us = time_plan(arch, one.plan, self.options).kernel_time_us
@@ -96,21 +95,21 @@ def board(name: str) -> Spec:
 
 
 @cache
-def faster_memory(name: str) -> Gpu:
-    arch = board(name).gpu
-    return with_overrides(board(name), {DRAM: 2 * arch.dram.peak_bandwidth_gb_per_s}).gpu
+def faster_memory(name: str) -> System:
+    arch = board(name).system
+    return with_overrides(board(name), {DRAM: 2 * arch.gpu.dram.peak_bandwidth_gb_per_s}).system
 
 
 @cache
 def paths(name: str) -> list[tuple[Dtype, str]]:
     """Dense types that a board multiplies, with the layouts that their kernels read."""
-    arch = board(name).gpu
+    arch = board(name).system
     found = {
         (dtype, layout): None
-        for kernel in load_kernels(arch.kernel_catalogues)
+        for kernel in arch.library.kernels
         for dtype in kernel.family.inputs
         for layout in kernel.layouts
-        if arch.instructions[kernel.family.instruction].sparsity == "dense"
+        if arch.gpu.instructions[kernel.family.instruction].sparsity == "dense"
     }
     return list(found)
 
@@ -149,9 +148,9 @@ def doublings(count: int, seed: int) -> Iterator[Doubling]:
             m, n, k, dtype, random_.choice([1, 1, 1, 4]), layout, order=random_.choice(["row", "column"])
         )  # fmt: skip
         options = Options(l2=random_.choice(["cold", "warm"]), load="burst")
-        cases = [(DRAM, faster_memory(name), gemm), *((what, board(name).gpu, other) for what, other in grown(gemm))]
+        cases = [(DRAM, faster_memory(name), gemm), *((what, board(name).system, other) for what, other in grown(gemm))]
         try:
-            before = predict(board(name).gpu, gemm, options)
+            before = predict(board(name).system, gemm, options)
             afters = [(what, predict(arch, other, options)) for what, arch, other in cases]
         except UnsupportedError:
             continue

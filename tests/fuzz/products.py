@@ -20,7 +20,6 @@ from functools import cache
 
 import harness
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import GemmPlan
@@ -31,7 +30,7 @@ from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError, multiplies, refusals
 from gpusim.sim.simulate import simulate
 from gpusim.specs import list_archs, load_spec
-from gpusim.specs.catalogues import load_kernels
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 JUMP_TOLERANCE = 0.005
@@ -104,9 +103,9 @@ class Finding:
 
 
 @cache
-def board(name: str) -> Gpu:
+def board(name: str) -> System:
     """A shipped board, loaded once a process."""
-    return load_spec(name).gpu
+    return load_spec(name).system
 
 
 @cache
@@ -120,8 +119,8 @@ def drawn(seed: int) -> Product:
     rng = random.Random(seed)
     name = rng.choice(boards())
     arch = board(name)
-    family = rng.choice(list(dict.fromkeys(kernel.family for kernel in load_kernels(arch.kernel_catalogues))))
-    instruction = arch.instructions[family.instruction]
+    family = rng.choice(list(dict.fromkeys(kernel.family for kernel in arch.library.kernels)))
+    instruction = arch.gpu.instructions[family.instruction]
     unit = max(family.multiple_of)
     top = rng.choice([9.0, 12.0, 14.0])
     m, n, k = (unit * -(-round(2 ** rng.uniform(0, top)) // unit) for _ in range(3))
@@ -135,14 +134,14 @@ def drawn(seed: int) -> Product:
     return Product(name, gemm, options if rng.random() < 0.5 else pinned(arch, gemm, options, rng))
 
 
-def pinned(arch: Gpu, gemm: Gemm, options: Options, rng: random.Random) -> Options:
+def pinned(arch: System, gemm: Gemm, options: Options, rng: random.Random) -> Options:
     """The options with a kernel; one whose warps spread unevenly where there is a choice, every other time."""
     kernels = [
         kernel
-        for kernel in load_kernels(arch.kernel_catalogues)
-        if multiplies(arch, gemm, kernel, None) and not refusals(gemm, kernel)
+        for kernel in arch.library.kernels
+        if multiplies(arch.gpu, gemm, kernel, None) and not refusals(gemm, kernel)
     ]
-    odd = [kernel for kernel in kernels if kernel.warps % arch.sm.sub_partitions]
+    odd = [kernel for kernel in kernels if kernel.warps % arch.gpu.sm.sub_partitions]
     if odd and rng.random() < 0.5:
         kernels = odd
     if not kernels:
@@ -150,9 +149,9 @@ def pinned(arch: Gpu, gemm: Gemm, options: Options, rng: random.Random) -> Optio
     return Options(l2=options.l2, load=options.load, kernel=rng.choice(kernels).printed_name(gemm.layout, gemm.dtype))
 
 
-def warp_turns(arch: Gpu, plan: GemmPlan) -> int:
+def warp_turns(arch: System, plan: GemmPlan) -> int:
     """Turns of main loops that playing the busiest SM of a plan's launches takes."""
-    return sum(one.ctas_on_busiest_sm(arch) * one.warps * one.steps for one in plan.schedules)
+    return sum(one.ctas_on_busiest_sm(arch.gpu) * one.warps * one.steps for one in plan.schedules)
 
 
 def examined(product: Product, whole_turns: int) -> Finding:
@@ -168,7 +167,7 @@ def examined(product: Product, whole_turns: int) -> Finding:
     affordable = warp_turns(arch, plan) <= whole_turns
     return Finding(
         product,
-        odd=any(role.warps % arch.sm.sub_partitions for role in lower(plan)[0].roles),
+        odd=any(role.warps % arch.gpu.sm.sub_partitions for role in lower(plan)[0].roles),
         bound_share=result.kernel_time_us / result.bound_us,
         busiest=max(result.busy_fractions.values()),
         jump_error=jump_error(arch, plan) if affordable else None,
@@ -176,9 +175,9 @@ def examined(product: Product, whole_turns: int) -> Finding:
     )
 
 
-def jump_error(arch: Gpu, plan: GemmPlan) -> float:
+def jump_error(arch: System, plan: GemmPlan) -> float:
     """Cycles of a plan's launches over those without jumps, less one."""
-    machine = Machine.of(arch, arch.clock.max_mhz)
+    machine = Machine.of(arch.gpu, arch.gpu.clock.max_mhz)
     jumped, whole = (
         sum(simulate(machine, launch, extrapolate=extrapolate).cycles for launch in lower(plan))
         for extrapolate in (True, False)

@@ -89,7 +89,7 @@ def replay(case: Case) -> Figures:
     options = Options(**{name: case[name] for name in ("detail", "l2", "kernel", "load") if name in case})
     recorder = Recorder(TRACE_EVENTS) if "trace" in case else None
     try:
-        result = predict(load_spec(case["arch"]).gpu, gemm, options, recorder)
+        result = predict(load_spec(case["arch"]).system, gemm, options, recorder)
     except UnsupportedError:
         return {"refused": True}
     said = result.as_dict()

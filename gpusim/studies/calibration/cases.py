@@ -14,7 +14,6 @@ from functools import lru_cache
 
 from gpusim.execution.journal import Journal
 from gpusim.execution.workers import Workers
-from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.host.timing import observed_time_us
 from gpusim.launch import Launch
@@ -26,6 +25,7 @@ from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import content_hash, simulate
 from gpusim.studies.calibration.parameters import Board
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 CHUNK = 40
@@ -57,7 +57,7 @@ def _take_boards(boards: Mapping[str, Board]) -> None:
 
 
 @lru_cache(maxsize=64)
-def _board_with(board: str, values: Values) -> Gpu:
+def _board_with(board: str, values: Values) -> System:
     return _BOARDS[board].with_values(values)
 
 
@@ -76,10 +76,10 @@ def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
         return played[key]
 
     for values, run in tasks:
-        gpu = _board_with(run.board, values)
-        planned = plan(gpu, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
-        timed = time_plan(gpu, planned, run.options, play)
-        found.append(math.log(observed_time_us(timed.kernel_time_us, run.method, gpu)))
+        system = _board_with(run.board, values)
+        planned = plan(system.gpu, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
+        timed = time_plan(system, planned, run.options, play)
+        found.append(math.log(observed_time_us(timed.kernel_time_us, run.method, system.host)))
     return found
 
 

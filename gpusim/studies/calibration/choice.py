@@ -41,7 +41,7 @@ class Options:
     charged: Floats
     """How often each common value is charged (:func:`gpusim.prediction.choose.charged`): candidates x values."""
     labels: tuple[str, ...]
-    """Kernel of each candidate, with ``batched.`` or ``plain.`` before it."""
+    """Kernel of each candidate, with ``batched.`` or ``single.`` before it."""
     likelihoods: Floats
     """Of the observation under each: 1 for a recorded kernel and 0 for others, or how well a time fits."""
     log_errors: Floats | None = None
@@ -51,7 +51,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Credits:
-    """What :class:`gpusim.hardware.gpu.Likings` holds: values that all kernels share by name, and kernels' credits."""
+    """Values of :class:`gpusim.library.library.HeuristicBias`: those that all kernels share, and those of each."""
 
     common: Mapping[str, float]
     by_label: Mapping[str, float]

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from gpusim.evidence.measured import MeasuredRow
-from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.choose import GemmCandidate, candidates, charged
 from gpusim.prediction.options import Options as PredictOptions
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.studies.calibration.cases import Run, Timer, Values
 from gpusim.studies.calibration.choice import Credits, Floats, Options, fit_credits, posterior, time_likelihoods
-from gpusim.studies.calibration.parameters import Board, Parameter, with_values
+from gpusim.studies.calibration.parameters import Board, Parameter
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 ROUNDS = 2
@@ -117,7 +117,7 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
         else:
             options = PredictOptions(l2=row.l2, load=row.load)
             try:
-                usable_kernels(boards[row.gpu].arch, gemm, options.kernel, options.unit)
+                usable_kernels(boards[row.gpu].system, gemm, options.kernel, options.unit)
             except UnsupportedError as error:
                 reason = str(error)
         if reason:
@@ -184,7 +184,7 @@ class Calibrator:
         self._timer = timer
         self._log = log
         self._measured = np.array([math.log(item.row.time_us) for item in observed])
-        self._start = _credits_of(next(iter(boards.values())).arch)
+        self._start = _credits_of(next(iter(boards.values())).system)
         self._newest = max((item.row.cuda for item in observed if item.row.cuda is not None), default=None)
 
     def calibrate(self) -> Calibration:
@@ -238,11 +238,11 @@ class Calibrator:
             return {None: pooled}
         return {None: pooled} | {library: fit_credits(rows, pooled) for library, rows in by_library.items()}
 
-    def _trials(self, theta: Floats, credits_: LibraryCredits) -> Callable[[Observation], Gpu]:
+    def _trials(self, theta: Floats, credits_: LibraryCredits) -> Callable[[Observation], System]:
         """The boards with trial values, as the library of a row uses them."""
         values = self.values(theta)
         boards = {
-            (name, library): with_values(board.with_values(values), _choice_values(likings))
+            (name, library): board.with_values(values).with_values(_choice_values(likings))
             for name, board in self._boards.items()
             for library, likings in credits_.items()
         }
@@ -268,7 +268,7 @@ class Calibrator:
         return rows
 
     def _credit_row(self, item: Observation, one: _Choices, log_errors: Floats | None) -> Options:
-        table = "plain" if item.gemm.batch == 1 else "batched"
+        table = "single" if item.gemm.batch == 1 else "batched"
         times_charged = [charged(item.gemm, candidate.plan) for candidate in one.items]
         return Options(
             np.log([candidate.estimate_us for candidate in one.items]),
@@ -412,15 +412,15 @@ def search(
     return Found(at, found, slopes)
 
 
-def _ranked(item: Observation, arch: Gpu) -> list[GemmCandidate]:
-    kernels = usable_kernels(arch, item.gemm, item.options.kernel, item.options.unit)
+def _ranked(item: Observation, system: System) -> list[GemmCandidate]:
+    kernels = usable_kernels(system, item.gemm, item.options.kernel, item.options.unit)
     warm = item.options.l2 == "warm"
-    return candidates(arch, item.gemm, kernels, warm=warm, clock_mhz=arch.clock.boost_mhz)
+    return candidates(system, item.gemm, kernels, warm=warm, clock_mhz=system.gpu.clock.boost_mhz)
 
 
-def _choices_of(item: Observation, arch: Gpu) -> _Choices:
+def _choices_of(item: Observation, system: System) -> _Choices:
     """The candidates worth a look, and the recorded one among them."""
-    ranked = _ranked(item, arch)
+    ranked = _ranked(item, system)
     recorded = _recorded(item, ranked)
     shortest = min(one.estimate_us for one in ranked)
     near = [one for one in ranked if one.estimate_us <= WORTH_TIMING * shortest]
@@ -465,18 +465,18 @@ def _run(item: Observation, candidate: GemmCandidate) -> Run:
     )  # fmt: skip
 
 
-def _credits_of(arch: Gpu) -> Credits:
+def _credits_of(system: System) -> Credits:
     """What a board's spec knows of libraries: of the newest, where fits begin."""
-    choice = arch.kernel_choice
-    tables = {"plain": choice.plain, "batched": choice.batched}
+    bias = system.library.heuristic_bias
+    tables = {"single": bias.single, "batched": bias.batched}
     by_label = {f"{table}.{label}": credit for table, of_label in tables.items() for label, credit in of_label.items()}
-    common = {name: value for name, value in choice.model_dump().items() if isinstance(value, float)}
+    common = {name: value for name, value in bias.model_dump().items() if isinstance(value, float)}
     return Credits(common, by_label)
 
 
 def _choice_values(credits_: Credits) -> Values:
     found = (*credits_.common.items(), *sorted(credits_.by_label.items()))
-    return tuple((f"kernel_choice.{key}", value) for key, value in found)
+    return tuple((f"library.heuristic_bias.{key}", value) for key, value in found)
 
 
 def _told(log_errors: Floats) -> str:

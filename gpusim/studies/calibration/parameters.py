@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
 
-from gpusim.hardware.gpu import Gpu
-from gpusim.host.timing import with_overheads
+from gpusim.system import System, value_at
 
 PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.2, "assumed": 0.7}
 """Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree
@@ -48,11 +46,11 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "power.instruction_pj_per_lane": (0.5, 200.0),
     "power.l2_pj_per_byte": (0.5, 300.0),
     "power.dram_pj_per_byte": (5.0, 1000.0),
-    "launch.kernel_latency_us": (0.1, 10.0),
-    "launch.graph_gap_us": (0.01, 10.0),
-    "launch.stream_gap_us": (0.01, 10.0),
-    "launch.library_interval_us": (0.1, 50.0),
-    "launch.method_overhead_us.*": (0.1, 200.0),
+    "front_end.kernel_latency_us": (0.1, 10.0),
+    "host.graph_gap_us": (0.01, 10.0),
+    "host.stream_gap_us": (0.01, 10.0),
+    "host.library_interval_us": (0.1, 50.0),
+    "host.method_overhead_us.*": (0.1, 200.0),
 }
 """What may move (``*`` stands for a name) and the range that physics allows."""
 
@@ -90,7 +88,7 @@ class Parameter:
 class Board:
     """A board that takes part."""
 
-    arch: Gpu
+    system: System
     kinds: Mapping[str, str]
     """Kind of each value that is not the board's own but of the spec that is fitted."""
     sha256: str
@@ -100,14 +98,15 @@ class Board:
         """The board in a machine with this host time, by timing method [us]; what is given is not fitted."""
         if not overheads:
             return self
-        given = {f"launch.method_overhead_us.{method}" for method in overheads}
+        given = {f"host.method_overhead_us.{method}" for method in overheads}
         kinds = {key: kind for key, kind in self.kinds.items() if key not in given}
-        return Board(with_overheads(self.arch, overheads), kinds, f"{self.sha256} {sorted(overheads.items())}")
+        system = replace(self.system, host=self.system.host.with_overheads(overheads))
+        return Board(system, kinds, f"{self.sha256} {sorted(overheads.items())}")
 
-    def with_values(self, values: Iterable[tuple[str, float]]) -> Gpu:
-        """The board with trial values in place, where it has none of its own."""
+    def with_values(self, values: Iterable[tuple[str, float]]) -> System:
+        """The system with trial values in place, where it has none of its own."""
         taken = [item for item in values if item[0] in self.kinds]
-        return with_values(self.arch, taken)
+        return self.system.with_values(taken)
 
 
 def may_move(key_path: str) -> bool:
@@ -121,13 +120,13 @@ def parameters(
     """What may move in the spec that boards extend, given the instructions and ways of timing that the runs used."""
     found: dict[str, Parameter] = {}
     for board in boards:
-        numbers = board.arch.model_dump()
+        numbers = board.system.values()
         for key_path, kind in sorted(board.kinds.items()):
             limits = [limit for pattern, limit in LIMITS.items() if fnmatchcase(key_path, pattern)]
             settled = kind == "datasheet" or (kind == "measured" and key_path in SETTLED_WHEN_MEASURED)
             if key_path in found or settled or not limits or not _used(key_path, instructions, methods):
                 continue
-            stated = float(value_at(numbers, key_path))
+            stated = float(value_at(numbers, key_path.split(".")))
             if stated == 0.0:
                 # What a GPU does not have has no logarithm to search in.
                 continue
@@ -143,23 +142,6 @@ def _used(key_path: str, instructions: Collection[str], methods: Collection[str]
     name = rest.partition(".")[0]
     if group == "instructions":
         return name in instructions
-    if key_path.startswith("launch.method_overhead_us."):
+    if key_path.startswith("host.method_overhead_us."):
         return key_path.rpartition(".")[2] in methods
-    return key_path not in ("launch.stream_gap_us", "launch.library_interval_us") or "stream" in methods
-
-
-def value_at(numbers: Mapping[str, Any], key_path: str) -> Any:
-    """The value at a key path of nested mappings."""
-    part: Any = numbers
-    for key in key_path.split("."):
-        part = part[key]
-    return part
-
-
-def with_values(arch: Gpu, values: Iterable[tuple[str, float]]) -> Gpu:
-    """A board with trial values in place; keys of mappings may be new."""
-    numbers = arch.model_dump()
-    for key_path, value in values:
-        *parents, last = key_path.split(".")
-        value_at(numbers, ".".join(parents))[last] = value
-    return Gpu.model_validate(numbers)
+    return key_path not in ("host.stream_gap_us", "host.library_interval_us") or "stream" in methods

@@ -1,67 +1,115 @@
-"""A fitted spec as YAML: it extends the original and holds what moved, each value with where it comes from."""
+"""A fitted spec as YAML: files of GPU, library and host extend the originals by what moved, each with its source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpusim.files.outputs import replacing
 from gpusim.files.yamlfile import read_yaml
-from gpusim.hardware.gpu import cuda_name
+from gpusim.specs.load import HOSTS, LIBRARIES
 from gpusim.specs.sourced import Kind, Sourced
 from gpusim.specs.writing import file_text
+from gpusim.studies.calibration.choice import Credits
 from gpusim.studies.calibration.summary import CREDIT_WORTH_TELLING, Report, journal_of
 
+LIBRARY = "library"
+HOST = "host"
 
-def spec_text(report: Report, date: str) -> str:
-    """The YAML of a fitted spec; ``date`` is part of their source."""
-    start = report.setting.arch
-    original = read_yaml(start).data
+
+class Moved(NamedTuple):
+    """A value that the fit settled, and how."""
+
+    key_path: str
+    value: float
+    kind: Kind
+    how: str
+
+
+def spec_texts(report: Report, out: Path, date: str) -> dict[Path, str]:
+    """The YAML files of a fitted spec, that of the GPU last; ``date`` is part of the sources of their values."""
+    start, names = report.setting.arch, report.setting.names
+    credits_, stem = report.calibration.credits, out.stem
+    sources = {"fit": f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"}
+
+    def text(what: str, keys: Mapping[str, Any], moved: Iterable[Moved]) -> str:
+        comments = [f"{what} fitted to measured runs by gpusim calibrate; do not edit, run it again."]
+        comments += [f"{table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()]
+        return file_text(comments, keys, sources, _nested(moved, whole="last_cuda" in keys))
+
+    older = {library: f"{stem}_cuda_{library}" for library in sorted(one for one in credits_ if one is not None)}
+    texts = {}
+    for library, name in older.items():
+        whole = {"kernel_catalogues": names.kernel_catalogues, "last_cuda": library}
+        values = _whole_bias(credits_[library], report.calibration.start)
+        texts[out.parent / LIBRARIES / f"{name}.yaml"] = text(
+            f"Library of {start.stem} up to CUDA {library},", whole, values
+        )
+    newest = {"extends": names.library, **({"older": list(older.values())} if older else {})}
+    texts[out.parent / LIBRARIES / out.name] = text(
+        f"Library of {start.stem},", newest, _moved_bias(credits_[None], report.calibration.start)
+    )
+    of_host = [one._replace(key_path=one.key_path.removeprefix("host.")) for one in _moved(report, HOST)]
+    if of_host:
+        texts[out.parent / HOSTS / out.name] = text(f"Host of {start.stem},", {"extends": names.host}, of_host)
     # A fitted board answers to the names of the original, which it stands in for where its folder comes first.
-    names = {key: original[key] for key in ("name", "aliases", "short_names") if key in original}
-    values: dict[str, Any] = {}
-    for key_path, value, kind, told in _moved(report):
+    original = read_yaml(start).data
+    keys = {key: original[key] for key in ("name", "aliases", "short_names") if key in original}
+    keys |= {"extends": start.stem, "library": stem, **({"host": stem} if of_host else {})}
+    texts[out] = text(f"{start.stem},", keys, _moved(report, ""))
+    return texts
+
+
+def _nested(moved: Iterable[Moved], *, whole: bool) -> dict[str, Any]:
+    """Values with their sources by nested keys; ``whole``: with the tables of a library that extends nothing."""
+    values: dict[str, Any] = {"heuristic_bias": {"single": {}, "batched": {}}} if whole else {}
+    for key_path, value, kind, how in moved:
         *parents, last = key_path.split(".")
         part = values
         for parent in parents:
             part = part.setdefault(parent, {})
-        part[last] = Sourced(value, kind, f"[fit]: {told}")
-    for likings in values["kernel_choice"].get("older", {}).values():
-        likings.update({table: likings.get(table, {}) for table in ("plain", "batched")})  # nothing to inherit
-    comments = [f"{start.stem} fitted to measured runs by gpusim calibrate; do not edit, run it again."]
-    comments += [f"{table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()]
-    sources = {"fit": f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"}
-    return file_text(comments, {**names, "extends": start.stem}, sources, values)
+        part[last] = Sourced(value, kind, f"[fit]: {how}")
+    return values
 
 
-def _moved(report: Report) -> Iterator[tuple[str, float, Kind, str]]:
-    """Key path, value, kind and where it came from, of everything that the fit settled.
+def _moved(report: Report, record: str) -> Iterator[Moved]:
+    """Physical values that the fit settled: of the host, or of the GPU."""
+    for one in report.calibration.fitted:
+        before, (low, high) = one.parameter, one.interval
+        if one.identified and before.key_path.startswith(f"{HOST}.") == (record == HOST):
+            how = f"was {before.value:g} ({before.kind}); 95 % {low:.4g} to {high:.4g}"
+            yield Moved(before.key_path, one.value, "fitted", how)
 
-    Likings of an older library are told whole, as they extend nothing.
-    """
-    outcome = report.calibration
-    for one in outcome.fitted:
-        if one.identified:
-            before, (low, high) = one.parameter, one.interval
-            told = f"was {before.value:g} ({before.kind}); 95 % {low:.4g} to {high:.4g}"
-            yield before.key_path, one.value, "fitted", told
-    for library, found in sorted(outcome.credits.items(), key=lambda item: item[0] or 0):
-        part = "kernel_choice" if library is None else f"kernel_choice.older.{cuda_name(library)}"
-        for name, value in found.common.items():
-            if value != outcome.start.common[name]:
-                yield f"{part}.{name}", value, "fitted", "conditional logit"
-            elif library is not None:
-                yield f"{part}.{name}", value, "assumed", "no run tells, as of the newest library"
-        for label, credit in sorted(found.by_label.items()):
-            inherited = outcome.start.by_label.get(label, 0.0) if library is None else 0.0
-            if abs(credit - inherited) >= CREDIT_WORTH_TELLING:
-                yield f"{part}.{label}", credit, "fitted", "conditional logit"
+
+def _moved_bias(found: Credits, start: Credits) -> Iterator[Moved]:
+    """What the heuristic of the newest library has of its own."""
+    for name, value in found.common.items():
+        if value != start.common[name]:
+            yield Moved(f"heuristic_bias.{name}", value, "fitted", "conditional logit")
+    for label, credit in sorted(found.by_label.items()):
+        if abs(credit - start.by_label.get(label, 0.0)) >= CREDIT_WORTH_TELLING:
+            yield Moved(f"heuristic_bias.{label}", credit, "fitted", "conditional logit")
+
+
+def _whole_bias(found: Credits, start: Credits) -> Iterator[Moved]:
+    """The heuristic of an older library, which extends nothing."""
+    for name, value in found.common.items():
+        settled = value != start.common[name]
+        how = "conditional logit" if settled else "no run tells, as of the newest library"
+        yield Moved(f"heuristic_bias.{name}", value, "fitted" if settled else "assumed", how)
+    for label, credit in sorted(found.by_label.items()):
+        if abs(credit) >= CREDIT_WORTH_TELLING:
+            yield Moved(f"heuristic_bias.{label}", credit, "fitted", "conditional logit")
 
 
 def write_spec(report: Report, out: Path, date: str) -> None:
-    """Write the fitted spec, whole or not at all; the timings it took are then of no more use."""
-    text = spec_text(report, date)
-    with replacing(out) as whole:
-        whole.write_text(text, encoding="utf-8")
+    """Write the files of the fitted spec, each whole or not at all; the timings it took are then of no more use.
+
+    The file of the GPU, which names the others, comes last.
+    """
+    for path, text in spec_texts(report, out, date).items():
+        path.parent.mkdir(exist_ok=True)
+        with replacing(path) as whole:
+            whole.write_text(text, encoding="utf-8")
     journal_of(out).unlink(missing_ok=True)

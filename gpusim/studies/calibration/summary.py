@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ import numpy as np
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.measured import MeasuredRow, read_tables
 from gpusim.execution.journal import Journal
-from gpusim.hardware.gpu import cuda_name
 from gpusim.prediction.selection import usable_kernels
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, UnknownGpuError, spec_file
+from gpusim.specs.load import Names, names_of
 from gpusim.studies.calibration.cases import Timer, timing_workers
 from gpusim.studies.calibration.choice import Credits, Floats
 from gpusim.studies.calibration.error import CalibrationError
@@ -37,6 +37,8 @@ class Setting:
     files: tuple[Path, ...]
     rows_per_table: int
     seed: int
+    names: Names
+    """Library and host of what is fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Report:
             ],
             **_likings(outcome.credits[None]),
             "older": {
-                cuda_name(library): _likings(found) for library, found in outcome.credits.items() if library is not None
+                f"cuda_{library}": _likings(found) for library, found in outcome.credits.items() if library is not None
             },
             "errors": self._errors(),
             "refusals": self.refusals,
@@ -186,14 +188,15 @@ def calibrate(
         raise CalibrationError(f"{arch}: none of the rows ran on it (they name {gpus}); give other tables")
     for file, values in sorted(_hidden(start, specs.values()).items()):
         log(f"{values} values that could move stand in {file.name} and stay; fit them with --arch {file.stem}")
-    boards = {name: _board(start, spec).with_overheads(overheads or {}) for name, spec in specs.items()}
+    names = names_of(start, arch_path)
+    boards = {name: _board(names.files, spec).with_overheads(overheads or {}) for name, spec in specs.items()}
     found, left_out = observations(rows, boards)
     if not found:
         raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
     instructions = {
         kernel.family.instruction
         for item in found
-        for kernel in usable_kernels(boards[item.row.gpu].arch, item.gemm, item.options.kernel, item.options.unit)
+        for kernel in usable_kernels(boards[item.row.gpu].system, item.gemm, item.options.kernel, item.options.unit)
     }
     moving = parameters(boards.values(), instructions, {item.row.method for item in found})
     journal = Journal(journal_of(out))
@@ -203,7 +206,7 @@ def calibrate(
     with timing_workers(boards, jobs) as workers:
         timer = Timer(boards, workers, journal, progress)
         outcome = Calibrator(boards, found, places, moving, timer, log).calibrate()
-    setting = Setting(start, tuple(files), rows_per_table, seed)
+    setting = Setting(start, tuple(files), rows_per_table, seed, names)
     return Report(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
 
 
@@ -230,16 +233,14 @@ def _chain(spec: Spec) -> list[Path]:
     return [path.resolve() for path in spec.files]
 
 
-def _board(start: Path, spec: Spec) -> Board:
-    """A board with the values that it has from the spec that is fitted, or from below."""
-    chain = _chain(spec)
-    above = set(chain[chain.index(start.resolve()) :])
+def _board(fitted: Collection[Path], spec: Spec) -> Board:
+    """A board with the values that it has from the files that are fitted."""
     kinds = {
         key: origin.kind
         for key, origin in spec.provenance.items()
-        if origin.file is not None and origin.file.resolve() in above
+        if origin.file is not None and origin.file.resolve() in fitted
     }
-    return Board(spec.gpu, kinds, spec.sha256)
+    return Board(spec.system, kinds, spec.sha256)
 
 
 def _hidden(start: Path, specs: Iterable[Spec]) -> dict[Path, int]:

@@ -15,19 +15,23 @@ from gpusim.evidence.boards import board_of
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.execution.journal import Journal
 from gpusim.execution.sweep import Case, CaseResult, sweep
-from gpusim.hardware.gpu import Gpu
 from gpusim.host.timing import dispatched_as, observed_time_us
 from gpusim.prediction.options import Options
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress
 from gpusim.sim.causes import Cause
-from gpusim.specs import Spec, UnknownGpuError
+from gpusim.specs import Spec, UnknownGpuError, load_spec
 from gpusim.studies.validation.noise import noise_fractions
+from gpusim.system import System
 
 WORKING = (Cause.MATH, Cause.ISSUE)
 """Causes that are work, not a stall."""
 MEMORY_BOUNDS = ("dram", "l2")
 """Closed-form bounds that count bytes beyond the SM; the others count what the SM itself does."""
+
+
+Systems = Mapping[tuple[str, int | None], System]
+"""By the name that a table gives a GPU, and the major version of CUDA that its library is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +104,21 @@ def specs_of(gpus: Iterable[str], arch_path: Sequence[Path]) -> tuple[dict[str, 
     return known, unknown
 
 
+def systems_of(
+    rows: Sequence[MeasuredRow], specs: Mapping[str, Spec], overheads: Mapping[str, float], arch_path: Sequence[Path]
+) -> Systems:
+    """The systems that the rows were timed on, with these host times by timing method [us] in place of the spec's."""
+    found = {}
+    for gpu, cuda in sorted({(row.gpu, row.cuda) for row in rows if row.gpu in specs}, key=str):
+        spec = specs[gpu] if cuda is None else load_spec(specs[gpu].files[0], arch_path, cuda=cuda)
+        found[gpu, cuda] = replace(spec.system, host=spec.system.host.with_overheads(overheads))
+    return found
+
+
 def predict_rows(
     rows: Sequence[MeasuredRow],
     detail: str,
-    archs: Mapping[str, Gpu],
+    systems: Systems,
     unknown: Mapping[str, str],
     jobs: int,
     progress: Progress,
@@ -112,10 +127,10 @@ def predict_rows(
     """A prediction or a reason for every row.
 
     Args:
-        archs: GPUs by the name that the rows give them.
+        systems: by the name that the rows give a GPU, and the version of CUDA.
         unknown: why the other names have none.
     """
-    cases, reasons = _cases(rows, detail, archs, unknown)
+    cases, reasons = _cases(rows, detail, systems, unknown)
     noise = noise_fractions(rows)
     scored = {}
     for index, outcome in _outcomes(cases, jobs, progress, journal):
@@ -129,22 +144,20 @@ def predict_rows(
         scored[index] = Scored(
             row,
             result,
-            observed_time_us(result.kernel_time_us, row.method, case.gpu, dispatched_as(case.operator)),
-            observed_time_us(result.bound_us, row.method, case.gpu, dispatched_as(case.operator)),
+            observed_time_us(result.kernel_time_us, row.method, case.system.host, dispatched_as(case.operator)),
+            observed_time_us(result.bound_us, row.method, case.system.host, dispatched_as(case.operator)),
             outcome.seconds,
-            case.gpu.clock.max_mhz,
+            case.system.gpu.clock.max_mhz,
             noise[index],
         )
     return Predictions(_with_recorded_kernels(scored, cases, jobs, progress, journal), reasons)
 
 
 def _cases(
-    rows: Sequence[MeasuredRow], detail: str, archs: Mapping[str, Gpu], unknown: Mapping[str, str]
+    rows: Sequence[MeasuredRow], detail: str, systems: Systems, unknown: Mapping[str, str]
 ) -> tuple[dict[int, Case], dict[int, str]]:
     """The predictions to make and the reasons for making none, by row index."""
     cases: dict[int, Case] = {}
-    boards = {(row.gpu, row.cuda) for row in rows if row.gpu not in unknown}
-    used = {(gpu, cuda): archs[gpu].with_cuda(cuda) for gpu, cuda in boards}
     reasons: dict[int, str] = {}
     for index, row in enumerate(rows):
         if row.gpu in unknown:
@@ -153,7 +166,7 @@ def _cases(
             reasons[index] = f"operator '{row.op}' is not predicted"
         else:
             options = Options(detail=detail, l2=row.l2, load=row.load)
-            cases[index] = Case(used[row.gpu, row.cuda], row.operator, options)
+            cases[index] = Case(systems[row.gpu, row.cuda], row.operator, options)
     return cases, reasons
 
 
@@ -172,9 +185,9 @@ def _with_recorded_kernels(
     }
     for index, outcome in _outcomes(pinned, jobs, progress, journal):
         if outcome.result is not None:
-            row, gpu = scored[index].row, pinned[index].gpu
+            row, host = scored[index].row, pinned[index].system.host
             kind = dispatched_as(pinned[index].operator)
-            time_us = observed_time_us(outcome.result.kernel_time_us, row.method, gpu, kind)
+            time_us = observed_time_us(outcome.result.kernel_time_us, row.method, host, kind)
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
 

@@ -15,12 +15,11 @@ from typing import Any
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import MeasuredRow, read_tables
 from gpusim.execution.journal import Journal, code_sha256
-from gpusim.host.timing import with_overheads
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, load_spec
 from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
 from gpusim.studies.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
-from gpusim.studies.validation.prediction import Predictions, Scored, predict_rows, specs_of
+from gpusim.studies.validation.prediction import Predictions, Scored, predict_rows, specs_of, systems_of
 from gpusim.studies.validation.speedups import Speedups, speedups
 from gpusim.version import __version__
 
@@ -119,8 +118,8 @@ def validate(
     sha256 = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     specs, unknown = specs_of((row.gpu for row in rows), arch_path)
     boards = _boards_of_pair(pair, specs, arch_path) if pair else None
-    archs = {gpu: with_overheads(spec.gpu, overheads or {}) for gpu, spec in specs.items()}
-    predictions = predict_rows(rows, detail, archs, unknown, jobs, progress, journal)
+    systems = systems_of(rows, specs, overheads or {}, arch_path)
+    predictions = predict_rows(rows, detail, systems, unknown, jobs, progress, journal)
     return Report(
         detail,
         _tables(rows, predictions, sha256),

@@ -1,0 +1,82 @@
+"""A library: the kernels it has, and its heuristic for which of them to launch.
+
+The heuristic takes the shortest estimated time, with a bias. All biases are in logarithms of time: 0.1 makes up for an
+estimate that is 10 % longer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.library.catalogue import Kernel
+from gpusim.library.vector import VectorKernel
+from gpusim.record import Record, Unsourced
+
+LogTime = Annotated[float, Field(ge=-10, le=10)]
+"""Logarithm of a ratio of times: up to 1.3, a factor of 3.7; 10 is a factor of 22,000."""
+
+
+class HeuristicBias(Record):
+    """How a library's choice departs from the shortest estimated time."""
+
+    tile_size_exponent: LogTime = Field(
+        description="Bonus per logarithm of the elements of C that a CTA computes: libraries prefer large tiles."
+    )
+    split_k_exponent: LogTime = Field(
+        description="Penalty per logarithm of the CTAs that share the k of a tile (split-K)."
+    )
+    reduction_kernel_penalty: LogTime = Field(
+        description="Penalty of a second kernel that adds the partial sums of split-K [logarithm of time]."
+    )
+    gemv_kernel_bonus: LogTime = Field(
+        description="Bonus of GEMV kernels over GEMM kernels with tiles of 32 rows [logarithm of time]."
+    )
+    single: dict[str, LogTime] = Field(
+        description="Bonus of a kernel, by its label, in a single product [logarithm of time]."
+    )
+    batched: dict[str, LogTime] = Field(
+        description="Bonus of a kernel, by its label, in batched products [logarithm of time]."
+    )
+
+
+class LibraryRecord(Record):
+    """What the file of a library states."""
+
+    kernel_catalogues: tuple[str, ...] = Field(
+        strict=False, description="Kernel catalogues: files of the folder kernels, without .yaml."
+    )
+    last_cuda: Annotated[int | None, Unsourced()] = Field(
+        default=None, ge=1, le=1_000, description="Last major version of CUDA with this library; the newest has none."
+    )
+    older: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Libraries of older versions of CUDA: files of this folder, without .yaml.",
+    )
+    heuristic_bias: HeuristicBias = Field(description="How the choice departs from the shortest estimated time.")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Kernels and the heuristic that selects one of them for an operator."""
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    """Of matrix multiplications."""
+    vector_kernels: tuple[VectorKernel, ...]
+    """Of operators on rows, in the order in which a framework considers them."""
+    heuristic_bias: HeuristicBias
+    tuned_for: Gpu | None = None
+    """GPU whose estimated times the heuristic compares; None for the one that it runs on."""
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of the kernels, the bias, and the GPU that the heuristic was tuned for."""
+        tuned_for = self.tuned_for.content_hash if self.tuned_for else ""
+        content = f"{self.kernels!r} {self.vector_kernels!r} {self.heuristic_bias.content_hash} {tuned_for}"
+        return hashlib.sha256(content.encode()).hexdigest()

@@ -1,0 +1,60 @@
+"""What a prediction is made for: a GPU, the library that selects its kernels, and the host that launches them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.host.host import Host
+from gpusim.library.library import HeuristicBias, Library
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Three records, each with a hash of its content."""
+
+    gpu: Gpu
+    library: Library
+    host: Host
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of the three records."""
+        records = (self.gpu, self.library, self.host)
+        return hashlib.sha256(" ".join(one.content_hash for one in records).encode()).hexdigest()
+
+    def values(self) -> dict[str, Any]:
+        """All values as nested mappings: those of the GPU, and of the others below ``library`` and ``host``."""
+        library = {"heuristic_bias": self.library.heuristic_bias.model_dump()}
+        return {**self.gpu.model_dump(), "library": library, "host": self.host.model_dump()}
+
+    def with_values(self, values: Iterable[tuple[str, object]]) -> System:
+        """The same system with other values, by key path; keys of tables may be new.
+
+        Raises:
+            ValueError: a value is out of its range.
+        """
+        changed = self.values()
+        for key_path, value in values:
+            *parents, last = key_path.split(".")
+            value_at(changed, parents)[last] = value
+        library, host = changed.pop("library"), changed.pop("host")
+        bias = HeuristicBias.model_validate(library["heuristic_bias"])
+        return System(
+            Gpu.model_validate(changed), replace(self.library, heuristic_bias=bias), Host.model_validate(host)
+        )
+
+
+def value_at(values: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    """The value at the keys of nested mappings.
+
+    >>> value_at({"sm": {"count": 40}}, ["sm", "count"])
+    40
+    """
+    part: Any = values
+    for key in keys:
+        part = part[key]
+    return part
