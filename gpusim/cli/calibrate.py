@@ -44,10 +44,10 @@ def calibrate(
     from gpusim.execution.workers import available_cores
     from gpusim.host.timing import parse_overheads
     from gpusim.specs import spec_file
+    from gpusim.studies.calibration.fit_tables import calibration_tables
+    from gpusim.studies.calibration.report import calibrate as calibrate_spec
+    from gpusim.studies.calibration.report import journal_of
     from gpusim.studies.calibration.spec_writer import write_spec
-    from gpusim.studies.calibration.summary import calibrate as calibrate_spec
-    from gpusim.studies.calibration.summary import journal_of
-    from gpusim.studies.calibration.tables import calibration_tables
 
     if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir() or out.is_dir():
         refuse(f"-o {out}: expected a .yaml file in a folder that is there")

@@ -1,7 +1,7 @@
 """Measured rows as cases that are timed again and again under trial values, on several processes.
 
-Every timing is kept in a journal (:mod:`gpusim.execution.journal`), so that a killed calibration resumes where it
-stopped: it asks for the same timings in the same order, and finds them there.
+Every timing is kept in a journal (:mod:`gpusim.execution.journal`): a calibration that was killed requests the same
+timings in the same order and resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 CHUNK = 40
-"""Tasks that a process is given at once, at least."""
+"""Least number of tasks that a process gets at once."""
 
 Values = tuple[tuple[str, float], ...]
 """Trial values by key path."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A workload on one kernel of one board, and how it was timed."""
+class KernelRun:
+    """A matrix multiplication on one kernel of one board, and how it was timed."""
 
     board: str
     gemm: Gemm
@@ -49,7 +49,7 @@ class Run:
 
 
 _BOARDS: dict[str, Board] = {}
-"""The boards of a worker process, given to it once when it starts."""
+"""The boards of a worker process, sent once when it starts."""
 
 
 def _take_boards(boards: Mapping[str, Board]) -> None:
@@ -61,7 +61,7 @@ def _board_with(board: str, values: Values) -> System:
     return _BOARDS[board].with_values(values)
 
 
-def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
+def _log_times(tasks: Sequence[tuple[Values, KernelRun]]) -> list[float]:
     """Logarithm of what each run would have read [us].
 
     Trial values that change neither the machine nor the launch share a simulation.
@@ -83,8 +83,8 @@ def _log_times(tasks: Sequence[tuple[Values, Run]]) -> list[float]:
     return found
 
 
-def _chunks(tasks: Sequence[tuple[Values, Run]]) -> Iterator[Sequence[tuple[Values, Run]]]:
-    """Tasks in order; neighbours of one run stay together, for what they share."""
+def _chunks(tasks: Sequence[tuple[Values, KernelRun]]) -> Iterator[Sequence[tuple[Values, KernelRun]]]:
+    """Tasks in order; tasks of one run stay in one chunk, to share simulations."""
     start = 0
     for at in range(1, len(tasks) + 1):
         if at == len(tasks) or (at - start >= CHUNK and tasks[at][1] is not tasks[at - 1][1]):
@@ -93,7 +93,7 @@ def _chunks(tasks: Sequence[tuple[Values, Run]]) -> Iterator[Sequence[tuple[Valu
 
 
 def timing_workers(boards: Mapping[str, Board], jobs: int) -> Workers:
-    """Processes that a :class:`Timer` of these boards works with."""
+    """Worker processes for a :class:`Timer` of these boards."""
     return Workers(jobs, _take_boards, dict(boards))
 
 
@@ -106,16 +106,16 @@ class Timer:
         self._journal = journal
         self._progress = progress
 
-    def log_times(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:
+    def log_times(self, tasks: Sequence[tuple[Values, KernelRun]]) -> list[float]:
         """Logarithm of what each run would have read [us], in order."""
-        asked = hashlib.sha256(repr(self._specs).encode())
+        request = hashlib.sha256(repr(self._specs).encode())
         for task in tasks:
-            asked.update(repr(task).encode())
-        record = self._journal.once(asked.hexdigest(), lambda: {"log_times": self._timed(tasks)})
+            request.update(repr(task).encode())
+        record = self._journal.once(request.hexdigest(), lambda: {"log_times": self._timed(tasks)})
         found: list[float] = record["log_times"]
         return found
 
-    def _timed(self, tasks: Sequence[tuple[Values, Run]]) -> list[float]:
+    def _timed(self, tasks: Sequence[tuple[Values, KernelRun]]) -> list[float]:
         found: list[float] = []
         for log_times in self._workers.map(_log_times, _chunks(tasks)):
             found += log_times

@@ -1,4 +1,4 @@
-"""What a calibration may move, and how far: physical values whose spec admits that they are uncertain.
+"""The values that a calibration may change, and their ranges: physical values that the spec marks as uncertain.
 
 A value's kind says how well it is known before any timing is looked at. Datasheet values never move; the others have
 a log-normal prior around what stands in the spec, and a range that physics allows.
@@ -15,11 +15,11 @@ from gpusim.system import System, value_at
 
 PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.2, "assumed": 0.7}
 """Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree
-within some 10 %; an assumption may be off by a factor of two. A fit to other runs lies between: a few runs of one's own
-correct it, and do not undo it."""
+within about 10 %; an assumption may be off by a factor of two. A fit to other runs lies between: a few runs of the
+user's own correct it without undoing it."""
 
 SETTLED_WHEN_MEASURED = ("clock.max_mhz",)
-"""Read off a meter and not out of timings: such values move only where they were assumed."""
+"""Values read from a sensor: they change only where they were assumed."""
 
 AT_LIMIT = 0.01
 """Distance from a limit that counts as being at it."""

@@ -11,8 +11,8 @@ from gpusim.files.yamlfile import read_yaml
 from gpusim.specs.load import HOSTS, LIBRARIES
 from gpusim.specs.sourced import Kind, Sourced
 from gpusim.specs.writing import file_text
-from gpusim.studies.calibration.choice import Credits
-from gpusim.studies.calibration.summary import CREDIT_WORTH_TELLING, Report, journal_of
+from gpusim.studies.calibration.heuristic_bias import BiasValues
+from gpusim.studies.calibration.report import MIN_BONUS, CalibrationReport, journal_of
 
 LIBRARY = "library"
 HOST = "host"
@@ -27,10 +27,10 @@ class Moved(NamedTuple):
     how: str
 
 
-def spec_texts(report: Report, out: Path, date: str) -> dict[Path, str]:
+def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, str]:
     """The YAML files of a fitted spec, that of the GPU last; ``date`` is part of the sources of their values."""
     start, names = report.setting.arch, report.setting.names
-    credits_, stem = report.calibration.credits, out.stem
+    bias, stem = report.calibration.bias, out.stem
     sources = {"fit": f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"}
 
     def text(what: str, keys: Mapping[str, Any], moved: Iterable[Moved]) -> str:
@@ -38,17 +38,17 @@ def spec_texts(report: Report, out: Path, date: str) -> dict[Path, str]:
         comments += [f"{table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()]
         return file_text(comments, keys, sources, _nested(moved, whole="last_cuda" in keys))
 
-    older = {library: f"{stem}_cuda_{library}" for library in sorted(one for one in credits_ if one is not None)}
+    older = {library: f"{stem}_cuda_{library}" for library in sorted(one for one in bias if one is not None)}
     texts = {}
     for library, name in older.items():
         whole = {"kernel_catalogues": names.kernel_catalogues, "last_cuda": library}
-        values = _whole_bias(credits_[library], report.calibration.start)
+        values = _whole_bias(bias[library], report.calibration.start)
         texts[out.parent / LIBRARIES / f"{name}.yaml"] = text(
             f"Library of {start.stem} up to CUDA {library},", whole, values
         )
     newest = {"extends": names.library, **({"older": list(older.values())} if older else {})}
     texts[out.parent / LIBRARIES / out.name] = text(
-        f"Library of {start.stem},", newest, _moved_bias(credits_[None], report.calibration.start)
+        f"Library of {start.stem},", newest, _moved_bias(bias[None], report.calibration.start)
     )
     of_host = [one._replace(key_path=one.key_path.removeprefix("host.")) for one in _moved(report, HOST)]
     if of_host:
@@ -73,7 +73,7 @@ def _nested(moved: Iterable[Moved], *, whole: bool) -> dict[str, Any]:
     return values
 
 
-def _moved(report: Report, record: str) -> Iterator[Moved]:
+def _moved(report: CalibrationReport, record: str) -> Iterator[Moved]:
     """Physical values that the fit settled: of the host, or of the GPU."""
     for one in report.calibration.fitted:
         before, (low, high) = one.parameter, one.interval
@@ -82,29 +82,29 @@ def _moved(report: Report, record: str) -> Iterator[Moved]:
             yield Moved(before.key_path, one.value, "fitted", how)
 
 
-def _moved_bias(found: Credits, start: Credits) -> Iterator[Moved]:
+def _moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
     """What the heuristic of the newest library has of its own."""
     for name, value in found.common.items():
         if value != start.common[name]:
             yield Moved(f"heuristic_bias.{name}", value, "fitted", "conditional logit")
-    for label, credit in sorted(found.by_label.items()):
-        if abs(credit - start.by_label.get(label, 0.0)) >= CREDIT_WORTH_TELLING:
-            yield Moved(f"heuristic_bias.{label}", credit, "fitted", "conditional logit")
+    for label, bonus in sorted(found.by_label.items()):
+        if abs(bonus - start.by_label.get(label, 0.0)) >= MIN_BONUS:
+            yield Moved(f"heuristic_bias.{label}", bonus, "fitted", "conditional logit")
 
 
-def _whole_bias(found: Credits, start: Credits) -> Iterator[Moved]:
+def _whole_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
     """The heuristic of an older library, which extends nothing."""
     for name, value in found.common.items():
         settled = value != start.common[name]
-        how = "conditional logit" if settled else "no run tells, as of the newest library"
+        how = "conditional logit" if settled else "no run depends on it; value of the newest library"
         yield Moved(f"heuristic_bias.{name}", value, "fitted" if settled else "assumed", how)
-    for label, credit in sorted(found.by_label.items()):
-        if abs(credit) >= CREDIT_WORTH_TELLING:
-            yield Moved(f"heuristic_bias.{label}", credit, "fitted", "conditional logit")
+    for label, bonus in sorted(found.by_label.items()):
+        if abs(bonus) >= MIN_BONUS:
+            yield Moved(f"heuristic_bias.{label}", bonus, "fitted", "conditional logit")
 
 
-def write_spec(report: Report, out: Path, date: str) -> None:
-    """Write the files of the fitted spec, each whole or not at all; the timings it took are then of no more use.
+def write_spec(report: CalibrationReport, out: Path, date: str) -> None:
+    """Write the files of the fitted spec, each whole or not at all, and remove the journal of its timings.
 
     The file of the GPU, which names the others, comes last.
     """

@@ -7,14 +7,14 @@ from typing import Any
 
 from gpusim.report.text_table import TextTable
 
-TOLD_CREDITS = 0.05
-"""Credits below this are left to the written spec."""
+MIN_SHOWN_BONUS = 0.05
+"""Smaller bonuses of kernels stand in the written spec only."""
 
 
 def calibration_tables(report: Mapping[str, Any]) -> list[TextTable]:
-    """What moved, what the library likes, and the errors before and after."""
-    tables = [_parameter_table(report), _credit_table(report, "")]
-    tables += [_credit_table(found, f" of {name}") for name, found in report["older"].items()]
+    """Fitted values, the heuristic bias, and the errors before and after."""
+    tables = [_parameter_table(report), _bias_table(report, "")]
+    tables += [_bias_table(found, f" of {name}") for name, found in report["older"].items()]
     tables.append(_error_table(report))
     if report["left_out"]:
         tables.append(_left_out_table(report))
@@ -29,20 +29,22 @@ def _parameter_table(report: Mapping[str, Any]) -> TextTable:
             one["kind"],
             f"{one['after']:.4g}",
             f"{one['low']:.4g} to {one['high']:.4g}",
-            "at its limit" if one["at_limit"] else "" if one["identified"] else "not identified, left alone",
+            "at its limit" if one["at_limit"] else "" if one["identified"] else "not identified, unchanged",
         )
         for one in report["parameters"]
     ]
     headings = ("value", ">before", "kind", ">after", ">95 %", "")
-    title = f"{report['arch']}: values, fitted to {report['drawn_rows']} of {report['rows']} rows"
+    title = f"{report['arch']}: values, fitted to {report['sampled_rows']} of {report['rows']} rows"
     return TextTable(title, headings, tuple(rows))
 
 
-def _credit_table(likings: Mapping[str, Any], whose: str) -> TextTable:
-    rows = [(name, f"{value:+.3f}") for name, value in likings["common"].items()]
-    told = sorted(likings["credits"].items(), key=lambda item: -item[1])
-    rows += [(label, f"{credit:+.3f}") for label, credit in told if abs(credit) >= TOLD_CREDITS]
-    return TextTable(f"Likings of the library{whose} (logarithms of time)", ("kernel", ">credit"), tuple(rows))
+def _bias_table(bias: Mapping[str, Any], whose: str) -> TextTable:
+    rows = [(name, f"{value:+.3f}") for name, value in bias["common"].items()]
+    kernels = sorted(bias["kernels"].items(), key=lambda item: -item[1])
+    rows += [(label, f"{bonus:+.3f}") for label, bonus in kernels if abs(bonus) >= MIN_SHOWN_BONUS]
+    return TextTable(
+        f"Heuristic bias of the library{whose} (logarithms of time)", ("value or kernel", ">bias"), tuple(rows)
+    )
 
 
 def _error_table(report: Mapping[str, Any]) -> TextTable:

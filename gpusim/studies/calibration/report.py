@@ -1,4 +1,4 @@
-"""A calibration from files to outcome: which boards and rows take part, the fit, and what is told of it."""
+"""A calibration from files to report: boards and rows that take part, the fit, and its errors."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, UnknownGpuError, spec_file
 from gpusim.specs.load import Names, names_of
 from gpusim.studies.calibration.cases import Timer, timing_workers
-from gpusim.studies.calibration.choice import Credits, Floats
 from gpusim.studies.calibration.error import CalibrationError
-from gpusim.studies.calibration.fit import Calibration, Calibrator, Observation, drawn, observations
+from gpusim.studies.calibration.fit import Calibration, Calibrator
+from gpusim.studies.calibration.heuristic_bias import BiasValues
+from gpusim.studies.calibration.observations import Observation, observations, sample_rows
 from gpusim.studies.calibration.parameters import Board, may_move, parameters
+from gpusim.studies.calibration.search import FloatArray
 
-CREDIT_WORTH_TELLING = 0.01
-"""Smaller credits change no choice that times could tell apart."""
+MIN_BONUS = 0.01
+"""Smaller bonuses of kernels are left out of a spec: they change choices only between kernels whose times differ by
+less than 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What was asked for."""
+class CalibrationSetting:
+    """The arguments of a calibration."""
 
     arch: Path
-    """The base or board whose values are fitted."""
+    """The spec, of a base or a board, whose values are fitted."""
     files: tuple[Path, ...]
     rows_per_table: int
     seed: int
@@ -42,14 +45,14 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A calibration and the rows it was made on."""
+class CalibrationReport:
+    """A calibration and its rows."""
 
-    setting: Setting
+    setting: CalibrationSetting
     calibration: Calibration
     observed: tuple[Observation, ...]
-    drawn_rows: int
-    """How many of them physical values were fitted to."""
+    sampled_rows: int
+    """Number of rows that physical values were fitted to."""
     left_out: Mapping[str, int]
     """Rows that took no part, by reason."""
     tables_sha256: Mapping[str, str]
@@ -57,7 +60,7 @@ class Report:
 
     @property
     def refusals(self) -> list[str]:
-        """Why the fit is not to be used: values that it drives against what physics allows."""
+        """Reasons against the fit: values that it drives to a limit of their physical range."""
         return [
             f"{one.parameter.key_path} is driven to its limit {one.value:g}: the spec or the data miss something"
             for one in self.calibration.fitted
@@ -66,13 +69,13 @@ class Report:
 
     @property
     def worse_held_out(self) -> bool:
-        """Whether rows that the values were not fitted to are predicted worse than by the spec as it was."""
+        """Whether held-out rows are predicted worse than with the original spec."""
         before, held_out = (_figures("", one)["_mape"] for one in (self.calibration.before, self.calibration.held_out))
         return held_out > before
 
     @property
     def warnings(self) -> list[str]:
-        """What to look at before the fit is used: values at a limit that they were near, and rows held out."""
+        """Findings to check: values at a limit that they were near, and larger errors of held-out rows."""
         at_limit = [
             f"{one.parameter.key_path} ended at its limit {one.value:g}, near the {one.parameter.value:g} that it had"
             for one in self.calibration.fitted
@@ -92,7 +95,7 @@ class Report:
         return {
             "arch": self.setting.arch.stem,
             "rows": len(self.observed),
-            "drawn_rows": self.drawn_rows,
+            "sampled_rows": self.sampled_rows,
             "left_out": dict(self.left_out),
             "tables": dict(self.tables_sha256),
             "parameters": [
@@ -108,9 +111,9 @@ class Report:
                 }
                 for one in outcome.fitted
             ],
-            **_likings(outcome.credits[None]),
+            **_bias(outcome.bias[None]),
             "older": {
-                f"cuda_{library}": _likings(found) for library, found in outcome.credits.items() if library is not None
+                f"cuda_{library}": _bias(found) for library, found in outcome.bias.items() if library is not None
             },
             "errors": self._errors(),
             "refusals": self.refusals,
@@ -137,11 +140,11 @@ class Report:
         ]
 
 
-def _likings(found: Credits) -> dict[str, dict[str, float]]:
-    return {"common": dict(found.common), "credits": dict(found.by_label)}
+def _bias(found: BiasValues) -> dict[str, dict[str, float]]:
+    return {"common": dict(found.common), "kernels": dict(found.by_label)}
 
 
-def _figures(when: str, log_errors: Floats) -> dict[str, float]:
+def _figures(when: str, log_errors: FloatArray) -> dict[str, float]:
     errors = 100 * np.abs(np.expm1(log_errors))
     return {
         f"{when}_mape": float(errors.mean()),
@@ -162,15 +165,15 @@ def calibrate(
     arch_path: Sequence[Path] = (),
     progress: Progress = no_progress,
     log: Callable[[str], None] = lambda _text: None,
-) -> Report:
+) -> CalibrationReport:
     """Fit the uncertain values of a spec to measured runs.
 
     Args:
         arch: a board, or a base that boards extend: then all of them take part.
         files: measured tables; rows of other GPUs are counted and left out.
-        out: where the fitted spec will lie; its own values, if it is there already, are passed over.
+        out: file of the fitted spec; if it exists, its values are ignored.
         overheads: host time in the readings, by timing method [us]; what is given is not fitted.
-        rows_per_table: most rows of a table, GPU, data type and operator that physical values are fitted to; drawn at
+        rows_per_table: most rows of a table, GPU, data type and operator that physical values are fitted to; sampled at
             random.
 
     Raises:
@@ -181,7 +184,7 @@ def calibrate(
     rows = read_tables(files)
     tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     if len(tables) < len(files):
-        raise CalibrationError("two tables go by one file name, which the spec is to name them by; rename one")
+        raise CalibrationError("two tables have the same file name, by which the spec would name them; rename one")
     specs = _specs(start, rows, out, arch_path)
     if not specs:
         gpus = ", ".join(sorted({row.gpu for row in rows}))
@@ -202,16 +205,16 @@ def calibrate(
     journal = Journal(journal_of(out))
     if journal.damaged:
         log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
-    places = drawn(found, rows_per_table, seed)
+    places = sample_rows(found, rows_per_table, seed)
     with timing_workers(boards, jobs) as workers:
         timer = Timer(boards, workers, journal, progress)
         outcome = Calibrator(boards, found, places, moving, timer, log).calibrate()
-    setting = Setting(start, tuple(files), rows_per_table, seed, names)
-    return Report(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
+    setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
+    return CalibrationReport(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
 
 
 def journal_of(out: Path) -> Path:
-    """Where the timings of an unfinished calibration lie."""
+    """The journal with the timings of an unfinished calibration."""
     return out.with_name(out.name + ".journal")
 
 

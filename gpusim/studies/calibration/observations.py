@@ -1,0 +1,69 @@
+"""The measured rows that take part in a calibration, and the sample that physical values are fitted to."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpusim.evidence.measured import MeasuredRow
+from gpusim.prediction.options import Options
+from gpusim.prediction.selection import UnsupportedError, usable_kernels
+from gpusim.studies.calibration.parameters import Board
+from gpusim.workloads.gemm import Gemm
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A measured row that can be predicted."""
+
+    row: MeasuredRow
+    gemm: Gemm
+    options: Options
+
+
+def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tuple[list[Observation], dict[str, int]]:
+    """The rows that can be predicted, and how many cannot, by reason."""
+    found, reasons = [], dict[str, int]()
+    for row in rows:
+        gemm = row.operator
+        reason = ""
+        if row.gpu not in boards:
+            reason = f"of another GPU ({row.gpu})"
+        elif not isinstance(gemm, Gemm):
+            reason = f"operator '{row.op}' is no matrix multiplication"
+        else:
+            options = Options(l2=row.l2, load=row.load)
+            try:
+                usable_kernels(boards[row.gpu].system, gemm, options.kernel, options.unit)
+            except UnsupportedError as error:
+                reason = str(error)
+        if reason:
+            reasons[reason] = reasons.get(reason, 0) + 1
+        elif isinstance(gemm, Gemm):
+            found.append(Observation(row, gemm, options))
+    return found, reasons
+
+
+def sample_rows(found: Sequence[Observation], most: int, seed: int) -> list[int]:
+    """Places of at most ``most`` observations of each file, GPU, data type and operator, sampled at random; in order.
+
+    Each doubling of time has a share by the root of its rows: the few long ones are all that tells of the power limit,
+    and the many short ones all that tells of latencies.
+    """
+    groups: dict[tuple[str, str, str, str], dict[int, list[int]]] = {}
+    for index, item in enumerate(found):
+        key = (item.row.file, item.row.gpu, item.row.dtype.value, item.row.op)
+        groups.setdefault(key, {}).setdefault(math.floor(math.log2(item.row.time_us)), []).append(index)
+    chooser = random.Random(seed)  # noqa: S311 - sampling, no secret
+    kept: set[int] = set()
+    for by_magnitude in groups.values():
+        taken = dict.fromkeys(by_magnitude, 0)
+        for _ in range(min(most, sum(map(len, by_magnitude.values())))):
+            left = [one for one, rows in by_magnitude.items() if taken[one] < len(rows)]
+            due = min(left, key=lambda one: (taken[one] + 1) / math.sqrt(len(by_magnitude[one])))
+            taken[due] += 1
+        for magnitude, rows in by_magnitude.items():
+            kept.update(chooser.sample(rows, taken[magnitude]))
+    return sorted(kept)

@@ -1,0 +1,110 @@
+"""The candidate kernels of a measured row: those worth timing, and the one that was recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpusim.prediction.choose import GemmCandidate, candidates, charged
+from gpusim.prediction.selection import usable_kernels
+from gpusim.studies.calibration.cases import KernelRun
+from gpusim.studies.calibration.heuristic_bias import RankedKernels, time_likelihoods
+from gpusim.studies.calibration.observations import Observation
+from gpusim.studies.calibration.search import FloatArray
+from gpusim.system import System
+
+WORTH_TIMING = 1.5
+"""Longest estimate worth timing, over the shortest. A longer one is chosen only with a bonus above its logarithm, 0.41;
+142 of the 153 kernels with a bonus in the shipped libraries have a smaller one."""
+SPLIT_SCALE = 0.3
+"""Difference of the logarithms of split-K counts at which a candidate explains a recorded split e times worse: a factor
+of two, the next choice that libraries have, explains it a tenth as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCandidates:
+    """The candidates of a row, those worth timing first, and the runs that time them."""
+
+    items: tuple[GemmCandidate, ...]
+    runs: tuple[KernelRun, ...]
+    """Of the first of them: those worth timing."""
+    recorded: int | None
+    """The candidate that was recorded, if one was."""
+
+
+def ranked(item: Observation, system: System) -> list[GemmCandidate]:
+    """The candidates of a row, in the order of the library."""
+    kernels = usable_kernels(system, item.gemm, item.options.kernel, item.options.unit)
+    warm = item.options.l2 == "warm"
+    return candidates(system, item.gemm, kernels, warm=warm, clock_mhz=system.gpu.clock.boost_mhz)
+
+
+def candidates_of(item: Observation, system: System) -> RowCandidates:
+    """The candidates of a row and the runs that time them."""
+    found = ranked(item, system)
+    recorded = _recorded(item, found)
+    shortest = min(one.estimate_us for one in found)
+    near = [one for one in found if one.estimate_us <= WORTH_TIMING * shortest]
+    far = [one for one in found if one.estimate_us > WORTH_TIMING * shortest]
+    items = [*near, *far]
+    place = None if recorded is None else next(at for at, one in enumerate(items) if one is recorded)
+    # the recorded kernel may have a long estimate and a large bonus
+    runs = [run_of(item, one) for one in (near if recorded is None else items)]
+    if place is not None and item.row.grid is not None:
+        runs[place] = replace(runs[place], split_k=_recorded_split(item))
+    return RowCandidates(tuple(items), tuple(runs), place)
+
+
+def _recorded_split(item: Observation) -> int:
+    """CTAs that shared a tile's k in the recorded grid."""
+    return 1 if item.row.grid is None else max(1, item.row.grid[2] // item.gemm.batch)
+
+
+def _recorded(item: Observation, found: Sequence[GemmCandidate]) -> GemmCandidate | None:
+    """The candidate of the recorded kernel whose split lies nearest."""
+    same = [one for one in found if one.plan.name == item.row.kernel]
+    split = _recorded_split(item)
+    return min(same, key=lambda one: abs(math.log(one.plan.split_k / split)), default=None)
+
+
+def _recorded_likelihoods(item: Observation, one: RowCandidates) -> FloatArray:
+    split = _recorded_split(item)
+    return np.array(
+        [
+            math.exp(-abs(math.log(candidate.plan.split_k / split)) / SPLIT_SCALE)
+            if candidate.plan.name == item.row.kernel
+            else 0.0
+            for candidate in one.items
+        ]
+    )
+
+
+def run_of(item: Observation, candidate: GemmCandidate) -> KernelRun:
+    """A row on one of its candidates."""
+    planned = candidate.plan
+    return KernelRun(
+        item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.method
+    )  # fmt: skip
+
+
+def ranked_kernels(
+    item: Observation, one: RowCandidates, names: Sequence[str], log_errors: FloatArray | None
+) -> RankedKernels:
+    """The candidates of a row as the fit of the heuristic bias reads them.
+
+    Args:
+        names: values of the bias that all kernels share.
+        log_errors: of the candidates' times; None if the kernel was recorded.
+    """
+    table = "single" if item.gemm.batch == 1 else "batched"
+    times_charged = [charged(item.gemm, candidate.plan) for candidate in one.items]
+    return RankedKernels(
+        np.log([candidate.estimate_us for candidate in one.items]),
+        np.array([[times[name] for name in names] for times in times_charged]),
+        tuple(f"{table}.{candidate.plan.kernel.label}" for candidate in one.items),
+        _recorded_likelihoods(item, one) if log_errors is None else time_likelihoods(log_errors),
+        log_errors,
+    )
