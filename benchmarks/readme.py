@@ -19,7 +19,7 @@ from typing import Any
 from gpusim.evidence.fields import MeasuredError
 from gpusim.execution.workers import available_cores
 from gpusim.files.yamlfile import SpecError
-from gpusim.studies.validation.summary import validate
+from gpusim.studies.validation.report import validate
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

@@ -54,8 +54,8 @@ def validate(
 ) -> None:
     """Compare predictions with measured runs."""
     from gpusim.host.timing import parse_overheads
+    from gpusim.studies.validation.report_tables import validation_tables
     from gpusim.studies.validation.session import validate_into
-    from gpusim.studies.validation.tables import validation_tables
 
     if out is not None:
         refuse_file(out)

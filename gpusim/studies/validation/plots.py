@@ -7,16 +7,16 @@ from pathlib import PurePath
 from gpusim.figures import validation_plots
 from gpusim.figures.validation_plots import ComparedRun, Figure, RunsPanel
 from gpusim.studies.validation.accuracy import STRATUM_EDGES, errors
+from gpusim.studies.validation.report import Table, ValidationReport
 from gpusim.studies.validation.speedups import Speedups
-from gpusim.studies.validation.summary import Report, Table
 
 
-def parity(report: Report) -> Figure:
+def parity(report: ValidationReport) -> Figure:
     """Predicted against measured time, a panel per table that has predictions."""
     return validation_plots.parity(_panels(report))
 
 
-def error_by_shape(report: Report) -> Figure:
+def error_by_shape(report: ValidationReport) -> Figure:
     """Predicted over measured time against m, a panel per table that has predictions."""
     return validation_plots.error_by_shape(_panels(report), STRATUM_EDGES)
 
@@ -33,7 +33,7 @@ def speedup(speedups: Speedups) -> Figure:
     return validation_plots.speedup(title, series, f"{speedups.gpu_b} over {speedups.gpu_a}")
 
 
-def _panels(report: Report) -> list[RunsPanel]:
+def _panels(report: ValidationReport) -> list[RunsPanel]:
     return [_panel(table) for table in report.tables if table.scored]
 
 

@@ -1,4 +1,4 @@
-"""Every measured row predicted once, and once more with its recorded kernel; all reports read these.
+"""Predictions of measured rows, once with the chosen and once with the recorded kernel.
 
 What is compared is what the row's way of timing would have read (:func:`gpusim.host.timing.observed_time_us`).
 A row that cannot be predicted has a reason instead.
@@ -27,7 +27,7 @@ from gpusim.system import System
 WORKING = (Cause.MATH, Cause.ISSUE)
 """Causes that are work, not a stall."""
 MEMORY_BOUNDS = ("dram", "l2")
-"""Closed-form bounds that count bytes beyond the SM; the others count what the SM itself does."""
+"""Closed-form bounds of traffic beyond the SM; the others are of the SM itself."""
 
 
 Systems = Mapping[tuple[str, int | None], System]
@@ -44,15 +44,15 @@ class Scored:
     bound_us: float
     seconds: float
     max_clock_mhz: float
-    """Of the board: a lower clock in the result is the power limit's doing."""
+    """Of the board: a lower clock in a result is due to the power limit."""
     noise_fraction: float | None = None
-    """How far the reading itself may lie from the truth; None where that is not known."""
+    """Mean relative deviation of the reading itself; None if it is not known."""
     pinned_us: float | None = None
-    """With the recorded kernel pinned; None where it is not in the catalogue, or was not asked."""
+    """Predicted with the recorded kernel; None if the catalogue does not have it or none was recorded."""
 
     @property
     def method_overhead_us(self) -> float:
-        """What the row's timing method adds to the time of its kernels [us]."""
+        """Time that the row's timing method adds to that of the kernels [us]."""
         return self.predicted_us - self.result.kernel_time_us
 
     @property
@@ -62,7 +62,7 @@ class Scored:
 
     @property
     def bound_by(self) -> str:
-        """``memory`` where bytes beyond the SM set the closed-form bound, else ``compute``."""
+        """``memory`` if traffic beyond the SM sets the closed-form bound, else ``compute``."""
         bounds = self.result.bounds_us
         return "memory" if max(bounds, key=lambda name: bounds[name]) in MEMORY_BOUNDS else "compute"
 
@@ -73,7 +73,7 @@ class Scored:
 
     @property
     def dominant_stall(self) -> str:
-        """The cause that cost the warps most cycles without work; empty where nothing was simulated."""
+        """The stall with most cycles; empty if nothing was simulated."""
         working = {cause.value for cause in WORKING}
         stalls = {cause: cycles for cause, cycles in self.result.stall_cycles.items() if cause not in working}
         return max(stalls, key=lambda cause: stalls[cause], default="") if any(stalls.values()) else ""
@@ -81,7 +81,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What became of the rows, by their place in the list."""
+    """Results and skipped rows, by index."""
 
     scored: Mapping[int, Scored]
     reasons: Mapping[int, str]
@@ -156,7 +156,7 @@ def predict_rows(
 def _cases(
     rows: Sequence[MeasuredRow], detail: str, systems: Systems, unknown: Mapping[str, str]
 ) -> tuple[dict[int, Case], dict[int, str]]:
-    """The predictions to make and the reasons for making none, by row index."""
+    """Cases and reasons for rows without one, by row index."""
     cases: dict[int, Case] = {}
     reasons: dict[int, str] = {}
     for index, row in enumerate(rows):
@@ -195,7 +195,7 @@ def _with_recorded_kernels(
 def _outcomes(
     cases: Mapping[int, Case], jobs: int, progress: Progress, journal: Journal | None
 ) -> Iterator[tuple[int, CaseResult]]:
-    """What each case gives, by its index; those that the journal holds are not predicted again."""
+    """Results by index; those in the journal are not predicted again."""
     run = journal.sweep if journal else sweep
     with closing(run(list(cases.values()), jobs)) as outcomes:
         for done, (index, outcome) in enumerate(zip(cases, outcomes, strict=True), 1):

@@ -10,14 +10,14 @@ from pathlib import Path
 from gpusim.execution.journal import journal_in
 from gpusim.execution.workers import available_cores
 from gpusim.progress import Progress, no_progress
-from gpusim.studies.validation.summary import Report, validate
+from gpusim.studies.validation.report import ValidationReport, validate
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
-    """A report, and what became of its folder."""
+class ValidationSession:
+    """A report and the files of its folder."""
 
-    report: Report
+    report: ValidationReport
     files: tuple[Path, ...]
     """All files written; none without a folder."""
     resumed: int
@@ -36,7 +36,7 @@ def validate_into(
     jobs: int | None = None,
     arch_path: Sequence[Path] = (),
     progress: Progress = no_progress,
-) -> Validated:
+) -> ValidationSession:
     """Predict measured runs and write every row, the report and plots into a folder, if one is given.
 
     Raises:
@@ -44,7 +44,7 @@ def validate_into(
         OSError: The folder cannot be written.
     """
     if out is not None:
-        from gpusim.studies.validation.files import check_folder, write_files  # noqa: PLC0415 -- imports matplotlib
+        from gpusim.studies.validation.output import check_folder, write_files  # noqa: PLC0415 -- imports matplotlib
 
         check_folder(out)
     with journal_in(out) if out else nullcontext() as journal:
@@ -60,4 +60,4 @@ def validate_into(
         )
         written = tuple(write_files(report, out)) if out else ()
     resumed, damaged = (journal.resumed, journal.damaged) if journal else (0, 0)
-    return Validated(report, written, resumed, damaged)
+    return ValidationSession(report, written, resumed, damaged)

@@ -58,17 +58,17 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ValidationReport:
     """All tables of one validation."""
 
     detail: str
     tables: tuple[Table, ...]
     speedups: Speedups | None
-    """Where a pair of GPUs was asked for."""
+    """Of a pair of GPUs, if one was given."""
     specs: Mapping[str, str]
     """Hashes of the specs by the name that the tables give the GPU."""
     overheads: Mapping[str, float]
-    """Host time in the readings, by timing method [us], where the user gave it; else the spec's is taken."""
+    """Host time in the readings, by timing method [us], given by the user in place of the spec's."""
 
     @property
     def complete(self) -> bool:
@@ -102,8 +102,8 @@ def validate(
     overheads: Mapping[str, float] | None = None,
     progress: Progress = no_progress,
     journal: Journal | None = None,
-) -> Report:
-    """Predict every row of measured CSVs and score the predictions.
+) -> ValidationReport:
+    """Predict every row of measured CSVs and compute the errors.
 
     Args:
         pair: GPUs whose speedups are scored too, that of the second over the first.
@@ -120,7 +120,7 @@ def validate(
     boards = _boards_of_pair(pair, specs, arch_path) if pair else None
     systems = systems_of(rows, specs, overheads or {}, arch_path)
     predictions = predict_rows(rows, detail, systems, unknown, jobs, progress, journal)
-    return Report(
+    return ValidationReport(
         detail,
         _tables(rows, predictions, sha256),
         speedups(boards, rows, predictions) if boards else None,
@@ -130,7 +130,7 @@ def validate(
 
 
 def explained(item: Scored) -> dict[str, Any]:
-    """One row with its error and the reason that the simulation gives for its time."""
+    """One row with its error and the causes of its predicted time."""
     row, result = item.row, item.result
     return {
         "line": row.line,
@@ -156,7 +156,7 @@ def explained(item: Scored) -> dict[str, Any]:
 
 
 def _method_overheads(scored: Sequence[Scored]) -> list[dict[str, Any]]:
-    """What each timing method adds to the kernels' time, the median over its rows."""
+    """Median time that each timing method adds to the kernels."""
     by_method: dict[str, list[Scored]] = {}
     for item in scored:
         by_method.setdefault(item.row.method, []).append(item)
@@ -191,7 +191,7 @@ def _tables(rows: Sequence[MeasuredRow], predictions: Predictions, sha256: dict[
 def _boards_of_pair(
     pair: tuple[str, str], specs: Mapping[str, Spec], arch_path: Sequence[Path]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the tables call each board of a pair; refused before anything is predicted."""
+    """The names of each board of a pair in the tables."""
     names = []
     for gpu in pair:
         board = load_spec(gpu, arch_path).gpu.name

@@ -12,7 +12,7 @@ from gpusim.studies.validation import plots
 from gpusim.studies.validation.accuracy import percent, rounded, stratum_of
 from gpusim.studies.validation.kernel_choice import recorded_split_k
 from gpusim.studies.validation.prediction import Scored
-from gpusim.studies.validation.summary import Report, explained
+from gpusim.studies.validation.report import ValidationReport, explained
 
 REPORT = "validation.json"
 PLOTS = ("parity.png", "error_by_shape.png", "speedup.png")
@@ -27,7 +27,7 @@ def check_folder(out: Path) -> None:
     check_places(out, ("rows.csv", REPORT, *PLOTS), REPORT)
 
 
-def write_files(report: Report, out: Path) -> tuple[Path, ...]:
+def write_files(report: ValidationReport, out: Path) -> tuple[Path, ...]:
     """Write ``rows.csv``, ``validation.json`` and the plots into an existing folder, all or none.
 
     A plot of an earlier validation that this one does not draw is removed: it shows other rows.
@@ -54,7 +54,7 @@ def _without_seconds(report: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
-def _rows(report: Report) -> list[dict[str, Any]]:
+def _rows(report: ValidationReport) -> list[dict[str, Any]]:
     """Every row of every table: measured and predicted time with its causes, or why it is skipped."""
     scored = [
         _measured(item.row) | _predicted(item) | {"skipped": ""} for table in report.tables for item in table.scored
