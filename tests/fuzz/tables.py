@@ -35,12 +35,14 @@ from gpusim.evidence.measured import read_measured
 
 MEASURED = (
     "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,threads,tile_m,tile_n,grid_x,grid_y,"
-    "grid_z,source,load,out_dtype,p10_us,p90_us,dram__bytes_read.sum\n"
-    "t4,gemm,1,512,512,512,fp16,fp32,tn,dense,25.5,graph,warm,,,,,,,,deepbench,burst,,25,26,1000000\n"
+    "grid_z,source,load,out_dtype,cuda,timer_us,repeat_p90,padded_to,p10_us,p90_us,dram__bytes_read.sum,"
+    "n_img,in_channels,height,width,out_channels,filter_h,filter_w,pad_h,pad_w,stride_h,stride_w\n"
+    "t4,gemm,1,512,509,512,fp16,fp32,tn,dense,25.5,graph,warm,,,,,,,,deepbench,burst,,10,0.5,,8,25,26,1000000,,,,,,,,,,,\n"
     "v100-sxm2-16gb,linear,2,64,4096,1024,fp32,fp32,nn,dense,315.5,event,cold,"
-    "volta_sgemm_128x64_nn,128,128,64,64,1,2,neusight,26,fp32,310,320,2e6\n"
-    "a100-sxm4-80gb,bmm,1,16,4096,1024,bf16,,,2:4,12.5,profiler,cold,,,,,,,,,sustained,,,,\n"
-    "t4,softmax,1,64,4096,,fp32,,,dense,9,host,warm,,,,,,,,,,,,,\n"
+    "volta_sgemm_128x64_nn,128,128,64,64,1,2,neusight,26,fp32,12,,0.02,,310,320,2e6,,,,,,,,,,,\n"
+    "a100-sxm4-80gb,bmm,1,16,4096,1024,bf16,,,2:4,12.5,profiler,cold,,,,,,,,,sustained,,,,,,,,,,,,,,,,,,,\n"
+    "t4,softmax,1,64,4096,,fp32,,,dense,9,host,warm,,,,,,,,,,,,,,,,,,,,,,,,,,,,\n"
+    "t4,conv_fwd,2,1568,64,576,fp16,,nchw,dense,40,event,warm,,,,,,,,,,,,,,,,,,2,64,28,28,64,3,3,1,1,1,1\n"
 )
 VALIDATE = ("validate", "{file}", "--jobs", "1", "--detail", "bound")
 COMMANDS: tuple[tuple[str, ...], ...] = (
