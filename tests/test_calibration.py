@@ -28,8 +28,16 @@ from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
 from gpusim.specs.load import Names
-from gpusim.studies.calibration.choice import Credits, Options, fit_credits, posterior, probabilities, time_likelihoods
-from gpusim.studies.calibration.fit import Calibration, Fitted, drawn, observations, search
+from gpusim.studies.calibration.fit import Calibration, FittedValue
+from gpusim.studies.calibration.heuristic_bias import (
+    BiasValues,
+    RankedKernels,
+    fit_bias,
+    posterior,
+    probabilities,
+    time_likelihoods,
+)
+from gpusim.studies.calibration.observations import observations, sample_rows
 from gpusim.studies.calibration.parameters import (
     LIMITS,
     SETTLED_WHEN_MEASURED,
@@ -37,8 +45,9 @@ from gpusim.studies.calibration.parameters import (
     Parameter,
     parameters,
 )
+from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting, calibrate
+from gpusim.studies.calibration.search import search
 from gpusim.studies.calibration.spec_writer import spec_texts, write_spec
-from gpusim.studies.calibration.summary import Report, Setting, calibrate
 from gpusim.workloads.gemm import Gemm
 
 STREAMS = [(16, n, k) for n, k in ((2048, 4096), (4096, 4096), (8192, 2048), (4096, 8192), (6144, 3072))]
@@ -67,7 +76,7 @@ def made_up() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def report(made_up: list[str], tmp_path_factory: pytest.TempPathFactory) -> Report:
+def report(made_up: list[str], tmp_path_factory: pytest.TempPathFactory) -> CalibrationReport:
     folder = tmp_path_factory.mktemp("calibration")
     table = folder / "runs.csv"
     table.write_text("\n".join([MEASURED_HEADER, *made_up]) + "\n", encoding="utf-8")
@@ -83,11 +92,11 @@ def specs(folder: Path) -> Path:
     return own
 
 
-def by_key(report: Report) -> dict[str, Any]:
+def by_key(report: CalibrationReport) -> dict[str, Any]:
     return {one.parameter.key_path: one for one in report.calibration.fitted}
 
 
-def test_the_values_that_made_the_runs_are_found_again(report: Report) -> None:
+def test_the_values_that_made_the_runs_are_found_again(report: CalibrationReport) -> None:
     found = by_key(report)
     for key_path, value in TRUTH:
         low, high = found[key_path].interval
@@ -99,21 +108,21 @@ def test_the_values_that_made_the_runs_are_found_again(report: Report) -> None:
     assert np.abs(np.expm1(outcome.held_out)).mean() < np.abs(np.expm1(outcome.before)).mean()
 
 
-def test_a_fit_that_only_serves_its_own_rows_is_told(report: Report) -> None:
+def test_a_fit_that_only_serves_its_own_rows_is_told(report: CalibrationReport) -> None:
     assert not report.worse_held_out
     outcome = report.calibration
     overfitted = replace(outcome, held_out=2 * outcome.before)
     assert replace(report, calibration=overfitted).worse_held_out
 
 
-def test_what_the_runs_say_nothing_about_is_left_alone(report: Report) -> None:
+def test_what_the_runs_say_nothing_about_is_left_alone(report: CalibrationReport) -> None:
     fills = by_key(report)["load_store.fill_pipe_instructions"]  # of kernels for CUDA cores
     assert not fills.identified
     assert fills.value == pytest.approx(fills.parameter.value, rel=1e-5)
     assert "fill_pipe_instructions" not in "".join(spec_texts(report, Path("mine.yaml"), "2026-01-01").values())
 
 
-NO_LIKING = {"tile_size_exponent": 0.0, "split_k_exponent": 0.0}
+NO_BIAS = {"tile_size_exponent": 0.0, "split_k_exponent": 0.0}
 SHARE = Parameter("shared_memory.broadcast_fraction", 0.75, "assumed", 0.5, 1.0)
 OPENED = Parameter("dram.activation_bytes", 20.0, "assumed", 1.0, 500.0)
 
@@ -131,11 +140,13 @@ OPENED = Parameter("dram.activation_bytes", 20.0, "assumed", 1.0, 500.0)
 def test_a_fit_at_a_limit_is_reported_however_narrow_the_range(
     parameter: Parameter, value: float, at_limit: bool, driven: bool
 ) -> None:
-    one = Fitted(parameter, value, (value, value), identified=True)
+    one = FittedValue(parameter, value, (value, value), identified=True)
     assert (one.at_limit, one.driven_to_limit) == (at_limit, driven)
-    nothing = Credits(NO_LIKING, {})
+    nothing = BiasValues(NO_BIAS, {})
     outcome = Calibration((one,), nothing, {None: nothing}, np.zeros(1), np.zeros(1), np.zeros(1))
-    ended = Report(Setting(Path("t4.yaml"), (), 1, 0, Names(None, None, (), frozenset())), outcome, (), 1, {}, {}, 0)
+    ended = CalibrationReport(
+        CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, (), frozenset())), outcome, (), 1, {}, {}, 0
+    )
     assert bool(ended.refusals) == driven
     assert any("ended at its limit" in text for text in ended.warnings) == (at_limit and not driven)
 
@@ -145,7 +156,7 @@ def test_what_is_known_of_a_value_beforehand_is_no_more_than_its_range_allows() 
     assert OPENED.known_sd == OPENED.prior_sd
 
 
-def test_a_value_whose_interval_fills_its_range_is_not_identified(report: Report) -> None:
+def test_a_value_whose_interval_fills_its_range_is_not_identified(report: CalibrationReport) -> None:
     for one in report.calibration.fitted:
         low, high = one.interval
         assert not one.identified or low > one.parameter.low or high < one.parameter.high
@@ -166,13 +177,13 @@ def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> N
     rows = read_measured(write_runs([measured_line((64, 64, 64 + at), time) for at, time in enumerate(times_us)]))
     arch = load_spec("t4").system
     found, _ = observations(rows, {"t4": Board(arch, {}, "")})
-    kept = [found[place].row.time_us for place in drawn(found, 20, seed=1)]
+    kept = [found[place].row.time_us for place in sample_rows(found, 20, seed=1)]
     assert len(kept) == 20
     assert kept.count(5000.0) == 1
     # the root of 90 rows is 9.5, of 4 it is 2, of 1 it is 1: 20 x 2 / 12.5 = 3.2
     assert sum(time in (100.0, 101.0, 102.0, 103.0) for time in kept) == 3
-    assert drawn(found, 20, seed=1) == drawn(found, 20, seed=1) != drawn(found, 20, seed=2)
-    assert drawn(found, 1000, seed=1) == list(range(len(rows)))
+    assert sample_rows(found, 20, seed=1) == sample_rows(found, 20, seed=1) != sample_rows(found, 20, seed=2)
+    assert sample_rows(found, 1000, seed=1) == list(range(len(rows)))
 
 
 def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
@@ -280,7 +291,7 @@ def test_a_few_runs_of_ones_own_do_not_undo_an_earlier_fit(write_runs: WriteRuns
         time_us = predict(spec.system, Gemm(*shape, Dtype.FP16)).kernel_time_us
         lines.append(measured_line(shape, time_us, method="profiler", l2="cold"))
     report = calibrate("t4", [write_runs(lines)], tmp_path / "mine.yaml", jobs=2)
-    found = report.calibration.credits[None].by_label
+    found = report.calibration.bias[None].by_label
     shared = {label for label in found if abs(known.get(label, 0.0)) > 0.1}
     assert shared
     assert all(found[label] == pytest.approx(known[label], abs=0.05) for label in shared)
@@ -334,7 +345,7 @@ def test_a_fit_against_a_physical_limit_is_refused(command: RunGpusim, write_run
         (("--arch", "t4", "-o", "folder.yaml"), "expected a .yaml file"),
         (("--arch", "t4", "--measured", "missing.csv"), "missing.csv"),
         (("--arch", "t4", "--measured", "runs.csv"), "runs.csv: named twice"),
-        (("--arch", "t4", "--measured", "other/runs.csv"), "two tables go by one file name"),
+        (("--arch", "t4", "--measured", "other/runs.csv"), "two tables have the same file name"),
         (("--arch", "turing", "--arch-path", "wrong"), "t4.yaml:3: nonsense"),
     ],
 )
@@ -395,53 +406,55 @@ def test_values_that_start_at_a_limit_do_not_block_the_search_for_others() -> No
 # The conditional logit, by hand
 
 
-def option(recorded: int, estimates: Sequence[float]) -> Options:
+def option(recorded: int, estimates: Sequence[float]) -> RankedKernels:
     count = len(estimates)
-    return Options(
+    return RankedKernels(
         np.log(estimates), np.zeros((count, 2)), tuple(f"single.k{at}" for at in range(count)), np.eye(count)[recorded]
     )  # fmt: skip
 
 
-def test_a_kernel_that_is_recorded_in_spite_of_longer_estimates_gets_credit() -> None:
-    found = fit_credits([option(1, (1.0, 1.1))] * 30, Credits(NO_LIKING, {}))
+def test_a_kernel_that_is_recorded_in_spite_of_longer_estimates_gets_a_bonus() -> None:
+    found = fit_bias([option(1, (1.0, 1.1))] * 30, BiasValues(NO_BIAS, {}))
     assert found.by_label["single.k1"] - found.by_label["single.k0"] > math.log(1.1)
     assert probabilities(option(1, (1.0, 1.1)), found)[1] > 0.5
 
 
-def test_without_rows_that_tell_credits_stay_at_zero() -> None:
-    even = Options(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), np.ones(2))
-    found = fit_credits([even], Credits({"tile_size_exponent": 0.1, "split_k_exponent": 0.02}, {}))
+def test_a_bonus_on_which_no_row_depends_stays_at_zero() -> None:
+    even = RankedKernels(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), np.ones(2))
+    found = fit_bias([even], BiasValues({"tile_size_exponent": 0.1, "split_k_exponent": 0.02}, {}))
     assert found.by_label == {"single.a": 0.0, "single.b": 0.0}
     assert found.common == {"tile_size_exponent": 0.1, "split_k_exponent": 0.02}
 
 
 def test_the_time_tells_which_kernel_ran() -> None:
-    row = Options(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), np.array([1.0, 1e-6]))
-    assert posterior(row, Credits(NO_LIKING, {}))[0] > 0.99
+    row = RankedKernels(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), np.array([1.0, 1e-6]))
+    assert posterior(row, BiasValues(NO_BIAS, {}))[0] > 0.99
 
 
 def test_a_kernel_that_was_not_timed_did_not_run_however_well_it_is_liked() -> None:
     errors = np.array([-0.5, np.inf])
-    row = Options(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), time_likelihoods(errors), errors)
-    assert posterior(row, Credits(NO_LIKING, {"single.b": 1.5})).tolist() == [1.0, 0.0]
+    row = RankedKernels(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), time_likelihoods(errors), errors)
+    assert posterior(row, BiasValues(NO_BIAS, {"single.b": 1.5})).tolist() == [1.0, 0.0]
 
 
-def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_credit() -> None:
+def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_a_bonus() -> None:
     errors = np.array([-0.3, 0.02])
-    row = Options(np.log([1.0, 1.1]), np.zeros((2, 2)), ("single.a", "single.b"), time_likelihoods(errors), errors)
-    found = fit_credits([row] * 30, Credits(NO_LIKING, {}))
-    assert probabilities(row, Credits(NO_LIKING, {}))[1] < 0.2
+    row = RankedKernels(
+        np.log([1.0, 1.1]), np.zeros((2, 2)), ("single.a", "single.b"), time_likelihoods(errors), errors
+    )
+    found = fit_bias([row] * 30, BiasValues(NO_BIAS, {}))
+    assert probabilities(row, BiasValues(NO_BIAS, {}))[1] < 0.2
     assert probabilities(row, found)[1] > 0.5
 
 
-def test_a_kernel_that_is_not_worth_timing_gets_no_credit() -> None:
-    # The third is the second kernel in a far slower way: credit for the one must not bring the other to the top.
+def test_a_kernel_that_is_not_worth_timing_gets_no_bonus() -> None:
+    # The third is the second kernel in a far slower way: a bonus of the one must not bring the other to the top.
     errors = np.array([-0.3, 0.02, np.inf])
     labels = ("single.a", "single.b", "single.b")
     charged = np.array([[0.0], [0.0], [1.0]])
-    row = Options(np.log([1.0, 1.1, 3.0]), charged, labels, time_likelihoods(errors), errors)
+    row = RankedKernels(np.log([1.0, 1.1, 3.0]), charged, labels, time_likelihoods(errors), errors)
     assert time_likelihoods(errors)[2] == 0.0
-    found = fit_credits([row] * 30, Credits({"split_k_exponent": -1.1}, {}))
-    assert np.argmax(probabilities(row, Credits({"split_k_exponent": -1.1}, {}))) != 1
+    found = fit_bias([row] * 30, BiasValues({"split_k_exponent": -1.1}, {}))
+    assert np.argmax(probabilities(row, BiasValues({"split_k_exponent": -1.1}, {}))) != 1
     assert np.argmax(probabilities(row, found)) == 1
     assert math.isfinite(sum(found.by_label.values()))

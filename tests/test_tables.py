@@ -12,7 +12,7 @@ from rich.console import Console
 from gpusim.cli import run_cli
 from gpusim.report.experiment_tables import training_table
 from gpusim.report.text_table import NOT_SHOWN, TextTable
-from gpusim.studies.calibration.tables import calibration_tables
+from gpusim.studies.calibration.fit_tables import calibration_tables
 
 SMALL = ("-m", "512", "-n", "512", "-k", "256")
 SPEEDUPS = """
@@ -104,14 +104,14 @@ def test_the_tables_of_a_fit_and_of_a_training_are_readable_too() -> None:
         "low": 0.9,
         "high": 0.95,
     }
-    likings = {"common": {"split_k_exponent": 0.0625}, "credits": {"hmma_1688_f32_256x128x32": 0.25}}
+    bias = {"common": {"split_k_exponent": 0.0625}, "kernels": {"hmma_1688_f32_256x128x32": 0.25}}
     report = {
         "arch": "T4",
-        "drawn_rows": 100,
+        "sampled_rows": 100,
         "rows": 470,
         "parameters": [{**value, "at_limit": True, "identified": True}],
-        **likings,
-        "older": {"cuda_10": likings},
+        **bias,
+        "older": {"cuda_10": bias},
         "errors": [{"table": "deepbench_t4_fp16", "gpu": "t4", "dtype": "fp16", "op": "gemm", "rows": 47, **errors}],
         "left_out": {"operator 'conv' is not predicted": 12},
     }

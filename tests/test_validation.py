@@ -20,7 +20,7 @@ from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
 from gpusim.studies.validation.kernel_choice import tile_of
 from gpusim.studies.validation.prediction import Scored
-from gpusim.studies.validation.summary import Report, validate
+from gpusim.studies.validation.report import ValidationReport, validate
 from gpusim.workloads.gemm import Gemm
 
 SHAPES = ((64, 512, 512), (512, 512, 512), (1024, 1024, 256), (2048, 1024, 1024))
@@ -328,11 +328,11 @@ def test_half_of_the_measured_runs_are_predicted_within_12_percent(
 
 
 @pytest.fixture(scope="module")
-def published(measured_folder: Path) -> Report:
+def published(measured_folder: Path) -> ValidationReport:
     return validate([measured_folder / "published.csv"])
 
 
-def published_rows(report: Report) -> list[Scored]:
+def published_rows(report: ValidationReport) -> list[Scored]:
     return [item for table in report.tables for item in table.scored]
 
 
@@ -341,29 +341,31 @@ def mape(items: Sequence[Scored]) -> float:
     return 100 * sum(abs(item.error_fraction) for item in items) / len(items)
 
 
-def test_a_table_of_published_figures_is_read_and_what_is_left_out_has_its_reason(published: Report) -> None:
+def test_a_table_of_published_figures_is_read_and_what_is_left_out_has_its_reason(published: ValidationReport) -> None:
     overall = published.as_dict()["overall"]
     assert overall["predicted"] + overall["skipped"] == overall["rows"]
     assert not published.complete
     assert all(re.search("unknown GPU|is not predicted", reason) for reason in overall["skip_reasons"])
 
 
-def tf32(report: Report) -> list[Scored]:
+def tf32(report: ValidationReport) -> list[Scored]:
     return [item for item in published_rows(report) if item.row.dtype is Dtype.TF32]
 
 
-def test_published_tf32_runs_are_predicted_within_25_percent_where_timing_adds_little(published: Report) -> None:
+def test_published_tf32_runs_are_predicted_within_25_percent_where_timing_adds_little(
+    published: ValidationReport,
+) -> None:
     # the tables' own notes: events take in 30 to 65 us of host dispatch, little of runs above 300 us
     long = [item for item in tf32(published) if item.row.time_us > 300]
     assert {item.row.gpu for item in long} == {"a100-pcie-40gb", "a100-sxm4-80gb", "a40", "rtx-3080", "h100-sxm5-80gb"}
     assert mape(long) <= 25.0
 
 
-def test_all_published_tf32_runs_are_predicted_within_25_percent(published: Report) -> None:
+def test_all_published_tf32_runs_are_predicted_within_25_percent(published: ValidationReport) -> None:
     assert mape(tf32(published)) <= 25.0
 
 
-def pairs(report: Report) -> list[tuple[Scored, Scored]]:
+def pairs(report: ValidationReport) -> list[tuple[Scored, Scored]]:
     """2:4 runs, each with the dense run of its shape."""
     dense = {
         (item.row.gpu, item.row.dtype, item.row.m, item.row.n, item.row.k): item
@@ -380,14 +382,14 @@ def ratio_error(sparse: Scored, dense: Scored) -> float:
     return dense.predicted_us / sparse.predicted_us / measured - 1
 
 
-def test_published_2_4_runs_are_predicted_within_25_percent(published: Report) -> None:
+def test_published_2_4_runs_are_predicted_within_25_percent(published: ValidationReport) -> None:
     # one is marked as an outlier of an old compiler
     found = [item for item, _ in pairs(published) if "outlier" not in item.row.extra["note"]]
     assert len(found) == 14
     assert mape(found) <= 25.0
 
 
-def test_2_4_over_dense_is_predicted_within_15_percent_on_ga10x(published: Report) -> None:
+def test_2_4_over_dense_is_predicted_within_15_percent_on_ga10x(published: ValidationReport) -> None:
     found = [pair for pair in pairs(published) if pair[0].row.gpu == "rtx-3060"]
     assert len(found) == 12
     assert max(abs(ratio_error(*pair)) for pair in found) <= 0.15
@@ -396,7 +398,7 @@ def test_2_4_over_dense_is_predicted_within_15_percent_on_ga10x(published: Repor
 # Its sparse time is one reading of an event (533 ticks of 1.024 us) of cuSPARSELt's example, its dense time a mean of
 # the CUTLASS profiler: two programs, two timing methods.
 @pytest.mark.xfail(strict=True, reason="1.11 of cuSPARSELt at 4096: about 1.5 comes out")
-def test_2_4_over_dense_is_predicted_within_15_percent_on_the_a100(published: Report) -> None:
+def test_2_4_over_dense_is_predicted_within_15_percent_on_the_a100(published: ValidationReport) -> None:
     found = [pair for pair in pairs(published) if pair[0].row.gpu == "a100-sxm4-80gb"]
     assert max(abs(ratio_error(*pair)) for pair in found if "outlier" not in pair[0].row.extra["note"]) <= 0.15
 

@@ -16,8 +16,8 @@ from text_of_figures import unreadable
 
 from gpusim.execution.journal import JOURNAL, journal_in
 from gpusim.studies.validation import plots
-from gpusim.studies.validation.files import write_files
-from gpusim.studies.validation.summary import Report, validate
+from gpusim.studies.validation.output import write_files
+from gpusim.studies.validation.report import ValidationReport, validate
 
 SHAPES = ((8, 512, 512), (64, 512, 512), (512, 512, 512), (2048, 1024, 1024))
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -31,7 +31,7 @@ def table(write_runs: WriteRuns) -> Path:
 
 
 @pytest.fixture
-def report(table: Path) -> Report:
+def report(table: Path) -> ValidationReport:
     return validate([table], pair=GPUS)
 
 
@@ -67,7 +67,7 @@ def test_the_same_rows_give_the_same_files(table: Path, tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
-def test_a_picture_of_other_rows_does_not_stay(report: Report, table: Path, tmp_path: Path) -> None:
+def test_a_picture_of_other_rows_does_not_stay(report: ValidationReport, table: Path, tmp_path: Path) -> None:
     assert "speedup.png" in {path.name for path in write_files(report, tmp_path)}
     (tmp_path / "mine.png").write_bytes(b"")
     written = write_files(validate([table]), tmp_path)
@@ -135,7 +135,7 @@ def dots_of(ax: Axes) -> set[tuple[float, float]]:
     return {(x, y) for line in dots for x, y in np.asarray(line.get_xydata(), dtype=float).tolist()}
 
 
-def test_parity_shows_each_row_where_it_was_measured_and_predicted(report: Report) -> None:
+def test_parity_shows_each_row_where_it_was_measured_and_predicted(report: ValidationReport) -> None:
     panels = plots.parity(report).axes
     tables = [one for one in report.tables if one.scored]
     assert len(panels) == len(tables) == 2
@@ -144,7 +144,7 @@ def test_parity_shows_each_row_where_it_was_measured_and_predicted(report: Repor
         assert one.gpu in ax.get_title(loc="left")
 
 
-def test_the_error_by_shape_stands_above_m_with_the_median_of_each_range(report: Report) -> None:
+def test_the_error_by_shape_stands_above_m_with_the_median_of_each_range(report: ValidationReport) -> None:
     ax = plots.error_by_shape(report).axes[0]
     scored = report.tables[0].scored
     assert dots_of(ax) == {(item.row.m, item.predicted_us / item.row.time_us) for item in scored}
@@ -153,28 +153,28 @@ def test_the_error_by_shape_stands_above_m_with_the_median_of_each_range(report:
     assert sorted(np.asarray(bar.get_ydata())[0] for bar in bars) == sorted(y for _, y in dots_of(ax))
 
 
-def test_the_speedup_plot_shows_each_pair(report: Report) -> None:
+def test_the_speedup_plot_shows_each_pair(report: ValidationReport) -> None:
     assert report.speedups is not None
     (ax,) = plots.speedup(report.speedups).axes
     assert dots_of(ax) == {(pair.measured, pair.predicted) for pair in report.speedups.pairs}
     assert "v100-sxm2-16gb over t4" in ax.get_xlabel()
 
 
-def test_every_axis_says_what_it_shows(report: Report) -> None:
+def test_every_axis_says_what_it_shows(report: ValidationReport) -> None:
     assert report.speedups is not None
     for figure in (plots.parity(report), plots.error_by_shape(report), plots.speedup(report.speedups)):
         assert all(ax.get_xlabel() and ax.get_ylabel() for ax in figure.axes)
         assert figure.legends
 
 
-def test_no_text_of_a_validations_pictures_is_cut_or_overlaps(report: Report) -> None:
+def test_no_text_of_a_validations_pictures_is_cut_or_overlaps(report: ValidationReport) -> None:
     assert report.speedups is not None
     for figure in (plots.parity(report), plots.error_by_shape(report), plots.speedup(report.speedups)):
         assert unreadable(figure) == []
         assert any("simulated" in text.get_text() for text in figure.texts)
 
 
-def test_every_kind_of_line_stands_in_the_legend(report: Report) -> None:
+def test_every_kind_of_line_stands_in_the_legend(report: ValidationReport) -> None:
     figure = plots.error_by_shape(report)
     drawn = {line.get_linestyle() for ax in figure.axes for line in ax.get_lines()}
     assert drawn == {handle.get_linestyle() for handle in figure.legends[0].get_lines()}

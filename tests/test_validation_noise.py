@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpusim.evidence.importers import aiconfigurator, deepbench
 from gpusim.evidence.measured import read_measured
 from gpusim.studies.validation.noise import NORMAL_MEAN_OF_P10_P90, NORMAL_MEAN_OF_P90, noise_fractions
-from gpusim.studies.validation.summary import validate
+from gpusim.studies.validation.report import validate
 
 SHAPE, OTHER = (64, 64, 64), (128, 64, 64)
 TICK_US = 1.024

@@ -10,7 +10,7 @@ import pytest
 from conftest import RunGpusim, WriteRuns, refused
 from conftest import measured_line as line
 
-from gpusim.studies.validation.summary import validate
+from gpusim.studies.validation.report import validate
 
 SMALL, LARGE = (1024, 1024, 512), (4096, 4096, 1024)
 T4, V100 = "t4", "v100-sxm2-16gb"

@@ -32,7 +32,7 @@ from gpusim.specs import load_spec
 from gpusim.studies.calibration import cases
 from gpusim.studies.calibration.parameters import Board
 from gpusim.studies.run import run_experiment
-from gpusim.studies.validation.summary import validate
+from gpusim.studies.validation.report import validate
 from gpusim.workloads.gemm import Gemm
 
 EXPERIMENT = """\
@@ -124,7 +124,9 @@ def of_calibration(folder: Path) -> Command:
     boards = {"t4": Board(spec.system, dict.fromkeys(("dram.efficiency_fraction",), "assumed"), spec.sha256)}
     cases._take_boards(boards)
     plans = [(gemm, ranked_plans(spec.system, gemm, Options())[0].plan) for gemm in TIMED]
-    runs = [cases.Run("t4", gemm, Options(), plan.kernel, plan.split_k, plan.mode, "graph") for gemm, plan in plans]
+    runs = [
+        cases.KernelRun("t4", gemm, Options(), plan.kernel, plan.split_k, plan.mode, "graph") for gemm, plan in plans
+    ]
 
     def resume(out: Path) -> tuple[object, int]:
         journal = Journal(out / "mine.yaml.journal")
