@@ -480,6 +480,15 @@ def test_capabilities_are_no_numbers(board: Writer) -> None:
     assert_fails(board(text), 5, r"load_store\.async_copy: should be a valid boolean, got 1; correct it")
 
 
+def test_a_data_type_that_no_gpu_has_is_refused(board: Writer) -> None:
+    text = "instructions:\n  hmma_16816_f32:\n    inputs: [fp61]\n"
+    assert_fails(
+        board(text),
+        6,
+        r"instructions\.hmma_16816_f32\.inputs\.0: expected one of fp64, fp32, [^']*, got 'fp61'; correct it$",
+    )
+
+
 def test_all_problems_of_a_file_are_reported_each_at_its_line(board: Writer) -> None:
     path = board(
         f"sm:\n  count: {leaf(-1)}\n  cuont: {leaf(1)}\n  max_warps: 64\n"

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from gpusim.numbers.formats import format_named
 from gpusim.record import Microseconds, Record, Unsourced
 from gpusim.units import MEGA, MIB, TERA, bytes_per_cycle
+from gpusim.workloads.gemm import Sparsity
 
 Unit = Literal["cuda", "tensor"]
+FormatName = Annotated[str, AfterValidator(format_named)]
 ArithmeticPipe = Literal["alu", "sfu"]
 
 NO_LIMIT = 1e9
@@ -213,9 +216,11 @@ class Instruction(Record):
     """
 
     unit: Unit = Field(description="Execution unit: cuda (CUDA cores) or tensor (Tensor Cores).")
-    inputs: tuple[str, ...] = Field(strict=False, description="Data types of A and B that the instruction multiplies.")
-    accumulate: str = Field(description="Data type of the accumulator.")
-    sparsity: Literal["dense", "2:4"] = Field(description="Structure of A: dense, or 2:4 for structured sparsity.")
+    inputs: tuple[FormatName, ...] = Field(
+        strict=False, description="Data types of A and B that the instruction multiplies."
+    )
+    accumulate: FormatName = Field(description="Data type of the accumulator.")
+    sparsity: Sparsity = Field(description="Structure of A: dense, or 2:4 for structured sparsity.")
     shape: Annotated[tuple[Extent, Extent, Extent], Unsourced()] = Field(
         strict=False, description="Extents m, n, k of one warp instruction; k counts dense-equivalent elements for 2:4."
     )

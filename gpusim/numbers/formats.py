@@ -319,17 +319,22 @@ def dtype_named(name: Dtype | str) -> Dtype:
         raise ValueError(f"unknown data type '{unknown}'; {nearest}") from None
 
 
-def accumulator_named(name: str) -> str:
-    """A format of :data:`ACCUMULATORS` by one of its names.
+def format_named(name: str) -> str:
+    """A format of :data:`FORMATS` by one of its names.
 
     Raises:
         ValueError: unknown name.
     """
+    return _one_of(tuple(FORMATS), name)
+
+
+def accumulator_named(name: str) -> str:
+    """A format of :data:`ACCUMULATORS` by one of its names; raises like :func:`format_named`."""
     return _one_of(ACCUMULATORS, name)
 
 
 def result_named(name: str) -> str:
-    """A format of :data:`RESULTS` by one of its names; raises like :func:`accumulator_named`."""
+    """A format of :data:`RESULTS` by one of its names; raises like :func:`format_named`."""
     return _one_of(RESULTS, name)
 
 

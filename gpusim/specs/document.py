@@ -156,7 +156,8 @@ def problem_text(one: ErrorDetails) -> str:
     "should be a valid integer, got 'many'; correct it"
     """
     message = one["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{message}, got {shown(one['input'])}; correct it"
+    got = "" if ", got " in message else f", got {shown(one['input'])}"
+    return f"{message}{got}; correct it"
 
 
 def _without_value(place: Sequence[str], record: type[Record]) -> list[str]:
