@@ -159,6 +159,15 @@ def test_a_result_is_short_to_read() -> None:
     assert json.loads(json.dumps(result.as_dict()))["time_us"] == pytest.approx(result.time_us)
 
 
+def test_an_operator_on_rows_is_asked_for_by_name() -> None:
+    result = gpusim.predict("a100-sxm4-80gb", op="softmax", m=4096, n=1024, dtype="fp32", load="burst")
+    assert repr(result).startswith("<Result softmax of 4096x1024 fp32 on A100-SXM4-80GB: ")
+    assert " GB/s, " in repr(result)
+    found = gpusim.sweep({"op": ["softmax", "add", "linear"]}, arch="t4", m=512, n=1024, k=256, dtype="fp32")
+    assert found["skipped"].tolist() == ["", "", ""]
+    assert found["time_us"][1] == gpusim.predict("t4", op="add", m=512, n=1024, dtype="fp32").time_us
+
+
 # sweep ------------------------------------------------------------------------------------------
 
 

@@ -128,15 +128,17 @@ class Result:
 
     def _title(self) -> str:
         batch = f"{self.batch} x " if self.batch > 1 else ""
+        shape = f"{batch}{self.m}x{self.n}x{self.k}" if self.k else f"{self.op} of {self.m}x{self.n}"
         sparsity = "" if self.sparsity == "dense" else f" {self.sparsity}"
-        return f"{batch}{self.m}x{self.n}x{self.k} {self.dtype}{sparsity} on {self.arch}"
+        return f"{shape} {self.dtype}{sparsity} on {self.arch}"
 
     def _summary(self) -> tuple[tuple[str, str], ...]:
         """The main figures by name."""
         unit = "TOP/s" if self.dtype.startswith("int") else "TFLOP/s"
+        rate = f"{self.tflops:.4g} {unit}, {self.pct_of_peak:.1f} % of peak"
         return (
             ("time", f"{self.time_us:.4g} us"),
-            ("rate", f"{self.tflops:.4g} {unit}, {self.pct_of_peak:.1f} % of peak"),
+            ("rate", rate if self.k else f"{self.bandwidth_gb_per_s:.4g} GB/s"),
             ("bottleneck", self.bottleneck),
         )
 
