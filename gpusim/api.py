@@ -163,10 +163,11 @@ def predict(
     Args:
         arch: GPU by name, alias, nvidia-smi name or spec file; or what :func:`load_system` gives.
         operator: A record such as :class:`gpusim.Gemm`, in place of the values of one below.
-        m, n, k: Rows of C, columns of C, length of the sums.
-        op: Operator, as in measured tables: ``linear`` or ``bmm`` (C in rows, the default), ``gemm`` (C in columns, as
-            BLAS has it).
-        dtype: Data type of A and B; ``fp16`` if not given.
+        op: Operator, as in measured tables: ``linear`` or ``bmm`` (a matrix multiplication with C in rows; the
+            default), ``gemm`` (C in columns, as BLAS has it), or an operator on m rows of n elements (``softmax``,
+            ``layernorm``, ``add``, ``gelu``, ``sum`` ...).
+        m, n, k: Rows of C, columns of C, length of the sums; or rows and columns.
+        dtype: Data type of the operands; ``fp16`` if not given.
         batch, layout, sparsity, accumulate, order, output_dtype, bias: Further properties of a matrix multiplication;
             see :class:`gpusim.Gemm` for values and defaults. ``output_dtype`` is the type of C.
         detail: ``bound``, ``sampled`` (default) or ``full``.

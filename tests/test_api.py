@@ -165,6 +165,8 @@ def test_an_operator_on_rows_is_asked_for_by_name() -> None:
     assert " GB/s, " in repr(result)
     found = gpusim.sweep({"op": ["softmax", "add", "linear"]}, arch="t4", m=512, n=1024, k=256, dtype="fp32")
     assert found["skipped"].tolist() == ["", "", ""]
+    refused = gpusim.sweep({"op": ["softmax"]}, arch="t4", m=512, n=1024, dtype="int8")
+    assert (refused["m"].tolist(), refused["skipped"].tolist() != [""]) == ([512], True)
     assert found["time_us"][1] == gpusim.predict("t4", op="add", m=512, n=1024, dtype="fp32").time_us
 
 
@@ -215,6 +217,16 @@ def test_a_data_frame_gives_one_of_its_kind() -> None:
     for name, values in arrays.items():
         assert isinstance(values, np.ndarray)
         assert frame[name].tolist() == table[name].to_pylist() == values.tolist()
+
+
+def test_what_has_only_the_arrow_stream_interface_gives_a_pyarrow_table() -> None:
+    class Stream:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return pa.table({"m": [16, 64]}).__arrow_c_stream__(requested_schema)
+
+    found = gpusim.sweep(Stream(), arch="t4", n=64, k=64)
+    assert isinstance(found, pa.Table)
+    assert found["m"].to_pylist() == [16, 64]
 
 
 def test_a_missing_value_stands_for_the_default() -> None:

@@ -74,7 +74,8 @@ def commands(section: str) -> list[list[str]]:
 
 
 def test_every_block_of_the_page_belongs_to_a_section_that_is_tested() -> None:
-    tested = {"A GPU", "A kernel", LIBRARY, "A host", "An operator of your own", "A main-loop kind"}
+    tested = {"A GPU", "A kernel", LIBRARY, "A host", "An operator of your own", "All of it from Python"}
+    tested |= {"A main-loop kind"}
     assert {block.section for block in blocks()} == tested
     assert {block.language for block in blocks()} <= {"yaml", "sh", "python", "diff"}
 
@@ -106,6 +107,16 @@ def test_a_host_is_a_file(command: RunGpusim, tmp_path: Path) -> None:
     done = command(*line, "--format", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["launch_overhead_us"] == 0.2
+
+
+def test_a_gpu_a_library_and_an_operator_need_no_file_and_twenty_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = of_section("All of it from Python")
+    assert len([line for line in block.text.splitlines() if line]) <= 20
+    exec(block.text, {})  # noqa: S102 -- the page's own code
+    gpu, kernel, sms_used, cycles = capsys.readouterr().out.split()
+    assert (gpu, kernel, sms_used) == ("T4-80", "mine_96x96", "80")
+    # half a gibibyte through 320 GB/s at 1.59 GHz, at least
+    assert int(cycles) > 2**28 * 2 / 320e9 * 1.59e9
 
 
 def test_an_operator_is_a_program(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,7 @@ def result_of(
     return Result(
         arch=gpu.name,
         detail=options.detail,
-        **_identity(operator),
+        **identity(operator),
         l2=options.l2,
         load=options.load,
         time_us=kernel_time_us + gap,
@@ -116,7 +116,7 @@ def result_of(
     )
 
 
-def _identity(operator: Operator) -> dict[str, Any]:
+def identity(operator: Operator) -> dict[str, Any]:
     """What a result repeats of its operator, whose columns of the measured schema leave out what it does not have."""
     columns = operator.columns
     return {

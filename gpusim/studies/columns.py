@@ -13,9 +13,9 @@ from gpusim.api import ArgumentError, GpuArguments, case, check_names, system_of
 from gpusim.errors import InputError
 from gpusim.execution.sweep import Case, CaseResult
 from gpusim.execution.sweep import sweep as predict_cases
+from gpusim.prediction.assembly import identity
 from gpusim.prediction.results import Result
 from gpusim.system import System
-from gpusim.workloads.gemm import Gemm
 
 Frame = TypeVar("Frame")
 
@@ -36,15 +36,15 @@ def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
 
     Args:
         columns: Arguments of :func:`predict` by name, ``arch`` among them, one value per row: a mapping to sequences or
-            arrays, or a data frame (pandas, Polars, PyArrow or another that narwhals supports). None and NaN stand for
-            the default.
+            arrays, a data frame (pandas, Polars, PyArrow or another that narwhals supports), or, where PyArrow is
+            installed, what has the Arrow C stream interface. None and NaN stand for the default.
         jobs: Worker processes. With more than one, a script needs Python's ``if __name__ == "__main__":``.
         same: Arguments that are the same in every row.
 
     Returns:
         The columns as given, then each field of :class:`gpusim.Result` that is a number or a text, then ``skipped``:
         the reason why a GPU cannot run a row, empty where it can. Results of skipped rows are NaN, or empty texts. A
-        dict of NumPy arrays for a mapping, else a data frame of the same library.
+        dict of NumPy arrays for a mapping, a data frame of the same library, or a PyArrow table.
 
     Raises:
         ArgumentError: As :func:`predict`, with the index of the row, from 0.
@@ -111,7 +111,11 @@ def _frame(columns: Any) -> Any:
     import narwhals as nw  # noqa: PLC0415 -- only where a data frame comes in
 
     try:
-        return nw.from_native(columns, eager_only=True)
+        if nw.dependencies.is_into_dataframe(columns):
+            return nw.from_native(columns, eager_only=True)
+        return nw.from_arrow(columns, backend="pyarrow")
+    except ImportError:
+        raise InputError("columns: reading an Arrow stream needs PyArrow; pip install pyarrow") from None
     except TypeError:
         raise InputError(f"columns: expected a mapping or a data frame, got {type(columns).__name__}") from None
 
@@ -148,15 +152,8 @@ def result_columns(cases: Sequence[Case], outcomes: Sequence[CaseResult]) -> dic
 
 def _asked(case: Case) -> dict[str, Any]:
     """What a result repeats of its case."""
-    gemm, options = case.operator, case.options
-    assert isinstance(gemm, Gemm)  # what columns can ask for
-    return {
-        **{name: getattr(gemm, name) for name in ("batch", "m", "n", "k", "accumulate", "sparsity", "layout")},
-        **{name: getattr(options, name) for name in ("detail", "l2", "load")},
-        "arch": case.system.gpu.name,
-        "dtype": gemm.dtype.value,
-        "output_dtype": gemm.output,
-    }
+    options = {name: getattr(case.options, name) for name in ("detail", "l2", "load")}
+    return {"arch": case.system.gpu.name, **identity(case.operator), **options}
 
 
 def _figures() -> dict[str, type]:
