@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypedDict, Unpack
 
-from gpusim.errors import InputError
+from gpusim.errors import InputError, did_you_mean
 from gpusim.execution.sweep import Case
-from gpusim.files.inputs import did_you_mean
 from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options

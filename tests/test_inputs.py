@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gpusim.errors import MOST_REPEATED, excerpt
 from gpusim.files import inputs
-from gpusim.files.inputs import excerpt, parsed_json, read_bytes, unpacked
+from gpusim.files.inputs import parsed_json, read_bytes, unpacked
 
 
 def test_a_file_is_read_up_to_the_limit_and_refused_above(tmp_path: Path) -> None:
@@ -47,4 +48,4 @@ def test_json_is_bounded_in_values_and_in_depth(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_message_repeats_so_much_of_the_input_and_one_line() -> None:
     assert excerpt("a\nb") == "a b"
-    assert len(excerpt("x" * 10_000)) == inputs.MOST_REPEATED
+    assert len(excerpt("x" * 10_000)) == MOST_REPEATED

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpusim.cli import run_cli
-from gpusim.files.inputs import MOST_REPEATED, one_line
+from gpusim.errors import MOST_REPEATED, one_line
 
 DIGITS, WORDS, APOSTROPHES = "9" * 400, "ab " * 200, "it's " * 120
 MORE_DIGITS = "9" * 5000

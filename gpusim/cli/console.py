@@ -54,7 +54,7 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
 
 def wrong_input(message: str, arguments: Sequence[str] = ()) -> int:
     """Print an error in one line, with long arguments shortened; returns exit status 2."""
-    from gpusim.files.inputs import one_line
+    from gpusim.errors import one_line
 
     print(f"gpusim: {one_line(message, arguments)}", file=sys.stderr)
     return 2
@@ -68,7 +68,7 @@ class _Stderr(logging.Handler):
         self._printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        from gpusim.files.inputs import one_line
+        from gpusim.errors import one_line
 
         line = one_line(record.getMessage())
         if line not in self._printed:

@@ -76,9 +76,9 @@ def import_(
     ] = None,
 ) -> None:
     """Convert timings to a measured table."""
+    from gpusim.errors import did_you_mean
     from gpusim.evidence.importers import KINDS, ImportOptions, import_file
     from gpusim.evidence.measured import write_measured
-    from gpusim.files.inputs import did_you_mean
     from gpusim.numbers.formats import accumulator_named
     from gpusim.workloads.conditions import checked_load
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from gpusim.files.inputs import excerpt
+from gpusim.errors import excerpt
 from gpusim.specs import Spec, UnknownGpuError, load_spec
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from gpusim.errors import InputError
-from gpusim.files.inputs import excerpt, read_bytes
+from gpusim.errors import InputError, excerpt
+from gpusim.files.inputs import read_bytes
 from gpusim.numbers.formats import Dtype
 from gpusim.units import us_of_duration
 from gpusim.workloads.sizes import parse_size

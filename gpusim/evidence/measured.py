@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, MeasuredError, csv_fields, header_with, read_text
-from gpusim.files.inputs import excerpt
 from gpusim.files.outputs import replacing
 from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, RESULTS, Dtype

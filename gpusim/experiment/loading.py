@@ -10,11 +10,11 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from gpusim.errors import excerpt
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.plot_pages import page_count, problem
 from gpusim.experiment.schema import PARTS, ExperimentFile, TrainingFile
 from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
-from gpusim.files.inputs import excerpt
 from gpusim.files.yamlfile import SpecError, YamlFile, parse_value
 from gpusim.specs import Spec, load_spec, with_overrides
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from gpusim.files.inputs import excerpt
-from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml, shown
+from gpusim.errors import excerpt, shown
+from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml
 
 Content = TypeVar("Content", bound=BaseModel)
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
-from gpusim.errors import InputError
-from gpusim.files.inputs import MOST_REPEATED, excerpt, read_bytes
+from gpusim.errors import InputError, excerpt, shown
+from gpusim.files.inputs import read_bytes
 from gpusim.units import MIB
 
 MAX_BYTES = MIB
@@ -89,16 +89,6 @@ def error_at(path: Path, line: int, key_path: str, problem: str) -> SpecError:
     """The error to raise for a place in a file."""
     where = f"{path}:{line}: {key_path}: " if key_path else f"{path}:{line}: "
     return SpecError(" ".join((where + problem).split()))
-
-
-def shown(value: object) -> str:
-    """A wrong value as a message repeats it: in full if it is short.
-
-    >>> shown("many"), len(shown("9" * 1000)) == MOST_REPEATED + len("...")
-    ("'many'", True)
-    """
-    text = repr(value)
-    return text if len(text) <= MOST_REPEATED else text[:MOST_REPEATED] + "..."
 
 
 def join(key_path: str, key: str) -> str:

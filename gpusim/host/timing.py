@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gpusim.errors import InputError
-from gpusim.files.inputs import excerpt
+from gpusim.errors import InputError, excerpt
 from gpusim.host.host import Host
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import VectorOperator

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-from gpusim.files.inputs import excerpt
+from gpusim.errors import excerpt
 
 METADATA_BITS_PER_CHUNK = 4
 """Of a 2:4 operand: two 2-bit indices a chunk (PTX ISA, "Sparse matrix storage")."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from gpusim.files.inputs import excerpt
+from gpusim.errors import excerpt
 from gpusim.hardware.gpu import Unit
 from gpusim.prediction.results import DETAILS
 from gpusim.prediction.selection import CORES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from gpusim.files.inputs import excerpt
+from gpusim.errors import excerpt
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.prediction.assembly import result_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from gpusim.files.inputs import excerpt
-from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml, shown
+from gpusim.errors import excerpt, shown
+from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml
 from gpusim.library.catalogue import Catalogue, Kernel, kernels_of
 from gpusim.library.vector import VectorKernel
 from gpusim.specs.folders import named_file

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpusim.files.inputs import did_you_mean
+from gpusim.errors import did_you_mean
 from gpusim.hardware.gpu import NO_LIMIT, Gpu
 from gpusim.units import ceil_div
 

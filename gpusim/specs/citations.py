@@ -10,7 +10,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gpusim.files.inputs import did_you_mean
+from gpusim.errors import did_you_mean
 from gpusim.specs.document import Document, Tree, leaves
 from gpusim.specs.sourced import Sourced
 

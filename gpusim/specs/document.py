@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from gpusim.files.inputs import did_you_mean
-from gpusim.files.yamlfile import YamlFile, error_at, join, read_yaml, shown
+from gpusim.errors import did_you_mean, shown
+from gpusim.files.yamlfile import YamlFile, error_at, join, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import LibraryRecord

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from gpusim.files.inputs import excerpt
+from gpusim.errors import excerpt
 from gpusim.files.yamlfile import SpecError
 
 ARCH_PATH_VARIABLE = "GPUSIM_ARCH_PATH"

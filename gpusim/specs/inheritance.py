@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gpusim.files.inputs import did_you_mean, excerpt
-from gpusim.files.yamlfile import YamlFile, read_yaml, shown
+from gpusim.errors import did_you_mean, excerpt, shown
+from gpusim.files.yamlfile import YamlFile, read_yaml
 from gpusim.specs.document import Tree
 from gpusim.specs.folders import first_file
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpusim.files.inputs import did_you_mean, excerpt
+from gpusim.errors import did_you_mean, excerpt
 from gpusim.files.yamlfile import SpecError, error_at, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from gpusim.files.inputs import did_you_mean, excerpt
+from gpusim.errors import did_you_mean, excerpt
 from gpusim.files.yamlfile import SpecError, join, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host

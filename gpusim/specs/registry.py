@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from gpusim.files.inputs import MOST_REPEATED, excerpt
-from gpusim.files.yamlfile import MAX_BYTES, SpecError, YamlFile, error_at, read_text, read_yaml, shown
+from gpusim.errors import MOST_REPEATED, excerpt, shown
+from gpusim.files.yamlfile import MAX_BYTES, SpecError, YamlFile, error_at, read_text, read_yaml
 from gpusim.specs.folders import first_file, is_path, search_folders
 
 _BRAND_WORDS = ("nvidia", "tesla", "geforce")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchem
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from typing_extensions import TypedDict
 
-from gpusim.files.yamlfile import shown
+from gpusim.errors import shown
 from gpusim.record import Unsourced
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpusim.files.inputs import excerpt
+from gpusim.errors import excerpt
 from gpusim.workloads.convolution import CONVOLUTION_OPS, SIZE_COLUMNS, Convolution, ConvolutionShape
 from gpusim.workloads.gemm import GEMM_OPS, Gemm
 from gpusim.workloads.sizes import checked_size

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 
-from gpusim.files.yamlfile import shown
+from gpusim.errors import shown
 from gpusim.units import LARGEST_SIZE
 
 MAX_SIZES = 100_000

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpusim.errors import excerpt
 from gpusim.evidence.fields import MAX_ROWS, Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.rows import Import, ImportOptions, SourceError, Timing
-from gpusim.files.inputs import excerpt, regular_size_bytes
+from gpusim.files.inputs import regular_size_bytes
 from gpusim.numbers.formats import Dtype
 from gpusim.units import MIB
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
-from gpusim.files.inputs import excerpt
 from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME, FORMAT_IN_KERNEL_NAME, Dtype
 
 REQUIRED = ("OperationKind", "Operation", "Disposition", "Status", "Runtime")

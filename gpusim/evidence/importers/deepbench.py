@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpusim.errors import excerpt
 from gpusim.evidence.fields import NUMBER, Fields
 from gpusim.evidence.importers.rows import Import, ImportOptions, Timing
 from gpusim.evidence.importers.workbook import is_number, read_sheets
-from gpusim.files.inputs import excerpt
 from gpusim.numbers.formats import Dtype
 from gpusim.units import TERA, US_PER_UNIT
 from gpusim.workloads.convolution import ConvolutionShape

@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpusim.errors import excerpt
 from gpusim.evidence.importers.nesting import parents
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
 from gpusim.evidence.importers.torch_ops import COPIES, KNOWN, Call, add_call, shapes_of
-from gpusim.files.inputs import excerpt, parsed_json, read_bytes, unpacked
+from gpusim.files.inputs import parsed_json, read_bytes, unpacked
 from gpusim.units import LARGEST_SIZE, us_of_duration
 
 OPERATORS = ("cpu_op", "operator")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
+from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.rows import Import, ImportOptions, SourceError, Timing
-from gpusim.files.inputs import excerpt
 
 REQUIRED = ("layer_name", "input", "latency(ns)")
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.launches import RecordedLaunch, add_launches
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
-from gpusim.files.inputs import excerpt
 from gpusim.units import US_PER_UNIT
 
 TIME = "gpu__time_duration.sum"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import product_kernel
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
-from gpusim.files.inputs import excerpt
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.convolution import ConvolutionShape
 

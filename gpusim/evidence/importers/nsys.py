@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gpusim.errors import excerpt
 from gpusim.evidence.importers.launches import RecordedLaunch, add_launches
 from gpusim.evidence.importers.nesting import parents
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
 from gpusim.evidence.importers.torch_ops import KNOWN, Call, add_call, shapes_of
-from gpusim.files.inputs import excerpt, regular_size_bytes
+from gpusim.files.inputs import regular_size_bytes
 from gpusim.units import us_of_duration
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusim.errors import excerpt
 from gpusim.evidence.importers.rows import SourceError
-from gpusim.files.inputs import excerpt, read_bytes
+from gpusim.files.inputs import read_bytes
 from gpusim.units import MIB
 
 if TYPE_CHECKING:
