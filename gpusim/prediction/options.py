@@ -21,8 +21,9 @@ class Options:
     kernel: str | None = None
     """Pin a kernel by its printed name; None lets the ranking choose."""
     load: str = "sustained"
-    """``sustained``: repeated until the power limit has had its say. ``burst``: over before it acts, at maximum
-    clock. A whole number: so many calls back to back, of which the limit sees a running average."""
+    """``sustained``: repeated for so long that the power limit sets the clock. ``burst``: too short for it, at maximum
+    clock. A whole number: so many calls back to back; the limit applies to a running average of their
+    power."""
     unit: Unit | None = None
     """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
 

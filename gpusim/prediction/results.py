@@ -43,7 +43,7 @@ class Result:
     l2: str
     """``cold`` or ``warm`` at the start."""
     load: str
-    """``sustained``, where the power limit has its say, or ``burst``, over before it acts."""
+    """``sustained``, at the clock that the power limit allows; ``burst``, too short for it; or a number of calls."""
     time_us: float
     """Kernel time plus launch overhead: the interval between back-to-back launches from a CUDA graph."""
     kernel_time_us: float

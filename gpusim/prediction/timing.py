@@ -28,7 +28,7 @@ class Timed:
     sustained: Sustained
     kernel_time_us: float
     outcomes: list[LaunchOutcome]
-    """Of each launch; none where only a bound was asked for."""
+    """Of each launch; none for detail ``bound``."""
 
 
 Simulate = Callable[[Machine, Launch, str], LaunchOutcome]
@@ -39,7 +39,7 @@ def time_plan(system: System, planned: Plan, options: Options, play: Simulate = 
     """Run a plan at its sustained clock, or at the highest one where the load is a burst.
 
     Args:
-        play: what simulates a launch, for callers that keep outcomes.
+        play: what simulates a launch, for callers that cache outcomes.
     """
     gpu, warm = system.gpu, options.l2 == "warm"
     launches = launches_of(planned)
