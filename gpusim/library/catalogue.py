@@ -38,7 +38,7 @@ NAME_FIELDS = frozenset(
 
 
 def _as_list(value: object) -> object:
-    """One value where several may stand."""
+    """A single value as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
@@ -57,7 +57,7 @@ class KernelEntry(Entry):
     registers: Count = Field(description="per thread, as profilers report, with accumulators of 32 bits")
     cluster: tuple[Count, Count] = Field(
         default=(1, 1),
-        description="CTAs along [m, n] that load what they share once for all of them (multicast); only with "
+        description="CTAs along [m, n] of a cluster, whose common data is loaded by multicast; only with "
         "main_loop.kind wgmma",
     )
     suffix: str = ""
@@ -69,7 +69,7 @@ class KernelEntry(Entry):
     )
 
     def tile_k(self, element_bits: int) -> int:
-        """Elements of k in a slice."""
+        """Elements of k in a step."""
         k = self.tile[2]
         return k if isinstance(k, int) else int(k.removesuffix("B")) * 8 // element_bits
 
@@ -103,13 +103,13 @@ class Family(Entry):
     max_n: Count | None = Field(default=None, description="largest n (vectors) it serves")
     layouts: tuple[Layout, ...] = Field(default=LAYOUTS, description="operand layouts it reads")
     multiple_of: tuple[Count, Count, Count] = Field(
-        default=(1, 1, 1), description="what the library wants its m, n and k to be multiples of"
+        default=(1, 1, 1), description="what m, n and k of the library's problem must be multiples of"
     )
     alignment: Count | None = Field(
-        default=None, description="elements that leading dimensions of A, B and C must be multiples of, if it needs any"
+        default=None, description="elements that the leading dimensions of A, B and C must be multiples of, if any"
     )
     fallback: bool = Field(default=False, description="launched only where no other kernel serves")
-    kernels: Annotated[tuple[KernelEntry, ...], BeforeValidator(_flat)]
+    kernels: Annotated[tuple[KernelEntry, ...], Field(min_length=1), BeforeValidator(_flat)]
 
     @field_validator("inputs")
     @classmethod
