@@ -1,0 +1,181 @@
+"""Plans of a GEMM: grids and steps by hand, and no byte, product or row of k lost on the way."""
+
+import math
+
+import pytest
+from gemm_kernels import DTYPES, LAYOUTS, NAMES, SIZES, V100, VOLTA_HGEMM, VOLTA_SGEMM, drawn_plan, kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim.lowering.gemm.plan import plan
+from gpusim.lowering.gemm.problem import problem_of
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.specs import load_spec
+from gpusim.workloads.gemm import Gemm
+
+ROUNDING = 1e-9  # relative; sums of averages
+
+
+def test_a_row_major_product_runs_as_its_transpose() -> None:
+    shape = problem_of(Gemm(300, 500, 100, Dtype.FP32, order="row"))
+    assert (shape.m, shape.n, shape.k) == (500, 300, 100)
+    shape = problem_of(Gemm(300, 500, 100, Dtype.FP32, order="column"))
+    assert (shape.m, shape.n, shape.k) == (300, 500, 100)
+
+
+def test_grid_and_steps_cover_the_product_with_whole_tiles() -> None:
+    # column-major m = 500, n = 300 on 128 x 64 tiles: 4 x 5; 100 of k in steps of 8: 13
+    planned = plan(V100.gpu, Gemm(300, 500, 100, Dtype.FP32), kernel(V100, VOLTA_SGEMM))
+    assert planned.main.grid.extents == (4, 5, 1)
+    assert planned.main.ctas == 20
+    assert planned.main.steps == 13
+
+
+@pytest.mark.parametrize(
+    ("split_k", "steps"),
+    # 4096 / 32 = 128 steps in all
+    [(1, 128), (2, 64), (3, 43), (5, 26), (64, 2)],
+)
+def test_splits_share_the_steps_and_multiply_the_grid(split_k: int, steps: int) -> None:
+    planned = plan(V100.gpu, Gemm(256, 256, 4096, Dtype.FP16), kernel(V100, VOLTA_HGEMM), split_k, "reduce")
+    assert planned.main.grid.extents == (2, 2, split_k)
+    assert planned.main.steps == steps
+
+
+def test_a_batch_is_a_third_dimension_of_the_grid() -> None:
+    planned = plan(V100.gpu, Gemm(256, 256, 64, Dtype.FP16, batch=7), kernel(V100, VOLTA_HGEMM))
+    assert planned.main.grid.extents == (2, 2, 7)
+    assert planned.main.ctas == 28
+
+
+def test_a_step_of_one_cta_by_hand() -> None:
+    planned = plan(V100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM))
+    launch = planned.main
+    assert launch.step.l2_bytes == (128 + 128) * 32 * 2
+    # 4 warps of 64 x 64 x 32, instructions of 16 x 16 x 4: 4 x 4 x 8 in 8 slices of k
+    assert (launch.warps, launch.step.mma_instructions, launch.step.k_groups) == (4, 128, 8)
+    assert launch.step.operand_bytes == (64 + 64) * 32 * 2  # a warp reads its rows and columns
+    assert launch.step.shared_write_bytes == (128 + 128) * 32 * 2
+    assert launch.store_bytes == 128 * 128 * 2
+    # 64 x 64 tiles of 128 x 128 on 80 SMs with 2 CTAs each (232 registers: 2 warps a sub-partition)
+    assert launch.occupancy.ctas == 2
+    assert planned.totals[0].waves(V100.gpu) == 64 / 160
+    assert launch.ctas_on_busiest_sm(V100.gpu) == 1
+
+
+def test_a_thread_of_a_cuda_core_tile_reads_the_rows_and_columns_of_its_square() -> None:
+    # 128 x 64 by 2 x 2 warps: 64 x 32 a warp, 64 results a thread: 8 + 8 operands of 4 B for 32 lanes and 8 of k;
+    # what lanes share passes the port together
+    launch = plan(V100.gpu, Gemm(1024, 1024, 1024, Dtype.FP32), kernel(V100, VOLTA_SGEMM)).main
+    alone = (8 + 8) * 4 * 32 * 8
+    assert launch.step.operand_bytes == pytest.approx(alone * V100.gpu.shared_memory.broadcast_fraction)
+    assert launch.step.mma_instructions == 64 * 8
+
+
+# Laws
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.data(), NAMES, DTYPES, SIZES, SIZES, SIZES, st.integers(min_value=1, max_value=8))
+def test_ctas_cover_every_result_and_every_row_of_k(
+    data: st.DataObject, name: str, dtype: Dtype, m: int, n: int, k: int, batch: int
+) -> None:
+    gemm = Gemm(m, n, k, dtype, batch=batch)
+    planned = drawn_plan(data, name, gemm)
+    if planned is None:
+        return
+    launch, used, shape = planned.main, planned.kernel, problem_of(gemm)
+    tiles_m, tiles_n, depth = launch.grid.extents
+    assert tiles_m * used.tile_m >= shape.m > (tiles_m - 1) * used.tile_m
+    assert tiles_n * used.tile_n >= shape.n > (tiles_n - 1) * used.tile_n
+    assert depth == batch * planned.split_k
+    assert launch.ctas == math.prod(launch.grid.extents)
+    assert planned.split_k * launch.steps * used.tile_k >= shape.k
+    # no split has a step more than its share of them
+    assert (launch.steps - 1) * planned.split_k < -(-shape.k // used.tile_k)
+    assert launch.fma >= gemm.flops / 2
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.data(), NAMES, DTYPES, LAYOUTS, SIZES, SIZES, SIZES, st.integers(min_value=1, max_value=8))
+def test_loads_of_all_ctas_are_the_bytes_asked_from_l2_when_rows_fill_sectors(
+    data: st.DataObject, name: str, dtype: Dtype, layout: str, m: int, n: int, k: int, batch: int
+) -> None:
+    m, n, k = 16 * -(-m // 16), 16 * -(-n // 16), 16 * -(-k // 16)  # 16 elements of 2 B are a sector
+    planned = drawn_plan(data, name, Gemm(m, n, k, dtype, batch=batch, layout=layout))
+    if planned is None:
+        return
+    launch = planned.main
+    loaded = launch.ctas * launch.steps * launch.step.l2_bytes
+    assert loaded == pytest.approx(launch.traffic.l2_read_bytes, rel=ROUNDING)
+    # each of the tiles along the other dimension loads an operand once
+    tiles_m, tiles_n, _ = launch.grid.extents
+    library_m, library_n = n, m
+    by_hand = batch * (tiles_n * library_m + tiles_m * library_n) * k * dtype.bits / 8
+    assert loaded == pytest.approx(by_hand, rel=ROUNDING)
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.data(), NAMES, DTYPES, LAYOUTS, SIZES, SIZES, SIZES)
+def test_rows_that_do_not_fill_sectors_never_fetch_less_and_never_twice(
+    data: st.DataObject, name: str, dtype: Dtype, layout: str, m: int, n: int, k: int
+) -> None:
+    planned = drawn_plan(data, name, Gemm(m, n, k, dtype, layout=layout))
+    if planned is None:
+        return
+    launch = planned.main
+    loaded = launch.ctas * launch.steps * launch.step.l2_bytes
+    tiles_m, tiles_n, _ = launch.grid.extents
+    wanted = (tiles_n * n + tiles_m * m) * k * dtype.bits / 8  # a row-major n is the library's m
+    # a run of at least a sector touches at most one sector more
+    assert wanted * (1 - ROUNDING) <= loaded < 2 * wanted
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.data(), NAMES, DTYPES, SIZES, SIZES, SIZES, st.integers(min_value=1, max_value=8))
+def test_the_result_is_written_once(
+    data: st.DataObject, name: str, dtype: Dtype, m: int, n: int, k: int, batch: int
+) -> None:
+    planned = drawn_plan(data, name, Gemm(m, n, k, dtype, batch=batch))
+    if planned is None or not planned.kernel.family.stores_result:
+        return
+    last = planned.schedules[-1]
+    assert last.ctas * last.store_bytes == pytest.approx(batch * m * n * dtype.output_bits / 8, rel=ROUNDING)
+    assert last.traffic.dram_write_bytes == pytest.approx(batch * m * n * dtype.output_bits / 8, rel=ROUNDING)
+
+
+@settings(derandomize=True, max_examples=100)
+@given(st.data(), NAMES, DTYPES, SIZES, SIZES, SIZES)
+def test_the_grid_sends_every_cta_to_a_tile_of_its_own(
+    data: st.DataObject, name: str, dtype: Dtype, m: int, n: int, k: int
+) -> None:
+    planned = drawn_plan(data, name, Gemm(m, n, k, dtype, batch=2))
+    if planned is None or planned.main.ctas > 20_000:
+        return
+    launch = planned.main
+    tiles_m, tiles_n, _ = launch.grid.extents
+    places = {launch.grid.coordinates(cta) for cta in range(launch.ctas)}
+    assert len(places) == launch.ctas
+    products, splits, across, down = (set(axis) for axis in zip(*places, strict=True))
+    assert (products, splits) == (set(range(2)), set(range(planned.split_k)))
+    assert (across, down) == (set(range(tiles_m)), set(range(tiles_n)))
+    x_bytes, y_bytes = (block.block_bytes for block in launch.step.blocks)
+    panels = (tiles_m * x_bytes + tiles_n * y_bytes) * launch.steps * planned.split_k
+    assert panels == pytest.approx((m + n) * k * dtype.bits / 8, rel=ROUNDING)  # both operands, once
+    assert x_bytes + y_bytes <= launch.step.l2_bytes * (1 + ROUNDING)  # loads take whole sectors
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(NAMES, DTYPES, LAYOUTS, SIZES, SIZES, SIZES, st.booleans())
+def test_a_row_major_product_takes_as_long_as_its_column_major_transpose(
+    name: str, dtype: Dtype, layout: str, m: int, n: int, k: int, warm: bool
+) -> None:
+    arch = load_spec(name).system
+    options = Options(l2="warm" if warm else "cold", load="burst")
+    by_rows = predict(arch, Gemm(m, n, k, dtype, layout=layout, order="row"), options)
+    by_columns = predict(arch, Gemm(n, m, k, dtype, layout=layout, order="column"), options)
+    assert by_rows.time_us == by_columns.time_us
+    assert (by_rows.kernel, by_rows.grid) == (by_columns.kernel, by_columns.grid)
+    assert by_rows.dram_bytes == by_columns.dram_bytes

@@ -1,0 +1,209 @@
+"""Programs of GEMM kernels: rings, barriers, epilogues, split-K."""
+
+from collections.abc import Iterator
+
+import pytest
+from conftest import with_gpu
+from gemm_kernels import (
+    A100,
+    AMPERE_HGEMM,
+    DTYPES,
+    H100,
+    HOPPER_HGEMM,
+    LAYOUTS,
+    NAMES,
+    SIZES,
+    V100,
+    VOLTA_HGEMM,
+    VOLTA_SGEMM,
+    drawn_plan,
+    kernel,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim.launch import Launch
+from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.plan import GemmPlan, plan
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.program import (
+    Barrier,
+    Load,
+    LoadBulk,
+    Mma,
+    Op,
+    Program,
+    Repeat,
+    SplitKFixup,
+    Store,
+    StoreShared,
+    WaitLoad,
+    WarpgroupMma,
+    executed,
+)
+from gpusim.system import System
+from gpusim.workloads.gemm import Gemm
+
+
+def flat(program: Program) -> list[Op]:
+    """Operations of a program, those of its loop once."""
+    ops: list[Op] = []
+    for op in program:
+        ops += flat(op.body) if isinstance(op, Repeat) else [op]
+    return ops
+
+
+def program_of(planned: GemmPlan) -> Program:
+    """What all warps of a plan's first launch do, which has one role."""
+    (role,) = lower(planned)[0].roles
+    return role.program
+
+
+def loop_of(planned: GemmPlan) -> Program:
+    """The body of the main loop."""
+    return next(op.body for op in program_of(planned) if isinstance(op, Repeat))
+
+
+def test_volta_stages_one_step_ahead_and_ampere_all_stages_but_one() -> None:
+    volta = plan(V100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM))
+    ampere = plan(A100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM))
+    assert (volta.main.step.ahead, ampere.main.step.ahead) == (1, 5 - 1)
+    # on Volta a warp writes what it has loaded to shared memory, on Ampere the load does
+    assert [sum(isinstance(op, StoreShared) for op in loop_of(one)) for one in (volta, ampere)] == [1, 0]
+    # the ring is filled before the loop, and each turn asks for the step four turns later
+    assert [op.ahead for op in program_of(ampere) if isinstance(op, Load)] == [0, 0, 0, 0]
+    assert [op.ahead for op in loop_of(ampere) if isinstance(op, Load)] == [4]
+
+
+def test_loads_beyond_the_last_step_are_issued_and_bring_nothing() -> None:
+    short = program_of(plan(A100.gpu, Gemm(1024, 1024, 64, Dtype.FP16), kernel(A100, AMPERE_HGEMM)))
+    loads = [op for op in short if isinstance(op, Load)]
+    assert [bool(op.reads) for op in loads] == [True, True, False, False]  # 64 of k are two steps
+    assert len({op.instructions for op in loads}) == 1
+
+
+def test_a_kernel_of_one_stage_loads_a_step_and_then_uses_it() -> None:
+    gemv = next(one for one in A100.library.kernels if one.family.name.startswith("gemvx"))
+    planned = plan(A100.gpu, Gemm(1, 64, 8192, Dtype.FP16), gemv)
+    assert (gemv.stages, planned.main.step.ahead) == (1, 0)
+    first, *rest = program_of(planned)[1:]
+    assert isinstance(first, Repeat)
+    assert [type(op) for op in first.body] == [Load, WaitLoad, Mma]
+    assert not any(isinstance(op, Load) for op in rest)
+    # With nothing on its way while it multiplies, each step takes the latency of DRAM, in the machine and by estimate.
+    pinned = Options(kernel=gemv.printed_name("tn", Dtype.FP16))
+    short, long = (predict(A100, Gemm(1, 64, k, Dtype.FP16), pinned) for k in (8192, 16384))
+    steps = (16384 - 8192) / gemv.tile_k
+    assert long.kernel_time_us - short.kernel_time_us > steps * A100.gpu.dram.latency_ns / 1e3
+    estimates = [result.alternatives[0].estimate_us for result in (short, long)]
+    assert estimates[1] - estimates[0] > steps * A100.gpu.dram.latency_ns / 1e3
+
+
+def test_the_main_loop_turns_at_its_barrier() -> None:
+    program = program_of(plan(A100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)))
+    loop = next(op for op in program if isinstance(op, Repeat))
+    assert [isinstance(op, Barrier) for op in loop.body] == [False, False, False, True]
+    assert isinstance(program[-1], Store)
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "dtype", "passes"),
+    [
+        (V100, VOLTA_HGEMM, Dtype.FP16, 4),  # 64 columns of C a warp, sixteen at a time
+        (A100, AMPERE_HGEMM, Dtype.FP16, 8),  # and eight at a time
+        (V100, VOLTA_SGEMM, Dtype.FP32, 0),  # threads write what they hold
+    ],
+)
+def test_results_pass_through_shared_memory_a_few_rows_at_a_time(
+    arch: System, name: str, dtype: Dtype, passes: int
+) -> None:
+    cycles = []
+    for latency in (0.0, 100.0):
+        shared = arch.gpu.shared_memory.model_copy(update={"rearrange_pass_cycles": latency})
+        slower = with_gpu(arch, shared_memory=shared)
+        cycles.append(plan(slower.gpu, Gemm(1024, 1024, 1024, dtype), kernel(slower, name)).main.serial_cycles)
+    assert cycles[1] - cycles[0] == 100.0 * passes
+
+
+@pytest.mark.parametrize(("n", "passes"), [(1024, 1.0), (1022, 1 + 3 * 0.75), (1021, 1 + 3 * 0.75)])
+def test_results_that_are_not_aligned_are_written_element_by_element(n: int, passes: float) -> None:
+    l2 = V100.gpu.l2.model_copy(update={"merged_fraction": 0.25})
+    arch = with_gpu(V100, l2=l2)
+    launch = plan(arch.gpu, Gemm(64, n, 64, Dtype.FP32), kernel(arch, VOLTA_SGEMM)).main
+    assert launch.store_passes == pytest.approx(passes)
+    # kernels of the Tensor Cores write C in whole lines
+    assert plan(arch.gpu, Gemm(64, n, 64, Dtype.FP16), kernel(arch, VOLTA_HGEMM)).main.store_passes == 1.0
+
+
+def test_warpgroups_meet_before_a_tile_is_stored_and_until_it_has_been_taken() -> None:
+    gemm = Gemm(1024, 1024, 1024, Dtype.FP16)
+    producer, consumer = lower(plan(H100.gpu, gemm, kernel(H100, HOPPER_HGEMM)))[0].roles
+    assert not any(isinstance(op, Barrier | Store) for op in flat(producer.program))
+    assert [type(op) for op in consumer.program[-3:]] == [Barrier, Store, Barrier]
+
+
+def test_the_reduction_reads_every_split_and_writes_the_result_once() -> None:
+    gemm = Gemm(256, 512, 4096, Dtype.FP16)
+    planned = plan(V100.gpu, gemm, kernel(V100, VOLTA_HGEMM), 4, "reduce")
+    main, reduction = planned.schedules
+    assert main.ctas * main.store_bytes == 4 * 256 * 512 * 4  # partial sums in FP32
+    assert reduction.steps == 4
+    assert reduction.ctas * reduction.steps * reduction.step.l2_bytes == 4 * 256 * 512 * 4
+    assert reduction.ctas * reduction.store_bytes == 256 * 512 * 2
+    assert not any(isinstance(op, SplitKFixup) for op in flat(lower(planned)[0].roles[0].program))
+
+
+def test_splitting_inside_the_kernel_passes_partial_sums_down_a_chain() -> None:
+    gemm = Gemm(256, 512, 4096, Dtype.FP32)
+    planned = plan(V100.gpu, gemm, kernel(V100, VOLTA_SGEMM), 4, "in_kernel")
+    assert len(planned.schedules) == 1
+    launch = planned.main
+    assert [op.times for op in flat(program_of(planned)) if isinstance(op, SplitKFixup)] == [3]
+    assert launch.epilogue.fixup_bytes * launch.math_warps == 128 * 64 * 4
+    assert launch.ctas * launch.store_bytes == 256 * 512 * 4  # one of the four writes C
+
+
+def test_splits_of_a_tile_that_run_one_after_the_other_do_not_wait_for_each_other() -> None:
+    # 32 x 64 tiles on 80 SMs with 4 CTAs each: the next split of a tile starts when the one before it is long done
+    planned = plan(V100.gpu, Gemm(4096, 4096, 8192, Dtype.FP32), kernel(V100, VOLTA_SGEMM), 8, "in_kernel")
+    assert [op.times for op in flat(program_of(planned)) if isinstance(op, SplitKFixup)] == [1]
+
+
+# A schedule in closed form, and the programs that it is lowered to
+
+
+def executed_by(launch: Launch) -> Iterator[tuple[int, Op, int]]:
+    """Every operation of a CTA's programs, with the warps that execute it and how often each does."""
+    for role in launch.roles:
+        for op, times in executed(role.program):
+            yield role.warps, op, times
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(st.data(), NAMES | st.just("H100-SXM5-80GB"), DTYPES, LAYOUTS, SIZES, SIZES, SIZES)
+def test_programs_load_and_multiply_what_their_schedule_says(
+    data: st.DataObject, name: str, dtype: Dtype, layout: str, m: int, n: int, k: int
+) -> None:
+    planned = drawn_plan(data, name, Gemm(m, n, k, dtype, layout=layout))
+    if planned is None:
+        return
+    for schedule, launch in zip(planned.schedules, lower(planned), strict=True):
+        asked = port = shared = mma = stored = 0.0
+        for warps, op, times in executed_by(launch):
+            match op:
+                case Load() | LoadBulk():
+                    asked += warps * times * sum(read.l2_bytes for read in op.reads)
+                    port += warps * times * op.port_bytes
+                case Mma() | WarpgroupMma():
+                    mma += warps * times * op.instructions
+                    shared += warps * times * op.operand_bytes
+                case Store():
+                    stored += warps * times * op.size_bytes
+        steps, step = schedule.steps, schedule.step
+        assert launch.ctas * asked == pytest.approx(schedule.traffic.l2_read_bytes)
+        assert port == pytest.approx(steps * step.port_bytes)
+        assert mma == pytest.approx(steps * schedule.math_warps * step.mma_instructions)
+        assert shared == pytest.approx(steps * schedule.math_warps * step.operand_bytes)
+        assert stored == pytest.approx(schedule.epilogue.store_bytes * schedule.math_warps)

@@ -1,0 +1,74 @@
+"""How operands travel to the warps: sectors, widths of loads, and what they cost the load/store path."""
+
+import pytest
+from gemm_kernels import A100, AMPERE_HGEMM, V100, VOLTA_HGEMM, kernel
+
+from gpusim.lowering.gemm.plan import plan
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.gemm import Gemm
+
+
+@pytest.mark.parametrize(
+    ("k", "over"),
+    [
+        # FP16 rows of k: 2 B x k; the widest power of two that divides it is the rows' alignment. A tile's run of
+        # 32 of k (64 B) touches (32 - alignment) bytes more on average.
+        (1024, 0),  # 2048 B rows: whole sectors
+        (1008, 0),  # 2016 B = 63 x 32
+        (1000, 16 / 64),  # 2000 B = 125 x 16
+        (1004, 24 / 64),  # 2008 B = 251 x 8
+        (1002, 28 / 64),
+        (1001, 30 / 64),
+    ],
+)
+def test_rows_that_start_inside_a_sector_fetch_it_whole(k: int, over: float) -> None:
+    launch = plan(V100.gpu, Gemm(1024, 1024, k, Dtype.FP16), kernel(V100, VOLTA_HGEMM)).main
+    asked = (128 + 128) * k * 2
+    assert launch.steps * launch.step.l2_bytes == pytest.approx(asked * (1 + over))
+
+
+@pytest.mark.parametrize(
+    ("layout", "m", "n", "k", "over_a", "over_b"),
+    [
+        # BLAS terms, column-major C: A runs along k when transposed, else along m; B along k when not, else along n.
+        ("tn", 1024, 1024, 1000, 16 / 64, 16 / 64),  # both along k: runs of 32 x 2 B
+        ("nn", 1024, 1024, 1000, 0, 16 / 64),
+        ("nt", 1024, 1000, 1024, 0, 16 / 256),  # B along n: runs of 128 x 2 B
+        ("nt", 1000, 1024, 1024, 16 / 256, 0),
+        ("tt", 1024, 1000, 1024, 0, 16 / 256),
+    ],
+)
+def test_the_layout_says_which_dimension_has_to_be_aligned(
+    layout: str, m: int, n: int, k: int, over_a: float, over_b: float
+) -> None:
+    gemm = Gemm(m, n, k, Dtype.FP16, layout=layout, order="column")
+    launch = plan(V100.gpu, gemm, kernel(V100, VOLTA_HGEMM)).main
+    asked_a, asked_b = 8 * m * k * 2, 8 * n * k * 2  # 8 tiles along the other dimension need each operand
+    fetched = launch.ctas * launch.steps * launch.step.l2_bytes
+    assert fetched == pytest.approx(asked_a * (1 + over_a) + asked_b * (1 + over_b))
+
+
+def test_odd_rows_are_loaded_in_narrow_pieces_that_waste_the_port() -> None:
+    aligned = plan(A100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
+    odd = plan(A100.gpu, Gemm(1024, 1024, 1023, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
+    assert aligned.step.port_bytes == aligned.step.l2_bytes
+    assert odd.step.port_bytes == pytest.approx(2 * odd.step.l2_bytes)  # 2 B in banks of 4
+    assert odd.step.ahead == 1  # cp.async moves 4, 8 or 16 B (PTX ISA); narrower ones pass registers
+
+
+@pytest.mark.parametrize(("alignment", "pieces"), [(2, 4), (1, 8)])
+def test_each_piece_of_a_threads_access_passes_l1_as_long_as_the_whole(alignment: int, pieces: int) -> None:
+    # A step of 128 x 32 halves: of A 32 columns of 256 B that lie anywhere, so on 2 to 3 lines; of B 128 rows of 64 B,
+    # each on a line of its own or two. A line passes in a cycle, 128 B of the port.
+    k = 1024 + alignment
+    gemm = Gemm(1024 + alignment, 1024, k, Dtype.FP16, layout="nn", order="column")
+    name = f"cutlass_70_tensorop_f16_s884gemm_f16_128x128_tn_align{alignment}"
+    launch = plan(V100.gpu, gemm, kernel(V100, name)).main
+    lines_a = 32 * (256 + 128 - 2 * alignment) / 128
+    lines_b = 128 * (64 + 128 - 2 * alignment) / 128
+    rows = 1024 + alignment
+    share_a, share_b = rows / 9 / 128 * k / (33 * 32), k / (33 * 32)
+    assert launch.step.port_bytes == pytest.approx((lines_a * share_a + lines_b * share_b) * pieces * 128)
+    assert launch.step.shared_write_bytes == pytest.approx(
+        (rows / 9 * 2 + 128 * 2) * k / 33
+    )  # gathered in registers first: shared memory is filled 16 B at a time

@@ -1,0 +1,105 @@
+"""What reading tiles costs beyond their bytes: DRAM pages, lines that L2 loses, TLB misses."""
+
+import pytest
+from conftest import with_gpu
+from gemm_kernels import A100, AMPERE_HGEMM, V100, VOLTA_SGEMM, kernel
+
+from gpusim.lowering.gemm.plan import plan
+from gpusim.lowering.gemm.problem import problem_of
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.workloads.gemm import Gemm, Layout
+
+ROUNDING = 1e-9  # relative; sums of averages
+
+
+@pytest.mark.parametrize(
+    ("layout", "k", "taken_bytes"),
+    [
+        ("nt", 1024, (2048, 2048)),  # both lie along m or n: neighbours read the rest of a page
+        ("tn", 1024, (32, 32)),  # rows of 4 KB: 8 values of k from a page
+        ("nn", 1024, (2048, 32)),
+        ("tn", 128, (128, 128)),  # four rows in a page, 8 values of k from each
+        ("tn", 8, (2048, 2048)),  # rows that a step reads whole
+    ],
+)
+def test_a_page_of_dram_is_opened_for_what_a_step_takes_of_it(
+    layout: Layout, k: int, taken_bytes: tuple[int, int]
+) -> None:
+    dram = V100.gpu.dram.model_copy(update={"page_bytes": 2048.0, "activation_bytes": 64.0})
+    arch = with_gpu(V100, dram=dram)
+    planned = plan(arch.gpu, Gemm(4096, 4096, k, Dtype.FP32, layout=layout, order="column"), kernel(V100, VOLTA_SGEMM))
+    costs = [(1 + 64 / taken) / (1 + 64 / 2048) for taken in taken_bytes]
+    assert min(costs) - ROUNDING <= planned.main.traffic.read_cost <= max(costs) + ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("name", "taken_bytes"),
+    [
+        (AMPERE_HGEMM, 4 * 32 * 2),  # five stages: four steps of 32 values of k are on their way
+        (AMPERE_HGEMM.replace("32x5", "64x3"), 2 * 64 * 2),
+    ],
+)
+def test_a_ring_asks_for_the_slices_of_several_steps_while_a_page_of_dram_is_open(name: str, taken_bytes: int) -> None:
+    dram = A100.gpu.dram.model_copy(update={"page_bytes": 2048.0, "activation_bytes": 64.0})
+    # All of L2: lines outlive the step, so that nothing is read again
+    roomy = A100.gpu.l2.model_copy(update={"usable_fraction": 1.0})
+    arch = with_gpu(A100, dram=dram, l2=roomy)
+    planned = plan(arch.gpu, Gemm(128, 128, 4096, Dtype.FP16, layout="tn", order="column"), kernel(arch, name))
+    assert planned.main.traffic.read_cost == pytest.approx((1 + 64 / taken_bytes) / (1 + 64 / 2048))
+
+
+@pytest.mark.parametrize(("batch", "larger"), [(1, False), (640, True)])
+def test_pieces_of_rows_cost_dram_the_rest_where_more_are_read_at_once_than_l2_holds(batch: int, larger: bool) -> None:
+    costs = []
+    for k in (1024, 1025):  # 8 values a step: a sector each, or parts of two
+        gemm = Gemm(64, 128, k, Dtype.FP32, batch=batch, layout="tn")
+        costs.append(plan(V100.gpu, gemm, kernel(V100, VOLTA_SGEMM)).main.traffic.read_cost)
+    assert (costs[1] > 1.1 * costs[0]) == larger
+
+
+@pytest.mark.parametrize(
+    ("k", "rows", "unit", "touched"),
+    [
+        (1024, 4, 1, 4 * 32.0),
+        (1024, 4, 128, 4 * 128.0),  # 32 aligned bytes of a line
+        (1025, 4, 64, 4 * (32 + 64 - 4)),  # at any multiple of 4: one unit, and another 7 times of 16
+        (10, 4, 64, 4 * 40.0),  # rows of 40 B follow each other
+    ],
+)
+def test_a_slice_touches_whole_units_of_memory(k: int, rows: int, unit: int, touched: float) -> None:
+    operand = problem_of(Gemm(64, 128, k, Dtype.FP32, layout="tn")).a
+    assert operand.touched_bytes(rows, 8, unit) == pytest.approx(touched)
+
+
+def held_up_cycles(gemm: Gemm) -> float:
+    """Cycles of a step that pages which the TLB has forgotten hold up an SM's loads."""
+    path = V100.gpu.load_store
+    without = with_gpu(V100, load_store=path.model_copy(update={"tlb_miss_cycles": 0.0}))
+    mine = kernel(V100, VOLTA_SGEMM)
+    found = [plan(arch.gpu, gemm, mine).main.step.port_bytes for arch in (V100, without)]
+    return (found[0] - found[1]) / V100.gpu.shared_memory.bandwidth_bytes_per_cycle
+
+
+@pytest.mark.parametrize(
+    ("k", "pages"),
+    [
+        (32_768, 0.0),  # rows of 128 KiB: (128 + 64) x 128 KiB lie on 12 pages of 2 MiB
+        (65_536, 24.0),  # more than the 16 that are remembered
+        (1_000_000, 192.0),  # rows of 4 MB: each has pages of its own
+    ],
+)
+def test_rows_that_lie_on_more_pages_than_the_tlb_remembers_hold_up_every_step(k: int, pages: float) -> None:
+    cycles = pages * V100.gpu.load_store.tlb_miss_cycles
+    assert held_up_cycles(Gemm(64, 128, k, Dtype.FP32, layout="tn")) == pytest.approx(cycles)
+    assert held_up_cycles(Gemm(64, 128, k, Dtype.FP32, layout="nt")) == 0.0  # goes on to other pages
+
+
+def test_streaming_an_operand_that_lies_along_k_takes_longer() -> None:
+    times = []
+    for layout in ("nn", "tn"):
+        gemm = Gemm(8448, 16, 2816, Dtype.FP32, layout=layout, order="column")
+        name = VOLTA_SGEMM.replace("tn", layout)
+        times.append(predict(V100, gemm, Options(kernel=name)).kernel_time_us)
+    assert times[0] < times[1]

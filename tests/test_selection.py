@@ -1,0 +1,218 @@
+"""Which kernels can run a workload: pinned ones, refusals and their remedies, alignment, cores."""
+
+import pytest
+from conftest import suited, with_gpu
+
+from gpusim.hardware.gpu import Unit
+from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.lowering.gemm.plan import plan
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.predict import predict
+from gpusim.prediction.selection import UnsupportedError
+from gpusim.specs import list_archs, load_spec
+from gpusim.system import System
+from gpusim.workloads.gemm import Gemm
+
+BOARDS = [entry.name for entry in list_archs()]
+
+
+def square(dtype: Dtype, size: int = 512) -> Gemm:
+    return Gemm(size, size, size, dtype)
+
+
+def dtypes(arch: System) -> list[Dtype]:
+    return [dtype for dtype in Dtype if suited(arch, square(dtype))]
+
+
+BOARDS_AND_TYPES = [(name, dtype) for name in BOARDS for dtype in dtypes(load_spec(name).system)]
+
+
+TINY_AND_BATCHED: list[dict[str, int]] = [
+    {"m": 1, "n": 1, "k": 1},
+    {"m": 1, "n": 4096, "k": 4096},
+    {"m": 4096, "n": 1, "k": 4096},
+    {"m": 4096, "n": 4096, "k": 1},
+    {"m": 7, "n": 13, "k": 3},
+    {"m": 1, "n": 1, "k": 100_000},
+    {"m": 64, "n": 64, "k": 64, "batch": 1000},
+    {"m": 1, "n": 128, "k": 64, "batch": 96},
+]
+BOARDS_WITH_ALIGNED_KERNELS = ("V100-SXM2-16GB", "T4")
+
+
+@pytest.mark.parametrize(("name", "dtype"), BOARDS_AND_TYPES, ids=lambda value: getattr(value, "value", value))
+def test_every_board_has_a_kernel_for_tiny_and_batched_products_of_its_types(name: str, dtype: Dtype) -> None:
+    arch = load_spec(name).system
+    for sizes in TINY_AND_BATCHED:
+        # integers are read in words, rows of INT4 and FP8 in 16 bytes: n and k come padded
+        unit = {Dtype.INT8: 4, Dtype.INT4: 32, Dtype.FP8: 16}.get(dtype, 1)
+        n, k = (-(-sizes[axis] // unit) * unit for axis in "nk")
+        gemm = Gemm(sizes["m"], n, k, dtype, batch=sizes.get("batch", 1))
+        result = predict(arch, gemm, Options(load="burst"))
+        assert result.time_us > 0
+        assert result.kernel_time_us >= result.bound_us
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_pinned_kernel_is_the_one_that_runs(name: str) -> None:
+    arch = load_spec(name).system
+    for kernel in arch.library.kernels:
+        instruction = arch.gpu.instructions[kernel.family.instruction]
+        for dtype in kernel.family.inputs:
+            gemm = Gemm(
+                128, 128, 128, dtype, sparsity=instruction.sparsity, accumulate=instruction.accumulate, layout="tn"
+            )
+            try:
+                plan(arch.gpu, gemm, kernel)
+            except DoesNotFitError:
+                continue
+            printed = kernel.printed_name("tn", dtype)
+            result = predict(arch, gemm, Options(kernel=printed, load="burst"))
+            assert result.kernel == printed
+            assert {one.kernel for one in result.alternatives} == {printed}
+
+
+def test_a_pinned_kernel_nobody_knows_is_answered_with_the_nearest() -> None:
+    arch = load_spec("V100-SXM2-16GB").system
+    with pytest.raises(UnsupportedError, match=r"no kernel 'volta_sgemm_128x46_tn' .* nearest: volta_sgemm_128x64_tn"):
+        predict(arch, Gemm(64, 64, 64, Dtype.FP32), Options(kernel="volta_sgemm_128x46_tn"))
+
+
+def test_a_pinned_kernel_that_does_not_fit_is_refused_with_the_resource() -> None:
+    # 3 x (256 + 128) x 64 x 2 B = 147456 B; a CTA on 8.6 may have 101376
+    arch = load_spec("A10").system
+    name = "ampere_fp16_s16816gemm_fp16_256x128_ldg8_f2f_stages_64x3_tn"
+    with pytest.raises(UnsupportedError, match="147456 bytes of shared memory a CTA, A10 allows 101376"):
+        predict(arch, Gemm(512, 512, 512, Dtype.FP16), Options(kernel=name))
+
+
+@pytest.mark.parametrize(
+    ("name", "gemm", "text"),
+    [
+        ("V100-SXM2-16GB", Gemm(64, 64, 64, Dtype.BF16), "has no bf16 multiplication"),
+        ("T4", Gemm(64, 64, 64, Dtype.FP16, sparsity="2:4"), "has no fp16 2:4 multiplication"),
+        ("T4", Gemm(64, 64, 64, Dtype.FP32, accumulate="fp64"), "with fp64 accumulation"),
+        ("V100-SXM2-16GB", Gemm(64, 64, 64, Dtype.TF32), r"no tf32 .* since compute capability 8\.0 \(Ampere\)"),
+        ("V100-SXM2-16GB", Gemm(64, 64, 64, Dtype.INT4), r"no int4 .* since compute capability 7\.5 \(Turing\)"),
+        ("A100-SXM4-80GB", Gemm(64, 64, 64, Dtype.FP8), r"no fp8 .* since compute capability 8\.9"),
+    ],
+)
+def test_what_a_board_has_no_path_for_is_refused_with_what_it_has(name: str, gemm: Gemm, text: str) -> None:
+    with pytest.raises(UnsupportedError, match=text) as refusal:
+        predict(load_spec(name).system, gemm)
+    assert "it has" in str(refusal.value)
+    assert "fp16" in str(refusal.value)
+    assert "fp32" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "text"),
+    [
+        (Gemm(64, 64, 66, Dtype.INT8), "k must be a multiple of 4, got 66; pad it to 68"),
+        (Gemm(64, 66, 64, Dtype.INT8), "n must be a multiple of 4, got 66; pad it to 68"),  # the library's m
+        (Gemm(66, 64, 64, Dtype.INT8, order="column"), "m must be a multiple of 4, got 66; pad it to 68"),
+        (Gemm(64, 64, 64, Dtype.INT4, layout="nn"), "its kernels read layout tn, not nn"),
+        (Gemm(64, 64, 72, Dtype.FP16, sparsity="2:4"), "k must be a multiple of 16, got 72; pad it to 80"),
+        (Gemm(72, 64, 64, Dtype.FP16, sparsity="2:4"), "m must be a multiple of 16, got 72; pad it to 80"),
+        (Gemm(64, 4, 64, Dtype.FP16, sparsity="2:4"), "n must be a multiple of 8, got 4; pad it to 8"),
+        (Gemm(64, 64, 48, Dtype.INT8, sparsity="2:4"), "k must be a multiple of 32, got 48; pad it to 64"),
+    ],
+)
+def test_sizes_and_layouts_that_no_library_takes_are_refused_with_the_remedy(gemm: Gemm, text: str) -> None:
+    with pytest.raises(UnsupportedError, match=text):
+        predict(load_spec("A100-SXM4-80GB").system, gemm)
+
+
+def test_int8_in_a_layout_that_tensor_cores_do_not_read_runs_on_cuda_cores() -> None:
+    arch = load_spec("A100-SXM4-80GB").system
+    assert "simt_igemm" in predict(arch, Gemm(512, 512, 512, Dtype.INT8, layout="nn")).kernel
+    assert "tensorop_i16832gemm" in predict(arch, Gemm(512, 512, 512, Dtype.INT8)).kernel
+
+
+@pytest.mark.parametrize(("unit", "kernel"), [("cuda", "simt_hgemm"), ("tensor", "h16816gemm"), (None, "h16816gemm")])
+def test_fp16_accumulation_runs_on_the_cores_that_are_asked_for(unit: Unit | None, kernel: str) -> None:
+    gemm = Gemm(512, 512, 512, Dtype.FP16, accumulate="fp16")
+    assert kernel in predict(load_spec("A100-SXM4-80GB").system, gemm, Options(unit=unit)).kernel
+
+
+def test_a_unit_that_has_no_path_is_named() -> None:
+    with pytest.raises(UnsupportedError, match="no tf32 multiplication with fp32 accumulation on CUDA cores"):
+        predict(load_spec("A100-SXM4-80GB").system, square(Dtype.TF32), Options(unit="cuda"))
+
+
+@pytest.mark.parametrize("columns", [1, 2, 4])
+def test_a_few_columns_of_int8_go_to_the_kernel_that_serves_so_many(columns: int) -> None:
+    arch = load_spec("A100-SXM4-80GB").system
+    few = Gemm(columns, 1024, 2048, Dtype.INT8)
+    taken = predict(arch, few)
+    assert taken.kernel.startswith("int8_gemv")
+    # a CTA of a tile walks all of k, that of a vector two rows
+    assert taken.kernel_time_us < predict(arch, few, Options(unit="tensor")).kernel_time_us
+    assert predict(arch, Gemm(8, 1024, 2048, Dtype.INT8)).kernel.startswith("cutlass_80_tensorop_i16832")
+
+
+@pytest.mark.parametrize("name", BOARDS_WITH_ALIGNED_KERNELS)
+@pytest.mark.parametrize("accumulate", ["fp32", "fp16"])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "layout", "order", "alignment"),
+    [
+        (37, 1024, 1024, "tn", "row", 8),  # no leading dimension is m
+        (1024, 37, 1024, "tn", "row", 1),  # rows of C
+        (1024, 36, 1024, "nn", "row", 2),
+        (1024, 1024, 38, "tn", "row", 2),
+        (1024, 1024, 37, "nt", "row", 8),  # no leading dimension is k
+        (37, 1024, 1024, "tn", "column", 1),  # columns of C
+        (1024, 37, 1024, "tn", "column", 8),
+        (1024, 37, 1024, "nt", "column", 1),
+    ],
+)
+def test_the_leading_dimensions_decide_which_tensor_core_kernels_serve(
+    name: str, accumulate: str, m: int, n: int, k: int, layout: str, order: str, alignment: int
+) -> None:
+    gemm = Gemm(m, n, k, Dtype.FP16, layout=layout, order=order, accumulate=accumulate)
+    tiled = [one.plan.kernel for one in ranked_plans(load_spec(name).system, gemm)]
+    found = {one.family.alignment for one in tiled if one.family.name.startswith(("volta", "turing", "cutlass_7"))}
+    assert found == {alignment}
+
+
+@pytest.mark.parametrize("name", BOARDS_WITH_ALIGNED_KERNELS)
+def test_a_product_that_is_not_aligned_takes_longer_than_its_padded_one(name: str) -> None:
+    arch = load_spec(name).system
+    odd, even, padded = (predict(arch, Gemm(8192, n, 4096, Dtype.FP16, layout="nn")) for n in (1025, 1026, 1032))
+    assert odd.kernel_time_us > 1.3 * padded.kernel_time_us
+    assert odd.kernel_time_us > even.kernel_time_us > padded.kernel_time_us
+
+
+def test_a_pinned_kernel_that_needs_aligned_operands_is_refused_with_the_remedy() -> None:
+    gemm, name = Gemm(64, 63, 64, Dtype.FP16, layout="nn"), "volta_fp16_s884gemm_fp16_64x64_ldg8_f2f_nn"
+    with pytest.raises(UnsupportedError, match=f"{name}: n must be a multiple of 8, got 63; pad it to 64"):
+        predict(load_spec("V100-SXM2-16GB").system, gemm, Options(kernel=name))
+
+
+@pytest.mark.parametrize("name", ["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "H100-SXM5-80GB"])
+def test_fp16_runs_on_cuda_cores_where_they_are_asked_for_and_only_there(name: str) -> None:
+    arch = load_spec(name).system
+    for m in (1, 2, 512):
+        gemm = Gemm(m, 512, 512, Dtype.FP16)
+        asked = ranked_plans(arch, gemm, Options(unit="cuda"))
+        assert {one.plan.main.instruction.unit for one in asked} == {"cuda"}
+        matrix = {one.plan.kernel.family.name for one in ranked_plans(arch, gemm)}
+        assert not any("fp16_sgemm" in one for one in matrix)
+
+
+def test_a_type_with_kernels_for_vectors_only_is_refused_with_how_long_they_serve() -> None:
+    arch = load_spec("A100-SXM4-80GB").system
+    assert ranked_plans(arch, Gemm(1, 64, 64, Dtype.BF16), Options(unit="cuda"))
+    for gemm, size in ((Gemm(2, 64, 64, Dtype.BF16), "m"), (Gemm(64, 2, 64, Dtype.BF16, order="column"), "n")):
+        with pytest.raises(UnsupportedError, match=f"on CUDA cores: .* hold only kernels for {size} up to 1;"):
+            predict(arch, gemm, Options(unit="cuda"))
+
+
+def test_compute_capabilities_compare_as_numbers() -> None:
+    board = load_spec("A100-SXM4-80GB").system
+    fp8 = Gemm(64, 64, 64, Dtype.FP8)
+    for capability, reason in (("8.0", r"since compute capability 8\.9"), ("10.0", "catalogues of this GPU hold none")):
+        with pytest.raises(UnsupportedError, match=reason):
+            predict(with_gpu(board, compute_capability=capability), fp8)
