@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.program import Barrier, Load, LoadBulk, Repeat, executed
+from gpusim.program import Load, LoadBulk, Repeat, executed
 
 
 class Turns:
@@ -23,12 +23,10 @@ class Turns:
 class WatchedLoop:
     """A loop whose turns are the events that an extrapolation compares."""
 
-    __slots__ = ("blocks", "in_step", "times")
+    __slots__ = ("blocks", "times")
 
     def __init__(self, loop: Repeat) -> None:
         self.times = loop.times
-        self.in_step = isinstance(loop.body[-1], Barrier) if loop.body else False
-        """A barrier ends each turn: it is over when its last warp arrives there."""
         direct = sum(isinstance(op, Load | LoadBulk) and bool(op.reads) for op in loop.body)
         nested = executed(tuple(op for op in loop.body if isinstance(op, Repeat)))
         self.blocks = direct + sum(times for op, times in nested if isinstance(op, Load | LoadBulk) and op.reads)

@@ -37,7 +37,7 @@ from gpusim.program import (
 from gpusim.sim.causes import Cause
 from gpusim.sim.cta import Cta, WarpGroup
 from gpusim.sim.ledger import Ledger
-from gpusim.sim.loops import Turns, WatchedLoop
+from gpusim.sim.loops import Turns
 from gpusim.sim.resources import SharedUnits, SubPartition
 from gpusim.units import whole_cycles
 
@@ -118,16 +118,15 @@ class Warp:
                 if wait is not None:
                     yield from wait
             if watched is not None:
-                self._end_turn(watched)
+                self._end_turn()
             turns.done += 1
         self.loop = outer
 
-    def _end_turn(self, watched: WatchedLoop) -> None:
-        """Report a turn of the CTA, once for all warps of its last role."""
+    def _end_turn(self) -> None:
+        """Report a turn of the CTA when the first warp of its last role has made it."""
         group, units = self.group, self.units
-        first = self.turns_done == group.turns if watched.in_step else self is group.warps[0]
         self.turns_done += 1
-        if first:
+        if self.turns_done > group.turns:
             group.turns += 1
             if units.on_turn is not None and group.role is units.decoded.launch.roles[-1]:
                 units.on_turn(self.cta)
