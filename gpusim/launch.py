@@ -80,10 +80,10 @@ class Tensor:
 
     name: str
     block_bytes: float
-    """What all warps of a CTA load at a time, or what they store of it in all [B]."""
+    """What L2 holds of a block that CTAs share, or of what a CTA stores [B]."""
     axes: tuple[Axis, ...] | None = None
     """Coordinates of the grid that pick a CTA's blocks: CTAs that agree in them read the same blocks, which ``full``
-    keeps by name. None: no two CTAs read the same one."""
+    keeps by name. None: no two CTAs read the same one, and its bytes are those of the loads."""
     miss_fraction: float = 0.0
     """Bytes that come from DRAM, of those that loads ask of L2: in ``sampled``, and where no block is shared."""
     missing_blocks_fraction: float = 1.0

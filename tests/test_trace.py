@@ -26,7 +26,7 @@ from gpusim.report import trace_events
 from gpusim.report.trace_events import THREADS_PER_PROCESS, timeline, write_timeline
 from gpusim.sim.causes import Cause
 from gpusim.sim.simulate import simulate
-from gpusim.sim.trace import SLACK_SPANS, Place, Recorder, Take
+from gpusim.sim.trace import SLACK_SPANS, LaunchTrace, Place, Recorder
 from gpusim.specs import load_spec
 from gpusim.studies.timeline import MOST_EVENTS
 from gpusim.workloads.gemm import Gemm
@@ -394,11 +394,11 @@ def test_the_reduction_of_a_split_product_follows_as_a_second_process() -> None:
 
 def test_warps_of_different_ctas_never_share_an_event() -> None:
     # The next CTA of a slot may begin with the cause, and in the cycle, with which the last one ended.
-    take = Take("kernel", limit=10)
-    track = take.track("CTA slot 0 warp 0", joins=True)
+    recorded = LaunchTrace("kernel", limit=10)
+    track = recorded.track("CTA slot 0 warp 0", joins=True)
     first, second = Place(0, 0), Place(1, 0)
     for place, start in ((first, 0), (first, 10), (second, 20), (second, 30)):
-        take.add(track, "issue", start, start + 10, 0.0, place)
+        recorded.add(track, "issue", start, start + 10, 0.0, place)
     assert [(span.start, span.end, span.place) for span in track.spans] == [(0, 20, first), (20, 40, second)]
 
 
@@ -428,44 +428,44 @@ def test_a_cut_trace_is_the_beginning_of_the_whole_one(gpu: str, gemm: Gemm, det
 
 
 def test_an_amount_that_is_cut_is_what_passed_until_then() -> None:
-    take = Take("kernel", limit=1)
-    track = take.track("DRAM", "bytes")
-    take.add(track, "DRAM", 0.0, 100.0, 3200.0, None)
-    take.add(track, "DRAM", 100.0, 200.0, 3200.0, None)
-    other = take.track("L2", "bytes")
-    take.add(other, "L2", 25.0, 50.0, 10.0, None)
-    take.finish(200)
-    assert (take.kept, take.dropped, take.shown_cycles) == (1, 2, 25)
+    recorded = LaunchTrace("kernel", limit=1)
+    track = recorded.track("DRAM", "bytes")
+    recorded.add(track, "DRAM", 0.0, 100.0, 3200.0, None)
+    recorded.add(track, "DRAM", 100.0, 200.0, 3200.0, None)
+    other = recorded.track("L2", "bytes")
+    recorded.add(other, "L2", 25.0, 50.0, 10.0, None)
+    recorded.finish(200)
+    assert (recorded.kept, recorded.dropped, recorded.shown_cycles) == (1, 2, 25)
     assert [(span.start, span.end, span.amount) for span in track.spans] == [(0.0, 25.0, 800.0)]
     assert other.spans == []
 
 
 def test_memory_stays_bounded_while_a_long_run_is_heard() -> None:
-    take = Take("kernel", limit=100)
-    tracks = [take.track(f"track {number}", "bytes") for number in range(10)]
+    recorded = LaunchTrace("kernel", limit=100)
+    tracks = [recorded.track(f"track {number}", "bytes") for number in range(10)]
     heard = 30_000
     for index in range(heard):
-        take.add(tracks[index % 10], "name", float(index), index + 0.5, 1.0, None)
-        assert take.kept <= 100 + SLACK_SPANS
+        recorded.add(tracks[index % 10], "name", float(index), index + 0.5, 1.0, None)
+        assert recorded.kept <= 100 + SLACK_SPANS
         if index % 1000 == 0:
-            assert take.kept == sum(len(track.spans) for track in tracks)
-    take.finish(heard)
-    assert take.kept == sum(len(track.spans) for track in tracks) == 100
-    assert take.dropped == heard - 100
+            assert recorded.kept == sum(len(track.spans) for track in tracks)
+    recorded.finish(heard)
+    assert recorded.kept == sum(len(track.spans) for track in tracks) == 100
+    assert recorded.dropped == heard - 100
 
 
 def test_what_is_heard_late_still_has_its_place_before_the_horizon() -> None:
     # A wait is booked when it ends, long after others that began later.
-    take = Take("kernel", limit=SLACK_SPANS)
-    busy, waiting = take.track("busy"), take.track("waiting")
+    recorded = LaunchTrace("kernel", limit=SLACK_SPANS)
+    busy, waiting = recorded.track("busy"), recorded.track("waiting")
     for index in range(3 * SLACK_SPANS):
-        take.add(busy, str(index), index, index + 1, 0.0, None)
-    take.add(waiting, "barrier", 7, 3 * SLACK_SPANS, 0.0, None)
-    take.finish(3 * SLACK_SPANS)
+        recorded.add(busy, str(index), index, index + 1, 0.0, None)
+    recorded.add(waiting, "barrier", 7, 3 * SLACK_SPANS, 0.0, None)
+    recorded.finish(3 * SLACK_SPANS)
     (barrier,) = waiting.spans
-    assert (barrier.start, barrier.end) == (7, take.horizon)
-    assert busy.spans[-1].end == take.horizon
-    assert take.kept <= take.limit
+    assert (barrier.start, barrier.end) == (7, recorded.horizon)
+    assert busy.spans[-1].end == recorded.horizon
+    assert recorded.kept <= recorded.limit
 
 
 def test_a_cut_product_drops_its_reduction_whole() -> None:

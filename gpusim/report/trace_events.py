@@ -14,7 +14,7 @@ from typing import Any
 
 from gpusim.files.outputs import replacing
 from gpusim.prediction.results import Result
-from gpusim.sim.trace import Recorder, Span, Take, Track
+from gpusim.sim.trace import LaunchTrace, Recorder, Span, Track
 from gpusim.units import us_of_cycles
 from gpusim.version import __version__
 
@@ -49,14 +49,14 @@ def timeline(result: Result, recorder: Recorder) -> Iterator[str]:
 class _Process:
     """One launch on the time axis of the file."""
 
-    def __init__(self, number: int, label: str, take: Take, clock_mhz: float, start_ns: int) -> None:
+    def __init__(self, number: int, label: str, trace: LaunchTrace, clock_mhz: float, start_ns: int) -> None:
         self.pid = number
         self.label = label
-        self.take = take
+        self.trace = trace
         self.clock_mhz = clock_mhz
         self.start_ns = start_ns
         self.tracks = [
-            (number * THREADS_PER_PROCESS + order, track) for order, track in enumerate(take.tracks) if track.spans
+            (number * THREADS_PER_PROCESS + order, track) for order, track in enumerate(trace.tracks) if track.spans
         ]
 
     def ns(self, cycles: float) -> int:
@@ -78,8 +78,8 @@ class _Process:
         if not self.tracks:
             return
         first_tid = self.tracks[0][0]
-        for jump in self.take.jumps:
-            if jump.at < self.take.horizon:
+        for jump in self.trace.jumps:
+            if jump.at < self.trace.horizon:
                 at = self.ns(jump.at)
                 args = json.dumps({"skipped_cycles": jump.cycles, "at_cycle": jump.at}, separators=(",", ":"))
                 yield (
@@ -109,10 +109,10 @@ def _processes(result: Result, recorder: Recorder) -> list[_Process]:
     sm = f"{result.arch} " + ("SM 0" if result.detail == "full" else "SM")
     start_ns = 0
     processes = []
-    for number, take in enumerate(recorder.takes, 1):
-        process = _Process(number, f"{sm}: {take.kernel}", take, result.clock_mhz, start_ns)
+    for number, trace in enumerate(recorder.launches, 1):
+        process = _Process(number, f"{sm}: {trace.kernel}", trace, result.clock_mhz, start_ns)
         processes.append(process)
-        start_ns = process.ns(take.shown_cycles) + round(NS_PER_US * result.launch_overhead_us)
+        start_ns = process.ns(trace.shown_cycles) + round(NS_PER_US * result.launch_overhead_us)
     return processes
 
 
@@ -146,15 +146,15 @@ def _about(result: Result, recorder: Recorder, processes: list[_Process]) -> dic
     """Metadata of the file."""
     launches = [
         {
-            "kernel": process.take.kernel,
+            "kernel": process.trace.kernel,
             "pid": process.pid,
             "start_us": process.start_ns / NS_PER_US,
-            "played_cycles": process.take.played_cycles,
-            "shown_cycles": process.take.shown_cycles,
-            "skipped_cycles": process.take.skipped_cycles,
-            "skipped": [{"at_cycle": jump.at, "cycles": jump.cycles} for jump in process.take.jumps],
-            "events": process.take.kept,
-            "dropped_events": process.take.dropped,
+            "played_cycles": process.trace.played_cycles,
+            "shown_cycles": process.trace.shown_cycles,
+            "skipped_cycles": process.trace.skipped_cycles,
+            "skipped": [{"at_cycle": jump.at, "cycles": jump.cycles} for jump in process.trace.jumps],
+            "events": process.trace.kept,
+            "dropped_events": process.trace.dropped,
         }
         for process in processes
     ]

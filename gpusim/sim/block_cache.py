@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from gpusim.hardware.machine import Machine
-from gpusim.launch import Axis, Coordinates, Launch, Tensor
+from gpusim.launch import Axis, Coordinates, Launch
 from gpusim.program import Load, LoadBulk, Read, Store, executed
 from gpusim.sim.link import Link
 from gpusim.sim.memory import Stream
@@ -17,22 +17,6 @@ WARMING_RUNS = 3
 
 _Key = tuple[int, ...]
 """Tensor, coordinates that pick the block, number of the block within the CTA."""
-
-
-class _CachedTensor:
-    """What the cache does for a tensor's blocks."""
-
-    __slots__ = ("axes", "block_bytes", "dram_bytes", "fetched_bytes", "number")
-
-    def __init__(self, number: int, tensor: Tensor, write_back_cost: float) -> None:
-        self.number = number
-        self.axes = tensor.axes
-        self.block_bytes = tensor.block_bytes
-        self.fetched_bytes = tensor.block_bytes * (tensor.miss_fraction if tensor.axes is None else 1.0)
-        """Of a block that L2 does not hold; none where nothing of it ever misses [B]."""
-        # What enters L2 pushes something out, some of it dirty.
-        self.dram_bytes = self.fetched_bytes * (tensor.read_cost + write_back_cost)
-        """The same in bytes of a stream."""
 
 
 class BlockCache:
@@ -49,10 +33,7 @@ class BlockCache:
         self.dram = Link("DRAM", machine.dram_bytes_per_cycle)
         self.read_bytes = 0.0
         self.missed_bytes = 0.0
-        self._tensors = {
-            tensor.name: _CachedTensor(number, tensor, launch.write_back_cost)
-            for number, tensor in enumerate(launch.tensors)
-        }
+        self._tensors = {tensor.name: (number, tensor) for number, tensor in enumerate(launch.tensors)}
         self._held_bytes = 0.0
         self._arrival: dict[_Key, float] = {}
         self._slots: list[tuple[_Key, float]] = []
@@ -80,21 +61,21 @@ class BlockCache:
         for batch, split in product(range(grid.batch), range(grid.splits)):
             for block in range(max(counts.values(), default=0)):
                 for name, count in counts.items():
-                    tensor = self._tensors[name]
+                    number, tensor = self._tensors[name]
                     if tensor.axes is None or block >= count:
                         continue
                     xs = range(grid.x if "x" in tensor.axes else 1)
                     for x, y in product(xs, range(grid.y if "y" in tensor.axes else 1)):
                         picked = _picked(tensor.axes, Coordinates(batch, split, x, y))
-                        yield (tensor.number, *picked, block), tensor.block_bytes
+                        yield (number, *picked, block), tensor.block_bytes
 
     def _results(self) -> Iterator[tuple[_Key, float]]:
         """What the CTAs store, one after the other."""
         names = [op.tensor for role in self._launch.roles for op, _ in executed(role.program) if isinstance(op, Store)]
         stored = [self._tensors[name] for name in dict.fromkeys(names)]
         for cta in range(self._launch.ctas):
-            for tensor in stored:
-                yield (tensor.number, cta, 0), tensor.block_bytes
+            for number, tensor in stored:
+                yield (number, cta, 0), tensor.block_bytes
 
     def _hold(self, key: _Key, size_bytes: float, arrival: float) -> None:
         while self._held_bytes + size_bytes > self._machine.l2_copy_bytes and self._slots:
@@ -116,29 +97,31 @@ class BlockCache:
         for key, read in zip(keys, reads, strict=True):
             arrival = self._arrival.get(key)
             if arrival is None:
-                arrival = self._miss(key, self._tensors[read.tensor], now)
+                arrival = self._miss(key, read, self._launch.roles[stream.role].warps, now)
             latest = max(latest, arrival)
         return latest
 
-    def _miss(self, key: _Key, tensor: _CachedTensor, now: float) -> float:
+    def _miss(self, key: _Key, read: Read, warps: int, now: float) -> float:
         """When a block that L2 does not hold has come from DRAM [cycles]."""
-        if not tensor.fetched_bytes:
+        machine, (_, tensor) = self._machine, self._tensors[read.tensor]
+        size_bytes = tensor.block_bytes if tensor.axes is not None else tensor.miss_fraction * warps * read.l2_bytes
+        if not size_bytes:
             return now
-        machine = self._machine
-        passed = self.dram.book(now, tensor.dram_bytes)
+        # What enters L2 pushes something out, some of it dirty.
+        passed = self.dram.book(now, size_bytes * (tensor.read_cost + self._launch.write_back_cost))
         arrival = passed + machine.dram_latency_cycles - machine.l2_latency_cycles
-        self.missed_bytes += tensor.fetched_bytes
-        self._hold(key, tensor.fetched_bytes, arrival)
+        self.missed_bytes += size_bytes
+        self._hold(key, size_bytes, arrival)
         return arrival
 
     def _key(self, stream: Stream, name: str) -> _Key:
         """Name of the next block of a tensor that a stream loads."""
         block = stream.counts.get(name, 0)
         stream.counts[name] = block + 1
-        tensor = self._tensors[name]
+        number, tensor = self._tensors[name]
         if tensor.axes is None:
-            return tensor.number, stream.cta, block
-        return tensor.number, *_picked(tensor.axes, self._launch.grid.coordinates(stream.cta)), block
+            return number, stream.cta, block
+        return number, *_picked(tensor.axes, self._launch.grid.coordinates(stream.cta)), block
 
     def write(self, store: Store, now: float) -> float:
         """Take written bytes; when L2 has found room for the last [cycles]."""

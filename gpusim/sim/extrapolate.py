@@ -198,7 +198,11 @@ class Extrapolator:
             return all(warp.stopped for warp in cta.warps)
         if (self.together and len(made) > 1) or most % self.memory.pattern_blocks:
             return False
-        if not all(_arrivals_recur(group, turns, least, cycles, allowed) for group in _groups(cta)):
+        groups = _groups(cta)
+        if not any(warp.watched is not None and warp.watched.blocks for warp in cta.warps):
+            # No arrivals to compare: the order in which warps are served may still settle.
+            least = max(least, UNEVEN_TURNS)
+        if not all(_arrivals_recur(group, turns, least, cycles, allowed) for group in groups):
             return False
         for warps in self._alike(cta):
             # Which of them comes first may change from turn to turn.

@@ -41,7 +41,7 @@ def simulate_full(
         StreamingMultiprocessor(env, decoded, FullMemory(machine, launch, cache), next_cta)
         for _ in range(min(machine.sm_count, launch.ctas))
     ]
-    take = recorder.attach(sms[0], common=True) if recorder is not None else None
+    trace = recorder.attach(sms[0], common=True) if recorder is not None else None
     if progress is not None:
         report = _turn_counter(progress, launch.ctas * watched_turns(launch.roles[-1].program))
         for sm in sms:
@@ -52,8 +52,8 @@ def simulate_full(
             sm.open_slot(slot)
     _ = env.run()
     ended = max(int(env.now), *(whole_cycles(sm.memory.drained_at) for sm in sms))
-    if take is not None:
-        take.finish(ended)
+    if trace is not None:
+        trace.finish(ended)
     busiest = max(sms, key=lambda sm: sum(sm.finished_ledger))
     return LaunchOutcome(
         cycles=ended,

@@ -8,7 +8,7 @@ import simpy
 
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch, l2_read_bytes
-from gpusim.program import Barrier, Load, LoadBulk, Mma, Repeat, Role, StoreShared
+from gpusim.program import Barrier, Load, LoadBulk, LoadShared, Mma, Repeat, Role, Store, StoreShared
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.extrapolate import Extrapolator, Skipped
 from gpusim.sim.ledger import CAUSES
@@ -53,13 +53,13 @@ def _one_part_stands_for_all(machine: Machine, launch: Launch) -> bool:
             return False
         port_bytes += role.warps * sum(_port_bytes(op) for op in loop.body)
         pipe_cycles += role.warps / parts * _mma_cycles(machine, loop)
-    return pipe_cycles >= HIDDEN_PORT * port_bytes / machine.shared_bytes_per_cycle
+    return pipe_cycles > 0.0 and pipe_cycles >= HIDDEN_PORT * port_bytes / machine.shared_bytes_per_cycle
 
 
 def _only_loop(role: Role) -> Repeat | None:
-    """The loop of a program that has one, without others in it."""
+    """The loop of a program that has one, where it neither stores nor holds another loop."""
     loops = [op for op in role.program if isinstance(op, Repeat)]
-    if len(loops) != 1 or any(isinstance(op, Repeat) for op in loops[0].body):
+    if len(loops) != 1 or any(isinstance(op, Repeat | Store) for op in loops[0].body):
         return None
     return loops[0]
 
@@ -71,7 +71,7 @@ def _port_bytes(op: object) -> float:
             return op.port_bytes
         case Mma(pipelined=True):
             return op.operand_bytes
-        case StoreShared():
+        case StoreShared() | LoadShared():
             return op.size_bytes
     return 0.0
 
@@ -106,13 +106,13 @@ def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *,
 
     sm.on_residency = share_among
     skipped = Extrapolator(sm, memory, left).skipped if extrapolate else Skipped()
-    take = recorder.attach(sm, common=False, skipped=skipped) if recorder is not None else None
+    trace = recorder.attach(sm, common=False, skipped=skipped) if recorder is not None else None
     for slot in range(decoded.ctas_per_sm):
         sm.open_slot(slot)
     _ = env.run()
     ended = max(int(env.now), whole_cycles(memory.drained_at))
-    if take is not None:
-        take.finish(ended)
+    if trace is not None:
+        trace.finish(ended)
     ledger = [played + more for played, more in zip(sm.finished_ledger, skipped.ledger, strict=True)]
     asked = l2_read_bytes(launch)
     return LaunchOutcome(

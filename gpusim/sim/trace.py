@@ -1,8 +1,8 @@
-"""Listens to one SM and keeps what happened, for a timeline. Costs nothing when nobody listens.
+"""Records the spans of one SM for a timeline. Costs nothing where nothing is recorded.
 
-A trace is cut at one instant for all its tracks: when more stretches have begun than may be kept, the
-horizon moves back until few enough begin before it, and what reaches over it is shortened. What is kept
-stays bounded while the simulation runs on, and the rest is counted.
+A trace is cut at one instant for all its tracks: when more spans have begun than may be kept, the horizon moves back
+until few enough begin before it, and spans that reach over it are shortened. What is kept stays bounded while the
+simulation runs on, and the rest is counted.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gpusim.sim.sm import StreamingMultiprocessor
 from gpusim.sim.warp import Warp
 
 SLACK_SPANS = 5_000
-"""Stretches kept beyond the limit until the next look for a horizon, so that such looks are rare."""
+"""Spans kept beyond the limit until the horizon is drawn again, so that this happens rarely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a warp lives."""
+    """Where a warp runs."""
 
     cta: int
     """Number of its CTA on the SM (``sampled``) or in the grid (``full``)."""
@@ -33,7 +33,7 @@ class Place:
 
 @dataclass(slots=True)
 class Span:
-    """One stretch of time on one track [cycles]."""
+    """A span of time on one track [cycles]."""
 
     name: str
     start: float
@@ -52,7 +52,7 @@ class Track:
     unit: str
     """What a link's amounts count; empty on the track of a warp."""
     joins: bool
-    """Stretches that touch and have the same name become one."""
+    """Spans that touch and have the same name become one."""
     spans: list[Span] = field(default_factory=list)
     last: Span | None = None
     """Kept or not."""
@@ -69,8 +69,8 @@ class Jump:
 
 
 @dataclass(slots=True)
-class Take:
-    """One kernel launch as it was heard: what was played, each jump taking no time."""
+class LaunchTrace:
+    """What was recorded of one launch: the cycles that were played, each jump taking no time."""
 
     kernel: str
     limit: int
@@ -140,77 +140,77 @@ class Take:
 
 @dataclass(slots=True)
 class Recorder:
-    """Hears the launches of a workload one after the other, and keeps ``limit`` stretches of them."""
+    """Records the launches of a workload one after the other, and keeps ``limit`` spans of them."""
 
     limit: int
-    takes: list[Take] = field(default_factory=list)
+    launches: list[LaunchTrace] = field(default_factory=list)
 
     @property
     def kept(self) -> int:
-        return sum(take.kept for take in self.takes)
+        return sum(launch.kept for launch in self.launches)
 
     @property
     def dropped(self) -> int:
-        return sum(take.dropped for take in self.takes)
+        return sum(launch.dropped for launch in self.launches)
 
     @property
     def skipped_cycles(self) -> int:
-        return sum(take.skipped_cycles for take in self.takes)
+        return sum(launch.skipped_cycles for launch in self.launches)
 
-    def attach(self, sm: StreamingMultiprocessor, *, common: bool, skipped: Skipped | None = None) -> Take:
-        """Listen to an SM's warps, its pipes and ports, and its way to memory, before it starts.
+    def attach(self, sm: StreamingMultiprocessor, *, common: bool, skipped: Skipped | None = None) -> LaunchTrace:
+        """Record an SM's warps, its pipes and ports, and its path to memory; called before it starts.
 
         Args:
-            common: L2 and DRAM serve all SMs, and are heard serving all of them.
+            common: L2 and DRAM serve all SMs, and are recorded serving all of them.
             skipped: what the extrapolation counts, if there is one.
         """
         # Once a launch has been cut, the ones that follow would stand alone after a hole.
         left = 0 if self.dropped else self.limit - self.kept
-        take = Take(sm.launch.name, left)
-        self.takes.append(take)
+        trace = LaunchTrace(sm.launch.name, left)
+        self.launches.append(trace)
         for part in sm.parts:
             for pipe in part.pipes.values():
-                self._hear(pipe, take.track(pipe.name, "instructions"), take, "multiply")
+                self._record(pipe, trace.track(pipe.name, "instructions"), trace, "multiply")
         port, *beyond = sm.memory.links
-        self._hear(sm.units.port, take.track("shared-memory port", "bytes"), take, sm.units.port.name)
-        self._hear(port, take.track(port.name, "bytes"), take, port.name)
+        self._record(sm.units.port, trace.track("shared-memory port", "bytes"), trace, sm.units.port.name)
+        self._record(port, trace.track(port.name, "bytes"), trace, port.name)
         for link in beyond:
             whose = "all SMs" if common else "this SM's share"
-            self._hear(link, take.track(f"{link.name} ({whose})", "bytes", joins=common), take, link.name)
-        self._hear_warps(take, sm)
+            self._record(link, trace.track(f"{link.name} ({whose})", "bytes", joins=common), trace, link.name)
+        self._record_warps(trace, sm)
         if skipped is not None:
-            sm.units.on_turn = _jumps_heard(sm, sm.units.on_turn, skipped, take)
-            sm.on_finish = _jumps_heard(sm, sm.on_finish, skipped, take)
-        return take
+            sm.units.on_turn = _with_jumps_noted(sm, sm.units.on_turn, skipped, trace)
+            sm.on_finish = _with_jumps_noted(sm, sm.on_finish, skipped, trace)
+        return trace
 
     @staticmethod
-    def _hear(link: Link, track: Track, take: Take, what: str) -> None:
+    def _record(link: Link, track: Track, trace: LaunchTrace, what: str) -> None:
         def listen(_name: str, start: float, end: float, amount: float) -> None:
-            take.add(track, what, start, end, amount, None)
+            trace.add(track, what, start, end, amount, None)
 
         link.listener = listen
 
     @staticmethod
-    def _hear_warps(take: Take, sm: StreamingMultiprocessor) -> None:
+    def _record_warps(trace: LaunchTrace, sm: StreamingMultiprocessor) -> None:
         tracks: dict[str, Track] = {}
 
         def on_warp(warp: Warp) -> None:
             # The CTAs of a slot follow each other on the same tracks.
             track = tracks.get(warp.name)
             if track is None:
-                track = tracks[warp.name] = take.track(warp.name, joins=True)
+                track = tracks[warp.name] = trace.track(warp.name, joins=True)
             place = Place(warp.cta.index, sm.parts.index(warp.part))
 
             def listen(cause: Cause, start: int, end: int) -> None:
-                take.add(track, cause.value, start, end, 0.0, place)
+                trace.add(track, cause.value, start, end, 0.0, place)
 
             warp.ledger.listener = listen
 
         sm.on_warp = on_warp
 
 
-def _jumps_heard(
-    sm: StreamingMultiprocessor, handler: Callable[[Cta], None] | None, skipped: Skipped, take: Take
+def _with_jumps_noted(
+    sm: StreamingMultiprocessor, handler: Callable[[Cta], None] | None, skipped: Skipped, trace: LaunchTrace
 ) -> Callable[[Cta], None] | None:
     """The handler of an event, which may jump, with its jumps noted."""
     if handler is None:
@@ -220,6 +220,6 @@ def _jumps_heard(
         before = skipped.cycles
         handler(cta)
         if skipped.cycles > before:
-            take.jumps.append(Jump(int(sm.env.now), skipped.cycles - before))
+            trace.jumps.append(Jump(int(sm.env.now), skipped.cycles - before))
 
     return handle
