@@ -1,8 +1,7 @@
 """A measurement suite: a YAML file of operators and microbenchmarks, most valuable first.
 
-A suite is checked like an experiment. Its sections are measured in the order in which they stand, entries
-in the order of their list, and within an entry data types before shapes: a run that is cut short has what
-the author put first.
+A suite is checked like an experiment. Sections and entries are measured in the order of the file, data types before
+shapes within an entry: a run that is cut short has measured what the author put first.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ WITH_FOOTPRINT = ("pointer_chase", "stream")
 
 
 def _pair_of_sizes(value: object) -> object:
-    """One pair where a list of pairs may stand."""
+    """A single pair as a list of one."""
     single = isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(one, int) for one in value)
     return [value] if single else value
 
@@ -70,7 +69,7 @@ class GemmEntry(_Replayed):
     bias: bool = False
 
     @model_validator(mode="after")
-    def _one_way_to_say_the_shapes(self) -> GemmEntry:
+    def _shapes_are_given_once(self) -> GemmEntry:
         given = {name for name in ("square", "m", "n", "k", "layers") if getattr(self, name) is not None}
         if given not in ({"square"}, {"m", "n", "k"}, {"m", "layers"}):
             raise ValueError("give 'square', or 'm' with 'layers', or all of 'm', 'n' and 'k'")
@@ -166,7 +165,7 @@ class MicrobenchmarkEntry(Part):
 
 
 class SuiteFile(Part):
-    """What a suite's YAML may say."""
+    """Content of a suite's YAML file."""
 
     title: str
     question: str = ""
@@ -188,7 +187,7 @@ PARTS: Mapping[str, type[BaseModel]] = {
     "vectors": VectorEntry,
     "microbenchmarks": MicrobenchmarkEntry,
 }
-"""Models by the section that they stand in."""
+"""Models of the entries, by section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +197,11 @@ class Microbenchmark:
     benchmark: BenchmarkName
     variant: str
     footprint_bytes: int
-    """0 where there is none."""
+    """0: none."""
 
     @property
     def key(self) -> str:
-        """What tells it from the others."""
+        """Identifier in files and logs."""
         footprint = f"/{self.footprint_bytes}" if self.footprint_bytes else ""
         return f"{self.benchmark}/{self.variant}{footprint}"
 
@@ -224,7 +223,7 @@ class Item:
 
     @property
     def key(self) -> str:
-        """What tells its operator from the others."""
+        """Identifier in files and logs."""
         return operator_key(self.operator)
 
 

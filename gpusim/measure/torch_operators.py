@@ -40,7 +40,7 @@ def call_of(operator: Operator, device: str) -> OperatorCall:
     """
     match operator:
         case Gemm(b_dtype=Dtype()):
-            raise UnavailableError("PyTorch multiplies no two types")
+            raise UnavailableError("PyTorch has no product of two data types")
         case Gemm(sparsity="2:4"):
             return _sparse_gemm(operator, device)
         case Gemm():
@@ -81,21 +81,21 @@ def _random(shape: tuple[int, ...], dtype: Dtype, device: str) -> TorchTensor:
 
 
 def _drawn_in(dtype: Dtype) -> Any:
-    """The tensor type to draw in: PyTorch draws none of 8 bits."""
+    """Tensor type of the random generator, which has no 8-bit floating point."""
     return _torch_dtype(FORMATS[dtype.default_output] if _is_narrow(dtype) else dtype.format)
 
 
 def _is_narrow(dtype: Dtype) -> bool:
-    """PyTorch has functions of their own for these, and for few operators."""
+    """Less than 16 bits: PyTorch multiplies these in functions of their own and has few other operators for them."""
     return dtype.bits < FORMATS["fp16"].bits
 
 
 def _refuse_narrow(operator: Operator) -> None:
     if _is_narrow(operator.dtype):
-        raise _none_of(operator)
+        raise _unavailable(operator)
 
 
-def _none_of(operator: Operator) -> UnavailableError:
+def _unavailable(operator: Operator) -> UnavailableError:
     return UnavailableError(f"PyTorch has no {operator.op} in {operator.dtype.value}")
 
 
@@ -245,7 +245,7 @@ def _convolution(operator: Convolution, device: str) -> OperatorCall:
 def _vector(operator: VectorOperator, device: str) -> OperatorCall:
     _refuse_narrow(operator)
     if operator.dtype.format.stored_as:
-        raise _none_of(operator)
+        raise _unavailable(operator)
     shape = (operator.m, operator.n)
     functional = torch.nn.functional
     functions: dict[str, Callable[..., TorchTensor]] = {

@@ -1,8 +1,8 @@
-"""What the name of a library's matrix-multiplication kernel says: data types, layout, CTA tile.
+"""Parsing of the names of matrix-multiplication kernels: data types, layout, CTA tile.
 
 Names follow no published grammar; the patterns cover what cuBLAS, cuBLASLt and CUTLASS print on Volta to
 Hopper (``ampere_fp16_s16816gemm_fp16_128x64_..._tn``, ``sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize...``,
-``cutlass_80_tensorop_s1688gemm_...``, ``nvjet_hsh_...``). Whatever a name does not say stays empty.
+``cutlass_80_tensorop_s1688gemm_...``, ``nvjet_hsh_...``). What a name does not state is left empty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpusim.numbers.formats import (
 
 
 def _any_of(names: Iterable[str]) -> str:
-    """A pattern for one of several names, the longest that fits."""
+    """A pattern that matches one of several names, longer ones first."""
     return "|".join(sorted(names, key=len, reverse=True))
 
 
@@ -33,7 +33,7 @@ _NARROW = _any_of(name for name, dtype in DTYPE_IN_KERNEL_NAME.items() if dtype.
 _LETTERS = "".join(DTYPE_OF_BLAS)
 
 LONGEST_NAME = 8192
-"""Characters that are looked at: the templates of CUTLASS come to some 2,000."""
+"""Characters of a name that are parsed: CUTLASS templates have some 2,000."""
 
 _CONVOLUTION = re.compile(r"fprop|dgrad|wgrad|conv(?!ert)|winograd|cudnn")
 _PRODUCT = re.compile(r"gemm|gemv(?!tensor|params)|nvjet|matmul")  # cublasGemvTensor: an argument of cuBLAS's dot too
@@ -59,7 +59,7 @@ _TILE = re.compile(r"(?:_|tilesize)(\d+)x(\d+)(?:x\d+)?(?![\dx])")
 
 @dataclass(frozen=True, slots=True)
 class ProductKernel:
-    """A kernel that multiplies matrices, as far as its name tells."""
+    """What the name of a matrix-multiplication kernel states."""
 
     dtype: Dtype | None
     accumulate: str
@@ -71,7 +71,7 @@ class ProductKernel:
 
 
 def product_kernel(name: str) -> ProductKernel | None:
-    """What a kernel's name says, or None where it names no matrix multiplication.
+    """What a kernel's name states, or None if it is no matrix multiplication.
 
     >>> product_kernel("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x5_tn").tile
     (128, 64)
@@ -131,6 +131,6 @@ def _core_types(found: re.Match[str]) -> tuple[Dtype, str]:
 
 
 def _of_letter(letter: str) -> tuple[Dtype, str]:
-    """Input and accumulator type of a BLAS routine, which is named by its type: floating point adds up in its own."""
+    """Input and accumulator type of a BLAS routine by its letter; floating-point types accumulate in themselves."""
     dtype = DTYPE_OF_BLAS[letter]
     return dtype, dtype.default_accumulate if dtype.format.is_integer else dtype.value
