@@ -105,7 +105,7 @@ MORE: dict[str, dict[str, float]] = {
         "l2.latency_cycles": 0.5,
         "l2.far_latency_cycles": 0.5,
         "shared_memory.latency_cycles": 0.5,
-        "shared_memory.rearrange_pass_cycles": 0.5,
+        "shared_memory.epilogue_pass_cycles": 0.5,
         "sm.cta_launch_cycles": 0.5,
         "load_store.bulk_copy_cycles": 0.5,
         "instructions.latency_cycles": 0.5,

@@ -116,10 +116,10 @@ def test_a_fit_that_only_serves_its_own_rows_is_told(report: CalibrationReport) 
 
 
 def test_what_the_runs_say_nothing_about_is_left_alone(report: CalibrationReport) -> None:
-    fills = by_key(report)["load_store.fill_pipe_instructions"]  # of kernels for CUDA cores
+    fills = by_key(report)["load_store.staging_fma_slots"]  # of kernels for CUDA cores
     assert not fills.identified
     assert fills.value == pytest.approx(fills.parameter.value, rel=1e-5)
-    assert "fill_pipe_instructions" not in "".join(spec_texts(report, Path("mine.yaml"), "2026-01-01").values())
+    assert "staging_fma_slots" not in "".join(spec_texts(report, Path("mine.yaml"), "2026-01-01").values())
 
 
 NO_BIAS = {"tile_size_exponent": 0.0, "split_k_exponent": 0.0}

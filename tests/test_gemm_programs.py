@@ -121,7 +121,7 @@ def test_results_pass_through_shared_memory_a_few_rows_at_a_time(
 ) -> None:
     cycles = []
     for latency in (0.0, 100.0):
-        shared = arch.gpu.shared_memory.model_copy(update={"rearrange_pass_cycles": latency})
+        shared = arch.gpu.shared_memory.model_copy(update={"epilogue_pass_cycles": latency})
         slower = with_gpu(arch, shared_memory=shared)
         cycles.append(plan(slower.gpu, Gemm(1024, 1024, 1024, dtype), kernel(slower, name)).main.serial_cycles)
     assert cycles[1] - cycles[0] == 100.0 * passes
@@ -129,7 +129,7 @@ def test_results_pass_through_shared_memory_a_few_rows_at_a_time(
 
 @pytest.mark.parametrize(("n", "passes"), [(1024, 1.0), (1022, 1 + 3 * 0.75), (1021, 1 + 3 * 0.75)])
 def test_results_that_are_not_aligned_are_written_element_by_element(n: int, passes: float) -> None:
-    l2 = V100.gpu.l2.model_copy(update={"merged_fraction": 0.25})
+    l2 = V100.gpu.l2.model_copy(update={"merged_store_fraction": 0.25})
     arch = with_gpu(V100, l2=l2)
     launch = plan(arch.gpu, Gemm(64, n, 64, Dtype.FP32), kernel(arch, VOLTA_SGEMM)).main
     assert launch.store_passes == pytest.approx(passes)

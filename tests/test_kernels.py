@@ -137,7 +137,7 @@ def test_what_moving_an_element_takes_of_the_pipe_does_not_depend_on_how_wide_it
     launch = plan(arch, Gemm(1024, width, 1024, Dtype.FP32, layout="nn"), kernel).main
     lost = (launch.step.pipe_slots - launch.step.mma_instructions) * kernel.warps
     elements = 8 * (128 + width / 8)  # of a step, edges averaged in
-    assert lost == pytest.approx(elements / 32 * arch.load_store.fill_pipe_instructions)
+    assert lost == pytest.approx(elements / 32 * arch.load_store.staging_fma_slots)
 
 
 @pytest.mark.parametrize("name", BOARDS)

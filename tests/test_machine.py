@@ -35,10 +35,14 @@ IN_THE_MACHINE = {
 
 IN_THE_LAUNCH = {
     # the lowering turns them into amounts of a program, or into the traffic of its tensors
-    *("shared_memory.broadcast_fraction", "shared_memory.turned_fill_ways", "shared_memory.rearrange_pass_cycles"),
-    *("load_store.fill_pipe_instructions", "load_store.async_copy"),
+    *(
+        "shared_memory.broadcast_fraction",
+        "shared_memory.transposed_store_conflict_degree",
+        "shared_memory.epilogue_pass_cycles",
+    ),
+    *("load_store.staging_fma_slots", "load_store.async_copy"),
     *("load_store.tlb_entries", "load_store.tlb_page_mib", "load_store.tlb_miss_cycles"),
-    *("l2.usable_fraction", "l2.merged_fraction", "l2.fetch_bytes", "l2.drift_steps"),
+    *("l2.usable_fraction", "l2.merged_store_fraction", "l2.fetch_bytes", "l2.drift_steps"),
     *("dram.page_bytes", "dram.activation_bytes", "dram.mixed_write_cost"),
     *("instructions.*.shape", "pipes.*.latency_cycles"),
 }

@@ -415,8 +415,9 @@ def values_at(data: Any, keys: list[str]) -> list[float]:
 
 
 NATURAL_ENDS: dict[str, tuple[float, float]] = {
-    "fraction": (0.01, 1), "merged_fraction": (0, 0.99), "turned_fill_ways": (1, 32), "shape": (1, 4096),
-    "latency_cycles": (1, 10_000), "partitions": (1, 64), "sub_partitions": (1, 32), "sparsity": (0, 0),
+    "fraction": (0.01, 1), "merged_store_fraction": (0, 0.99), "transposed_store_conflict_degree": (1, 32),
+    "shape": (1, 4096), "latency_cycles": (1, 10_000), "partitions": (1, 64), "sub_partitions": (1, 32),
+    "sparsity": (0, 0),
 }  # fmt: skip
 """Ends of ranges that are no matter of taste: a fraction is one at most, nothing answers in less than a cycle."""
 

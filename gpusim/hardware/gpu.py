@@ -107,10 +107,10 @@ class SharedMemory(Record):
     broadcast_fraction: Share = Field(
         description="Port time of a CUDA-core kernel's 128-bit reads relative to reads that share no address [0 to 1].",
     )
-    turned_fill_ways: float = Field(
+    transposed_store_conflict_degree: float = Field(
         ge=1, le=32, description="Bank conflict degree of storing an operand transposed; 1 is no conflict."
     )
-    rearrange_pass_cycles: Cycles = Field(
+    epilogue_pass_cycles: Cycles = Field(
         description="Latency of an epilogue pass: write shared memory, barrier, read, barrier, store [SM cycles].",
     )
 
@@ -131,10 +131,10 @@ class LoadStore(Record):
     l1_latency_cycles: Latency = Field(description="Latency of an L1 hit [SM cycles].")
     l2_port_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from L2 to one SM [B/SM cycle].")
     bulk_copy_cycles: Cycles = Field(description="Latency of a bulk copy (TMA) beyond that of a load [SM cycles].")
-    fill_pipe_instructions: float = Field(
+    staging_fma_slots: float = Field(
         ge=0,
         le=1_000,
-        description="FMA-pipe issue slots that a CUDA-core kernel loses per 32 elements it stores to shared memory.",
+        description="FMA-pipe issue slots that a CUDA-core kernel spends to stage 32 elements in shared memory.",
     )
     tlb_entries: int = Field(ge=1, le=65_536, description="Pages that an SM's first-level TLB holds.")
     tlb_page_mib: float = Field(ge=0.001, le=1_024, description="Memory that one TLB entry covers [MiB].")
@@ -150,7 +150,7 @@ class L2(Record):
     usable_fraction: Share = Field(
         description="Fraction of the capacity that is usable for lines that are read in pieces [0 to 1]."
     )
-    merged_fraction: float = Field(
+    merged_store_fraction: float = Field(
         ge=0, le=0.99, description="Fraction of narrow stores to a sector that L2 merges before they reach it [0 to 1]."
     )
     drift_steps: float = Field(

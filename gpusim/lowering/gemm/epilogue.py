@@ -40,7 +40,7 @@ def epilogue_of(
         fixup_bytes=tiles.rows_a * tiles.rows_b * problem.accumulator_bytes / kernel.warps,
         fixup_times=fixup_times,
         shared_pass_bytes=tile_bytes if stores and (pass_rows or bulk) else 0.0,
-        shared_pass_cycles=passes * gpu.shared_memory.rearrange_pass_cycles,
+        shared_pass_cycles=passes * gpu.shared_memory.epilogue_pass_cycles,
         store_bytes=store_bytes,
         store_instructions=max(1.0, store_bytes / (gpu.sm.warp_size * _store_bytes(kernel, problem, result_bytes))),
         bulk_store=bulk,
@@ -65,7 +65,7 @@ def store_passes(gpu: Gpu, kernel: Kernel, problem: Problem, result_bytes: float
     if not _stores_from_registers(kernel):
         return 1.0
     narrow = WIDEST_STORE_BYTES / _store_bytes(kernel, problem, result_bytes)
-    return 1.0 + (narrow - 1.0) * (1.0 - gpu.l2.merged_fraction)
+    return 1.0 + (narrow - 1.0) * (1.0 - gpu.l2.merged_store_fraction)
 
 
 def _store_bytes(kernel: Kernel, problem: Problem, result_bytes: float) -> int:

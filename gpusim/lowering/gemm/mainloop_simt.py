@@ -33,7 +33,7 @@ def simt_step(gpu: Gpu, kernel: Kernel, loop: SimtLoop, problem: Problem, slices
     filled = 0.0
     for operand, panel_bytes in zip((problem.a, problem.b), slices.panel_bytes, strict=True):
         filled += panel_bytes * 8 / max(operand.element_bits, WORD_BITS) / gpu.sm.warp_size
-    fill_slots = gpu.load_store.fill_pipe_instructions * kernel.fill_pipe_share
+    fill_slots = gpu.load_store.staging_fma_slots * kernel.fill_pipe_share
     fma, k_groups = fma_instructions(gpu, kernel)
     pipe_slots = fma + filled / kernel.warps * fill_slots
     warp_math = WarpMath(fma, pipe_slots, k_groups, _operand_bytes(gpu, kernel, problem))
@@ -56,7 +56,9 @@ def _access(gpu: Gpu, operand: Operand, load_bytes: int, *, to_shared: bool) -> 
     if not operand.k_contiguous:
         return Access(load_bytes, load_bytes)
     element_bytes = math.ceil(operand.element_bits / 8)
-    return Access(element_bytes if to_shared else load_bytes, element_bytes, gpu.shared_memory.turned_fill_ways)
+    return Access(
+        element_bytes if to_shared else load_bytes, element_bytes, gpu.shared_memory.transposed_store_conflict_degree
+    )
 
 
 def _operand_bytes(gpu: Gpu, kernel: Kernel, problem: Problem) -> float:

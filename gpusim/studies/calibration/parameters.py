@@ -26,15 +26,15 @@ AT_LIMIT = 0.01
 
 LIMITS: Mapping[str, tuple[float, float]] = {
     "clock.max_mhz": (300.0, 3000.0),
-    "load_store.fill_pipe_instructions": (0.1, 32.0),
+    "load_store.staging_fma_slots": (0.1, 32.0),
     "load_store.tlb_miss_cycles": (1.0, 200.0),
     "shared_memory.broadcast_fraction": (0.5, 1.0),
-    "shared_memory.turned_fill_ways": (1.0, 32.0),
+    "shared_memory.transposed_store_conflict_degree": (1.0, 32.0),
     "shared_memory.sustained_fraction": (0.3, 1.0),
-    "shared_memory.rearrange_pass_cycles": (20.0, 600.0),
+    "shared_memory.epilogue_pass_cycles": (20.0, 600.0),
     "l2.bandwidth_bytes_per_cycle": (100.0, 20000.0),
     "l2.usable_fraction": (0.2, 1.0),
-    "l2.merged_fraction": (0.01, 0.99),
+    "l2.merged_store_fraction": (0.01, 0.99),
     "dram.efficiency_fraction": (0.3, 0.98),  # DRAM has to refresh
     "dram.activation_bytes": (1.0, 500.0),
     "dram.tlb_miss_ns": (1.0, 3000.0),
