@@ -309,9 +309,12 @@ def trace_of(folder: Path, *events: dict[str, Any], **document: Any) -> Path:
     return path
 
 
-def called(name: str, start: int, end: int, number: int, *dims: list[int]) -> dict[str, Any]:
-    """A call of an operator with the sizes of what it takes."""
-    arguments = {"External id": number, "Input Dims": list(dims), "Input type": ["float" for _ in dims]}
+def called(
+    name: str, start: int, end: int, number: int, *dims: list[int], types: Sequence[str] = (), dim: str = ""
+) -> dict[str, Any]:
+    """A call of an operator with the sizes and types of its inputs, and the second one as text."""
+    arguments = {"External id": number, "Input Dims": list(dims), "Input type": types or ["float" for _ in dims]}
+    arguments |= {"Concrete Inputs": ["", dim]} if dim else {}
     return {"ph": "X", "cat": "cpu_op", "name": name, "tid": 1, "ts": start, "dur": end - start, "args": arguments}
 
 
@@ -364,6 +367,35 @@ def test_an_operator_that_writes_in_place_is_read_and_one_outside_the_schema_cou
     found = import_file("kineto", trace_of(tmp_path, called(name, 0, 100, 1, *dims), *launched(50, 1, 2.5), *row), T4)
     assert dict(found.skipped) == ({reason: 1} if reason else {})
     assert len(found.rows) == (1 if reason else 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "dim", "expected"),
+    [
+        ("aten::add", ([64, 32], [64, 32]), ("long int", "long int"), "", "add of type long int, outside the schema"),
+        ("aten::add", ([64, 32], [64, 32]), ("c10::Half", "float"), "", "add of tensors of different types"),
+        ("aten::_softmax", ([8, 64, 32],), (), "1", "softmax along another dimension than the last"),
+        ("aten::_softmax", ([8, 64, 32],), (), "-1", ("softmax", 1, 512, 32, None)),
+        ("aten::_softmax", ([8, 64, 32],), (), "2", ("softmax", 1, 512, 32, None)),
+        ("aten::native_layer_norm", ([8, 64, 32], [], [32]), (), "", ("layernorm", 1, 512, 32, None)),
+        ("aten::native_layer_norm", ([8, 64, 32], [], [64, 32]), (), "", ("layernorm", 1, 8, 2048, None)),
+    ],
+)
+def test_rows_of_an_operator_are_those_it_works_on_and_types_outside_the_schema_are_counted(
+    tmp_path: Path,
+    name: str,
+    dims: tuple[list[int], ...],
+    types: tuple[str, ...],
+    dim: str,
+    expected: str | tuple[str, int, int, int, None],
+) -> None:
+    call = called(name, 0, 100, 1, *dims, types=types, dim=dim)
+    other = called("aten::relu", 200, 300, 9, [8, 8]), *launched(250, 9, 1.5)
+    found = import_file("kineto", trace_of(tmp_path, call, *launched(50, 1, 2.5), *other), T4)
+    if isinstance(expected, str):
+        assert found.skipped == {expected: 1}
+    else:
+        assert shape(found.rows[0]) == expected
 
 
 @pytest.mark.parametrize(("time_us", "error_us"), [(3, 0.5), (3.25, None)])

@@ -23,7 +23,7 @@ ELAPSED_CYCLES = "sm__cycles_elapsed.max"
 
 @dataclass(frozen=True, slots=True)
 class RecordedLaunch:
-    """One kernel, where the file has it, and what the file calls the GPU."""
+    """One kernel, its place in the file, and the name of the GPU there."""
 
     where: str
     line: int
@@ -83,7 +83,7 @@ def add_launches(found: Import, launches: Sequence[RecordedLaunch]) -> None:
 
 
 def joined(kernels: Sequence[RecordedKernel], main: RecordedKernel) -> RecordedKernel:
-    """Kernels of one operator as one: times and counts are added up, all else is the main one's.
+    """Kernels of one operator as one: times and counts are added, the rest is that of the main kernel.
 
     Counts have names in ``.sum``, as Nsight Compute writes them; elapsed cycles add up too.
     """

@@ -20,7 +20,7 @@ REQUIRED = ("layer_name", "input", "latency(ns)")
 
 
 class ModelConfig(BaseModel):
-    """The sizes of a transformer, as in a Hugging Face ``config.json``; other keys are passed over."""
+    """The sizes of a transformer, as in a Hugging Face ``config.json``; other keys are ignored."""
 
     hidden_size: int = Field(gt=0)
     intermediate_size: int = Field(gt=0)

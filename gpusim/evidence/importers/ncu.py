@@ -34,7 +34,7 @@ METRICS = (
     "launch__registers_per_thread",
     "launch__occupancy_limit_shared_mem",
 )
-"""Carried over as extra columns, in base units, to be laid beside the simulated ones of the same names."""
+"""Imported as extra columns, in base units; simulated metrics have the same names."""
 
 _PREFIXES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _ERROR, _WARNING = (re.compile(rf"^=={kind}== *(.*)$", re.MULTILINE) for kind in ("ERROR", "WARNING"))

@@ -1,4 +1,4 @@
-"""Which call on a host thread was made within which: profilers record only when calls began and ended."""
+"""The nesting of calls on a host thread, from the start and end that profilers record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpusim.evidence.importers.rows import SourceError
 
 MOST_DEEP = 200
-"""Calls within calls: PyTorch's operators come to some ten."""
+"""Depth of nested calls: PyTorch's operators reach about ten."""
 
 
 def parents(where: str, spans: Sequence[tuple[float, float]]) -> list[int | None]:

@@ -93,7 +93,7 @@ def read(path: Path, options: ImportOptions) -> Import:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, to be read only: none of its views, triggers or functions runs, and no query goes on for ever."""
+    """The database, to be read only: no views, triggers or functions run, and queries have a time limit."""
     address = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
     with closing(sqlite3.connect(address, uri=True)) as database:
         database.text_factory = lambda text: text.decode("utf-8", errors="replace")
@@ -197,7 +197,7 @@ def _add_range(found: Import, span: _Span, launches: Sequence[RecordedLaunch]) -
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    """Names of the columns that a table stores; none where there is no such table, or it is a view or computed."""
+    """Names of the columns that a table stores; none if there is no such table, or it is a view or computed."""
     kinds = {row[2] for row in database.execute(f"PRAGMA table_list({table})") if row[0] == "main"}
     if kinds != {"table"}:
         return set()

@@ -1,4 +1,4 @@
-"""What every importer gives: rows of the measured schema, and a count of what was none of them.
+"""The result of an importer: rows of the measured schema, and counts of what makes no row.
 
 An importer finds operators in a file and adds them to an :class:`Import`; what it cannot make a row of it
 skips with a reason. What the file does not say comes from :class:`ImportOptions`, and a missing one is refused by
@@ -20,12 +20,12 @@ from gpusim.units import LARGEST_SIZE
 
 
 class SourceError(MeasuredError):
-    """A file to import is malformed, or does not say what an option then must; the text is one line."""
+    """A file to import is malformed, or lacks what an option then has to state; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What was given beside the file; None or empty where nothing was."""
+    """Options beside the file; None or empty if not given."""
 
     gpu: str = ""
     """Replaces what the file says, as do ``method``, ``l2``, ``source``, ``load`` and ``cuda``."""
@@ -63,7 +63,7 @@ class RecordedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How a program times what it writes, by its own code and documentation: columns of the measured schema."""
+    """How a program times its runs, according to its code and documentation: columns of the measured schema."""
 
     method: str
     l2: str
@@ -75,7 +75,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Import:
-    """Rows of one file as they are found, beside the reasons for what was skipped."""
+    """Rows of one file, and what was skipped by reason."""
 
     file: str
     options: ImportOptions

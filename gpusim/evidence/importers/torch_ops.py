@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpusim.errors import excerpt
 from gpusim.evidence.importers.kernel_names import product_kernel
 from gpusim.evidence.importers.rows import Import, RecordedKernel, Timing
 from gpusim.numbers.formats import DTYPE_IN_TRACE, Dtype
@@ -28,7 +29,7 @@ PRODUCTS = {
     "aten::addmm": 1,
     "aten::baddbmm": 1,
 }
-"""Operators that multiply two of their inputs, and the place of the first."""
+"""Operators that multiply two of their inputs, and the index of the first."""
 CONVOLUTIONS = ("aten::cudnn_convolution", "aten::_convolution", "aten::convolution", "aten::conv2d")
 VECTORS = {
     "aten::_softmax": "softmax",
@@ -47,7 +48,7 @@ OTHER_CONVOLUTIONS = {
     "aten::cudnn_convolution_backward_input": UNKNOWN_GEOMETRY,  # both before PyTorch 1.11
     "aten::cudnn_convolution_backward_weight": UNKNOWN_GEOMETRY,
 }
-"""Convolutions that make no row, and why."""
+"""Convolutions that make no row, with the reason."""
 COPIES = ("aten::copy_", "aten::fill_")
 """Called within other operators to change the layout of an operand; their kernels do not count as the operator's."""
 KNOWN = frozenset((*PRODUCTS, *CONVOLUTIONS, *VECTORS, *OTHER_CONVOLUTIONS))
@@ -93,11 +94,15 @@ def add_call(
 ) -> None:
     """Add the row of one call and the kernels that it launched, or skip it with the reason.
 
-    An extra column ``kernels`` says how many there are: the reduction of split-K, the transforms of a convolution.
+    An extra column ``kernels`` has their number: split-K adds a reduction, a convolution transforms of its operands.
     """
     operator = _operator(call)
     if isinstance(operator, str):
         found.skip(operator, len(kernels))
+        return
+    stated = next(iter(call.types[PRODUCTS.get(call.name, 0) :]), "")
+    if operator.dtype is None and stated:
+        found.skip(f"{operator.op} of type {excerpt(stated)}, outside the schema", len(kernels))
         return
     time_us = math.fsum(kernel.time_us for kernel in kernels)
     if not time_us:
@@ -129,7 +134,7 @@ def add_call(
 
 
 def _operator(call: Call) -> _Columns | str:
-    """What a call computes, or the reason why it makes no row."""
+    """The operator of a call, or the reason why it makes no row."""
     if not call.dims:
         return "operator without recorded shapes; profile with record_shapes=True"
     if not any(call.dims):
@@ -160,7 +165,7 @@ def _product(call: Call) -> _Columns | str:
 
 
 def _letter(strides: Shape) -> str:
-    """How an operand lies: ``n`` in rows, ``t`` in columns, empty where neither is dense.
+    """Layout of an operand: ``n`` by rows, ``t`` by columns, empty if neither is dense.
 
     >>> _letter((4096, 1)), _letter((1, 4096)), _letter((8192, 2))
     ('n', 't', '')
@@ -198,7 +203,7 @@ def _convolution(call: Call) -> _Columns | str:
 
 
 def _order(strides: Sequence[Shape]) -> str:
-    """How images lie in memory; in PyTorch's usual order where nothing else was recorded."""
+    """Layout of images; PyTorch's default if no strides were recorded."""
     match strides:
         case [(_, 1, _, width)] if width > 1:
             return "nhwc"
@@ -206,13 +211,13 @@ def _order(strides: Sequence[Shape]) -> str:
 
 
 def _pair(text: str) -> tuple[int, int] | None:
-    """``[1, 2]`` as two numbers, ``[1]`` as the same twice; None for anything else."""
+    """``[1, 2]`` as two numbers, ``[1]`` as the same number twice; None for other text."""
     found = _PAIR.fullmatch(text)
     return (int(found[1]), int(found[2] or found[1])) if found else None
 
 
 def _vector(call: Call) -> _Columns | str:
-    """An operator on rows of the last dimension."""
+    """An operator on rows: of the last dimension, or of those that a layer norm has weights for."""
     op, shape = VECTORS[call.name], call.dims[0]
     if not shape or min(shape) < 1:
         return "empty tensor or scalar"
@@ -220,7 +225,13 @@ def _vector(call: Call) -> _Columns | str:
         return f"{op} of a tensor and a number"
     if op in ("add", "mul") and call.dims[1] != shape:
         return f"{op} of tensors of different shapes"
-    return _Columns(op, (1, math.prod(shape[:-1]), shape[-1], None), _dtype(call, 0))
+    if op in ("add", "mul") and len(set(call.types[:2])) > 1:
+        return f"{op} of tensors of different types"
+    if op == "softmax" and call.concrete[1:2] not in ((), ("-1",), (str(len(shape) - 1),)):
+        return "softmax along another dimension than the last"
+    weights = call.dims[2] if op == "layernorm" and len(call.dims) > 2 else ()
+    rank = len(weights) if weights and shape[-len(weights) :] == weights else 1
+    return _Columns(op, (1, math.prod(shape[:-rank]), math.prod(shape[-rank:]), None), _dtype(call, 0))
 
 
 def shapes_of(value: Any) -> tuple[Shape, ...]:

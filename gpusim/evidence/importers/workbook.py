@@ -1,4 +1,4 @@
-"""Sheets of an ``.xlsx`` workbook as text, row by row: only cells that are stored, wherever they stand.
+"""Sheets of an ``.xlsx`` workbook as text, row by row: only cells that are stored.
 
 A workbook may declare any dimensions, hold one cell in its last corner, or pack gigabytes into kilobytes: what it
 expands to is bounded first, and nothing is made for cells that are not there.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 16 * MIB
 """Of a workbook, and of all that it expands to: a hundred times what such tables take."""
 MOST_COLUMNS = 256
-"""Columns that are looked at; a cell to the right of them is in no table."""
+"""Columns that are read; cells to the right of them are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
