@@ -27,11 +27,12 @@ SMALL: tuple[VectorOperator, ...] = (
     *(Elementwise(512, 1000, Dtype.FP32, function) for function in FUNCTIONS),
     Softmax(600, 100, Dtype.FP32),
     Softmax(600, 1000, Dtype.FP16),
-    Softmax(300, 3001, Dtype.FP32),
-    LayerNorm(600, 1024, Dtype.FP32),
+    Softmax(200, 3001, Dtype.FP32),
+    LayerNorm(600, 512, Dtype.FP32),
     Reduction(600, 1024, Dtype.FP32),
     Reduction(3, 500_000, Dtype.FP16),
 )
+ONE_A_KERNEL = tuple({vector_kernel(load_spec("t4").system, one).kind: one for one in SMALL}.values())
 NAMES = [f"{one.op}-{one.m}x{one.n}" for one in SMALL]
 
 
@@ -43,14 +44,13 @@ def t4() -> System:
 @pytest.mark.parametrize("board", BOARDS)
 def test_each_board_predicts_each_operator_at_or_above_its_bound(board: str) -> None:
     system = load_spec(board).system
-    for operator in SMALL:
-        for l2 in ("cold", "warm"):
-            result = predict(system, operator, Options(l2=l2))
-            assert result.consistent, (operator, result.notes)
-            assert result.kernel_time_us >= result.bound_us > 0
-            assert sum(result.stall_cycles.values()) == result.warp_cycles > 0
-            assert math.isclose(sum(result.time_shares.values()), 1.0)
-            assert result.power_w > system.gpu.power.idle_w
+    for operator in ONE_A_KERNEL:
+        result = predict(system, operator)
+        assert result.consistent, (operator, result.notes)
+        assert result.kernel_time_us >= result.bound_us > 0
+        assert sum(result.stall_cycles.values()) == result.warp_cycles > 0
+        assert math.isclose(sum(result.time_shares.values()), 1.0)
+        assert result.power_w > system.gpu.power.idle_w
 
 
 @pytest.mark.parametrize("operator", SMALL, ids=NAMES)
@@ -65,7 +65,9 @@ def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, oper
 
 @pytest.mark.parametrize("operator", SMALL, ids=NAMES)
 def test_sampled_tells_what_full_does(t4: System, operator: VectorOperator) -> None:
-    sampled, full = (predict(t4, operator, Options(detail=detail)).cycles for detail in ("sampled", "full"))
+    sampled, full = (
+        predict(t4, operator, Options(detail=detail, load="burst")).cycles for detail in ("sampled", "full")
+    )
     assert sampled == pytest.approx(full, rel=0.08)
 
 
@@ -106,7 +108,7 @@ def test_a_long_stream_runs_at_the_bandwidth_of_its_mix_of_reads_and_writes(t4: 
 
 
 def test_rows_that_do_not_stay_in_l2_are_read_again_from_dram(t4: System) -> None:
-    rows = 8192
+    rows = 4096
     short, long = (predict(t4, LayerNorm(rows, n, Dtype.FP32)) for n in (512, 8192))
     assert short.dram_read_bytes == pytest.approx(rows * 512 * 4, rel=0.01)
     assert 1.8 < long.dram_read_bytes / (rows * 8192 * 4) <= 2.0

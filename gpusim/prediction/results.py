@@ -107,7 +107,7 @@ class Result:
     bounds_us: dict[str, float] = field(default_factory=dict)
     """Each closed-form bound by the resource it counts."""
     memory_gib: float = 0.0
-    """Device memory that A, B and C take."""
+    """Device memory that operands and results take."""
     fits: bool = True
     """They fit into the memory of the GPU."""
     consistent: bool = True

@@ -18,14 +18,14 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.report.trace_events import timeline
 from gpusim.sim.trace import Recorder
 from gpusim.specs import list_archs, load_spec
-from gpusim.workloads.gemm import LAYOUTS, Gemm
+from gpusim.workloads.gemm import LAYOUTS
+from gpusim.workloads.operators import parse_operator
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")
 TRACE_EVENTS = 100_000
@@ -43,6 +43,15 @@ WORKED_EXAMPLE = (
     {"arch": "teaching", "m": 32, "n": 32, "k": 32, "dtype": "fp32", "layout": "nt", "kernel": "teaching_ffma_32x4"},
     {"arch": "teaching", "m": 32, "n": 32, "k": 32, "dtype": "fp16", "layout": "nt", "kernel": "teaching_mma_32x4"},
 )
+ON_ROWS: tuple[dict[str, Any], ...] = (
+    {"op": "gelu", "m": 512, "n": 4096, "dtype": "fp32"},
+    {"op": "softmax", "m": 2048, "n": 512, "dtype": "fp16", "l2": "warm"},
+    {"op": "softmax", "m": 512, "n": 3001, "dtype": "fp32"},
+    {"op": "layernorm", "m": 512, "n": 2048, "dtype": "bf16", "load": "burst"},
+    {"op": "sum", "m": 3, "n": 500_000, "dtype": "fp16"},
+    {"op": "add", "m": 64, "n": 1000, "dtype": "fp32", "detail": "full"},
+)
+"""Operators on rows, on every board with kernels for them."""
 TRACED = {"arch": "T4", "m": 512, "n": 512, "k": 256, "dtype": "fp16", "trace": True}
 
 DRAWN: dict[str, tuple[Any, ...]] = {
@@ -79,17 +88,12 @@ def draw(board: str) -> Iterator[Case]:
 
 def replay(case: Case) -> Figures:
     """What the simulator says of a case today; a digest of the events for a trace."""
-    gemm = Gemm(
-        m=case["m"],
-        n=case["n"],
-        k=case["k"],
-        dtype=Dtype(case["dtype"]),
-        **{name: case[name] for name in ("batch", "layout", "sparsity", "order") if name in case},
-    )
+    columns = ("op", "batch", "m", "n", "k", "dtype", "layout", "sparsity", "order")
+    operator = parse_operator({name: case[name] for name in columns if name in case})
     options = Options(**{name: case[name] for name in ("detail", "l2", "kernel", "load") if name in case})
     recorder = Recorder(TRACE_EVENTS) if "trace" in case else None
     try:
-        result = predict(load_spec(case["arch"]).system, gemm, options, recorder)
+        result = predict(load_spec(case["arch"]).system, operator, options, recorder)
     except UnsupportedError:
         return {"refused": True}
     said = result.as_dict()
@@ -119,12 +123,19 @@ def boards() -> list[str]:
     return [entry.name for entry in list_archs()]
 
 
+def has_kernels_on_rows(board: str) -> bool:
+    """Whether a board's kernel catalogues have any."""
+    return bool(load_spec(board).system.library.vector_kernels)
+
+
 def main() -> None:
     """Record every case again; draw some for boards that have none."""
     before = recorded()
     have = {case["arch"] for case, _ in before}
     cases = [case for case, _ in before] or [*WORKED_EXAMPLE, TRACED]
     cases += [case for board in boards() if board not in have for case in draw(board)]
+    on_rows = ({"arch": board, **case} for board in boards() for case in ON_ROWS if has_kernels_on_rows(board))
+    cases += [case for case in on_rows if case not in cases]
     with ProcessPoolExecutor() as pool:
         after = list(zip(cases, pool.map(replay, cases, chunksize=8), strict=True))
     lines = (json.dumps({"case": case, "figures": figures}) + "\n" for case, figures in after)

@@ -30,4 +30,5 @@ def test_the_corpus_is_wide_enough() -> None:
     ):
         assert values <= {case.get(name) for case in cases}
     assert any("trace" in case for case in cases)
+    assert {"add", "gelu", "softmax", "layernorm", "sum"} <= {case.get("op") for case in cases}
     assert sum(case["arch"] == "teaching" for case in cases) >= 2

@@ -57,12 +57,8 @@ def lower_reduction(gpu: Gpu, operator: Reduction, kernel: ReductionKernel, *, w
 
 
 def _splits(gpu: Gpu, operator: Reduction, kernel: ReductionKernel, tiles: int) -> int:
-    """CTAs that share a row: as many as fill the GPU, as long as their threads have enough to do."""
+    """CTAs that share a row: as many as fill the GPU while threads keep enough values, more for very long rows."""
     values = ceil_div(operator.n, kernel.threads)
-    fill = gpu.sm.count * (gpu.sm.max_warps * gpu.sm.warp_size // kernel.threads)
-    wanted = min(ceil_div(fill, tiles), ceil_div(values, kernel.min_values_per_thread))
-    return (
-        max(1, wanted, ceil_div(values, kernel.max_values_per_thread))
-        if values >= kernel.max_values_per_thread or wanted > 1
-        else 1
-    )
+    resident = gpu.sm.count * (gpu.sm.max_warps * gpu.sm.warp_size // kernel.threads)
+    filling = min(ceil_div(resident, tiles), ceil_div(values, kernel.min_values_per_thread))
+    return max(1, filling, ceil_div(values, kernel.max_values_per_thread))
