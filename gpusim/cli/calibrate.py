@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refusing_file_errors
 from gpusim.cli.options import ArchPathOption, FormatOption, JobsOption, OverheadOption
 
 
@@ -39,55 +39,38 @@ def calibrate(
 
     Exit status 1: the fit drives a value to a physical limit. No spec is written.
     """
-    from datetime import UTC, datetime
-
     from gpusim.execution.workers import available_cores
     from gpusim.host.timing import parse_overheads
-    from gpusim.specs import spec_file
     from gpusim.studies.calibration.fit_tables import calibration_tables
     from gpusim.studies.calibration.report import calibrate as calibrate_spec
-    from gpusim.studies.calibration.report import journal_of
-    from gpusim.studies.calibration.spec_writer import write_spec
+    from gpusim.studies.calibration.session import check_spec_path, write_fitted
 
-    if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir() or out.is_dir():
-        refuse(f"-o {out}: expected a .yaml file in a folder that is there")
-    if out.stem == spec_file(arch, arch_path or ()).stem:
-        refuse(f"-o {out}: a spec cannot extend one of its own file name; choose another")
-
-    overheads = parse_overheads(overhead or ())
-
-    def log(text: str) -> None:
-        print(f"gpusim: {text}", file=sys.stderr)
-
-    try:
-        with progress_bar("calibrate") as progress:
-            report = calibrate_spec(
-                arch,
-                measured,
-                out,
-                overheads=overheads,
-                rows_per_table=rows,
-                seed=seed,
-                jobs=jobs or available_cores(),
-                arch_path=arch_path or (),
-                progress=progress,
-                log=log,
-            )
-    except OSError as error:
-        refuse(f"{error.filename or out}: {error.strerror or error}")
+    check_spec_path(arch, out, arch_path or ())
+    with refusing_file_errors(out), progress_bar("calibrate") as progress:
+        report = calibrate_spec(
+            arch,
+            measured,
+            out,
+            overheads=parse_overheads(overhead or ()),
+            rows_per_table=rows,
+            seed=seed,
+            jobs=jobs or available_cores(),
+            arch_path=arch_path or (),
+            progress=progress,
+            log=_log,
+        )
     if output == "json":
         emit_json(report.as_dict())
     else:
         emit_tables(calibration_tables(report.as_dict()))
-    if report.refusals:
-        for refusal in report.refusals:
-            log(refusal)
-        journal_of(out).unlink(missing_ok=True)
+    for text in report.refusals or report.warnings:
+        _log(text)
+    with refusing_file_errors(out, "run it again; the timings are kept"):
+        written = write_fitted(report, out, date)
+    if not written:
         raise typer.Exit(1)
-    for warning in report.warnings:
-        log(warning)
-    try:
-        write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
-    except OSError as error:
-        refuse(f"{error.filename or out}: {error.strerror or error}; run it again, what was timed is kept")
-    log(f"wrote {out}")
+    _log(f"wrote {out}")
+
+
+def _log(text: str) -> None:
+    print(f"gpusim: {text}", file=sys.stderr)
