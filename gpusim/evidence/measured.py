@@ -29,7 +29,6 @@ TRAINING_OPS = ("linear_fwd_bwd",)
 MEASURED_OPS = (*OPS, *TRAINING_OPS)
 """Values of the column ``op``."""
 
-
 MAX_NAME_CHARACTERS = 100
 """Of the name of a GPU."""
 MAX_TIMER_US = 1e6
@@ -44,8 +43,8 @@ COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 """The schema, in the order in which columns are written."""
 
 UNSTATED_PADDING = {"deepbench": 8}
-"""``padded_to`` of FP16 rows by source, where a table lacks the column. DeepBench pads the leading dimensions of FP16
-matrices for Tensor Cores (code/nvidia/gemm_bench.cu, PAD_KERNELS); tables of its results state the sizes before."""
+"""``padded_to`` of FP16 rows by source, for tables without the column. DeepBench pads the leading dimensions of FP16
+matrices for Tensor Cores (PAD_KERNELS in code/nvidia/gemm_bench.cu); its results state the sizes before padding."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,17 +117,12 @@ class Import:
                 what the schema takes.
         """
         options, timing = self.options, timing or self.timing
-        named = options.gpu or device
-        gpu = gpu_of_device(named) if named else ""
-        if not gpu:
-            raise SourceError(f"{where}: the file does not name the GPU; add --gpu, as in --gpu a100-sxm4-80gb")
+        gpu = _gpu(where, options.gpu or device)
         dtype = dtype or options.dtype
-        if len(gpu) > MAX_NAME_CHARACTERS:
-            raise SourceError(f"{where}: a GPU's name of {len(gpu)} characters; name it with --gpu")
-        if not TIMES_US[0] <= time_us <= TIMES_US[1]:
-            raise SourceError(f"{where}: a time of {time_us:g} us; correct or remove the row")
         if dtype is None:
             raise SourceError(f"{where}: the file does not name the data type; add --dtype, as in --dtype bf16")
+        if not TIMES_US[0] <= time_us <= TIMES_US[1]:
+            raise SourceError(f"{where}: a time of {time_us:g} us; correct or remove the row")
         _check(where, "sizes", shape)
         _check(where, "tile", tile or ())
         if kernel:
@@ -166,6 +161,16 @@ class Import:
         except ValueError as error:
             raise SourceError(f"{where}: {error}; correct or remove the row") from None
         self.rows.append(row)
+
+
+def _gpu(where: str, name: str) -> str:
+    """The id of a GPU from its name in the file or an option."""
+    gpu = gpu_of_device(name) if name else ""
+    if not gpu:
+        raise SourceError(f"{where}: the file does not name the GPU; add --gpu, as in --gpu a100-sxm4-80gb")
+    if len(gpu) > MAX_NAME_CHARACTERS:
+        raise SourceError(f"{where}: a GPU's name of {len(gpu)} characters; name it with --gpu")
+    return gpu
 
 
 def _check(where: str, what: str, numbers: Sequence[int | None]) -> None:

@@ -48,7 +48,7 @@ class FittedValue:
     parameter: Parameter
     value: float
     interval: tuple[float, float]
-    """95 % of it, the model taken as right."""
+    """95 % confidence interval, assuming that the model is right."""
     identified: bool
 
     @property
@@ -58,9 +58,9 @@ class FittedValue:
 
     @property
     def driven_to_limit(self) -> bool:
-        """The same, from further off than the prior expects: the spec or the runs miss something.
+        """Whether it got there from farther away than one standard deviation of the prior.
 
-        Where the range is narrower than the prior, its ends are as likely as the rest: reported, not refused.
+        The spec or the runs then miss something. In a range narrower than the prior the ends are as likely as the rest.
         """
         parameter = self.parameter
         return self.at_limit and abs(math.log(self.value / parameter.value)) > parameter.prior_sd
@@ -105,25 +105,25 @@ class Calibrator:
         self._timer = timer
         self._log = log
         self._measured = np.array([math.log(item.row.time_us) for item in observed])
-        self._start = _biasof(next(iter(boards.values())).system)
+        self._start = _bias_of(next(iter(boards.values())).system)
         self._newest = max((item.row.cuda for item in observed if item.row.cuda is not None), default=None)
 
     def calibrate(self) -> Calibration:
-        """Fit, and judge the fit."""
+        """Alternate the fits, then assess the result."""
         theta = np.zeros(len(self._moving))
         bias: LibraryBias = {None: self._start}
         before = self._errors_as_chosen(theta, bias, self._rows)
         self._log(f"before: {_summary(before)}")
         for turn in range(ROUNDS):
-            choices = self._choices(theta, bias)
-            rows = self._ranked_rows(choices, theta)
+            candidates = self._candidates(theta, bias)
+            rows = self._ranked_rows(candidates, theta)
             bias = self._fitted_bias(rows, range(len(rows)))
-            runs = [self._explained(place, choices[place], rows[place], bias) for place in self._sample]
+            runs = [self._explained(place, candidates[place], rows[place], bias) for place in self._sample]
             theta, jacobian, residuals = self._fit_values(theta, runs)
             self._log(f"round {turn + 1}: {_summary(residuals)} with the kernels that explain the times")
         fitted, theta = self._assessed(theta, jacobian)
-        choices = self._choices(theta, bias)
-        rows = self._ranked_rows(choices, theta)
+        candidates = self._candidates(theta, bias)
+        rows = self._ranked_rows(candidates, theta)
         bias = self._fitted_bias(rows, range(len(rows)))
         after = self._errors_as_chosen(theta, bias, self._rows)
         self._log(f"after: {_summary(after)}")
@@ -169,27 +169,27 @@ class Calibrator:
         }
         return lambda item: boards[item.row.gpu, self._known(item, bias)]
 
-    def _choices(self, theta: FloatArray, bias: LibraryBias) -> list[RowCandidates]:
+    def _candidates(self, theta: FloatArray, bias: LibraryBias) -> list[RowCandidates]:
         trial = self._trials(theta, bias)
         return [candidates_of(item, trial(item)) for item in self._rows]
 
-    def _ranked_rows(self, choices: Sequence[RowCandidates], theta: FloatArray) -> list[RankedKernels]:
-        """Each row's candidates, with how well each explains what was observed."""
+    def _ranked_rows(self, candidates: Sequence[RowCandidates], theta: FloatArray) -> list[RankedKernels]:
+        """The candidates of each row with their likelihoods."""
         values = self.values(theta)
-        tasks = [(values, run) for one in choices if one.recorded is None for run in one.runs]
+        tasks = [(values, run) for one in candidates if one.recorded is None for run in one.runs]
         log_times = iter(self._timer.log_times(tasks))
         rows = []
-        for item, one, measured in zip(self._rows, choices, self._measured, strict=True):
+        for item, one, measured in zip(self._rows, candidates, self._measured, strict=True):
             log_errors = None
             if one.recorded is None:
-                # Those not worth timing are as wrong as any.
+                # those not worth timing count as equally wrong
                 log_errors = np.full(len(one.items), np.inf)
                 log_errors[: len(one.runs)] = [next(log_times) - measured for _ in one.runs]
             rows.append(ranked_kernels(item, one, tuple(self._start.common), log_errors))
         return rows
 
     def _explained(self, place: int, one: RowCandidates, row: RankedKernels, bias: LibraryBias) -> KernelRun:
-        """The run that was recorded, or else the one most likely to have been timed."""
+        """The recorded run, or else the most probable one."""
         if one.recorded is not None:
             return one.runs[one.recorded]
         known = bias[self._known(self._rows[place], bias)]
@@ -239,7 +239,7 @@ class Calibrator:
             fitted.append(FittedValue(one, value, (low, high), bool(known)))
         return fitted, kept
 
-    # judging
+    # assessment
 
     def _errors_as_chosen(self, theta: FloatArray, bias: LibraryBias, items: Sequence[Observation]) -> FloatArray:
         """Logarithms of predicted over measured times, the kernel chosen as a prediction would."""
@@ -266,7 +266,7 @@ class Calibrator:
         for fold in range(FOLDS):
             out = np.arange(len(self._rows)) % FOLDS == fold
             kept = ~out
-            # what leaving the rows out changes, not what the search had still left to do
+            # the change due to leaving out rows, without the remaining descent of the search
             moved = np.where(theta == 0.0, 0.0, theta + step(kept[self._sample]) - unmoved)
             without = self._fitted_bias(rows, np.flatnonzero(kept).tolist())
             items = [item for item, leave in zip(self._rows, out, strict=True) if leave]
@@ -274,8 +274,8 @@ class Calibrator:
         return errors
 
 
-def _biasof(system: System) -> BiasValues:
-    """What a board's spec knows of libraries: of the newest, where fits begin."""
+def _bias_of(system: System) -> BiasValues:
+    """The heuristic bias of a system's library, from which the fit starts."""
     bias = system.library.heuristic_bias
     tables = {"single": bias.single, "batched": bias.batched}
     by_label = {f"{table}.{label}": bonus for table, of_label in tables.items() for label, bonus in of_label.items()}

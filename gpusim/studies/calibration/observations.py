@@ -47,10 +47,10 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
 
 
 def sample_rows(found: Sequence[Observation], most: int, seed: int) -> list[int]:
-    """Places of at most ``most`` observations of each file, GPU, data type and operator, sampled at random; in order.
+    """Indices of at most ``most`` observations of each file, GPU, data type and operator, sampled at random; in order.
 
-    Each doubling of time has a share by the root of its rows: the few long ones are all that tells of the power limit,
-    and the many short ones all that tells of latencies.
+    The share of each doubling of time is proportional to the square root of its rows: only the few long rows determine
+    the power limit, and only the many short ones the latencies.
     """
     groups: dict[tuple[str, str, str, str], dict[int, list[int]]] = {}
     for index, item in enumerate(found):

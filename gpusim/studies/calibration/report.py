@@ -23,7 +23,7 @@ from gpusim.studies.calibration.error import CalibrationError
 from gpusim.studies.calibration.fit import Calibration, Calibrator
 from gpusim.studies.calibration.heuristic_bias import BiasValues
 from gpusim.studies.calibration.observations import Observation, observations, sample_rows
-from gpusim.studies.calibration.parameters import Board, may_move, parameters
+from gpusim.studies.calibration.parameters import Board, Parameter, may_move, parameters
 from gpusim.studies.calibration.search import FloatArray
 
 MIN_BONUS = 0.01
@@ -178,13 +178,11 @@ def calibrate(
 
     Raises:
         SpecError, MeasuredError: a file is wrong.
-        CalibrationError: no row can be used, or two tables go by one name.
+        CalibrationError: no row can be used, or two tables have the same file name.
     """
     start = spec_file(arch, arch_path)
     rows = read_tables(files)
-    tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    if len(tables) < len(files):
-        raise CalibrationError("two tables have the same file name, by which the spec would name them; rename one")
+    tables = _hashes(files)
     specs = _specs(start, rows, out, arch_path)
     if not specs:
         gpus = ", ".join(sorted({row.gpu for row in rows}))
@@ -196,21 +194,33 @@ def calibrate(
     found, left_out = observations(rows, boards)
     if not found:
         raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
-    instructions = {
-        kernel.family.instruction
-        for item in found
-        for kernel in usable_kernels(boards[item.row.gpu].system, item.gemm, item.options.kernel, item.options.unit)
-    }
-    moving = parameters(boards.values(), instructions, {item.row.method for item in found})
     journal = Journal(journal_of(out))
     if journal.damaged:
         log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
     places = sample_rows(found, rows_per_table, seed)
     with timing_workers(boards, jobs) as workers:
         timer = Timer(boards, workers, journal, progress)
-        outcome = Calibrator(boards, found, places, moving, timer, log).calibrate()
+        outcome = Calibrator(boards, found, places, _parameters(boards, found), timer, log).calibrate()
     setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
     return CalibrationReport(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
+
+
+def _hashes(files: Sequence[Path]) -> dict[str, str]:
+    """The hash of each table by its file name."""
+    tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    if len(tables) < len(files):
+        raise CalibrationError("two tables have the same file name, by which the spec would name them; rename one")
+    return tables
+
+
+def _parameters(boards: Mapping[str, Board], found: Sequence[Observation]) -> tuple[Parameter, ...]:
+    """The values that may move, given the instructions and timing methods of the rows."""
+    instructions = {
+        kernel.family.instruction
+        for item in found
+        for kernel in usable_kernels(boards[item.row.gpu].system, item.gemm, item.options.kernel, item.options.unit)
+    }
+    return parameters(boards.values(), instructions, {item.row.method for item in found})
 
 
 def journal_of(out: Path) -> Path:
