@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpusim.cli.console import emit, emit_json, emit_tables, wrong_input
+from gpusim.cli.console import emit, emit_json, emit_tables, refuse, wrong_input
 from gpusim.cli.options import ArchPathOption, FormatOption
 
 app = typer.Typer(help="List, show and check GPU specs.", no_args_is_help=True)
@@ -85,6 +86,39 @@ def _check(file: str, arch_path: Sequence[Path]) -> int:
         return 1
     emit(lambda: print(f"{file}: fine: {spec.gpu.name}, {len(spec.provenance)} values with a source"))
     return 0
+
+
+@app.command("new")
+def archs_new(
+    name: Annotated[str, typer.Argument(help="Name of the new GPU.", metavar="NAME")],
+    like: Annotated[
+        str, typer.Option("--like", help="GPU to begin with: name, alias, nvidia-smi name or spec file.", metavar="GPU")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("-o", help="File to write. Default: after the name.", metavar="SPEC.yaml")
+    ] = None,
+    arch_path: ArchPathOption = None,
+) -> None:
+    """Write a spec to begin with: what one GPU states itself, with every source left to fill in.
+
+    The file extends what the other GPU extends. 'gpusim archs check' lists what is left to fill in.
+    """
+    from gpusim.specs.starter import starter
+
+    if not name.strip() or not name.isprintable():
+        refuse("NAME: expected printable text")
+    path = out or Path(re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") + ".yaml")
+    if path.suffix not in (".yaml", ".yml"):
+        refuse(f"-o {path}: expected a .yaml file")
+    text = starter(name, like, arch_path or ())
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        refuse(f"{path}: exists; remove it, or name another file with -o")
+    except OSError as error:
+        refuse(f"{path}: {error.strerror or error}")
+    print(f"gpusim: wrote {path}", file=sys.stderr)
 
 
 @app.command("schema")

@@ -28,6 +28,9 @@ KEYS = ("value", "kind", "source")
 FORM = "{value: ..., kind: " + "|".join(KINDS) + ', source: "..."}'
 """How a value is written, for error messages."""
 
+TO_DO = "TODO"
+"""How a source begins that is still to be filled in."""
+
 WORDED = "worded"
 """Type of the validation errors whose message needs no further words."""
 
@@ -165,6 +168,9 @@ def _known_kind(kind: object) -> object:
 def _said(source: object) -> object:
     if not isinstance(source, str) or not source.strip():
         raise PydanticCustomError(WORDED, "says nothing; name where the value comes from")
+    if source.strip().startswith(TO_DO):
+        problem = "left to fill in; state the value, its kind, and where it comes from"
+        raise PydanticCustomError(WORDED, problem)
     return source.strip()
 
 

@@ -1,0 +1,58 @@
+"""A spec to begin with: what one board states itself, with every source left to fill in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.specs.citations import cited_in_full
+from gpusim.specs.document import Tree, document_of
+from gpusim.specs.folders import search_folders
+from gpusim.specs.inheritance import chain
+from gpusim.specs.registry import spec_path
+from gpusim.specs.sourced import TO_DO, Sourced
+from gpusim.specs.writing import file_text
+
+NAMES = ("name", "aliases", "short_names")
+
+
+def starter(name: str, like: str, arch_path: Iterable[Path] = ()) -> str:
+    """The spec of a new board that extends what another one extends.
+
+    It states the values that the other board states itself. Each has a source that :func:`gpusim.specs.load_spec`
+    refuses until it is filled in; what is the same on both boards may go where both extend it.
+
+    Raises:
+        SpecError: there is no such other board, or its file is wrong.
+    """
+    folders = search_folders(arch_path)
+    whole = cited_in_full([document_of(file, Gpu) for file in chain(spec_path(like, folders), folders)])
+    document = whole[0]
+    other = str(document.values.get("name", document.file.path.stem))
+    names: dict[str, Any] = {"name": name, "aliases": []}
+    if "extends" in document.file.data:
+        names["extends"] = document.file.data["extends"]
+    stated = {key: value for key, value in document.values.items() if key not in NAMES}
+    names |= {key: stated.pop(key) for key in ("architecture", "compute_capability") if key in stated}
+    comments = (
+        f"{name}, after {other}. Replace what differs, state kind and source of each value in place of {TO_DO},",
+        "and remove what the base states alike. 'gpusim archs check' lists what is left.",
+    )
+    return file_text(comments, {**names, **document.names}, {}, _to_do(stated, other))
+
+
+def _to_do(values: Tree, other: str) -> Tree:
+    """The same values, with the sources of the other board as hints."""
+    found: Tree = {}
+    for key, value in values.items():
+        match value:
+            case Sourced():
+                found[key] = replace(value, source=f"{TO_DO} ({other}: {value.source})")
+            case dict():
+                found[key] = _to_do(value, other)
+            case _:
+                found[key] = value
+    return found
