@@ -1,4 +1,4 @@
-"""gpusim: predicts how long a tiled matrix multiplication takes on a GPU, and what binds it.
+"""A GPU performance simulator: predicts the time of an operator on a GPU, and what limits it.
 
 >>> import gpusim
 >>> result = gpusim.predict("t4", m=16, n=4096, k=4096, dtype="fp16")

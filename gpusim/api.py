@@ -1,6 +1,6 @@
-"""The Python API: predictions asked for by name. The command line calls the same functions.
+"""The Python API: predictions from named arguments. The command line calls the same functions.
 
-Everything here is reached as ``gpusim.NAME``; ``import gpusim`` itself loads nothing.
+Public names are attributes of ``gpusim``, which imports them on first use.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ DEFAULT_DTYPE = "fp16"
 
 
 class ArgumentError(InputError):
-    """An argument with a value that it does not take."""
+    """An invalid argument."""
 
 
 class UnknownArgumentError(ArgumentError, TypeError):
-    """An argument of an unknown name; also a ``TypeError``, as Python itself would raise."""
+    """An argument of an unknown name; also a ``TypeError``, as Python raises."""
 
 
 class GpuArguments(TypedDict, total=False):
@@ -98,10 +98,10 @@ def load_gpu(name: str | os.PathLike[str], **arguments: Unpack[GpuArguments]) ->
 def case(
     arch: str | os.PathLike[str] | System, operator: Operator | None = None, **arguments: Unpack[Arguments]
 ) -> Case:
-    """The system, the operator and the options that the arguments of :func:`predict` stand for.
+    """The system, operator and options that the arguments of :func:`predict` describe.
 
     Raises:
-        ArgumentError: An argument is unknown or missing, or does not take its value.
+        ArgumentError: An argument is unknown, missing or invalid.
         SpecError: No such GPU.
     """
     check_names(arguments)
@@ -179,7 +179,7 @@ def predict(
     Raises:
         SpecError: No such GPU.
         UnsupportedError: The GPU cannot run this operator; the text names what it can.
-        ArgumentError: An argument is unknown or missing, or does not take its value.
+        ArgumentError: An argument is unknown, missing or invalid.
     """
     one = case(arch, operator, **arguments)
     return predict_operator(one.system, one.operator, one.options)

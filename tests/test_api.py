@@ -219,14 +219,13 @@ def test_a_data_frame_gives_one_of_its_kind() -> None:
         assert frame[name].tolist() == table[name].to_pylist() == values.tolist()
 
 
-def test_what_has_only_the_arrow_stream_interface_gives_a_pyarrow_table() -> None:
-    class Stream:
-        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-            return pa.table({"m": [16, 64]}).__arrow_c_stream__(requested_schema)
-
-    found = gpusim.sweep(Stream(), arch="t4", n=64, k=64)
+def test_a_stream_that_can_be_read_once_gives_a_pyarrow_table() -> None:
+    table = pa.table({"m": [16, 64]})
+    stream = pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
+    found = gpusim.sweep(stream, arch="t4", n=64, k=64)
     assert isinstance(found, pa.Table)
     assert found["m"].to_pylist() == [16, 64]
+    assert found["time_us"].to_pylist() == gpusim.sweep({"m": [16, 64]}, arch="t4", n=64, k=64)["time_us"].tolist()
 
 
 def test_a_missing_value_stands_for_the_default() -> None:

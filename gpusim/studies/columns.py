@@ -1,4 +1,4 @@
-"""Predictions of every row of a table: columns in, columns out."""
+"""Predictions of the rows of a table: columns in, columns out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpusim.system import System
 Frame = TypeVar("Frame")
 
 EMPTY: dict[type, Any] = {int: math.nan, float: math.nan, bool: None, str: ""}
-"""Values of the results of a skipped row, by type."""
+"""Value of a result field of a skipped row, by type."""
 
 
 @overload
@@ -49,14 +49,21 @@ def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
     Raises:
         ArgumentError: As :func:`predict`, with the index of the row, from 0.
     """
-    given, rows = rows_of(columns)
+    frame = None if isinstance(columns, Mapping) else _frame(columns)
+    given = _lists(columns) if frame is None else {name: frame[name].to_list() for name in frame.columns}
     if twice := given.keys() & same.keys():
         raise ArgumentError(f"{', '.join(sorted(twice))}: given as a column and for every row; keep one")
     check_names(name for name in (*given, *same) if name != "arch")
     systems: dict[str, System] = {}
-    cases = [_case_of_row(index, {**same, **row}, systems) for index, row in enumerate(rows)]
-    outcomes = list(predict_cases(cases, jobs))
-    return with_results(columns, given, cases, outcomes)
+    cases = [
+        _case_of_row(index, {**same, **dict(zip(given, row, strict=True))}, systems)
+        for index, row in enumerate(zip(*given.values(), strict=True))
+    ]
+    found = result_columns(cases, list(predict_cases(cases, jobs)))
+    added = {name: values for name, values in found.items() if name not in given}
+    if frame is None:
+        return {**{name: np.asarray(values) for name, values in columns.items()}, **added}
+    return _with_columns(frame, added)
 
 
 def _case_of_row(index: int, row: Mapping[str, Any], systems: dict[str, System]) -> Case:
@@ -82,21 +89,17 @@ def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def rows_of(columns: Any) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
-    """The columns of a table as lists, and its rows.
+def _lists(columns: Mapping[Any, Any]) -> dict[str, list[Any]]:
+    """The columns of a mapping as lists.
 
     Raises:
-        InputError: It is no table, or its columns differ in length.
+        InputError: One is no sequence, or they differ in length.
     """
-    if isinstance(columns, Mapping):
-        given = {str(name): _listed(name, values) for name, values in columns.items()}
-    else:
-        frame = _frame(columns)
-        given = {name: frame[name].to_list() for name in frame.columns}
+    given = {str(name): _listed(name, values) for name, values in columns.items()}
     lengths = {name: len(values) for name, values in given.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"columns differ in length: {', '.join(f'{name} {count}' for name, count in lengths.items())}")
-    return given, [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+    return given
 
 
 def _listed(name: object, values: object) -> list[Any]:
@@ -120,44 +123,34 @@ def _frame(columns: Any) -> Any:
         raise InputError(f"columns: expected a mapping or a data frame, got {type(columns).__name__}") from None
 
 
-def with_results(
-    columns: Any, given: Mapping[str, Sequence[Any]], cases: Sequence[Case], outcomes: Sequence[CaseResult]
-) -> Any:
-    """The columns of a table, followed by those of its results, as the same kind of table.
-
-    Args:
-        columns: The table that ``given`` was read from.
-    """
-    added = {name: array for name, array in result_columns(cases, outcomes).items() if name not in given}
-    if isinstance(columns, Mapping):
-        return {**{name: np.asarray(values) for name, values in columns.items()}, **added}
+def _with_columns(frame: Any, added: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+    """A data frame with further columns, of its own library."""
     import narwhals as nw  # noqa: PLC0415 -- only where a data frame comes in
 
-    frame = _frame(columns)
-    new = [nw.new_series(name, array.tolist(), backend=frame.implementation) for name, array in added.items()]
+    new = [nw.new_series(name, values.tolist(), backend=frame.implementation) for name, values in added.items()]
     return frame.with_columns(*new).to_native()
 
 
 def result_columns(cases: Sequence[Case], outcomes: Sequence[CaseResult]) -> dict[str, np.ndarray[Any, Any]]:
-    """What was asked, every figure of the results that is one number or text, and why there is none."""
+    """Each field of the results that is a number or a text, and the reasons of skipped rows."""
     kinds = _figures()
     nothing = {name: EMPTY[kind] for name, kind in kinds.items()}
     rows = [
-        {name: getattr(outcome.result, name) for name in kinds} if outcome.result else nothing | _asked(case)
+        {name: getattr(outcome.result, name) for name in kinds} if outcome.result else nothing | _identity(case)
         for case, outcome in zip(cases, outcomes, strict=True)
     ]
     columns = {name: np.array([row[name] for row in rows]) for name in kinds}
     return columns | {"skipped": np.array([outcome.reason for outcome in outcomes], dtype=str)}
 
 
-def _asked(case: Case) -> dict[str, Any]:
+def _identity(case: Case) -> dict[str, Any]:
     """What a result repeats of its case."""
     options = {name: getattr(case.options, name) for name in ("detail", "l2", "load")}
     return {"arch": case.system.gpu.name, **identity(case.operator), **options}
 
 
 def _figures() -> dict[str, type]:
-    """The fields of a result that are one number or text, and their types."""
+    """The fields of a result that are a number or a text, and their types."""
     hints = get_type_hints(Result)
     kinds = {item.name: str if get_origin(hints[item.name]) is Literal else hints[item.name] for item in fields(Result)}
     return {name: kind for name, kind in kinds.items() if kind in EMPTY}

@@ -1,4 +1,4 @@
-"""A prediction played once more with its events recorded, as a timeline file."""
+"""A prediction with its simulated events recorded in a timeline file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class RecordedRun:
     result: Result
     events: int
     dropped_events: int
-    """Later ones, beyond the limit."""
+    """Events beyond the limit."""
     skipped_cycles: int
-    """Cycles of periods that repeat others."""
+    """Cycles of periods that were extrapolated."""
 
 
 def record_timeline(case: Case, out: Path, limit: int = MOST_EVENTS, progress: Progress = no_progress) -> RecordedRun:
