@@ -237,6 +237,11 @@ def test_the_command_prints_the_contracts_object(command: RunGpusim, write_runs:
     assert set(report["overall"]) >= set(CONTRACT) - {"file", "gpu", "dtype", "sparsity", "op"}
 
 
+def test_the_help_states_every_timing_method_and_every_optional_column_of_a_run(command: RunGpusim) -> None:
+    words = {line.split()[0] for line in command("validate", "--help").stdout.splitlines() if line.split()}
+    assert words >= {*METHODS, "load", "cuda", "out_dtype", "padded_to", "timer_us", "repeat_p90"}
+
+
 def test_a_skipped_row_is_named_and_makes_the_status_1(command: RunGpusim, write_runs: WriteRuns) -> None:
     done = command("validate", write_runs([line(SHAPES[0], 10.0), line(SHAPES[0], 10.0, op="conv_fwd")]))
     assert done.returncode == 1

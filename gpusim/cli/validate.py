@@ -25,6 +25,17 @@ layer     TensorRT's layer profiler            host time
 event     CUDA events around one call          the gap, and host time
 host      wall clock with a synchronisation    the gap, and host time
 
+Optional columns state more of a run:
+
+\b
+COLUMN      STATES
+load        calls back to back, 'burst' or 'sustained': how long the power limit could act
+cuda        major version of CUDA whose libraries ran
+out_dtype   type of C, if it is not the default one of the operands
+padded_to   multiple to which leading dimensions were padded; m, n and k are the sizes before
+timer_us    mean error of a reading that is due to the resolution of the timer
+repeat_p90  relative deviation that nine in ten repeats stay within
+
 Host time differs between machines. The specs hold that of the machines whose runs they are fitted to; --overhead sets
 that of yours. The rows that -o writes have it in the column method_overhead_us.
 
