@@ -11,6 +11,7 @@ from gpusim.program import Barrier, Load, LoadShared, Program, Read, Repeat, Sto
 from gpusim.units import ceil_div
 from gpusim.workloads.vector import LayerNorm
 
+PASSES = 2
 STATISTICS = 3
 """Mean, sum of squares and count, of 4 bytes each."""
 STATISTICS_BYTES = 4 * STATISTICS
@@ -62,7 +63,7 @@ def lower_layer_norm(gpu: Gpu, operator: LayerNorm, kernel: LayerNormKernel, *, 
         program=program,
         inputs=(
             Input("x", block_bytes),
-            Input("x again", block_bytes, evicted_between_passes(gpu, operator, in_flight, 2)),
+            Input("x again", block_bytes, evicted_between_passes(gpu, operator, in_flight, PASSES)),
         ),
         warm=warm,
     )

@@ -25,6 +25,8 @@ SINGLES = ", singles"
 """What tells the part of a row that is read in single elements from the part that is read in vectors."""
 PARTIAL_BYTES = 4
 """A partial maximum or sum."""
+WIDE_SHARED_BYTES = 16
+"""Widest read of a thread from shared memory (LDS.128)."""
 
 
 def lower_warp_softmax(gpu: Gpu, operator: Softmax, kernel: WarpSoftmaxKernel, *, warm: bool) -> Lowered:
@@ -128,13 +130,13 @@ def _row_of(gpu: Gpu, operator: Softmax, kernel: BlockSoftmaxKernel) -> _Row:
     single_turns = (0 if aligned else 1) + ceil_div(max(0, int(rest - head)), threads)
     single = rest / (single_turns * threads) if single_turns else 0.0
     return _Row(
-        threads,
-        vector_turns,
-        vector,
-        vector * lanes * element_bytes,
-        single_turns,
-        single,
-        single * lanes * element_bytes,
+        threads=threads,
+        vector_turns=vector_turns,
+        vector_elements=vector,
+        vector_bytes=vector * lanes * element_bytes,
+        single_turns=single_turns,
+        single_elements=single,
+        single_bytes=single * lanes * element_bytes,
     )
 
 
@@ -142,31 +144,33 @@ def _pass(gpu: Gpu, kernel: BlockSoftmaxKernel, row: _Row, tensor: str, work: Wo
     """One pass of a warp over its part of the row."""
     turn = alu(gpu, kernel.turn)
 
-    def turns(tensor: str, times: int, size_bytes: float, elements: float, accesses: float) -> Program:
+    def loop(part: str, times: int, size_bytes: float, elements: float, accesses: float) -> Program:
         if not times or not elements:
             return ()
         port_bytes = max(size_bytes, accesses * SHUFFLED_BYTES)
-        body: list[Op] = [Load((Read(tensor, size_bytes, size_bytes),), port_bytes, accesses), WaitLoad(), turn]
+        body: list[Op] = [Load((Read(part, size_bytes, size_bytes),), port_bytes, accesses), WaitLoad(), turn]
         body.append(alu(gpu, work, elements))
         if stores:
             body.append(Store("result", size_bytes, size_bytes, accesses))
         return (Repeat(tuple(body), times),)
 
     return (
-        *turns(tensor, row.vector_turns, row.vector_bytes, row.vector_elements, 1.0),
-        *turns(f"{tensor}{SINGLES}", row.single_turns, row.single_bytes, row.single_elements, row.single_elements),
+        *loop(tensor, row.vector_turns, row.vector_bytes, row.vector_elements, 1.0),
+        *loop(f"{tensor}{SINGLES}", row.single_turns, row.single_bytes, row.single_elements, row.single_elements),
     )
 
 
 def _block_reduction(gpu: Gpu, kernel: BlockSoftmaxKernel, threads: int) -> Program:
-    """All threads' values through shared memory: a thread of the first warp adds a warp's, and one thread theirs.
+    """All threads' values through shared memory: each thread of the first warp combines a warp's, one thread the rest.
 
-    The first warp reads 32 neighbours a thread, 16 bytes at a time, from the same banks.
+    The other warps wait at the barriers meanwhile: here every warp takes the time, and its share of the reads, which
+    conflict: the threads of the first warp read neighbours from the same banks.
     """
     lanes = gpu.sm.warp_size
     warps = threads // lanes
     one = chain_cycles(gpu, kernel.combine.chain)
-    conflicting = LoadShared(SHUFFLED_BYTES * lanes * PARTIAL_BYTES / 16, lanes * PARTIAL_BYTES / 16 / warps)
+    reads = lanes * PARTIAL_BYTES / WIDE_SHARED_BYTES
+    conflicting = LoadShared(SHUFFLED_BYTES * reads, reads / warps)
     return (
         Barrier(),
         StoreShared(SHUFFLED_BYTES, 1.0),
