@@ -9,7 +9,7 @@ from typing import Any
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
-from gpusim.library.library import HeuristicBias, Library
+from gpusim.library.library import HeuristicBias, Library, SplitKSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,10 @@ class System:
 
     def values(self) -> dict[str, Any]:
         """All values as nested mappings: those of the GPU, and of the others below ``library`` and ``host``."""
-        library = {"heuristic_bias": self.library.heuristic_bias.model_dump()}
+        library = {
+            "heuristic_bias": self.library.heuristic_bias.model_dump(),
+            "split_k_search": self.library.split_k_search.model_dump(),
+        }
         return {**self.gpu.model_dump(), "library": library, "host": self.host.model_dump()}
 
     def with_values(self, values: Iterable[tuple[str, object]]) -> System:
@@ -42,10 +45,12 @@ class System:
             *parents, last = key_path.split(".")
             value_at(changed, parents)[last] = value
         library, host = changed.pop("library"), changed.pop("host")
-        bias = HeuristicBias.model_validate(library["heuristic_bias"])
-        return System(
-            Gpu.model_validate(changed), replace(self.library, heuristic_bias=bias), Host.model_validate(host)
+        selection = replace(
+            self.library,
+            heuristic_bias=HeuristicBias.model_validate(library["heuristic_bias"]),
+            split_k_search=SplitKSearch.model_validate(library["split_k_search"]),
         )
+        return System(Gpu.model_validate(changed), selection, Host.model_validate(host))
 
 
 def value_at(values: Mapping[str, Any], keys: Iterable[str]) -> Any:

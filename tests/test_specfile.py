@@ -16,7 +16,7 @@ from gpusim.files import yamlfile
 from gpusim.files.yamlfile import SpecError, read_yaml
 from gpusim.hardware.gpu import NO_LIMIT, Gpu
 from gpusim.host.host import Host
-from gpusim.library.library import HeuristicBias, LibraryRecord
+from gpusim.library.library import HeuristicBias, LibraryRecord, SplitKSearch
 from gpusim.record import Record
 from gpusim.specs import UnknownGpuError, implausibilities, list_archs, load_spec, with_overrides
 from gpusim.specs.document import json_schema
@@ -417,9 +417,10 @@ def values_at(data: Any, keys: list[str]) -> list[float]:
 NATURAL_ENDS: dict[str, tuple[float, float]] = {
     "fraction": (0.01, 1), "merged_store_fraction": (0, 0.99), "transposed_store_conflict_degree": (1, 32),
     "shape": (1, 4096), "latency_cycles": (1, 10_000), "partitions": (1, 64), "sub_partitions": (1, 32),
-    "sparsity": (0, 0),
+    "sparsity": (0, 0), "factors": (2, -1), "min_steps": (1, -1),
 }  # fmt: skip
-"""Ends of ranges that are no matter of taste: a fraction is one at most, nothing answers in less than a cycle."""
+"""Ends of ranges that are no matter of taste: a fraction is one at most, nothing answers in less than a cycle, and
+a split has two parts."""
 
 
 def test_every_number_has_a_range_at_least_four_times_beyond_the_shipped_boards() -> None:
@@ -427,6 +428,7 @@ def test_every_number_has_a_range_at_least_four_times_beyond_the_shipped_boards(
     found = dict(numbers_of(Gpu))
     found |= {f"host.{key_path}": schema for key_path, schema in numbers_of(Host)}
     found |= {f"library.heuristic_bias.{key_path}": schema for key_path, schema in numbers_of(HeuristicBias)}
+    found |= {f"library.split_k_search.{key_path}": schema for key_path, schema in numbers_of(SplitKSearch)}
     assert len(found) > 80
     for key_path, schema in found.items():
         last = key_path.rpartition(".")[2]

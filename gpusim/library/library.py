@@ -44,6 +44,15 @@ class HeuristicBias(Record):
     )
 
 
+class SplitKSearch(Record):
+    """Which split-K factors a heuristic considers."""
+
+    factors: tuple[Annotated[int, Field(ge=2, le=1_024)], ...] = Field(
+        strict=False, description="CTAs that may share the k of a tile, in ascending order; one alone always may."
+    )
+    min_steps: int = Field(ge=1, le=1_024, description="Fewest k-steps that a split leaves each of these CTAs.")
+
+
 class LibraryRecord(Record):
     """What the file of a library states."""
 
@@ -59,6 +68,7 @@ class LibraryRecord(Record):
         description="Libraries of older versions of CUDA: files of this folder, without .yaml.",
     )
     heuristic_bias: HeuristicBias = Field(description="How the choice departs from the shortest estimated time.")
+    split_k_search: SplitKSearch = Field(description="Which split-K factors the heuristic considers.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +81,14 @@ class Library:
     vector_kernels: tuple[VectorKernel, ...]
     """Of operators on rows, in the order in which a framework considers them."""
     heuristic_bias: HeuristicBias
+    split_k_search: SplitKSearch
     tuned_for: Gpu | None = None
     """GPU whose estimated times the heuristic compares; None for the one that it runs on."""
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of the kernels, the bias, and the GPU that the heuristic was tuned for."""
+        """SHA-256 of the kernels, the heuristic, and the GPU that it was tuned for."""
         tuned_for = self.tuned_for.content_hash if self.tuned_for else ""
-        content = f"{self.kernels!r} {self.vector_kernels!r} {self.heuristic_bias.content_hash} {tuned_for}"
+        heuristic = f"{self.heuristic_bias.content_hash} {self.split_k_search.content_hash}"
+        content = f"{self.kernels!r} {self.vector_kernels!r} {heuristic} {tuned_for}"
         return hashlib.sha256(content.encode()).hexdigest()

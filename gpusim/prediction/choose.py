@@ -21,8 +21,6 @@ from gpusim.system import System
 from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 from gpusim.workloads.gemm import Gemm
 
-SPLITS = (*range(2, 17), 20, 24, 32, 40, 48, 64)
-MIN_STEPS_PER_SPLIT = 2
 VECTOR_ROWS = 32
 """Rows of the matrix tile that a kernel for vectors is compared with: the smallest of most catalogues."""
 
@@ -58,7 +56,7 @@ def candidates(
             return lowered
     found: list[GemmCandidate] = []
     for kernel in kernels:
-        for split, mode in _splits(gpu, gemm, kernel):
+        for split, mode in _splits(system, gemm, kernel):
             try:
                 planned = plan(gpu, gemm, kernel, split, mode, warm)
             except DoesNotFitError:
@@ -107,12 +105,11 @@ def charged(gemm: Gemm, planned: GemmPlan) -> dict[str, float]:
     }
 
 
-def _splits(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> list[tuple[int, SplitKMode]]:
+def _splits(system: System, gemm: Gemm, kernel: Kernel) -> list[tuple[int, SplitKMode]]:
     """Split factors worth a look.
 
-    Libraries split a single product's k, also where there are tiles enough: the last wave is fuller then. Recorded
-    cuBLAS kernels of Volta and Turing have odd factors as often as even ones. One that leaves the busiest SM more to do
-    than a smaller one did is not worth what the splits exchange.
+    Libraries split a single product's k, also where there are tiles enough: the last wave is fuller then. A factor that
+    leaves the busiest SM as much to do as a smaller one did is not worth the fix-up.
     """
     shape = problem_of(gemm)
     splits: list[tuple[int, SplitKMode]] = [(1, "in_kernel")]
@@ -120,11 +117,12 @@ def _splits(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> list[tuple[int, SplitKMode]
         return splits
     tiles = ceil_div(shape.m, kernel.tile_m) * ceil_div(shape.n, kernel.tile_n)
     all_steps = ceil_div(shape.k, kernel.tile_k)
-    least = all_steps * ceil_div(tiles, gpu.sm.count)
-    for factor in SPLITS:
+    sms, search = system.gpu.sm.count, system.library.split_k_search
+    least = all_steps * ceil_div(tiles, sms)
+    for factor in search.factors:
         steps = ceil_div(all_steps, factor)
-        work = steps * ceil_div(tiles * factor, gpu.sm.count)
-        if steps >= MIN_STEPS_PER_SPLIT and work < least:
+        work = steps * ceil_div(tiles * factor, sms)
+        if steps >= search.min_steps and work < least:
             least = work
             splits += [(factor, mode) for mode in kernel.family.split_k]
     return splits

@@ -40,7 +40,12 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
     if wrong:
         raise _refusal(wrong)
     shipped = spec.system.library
-    found = replace(shipped, heuristic_bias=library.heuristic_bias, tuned_for=shipped.tuned_for or spec.gpu)
+    found = replace(
+        shipped,
+        heuristic_bias=library.heuristic_bias,
+        split_k_search=library.split_k_search,
+        tuned_for=shipped.tuned_for or spec.gpu,
+    )
     decided_by = spec.decided_by
     if CATALOGUES in overrides:
         try:
