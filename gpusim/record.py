@@ -1,11 +1,12 @@
-"""What the records of specs have in common: frozen, strict, units in their keys, a hash of their content."""
+"""Base of the records of specs (frozen, strict, units in keys, a hash of their content), and common field types."""
 
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Microseconds = Annotated[float, Field(ge=0, le=10_000)]
 """Duration [us]: up to 93 in the shipped specs."""
@@ -24,3 +25,20 @@ class Record(BaseModel):
     def content_hash(self) -> str:
         """SHA-256 of the values."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+def as_list(value: object) -> object:
+    """A single value as a list of one."""
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def readable(text: str) -> str:
+    """Check text for characters that cannot be drawn or written: control characters and lone surrogates."""
+    for character in text:
+        if unicodedata.category(character) in ("Cc", "Cs") and not character.isspace():
+            raise ValueError(f"the character U+{ord(character):04X} cannot be shown; remove it")
+    return text
+
+
+Title = Annotated[str, Field(max_length=200), AfterValidator(readable)]
+"""A title or label."""

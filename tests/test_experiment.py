@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -449,7 +450,8 @@ def test_an_edited_catalogue_of_the_users_changes_what_a_run_is_made_from_and_is
     interrupted(load(), out, after=20)
     before = manifest_inputs(load(), ())
     catalogue = mine / "kernels" / "tensor_turing.yaml"
-    catalogue.write_text(catalogue.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
+    edited = re.sub(r"registers: (\d+)", lambda found: f"registers: {int(found[1]) + 2}", catalogue.read_text("utf-8"))
+    catalogue.write_text(edited, encoding="utf-8")
     after = manifest_inputs(load(), ())
     assert before["specs"]["T4"] != after["specs"]["T4"]
     assert before["specs"]["A100-SXM4-40GB"] == after["specs"]["A100-SXM4-40GB"]

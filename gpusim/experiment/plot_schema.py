@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from gpusim.files.checked_document import Part, Title
+from gpusim.files.checked_document import Part
 from gpusim.numbers.formats import Dtype
+from gpusim.record import Title
 from gpusim.workloads.fields import Dtypes
 
 PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, model_validator
 
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
-from gpusim.files.checked_document import Part, Title, as_list
+from gpusim.files.checked_document import Part
 from gpusim.mathmode.resolve import Question
 from gpusim.numerics.training import Scaler, Task, TrainingRun
+from gpusim.record import Title, as_list
 from gpusim.workloads.fields import Accumulator, Dtypes, L2States, Layouts, Output, RunLoad, Sizes, Sparsities
 from gpusim.workloads.gemm import StorageOrder
 

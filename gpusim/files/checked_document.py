@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import unicodedata
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gpusim.errors import excerpt, shown
 from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml
 
 Content = TypeVar("Content", bound=BaseModel)
-
-
-def as_list(value: object) -> object:
-    """A single value as a list of one."""
-    return value if isinstance(value, list | tuple) else [value]
-
-
-def readable(text: str) -> str:
-    """Check text for characters that cannot be drawn or written: control characters and lone surrogates."""
-    for character in text:
-        if unicodedata.category(character) in ("Cc", "Cs") and not character.isspace():
-            raise ValueError(f"the character U+{ord(character):04X} cannot be shown; remove it")
-    return text
-
-
-Title = Annotated[str, Field(max_length=200), AfterValidator(readable)]
-"""A title or label."""
 
 
 class Part(BaseModel):

@@ -21,6 +21,7 @@ from gpusim.library.main_loops import (
 )
 from gpusim.library.vector import VectorKernel
 from gpusim.numbers.formats import Dtype
+from gpusim.record import as_list
 from gpusim.workloads.gemm import LAYOUTS, Layout
 
 MIN_RING_STAGES = 2
@@ -37,11 +38,6 @@ NAME_FIELDS = frozenset(
 """What a family's name may be formatted with."""
 
 
-def _as_list(value: object) -> object:
-    """A single value as a list of one."""
-    return value if isinstance(value, list) else [value]
-
-
 class KernelEntry(Entry):
     """One tile of a family. ``tile`` is [m, n, k] of a CTA, ``warps`` its warps along [m, n, k].
 
@@ -50,7 +46,7 @@ class KernelEntry(Entry):
 
     tile: tuple[Count, Count, Count | Annotated[str, Field(pattern=r"^[1-9]\d{0,3}B$")]]
     warps: tuple[Count, Count, Count]
-    stages: Annotated[tuple[Count, ...], BeforeValidator(_as_list)] = Field(
+    stages: Annotated[tuple[Count, ...], BeforeValidator(as_list)] = Field(
         min_length=1,
         description="depths of the ring, a kernel for each; 1 where operands go straight to registers: load, then use",
     )

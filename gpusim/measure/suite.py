@@ -14,9 +14,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from gpusim.files.checked_document import Part, as_list, checked, find_shipped, load_document, shipped_folder
+from gpusim.files.checked_document import Part, checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import YamlFile
 from gpusim.measure.instructions import INSTRUCTIONS
+from gpusim.record import as_list
 from gpusim.workloads.conditions import L2State
 from gpusim.workloads.convolution import Convolution, ConvolutionShape, ImageLayout
 from gpusim.workloads.fields import ConvolutionOps, Dtypes, L2States, Padding, Size, Sizes, Sparsities, VectorOps

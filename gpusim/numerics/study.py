@@ -1,6 +1,6 @@
 """Error of a kernel's result against the float64 product of the same operands, with overflow and underflow.
 
-The operands are drawn at random, or read from ``.npy`` files. Of a large C only sampled rows and columns are computed,
+The operands are drawn at random, or given. Of a large C only sampled rows and columns are computed,
 each over all of k: an element's error does not depend on its neighbours. The largest error depends on the number of
 elements, so that of the whole C is extrapolated from the tail of the sampled errors.
 """
@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.errors import InputError
-from gpusim.files.inputs import regular_size_bytes
 from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.numbers.formats import FORMATS, Dtype, NumberFormat
 from gpusim.numerics.execute import execute, order_of
@@ -153,28 +151,6 @@ def _check_range(a: Floats, b: Floats) -> None:
 
 def _some(generator: np.random.Generator, extent: int, count: int) -> NDArray[np.int64]:
     return np.sort(generator.choice(extent, count, replace=False))
-
-
-def load_matrix(path: Path) -> NDArray[Any]:
-    """A matrix of finite real numbers from an ``.npy`` file.
-
-    Raises:
-        OperandError: the file is missing or has other content.
-    """
-    try:
-        regular_size_bytes(path)
-        matrix = np.lib.format.open_memmap(path, mode="r")  # holds what the file does, whatever its header says
-    except OSError as error:
-        raise OperandError(f"{path}: {error.strerror or error}; write one with numpy.save") from None
-    except Exception:  # noqa: BLE001 - numpy evaluates the header; damage ends in any exception
-        raise OperandError(f"{path}: no .npy file of numbers; write one with numpy.save") from None
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise OperandError(f"{path}: expected a matrix; got {matrix.ndim} dimensions of {matrix.size} numbers")
-    if matrix.dtype.kind not in "fiu":
-        raise OperandError(f"{path}: expected real numbers, got {matrix.dtype}; convert them")
-    if not np.isfinite(matrix).all():
-        raise OperandError(f"{path}: holds numbers that are not finite; remove them")
-    return matrix
 
 
 @dataclass(frozen=True, slots=True)

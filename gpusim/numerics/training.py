@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
 
-from gpusim.files.checked_document import Title
 from gpusim.numbers.formats import FORMATS
 from gpusim.numerics.rounding import round_to_fp16, storage
 from gpusim.progress import Progress, no_progress
+from gpusim.record import Title
 
 Float32Array = NDArray[np.float32]
 LowType = Literal["fp32", "fp16", "bf16"]

@@ -1,4 +1,4 @@
-"""What number formats do to a product: the kernel that would be selected, executed on a sample of its result."""
+"""Numerical study of a product: the selected kernel executed on a sample of C, with operands drawn or from files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.api import case, load_system
+from gpusim.files.inputs import regular_size_bytes
 from gpusim.numerics.rounding import Tf32Rounding
-from gpusim.numerics.study import Distribution, OperandError, Scaling, load_matrix, operands, parse_distribution, study
+from gpusim.numerics.study import Distribution, OperandError, Scaling, operands, parse_distribution, study
 from gpusim.prediction.plans import ranked_plans
 from gpusim.progress import Progress, no_progress
 from gpusim.report.numerics_tables import numerics_object
@@ -61,7 +63,7 @@ def execute_product(
         InputError: The operands do not fit each other, the data type or the memory, or an argument is refused.
     """
     drawn = _distributions(sample)
-    given = [load_matrix(path) if path else None for path in (sample.a, sample.b)]
+    given = [_matrix_of(path) if path else None for path in (sample.a, sample.b)]
     a, b = zip((sample.a, sample.b), given, strict=True)
     k = _extent("k", sizes["k"], ((*a, 1), (*b, 0)))
     m, n = _extent("m", sizes["m"], ((*a, 0),)), _extent("n", sizes["n"], ((*b, 1),))
@@ -104,3 +106,25 @@ def _extent(name: str, asked: int | None, matrices: Sequence[tuple[Path | None, 
         if extent != found[0][1]:
             raise OperandError(f"-{name}: {found[0][0]} says {found[0][1]}, {source} has {extent}; make them agree")
     return found[0][1]
+
+
+def _matrix_of(path: Path) -> NDArray[Any]:
+    """A matrix of finite real numbers from an ``.npy`` file.
+
+    Raises:
+        OperandError: the file is missing or has other content.
+    """
+    try:
+        regular_size_bytes(path)
+        matrix = np.lib.format.open_memmap(path, mode="r")  # holds what the file does, whatever its header says
+    except OSError as error:
+        raise OperandError(f"{path}: {error.strerror or error}; write one with numpy.save") from None
+    except Exception:  # noqa: BLE001 - numpy evaluates the header; damage ends in any exception
+        raise OperandError(f"{path}: no .npy file of numbers; write one with numpy.save") from None
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise OperandError(f"{path}: expected a matrix; got {matrix.ndim} dimensions of {matrix.size} numbers")
+    if matrix.dtype.kind not in "fiu":
+        raise OperandError(f"{path}: expected real numbers, got {matrix.dtype}; convert them")
+    if not np.isfinite(matrix).all():
+        raise OperandError(f"{path}: holds numbers that are not finite; remove them")
+    return matrix

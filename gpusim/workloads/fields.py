@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from gpusim.files.checked_document import as_list
 from gpusim.numbers.formats import Dtype, accumulator_named, result_named
+from gpusim.record import as_list
 from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.conditions import L2State, checked_load
 from gpusim.workloads.convolution import ConvolutionOp
