@@ -196,7 +196,7 @@ def test_sizes_that_are_no_whole_numbers_are_refused() -> None:
 
 def test_a_gpu_by_name_is_refused_with_what_loads_it() -> None:
     name: Any = "t4"
-    with pytest.raises(TypeError, match=r"expected a Gpu, such as load_spec\('t4'\).gpu, got 't4'"):
+    with pytest.raises(TypeError, match=r"expected a System, such as load_spec\('t4'\).system, got 't4'"):
         _ = predict(name, Gemm(64, 64, 64, Dtype.FP16))
 
 
