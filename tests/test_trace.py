@@ -121,7 +121,7 @@ class WarpEvent(Strict):
 class UnitEvent(Strict):
     ph: Literal["X"]
     cat: Literal["unit"]
-    name: Literal["multiply", "shared memory", "L2 port", "L2", "DRAM"]
+    name: Literal["arithmetic", "shared memory", "L2 port", "L2", "DRAM"]
     pid: int = Field(ge=1)
     tid: int = Field(ge=1)
     ts: float = Field(ge=0)

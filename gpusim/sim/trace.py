@@ -170,7 +170,7 @@ class Recorder:
         self.launches.append(trace)
         for part in sm.parts:
             for pipe in part.pipes.values():
-                self._record(pipe, trace.track(pipe.name, "instructions"), trace, "multiply")
+                self._record(pipe, trace.track(pipe.name, "instructions"), trace, "arithmetic")
         port, *beyond = sm.memory.links
         self._record(sm.units.port, trace.track("shared-memory port", "bytes"), trace, sm.units.port.name)
         self._record(port, trace.track(port.name, "bytes"), trace, port.name)
