@@ -532,6 +532,16 @@ def test_a_tensor_that_the_launch_does_not_have_is_refused() -> None:
         launch((Store("z", 1.0, 1.0, 0.0),))
 
 
+@pytest.mark.parametrize("detail", DETAILS)
+def test_warps_that_wait_for_each_other_for_ever_are_an_error(detail: str) -> None:
+    # two roles of a warp each: a consumer of a third stage that no producer fills
+    producer: Program = (Repeat((AcquireStage(4), LoadBulk(reads(1.0), 1.0, 0.0)), 2),)
+    consumer: Program = (Repeat((WaitStage(), ReleaseStage(pending=0)), 3),)
+    stuck = launch((), roles=(Role(1, producer), Role(1, consumer)))
+    with pytest.raises(ValueError, match="test: 1 of 2 warps of CTA 0 wait for ever"):
+        play(machine(), stuck, detail)
+
+
 def test_an_unknown_detail_is_refused() -> None:
     with pytest.raises(ValueError, match="detail: 'sampeld' is neither 'sampled' nor 'full'"):
         play(machine(), launch((Compute(1.0),)), "sampeld")

@@ -34,7 +34,7 @@ class Cta:
         return self.stages[block]
 
 
-class WarpGroup:
+class RoleWarps:
     """The warps of a CTA that run the same program and meet at its barriers."""
 
     __slots__ = ("arrivals", "arrived", "gate", "ready", "role", "stream", "turns", "warps")

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpusim.program import AcquireStage, Barrier, WaitStage, longest_loops
-from gpusim.sim.cta import Cta, WarpGroup
+from gpusim.sim.cta import Cta, RoleWarps
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.link import Link
 from gpusim.sim.sampled_memory import SampledMemory
@@ -296,12 +296,12 @@ def _turns_within(warp: Warp, cycles: int) -> int:
     return len(begun) - 1 - at
 
 
-def _groups(cta: Cta) -> list[WarpGroup]:
+def _groups(cta: Cta) -> list[RoleWarps]:
     """The groups of a CTA's warps, in the order in which they joined."""
     return list(dict.fromkeys(warp.group for warp in cta.warps))
 
 
-def _arrivals_recur(group: WarpGroup, turns: dict[Warp, int], least: int, cycles: int, allowed: float) -> bool:
+def _arrivals_recur(group: RoleWarps, turns: dict[Warp, int], least: int, cycles: int, allowed: float) -> bool:
     """Whether the blocks that a group's warps load arrive ``cycles`` after those of the period before."""
     loop = group.warps[0].watched
     count = max(turns[warp] for warp in group.warps)

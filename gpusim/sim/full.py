@@ -51,6 +51,8 @@ def simulate_full(
         for sm in sms:
             sm.open_slot(slot)
     _ = env.run()
+    for sm in sms:
+        sm.check_finished()
     ended = max(int(env.now), *(whole_cycles(sm.memory.drained_at) for sm in sms))
     if trace is not None:
         trace.finish(ended)

@@ -110,6 +110,7 @@ def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *,
     for slot in range(decoded.ctas_per_sm):
         sm.open_slot(slot)
     _ = env.run()
+    sm.check_finished()
     ended = max(int(env.now), whole_cycles(memory.drained_at))
     if trace is not None:
         trace.finish(ended)

@@ -33,7 +33,8 @@ def simulate(
         progress: called now and then in ``full`` with the turns of loops done, of all CTAs, and how many there are.
 
     Raises:
-        ValueError: the detail is unknown, or a program names what the machine does not have.
+        ValueError: the detail is unknown, a program names what the machine does not have, or warps wait for each other
+            for ever.
         DoesNotFitError: a CTA needs more than an SM has.
     """
     if detail == "full":

@@ -8,7 +8,7 @@ import simpy
 
 from gpusim.program import Role
 from gpusim.sim.causes import Cause
-from gpusim.sim.cta import Cta, WarpGroup
+from gpusim.sim.cta import Cta, RoleWarps
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.link import Link
@@ -83,6 +83,20 @@ class StreamingMultiprocessor:
         """Let one CTA slot take CTAs until there are none left."""
         _ = self.env.process(self._slot(slot))
 
+    def check_finished(self) -> None:
+        """Raise an error where warps are left that wait for each other.
+
+        Raises:
+            ValueError: they will never go on; the text names the CTA.
+        """
+        if self.resident:
+            cta = self.resident[0]
+            waiting = sum(not warp.exited for warp in cta.warps)
+            raise ValueError(
+                f"{self.launch.name}: {waiting} of {len(cta.warps)} warps of CTA {cta.index} wait for ever: "
+                "barriers, stages filled and stages released do not match"
+            )
+
     def _slot(self, slot: int) -> Process:
         if self.launch.persistent:
             yield from self._run_persistent(slot)
@@ -95,7 +109,7 @@ class StreamingMultiprocessor:
         env = self.env
         cta = Cta(index, slot, Ring(env, self.decoded.stage_consumers))
         for number, role in enumerate(self.launch.roles):
-            group = WarpGroup(env, role, Stream(index, number))
+            group = RoleWarps(env, role, Stream(index, number))
             for part in self._sub_partitions(role.warps):
                 _ = self._join(cta, group, part, f"warp {len(cta.warps)}")
         self.resident.append(cta)
@@ -149,7 +163,7 @@ class StreamingMultiprocessor:
     def _set_to_work(self, instance: RoleInstance, cta: Cta, launch_cycles: float) -> None:
         """Give warps their next tile; each begins when it is done with the one before."""
         role = instance.role
-        group = WarpGroup(self.env, role, Stream(cta.index, instance.number))
+        group = RoleWarps(self.env, role, Stream(cta.index, instance.number))
         before: list[simpy.Process | None] = [*instance.work] if instance.work else [None] * role.warps
         instance.work = [
             self.env.process(self._work(cta, group, part, number, earlier, launch_cycles))
@@ -159,7 +173,7 @@ class StreamingMultiprocessor:
     def _work(
         self,
         cta: Cta,
-        group: WarpGroup,
+        group: RoleWarps,
         part: SubPartition,
         number: int,
         earlier: simpy.Process | None,
@@ -190,7 +204,7 @@ class StreamingMultiprocessor:
         for part in parts:
             part.warps -= 1
 
-    def _join(self, cta: Cta, group: WarpGroup, part: SubPartition, name: str) -> Warp:
+    def _join(self, cta: Cta, group: RoleWarps, part: SubPartition, name: str) -> Warp:
         """A warp begins to work on a CTA's tile."""
         warp = Warp(self.units, cta, group, part, f"CTA slot {cta.slot} {name}")
         group.warps.append(warp)

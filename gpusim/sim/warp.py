@@ -35,7 +35,7 @@ from gpusim.program import (
     WarpgroupMma,
 )
 from gpusim.sim.causes import Cause
-from gpusim.sim.cta import Cta, WarpGroup
+from gpusim.sim.cta import Cta, RoleWarps
 from gpusim.sim.ledger import Ledger
 from gpusim.sim.loops import Turns
 from gpusim.sim.resources import SharedUnits, SubPartition
@@ -51,7 +51,7 @@ class Warp:
                  "group", "held_stages", "ledger", "loop", "math", "math_done", "name", "part", "stages_seen",
                  "turns_done", "units", "watched", "watched_turns")  # fmt: skip
 
-    def __init__(self, units: SharedUnits, cta: Cta, group: WarpGroup, part: SubPartition, name: str) -> None:
+    def __init__(self, units: SharedUnits, cta: Cta, group: RoleWarps, part: SubPartition, name: str) -> None:
         self.units = units
         self.env = units.env
         self.cta = cta
