@@ -141,6 +141,12 @@ def test_an_empty_suite_is_refused(tmp_path: Path) -> None:
 # A run ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("version", "major"), [("12.4", "12"), ("None", "")])
+def test_a_row_states_the_major_version_of_cuda(version: str, major: str) -> None:
+    assert Identity("NVIDIA T4", 2**22, (("driver", "550.54"), ("cuda", version))).cuda == major
+    assert Identity("NVIDIA T4", 2**22, (("driver", "550.54"),)).cuda == ""
+
+
 def test_a_run_gives_a_table_in_the_measured_schema(tmp_path: Path) -> None:
     outcome = measured(tmp_path)
     rows = read_measured(tmp_path / "out.csv")

@@ -66,6 +66,12 @@ class Identity:
         """The name in the measured schema."""
         return gpu_of_device(self.gpu_name)
 
+    @property
+    def cuda(self) -> str:
+        """The major version of CUDA for the measured schema; empty if it is unknown."""
+        major = dict(self.versions).get("cuda", "").partition(".")[0]
+        return major if major.isdecimal() else ""
+
 
 @dataclass(frozen=True, slots=True)
 class ProfiledKernel:

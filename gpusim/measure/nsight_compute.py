@@ -108,6 +108,7 @@ def _row(item: Item, kernels: Sequence[RecordedKernel], identity: Identity, suit
         "time_us": whole.time_us,
         "method": "profiler",
         "l2": "cold",
+        "cuda": identity.cuda,
         "kernel": whole.name,
         "threads": whole.threads,
         **dict(zip(("grid_x", "grid_y", "grid_z"), whole.grid or ("", "", ""), strict=True)),

@@ -229,6 +229,7 @@ class _Bench:
             "method": "graph",
             "l2": state.l2,
             "load": state.load,
+            "cuda": self.files.identity.cuda,
             "p10_us": p10,
             "p90_us": p90,
             "replays": len(sample.times_us),
