@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pytest
 from conftest import unfitted, with_gpu
@@ -20,6 +21,8 @@ from gpusim.prediction.timing import Timed, time_plan
 from gpusim.specs import load_spec, with_overrides
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
+
+Part = TypeVar("Part", bound=BaseModel)
 
 V100 = load_spec("V100-SXM2-16GB")
 # A row of 16 and a 256 x 128 tile: 48 CTAs for 80 SMs, 7 of 8 rows of each tile are padding.
@@ -119,6 +122,9 @@ def scaled(arch: System, factors: dict[str, float]) -> System:
     """A board with some values multiplied, those of instructions in all of them."""
     for key, factor in factors.items():
         part, name = key.split(".")
+        if part == "host":
+            arch = replace(arch, host=_times(arch.host, name, factor))
+            continue
         before = getattr(arch.gpu, part)
         if part == "instructions":
             after: object = {one: _times(values, name, factor) for one, values in before.items()}
@@ -128,7 +134,7 @@ def scaled(arch: System, factors: dict[str, float]) -> System:
     return arch
 
 
-def _times(part: BaseModel, name: str, factor: float) -> BaseModel:
+def _times(part: Part, name: str, factor: float) -> Part:
     return part.model_copy(update={name: getattr(part, name) * factor})
 
 

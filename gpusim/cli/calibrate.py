@@ -35,7 +35,8 @@ def calibrate(
 ) -> None:
     """Fit a spec to measured runs.
 
-    Writes a spec that extends the given one by the fitted values.
+    Writes a spec that extends the given one by the fitted values, and the library and the host that it names, in the
+    folders libraries and hosts beside it.
 
     Exit status 1: the fit drives a value to a physical limit. No spec is written.
     """

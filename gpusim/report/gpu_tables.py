@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.report.text_table import TextTable
+from gpusim.specs.load import HOSTS, LIBRARIES
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import Gpu
@@ -69,6 +71,13 @@ def gpu_object(spec: Spec) -> dict[str, Any]:
     return {
         **gpu_summary(spec),
         "sha256": spec.sha256,
+        "library": spec.system.library.name,
+        "host": spec.host_name,
+        "records": {
+            "gpu": spec.gpu.content_hash,
+            "library": spec.system.library.content_hash,
+            "host": spec.system.host.content_hash,
+        },
         "files": [path.name for path in spec.files],
         "peaks_by_instruction": {
             name: round(spec.gpu.peak_tflops(instruction), 6) for name, instruction in spec.gpu.instructions.items()
@@ -79,7 +88,7 @@ def gpu_object(spec: Spec) -> dict[str, Any]:
                 "value": origin.value,
                 "kind": origin.kind,
                 "source": origin.source,
-                "file": origin.file.name if origin.file else "",
+                "file": _file(origin.file) if origin.file else "",
                 "line": origin.line,
             }
             for key_path, origin in spec.provenance.items()
@@ -102,6 +111,8 @@ def gpu_tables(spec: Spec) -> list[TextTable]:
         ("L2", f"{gpu.l2.capacity_mib:g} MiB in {gpu.l2.partitions} partition(s)"),
         ("DRAM", f"{gpu.dram.capacity_gb:g} GB {gpu.dram.technology}, {summary['dram_gb_per_s']:.0f} GB/s"),
         ("power", f"{gpu.power.board_limit_w:.0f} W"),
+        ("library", f"{spec.system.library.name}: {', '.join(spec.library_record.kernel_catalogues)}"),
+        ("host", spec.host_name),
     )
     peaks = []
     for name, instruction in gpu.instructions.items():
@@ -128,4 +139,9 @@ def _value_text(value: object) -> str:
 
 
 def _place(origin: Provenance) -> str:
-    return f"{origin.file.name}:{origin.line}" if origin.file else "--set"
+    return f"{_file(origin.file)}:{origin.line}" if origin.file else "--set"
+
+
+def _file(path: Path) -> str:
+    """A file of a spec, with its folder where that says what it states: ``hosts/turing.yaml``."""
+    return f"{path.parent.name}/{path.name}" if path.parent.name in (LIBRARIES, HOSTS) else path.name

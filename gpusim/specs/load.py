@@ -36,6 +36,8 @@ class Spec:
     system: System
     library_record: LibraryRecord
     """What the file of the library states."""
+    host_name: str
+    """Stem of the file of the host."""
     provenance: Mapping[str, Provenance]
     """By key path; values of the library and the host below ``library`` and ``host``."""
     files: tuple[Path, ...]
@@ -80,6 +82,7 @@ def load_spec(
     return Spec(
         system,
         library.record,
+        host.files[0].path.stem,
         types.MappingProxyType(provenance),
         tuple(file.path for file in gpu.files),
         tuple(decided_by),
