@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpusim.files.yamlfile import SpecError
 from gpusim.library.vector import VectorKernel
 from gpusim.lowering.vector.plan import vector_plan
 from gpusim.lowering.vector.rows import evicted_between_passes, threads_for
@@ -19,6 +21,7 @@ from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.vector_selection import vector_kernel
 from gpusim.roofline import vector_bounds_us
 from gpusim.specs import list_archs, load_spec
+from gpusim.specs.catalogues import load_vector_kernels
 from gpusim.system import System
 from gpusim.workloads.vector import FUNCTIONS, Elementwise, LayerNorm, Reduction, Softmax, VectorOperator
 
@@ -173,6 +176,14 @@ def test_every_kernel_says_how_its_figures_are_known() -> None:
     assert len(kernels) == len({kernel.kind for kernel in kernels}) == 5
     for kernel in kernels:
         assert all((kernel.source, kernel.registers.source, kernel.instruction_counts.source))
+
+
+def test_a_catalogue_with_a_function_that_no_operator_has_is_refused(tmp_path: Path) -> None:
+    shipped = Path(__file__).parent.parent / "arch_specs" / "kernels" / "pytorch_vector.yaml"
+    own = tmp_path / "own.yaml"
+    own.write_text(shipped.read_text(encoding="utf-8").replace("      gelu:", "      gleu:"), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"own.yaml:\d+: vector_kernels.0.functions: unknown gleu; known are add, mul"):
+        _ = load_vector_kernels((own,))
 
 
 @given(n=st.integers(1, 1 << 20), most=st.sampled_from((32, 128, 512, 1024)))
