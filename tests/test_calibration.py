@@ -273,14 +273,14 @@ def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
 
 
 def test_values_that_a_spec_between_has_of_its_own_are_told(write_runs: WriteRuns, tmp_path: Path) -> None:
-    told: list[str] = []
+    logged: list[str] = []
     table = write_runs([measured_line((64, 64, 64), 9.0, method="profiler", l2="cold")])
-    calibrate("turing", [table], tmp_path / "mine.yaml", jobs=1, log=told.append)
-    assert re.fullmatch(r"\d+ values that could move stand in turing_fitted.yaml and stay; fit them with .*", told[0])
-    assert told[0].endswith("--arch turing_fitted")
-    told.clear()
-    calibrate("turing_fitted", [table], tmp_path / "mine.yaml", jobs=1, log=told.append)
-    assert not any("stand in" in text for text in told)
+    calibrate("turing", [table], tmp_path / "mine.yaml", jobs=1, log=logged.append)
+    assert re.fullmatch(r"\d+ values that could move stand in turing_fitted.yaml and stay; fit them with .*", logged[0])
+    assert logged[0].endswith("--arch turing_fitted")
+    logged.clear()
+    calibrate("turing_fitted", [table], tmp_path / "mine.yaml", jobs=1, log=logged.append)
+    assert not any("stand in" in text for text in logged)
 
 
 def test_a_few_runs_of_ones_own_do_not_undo_an_earlier_fit(write_runs: WriteRuns, tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_a_fit_against_a_physical_limit_is_refused(command: RunGpusim, write_run
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--arch", "t5"), "t5"),
         (("--arch", "a100-sxm4-80gb"), "none of the rows ran on it"),
@@ -355,7 +355,7 @@ def test_wrong_input_is_one_line(
     made_up: list[str],
     tmp_path: Path,
     arguments: tuple[str, ...],
-    told: str,
+    message: str,
 ) -> None:
     table = write_runs(made_up[:2])
     for folder in ("other", "wrong", "folder.yaml"):
@@ -363,7 +363,7 @@ def test_wrong_input_is_one_line(
     (tmp_path / "other" / "runs.csv").write_bytes(table.read_bytes())
     (tmp_path / "wrong" / "t4.yaml").write_text("name: T4\nextends: turing\nnonsense: 1\n", encoding="utf-8")
     done = command("calibrate", "--measured", str(table), "-o", str(tmp_path / "mine.yaml"), *arguments)
-    assert told in refused(done)
+    assert message in refused(done)
 
 
 def test_a_place_that_cannot_be_written_to_is_refused(

@@ -101,8 +101,8 @@ def test_what_could_not_run_under_ncu_is_named_with_its_reason(ncu: Path) -> Non
     suite = load_suite(str(ncu / "suite.yaml"))
     refused_item = gemms_of(suite)[1].key
     program = ncu / "bin" / "ncu"
-    told = f'print({refused_item!r} + ": RuntimeError: no FP8", file=sys.stderr)\nsys.exit(0)'
-    program.write_text(program.read_text(encoding="utf-8").replace("sys.exit(0)", told), encoding="utf-8")
+    failing = f'print({refused_item!r} + ": RuntimeError: no FP8", file=sys.stderr)\nsys.exit(0)'
+    program.write_text(program.read_text(encoding="utf-8").replace("sys.exit(0)", failing), encoding="utf-8")
     assert count(suite, IDENTITY, ncu / "counters.csv")[1] == [f"{refused_item}: RuntimeError: no FP8"]
 
 

@@ -186,7 +186,7 @@ def test_causes_add_up_to_the_warp_cycles(data: st.DataObject, name: str, l2: st
 
 @dataclasses.dataclass(slots=True)
 class Life:
-    """A warp from its CTA's start to its end, as told by those who watched, not by its ledger's sums."""
+    """A warp from its CTA's start to its end, as recorded by observers, not from the sums of its ledger."""
 
     warp: Warp
     born: int

@@ -427,8 +427,8 @@ def test_the_path_and_the_rule_that_decides_it(question: str, board: str, expect
 @pytest.mark.parametrize(("question", "board", "rule"), NOTED)
 def test_what_is_worth_knowing_is_noted(question: str, board: str, rule: str) -> None:
     answer = ask(question, board)
-    told = [note.rule for note in answer.notes] + [one.rule for one in answer.decided.values()]
-    assert rule in told
+    reported = [note.rule for note in answer.notes] + [one.rule for one in answer.decided.values()]
+    assert rule in reported
 
 
 @pytest.mark.parametrize(("question", "board", "rule"), CONTRADICTORY)

@@ -574,7 +574,7 @@ def specialised(
 @pytest.mark.parametrize("detail", DETAILS)
 @pytest.mark.parametrize(("stages", "cycles_a_step"), [(2, 200.0), (5, 50.0), (16, 20.0)])
 def test_a_ring_runs_at_its_depth_a_latency_or_at_the_pipe(stages: int, cycles_a_step: float, detail: str) -> None:
-    # a stage is released when the next one's multiplies have been handed over: all but one are on their way
+    # a stage is released when the next one's MMA has been issued: all but one are on their way
     on = machine(shared_latency_cycles=1)
     short, long = (play(on, specialised(20.0, stages=stages, steps=steps), detail).cycles for steps in (160, 1600))
     assert (long - short) / 1440 == pytest.approx(cycles_a_step, rel=0.03)
@@ -582,7 +582,7 @@ def test_a_ring_runs_at_its_depth_a_latency_or_at_the_pipe(stages: int, cycles_a
 
 def test_a_producer_waits_for_a_free_stage_and_consumers_for_a_full_one() -> None:
     # Steps 0 and 1 arrive at 200; operands take 1, so 0 is multiplied until 231 and 1 until 261. At 231 the first stage
-    # is free for step 2, which arrives at 431; when its multiplies are handed over, 1's stage is free for 3: 631.
+    # is free for step 2, which arrives at 431; when its MMA is issued, 1's stage is free for 3: 631.
     on = machine(shared_latency_cycles=1)
     outcome = play(on, specialised(30.0, stages=2, steps=4, consumers=1))
     assert outcome.cycles == 631 + 1 + 30

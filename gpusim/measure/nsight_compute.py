@@ -92,8 +92,8 @@ def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[Record
         problem = "no kernel was profiled"
     except MeasuredError as error:
         problem = str(error)
-    told = listing.read_text(encoding="utf-8", errors="replace") if listing.exists() else ""
-    lines = (told + ended.stdout + ended.stderr).splitlines()
+    listed = listing.read_text(encoding="utf-8", errors="replace") if listing.exists() else ""
+    lines = (listed + ended.stdout + ended.stderr).splitlines()
     reason = next((line for line in lines if "ERR" in line or "rror" in line), problem)
     raise NoDeviceError(f"ncu read no counters: {reason.strip().removeprefix('==ERROR== ')}")
 

@@ -172,7 +172,7 @@ class TorchOperator:
 
     @property
     def algorithm(self) -> str:
-        """What the library was told to use, where it was told."""
+        """The algorithm that was requested from the library, if any."""
         return self._call.algorithm
 
     def warm_up(self) -> None:

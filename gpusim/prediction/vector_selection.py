@@ -36,6 +36,6 @@ def vector_kernel(system: System, operator: VectorOperator, name: str | None = N
     refusals = {one.printed_name(operator): one.refusal(operator) for one in asked}
     able = [one for one in asked if not refusals[one.printed_name(operator)]]
     if not able:
-        told = "; ".join(f"{kernel}: {refusal}" for kernel, refusal in refusals.items())
-        raise UnsupportedError(f"{operator.op} on {gpu.name}: {told}")
+        reasons = "; ".join(f"{kernel}: {refusal}" for kernel, refusal in refusals.items())
+        raise UnsupportedError(f"{operator.op} on {gpu.name}: {reasons}")
     return able[0]

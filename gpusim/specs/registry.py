@@ -45,9 +45,9 @@ def list_archs(arch_path: Iterable[str | os.PathLike[str]] = ()) -> tuple[ArchEn
     for folder in search_folders(arch_path):
         of_folder: dict[str, ArchEntry] = {}
         for entry in _folder_entries(folder):
-            twin = of_folder.setdefault(_normalised(entry.name), entry)
-            if twin is not entry:
-                raise _twins(twin, entry)
+            first = of_folder.setdefault(_normalised(entry.name), entry)
+            if first is not entry:
+                raise _duplicates(first, entry)
         for key, entry in of_folder.items():
             entries.setdefault(key, entry)
     return tuple(sorted(entries.values(), key=lambda entry: entry.name.lower()))
@@ -129,7 +129,7 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
             found = [entry for entry in entries if wanted in answers_to(entry)]
             if len(found) > 1:
                 if _normalised(found[0].name) == _normalised(found[1].name):  # no name would tell them apart
-                    raise _twins(*found[:2])
+                    raise _duplicates(*found[:2])
                 rivals = ", ".join(entry.name for entry in found)
                 raise UnknownGpuError(f"{name}: names several GPUs in {folder}: {rivals}; say which")
             if found:
@@ -160,7 +160,7 @@ def _log_choice(name: str, taken: ArchEntry, folders: Iterable[Path]) -> None:
         _LOG.warning("'%s' is taken as %s; others: %s", name, taken.name, ", ".join(sorted(others)))
 
 
-def _twins(first: ArchEntry, second: ArchEntry) -> SpecError:
+def _duplicates(first: ArchEntry, second: ArchEntry) -> SpecError:
     """Two specs of a folder go by one name."""
     return error_at(second.path, 1, "name", f"{second.name} is also the name of {first.path.name}; rename one")
 

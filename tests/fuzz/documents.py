@@ -190,8 +190,8 @@ def _read(read: Callable[[], object]) -> tuple[str, str]:
         read()
     except SpecError as error:
         problem = str(error)
-        told = problem and "\n" not in problem and len(problem) < 10 * harness.SHOWN_CHARACTERS
-        return (harness.REFUSED, "") if told else ("refusal that is not one line", problem[:1000])
+        one_line = problem and "\n" not in problem and len(problem) < 10 * harness.SHOWN_CHARACTERS
+        return (harness.REFUSED, "") if one_line else ("refusal that is not one line", problem[:1000])
     return harness.ACCEPTED, ""
 
 

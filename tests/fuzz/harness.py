@@ -87,8 +87,8 @@ def judged(status: int, out: str, err: str) -> tuple[str, str]:
     if out.startswith(("{", "[")) and _json_constants(out):
         return "NaN or infinity in JSON", shown
     if status == 2:
-        told = err.splitlines()[-1:] and err.splitlines()[-1].startswith("gpusim: ")
-        return (REFUSED, "") if told and not out else ("refusal without its line", shown)
+        one_line = err.splitlines()[-1:] and err.splitlines()[-1].startswith("gpusim: ")
+        return (REFUSED, "") if one_line and not out else ("refusal without its line", shown)
     return {0: (ACCEPTED, ""), 1: (OUTSIDE, "")}.get(status, (f"status {status}", shown))
 
 

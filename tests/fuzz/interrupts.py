@@ -167,8 +167,8 @@ def rounds(chooser: random.Random, known: Sequence[Command], count: int, folder:
             early = chooser.random() < 1 / 3
             moment_s = chooser.uniform(0, START_S if early else 1.1 * command.seconds)
             whole_group = chooser.random() < 1 / 2
-            told = f"{' '.join(command.arguments[::2])} {number.name} after {moment_s:.3f} s, group: {whole_group}"
-            yield told, interrupted(command, out, moment_s, number, whole_group)
+            label = f"{' '.join(command.arguments[::2])} {number.name} after {moment_s:.3f} s, group: {whole_group}"
+            yield label, interrupted(command, out, moment_s, number, whole_group)
             done += 1
         finished = undisturbed(command.arguments, out)
         names = {*finished.files, *command.files}
@@ -182,10 +182,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         known = commands(Path(folder))
-        for told, outcome in rounds(random.Random(asked.seed), known, asked.count, Path(folder)):
+        for label, outcome in rounds(random.Random(asked.seed), known, asked.count, Path(folder)):
             outcomes[outcome.partition("\n")[0]] += 1
             if outcome.startswith("defect"):
-                print(f"{told}: {outcome}")
+                print(f"{label}: {outcome}")
     for outcome, times in outcomes.most_common():
         print(f"{times:6d}  {outcome}")
     return int(any(outcome.startswith("defect") for outcome in outcomes))

@@ -82,12 +82,12 @@ def of_run(folder: Path) -> Command:
         _ = run_experiment(load_experiment(str(experiment)), folder / "run", progress=interrupted_at_the_end)
 
     def resume(out: Path) -> tuple[object, int]:
-        told = io.StringIO()
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told):
+        errors = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
             status = run_cli(["run", str(experiment), "-o", str(out), "--jobs", "1"])
         if status:
-            raise RuntimeError(f"status {status}: {told.getvalue()}")
-        damaged = [line for line in told.getvalue().splitlines() if "damaged" in line]
+            raise RuntimeError(f"status {status}: {errors.getvalue()}")
+        damaged = [line for line in errors.getvalue().splitlines() if "damaged" in line]
         files = {path.name: path.read_bytes() for path in out.iterdir()}
         return files, int(damaged[0].split()[1]) if len(damaged) == 1 else len(damaged)
 

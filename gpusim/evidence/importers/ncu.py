@@ -1,7 +1,7 @@
 """Nsight Compute: ``ncu --csv --page raw --log-file runs.csv``, or ``ncu -i report.ncu-rep --csv --page raw``.
 
 A line per kernel under two lines of names and units. Nsight Compute empties the caches before each kernel and
-locks the clocks to base unless told not to; run it with ``--clock-control none`` for times as users see them.
+locks the clocks to base by default; run it with ``--clock-control none`` for times as users see them.
 https://docs.nvidia.com/nsight-compute/NsightComputeCli/
 """
 
