@@ -1,4 +1,4 @@
-"""``archs new``: a spec to begin with, refused until every source is filled in."""
+"""``archs new`` and ``archs schema``: a spec to begin with, refused until every source is filled in."""
 
 import json
 import re
@@ -63,3 +63,9 @@ def test_what_cannot_be_written_is_refused(
     assert re.search(problem, refused(command("archs", "new", *arguments)))
     assert [path.name for path in tmp_path.iterdir()] == ["there.yaml"]
     assert (tmp_path / "there.yaml").read_text(encoding="utf-8") == "mine"
+
+
+def test_the_schema_of_each_record_is_printed(command: RunGpusim) -> None:
+    for record, key in (("gpu", "library"), ("library", "heuristic_bias"), ("host", "graph_gap_us")):
+        schema = json.loads(command("archs", "schema", record).stdout)
+        assert {"extends", "sources", key} <= set(schema["properties"])
