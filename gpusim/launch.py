@@ -118,9 +118,8 @@ class Launch:
             raise ValueError(f"{self.name}: tensors share a name; give each its own")
         if not self.roles or any(role.warps < 1 or role.instances < 1 for role in self.roles):
             raise ValueError(f"{self.name}: a launch needs a role, and a role a warp and an instance")
-        for name in self._named_tensors():
-            if name not in known:
-                raise ValueError(f"{self.name}: a program names tensor '{name}', the launch has {sorted(known)}")
+        if unknown := sorted(self._named_tensors() - known):
+            raise ValueError(f"{self.name}: a program names tensor '{unknown[0]}', the launch has {sorted(known)}")
 
     def _named_tensors(self) -> set[str]:
         named: set[str] = set()

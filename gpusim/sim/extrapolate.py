@@ -11,8 +11,8 @@ of arrival, which is not quite max-plus: see :func:`_allowed_drift`.
 The loops are those that :func:`gpusim.program.longest_loops` names, whichever of them a warp is in. The events are the
 beginnings of each warp's turns, the ends of its multiply-accumulates, and the arrivals of the blocks that are loaded;
 of generations, the ends of CTAs. Warps and CTAs may make different numbers of turns in a period. What is jumped is
-counted to the cycle (time, ledgers, link traffic), and every warp loses its turns: the epilogue and the hand-over
-that follow are played as they would be.
+counted to the cycle (time, ledgers, link traffic), and every warp loses its turns: what follows a loop, and the start
+of the next CTA, are played as they would be.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ PATIENCE_GENERATIONS = 16
 ROUNDING = 1e-6
 """Of sums of floats [cycles]."""
 UNEVEN_TURNS = 8
-"""Turns compared at least where warps make different numbers of them: their phases slip past each other at times."""
+"""Turns compared at least where warps make different numbers of them, or where loops load nothing: the order in which
+warps are served settles only after some turns."""
 WORTH_TURNS = 32
 """Turns that a jump spares, at least. CTAs leave a loop in phases that are kept only to within the drift, and so may
 end in another order: that costs a fraction of a turn, which shows in short loops."""
