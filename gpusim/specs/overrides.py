@@ -44,7 +44,7 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
         shipped,
         heuristic_bias=library.heuristic_bias,
         split_k_search=library.split_k_search,
-        tuned_for=shipped.tuned_for or spec.gpu,
+        tuned_for=shipped.tuned_for or (None if gpu == spec.gpu else spec.gpu),
     )
     decided_by = spec.decided_by
     if CATALOGUES in overrides:
