@@ -1,4 +1,4 @@
-"""What a prediction is made for: a GPU, the library that selects its kernels, and the host that launches them."""
+"""A system: a GPU, the library that selects its kernels, and the host that launches them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU specs: listed, shown, checked."""
+"""GPU specs: list, show, check, schema, starter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spec fitted to measured runs."""
+"""Fit a spec to measured runs."""
 
 from __future__ import annotations
 

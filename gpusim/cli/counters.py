@@ -1,4 +1,4 @@
-"""Measured hardware counters beside simulated ones."""
+"""Measured hardware counters compared with simulated ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which arithmetic a framework uses."""
+"""The arithmetic that a framework uses."""
 
 from __future__ import annotations
 

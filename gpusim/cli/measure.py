@@ -1,4 +1,4 @@
-"""Timings of the NVIDIA GPU that is present."""
+"""Measurements on the NVIDIA GPU of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What number formats do to a product, executed on numpy data."""
+"""Numerical error of a product, executed on numpy data."""
 
 from __future__ import annotations
 

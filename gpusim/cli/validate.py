@@ -1,4 +1,4 @@
-"""Predictions beside measured runs."""
+"""Predictions compared with measured runs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a chip is: validated numbers with their units, and what fits on an SM."""
+"""The hardware: a GPU as validated numbers, its machine model at a clock, occupancy."""

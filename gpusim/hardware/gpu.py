@@ -1,4 +1,4 @@
-"""What a GPU is: plain, validated numbers with their units in their names.
+"""A GPU as validated numbers, with units in their names.
 
 A :class:`Gpu` is one board. It knows no YAML and no file: ``gpusim.specs`` reads a spec, strips
 each value's source and kind, and validates the numbers against these models. No hardware value has a

@@ -1,4 +1,4 @@
-"""How many CTAs of a kernel fit on an SM at once, and which resource says no more."""
+"""Occupancy: how many CTAs of a kernel fit on an SM, and which resource limits them."""
 
 from __future__ import annotations
 

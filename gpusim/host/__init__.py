@@ -1,1 +1,1 @@
-"""The host: what launches, gaps and timing methods add to the time of kernels."""
+"""The host: launch gaps, and the overhead of timing methods."""

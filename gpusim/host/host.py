@@ -1,4 +1,4 @@
-"""The host that launches kernels: its gaps and intervals, and what timing methods add."""
+"""The host that launches kernels: gaps, launch intervals, and overheads of timing methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timing methods: what each of them reads for kernels of a known duration.
+"""Timing methods: the reading of each for kernels of a known duration.
 
 A timing method is how a run was timed, not by whom; its values stand in the record of the host.
 """

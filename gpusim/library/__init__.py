@@ -1,1 +1,1 @@
-"""Which kernels a library has for a GPU."""
+"""Libraries: their kernels, and the heuristic that selects one."""

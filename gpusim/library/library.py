@@ -1,4 +1,4 @@
-"""A library: the kernels it has, and its heuristic for which of them to launch.
+"""A library: its kernels, and the heuristic that selects one.
 
 The heuristic takes the shortest estimated time, with a bias. All biases are in logarithms of time: 0.1 makes up for an
 estimate that is 10 % longer.

@@ -1,1 +1,1 @@
-"""Operators and kernels to launches: grids, programs, traffic."""
+"""Lowering of operators and kernels to launches: grids, programs, memory traffic."""

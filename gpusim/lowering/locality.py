@@ -1,4 +1,4 @@
-"""Which tile loads hit L2: reuse between the CTAs of a wave, and from one wave to the next.
+"""L2 hits of tile loads: reuse between the CTAs of a wave, and from one wave to the next.
 
 The CTAs of a wave march over k roughly in step, so an operand panel that several of them use is read
 from DRAM once a wave. A panel that the next wave needs again hits if it survived the traffic in between.

@@ -1,4 +1,4 @@
-"""A matrix as it lies in memory, and what reading a tile of it touches there."""
+"""A matrix in memory, and the sectors and lines that reading a tile touches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reading tiles costs beyond their bytes: DRAM pages opened for little, TLB misses, lines that L2 loses."""
+"""Costs of reading tiles beyond their bytes: DRAM page activations, TLB misses, lines evicted from L2 within a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch comes to over all its CTAs, apart from the time it takes."""
+"""Totals of a launch over all its CTAs: instructions and bytes."""
 
 from __future__ import annotations
 

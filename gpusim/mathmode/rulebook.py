@@ -117,7 +117,7 @@ class OperationList(_Frozen):
     ops: Texts
 
 
-class Library(_Frozen):
+class BundledLibrary(_Frozen):
     """Library versions of a build of the framework."""
 
     version: str = ""
@@ -140,7 +140,7 @@ class Rulebook(_Frozen):
     newest: str = ""
     kinds: dict[OperationKind, Texts] = Field(default_factory=dict)
     lists: dict[str, OperationList] = Field(default_factory=dict)
-    libraries: tuple[Library, ...] = ()
+    libraries: tuple[BundledLibrary, ...] = ()
     library_of: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")

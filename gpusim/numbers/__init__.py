@@ -1,1 +1,1 @@
-"""Number formats: what each holds, who multiplies it, and what it is called elsewhere."""
+"""Number formats: bits and range, accumulators, hardware support, names elsewhere."""

@@ -1,1 +1,1 @@
-"""The one flow: kernel choice, lowering, simulation, sustained clock, result."""
+"""The flow of a prediction: kernel selection, lowering, simulation, sustained clock, result."""

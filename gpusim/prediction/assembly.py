@@ -1,4 +1,4 @@
-"""Puts a result together from a plan and its run."""
+"""Assembles a result from a plan and its simulation."""
 
 from __future__ import annotations
 

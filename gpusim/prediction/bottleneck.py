@@ -1,4 +1,4 @@
-"""What a kernel's time is due to, on the whole GPU rather than on its busiest SM.
+"""Attribution of a kernel's time, on the whole GPU rather than on its busiest SM.
 
 The time is divided into shares that add up to one:
 

@@ -1,4 +1,4 @@
-"""Which kernel a library would launch: every candidate estimated in closed form, cheapest first.
+"""Ranking of kernels as a library selects them: every candidate estimated in closed form, cheapest first.
 
 The estimate knows waves, occupancy and the busiest resource of a step, and nothing of events; the simulator
 times the winner.

@@ -1,4 +1,4 @@
-"""How to predict, apart from what is predicted and on which GPU."""
+"""Options of a prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which plans an operator may run on, and what follows from a plan: a case for each kind of operator.
+"""Plans of an operator, with their launches and bounds: a case for each kind of operator.
 
 A new kind of operator is a module of its own in ``gpusim.lowering`` and a case in each function here.
 """

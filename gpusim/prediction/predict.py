@@ -1,4 +1,4 @@
-"""The one flow: operator, kernel choice, plan, simulation, sustained clock, result."""
+"""The flow of a prediction: operator, kernel selection, plan, simulation, sustained clock, result."""
 
 from __future__ import annotations
 

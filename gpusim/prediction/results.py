@@ -1,4 +1,4 @@
-"""What a prediction says: plain records, units in names. Every analysis reads these and nothing else."""
+"""Results of predictions: plain records, units in names. Every analysis reads these and nothing else."""
 
 from __future__ import annotations
 

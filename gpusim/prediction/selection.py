@@ -1,4 +1,4 @@
-"""Which kernels of the catalogues can run a GEMM on a GPU, and what to say where none can."""
+"""Kernels of the catalogues that can run a GEMM on a GPU, and the error where none can."""
 
 from __future__ import annotations
 

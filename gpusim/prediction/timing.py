@@ -1,4 +1,4 @@
-"""How long a plan takes: its launches played at the clock that the power limit leaves it, and what cannot be."""
+"""The time of a plan: its launches simulated at the sustained clock; contradictions of the bound are detected."""
 
 from __future__ import annotations
 

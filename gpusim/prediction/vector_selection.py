@@ -1,4 +1,4 @@
-"""Which kernel a framework launches for an operator on rows, and what to say where none can run it."""
+"""The kernel that a framework launches for an operator on rows, and the error where none can run it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The machine: a discrete-event simulation of SMs that interpret warp programs."""
+"""The simulator: a discrete-event simulation of SMs that interpret warp programs."""

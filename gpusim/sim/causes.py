@@ -1,4 +1,4 @@
-"""Why a warp spends a cycle."""
+"""Causes to which a warp's cycles are booked."""
 
 from __future__ import annotations
 

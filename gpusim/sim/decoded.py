@@ -1,4 +1,4 @@
-"""A launch on a machine, with what its SMs and warps would otherwise look up again and again."""
+"""A launch on a machine, with the values that its SMs and warps look up often."""
 
 from __future__ import annotations
 

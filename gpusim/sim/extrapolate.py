@@ -1,4 +1,4 @@
-"""Jumps over what repeats: periods of a loop, and generations of CTAs on one SM.
+"""Extrapolation over what repeats: periods of a loop, and generations of CTAs on one SM.
 
 A machine of links and waits adds times and takes the latest of them. Such a (max-plus) system has two properties
 that a jump rests on. When every event of one period comes the same time P after its counterpart in the period

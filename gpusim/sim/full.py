@@ -1,4 +1,4 @@
-"""Every CTA on every SM, with L2 as an explicit cache."""
+"""``full``: every CTA on every SM, with L2 as an explicit cache."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import simpy
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.program import Program, Repeat, longest_loops
+from gpusim.progress import Progress
 from gpusim.sim.block_cache import BlockCache, FullMemory
 from gpusim.sim.cta import Cta
 from gpusim.sim.decoded import DecodedLaunch
@@ -20,9 +21,6 @@ from gpusim.units import whole_cycles
 
 REPORTED_TURNS = 500
 """Turns between two reports of progress: some hundredths of a second."""
-
-Progress = Callable[[int, int], None]
-"""Called with how much is done, of how much."""
 
 
 def simulate_full(

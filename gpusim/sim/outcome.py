@@ -1,4 +1,4 @@
-"""What playing a launch comes to."""
+"""The outcome of simulating a launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the warps of an SM share: execution pipes and issue slots of its sub-partitions, its port, its way to memory."""
+"""Resources shared by the warps of an SM: pipes and issue slots of its sub-partitions, its port, its path to memory."""
 
 from __future__ import annotations
 

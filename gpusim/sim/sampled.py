@@ -1,4 +1,4 @@
-"""One representative SM, played until it repeats, stands for all of them."""
+"""``sampled``: one representative SM, simulated until it repeats, stands for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One SM's share of L2 and DRAM while its siblings do the same as it does."""
+"""One SM's share of L2 and DRAM while all SMs do the same."""
 
 from __future__ import annotations
 

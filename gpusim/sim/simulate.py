@@ -1,4 +1,4 @@
-"""Plays a kernel launch on a machine: nothing but these two decides the outcome."""
+"""Simulates a kernel launch on a machine; these two alone determine the outcome."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import replace
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.program import Mma, WarpgroupMma, operations
+from gpusim.progress import Progress
 from gpusim.sim.decoded import used_pipes
-from gpusim.sim.full import Progress, simulate_full
+from gpusim.sim.full import simulate_full
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.sampled import simulate_sampled
 from gpusim.sim.trace import Recorder

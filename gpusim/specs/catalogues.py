@@ -1,4 +1,4 @@
-"""Catalogue files to kernels."""
+"""Reading of kernel catalogues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a GPU beyond the range of single values: contradictions, and what no product has.
+"""Cross-checks of a spec beyond the range of single values: contradictions, and values that no product has.
 
 A contradiction is refused wherever a GPU comes from. What is implausible may be asked ("and if DRAM were four times
 as fast?"); only ``archs check`` reports it, of spec files that claim to describe a product.

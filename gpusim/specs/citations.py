@@ -1,4 +1,4 @@
-"""Sources in full: ``[key]`` in the source of a value stands for an entry of the bibliography, ``sources``.
+"""Citations: ``[key]`` in the source of a value refers to an entry of the bibliography, ``sources``.
 
 A key is looked up in the file that cites it, then in those that the file extends.
 """

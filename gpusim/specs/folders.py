@@ -1,4 +1,4 @@
-"""Where specs lie: in the folders of the caller, those of ``GPUSIM_ARCH_PATH``, and the shipped one."""
+"""Folders searched for specs: those of the caller, those of ``GPUSIM_ARCH_PATH``, and the shipped one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a spec file extends: the chain of its bases, and their values with its own laid over them."""
+"""Inheritance of specs: the chain of bases that a file extends, and its values merged over theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boards: the records of a GPU, its library and its host, loaded by name."""
+"""Loading of boards by name: the records of a GPU, its library and its host."""
 
 from __future__ import annotations
 

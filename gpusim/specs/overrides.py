@@ -1,4 +1,4 @@
-"""Boards with some values replaced: what-if questions."""
+"""Boards with overridden values, for what-if questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files to one validated record, with the provenance of every number.
+"""Spec files merged to one validated record, with the provenance of every number.
 
 A file extends a base (``extends: volta``); mappings merge key by key, the nearer file wins. Every number is
 ``{value: X, kind: datasheet|measured|fitted|assumed, source: "..."}`` with its unit in the key; ``[key]`` in a source

@@ -1,4 +1,4 @@
-"""Which boards there are, and which file a name stands for.
+"""The registry of boards: names, aliases, and their files.
 
 Names match without regard to case, spaces, hyphens, underscores and the brand words ``NVIDIA``, ``Tesla`` and
 ``GeForce``. A folder earlier in the search order wins on equal names. A file without ``name`` is a base, not a board.

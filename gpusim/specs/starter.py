@@ -1,4 +1,4 @@
-"""A spec to begin with: what one board states itself, with every source left to fill in."""
+"""A starter spec: the values of one board, with every source left to fill in."""
 
 from __future__ import annotations
 

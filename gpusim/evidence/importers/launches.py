@@ -1,4 +1,4 @@
-"""Kernels that were recorded without the shapes of what they compute.
+"""Recorded kernels without the shapes of their operators.
 
 Their shapes come from beside the file: one for all (``-m``, ``-n``, ``-k``), or a CSV of shapes with a line for
 every matrix multiplication, in the order of the launches. A split-K reduction belongs to the kernel before it.

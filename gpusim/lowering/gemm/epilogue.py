@@ -1,4 +1,4 @@
-"""After the main loop: what CTA and GPU hold in pieces is added up, and C is written."""
+"""The epilogue: partial sums are reduced, and C is stored."""
 
 from __future__ import annotations
 

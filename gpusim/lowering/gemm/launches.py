@@ -1,4 +1,4 @@
-"""The chosen plan's launches: each schedule with the programs of its warps."""
+"""The launches of a plan: each schedule with the programs of its warps."""
 
 from __future__ import annotations
 

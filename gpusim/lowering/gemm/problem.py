@@ -1,4 +1,4 @@
-"""The product as the library sees it.
+"""A product as the library computes it.
 
 Libraries see column-major matrices, so a row-major product C = A B runs as C' = B' A': its n becomes the library's m.
 """

@@ -1,4 +1,4 @@
-"""Several CTAs for the k of a tile: partial sums are added up within the kernel, or by a second one."""
+"""Split-K: several CTAs share the k of a tile; partial sums are added within the kernel, or by a second one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a calibration refuses."""
+"""The error of a refused calibration."""
 
 from gpusim.errors import InputError
 
