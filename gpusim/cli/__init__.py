@@ -49,7 +49,7 @@ app.command()(run.run)
 app.command(help=validate.HELP)(validate.validate)
 app.command()(mathmode.mathmode)
 app.command()(calibrate.calibrate)
-app.command("import", help=import_.HELP)(import_.import_)
+app.command("import", help=import_.HELP)(with_groups(import_.import_))
 app.command()(measure.measure)
 app.command()(counters.counters)
 

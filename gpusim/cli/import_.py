@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gpusim.cli.console import emit, refuse, refusing_file_errors
 from gpusim.cli.options import dtype_of
+
+if TYPE_CHECKING:
+    from gpusim.evidence.importers import ImportOptions
 
 HELP = """Convert timings to a measured table.
 
@@ -30,91 +34,89 @@ Entries that are no row of the table are counted on standard error, by reason.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """What files of a kind do not state themselves."""
+
+    gpu: Annotated[str, typer.Option(help="GPU, such as a100-sxm4-80gb. Default: as named in the file.")] = ""
+    dtype: Annotated[str, typer.Option(help="Data type of A and B where the file states none.")] = ""
+    accumulate: Annotated[
+        str,
+        typer.Option("--acc-dtype", help="Accumulator type where the file states none. Default: that of dtype."),
+    ] = ""
+    layout: Annotated[
+        Literal["nn", "nt", "tn", "tt"] | None,
+        typer.Option(help="Layout (BLAS, column-major) where the file states none."),
+    ] = None
+    method: Annotated[
+        Literal["graph", "stream", "profiler", "layer", "event", "host"] | None,
+        typer.Option(help="Timing method. Default: usual for the kind."),
+    ] = None
+    l2: Annotated[
+        Literal["cold", "warm"] | None,
+        typer.Option(help="State of L2 at the start. Default: usual for the kind."),
+    ] = None
+    time_unit: Annotated[
+        Literal["ns", "us", "ms", "s"] | None, typer.Option(help="Unit of the times where the file states none.")
+    ] = None
+    m: Annotated[int | None, typer.Option("-m", min=1, help="Rows of C of every kernel (ncu, nsys).")] = None
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Columns of C (ncu, nsys).")] = None
+    k: Annotated[int | None, typer.Option("-k", min=1, help="Length of the sums (ncu, nsys).")] = None
+    batch: Annotated[int, typer.Option(min=1, help="Number of products of this shape (ncu, nsys).")] = 1
+    shapes: Annotated[
+        Path | None,
+        typer.Option(help="m, n, k (op, batch, dtype, layout) of each kernel (ncu, nsys).", metavar="CSV"),
+    ] = None
+    model_config: Annotated[
+        Path | None, typer.Option(help="config.json of the model (llmservingsim).", metavar="JSON")
+    ] = None
+    source: Annotated[str, typer.Option(help="Text of the column source.")] = ""
+    load: Annotated[
+        str,
+        typer.Option(help="sustained, burst or a number of calls, where the file states none.", metavar="LOAD"),
+    ] = ""
+    cuda: Annotated[
+        int | None, typer.Option(min=1, help="Major CUDA version of the libraries that ran. Default: as in the file.")
+    ] = None
+
+    def options(self) -> ImportOptions:
+        """For the importers, which take empty text for what is not given."""
+        from gpusim.evidence.importers import ImportOptions
+        from gpusim.numbers.formats import accumulator_named
+        from gpusim.workloads.conditions import checked_load
+
+        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        given |= {name: given[name] or "" for name in ("layout", "method", "l2", "time_unit")}
+        given["dtype"] = dtype_of(self.dtype) if self.dtype else None
+        try:
+            given["accumulate"] = self.accumulate and accumulator_named(self.accumulate)
+        except ValueError as error:
+            refuse(f"--acc-dtype: {error}")
+        try:
+            given["load"] = self.load and checked_load(self.load)
+        except ValueError as error:
+            refuse(f"--load {self.load}: {error}")
+        return ImportOptions(**given)
+
+
 def import_(
     kind: Annotated[str, typer.Argument(help="Kind of the file, see above.", metavar="KIND")],
     file: Annotated[Path, typer.Argument(help="File to convert.", metavar="FILE")],
     out: Annotated[Path, typer.Option("-o", help="File to write.", metavar="MEASURED.csv")],
-    gpu: Annotated[str, typer.Option(help="GPU, such as a100-sxm4-80gb. Default: as named in the file.")] = "",
-    dtype: Annotated[str, typer.Option(help="Data type of A and B where the file states none.")] = "",
-    accumulate: Annotated[
-        str,
-        typer.Option("--acc-dtype", help="Accumulator type where the file states none. Default: that of dtype."),
-    ] = "",
-    layout: Annotated[
-        Literal["nn", "nt", "tn", "tt"] | None,
-        typer.Option(help="Layout (BLAS, column-major) where the file states none."),
-    ] = None,
-    method: Annotated[
-        Literal["graph", "stream", "profiler", "layer", "event", "host"] | None,
-        typer.Option(help="Timing method. Default: usual for the kind."),
-    ] = None,
-    l2: Annotated[
-        Literal["cold", "warm"] | None,
-        typer.Option(help="State of L2 at the start. Default: usual for the kind."),
-    ] = None,
-    time_unit: Annotated[
-        Literal["ns", "us", "ms", "s"] | None, typer.Option(help="Unit of the times where the file states none.")
-    ] = None,
-    m: Annotated[int | None, typer.Option("-m", min=1, help="Rows of C of every kernel (ncu, nsys).")] = None,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="Columns of C (ncu, nsys).")] = None,
-    k: Annotated[int | None, typer.Option("-k", min=1, help="Length of the sums (ncu, nsys).")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Number of products of this shape (ncu, nsys).")] = 1,
-    shapes: Annotated[
-        Path | None,
-        typer.Option(help="m, n, k (op, batch, dtype, layout) of each kernel (ncu, nsys).", metavar="CSV"),
-    ] = None,
-    model_config: Annotated[
-        Path | None, typer.Option(help="config.json of the model (llmservingsim).", metavar="JSON")
-    ] = None,
-    source: Annotated[str, typer.Option(help="Text of the column source.")] = "",
-    load: Annotated[
-        str,
-        typer.Option(help="sustained, burst or a number of calls, where the file states none.", metavar="LOAD"),
-    ] = "",
-    cuda: Annotated[
-        int | None, typer.Option(min=1, help="Major CUDA version of the libraries that ran. Default: as in the file.")
-    ] = None,
+    unstated: FileOptions,
 ) -> None:
     """Convert timings to a measured table."""
     from gpusim.errors import did_you_mean
-    from gpusim.evidence.importers import KINDS, ImportOptions, import_file
+    from gpusim.evidence.importers import KINDS, import_file
     from gpusim.evidence.measured import write_measured
-    from gpusim.numbers.formats import accumulator_named
-    from gpusim.workloads.conditions import checked_load
 
     if kind not in KINDS:
         refuse(f"unknown kind '{kind}'{did_you_mean(kind, KINDS)}")
-    try:
-        accumulate = accumulate and accumulator_named(accumulate)
-    except ValueError as error:
-        refuse(f"--acc-dtype: {error}")
-    try:
-        load = load and checked_load(load)
-    except ValueError as error:
-        refuse(f"--load {load}: {error}")
     if not out.parent.is_dir():
         refuse(f"-o {out}: no folder {out.parent}")
     if out.resolve() == file.resolve():
         refuse(f"-o {out}: is the file to import; choose another name")
-    options = ImportOptions(
-        gpu=gpu,
-        method=method or "",
-        l2=l2 or "",
-        source=source,
-        load=load,
-        cuda=cuda,
-        dtype=dtype_of(dtype) if dtype else None,
-        accumulate=accumulate,
-        layout=layout or "",
-        time_unit=time_unit or "",
-        m=m,
-        n=n,
-        k=k,
-        batch=batch,
-        shapes=shapes,
-        model_config=model_config,
-    )
-    found = import_file(kind, file, options)
+    found = import_file(kind, file, unstated.options())
     with refusing_file_errors(out):
         write_measured(out, found.rows)
     for reason, count in sorted(found.skipped.items()):
