@@ -164,3 +164,9 @@ def test_textbook_machine_adds_up_to_the_textbook_cycles() -> None:
     # 32^3 multiply-adds / (64 warps x 64 each) = 8 steps a warp
     steps = 32**3 // (64 * arch.instructions["ffma"].fma)
     assert memory + steps * (shared + arch.instructions["ffma"].latency_cycles) == 392
+
+
+@pytest.mark.parametrize("cuda", [10, 11, 12])
+def test_every_board_has_a_library_for_every_version_of_cuda(cuda: int) -> None:
+    for entry in list_archs():
+        assert load_spec(entry.name, cuda=cuda).system.library.split_k_search is not None

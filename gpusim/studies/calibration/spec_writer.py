@@ -16,6 +16,8 @@ from gpusim.studies.calibration.report import MIN_BONUS, CalibrationReport, jour
 
 LIBRARY = "library"
 HOST = "host"
+COMMON_LIBRARY = "nvidia"
+"""What all shipped libraries have in common; it has no bias for single kernels."""
 
 
 class Moved(NamedTuple):
@@ -41,7 +43,7 @@ def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, st
     older = {library: f"{stem}_cuda_{library}" for library in sorted(one for one in bias if one is not None)}
     texts = {}
     for library, name in older.items():
-        whole = {"kernel_catalogues": names.kernel_catalogues, "last_cuda": library}
+        whole = {"extends": COMMON_LIBRARY, "kernel_catalogues": names.kernel_catalogues, "last_cuda": library}
         values = _whole_bias(bias[library], report.calibration.start)
         texts[out.parent / LIBRARIES / f"{name}.yaml"] = text(
             f"Library of {start.stem} up to CUDA {library},", whole, values
@@ -62,7 +64,7 @@ def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, st
 
 
 def _nested(moved: Iterable[Moved], *, whole: bool) -> dict[str, Any]:
-    """Values with their sources by nested keys; ``whole``: with the tables of a library that extends nothing."""
+    """Values with their sources by nested keys; ``whole``: with the tables of a library that inherits none."""
     values: dict[str, Any] = {"heuristic_bias": {"single": {}, "batched": {}}} if whole else {}
     for key_path, value, kind, how in moved:
         *parents, last = key_path.split(".")
@@ -93,7 +95,7 @@ def _moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
 
 
 def _whole_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
-    """The heuristic of an older library, which extends nothing."""
+    """The heuristic of an older library, which inherits no bias."""
     for name, value in found.common.items():
         settled = value != start.common[name]
         how = "conditional logit" if settled else "no run depends on it; value of the newest library"
