@@ -108,7 +108,7 @@ def test_the_values_that_made_the_runs_are_found_again(report: CalibrationReport
     assert np.abs(np.expm1(outcome.held_out)).mean() < np.abs(np.expm1(outcome.before)).mean()
 
 
-def test_a_fit_that_only_serves_its_own_rows_is_told(report: CalibrationReport) -> None:
+def test_a_fit_that_only_serves_its_own_rows_is_reported(report: CalibrationReport) -> None:
     assert not report.worse_held_out
     outcome = report.calibration
     overfitted = replace(outcome, held_out=2 * outcome.before)
@@ -272,7 +272,7 @@ def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
     assert chosen == of_cuda | {None: of_cuda[12]}
 
 
-def test_values_that_a_spec_between_has_of_its_own_are_told(write_runs: WriteRuns, tmp_path: Path) -> None:
+def test_values_that_a_spec_between_has_of_its_own_are_reported(write_runs: WriteRuns, tmp_path: Path) -> None:
     logged: list[str] = []
     table = write_runs([measured_line((64, 64, 64), 9.0, method="profiler", l2="cold")])
     calibrate("turing", [table], tmp_path / "mine.yaml", jobs=1, log=logged.append)

@@ -278,7 +278,7 @@ def test_a_wrong_spec_is_refused_and_makes_no_skipped_rows(
     assert "t4.yaml:3: nonsense" in refused(command("validate", path, "--arch-path", tmp_path))
 
 
-def test_skipped_rows_are_told_by_type_and_operator(command: RunGpusim, write_runs: WriteRuns) -> None:
+def test_skipped_rows_are_listed_by_type_and_operator(command: RunGpusim, write_runs: WriteRuns) -> None:
     lines = [line(SHAPES[0], 10.0, op="conv_fwd", dtype=dtype) for dtype in ("fp16", "fp32")]
     shown = command("validate", write_runs(lines)).stdout.partition("Skipped rows")[2]
     assert [row.split()[2:4] for row in shown.splitlines() if "not predicted" in row] == [
