@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.lowering.totals import Totals
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.prediction.choose import Candidate
 from gpusim.prediction.options import Options
@@ -45,10 +46,7 @@ def result_of(
     stalls = _stall_cycles(outcomes)
     cycles = sum(outcome.cycles for outcome in outcomes) or round(kernel_time_us * clock)
     l2_read = sum(one.traffic.l2_read_bytes for one in totals)
-    dram_read = sum(outcome.dram_read_bytes for outcome in outcomes)
-    if not outcomes:
-        dram_read = sum(one.traffic.dram_read_bytes for one in totals)
-    dram_write = sum(one.traffic.dram_write_bytes for one in totals)
+    dram_read, dram_write = _dram_bytes(totals, outcomes)
     power = timed.sustained.power_w
     tflops = operator.flops / kernel_time_us / 1e6
     if outcomes:
@@ -56,7 +54,7 @@ def result_of(
         shares = time_shares(busy, gpu_busy, us_of_cycles(cycles, clock) / kernel_time_us)
     else:
         busy = gpu_busy = {name: bound / kernel_time_us for name, bound in bounds.items()}
-        shares = {max(bounds, key=lambda name: bounds[name]): 1.0}
+        shares = {max(bounds, key=bounds.__getitem__): 1.0}
     memory_gib = operator.size_bytes / GIB
     fits = memory_gib <= gpu.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
     gap = system.host.graph_gap_us
@@ -131,6 +129,13 @@ def identity(operator: Operator) -> dict[str, Any]:
         "sparsity": columns["sparsity"],
         "layout": columns["layout"],
     }
+
+
+def _dram_bytes(totals: Sequence[Totals], outcomes: Sequence[LaunchOutcome]) -> tuple[float, float]:
+    """Read and written [B]; reads as simulated, where anything was."""
+    planned = sum(one.traffic.dram_read_bytes for one in totals)
+    read = sum(outcome.dram_read_bytes for outcome in outcomes) if outcomes else planned
+    return read, sum(one.traffic.dram_write_bytes for one in totals)
 
 
 def _stall_cycles(outcomes: Sequence[LaunchOutcome]) -> dict[str, int]:

@@ -51,9 +51,9 @@ def candidates(
     if tuned_for is not None:
         there = replace(system, gpu=tuned_for, library=replace(system.library, tuned_for=None))
         ranked = candidates(there, gemm, kernels, warm=warm, clock_mhz=tuned_for.clock.boost_mhz)
-        lowered = _lowered(system, gemm, ranked, warm=warm, clock_mhz=clock_mhz)
-        if lowered:
-            return lowered
+        replanned = _replanned(system, gemm, ranked, warm=warm, clock_mhz=clock_mhz)
+        if replanned:
+            return replanned
     found: list[GemmCandidate] = []
     for kernel in kernels:
         for split, mode in _splits(system, gemm, kernel):
@@ -66,7 +66,7 @@ def candidates(
     return found
 
 
-def _lowered(
+def _replanned(
     system: System, gemm: Gemm, ranked: list[GemmCandidate], *, warm: bool, clock_mhz: float
 ) -> list[GemmCandidate]:
     """Candidates that were ranked for another GPU, planned and estimated for this one where they fit its SM."""
@@ -92,11 +92,11 @@ def score(library: Library, gemm: Gemm, candidate: GemmCandidate) -> float:
 
 def charged(gemm: Gemm, planned: GemmPlan) -> dict[str, float]:
     """How often each value of :class:`gpusim.library.library.HeuristicBias` counts as a penalty, bonuses negative."""
-    shape, kernel = problem_of(gemm), planned.kernel
+    problem, kernel = problem_of(gemm), planned.kernel
     for_vectors = kernel.family.max_n is not None
     # Kernels for vectors are credited beyond a matrix kernel that serves them, whatever large tiles are credited.
-    rows = min(VECTOR_ROWS if for_vectors else kernel.tile_m, shape.m)
-    results = rows * (1 if for_vectors else min(kernel.tile_n, shape.n))
+    rows = min(VECTOR_ROWS if for_vectors else kernel.tile_m, problem.m)
+    results = rows * (1 if for_vectors else min(kernel.tile_n, problem.n))
     return {
         "tile_size_exponent": -math.log(results),
         "split_k_exponent": math.log(planned.split_k),
@@ -111,12 +111,12 @@ def _splits(system: System, gemm: Gemm, kernel: Kernel) -> list[tuple[int, Split
     Libraries split a single product's k, also where there are tiles enough: the last wave is fuller then. A factor that
     leaves the busiest SM as much to do as a smaller one did is not worth the fix-up.
     """
-    shape = problem_of(gemm)
+    problem = problem_of(gemm)
     splits: list[tuple[int, SplitKMode]] = [(1, "in_kernel")]
-    if not kernel.family.split_k or shape.batch > 1:
+    if not kernel.family.split_k or problem.batch > 1:
         return splits
-    tiles = ceil_div(shape.m, kernel.tile_m) * ceil_div(shape.n, kernel.tile_n)
-    all_steps = ceil_div(shape.k, kernel.tile_k)
+    tiles = ceil_div(problem.m, kernel.tile_m) * ceil_div(problem.n, kernel.tile_n)
+    all_steps = ceil_div(problem.k, kernel.tile_k)
     sms, search = system.gpu.sm.count, system.library.split_k_search
     least = all_steps * ceil_div(tiles, sms)
     for factor in search.factors:

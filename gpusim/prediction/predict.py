@@ -34,8 +34,8 @@ def predict(
 
     Args:
         system: GPU, library and host, such as ``load_spec("t4").system``.
-        recorder: hears the launches at the sustained clock once more, on all sub-partitions; the result is theirs,
-            some permille from what one sub-partition stands for without it.
+        recorder: records the launches, which are simulated again at the sustained clock on all sub-partitions; the
+            result is theirs, some permille from that of one sub-partition.
         progress: called now and then in ``full`` with the turns played of a launch, and how many it has.
 
     Raises:
@@ -58,7 +58,7 @@ def predict(
 
 
 def _recorded(system: System, options: Options, timed: Timed, recorder: Recorder, progress: Progress | None) -> Timed:
-    """The same launches at the same clock, with a listener."""
+    """The same launches at the same clock, with a recorder."""
     clock_mhz = timed.sustained.clock_mhz
     machine = Machine.of(system.gpu, clock_mhz)
     outcomes = [

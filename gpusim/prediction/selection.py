@@ -141,13 +141,13 @@ def multiplies(gpu: Gpu, gemm: Gemm, kernel: Kernel, unit: Unit | None = None) -
 
 def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
     """Why a library would not run a workload on a kernel that multiplies its type: layout, sizes or alignment."""
-    family, shape = kernel.family, problem_of(gemm)
+    family, problem = kernel.family, problem_of(gemm)
     found = []
     if gemm.layout not in kernel.layouts:
         found.append(f"its kernels read layout {' or '.join(kernel.layouts)}, not {gemm.layout}")
-    sizes = {"m": shape.m, "n": shape.n, "k": shape.k}
-    if shape.swapped:
-        sizes = {"n": shape.m, "m": shape.n, "k": shape.k}
+    sizes = {"m": problem.m, "n": problem.n, "k": problem.k}
+    if problem.swapped:
+        sizes = {"n": problem.m, "m": problem.n, "k": problem.k}
     for (name, size), unit in zip(sizes.items(), family.multiple_of, strict=True):
         if size % unit:
             found.append(_not_a_multiple(name, size, unit))
