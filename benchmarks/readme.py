@@ -20,6 +20,7 @@ from gpusim.evidence.fields import MeasuredError
 from gpusim.execution.workers import available_cores
 from gpusim.files.yamlfile import SpecError
 from gpusim.studies.validation.report import validate
+from gpusim.workloads.gemm import GEMM_OPS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -38,7 +39,10 @@ def main() -> None:
         report = validate(files, pair=PAIR, jobs=available_cores()).as_dict()
     except (MeasuredError, SpecError) as error:
         sys.exit(f"readme: {error}")
-    paragraphs = "\n".join([accuracy(report), *sentences(report), when, ""])
+    products = [table for table in report["tables"] if table["op"] in GEMM_OPS]
+    others = [table for table in report["tables"] if table["op"] not in GEMM_OPS]
+    tables = [accuracy(products), *([by_operator(others)] if others else [])]
+    paragraphs = "\n".join([*tables, *sentences(report), when, ""])
     text, count = MARKERS.subn(lambda found: found[1] + paragraphs + found[2], README.read_text(encoding="utf-8"))
     if count != 1:
         sys.exit("readme: README.md has no accuracy markers")
@@ -63,7 +67,7 @@ def git(*arguments: str) -> str:
     return done.stdout
 
 
-def accuracy(report: dict[str, Any]) -> str:
+def accuracy(tables: list[dict[str, Any]]) -> str:
     """The errors as a Markdown table; measurement noise is given where it is known for all rows."""
     headings = ("measured runs", "GPU", "type", "rows", "mean error", "median", "90 % below", "bias")
     yardsticks = ("closed-form bound", "noise", "sha256 of the table")
@@ -71,7 +75,7 @@ def accuracy(report: dict[str, Any]) -> str:
         " | ".join(("", *headings, *yardsticks, "")).strip(),
         "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
-    for table in report["tables"]:
+    for table in tables:
         predicted = table["predicted"]
         cells = (
             f"{Path(table['file']).stem} ({table['op']})",
@@ -84,6 +88,24 @@ def accuracy(report: dict[str, Any]) -> str:
             percent(table["noise_pct"] if table["noise_rows"] == predicted else None),
             f"`{table['sha256'][:12]}`",
         )
+        lines.append(" | ".join(("", *cells, "")).strip())
+    return "\n".join(lines) + "\n"
+
+
+def by_operator(tables: list[dict[str, Any]]) -> str:
+    """Mean errors of the other operators: a row for each table and GPU, a column for each operator."""
+    ops = list(dict.fromkeys(table["op"] for table in tables))
+    lines = [
+        " | ".join(("", "measured runs, mean error", "GPU", "type", "rows", *ops, "sha256 of the table", "")).strip(),
+        "|---" * 3 + "|---:" * (1 + len(ops)) + "|---|",
+    ]
+    runs = dict.fromkeys((table["file"], table["gpu"], table["dtype"]) for table in tables)
+    for run in runs:
+        found = {table["op"]: table for table in tables if (table["file"], table["gpu"], table["dtype"]) == run}
+        first = next(iter(found.values()))
+        errors = (percent(found[op]["mape"]) if op in found else "" for op in ops)
+        rows = sum(table["predicted"] for table in found.values())
+        cells = (Path(run[0]).stem, *run[1:], str(rows), *errors, f"`{first['sha256'][:12]}`")
         lines.append(" | ".join(("", *cells, "")).strip())
     return "\n".join(lines) + "\n"
 
