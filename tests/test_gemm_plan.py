@@ -179,3 +179,11 @@ def test_a_row_major_product_takes_as_long_as_its_column_major_transpose(
     assert by_rows.time_us == by_columns.time_us
     assert (by_rows.kernel, by_rows.grid) == (by_columns.kernel, by_columns.grid)
     assert by_rows.dram_bytes == by_columns.dram_bytes
+
+
+def test_shared_bytes_are_data_whatever_the_width_of_the_port() -> None:
+    # operands along k are stored element by element and with bank conflicts: port time, not data
+    launch = plan(V100.gpu, Gemm(512, 512, 512, Dtype.FP32, layout="tn"), kernel(V100, VOLTA_SGEMM)).main
+    staged = (launch.shared_bytes / launch.ctas / launch.steps) - launch.math_warps * launch.step.operand_bytes
+    assert staged == pytest.approx((128 + 64) * 8 * 4)
+    assert launch.shared_port_bytes > launch.shared_bytes

@@ -159,5 +159,11 @@ class Schedule:
     @property
     def shared_bytes(self) -> float:
         """Shared-memory bytes read and written in the main loops [B]."""
+        staged = sum(block.block_bytes for block in self.step.blocks) if self.step.shared_write_bytes else 0.0
+        return self.ctas * self.steps * (self.math_warps * self.step.operand_bytes + staged)
+
+    @property
+    def shared_port_bytes(self) -> float:
+        """Time of the shared-memory port in the main loops: narrow and conflicting writes take more [B]."""
         reads = self.math_warps * self.step.operand_bytes
         return self.ctas * self.steps * (reads + self.step.shared_write_bytes)

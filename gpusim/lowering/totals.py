@@ -23,6 +23,8 @@ class Totals:
     """Between the SMs and L2, both ways [B]."""
     shared_bytes: float
     """Read from shared memory and written there in main loops [B]."""
+    shared_port_bytes: float
+    """Time of the port that this takes, in bytes of its width: what an access costs in energy [B]."""
     math_pj: float
     """Energy of the arithmetic, at the voltage that energies are stated at [pJ]."""
     other_instructions: float

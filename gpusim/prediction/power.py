@@ -34,7 +34,7 @@ def energy(gpu: Gpu, totals: Sequence[Totals]) -> Energy:
     for one in totals:
         core += one.math_pj
         core += one.other_instructions * gpu.sm.warp_size * power.instruction_pj_per_lane
-        core += one.shared_bytes * power.shared_pj_per_byte
+        core += one.shared_port_bytes * power.shared_pj_per_byte
         core += one.l2_bytes * power.l2_pj_per_byte
         dram += (one.traffic.dram_read_bytes + one.traffic.dram_write_bytes) * power.dram_pj_per_byte
     return Energy(core * 1e-12, dram * 1e-12)

@@ -83,6 +83,7 @@ class GemmPlan:
                 traffic=one.traffic,
                 l2_bytes=one.l2_bytes,
                 shared_bytes=one.shared_bytes,
+                shared_port_bytes=one.shared_port_bytes,
                 math_pj=math_pj if one is self.main else 0.0,
                 other_instructions=one.other_instructions,
             )

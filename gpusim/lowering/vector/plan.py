@@ -108,6 +108,7 @@ def _totals(gpu: Gpu, launch: Launch, moved: Traffic) -> Totals:
         traffic=moved,
         l2_bytes=moved.l2_read_bytes + stored,
         shared_bytes=shared,
+        shared_port_bytes=shared,
         math_pj=fma * gpu.sm.warp_size * gpu.instructions["ffma"].energy_pj_per_fma,
         other_instructions=instructions,
     )
