@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from gpusim.execution.service import Service
 from gpusim.execution.workers import available_cores
 from gpusim.experiment.definition import TrainingExperiment
 from gpusim.experiment.loading import open_experiment
@@ -33,7 +34,7 @@ def main() -> None:
         if isinstance(experiment, TrainingExperiment):
             _ = run_training(experiment, out)
         else:
-            _ = run_experiment(experiment, out, jobs=available_cores())
+            _ = run_experiment(experiment, out, service=Service(available_cores()))
         print(f"wrote {shutil.copyfile(out / plot, docs / picture)}")
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.evidence.fields import MeasuredError
+from gpusim.execution.service import Service
 from gpusim.execution.workers import available_cores
 from gpusim.files.yamlfile import SpecError
 from gpusim.studies.validation.report import validate
@@ -36,7 +37,7 @@ def main() -> None:
         sys.exit("readme: name the measured tables")
     when = f"Written on {datetime.now(UTC):%Y-%m-%d} at {commit()}."  # before the README itself is changed
     try:
-        report = validate(files, pair=PAIR, jobs=available_cores()).as_dict()
+        report = validate(files, pair=PAIR, service=Service(available_cores())).as_dict()
     except (MeasuredError, SpecError) as error:
         sys.exit(f"readme: {error}")
     products = [table for table in report["tables"] if table["op"] in GEMM_OPS]

@@ -21,6 +21,7 @@ from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, WriteRuns, environm
 from numpy.typing import NDArray
 
 from gpusim.evidence.measured import read_measured
+from gpusim.execution.service import Service
 from gpusim.host.timing import observed_time_us
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options as PredictOptions
@@ -80,7 +81,7 @@ def report(made_up: list[str], tmp_path_factory: pytest.TempPathFactory) -> Cali
     folder = tmp_path_factory.mktemp("calibration")
     table = folder / "runs.csv"
     table.write_text("\n".join([MEASURED_HEADER, *made_up]) + "\n", encoding="utf-8")
-    return calibrate("t4", [table], folder / "mine.yaml", jobs=2, arch_path=[specs(folder)])
+    return calibrate("t4", [table], folder / "mine.yaml", service=Service(2), arch_path=[specs(folder)])
 
 
 def specs(folder: Path) -> Path:
@@ -258,7 +259,9 @@ def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
     lines = [f"{recorded_line(shape, label)},{cuda}" for shape in shapes for cuda, label in of_cuda.items()]
     table = tmp_path / "runs.csv"
     table.write_text("\n".join([f"{MEASURED_HEADER},cuda", *lines]) + "\n", encoding="utf-8")
-    report = calibrate("t4", [table], tmp_path / "mine.yaml", rows_per_table=1, jobs=2, arch_path=[specs(tmp_path)])
+    report = calibrate(
+        "t4", [table], tmp_path / "mine.yaml", rows_per_table=1, service=Service(2), arch_path=[specs(tmp_path)]
+    )
     write_spec(report, tmp_path / "mine.yaml", "2026-01-01")
     folder = tmp_path / "libraries"
     newest, older = (yaml.safe_load((folder / f"{stem}.yaml").read_text()) for stem in ("mine", "mine_cuda_10"))
@@ -275,11 +278,11 @@ def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
 def test_values_that_a_spec_between_has_of_its_own_are_reported(write_runs: WriteRuns, tmp_path: Path) -> None:
     logged: list[str] = []
     table = write_runs([measured_line((64, 64, 64), 9.0, method="profiler", l2="cold")])
-    calibrate("turing", [table], tmp_path / "mine.yaml", jobs=1, log=logged.append)
+    calibrate("turing", [table], tmp_path / "mine.yaml", service=Service(1), log=logged.append)
     assert re.fullmatch(r"\d+ values that could move stand in turing_fitted.yaml and stay; fit them with .*", logged[0])
     assert logged[0].endswith("--arch turing_fitted")
     logged.clear()
-    calibrate("turing_fitted", [table], tmp_path / "mine.yaml", jobs=1, log=logged.append)
+    calibrate("turing_fitted", [table], tmp_path / "mine.yaml", service=Service(1), log=logged.append)
     assert not any("stand in" in text for text in logged)
 
 
@@ -290,7 +293,7 @@ def test_a_few_runs_of_ones_own_do_not_undo_an_earlier_fit(write_runs: WriteRuns
     for shape in LARGE[:2]:
         time_us = predict(spec.system, Gemm(*shape, Dtype.FP16)).kernel_time_us
         lines.append(measured_line(shape, time_us, method="profiler", l2="cold"))
-    report = calibrate("t4", [write_runs(lines)], tmp_path / "mine.yaml", jobs=2)
+    report = calibrate("t4", [write_runs(lines)], tmp_path / "mine.yaml", service=Service(2))
     found = report.calibration.bias[None].by_label
     shared = {label for label in found if abs(known.get(label, 0.0)) > 0.1}
     assert shared
@@ -320,7 +323,7 @@ def test_a_killed_calibration_takes_up_where_it_stopped(
     assert journal.exists()
     assert not out.exists()
     kept = journal.read_text().count("\n")
-    report = calibrate("t4", [table], out, jobs=1, arch_path=[specs(tmp_path)])
+    report = calibrate("t4", [table], out, service=Service(1), arch_path=[specs(tmp_path)])
     assert report.resumed >= kept - 1  # the last line may be cut off
     write_spec(report, out, "2026-01-01")
     assert not journal.exists()

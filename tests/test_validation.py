@@ -13,6 +13,7 @@ import pytest
 from conftest import RunGpusim, WriteRuns, refused
 from conftest import measured_line as line
 
+from gpusim.execution.service import Service
 from gpusim.host.timing import METHODS, observed_time_us
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
@@ -157,7 +158,7 @@ def test_tables_are_kept_apart_by_gpu_type_and_operator_in_the_order_of_the_file
 def test_processes_change_nothing_but_the_time_it_takes(write_runs: WriteRuns) -> None:
     shapes = [(64 * place, 256, 128) for place in range(1, 25)]
     path = write_runs([line(shape, 10.0) for shape in shapes])
-    alone, shared = (validate([path], jobs=jobs).as_dict() for jobs in (1, 2))
+    alone, shared = (validate([path], service=Service(jobs)).as_dict() for jobs in (1, 2))
     for report in (alone, shared):
         for table in (*report["tables"], report["overall"]):
             del table["seconds"]
@@ -304,7 +305,7 @@ TABLES = [
 @pytest.fixture(scope="module")
 def measured_tables(measured_folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     names = sorted({name for name, _ in TABLES})
-    report = validate([measured_folder / "validate" / f"{name}.csv" for name in names], jobs=2)
+    report = validate([measured_folder / "validate" / f"{name}.csv" for name in names], service=Service(2))
     assert report.complete
     return {(Path(table["file"]).stem, table["gpu"]): table for table in report.as_dict()["tables"]}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,12 +13,55 @@ import time
 import pytest
 from conftest import environment
 
+from gpusim.execution.executor import in_order
 from gpusim.execution.workers import WorkerLostError, Workers
 
+LARGE = b"x" * 2**20
+"""More than a pipe buffers."""
 
-def test_answers_come_in_the_order_of_the_chunks() -> None:
-    with Workers(2) as workers:
-        assert list(workers.map(abs, range(-20, 0))) == list(range(20, 0, -1))
+
+def sleep(_context: object, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def end(_context: object, status: int) -> None:
+    os._exit(status)
+
+
+def measure(_context: object, task: bytes) -> int:
+    return len(task)
+
+
+def divide(number: int, by: int) -> float:
+    return number / by
+
+
+def test_each_task_is_answered_once_and_has_the_context() -> None:
+    with Workers(2, 12) as workers:
+        assert list(in_order(workers.run(divide, range(1, 21)))) == [12 / by for by in range(1, 21)]
+        assert list(in_order(workers.run(divide, [3]))) == [4.0]
+
+
+def test_answers_to_an_abandoned_request_are_dropped() -> None:
+    with Workers(2, 12) as workers:
+        for _ in workers.run(divide, [1, 2, 3, 4]):
+            break
+        assert sorted(workers.run(divide, [12, 6])) == [(0, 1.0), (1, 2.0)]
+
+
+def test_an_error_in_a_worker_is_raised_here_with_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError, match="division by zero") as caught, Workers(2, 1) as workers:
+        _ = list(workers.run(divide, [1, 0]))
+    assert "return number / by" in "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("context", [None, LARGE], ids=["small", "more than a pipe holds"])
+def test_workers_that_are_still_starting_are_ended(context: object) -> None:
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError), Workers(2, context):
+        _ = 1 / 0
+    assert multiprocessing.active_children() == []
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("first", [0.0, 60.0], ids=["idle", "at work"])
@@ -27,8 +71,8 @@ def test_an_error_leaves_neither_a_process_nor_a_thread(first: float) -> None:
     began = time.monotonic()
 
     def fail() -> None:
-        with Workers(2) as workers:
-            for _ in workers.map(time.sleep, [0.0, first]):
+        with Workers(2, None) as workers:
+            for _ in workers.run(sleep, [0.0, first]):
                 raise ValueError("in the midst of it")
 
     with pytest.raises(ValueError, match="in the midst of it"):
@@ -39,8 +83,18 @@ def test_an_error_leaves_neither_a_process_nor_a_thread(first: float) -> None:
 
 
 def test_a_worker_that_ends_is_an_error_with_its_remedy() -> None:
-    with pytest.raises(WorkerLostError, match="fewer --jobs"), Workers(2) as workers:
-        _ = list(workers.map(os._exit, [1]))
+    with pytest.raises(WorkerLostError, match="fewer --jobs"), Workers(2, LARGE) as workers:
+        _ = list(workers.run(end, [1]))
+
+
+def test_a_worker_that_is_killed_while_it_is_sent_a_task_is_an_error() -> None:
+    with Workers(1, None) as workers:
+        assert list(workers.run(sleep, [0.0])) == [(0, None)]
+        (process,) = multiprocessing.active_children()
+        os.kill(process.pid or 0, signal.SIGSTOP)
+        threading.Timer(0.5, process.kill).start()
+        with pytest.raises(WorkerLostError):
+            _ = list(workers.run(measure, [LARGE]))
 
 
 @pytest.mark.parametrize("module", ["gpusim.__main__", "gpusim.execution.workers"])

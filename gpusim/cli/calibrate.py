@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gpusim.cli.console import emit_json, emit_tables, progress_bar, refusing_file_errors
-from gpusim.cli.options import ArchPathOption, FormatOption, JobsOption, OverheadOption
+from gpusim.cli.options import ArchPathOption, FormatOption, JobsOption, OverheadOption, service_of
 
 
 def calibrate(
@@ -40,7 +40,6 @@ def calibrate(
 
     Exit status 1: the fit drives a value to a physical limit. No spec is written.
     """
-    from gpusim.execution.workers import available_cores
     from gpusim.host.timing import parse_overheads
     from gpusim.studies.calibration.fit_tables import calibration_tables
     from gpusim.studies.calibration.report import calibrate as calibrate_spec
@@ -55,7 +54,7 @@ def calibrate(
             overheads=parse_overheads(overhead or ()),
             rows_per_table=rows,
             seed=seed,
-            jobs=jobs or available_cores(),
+            service=service_of(jobs),
             arch_path=arch_path or (),
             progress=progress,
             log=_log,

@@ -19,6 +19,7 @@ import typer
 from gpusim.cli.console import refuse
 
 if TYPE_CHECKING:
+    from gpusim.execution.service import Service
     from gpusim.numbers.formats import Dtype
 
 Returned = TypeVar("Returned")
@@ -50,6 +51,16 @@ MAX_JOBS = 4096
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, max=MAX_JOBS, help="Worker processes. Default: one per core.")
 ]
+
+
+def service_of(jobs: int | None) -> Service:
+    """Where the predictions of a command run: as many worker processes as asked for, or one per core."""
+    from gpusim.execution.service import Service
+    from gpusim.execution.workers import available_cores
+
+    return Service(jobs or available_cores())
+
+
 DetailOption = Annotated[
     Literal["bound", "sampled", "full"],
     typer.Option(help="Level of detail: closed-form bounds, a representative SM, or every CTA on every SM."),

@@ -19,9 +19,10 @@ from gpusim.cli.console import (
     refusing_file_errors,
     report_journal,
 )
-from gpusim.cli.options import ArchPathOption, JobsOption
+from gpusim.cli.options import ArchPathOption, JobsOption, service_of
 
 if TYPE_CHECKING:
+    from gpusim.execution.service import Service
     from gpusim.experiment.definition import Experiment, TrainingExperiment
 
 
@@ -65,19 +66,19 @@ def run(
         if not force and is_up_to_date(experiment, folder):
             print(f"gpusim: {folder} is up to date; --force computes it again", file=sys.stderr)
         else:
-            consistent += _run_one(experiment, folder, jobs, command)
+            consistent += _run_one(experiment, folder, service_of(jobs), command)
     refuse_inconsistent(consistent.count(False), len(consistent))
 
 
 def _run_one(
-    experiment: Experiment | TrainingExperiment, folder: Path, jobs: int | None, command: Sequence[str]
+    experiment: Experiment | TrainingExperiment, folder: Path, service: Service, command: Sequence[str]
 ) -> list[bool]:
     """Run one experiment, print its tables and files; whether each row is consistent."""
     from gpusim.studies import experiments
 
     refuse_file(folder)
     with refusing_file_errors(folder, "choose another folder with -o"), progress_bar(experiment.name) as progress:
-        finished = experiments.run(experiment, folder, jobs=jobs, command=command, progress=progress)
+        finished = experiments.run(experiment, folder, service=service, command=command, progress=progress)
     report_journal(finished.resumed, finished.damaged)
     emit_tables(experiments.tables(experiment, finished))
     oversize = sum(not row.get("fits", True) for row in finished.rows)

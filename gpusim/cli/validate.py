@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse_file, refusing_file_errors, report_journal
-from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption, JobsOption, OverheadOption
+from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption, JobsOption, OverheadOption, service_of
 
 HELP = """Compare predictions with measured runs.
 
@@ -78,7 +78,7 @@ def validate(
             detail=detail,
             pair=pair,
             overheads=parse_overheads(overhead or ()),
-            jobs=jobs,
+            service=service_of(jobs),
             arch_path=arch_path or (),
             progress=progress,
         )

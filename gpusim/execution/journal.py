@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.execution.workers import WorkerLostError
 from gpusim.files.outputs import append_lines, output_folder
@@ -52,21 +53,18 @@ class Journal:
             else:
                 self._known[entry["key"]] = entry["record"]
 
-    def sweep(self, cases: Sequence[Case], jobs: int = 1) -> Generator[CaseResult]:
+    def sweep(self, cases: Sequence[Case], service: Service = Service()) -> Generator[tuple[int, CaseResult]]:
         """As :func:`gpusim.execution.sweep.sweep`; cases found in the journal are not predicted again."""
         keys = _keys_of_cases(cases)
-        known = set(self._known)
-        missing = [case for case, key in zip(cases, keys, strict=True) if key not in known]
-        with closing(sweep(missing, jobs)) as fresh:
-            for key in keys:
-                if key in known:
-                    self.resumed += 1
-                    yield _CASE_RESULT.validate_python(self._known[key])
-                    continue
-                case_result = next(fresh)
+        missing = [index for index, key in enumerate(keys) if key not in self._known]
+        for index in sorted(set(range(len(cases))).difference(missing)):
+            self.resumed += 1
+            yield index, _CASE_RESULT.validate_python(self._known[keys[index]])
+        with closing(sweep([cases[index] for index in missing], service)) as fresh:
+            for number, case_result in fresh:
                 if case_result.result is not None:  # refusals are fast to repeat
-                    self._append(key, asdict(case_result))
-                yield case_result
+                    self._append(keys[missing[number]], asdict(case_result))
+                yield missing[number], case_result
 
     def once(self, depends_on: object, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """A record from the journal, computed and appended if it is missing.

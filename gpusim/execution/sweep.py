@@ -1,4 +1,4 @@
-"""Many independent predictions, on one process or several, in the order of the cases.
+"""Many independent predictions, on one process or several.
 
 A case that the GPU cannot run gives a reason in place of a result, and the sweep goes on.
 """
@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from gpusim.execution.workers import Workers
+from gpusim.execution.service import Service
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
@@ -41,17 +41,30 @@ class CaseResult:
     """Wall time of this prediction."""
 
 
-def sweep(cases: Sequence[Case], jobs: int = 1) -> Generator[CaseResult]:
-    """Predict each case; results come in the order of the cases, each as soon as it and all before it are known.
+_Chunk = tuple[tuple[int, Operator, Options], ...]
+"""Cases with the number of their system in place of the system."""
 
-    ``jobs`` processes share the work; the results do not depend on their number.
+
+def sweep(cases: Sequence[Case], service: Service = Service()) -> Generator[tuple[int, CaseResult]]:
+    """Predict each case; (index of the case, result), each as soon as it is known.
+
+    The results do not depend on the service.
     """
-    if jobs <= 1 or len(cases) <= 2 * CHUNK:
-        yield from map(run_case, cases)
-        return
-    with Workers(min(jobs, len(cases))) as workers:
-        for case_results in workers.map(_run_chunk, [cases[at : at + CHUNK] for at in range(0, len(cases), CHUNK)]):
-            yield from case_results
+    numbers: dict[int, int] = {}
+    systems: list[System] = []
+    for case in cases:
+        if id(case.system) not in numbers:
+            numbers[id(case.system)] = len(systems)
+            systems.append(case.system)
+    starts = range(0, len(cases), CHUNK)
+    chunks = (
+        tuple((numbers[id(case.system)], case.operator, case.options) for case in cases[start : start + CHUNK])
+        for start in starts
+    )
+    few = len(cases) <= 2 * CHUNK  # done before a worker has started
+    with service.executor(tuple(systems), 1 if few else len(starts)) as executor:
+        for number, results in executor.run(_predict_chunk, chunks):
+            yield from enumerate(results, starts[number])
 
 
 def run_case(case: Case) -> CaseResult:
@@ -64,5 +77,5 @@ def run_case(case: Case) -> CaseResult:
     return CaseResult(result, "", time.perf_counter() - start)
 
 
-def _run_chunk(cases: Sequence[Case]) -> list[CaseResult]:
-    return [run_case(case) for case in cases]
+def _predict_chunk(systems: tuple[System, ...], chunk: _Chunk) -> list[CaseResult]:
+    return [run_case(Case(systems[number], operator, options)) for number, operator, options in chunk]

@@ -1,5 +1,8 @@
 """Worker processes that end with the process that started them.
 
+Each worker has a pipe of its own, and only an idle one is sent a task. There are no threads and no shared queues: a
+worker that dies, at whatever moment, is an end of file on its pipe.
+
 This module imports nothing slow: a worker watches its parent before it imports anything else.
 """
 
@@ -7,16 +10,20 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from gpusim.files.interrupts import held_back
 
-Chunk = TypeVar("Chunk")
+Context = TypeVar("Context")
+Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 
@@ -24,20 +31,27 @@ class WorkerLostError(RuntimeError):
     """A worker process ended unexpectedly."""
 
 
-class Workers:
-    """A pool of worker processes for the duration of a ``with`` block.
+class Workers(Generic[Context]):
+    """Worker processes for the duration of a ``with`` block; an :class:`~gpusim.execution.executor.Executor`.
 
     Args:
-        prepare: called in each worker before its first chunk, with ``arguments``.
+        context: First argument of every function that runs; sent to each worker once.
     """
 
-    def __init__(self, processes: int, prepare: Callable[..., object] | None = None, *arguments: Any) -> None:
-        self._others = set(multiprocessing.active_children())
+    def __init__(self, processes: int, context: Context) -> None:
+        self._context = pickle.dumps(context)
+        self._processes: dict[Connection, SpawnProcess] = {}
+        self._idle: list[Connection] = []
+        self._request = 0
+        """Number of the latest call of :meth:`run`: answers to one that was abandoned are dropped."""
         spawn = multiprocessing.get_context("spawn")  # a fork would copy the threads of a progress bar
         with held_back():
-            self._pool = ProcessPoolExecutor(
-                processes, mp_context=spawn, initializer=_start, initargs=(prepare, arguments)
-            )
+            for _ in range(processes):
+                ours, theirs = spawn.Pipe()
+                process = spawn.Process(target=_work, args=(theirs,), daemon=True)
+                process.start()
+                theirs.close()  # so that the end of the worker is an end of file here
+                self._processes[ours] = process
 
     def __enter__(self) -> Self:
         return self
@@ -45,26 +59,63 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:  # usually an interrupt: unfinished work is discarded
-            for worker in set(multiprocessing.active_children()) - self._others:
-                worker.kill()
-        self._pool.shutdown(cancel_futures=True)
+        for connection, process in self._processes.items():
+            if kind is not None or connection not in self._idle:  # unfinished work is discarded
+                process.kill()
+            connection.close()
+        for process in self._processes.values():
+            process.join()
+            process.close()
 
-    def map(self, function: Callable[[Chunk], Answer], chunks: Iterable[Chunk]) -> Iterator[Answer]:
-        """Apply a function to each chunk; results in order, each as soon as it and all before it are known.
+    def run(self, function: Callable[[Context, Task], Answer], tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
+        """As :meth:`gpusim.execution.executor.Executor.run`.
 
         Raises:
             WorkerLostError: a worker was killed.
         """
-        try:
-            with held_back():
-                answers = [self._pool.submit(function, chunk) for chunk in chunks]
-            for answer in answers:
-                yield answer.result()
-        except BrokenProcessPool:
-            raise WorkerLostError(
-                "a worker process was killed, as systems do that run out of memory; run it again, with fewer --jobs"
-            ) from None
+        self._request += 1
+        unanswered = 0
+        for index, task in enumerate(tasks):
+            while not self._idle:
+                for answer in self._answers():
+                    unanswered -= 1
+                    yield answer
+            with _losses():
+                self._idle.pop().send_bytes(pickle.dumps((self._request, index, function, task)))
+            unanswered += 1
+        while unanswered:
+            for answer in self._answers():
+                unanswered -= 1
+                yield answer
+
+    def _answers(self) -> list[tuple[int, Any]]:
+        """Wait until workers have become idle; what they answered to the latest request."""
+        found = []
+        for connection in wait([one for one in self._processes if one not in self._idle]):
+            assert isinstance(connection, Connection)
+            with _losses():
+                message = pickle.loads(connection.recv_bytes())  # noqa: S301 -- of our own process
+                if message is None:
+                    connection.send_bytes(self._context)
+            self._idle.append(connection)
+            if message is None or message[0] != self._request:
+                continue
+            _, index, answer, error = message
+            if error is not None:
+                raise error
+            found.append((index, answer))
+        return found
+
+
+@contextmanager
+def _losses() -> Iterator[None]:
+    """Report the end of a worker at the other end of a pipe."""
+    try:
+        yield
+    except (EOFError, OSError):
+        raise WorkerLostError(
+            "a worker process was killed, as systems do that run out of memory; run it again, with fewer --jobs"
+        ) from None
 
 
 def available_cores() -> int:
@@ -73,11 +124,24 @@ def available_cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _start(prepare: Callable[..., object] | None, arguments: tuple[Any, ...]) -> None:
-    """Initialise a worker; watch the parent first."""
+def _work(connection: Connection) -> None:
+    """The life of a worker: say that it is there, take the context, then one task after the other."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if prepare is not None:
-        prepare(*arguments)
+    with suppress(EOFError, OSError):  # the parent has closed the pipe
+        connection.send(None)
+        context = pickle.loads(connection.recv_bytes())  # noqa: S301 -- of our own parent
+        while True:
+            request, index, function, task = pickle.loads(connection.recv_bytes())  # noqa: S301 -- the same
+            connection.send_bytes(pickle.dumps((request, index, *_outcome(function, context, task))))
+
+
+def _outcome(function: Callable[[Any, Any], object], context: object, task: object) -> tuple[object, Exception | None]:
+    """The answer to a task, or the error that it ended with."""
+    try:
+        return function(context, task), None
+    except Exception as error:  # noqa: BLE001 -- raised again in the parent
+        error.add_note("".join(traceback.format_exception(error)))
+        return None, error
 
 
 def _end_with_parent() -> None:

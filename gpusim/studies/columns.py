@@ -11,6 +11,8 @@ import numpy as np
 
 from gpusim.api import ArgumentError, GpuArguments, case, check_names, system_of
 from gpusim.errors import InputError
+from gpusim.execution.executor import in_order
+from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case, CaseResult
 from gpusim.execution.sweep import sweep as predict_cases
 from gpusim.prediction.assembly import identity
@@ -59,7 +61,7 @@ def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
         _case_of_row(index, {**same, **dict(zip(given, row, strict=True))}, systems)
         for index, row in enumerate(zip(*given.values(), strict=True))
     ]
-    found = result_columns(cases, list(predict_cases(cases, jobs)))
+    found = result_columns(cases, list(in_order(predict_cases(cases, Service(jobs)))))
     added = {name: values for name, values in found.items() if name not in given}
     if frame is None:
         return {**{name: np.asarray(values) for name, values in columns.items()}, **added}

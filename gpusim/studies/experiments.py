@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpusim import figures
 from gpusim.errors import InputError
-from gpusim.execution.workers import available_cores
+from gpusim.execution.service import Service
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.loading import open_experiment, shipped_experiments
 from gpusim.progress import Progress, no_progress
@@ -37,14 +37,14 @@ def run(
     experiment: Experiment | TrainingExperiment,
     folder: Path,
     *,
-    jobs: int | None = None,
+    service: Service = Service(),
     command: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> Finished:
-    """Run an experiment of either kind; ``jobs`` is one per core if None."""
+    """Run an experiment of either kind."""
     if isinstance(experiment, TrainingExperiment):
         return run_training(experiment, folder, command=command, progress=progress)
-    return run_experiment(experiment, folder, jobs=jobs or available_cores(), command=command, progress=progress)
+    return run_experiment(experiment, folder, service=service, command=command, progress=progress)
 
 
 def tables(experiment: Experiment | TrainingExperiment, finished: Finished) -> list[TextTable]:

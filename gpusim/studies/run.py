@@ -16,6 +16,7 @@ from typing import Any
 
 from gpusim import figures
 from gpusim.execution.journal import Journal, journal_in
+from gpusim.execution.service import Service
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
 from gpusim.files.outputs import check_places, staging, write_csv
@@ -44,7 +45,7 @@ def run_experiment(
     experiment: Experiment,
     out: Path,
     *,
-    jobs: int = 1,
+    service: Service = Service(),
     command: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> Finished:
@@ -59,7 +60,7 @@ def run_experiment(
     inputs = manifest_inputs(experiment, command)
     check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
     with journal_in(out) as journal:
-        rows = _rows(experiment, cases, journal, jobs, progress)
+        rows = _rows(experiment, cases, journal, service, progress)
         with staging(out, MANIFEST) as folder:
             write_csv(folder / "results.csv", rows)
             for plot in experiment.content.plots:
@@ -127,17 +128,18 @@ def _train(task: Task, run: TrainingRun, progress: Progress) -> dict[str, Any]:
 
 
 def _rows(
-    experiment: Experiment, cases: Sequence[ExperimentCase], journal: Journal, jobs: int, progress: Progress
+    experiment: Experiment, cases: Sequence[ExperimentCase], journal: Journal, service: Service, progress: Progress
 ) -> list[Row]:
     """The result rows in the order of the cases."""
-    rows = []
-    with closing(journal.sweep([case.case for case in cases], jobs)) as case_results:
-        for done, (case, case_result) in enumerate(zip(cases, case_results, strict=True), 1):
+    rows: dict[int, Row] = {}
+    with closing(journal.sweep([case.case for case in cases], service)) as case_results:
+        for index, case_result in case_results:
+            case = cases[index]
             if case_result.result is None:
                 raise experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {case_result.reason}")
-            progress(done, len(cases))
-            rows.append(_row(case, _record(case_result.result)))
-    return rows
+            rows[index] = _row(case, _record(case_result.result))
+            progress(len(rows), len(cases))
+    return [rows[index] for index in range(len(cases))]
 
 
 def _record(result: Result) -> dict[str, Any]:

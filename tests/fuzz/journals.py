@@ -14,7 +14,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,13 @@ from typing import Any
 import harness
 
 from gpusim.cli import run_cli
+from gpusim.execution.executor import Inline
 from gpusim.execution.journal import JOURNAL, Journal, journal_in
 from gpusim.experiment.loading import load_experiment
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
+from gpusim.progress import no_progress
 from gpusim.specs import load_spec
 from gpusim.studies.calibration import cases
 from gpusim.studies.calibration.parameters import Board
@@ -111,18 +113,10 @@ def of_validation(folder: Path) -> Command:
     return taken("validate", folder / "validate", JOURNAL, resume)
 
 
-class InThisProcess:
-    """Runs the work of worker processes in this process."""
-
-    def map(self, function: Callable[[Any], Any], chunks: Iterable[Any]) -> Iterator[Any]:
-        return map(function, chunks)
-
-
 def of_calibration(folder: Path) -> Command:
     """Of timings only: what a calibration makes of them takes a minute."""
     spec = load_spec("t4")
     boards = {"t4": Board(spec.system, dict.fromkeys(("dram.efficiency_fraction",), "assumed"), spec.sha256)}
-    cases._take_boards(boards)
     plans = [(gemm, ranked_plans(spec.system, gemm, Options())[0].plan) for gemm in TIMED]
     runs = [
         cases.KernelRun("t4", gemm, Options(), plan.kernel, plan.split_k, plan.mode, "graph") for gemm, plan in plans
@@ -130,7 +124,7 @@ def of_calibration(folder: Path) -> Command:
 
     def resume(out: Path) -> tuple[object, int]:
         journal = Journal(out / "mine.yaml.journal")
-        timer = cases.Timer(boards, InThisProcess(), journal, lambda _done, _total: None)  # type: ignore[arg-type]
+        timer = cases.Timer(boards, Inline(cases.Boards(boards)), journal, no_progress)
         times = [timer.log_times([(trial, run)]) for trial in TRIALS for run in runs]
         return times, journal.damaged
 

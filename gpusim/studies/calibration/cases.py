@@ -10,10 +10,9 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
+from gpusim.execution.executor import Executor, in_order
 from gpusim.execution.journal import Journal
-from gpusim.execution.workers import Workers
 from gpusim.hardware.machine import Machine
 from gpusim.host.timing import observed_time_us
 from gpusim.launch import Launch
@@ -30,6 +29,8 @@ from gpusim.workloads.gemm import Gemm
 
 CHUNK = 40
 """Least number of tasks that a process gets at once."""
+REMEMBERED_SYSTEMS = 64
+"""Boards under trial values that a process keeps; tasks of one run stay together and share them."""
 
 Values = tuple[tuple[str, float], ...]
 """Trial values by key path."""
@@ -48,20 +49,24 @@ class KernelRun:
     method: str
 
 
-_BOARDS: dict[str, Board] = {}
-"""The boards of a worker process, sent once when it starts."""
+class Boards:
+    """The boards of a calibration; the context of its tasks."""
+
+    def __init__(self, boards: Mapping[str, Board]) -> None:
+        self._boards = dict(boards)
+        self._systems: dict[tuple[str, Values], System] = {}
+
+    def system(self, board: str, values: Values) -> System:
+        """A board under trial values."""
+        key = board, values
+        if key not in self._systems:
+            if len(self._systems) >= REMEMBERED_SYSTEMS:
+                self._systems.clear()
+            self._systems[key] = self._boards[board].with_values(values)
+        return self._systems[key]
 
 
-def _take_boards(boards: Mapping[str, Board]) -> None:
-    _BOARDS.update(boards)
-
-
-@lru_cache(maxsize=64)
-def _board_with(board: str, values: Values) -> System:
-    return _BOARDS[board].with_values(values)
-
-
-def _log_times(tasks: Sequence[tuple[Values, KernelRun]]) -> list[float]:
+def _log_times(boards: Boards, tasks: Sequence[tuple[Values, KernelRun]]) -> list[float]:
     """Logarithm of what each run would have read [us].
 
     Trial values that change neither the machine nor the launch share a simulation.
@@ -76,7 +81,7 @@ def _log_times(tasks: Sequence[tuple[Values, KernelRun]]) -> list[float]:
         return played[key]
 
     for values, run in tasks:
-        system = _board_with(run.board, values)
+        system = boards.system(run.board, values)
         planned = plan(system.gpu, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
         timed = time_plan(system, planned, run.options, play)
         found.append(math.log(observed_time_us(timed.kernel_time_us, run.method, system.host)))
@@ -92,17 +97,14 @@ def _chunks(tasks: Sequence[tuple[Values, KernelRun]]) -> Iterator[Sequence[tupl
             start = at
 
 
-def timing_workers(boards: Mapping[str, Board], jobs: int) -> Workers:
-    """Worker processes for a :class:`Timer` of these boards."""
-    return Workers(jobs, _take_boards, dict(boards))
-
-
 class Timer:
     """Times runs under trial values on several processes, each timing once."""
 
-    def __init__(self, boards: Mapping[str, Board], workers: Workers, journal: Journal, progress: Progress) -> None:
+    def __init__(
+        self, boards: Mapping[str, Board], executor: Executor[Boards], journal: Journal, progress: Progress
+    ) -> None:
         self._specs = sorted((name, board.sha256) for name, board in boards.items())
-        self._workers = workers
+        self._executor = executor
         self._journal = journal
         self._progress = progress
 
@@ -117,7 +119,7 @@ class Timer:
 
     def _timed(self, tasks: Sequence[tuple[Values, KernelRun]]) -> list[float]:
         found: list[float] = []
-        for log_times in self._workers.map(_log_times, _chunks(tasks)):
+        for log_times in in_order(self._executor.run(_log_times, _chunks(tasks))):
             found += log_times
             self._progress(len(found), len(tasks))
         return found

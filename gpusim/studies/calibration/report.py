@@ -14,11 +14,12 @@ import numpy as np
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.measured import MeasuredRow, read_tables
 from gpusim.execution.journal import Journal
+from gpusim.execution.service import Service
 from gpusim.prediction.selection import usable_kernels
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, UnknownGpuError, spec_file
 from gpusim.specs.load import Names, names_of
-from gpusim.studies.calibration.cases import Timer, timing_workers
+from gpusim.studies.calibration.cases import Boards, Timer
 from gpusim.studies.calibration.error import CalibrationError
 from gpusim.studies.calibration.fit import Calibration, Calibrator
 from gpusim.studies.calibration.heuristic_bias import BiasValues
@@ -161,7 +162,7 @@ def calibrate(
     overheads: Mapping[str, float] | None = None,
     rows_per_table: int = 100,
     seed: int = 0,
-    jobs: int = 1,
+    service: Service = Service(),
     arch_path: Sequence[Path] = (),
     progress: Progress = no_progress,
     log: Callable[[str], None] = lambda _text: None,
@@ -198,8 +199,8 @@ def calibrate(
     if journal.damaged:
         log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
     places = sample_rows(found, rows_per_table, seed)
-    with timing_workers(boards, jobs) as workers:
-        timer = Timer(boards, workers, journal, progress)
+    with service.executor(Boards(boards), len(found)) as executor:
+        timer = Timer(boards, executor, journal, progress)
         outcome = Calibrator(boards, found, places, _parameters(boards, found), timer, log).calibrate()
     setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
     return CalibrationReport(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)

@@ -14,6 +14,7 @@ from pathlib import Path
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.execution.journal import Journal
+from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.host.timing import dispatched_as, observed_time_us
 from gpusim.prediction.options import Options
@@ -120,7 +121,7 @@ def predict_rows(
     detail: str,
     systems: Systems,
     unknown: Mapping[str, str],
-    jobs: int,
+    service: Service,
     progress: Progress,
     journal: Journal | None,
 ) -> Predictions:
@@ -133,7 +134,7 @@ def predict_rows(
     cases, reasons = _cases(rows, detail, systems, unknown)
     noise = noise_fractions(rows)
     scored = {}
-    for index, outcome in _outcomes(cases, jobs, progress, journal):
+    for index, outcome in _outcomes(cases, service, progress, journal):
         row, case, result = rows[index], cases[index], outcome.result
         if result is None:
             reasons[index] = outcome.reason
@@ -150,7 +151,8 @@ def predict_rows(
             case.system.gpu.clock.max_mhz,
             noise[index],
         )
-    return Predictions(_with_recorded_kernels(scored, cases, jobs, progress, journal), reasons)
+    scored = _with_recorded_kernels(dict(sorted(scored.items())), cases, service, progress, journal)
+    return Predictions(scored, dict(sorted(reasons.items())))
 
 
 def _cases(
@@ -171,7 +173,11 @@ def _cases(
 
 
 def _with_recorded_kernels(
-    scored: Mapping[int, Scored], cases: Mapping[int, Case], jobs: int, progress: Progress, journal: Journal | None
+    scored: Mapping[int, Scored],
+    cases: Mapping[int, Case],
+    service: Service,
+    progress: Progress,
+    journal: Journal | None,
 ) -> dict[int, Scored]:
     """The same predictions, each with its time under the recorded kernel where the catalogue has it."""
     updated = {
@@ -183,7 +189,7 @@ def _with_recorded_kernels(
         for index, item in updated.items()
         if item.row.tile_m and item.row.kernel and item.pinned_us is None
     }
-    for index, outcome in _outcomes(pinned, jobs, progress, journal):
+    for index, outcome in _outcomes(pinned, service, progress, journal):
         if outcome.result is not None:
             row, host = scored[index].row, pinned[index].system.host
             kind = dispatched_as(pinned[index].operator)
@@ -193,11 +199,12 @@ def _with_recorded_kernels(
 
 
 def _outcomes(
-    cases: Mapping[int, Case], jobs: int, progress: Progress, journal: Journal | None
+    cases: Mapping[int, Case], service: Service, progress: Progress, journal: Journal | None
 ) -> Iterator[tuple[int, CaseResult]]:
     """Results by index; those in the journal are not predicted again."""
     run = journal.sweep if journal else sweep
-    with closing(run(list(cases.values()), jobs)) as outcomes:
-        for done, (index, outcome) in enumerate(zip(cases, outcomes, strict=True), 1):
+    indices = list(cases)
+    with closing(run(list(cases.values()), service)) as outcomes:
+        for done, (number, outcome) in enumerate(outcomes, 1):
             progress(done, len(cases))
-            yield index, outcome
+            yield indices[number], outcome

@@ -15,6 +15,7 @@ from typing import Any
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import MeasuredRow, read_tables
 from gpusim.execution.journal import Journal, code_sha256
+from gpusim.execution.service import Service
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, load_spec
 from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
@@ -96,7 +97,7 @@ def validate(
     paths: Sequence[Path | str],
     *,
     detail: str = "sampled",
-    jobs: int = 1,
+    service: Service = Service(),
     arch_path: Sequence[Path] = (),
     pair: tuple[str, str] | None = None,
     overheads: Mapping[str, float] | None = None,
@@ -119,7 +120,7 @@ def validate(
     specs, unknown = specs_of((row.gpu for row in rows), arch_path)
     boards = _boards_of_pair(pair, specs, arch_path) if pair else None
     systems = systems_of(rows, specs, overheads or {}, arch_path)
-    predictions = predict_rows(rows, detail, systems, unknown, jobs, progress, journal)
+    predictions = predict_rows(rows, detail, systems, unknown, service, progress, journal)
     return ValidationReport(
         detail,
         _tables(rows, predictions, sha256),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpusim.execution.journal import journal_in
-from gpusim.execution.workers import available_cores
+from gpusim.execution.service import Service
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.validation.report import ValidationReport, validate
 
@@ -33,7 +33,7 @@ def validate_into(
     detail: str = "sampled",
     pair: tuple[str, str] | None = None,
     overheads: Mapping[str, float] | None = None,
-    jobs: int | None = None,
+    service: Service = Service(),
     arch_path: Sequence[Path] = (),
     progress: Progress = no_progress,
 ) -> ValidationSession:
@@ -51,7 +51,7 @@ def validate_into(
         report = validate(
             files,
             detail=detail,
-            jobs=jobs or available_cores(),
+            service=service,
             arch_path=arch_path,
             pair=pair,
             overheads=overheads or {},
