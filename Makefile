@@ -33,7 +33,7 @@ help:
 	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones)"
 	@echo "make fuzz         10,000 damaged inputs, 1,000 damaged journals, random products; counts by outcome (SEED=n)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
-	@echo "make replay       record the replay corpus again and print the predictions that moved"
+	@echo "make replay       record the replay corpus again, print what moved: that needs a new MODEL_VERSION"
 	@echo "make bench        speed of predictions"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again"
 	@echo "make readme       update the accuracy table of the README"

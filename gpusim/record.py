@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from gpusim.content import content_hash
 
 Microseconds = Annotated[float, Field(ge=0, le=10_000)]
 """Duration [us]: up to 93 in the shipped specs."""
@@ -24,7 +25,7 @@ class Record(BaseModel):
     @property
     def content_hash(self) -> str:
         """SHA-256 of the values."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        return content_hash(self)
 
 
 def as_list(value: object) -> object:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpusim.content import content_hash
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import HeuristicBias, Library, SplitKSearch
@@ -23,8 +23,7 @@ class System:
     @property
     def content_hash(self) -> str:
         """SHA-256 of the three records."""
-        records = (self.gpu, self.library, self.host)
-        return hashlib.sha256(" ".join(one.content_hash for one in records).encode()).hexdigest()
+        return content_hash(self)
 
     def values(self) -> dict[str, Any]:
         """All values as nested mappings: those of the GPU, and of the others below ``library`` and ``host``."""

@@ -1,5 +1,12 @@
-"""The version of the program, where every module may read it: the package itself imports downward from all of them."""
+"""The versions of the program and of its model; every module may read them, since this one imports none."""
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
+
+MODEL_VERSION = 1
+"""Says which model of the machine computed a figure: results of another one are neither resumed from nor believed.
+
+It is increased when a predicted figure moves; ``make replay`` refuses to record moved figures under the same version.
+Figures of ``gpusim numerics`` and of trainings count too, though they are not replayed.
+"""

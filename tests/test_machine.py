@@ -12,7 +12,8 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine, SmLimits
 from gpusim.launch import Grid, Launch, Resources, Tensor
 from gpusim.program import Compute, Load, Mma, Op, Read, Repeat, Role, WaitLoad
-from gpusim.sim.simulate import content_hash, simulate
+from gpusim.sim.key import outcome_key
+from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 
 GPU = load_spec("A100-SXM4-80GB").gpu
@@ -129,9 +130,9 @@ LAUNCH = launch(LOAD, WaitLoad(), MMA)
 
 def test_equal_machines_and_launches_have_one_hash_and_one_outcome() -> None:
     again = launch(LOAD, WaitLoad(), dataclasses.replace(MMA))
-    assert content_hash(machine(), LAUNCH) == content_hash(machine(), again)
+    assert outcome_key(machine(), LAUNCH) == outcome_key(machine(), again)
     assert simulate(machine(), LAUNCH) == simulate(machine(), again)
-    assert len({content_hash(machine(), LAUNCH, detail) for detail in ("sampled", "full")}) == 2
+    assert len({outcome_key(machine(), LAUNCH, detail) for detail in ("sampled", "full")}) == 2
 
 
 def test_what_a_launch_does_not_use_is_not_in_its_hash() -> None:
@@ -139,7 +140,7 @@ def test_what_a_launch_does_not_use_is_not_in_its_hash() -> None:
     others = tuple(dataclasses.replace(one, latency_cycles=99.0) if one.name == "hmma" else one for one in plain.mmas)
     pipes = tuple(one for one in plain.pipes if one.name in ("fma", "tensor"))
     same = dataclasses.replace(plain, mmas=others, pipes=pipes, limits=plain.limits._replace(gpu="another"))
-    assert content_hash(same, LAUNCH) == content_hash(plain, LAUNCH)
+    assert outcome_key(same, LAUNCH) == outcome_key(plain, LAUNCH)
     assert simulate(same, LAUNCH) == simulate(plain, LAUNCH)
 
 
@@ -156,7 +157,7 @@ def test_every_value_of_a_machine_is_in_the_hash(name: str) -> None:
         case _:
             other = 2 * value + 1
     changes: dict[str, Any] = {name: other}
-    assert content_hash(dataclasses.replace(plain, **changes), LAUNCH) != content_hash(plain, LAUNCH)
+    assert outcome_key(dataclasses.replace(plain, **changes), LAUNCH) != outcome_key(plain, LAUNCH)
 
 
 def test_every_amount_of_a_program_is_in_the_hash() -> None:
@@ -169,4 +170,4 @@ def test_every_amount_of_a_program_is_in_the_hash() -> None:
         launch(LOAD, WaitLoad(), MMA, rows=3),
         dataclasses.replace(LAUNCH, cold=False),
     )
-    assert len({content_hash(machine(), one) for one in launches}) == len(launches)
+    assert len({outcome_key(machine(), one) for one in launches}) == len(launches)

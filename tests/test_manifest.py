@@ -135,9 +135,7 @@ def test_an_option_that_decides_results_makes_another_run(repeat: Callable[..., 
     assert repeat("--jobs", "2")
 
 
-@pytest.mark.parametrize(
-    ("part", "value"), [("code_sha256", lambda: "another program"), ("PACKAGES", ("numpy",))], ids=["code", "packages"]
-)
+@pytest.mark.parametrize(("part", "value"), [("MODEL_VERSION", 0), ("PACKAGES", ("numpy",))], ids=["model", "packages"])
 def test_another_program_computes_again(
     part: str, value: object, repeat: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,16 +11,17 @@ import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from gpusim.content import content_hash
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.execution.workers import WorkerLostError
 from gpusim.files.outputs import append_lines, output_folder
+from gpusim.version import MODEL_VERSION
 
 JOURNAL = "results.partial.jsonl"
 """Name of the file."""
@@ -70,7 +71,7 @@ class Journal:
         """A record from the journal, computed and appended if it is missing.
 
         Args:
-            depends_on: all inputs of the record other than the program; identified by their ``repr``.
+            depends_on: all inputs of the record other than the program; identified by their content.
         """
         key = _key(depends_on)
         if key in self._known:
@@ -139,15 +140,5 @@ def _keys_of_cases(cases: Sequence[Case]) -> list[str]:
 
 
 def _key(depends_on: object) -> str:
-    """Hash of all inputs of a record and of the program."""
-    return hashlib.sha256(f"{code_sha256()} {depends_on!r}".encode()).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def code_sha256() -> str:
-    """Hash of the program: its modules, and the rules of math modes."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")) + sorted((package / "mathmode").glob("*.yaml")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    """Hash of all inputs of a record and of the model that makes it."""
+    return content_hash((MODEL_VERSION, depends_on))

@@ -6,12 +6,12 @@ estimate that is 10 % longer.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
+from gpusim.content import content_hash
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.vector import VectorKernel
@@ -88,7 +88,4 @@ class Library:
     @property
     def content_hash(self) -> str:
         """SHA-256 of the kernels, the heuristic, and the GPU that it was tuned for."""
-        tuned_for = self.tuned_for.content_hash if self.tuned_for else ""
-        heuristic = f"{self.heuristic_bias.content_hash} {self.split_k_search.content_hash}"
-        content = f"{self.kernels!r} {self.vector_kernels!r} {heuristic} {tuned_for}"
-        return hashlib.sha256(content.encode()).hexdigest()
+        return content_hash(self)

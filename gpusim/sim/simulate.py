@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import replace
-
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
-from gpusim.program import Mma, WarpgroupMma, operations
 from gpusim.progress import Progress
-from gpusim.sim.decoded import used_pipes
 from gpusim.sim.full import simulate_full
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.sampled import simulate_sampled
@@ -43,19 +38,3 @@ def simulate(
     if detail == "sampled":
         return simulate_sampled(machine, launch, recorder, extrapolate=extrapolate)
     raise ValueError(f"detail: '{detail}' is neither 'sampled' nor 'full'")
-
-
-def content_hash(machine: Machine, launch: Launch, detail: str = "sampled") -> str:
-    """SHA-256 of all that an outcome depends on: the launch, and the machine without what the launch does not use."""
-    instructions = {
-        op.instruction for role in launch.roles for op in operations(role.program) if isinstance(op, Mma | WarpgroupMma)
-    }
-    pipes = used_pipes(machine, launch)
-    used = replace(
-        machine,
-        pipes=tuple(pipe for pipe in machine.pipes if pipe.name in pipes),
-        mmas=tuple(timing for timing in machine.mmas if timing.name in instructions),
-        limits=machine.limits._replace(gpu=""),
-    )
-    # Frozen records of numbers and text: each names its class and its fields, and floats in full.
-    return hashlib.sha256(repr((detail, used, launch)).encode()).hexdigest()

@@ -13,12 +13,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from gpusim.execution.journal import JOURNAL, code_sha256
+from gpusim.execution.journal import JOURNAL
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.files.checked_document import shipped_folder
 from gpusim.files.outputs import file_hashes, sha256_of, write_json
 from gpusim.specs import Spec
-from gpusim.version import __version__
+from gpusim.version import MODEL_VERSION, __version__
 
 MANIFEST = "manifest.json"
 """Name of the file."""
@@ -29,7 +29,7 @@ def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequen
     """All inputs of a run: program, options, and every file that is read, with its hash."""
     program = {
         "gpusim": __version__,
-        "code_sha256": code_sha256(),
+        "model_version": MODEL_VERSION,
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "command": list(command),
@@ -47,7 +47,22 @@ def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequen
         **program,
         "specs": {label: _spec_inputs(spec, entry.overrides) for (label, spec), entry in entries},
         "measured": {overlay.file: sha256_of(folder / overlay.file) for overlay in experiment.content.measured},
+        "mathmode": _mathmodes(experiment),
     }
+
+
+def _mathmodes(experiment: Experiment) -> list[dict[str, Any]]:
+    """The math-mode answers by GPU, which decide data types; empty where data types were given."""
+    content = experiment.content
+    if not (content.mathmode or any(entry.mathmode for entry in content.gemms)):
+        return []
+    answers: list[dict[str, Any]] = []
+    for case in experiment.cases():
+        if case.mathmode:
+            answer = {"mathmode": case.mode, "gpu": case.gpu, **case.mathmode.as_dict()}
+            if answer not in answers:
+                answers.append(answer)
+    return answers
 
 
 def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:

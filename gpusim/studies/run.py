@@ -65,7 +65,7 @@ def run_experiment(
             write_csv(folder / "results.csv", rows)
             for plot in experiment.content.plots:
                 _ = figures.draw(plot, experiment.content.title, rows, points, folder)
-            write_manifest(folder, {**inputs, "mathmode": _mathmodes(cases)}, len(rows))
+            write_manifest(folder, inputs, len(rows))
     return Finished(tuple(rows), points, _paths(experiment, out), journal.resumed, journal.damaged)
 
 
@@ -164,14 +164,3 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
         "element_bits": operator.dtype.bits,
         "output_bits": operator.output_bits if isinstance(operator, Gemm) else operator.dtype.bits,
     }
-
-
-def _mathmodes(cases: Sequence[ExperimentCase]) -> list[dict[str, Any]]:
-    """The math-mode answers by GPU; empty where data types were given."""
-    answers: list[dict[str, Any]] = []
-    for case in cases:
-        if case.mathmode:
-            answer = {"mathmode": case.mode, "gpu": case.gpu, **case.mathmode.as_dict()}
-            if answer not in answers:
-                answers.append(answer)
-    return answers

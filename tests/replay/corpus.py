@@ -2,9 +2,10 @@
 
     python tests/replay/corpus.py        replay every case, record it again, print what moved
 
-A line of ``recorded.jsonl`` holds a case and what the simulator said of it when it was last recorded. These are no
-measurements: they say that two versions agree, not that either is right. A commit either moves none of them, or says
-which moved and why.
+The first line of ``recorded.jsonl`` holds the model version, and a digest of the lines that follow; each of these a
+case and what the simulator said of it when it was last recorded. These are no measurements: they say that two versions
+agree, not that either is right. A commit either moves none of them, or increases ``MODEL_VERSION`` and says which moved
+and why: results that an older program stored are then computed again. New cases move none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from gpusim.prediction.selection import UnsupportedError
 from gpusim.report.trace_events import timeline
 from gpusim.sim.trace import Recorder
 from gpusim.specs import list_archs, load_spec
+from gpusim.version import MODEL_VERSION
 from gpusim.workloads.gemm import LAYOUTS
 from gpusim.workloads.operators import parse_operator
 
@@ -108,8 +110,48 @@ def replay(case: Case) -> Figures:
 
 def recorded() -> list[tuple[Case, Figures]]:
     """Every case with its figures, in the order of the file."""
-    lines = RECORDED.read_text(encoding="utf-8").splitlines() if RECORDED.exists() else []
+    lines = _lines()[1:]
     return [(line["case"], line["figures"]) for line in map(json.loads, lines)]
+
+
+def recorded_version() -> int:
+    """The model version of the recorded figures.
+
+    Raises:
+        ValueError: the lines are not those that :func:`record` wrote.
+    """
+    head, *lines = _lines()
+    version: int = json.loads(head)["model_version"]
+    if head != _head(version, lines):
+        raise ValueError(f"{RECORDED.name} was edited by hand or by a merge: check it out again, then make replay")
+    return version
+
+
+def record(cases: Sequence[tuple[Case, Figures]]) -> None:
+    """Write the figures of the cases, and the model version that they are of.
+
+    Raises:
+        ValueError: a recorded figure has moved, and the model version has not.
+    """
+    before = recorded() if RECORDED.exists() else []
+    after = {json.dumps(case): figures for case, figures in cases}
+    changed = sum(after.get(json.dumps(case)) != figures for case, figures in before)
+    if changed and recorded_version() >= MODEL_VERSION:
+        raise ValueError(
+            f"{changed} recorded predictions moved under model version {MODEL_VERSION}: increase MODEL_VERSION in "
+            "gpusim/version.py, record again, and say in the changelog which moved and why"
+        )
+    lines = [json.dumps({"case": case, "figures": figures}) for case, figures in cases]
+    RECORDED.write_text("\n".join((_head(MODEL_VERSION, lines), *lines)) + "\n", encoding="utf-8")
+
+
+def _lines() -> list[str]:
+    return RECORDED.read_text(encoding="utf-8").splitlines()
+
+
+def _head(version: int, lines: Sequence[str]) -> str:
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return json.dumps({"model_version": version, "sha256": digest})
 
 
 def moved(before: Figures, after: Figures) -> dict[str, tuple[Any, Any]]:
@@ -130,7 +172,7 @@ def has_kernels_on_rows(board: str) -> bool:
 
 def main() -> None:
     """Record every case again; draw some for boards that have none."""
-    before = recorded()
+    before = recorded() if RECORDED.exists() else []
     have = {case["arch"] for case, _ in before}
     cases = [case for case, _ in before] or [*WORKED_EXAMPLE, TRACED]
     cases += [case for board in boards() if board not in have for case in draw(board)]
@@ -138,14 +180,16 @@ def main() -> None:
     cases += [case for case in on_rows if case not in cases]
     with ProcessPoolExecutor() as pool:
         after = list(zip(cases, pool.map(replay, cases, chunksize=8), strict=True))
-    lines = (json.dumps({"case": case, "figures": figures}) + "\n" for case, figures in after)
-    RECORDED.write_text("".join(lines), encoding="utf-8")
     changes = [(case, moved(old, new)) for (case, old), (_, new) in zip(before, after, strict=False) if old != new]
     for case, change in changes:
         print(json.dumps(case), *(f"  {name}: {was} -> {now}" for name, (was, now) in change.items()), sep="\n")
     refused = sum("refused" in figures for _, figures in after)
     new = len(after) - len(before)
     print(f"{len(after)} cases ({refused} refused): {len(changes)} moved, {new} new", file=sys.stderr)
+    try:
+        record(after)
+    except ValueError as error:
+        sys.exit(f"not recorded: {error}")
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from gpusim.lowering.gemm.plan import plan
 from gpusim.prediction.options import Options
 from gpusim.prediction.timing import time_plan
 from gpusim.progress import Progress
+from gpusim.sim.key import outcome_key
 from gpusim.sim.outcome import LaunchOutcome
-from gpusim.sim.simulate import content_hash, simulate
+from gpusim.sim.simulate import simulate
 from gpusim.studies.calibration.parameters import Board
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
@@ -75,7 +76,7 @@ def _log_times(boards: Boards, tasks: Sequence[tuple[Values, KernelRun]]) -> lis
     played: dict[str, LaunchOutcome] = {}
 
     def play(machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:
-        key = content_hash(machine, launch, detail)
+        key = outcome_key(machine, launch, detail)
         if key not in played:
             played[key] = simulate(machine, launch, detail)
         return played[key]

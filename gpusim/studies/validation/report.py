@@ -14,7 +14,7 @@ from typing import Any
 
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import MeasuredRow, read_tables
-from gpusim.execution.journal import Journal, code_sha256
+from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, load_spec
@@ -22,7 +22,7 @@ from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
 from gpusim.studies.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
 from gpusim.studies.validation.prediction import Predictions, Scored, predict_rows, specs_of, systems_of
 from gpusim.studies.validation.speedups import Speedups, speedups
-from gpusim.version import __version__
+from gpusim.version import MODEL_VERSION, __version__
 
 WORST_ROWS = 10
 
@@ -82,7 +82,7 @@ class ValidationReport:
         reasons = [reason for table in self.tables for _, reason in table.skipped]
         return {
             "gpusim": __version__,
-            "code_sha256": code_sha256(),
+            "model_version": MODEL_VERSION,
             "specs": dict(self.specs),
             "detail": self.detail,
             "overheads_us": dict(self.overheads),

@@ -1,0 +1,66 @@
+"""The key of an outcome: everything that it depends on, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+
+from gpusim.content import canonical
+from gpusim.hardware.machine import Machine
+from gpusim.launch import Launch
+from gpusim.program import Mma, WarpgroupMma, operations
+from gpusim.sim.decoded import used_pipes
+from gpusim.version import MODEL_VERSION
+
+_PLAYED = tuple(field.name for field in fields(Launch) if field.name != "name")
+"""Fields of a launch that decide its outcome; the name is for messages."""
+_played = attrgetter(*_PLAYED)
+_MACHINES = 64
+"""Machines whose text is kept."""
+
+
+def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> str:
+    """SHA-256 of the model version, the launch without its name, and the machine without what the launch does not use.
+
+    Raises:
+        ValueError: a program names an instruction or a pipe that the machine does not have.
+    """
+    written = _written(machine)
+    instructions = {
+        op.instruction for role in launch.roles for op in operations(role.program) if isinstance(op, Mma | WarpgroupMma)
+    }
+    used = [written.pipes[name] for name in used_pipes(machine, launch)]
+    used += [written.mmas[name] for name in sorted(instructions)]
+    text = "\n".join((written.rest, *used, canonical((MODEL_VERSION, detail, _PLAYED, _played(launch)))))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A machine's content, apart from that of each pipe and instruction."""
+
+    machine: Machine
+    pipes: dict[str, str]
+    mmas: dict[str, str]
+    rest: str
+
+
+_RECENT: dict[int, _Written] = {}
+"""By identity: equal machines may differ in the types of their numbers."""
+
+
+def _written(machine: Machine) -> _Written:
+    known = _RECENT.get(id(machine))
+    if known is not None:
+        return known
+    if len(_RECENT) >= _MACHINES:
+        _RECENT.clear()
+    rest = replace(machine, pipes=(), mmas=(), limits=machine.limits._replace(gpu=""))
+    known = _RECENT[id(machine)] = _Written(
+        machine,  # kept alive, so that its identity stays its own
+        {pipe.name: canonical(pipe) for pipe in machine.pipes},
+        {timing.name: canonical(timing) for timing in machine.mmas},
+        canonical(rest),
+    )
+    return known
