@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from gpusim.errors import did_you_mean, excerpt
+from gpusim.errors import did_you_mean, excerpt, shown
 from gpusim.files.yamlfile import SpecError, join, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
@@ -20,25 +22,39 @@ from gpusim.specs.document import problem_text
 from gpusim.specs.folders import search_folders
 from gpusim.specs.load import Spec, digest
 from gpusim.specs.records import Provenance, R
-from gpusim.system import System
+from gpusim.system import System, value_at
 
 CATALOGUES = "library.kernel_catalogues"
+MULTIPLE = re.compile(r"((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)x")
+"""A multiple of the shipped value: ``1.5x``."""
+NUMBER_WITH_UNIT = re.compile(r"[0-9][0-9.]{0,20} *[A-Za-z%][A-Za-z/%]{0,20}")
+
+
+class OverrideError(SpecError):
+    """Replaced values that cannot be, each with its key path."""
+
+    def __init__(self, *findings: Finding) -> None:
+        super().__init__(*(" ".join(f"override: {key}: {problem}".split()) for key, problem in findings))
+        self.findings = findings
 
 
 def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
-    """The same board with some values replaced: ``{"dram.peak_bandwidth_gb_per_s": 3000.0}``.
+    """The same board with some values replaced: ``{"dram.peak_bandwidth_gb_per_s": 3000.0, "l2.capacity_mib": "2x"}``.
 
-    Replaced values are of kind ``assumed``, source ``override``. They pass the ranges and cross-checks of spec files;
-    only the vendor's stated peaks are not compared: an overridden board is a question, not a product. The heuristic of
-    its library stays tuned for the board as shipped.
+    A text such as ``1.5x`` is a multiple of the shipped value, rounded where the value is an integer. Replaced values
+    are of kind ``assumed``, source ``override``. They pass the ranges and cross-checks of spec files; only the vendor's
+    stated peaks are not compared: an overridden board is a question, not a product. The heuristic of its library stays
+    tuned for the board as shipped.
 
     Raises:
-        SpecError: there is no such value, or it is out of range or contradicts another; one line each.
+        OverrideError: there is no such value, or it is out of range or contradicts another; one line each.
     """
-    gpu, library, host = _replaced(Records(spec.gpu, spec.library_record, spec.system.host), overrides)
+    shipped_values = values_of(spec)
+    overrides = {key_path: resolved(shipped_values, key_path, value) for key_path, value in overrides.items()}
+    gpu, library, host = _replaced(spec, overrides)
     wrong = [*contradictions(gpu), *_boost_beyond_reach(gpu, spec.gpu)]
     if wrong:
-        raise _refusal(wrong)
+        raise OverrideError(*wrong)
     shipped = spec.system.library
     found = replace(
         shipped,
@@ -51,7 +67,7 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
         try:
             catalogues = catalogue_files(library.kernel_catalogues, search_folders(()), spec.files[0].parent)
         except SpecError as error:
-            raise _refusal([Finding(CATALOGUES, str(error))]) from None
+            raise OverrideError(Finding(CATALOGUES, str(error))) from None
         found = replace(found, kernels=load_kernels(catalogues), vector_kernels=load_vector_kernels(catalogues))
         decided_by = (*decided_by, *((path, read_yaml(path).sha256) for path in catalogues))
     return replace(
@@ -64,6 +80,47 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
     )
 
 
+def values_of(spec: Spec) -> dict[str, Any]:
+    """Every value of a board that can be replaced, its library's and its host's too, by key path."""
+    return dict(_leaves(_numbers(spec)))
+
+
+def resolved(shipped_values: Mapping[str, Any], key_path: str, value: object) -> object:
+    """A value to replace a shipped one with: a multiple such as ``1.5x`` as the number that it stands for.
+
+    Raises:
+        OverrideError: there is no value to replace, or none to multiply; or a unit is given.
+    """
+    if key_path not in shipped_values:
+        raise OverrideError(Finding(excerpt(key_path), f"no such value{did_you_mean(key_path, shipped_values)}"))
+    shipped = shipped_values[key_path]
+    if not isinstance(value, str) or isinstance(shipped, str):
+        return value
+    if not (multiple := MULTIPLE.fullmatch(value)):
+        if NUMBER_WITH_UNIT.fullmatch(value):
+            problem = f"{shown(value)}: its unit is that of the key; write the number alone, or a multiple such as 1.5x"
+            raise OverrideError(Finding(key_path, problem))
+        return value
+    if not is_number(shipped):
+        problem = f"{shown(value)} is a multiple of {shown(shipped)}, which is no number; write the value itself"
+        raise OverrideError(Finding(key_path, problem))
+    return number_like(shipped, float(multiple[1]) * shipped)
+
+
+def number_like(shipped: float, value: float) -> float:
+    """A number as a value of the type of the shipped one: whole where that is, else with 12 digits.
+
+    >>> number_like(108, 162.4), number_like(40.0, 1.1 * 40.0)
+    (162, 44.0)
+    """
+    return round(value) if isinstance(shipped, int) and math.isfinite(value) else float(f"{value:.12g}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number, which a boolean is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 class Records(NamedTuple):
     """The records of a board that hold values."""
 
@@ -72,17 +129,17 @@ class Records(NamedTuple):
     host: Host
 
 
-def _replaced(records: Records, values: Mapping[str, object]) -> Records:
-    numbers = {**records.gpu.model_dump(), "library": records.library.model_dump(), "host": records.host.model_dump()}
-    known = list(_key_paths(numbers))
+def _numbers(spec: Spec) -> dict[str, Any]:
+    """All values as nested mappings."""
+    library, host = spec.library_record, spec.system.host
+    return {**spec.gpu.model_dump(), "library": library.model_dump(), "host": host.model_dump()}
+
+
+def _replaced(spec: Spec, values: Mapping[str, object]) -> Records:
+    numbers = _numbers(spec)
     for key_path, value in values.items():
-        if key_path not in known:
-            raise SpecError(f"override: {excerpt(key_path)}: no such value{did_you_mean(key_path, known)}")
         *parents, last = key_path.split(".")
-        part: Any = numbers
-        for parent in parents:
-            part = part[parent]
-        part[last] = value
+        value_at(numbers, parents)[last] = value
     library, host = numbers.pop("library"), numbers.pop("host")
     return Records(
         _validated(Gpu, numbers), _validated(LibraryRecord, library, "library"), _validated(Host, host, "host")
@@ -94,13 +151,9 @@ def _validated(record: type[R], numbers: Mapping[str, Any], above: str = "") -> 
         return record.model_validate(numbers)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        raise _refusal(
-            Finding(join(above, ".".join(map(str, one["loc"]))), problem_text(one)) for one in problems
+        raise OverrideError(
+            *(Finding(join(above, ".".join(map(str, one["loc"]))), problem_text(one)) for one in problems)
         ) from None
-
-
-def _refusal(findings: Iterable[Finding]) -> SpecError:
-    return SpecError(*(" ".join(f"override: {key}: {problem}".split()) for key, problem in findings))
 
 
 def _origins(overrides: Mapping[str, object]) -> dict[str, Provenance]:
@@ -121,10 +174,10 @@ def _boost_beyond_reach(gpu: Gpu, shipped: Gpu) -> Iterator[Finding]:
         )
 
 
-def _key_paths(numbers: Mapping[str, Any], key_path: str = "") -> Iterator[str]:
+def _leaves(numbers: Mapping[str, Any], key_path: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in numbers.items():
         below = join(key_path, key)
         if isinstance(value, dict):
-            yield from _key_paths(value, below)
+            yield from _leaves(value, below)
         else:
-            yield below
+            yield below, value
