@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpusim.evidence.measured import MeasuredRow, read_measured
 from gpusim.execution.sweep import Case
 from gpusim.experiment.comparison import Row
+from gpusim.experiment.gpus import ExperimentGpu
 from gpusim.experiment.plot_pages import page_count
 from gpusim.experiment.schema import ExperimentFile, GemmCases, MathModeEntry, Overlay, TrainingFile
 from gpusim.files.yamlfile import YamlFile
@@ -44,11 +45,13 @@ class ExperimentCase:
     """Name of the math-mode question, where the data type follows from one."""
     mathmode: MathMode | None = None
     """Its answer on this GPU."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the spec that vary in the experiment, by key path."""
 
     def row(self) -> Row:
         """The part of the result row that is known before prediction, with a time of 1 us."""
         columns, options = self.case.operator.columns, self.case.options
-        place = {"gpu": self.gpu, "group": self.group, "label": self.label, "mathmode": self.mode}
+        place = {"gpu": self.gpu, **self.values, "group": self.group, "label": self.label, "mathmode": self.mode}
         shape = {name: columns[name] for name in ("batch", "m", "n", "k", "dtype", "sparsity", "layout")}
         return {**place, **shape, "detail": options.detail, "l2": options.l2, "time_us": 1.0}
 
@@ -72,14 +75,24 @@ class MeasuredPoint:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A loaded experiment and the specs of its GPUs."""
+    """A loaded experiment and its GPUs."""
 
     name: str
     file: YamlFile
     overrides: tuple[str, ...]
     content: ExperimentFile
-    specs: Mapping[str, Spec]
+    gpus: Mapping[str, ExperimentGpu]
     """By label, in the order of the file."""
+
+    @property
+    def specs(self) -> dict[str, Spec]:
+        """The specs of the GPUs, by label."""
+        return {label: one.spec for label, one in self.gpus.items()}
+
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """Key paths of the values that vary between the GPUs."""
+        return tuple(next(iter(self.gpus.values())).values)
 
     def cases(self) -> tuple[ExperimentCase, ...]:
         """Every prediction, in the order of the file."""
@@ -87,7 +100,6 @@ class Experiment:
 
     def _of_entry(self, index: int, entry: GemmCases) -> Iterator[ExperimentCase]:
         content = self.content
-        systems = {label: spec.system for label, spec in self.specs.items()}
         axes = product(
             entry.shapes(),
             self._types(index, entry),
@@ -95,18 +107,17 @@ class Experiment:
             content.layout,
             content.detail,
             content.l2,
-            systems.items(),
+            self.gpus.items(),
         )
-        runs = dict(zip(self.specs, (gpu.dtypes or Dtype for gpu in content.gpus), strict=True))
-        for (batch, m, n, k), types, sparsity, layout, detail, l2, (label, system) in axes:
+        for (batch, m, n, k), types, sparsity, layout, detail, l2, (label, gpu) in axes:
             dtype, accumulate, mode, mathmode = types[label]
-            if dtype not in runs[label]:
+            if dtype not in (gpu.entry.dtypes or Dtype):
                 continue
             sums = content.accumulate or accumulate
             gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, sums, content.order, content.output_dtype)
             group = entry.group or ("square" if entry.square else "")
-            case = Case(system, gemm, Options(detail, l2, entry.kernel, content.load))
-            yield ExperimentCase(index, group, entry.label, label, case, mode, mathmode)
+            case = Case(gpu.spec.system, gemm, Options(detail, l2, entry.kernel, content.load))
+            yield ExperimentCase(index, group, entry.label, label, case, mode, mathmode, gpu.values)
 
     def _types(self, index: int, entry: GemmCases) -> list[dict[str, _Type]]:
         """By GPU: each data type requested, or the type that each framework's multiplication takes."""
@@ -143,8 +154,9 @@ class Experiment:
         return tuple(point for overlay in self.content.measured for point in self._points(overlay))
 
     def _points(self, overlay: Overlay) -> Iterator[MeasuredPoint]:
-        by_name = {spec.gpu.name.lower(): label for label, spec in self.specs.items()}
-        for spec in self.specs.values():
+        single = {label: one.spec for label, one in self.gpus.items() if not one.varies}
+        by_name = {spec.gpu.name.lower(): label for label, spec in single.items()}
+        for spec in single.values():
             names = (*spec.gpu.aliases, *spec.gpu.short_names)
             by_name |= {name.lower(): by_name[spec.gpu.name.lower()] for name in names}
         by_name |= {board.lower(): label for board, label in overlay.stand_in.items()}

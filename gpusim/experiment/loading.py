@@ -12,11 +12,16 @@ from typing import Any
 
 from gpusim.errors import excerpt
 from gpusim.experiment.definition import Experiment, TrainingExperiment
+from gpusim.experiment.gpus import ExperimentGpu, experiment_gpus
 from gpusim.experiment.plot_pages import page_count, problem
-from gpusim.experiment.schema import PARTS, ExperimentFile, TrainingFile
+from gpusim.experiment.schema import PARTS, ExperimentFile, TrainingFile, ValueRange, with_short_forms
 from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import SpecError, YamlFile, parse_value
-from gpusim.specs import Spec, load_spec, with_overrides
+
+MOST_OFFERED = 8
+"""Labels that a message about an unknown one repeats."""
+_OF_KEY_PATHS = ("overrides", "zip", "ranges")
+"""Mappings whose keys are key paths of a spec, and have dots."""
 
 
 def open_experiment(
@@ -48,7 +53,7 @@ def load_experiment(
 def _read(name_or_path: str, overrides: Sequence[str]) -> tuple[YamlFile, dict[str, Any]]:
     """An experiment's document with the overrides applied, and its file."""
     file = load_document(find_shipped(name_or_path, shipped_experiments(), "experiment"))
-    data = deepcopy(file.data)
+    data = with_short_forms(deepcopy(file.data))
     for override in overrides:
         _apply(data, override)
     return file, data
@@ -58,10 +63,10 @@ def _experiment(
     file: YamlFile, data: dict[str, Any], overrides: Sequence[str], arch_path: Sequence[Path | str]
 ) -> Experiment:
     content = checked(ExperimentFile, file, data, PARTS, overrides)
-    specs = _specs(file, content, arch_path)
-    content = _with_labels(content, specs)
-    _check_labels(file, content, specs)
-    experiment = Experiment(file.path.stem, file, tuple(overrides), content, specs)
+    gpus = experiment_gpus(file, content, arch_path)
+    content = _with_labels(content, gpus)
+    _check_labels(file, content, gpus)
+    experiment = Experiment(file.path.stem, file, tuple(overrides), content, gpus)
     _check_plots(experiment)
     return experiment
 
@@ -72,7 +77,7 @@ def shipped_experiments() -> dict[str, Path]:
 
 
 def _apply(data: dict[str, Any], override: str) -> None:
-    """Apply one ``key.path=value``; list items are named by index."""
+    """Apply one ``key.path=value``; list items are named by index, values of a spec by their own key paths."""
     key_path, equals, text = override.partition("=")
     if not equals or not key_path:
         raise SpecError(f"override '{excerpt(override)}': expected key.path=value")
@@ -80,7 +85,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
         value = parse_value(text)
     except ValueError as error:
         raise SpecError(f"override '{excerpt(override)}': {error}") from None
-    *parents, last = key_path.split(".")
+    *parents, last = _keys(key_path)
     node: Any = data
     try:
         for key in parents:
@@ -95,44 +100,46 @@ def _apply(data: dict[str, Any], override: str) -> None:
         ) from None
 
 
-def _specs(file: YamlFile, content: ExperimentFile, arch_path: Sequence[Path | str]) -> dict[str, Spec]:
-    """Specs by label; a problem with one is reported at its line of the experiment."""
-    specs: dict[str, Spec] = {}
-    for index, entry in enumerate(content.gpus):
-        try:
-            spec = load_spec(entry.gpu, arch_path, cuda=content.cuda)
-            spec = with_overrides(spec, entry.overrides) if entry.overrides else spec
-        except SpecError as error:
-            raise file.error(f"gpus.{index}", str(error)) from None
-        label = entry.label or spec.gpu.name
-        if label in specs:
-            raise file.error(f"gpus.{index}", f"'{label}' appears twice; give one of them a label")
-        specs[label] = spec
-    return specs
+def _keys(key_path: str) -> list[str]:
+    """The keys of a path, that of a value of a spec in one.
+
+    >>> _keys("gpus.0.overrides.l2.capacity_mib")
+    ['gpus', '0', 'overrides', 'l2.capacity_mib']
+    """
+    keys = key_path.split(".")
+    above = next((at for at, key in enumerate(keys, 1) if key in _OF_KEY_PATHS), len(keys))
+    ending = keys[-1:] if keys[-1] in ValueRange.model_fields and "ranges" in keys else []
+    below = ".".join(keys[above : len(keys) - len(ending)])
+    return [*keys[:above], *([below] if below else []), *ending]
 
 
-def _with_labels(content: ExperimentFile, specs: Mapping[str, Spec]) -> ExperimentFile:
+def _with_labels(content: ExperimentFile, gpus: Mapping[str, ExperimentGpu]) -> ExperimentFile:
     """Replace baselines given as the experiment spells a GPU (an alias, for example) by its label."""
-    labels = {entry.gpu: label for entry, label in zip(content.gpus, specs, strict=True) if not entry.label}
+    labels = {one.entry.gpu: label for label, one in gpus.items() if not one.varies and not one.entry.label}
     plots = tuple(
         plot.model_copy(update={"baseline": labels.get(plot.baseline, plot.baseline)}) for plot in content.plots
     )
     return content.model_copy(update={"plots": plots})
 
 
-def _check_labels(file: YamlFile, content: ExperimentFile, specs: Mapping[str, Spec]) -> None:
+def _check_labels(file: YamlFile, content: ExperimentFile, gpus: Mapping[str, ExperimentGpu]) -> None:
     """Check that baselines and stand-ins name GPUs of the experiment."""
     for index, plot in enumerate(content.plots):
-        if plot.kind == "speedup" and plot.baseline not in specs:
-            problem = f"'{plot.baseline}' is not one of the GPUs; use {' or '.join(specs)}"
+        if plot.kind == "speedup" and plot.baseline not in gpus:
+            problem = f"'{plot.baseline}' is not one of the GPUs; use {_labels(gpus)}"
             raise file.error(f"plots.{index}.baseline", problem)
     if "speedup" in content.tables and not any(plot.kind == "speedup" for plot in content.plots):
         raise file.error("tables", "a speedup table needs a speedup plot with its baseline; add one")
     for index, overlay in enumerate(content.measured):
         for board, label in overlay.stand_in.items():
-            if label not in specs:
-                problem = f"'{label}' is not one of the GPUs; use {' or '.join(specs)}"
+            if label not in gpus:
+                problem = f"'{label}' is not one of the GPUs; use {_labels(gpus)}"
                 raise file.error(f"measured.{index}.stand_in.{board}", problem)
+
+
+def _labels(gpus: Mapping[str, ExperimentGpu]) -> str:
+    """The labels that a message offers."""
+    return " or ".join(list(gpus)[:MOST_OFFERED]) + (" ..." if len(gpus) > MOST_OFFERED else "")
 
 
 def _check_plots(experiment: Experiment) -> None:

@@ -17,6 +17,7 @@ from gpusim.files.checked_document import Part
 from gpusim.mathmode.resolve import Question
 from gpusim.numerics.training import Scaler, Task, TrainingRun
 from gpusim.record import Title, as_list
+from gpusim.specs.design_points import MOST_POINTS
 from gpusim.workloads.fields import Accumulator, Dtypes, L2States, Layouts, Output, RunLoad, Sizes, Sparsities
 from gpusim.workloads.gemm import StorageOrder
 
@@ -33,15 +34,36 @@ def _quoted(value: object) -> object:
     return value
 
 
+class ValueRange(Part):
+    """A range of a value of the spec, its ends numbers or multiples of the shipped value such as ``0.5x``."""
+
+    min: float | str
+    max: float | str
+    scale: Literal["linear", "log"] = "linear"
+
+
+class LatinHypercube(Part):
+    """Samples that fill ranges of values evenly."""
+
+    samples: int = Field(ge=1, le=MOST_POINTS)
+    seed: int = Field(default=0, ge=0)
+    ranges: dict[str, ValueRange] = Field(min_length=1, description="by key path of the spec")
+
+
 class GpuEntry(Part):
-    """One GPU of the comparison, optionally with overridden values."""
+    """One GPU of the comparison, optionally with overridden values; or all combinations of lists of values."""
 
     gpu: str
     label: Title = ""
     dtypes: Dtypes | None = Field(
         default=None, description="which of the experiment's data types it runs; all if absent"
     )
-    overrides: dict[str, int | float | str | bool | list[int | float]] = Field(default_factory=dict)
+    overrides: dict[str, Any] = Field(
+        default_factory=dict,
+        description="values by key path of the spec, or lists of values: every combination of them",
+    )
+    zip: dict[str, Any] = Field(default_factory=dict, description="lists of values that change together")
+    latin_hypercube: LatinHypercube | None = None
 
 
 class MathModeEntry(Part):
@@ -135,14 +157,7 @@ class ExperimentFile(Part):
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, data: Any) -> Any:
-        """Accept a bare name for a GPU, a bare kind for a plot, a bare file for an overlay."""
-        if not isinstance(data, dict):
-            return data
-        expanded = dict(data)
-        for key, name in (("gpus", "gpu"), ("plots", "kind"), ("measured", "file")):
-            if isinstance(expanded.get(key), list):
-                expanded[key] = [{name: item} if isinstance(item, str) else item for item in expanded[key]]
-        return expanded
+        return with_short_forms(data) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _types_are_given_once(self) -> ExperimentFile:
@@ -151,6 +166,15 @@ class ExperimentFile(Part):
         if not self.dtypes and not self.mathmode and not all(one.dtypes or one.mathmode for one in self.gemms):
             raise ValueError("give 'dtypes' or 'mathmode', here or in each of 'gemms'")
         return self
+
+
+def with_short_forms(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A document with its short forms written out: a bare name for a GPU, kind for a plot, file for an overlay."""
+    expanded = dict(data)
+    for key, name in (("gpus", "gpu"), ("plots", "kind"), ("measured", "file")):
+        if isinstance(expanded.get(key), list):
+            expanded[key] = [{name: item} if isinstance(item, str) else item for item in expanded[key]]
+    return expanded
 
 
 class TrainingFile(Part):
@@ -172,6 +196,8 @@ class TrainingFile(Part):
 
 PARTS: Mapping[str, type[BaseModel]] = {
     "gpus": GpuEntry,
+    "latin_hypercube": LatinHypercube,
+    "ranges": ValueRange,
     "gemms": GemmCases,
     "mathmode": MathModeEntry,
     "plots": PlotEntry,

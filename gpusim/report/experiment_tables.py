@@ -7,15 +7,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpusim.experiment.comparison import Row, requested_type, shape_key
+from gpusim.experiment.key_units import figure, heading
 from gpusim.report.formatting import figure_text, shape_text, time_text
 from gpusim.report.text_table import TextTable
 
 
-def experiment_table(title: str, rows: Sequence[Row]) -> TextTable:
-    """Every prediction of an experiment."""
+def experiment_table(title: str, rows: Sequence[Row], names: Mapping[str, str], varying: Sequence[str]) -> TextTable:
+    """Every prediction of an experiment.
+
+    Args:
+        title: Of the experiment.
+        rows: Its results.
+        names: Of the GPUs without their values, by label.
+        varying: Key paths of the values that vary between the GPUs, each a column.
+    """
     body = [
         (
-            row["gpu"],
+            names[row["gpu"]],
+            *(figure(row[key_path]) for key_path in varying),
             row["dtype"],
             row["label"] or row["group"],
             shape_text(row),
@@ -28,8 +37,11 @@ def experiment_table(title: str, rows: Sequence[Row]) -> TextTable:
         )
         for row in rows
     ]
-    headings = ("GPU", "type", "what", ">m x n x k", ">time", ">cycles", ">TFLOP/s", ">% peak", "bottleneck", "kernel")
-    return TextTable(title, headings, tuple(body), optional=("kernel", ">cycles", "what"))
+    values = (f">{heading(key_path)}" for key_path in varying)
+    figures = (">m x n x k", ">time", ">cycles", ">TFLOP/s", ">% peak", "bottleneck", "kernel")
+    return TextTable(
+        title, ("GPU", *values, "type", "what", *figures), tuple(body), optional=("kernel", ">cycles", "what")
+    )
 
 
 def speedup_table(

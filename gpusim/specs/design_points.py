@@ -31,8 +31,10 @@ class DesignPoint(NamedTuple):
     """A board with one combination of values."""
 
     spec: Spec
+    overrides: Mapping[str, Any]
+    """All values that are replaced, by key path, with multiples as numbers."""
     values: Mapping[str, Any]
-    """Those that vary between the points, by key path."""
+    """Those of them that vary between the points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ def design_points(spec: Spec, overrides: Mapping[str, object], further: Sequence
     shipped = values_of(spec)
     fixed, lists = _divided(shipped, overrides)
     factors = [[_resolved(shipped, values) for values in factor] for factor in (*lists, *further)]
+    fixed = _resolved(shipped, fixed)
     _check_keys_differ([fixed], *factors)
     count = math.prod(map(len, factors))
     if count > MOST_POINTS:
@@ -153,11 +156,12 @@ def _check_keys_differ(*factors: Factor) -> None:
 
 def _point(spec: Spec, fixed: Mapping[str, object], alternatives: Iterable[Mapping[str, object]]) -> DesignPoint:
     varying = {key_path: value for alternative in alternatives for key_path, value in alternative.items()}
+    overrides = {**fixed, **varying}
     try:
-        changed = with_overrides(spec, {**fixed, **varying})
+        changed = with_overrides(spec, overrides) if overrides else spec
     except OverrideError as error:
         raise OverrideError(*_in_combination(error.findings, varying)) from None
-    return DesignPoint(changed, {key_path: changed.provenance[key_path].value for key_path in varying})
+    return DesignPoint(changed, overrides, varying)
 
 
 def _in_combination(findings: Iterable[Finding], varying: Mapping[str, object]) -> Iterator[Finding]:

@@ -55,7 +55,8 @@ def tables(experiment: Experiment | TrainingExperiment, finished: Finished) -> l
     shown = []
     for kind in experiment.content.tables:
         if kind == "results":
-            shown.append(experiment_table(title, finished.rows))
+            names = {label: one.name for label, one in experiment.gpus.items()}
+            shown.append(experiment_table(title, finished.rows, names, experiment.varying))
         elif kind == "speedup":
             baseline = next(plot.baseline for plot in experiment.content.plots if plot.kind == "speedup")
             measured = figures.measured_speedups(finished.points, baseline)

@@ -41,11 +41,10 @@ def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequen
     }
     if isinstance(experiment, TrainingExperiment):
         return program
-    entries = zip(experiment.specs.items(), experiment.content.gpus, strict=True)
     folder = experiment.file.path.parent
     return {
         **program,
-        "specs": {label: _spec_inputs(spec, entry.overrides) for (label, spec), entry in entries},
+        "specs": {label: _spec_inputs(one.spec, one.overrides) for label, one in experiment.gpus.items()},
         "measured": {overlay.file: sha256_of(folder / overlay.file) for overlay in experiment.content.measured},
         "mathmode": _mathmodes(experiment),
     }

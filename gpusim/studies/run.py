@@ -155,6 +155,7 @@ def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
     gpu, operator = case.case.system.gpu, case.case.operator
     return {
         "gpu": case.gpu,
+        **case.values,
         "group": case.group,
         "label": case.label,
         "mathmode": case.mode,

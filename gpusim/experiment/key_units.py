@@ -1,0 +1,66 @@
+"""Keys with a unit, as people write them: ``l2.capacity_mib`` is ``l2.capacity [MiB]``."""
+
+from __future__ import annotations
+
+UNITS = {
+    "_gb_per_s": "GB/s",
+    "_bytes_per_cycle": "B/cycle",
+    "_pj_per_byte": "pJ/B",
+    "_pj_per_fma": "pJ",
+    "_pj_per_lane": "pJ",
+    "_mib": "MiB",
+    "_kib": "KiB",
+    "_gb": "GB",
+    "_bytes": "B",
+    "_mhz": "MHz",
+    "_cycles": "cycles",
+    "_ns": "ns",
+    "_us": "us",
+    "_ms": "ms",
+    "_mj": "mJ",
+    "_w": "W",
+    "_v": "V",
+}
+"""By what the keys of specs and of results end in."""
+
+
+def heading(key_path: str) -> str:
+    """A key as the heading of a column or the label of an axis.
+
+    >>> heading("dram.peak_bandwidth_gb_per_s"), heading("sm.count")
+    ('dram.peak_bandwidth [GB/s]', 'sm.count')
+    """
+    name, unit = name_and_unit(key_path)
+    return f"{name} [{unit}]" if unit else name
+
+
+def value_text(key_path: str, value: object) -> str:
+    """A value with the name of its key and its unit.
+
+    >>> value_text("l2.capacity_mib", 60.0), value_text("sm.count", 108)
+    ('l2.capacity 60 MiB', 'sm.count 108')
+    """
+    name, unit = name_and_unit(key_path)
+    return f"{name} {figure(value)}{f' {unit}' if unit else ''}"
+
+
+def figure(value: object) -> str:
+    """A value alone: numbers with six digits.
+
+    >>> figure(2039.0), figure(True), figure([0, 164])
+    ('2039', 'true', '0 164')
+    """
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.6g}"
+        case list() | tuple():
+            return " ".join(map(figure, value))
+    return str(value)
+
+
+def name_and_unit(key_path: str) -> tuple[str, str]:
+    """A key path without its unit, and that; empty where the key has none."""
+    ending = next((ending for ending in UNITS if key_path.endswith(ending)), "")
+    return key_path.removesuffix(ending), UNITS.get(ending, "")
