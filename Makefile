@@ -26,7 +26,7 @@ ROWS_OF_ampere_ga10x := 150
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow replay fuzz calibrate check format bench readme figures wheel constraints clean
+.PHONY: help demo test test-slow replay fuzz calibrate check format bench bench-baseline readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -34,7 +34,7 @@ help:
 	@echo "make fuzz         10,000 damaged inputs, 1,000 damaged journals, random products; counts by outcome (SEED=n)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
 	@echo "make replay       record the replay corpus again, print what moved: that needs a new MODEL_VERSION"
-	@echo "make bench        speed of predictions"
+	@echo "make bench        speed of predictions, beside the baseline (make bench-baseline: record it)"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again"
 	@echo "make readme       update the accuracy table of the README"
 	@echo "make figures      draw the pictures of docs/ again, execute its notebook"
@@ -73,10 +73,16 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# SHAPES=n: random shapes of the sweep.
+BENCH := benchmarks/bench.py --shapes $(or $(SHAPES),10000) $(wildcard $(MEASURED)/validate/aiconfigurator_a100_bf16.csv)
+
 bench: $(VENV)/.runtime
-	$(BIN)/python benchmarks/speed.py $(wildcard $(MEASURED)/validate/aiconfigurator_a100_bf16.csv)
+	$(BIN)/python $(BENCH)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 \
 		$(BIN)/python benchmarks/numerics.py
+
+bench-baseline: $(VENV)/.runtime
+	$(BIN)/python $(BENCH) --record
 
 readme: $(VENV)/.runtime
 	$(BIN)/python benchmarks/readme.py $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)

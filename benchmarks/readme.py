@@ -9,12 +9,12 @@ the tables' hashes.
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from provenance import README, commit
 
 from gpusim.evidence.fields import MeasuredError
 from gpusim.execution.service import Service
@@ -23,8 +23,6 @@ from gpusim.files.yamlfile import SpecError
 from gpusim.studies.validation.report import validate
 from gpusim.workloads.gemm import GEMM_OPS
 
-ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
 PAIR = ("V100-PCIE-32GB", "A100-PCIE-40GB")
 """The GPUs whose speedup is reported; many shapes were measured on both."""
 MARKERS = re.compile(r"(<!-- accuracy:begin -->\n).*(<!-- accuracy:end -->)", re.DOTALL)
@@ -48,24 +46,6 @@ def main() -> None:
     if count != 1:
         sys.exit("readme: README.md has no accuracy markers")
     README.write_text(text, encoding="utf-8")
-
-
-def commit() -> str:
-    """The commit that is checked out, and whether files were changed since."""
-    short = git("rev-parse", "--short=12", "HEAD").strip()
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{README.name}")
-    return f"commit {short}" + (" with uncommitted changes" if changed else "")
-
-
-def git(*arguments: str) -> str:
-    """What a git command prints about this repository."""
-    program = shutil.which("git")
-    if program is None:
-        sys.exit("readme: git is not installed; it names the commit")
-    done = subprocess.run([program, "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode != 0:
-        sys.exit(f"readme: git {arguments[0]}: {done.stderr.strip()}")
-    return done.stdout
 
 
 def accuracy(tables: list[dict[str, Any]]) -> str:

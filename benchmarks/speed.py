@@ -1,62 +1,62 @@
-"""Speed of predictions in one process, after imports.
+"""Speed of predictions in one process, after imports; figures as JSON on standard output.
 
     python benchmarks/speed.py [MEASURED.csv]
 
-With a table of measured runs its shapes are predicted; without one, a list of language-model shapes.
+With a table of measured runs its shapes are predicted too, beside a list of language-model shapes. All times are CPU
+times, and no shape is predicted twice.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import json
 import statistics
-import sys
-import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
+
+from calibration import Timing, cpu_seconds, loop_seconds, timed, warm_up
+from comparison import Figure
 
 from gpusim.evidence.measured import read_measured
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
+from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
-from gpusim.report.text_table import TextTable
 from gpusim.specs import load_spec
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 BOARD = "A100-SXM4-80GB"
+BOARDS = (BOARD, "t4", "v100-sxm2-32gb", "rtx-3090", "h200-sxm-141gb")
 TOKENS = (1, 8, 32, 128, 512, 2048, 8192)
 LAYERS = ((4096, 4096), (11008, 4096), (4096, 11008), (12288, 4096), (32000, 4096))
 """(n, k) of the layers of a language model with 7 billion parameters."""
-REPEATS = 5
+SMALL, MIDDLE, HUGE = 512, 4096, 65536
+FULL = {1024: 5, 4096: 2}
+"""Size -> repeats."""
+GEMMS_BETWEEN_LOOPS = 20
 
 
 def main() -> None:
-    """Time the predictions and print a table."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description="How fast the predictions are.")
-    parser.add_argument("measured", nargs="?", type=Path, help="measured CSV whose shapes to predict")
+    parser.add_argument("measured", nargs="?", type=Path, help="measured CSV whose shapes to predict, too")
     path = parser.parse_args().measured
-    if path is not None and not path.is_file():
-        print(f"speed: {path}: no such table, language-model shapes instead", file=sys.stderr)
-        path = None
-    loading = timed(partial(load_spec, BOARD))
-    arch = load_spec(BOARD).system
-    gemms = shapes_of(path) if path else [Gemm(m, n, k, Dtype.BF16) for m, (n, k) in product(TOKENS, LAYERS)]
-    seconds = [timed(partial(predict, arch, gemm)) for gemm in gemms]
-    middle, huge = (best(partial(predict, arch, cube(size))) for size in (4096, 65536))
-    full = best(partial(predict, arch, cube(1024), Options(detail="full")))
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-    rows = (
-        ("loading a board's spec", f"{1e3 * loading:.0f} ms"),
-        ("sampled, kernel chosen: median of a GEMM", f"{1e3 * statistics.median(seconds):.1f} ms"),
-        ("sampled, kernel chosen: slowest GEMM", f"{1e3 * max(seconds):.1f} ms"),
-        ("sampled, 65536 cubed over 4096 cubed", f"{huge / middle:.2f}"),
-        ("full, 1024 cubed", f"{full:.2f} s"),
-        ("peak memory", f"{megabytes:.0f} MB"),
-    )
-    source = path.stem if path else "language-model shapes"
-    TextTable(f"Speed on {BOARD}, {len(gemms)} GEMMs ({source})", ("quantity", ">value"), rows).show()
+    warm_up()
+    loading = timed(lambda repeat: load_spec(BOARDS[repeat]), len(BOARDS))
+    system = load_spec(BOARD).system
+    _ = predict(system, cube(1000)), predict(system, cube(250), Options(detail="full"))  # compiles what is compiled
+    layers = [Gemm(m, n, k, Dtype.BF16) for m, (n, k) in product(TOKENS, LAYERS)]
+    figures = [
+        Figure("loading a board's spec", 1e3 * loading.seconds, "ms", loading.loops),
+        *one_gemm(system, layers, "language-model shapes"),
+        *(one_gemm(system, shapes_of(path), path.stem) if path else ()),
+        *flatness(system),
+        *(figure for size in FULL for figure in full(system, size)),
+    ]
+    print(json.dumps([asdict(figure) for figure in figures]))
 
 
 def shapes_of(path: Path) -> list[Gemm]:
@@ -64,21 +64,56 @@ def shapes_of(path: Path) -> list[Gemm]:
     return [row.operator for row in read_measured(path) if isinstance(row.operator, Gemm)]
 
 
-def cube(size: int) -> Gemm:
-    """A multiplication of square matrices."""
-    return Gemm(size, size, size, Dtype.BF16)
+def one_gemm(system: System, gemms: Sequence[Gemm], source: str) -> list[Figure]:
+    """Times of single predictions, and the share of the ranking in them."""
+    seconds, loops = [], []
+    for number, gemm in enumerate(gemms):
+        if number % GEMMS_BETWEEN_LOOPS == 0:
+            loops.append(loop_seconds())
+        seconds.append(cpu_seconds(lambda gemm=gemm: predict(system, gemm)))  # type: ignore[misc]
+    others = [replace(gemm, dtype=Dtype.FP16, output="", accumulate="") for gemm in gemms]
+    ranking = sum(cpu_seconds(lambda gemm=gemm: ranked_plans(system, gemm)) for gemm in others)  # type: ignore[misc]
+    loop = statistics.median(loops)
+    *_, ninth_decile = statistics.quantiles(seconds, n=10)
+    values = {"median": statistics.median(seconds), "90 % below": ninth_decile}
+    return [
+        *(Figure(f"one GEMM, {which}: {source}", 1e3 * one, "ms", one / loop) for which, one in values.items()),
+        Figure(f"one GEMM, slowest: {source}", 1e3 * max(seconds), "ms"),
+        Figure(f"share of the ranking: {source}", 100 * ranking / sum(seconds), "%"),
+    ]
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Wall time of one call [s]."""
-    start = time.perf_counter()
-    _ = work()
-    return time.perf_counter() - start
+def flatness(system: System) -> list[Figure]:
+    """Whether the time of a prediction grows with the size."""
+    times = {size: time_of_cubes(system, size) for size in (SMALL, MIDDLE, HUGE)}
+    ratio = times[HUGE].loops / times[MIDDLE].loops
+    return [
+        *(Figure(f"one GEMM, {size} cubed", 1e3 * one.seconds, "ms", one.loops) for size, one in times.items()),
+        Figure(f"{HUGE} cubed over {MIDDLE} cubed", ratio, "", ratio),
+    ]
 
 
-def best(work: Callable[[], object]) -> float:
-    """The shortest of a few calls [s]: the others waited for something else."""
-    return min(timed(work) for _ in range(REPEATS))
+def time_of_cubes(system: System, size: int) -> Timing:
+    """The time of a multiplication of square matrices, the k of each repeat another one."""
+    return timed(lambda repeat: predict(system, cube(size, size + 64 * repeat)))
+
+
+def full(system: System, size: int) -> list[Figure]:
+    """Simulation of every CTA on every SM, in k-steps of a CTA a second."""
+    steps = k_steps(system, cube(size))
+    timing = timed(lambda _: predict(system, cube(size), Options(detail="full")), FULL[size])
+    return [Figure(f"full, {size} cubed", steps / timing.seconds, "k-steps/s", timing.loops / steps)]
+
+
+def k_steps(system: System, gemm: Gemm) -> int:
+    """Turns of the main loops of all CTAs."""
+    planned = ranked_plans(system, gemm)[0].plan
+    return planned.grid.ctas * planned.main.steps
+
+
+def cube(size: int, k: int = 0) -> Gemm:
+    """A multiplication of square matrices, but for k if it is given."""
+    return Gemm(size, size, k or size, Dtype.BF16)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,96 @@
+"""Figures of a benchmark, and their comparison with a baseline.
+
+A figure is compared by its cost, which does not depend on how fast or how busy the machine is: CPU time in calibration
+loops, bytes, or a ratio of two times. Wall times and rates that depend on the machine are printed only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpusim.report.text_table import TextTable
+
+TOLERANCE = 0.25
+"""Largest increase of a cost that raises no alarm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One result of a benchmark."""
+
+    name: str
+    value: float
+    unit: str
+    cost: float | None = None
+    """Less is better, and the machine does not matter; None: not compared."""
+
+    @property
+    def text(self) -> str:
+        """The value with three digits, and its unit.
+
+        >>> Figure("rate", 1234.5, "shapes/s").text, Figure("time", 0.01234, "ms").text
+        ('1,234 shapes/s', '0.0123 ms')
+        """
+        digits = f"{self.value:,.0f}" if abs(self.value) >= 1000 else f"{self.value:.3g}"
+        return f"{digits} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A figure beside the baseline."""
+
+    figure: Figure
+    baseline_cost: float | None
+    """None: the baseline has no such figure."""
+
+    @property
+    def change(self) -> float | None:
+        """Of the cost, relative to the baseline; None where one of them is unknown."""
+        if self.figure.cost is None or self.baseline_cost is None:
+            return None
+        return self.figure.cost / self.baseline_cost - 1
+
+    @property
+    def slower(self) -> bool:
+        """Whether the cost has grown by more than the tolerance."""
+        return self.change is not None and self.change > TOLERANCE
+
+
+def compared(figures: Iterable[Figure], baseline: Mapping[str, float]) -> list[Comparison]:
+    """Each figure beside its cost in a baseline."""
+    return [Comparison(figure, baseline.get(figure.name)) for figure in figures]
+
+
+def better_of(first: Iterable[Figure], second: Iterable[Figure]) -> list[Figure]:
+    """Of two measurements of the same figures, those with the lower cost.
+
+    Noise makes one of two measurements slow, a regression both.
+    """
+    return [min(pair, key=lambda figure: figure.cost or 0.0) for pair in zip(first, second, strict=True)]
+
+
+def costs(figures: Iterable[Figure]) -> dict[str, float]:
+    """What a baseline holds: the cost by name."""
+    return {figure.name: figure.cost for figure in figures if figure.cost is not None}
+
+
+def comparison_table(title: str, comparisons: Iterable[Comparison]) -> TextTable:
+    """Figure, value, cost now and in the baseline, change."""
+    rows = tuple(
+        (
+            one.figure.name,
+            one.figure.text,
+            _digits(one.figure.cost),
+            _digits(one.baseline_cost),
+            "" if one.change is None else f"{100 * one.change:+.0f} %",
+            "slower" if one.slower else "",
+        )
+        for one in comparisons
+    )
+    return TextTable(title, ("figure", ">value", ">cost", ">baseline", ">change", "verdict"), rows)
+
+
+def _digits(value: float | None) -> str:
+    """A cost with four digits; empty for None."""
+    return "" if value is None else f"{value:.4g}"

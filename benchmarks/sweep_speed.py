@@ -1,0 +1,121 @@
+"""Speed of a sweep over random shapes on worker processes; JSON on standard output.
+
+    python benchmarks/sweep_speed.py --shapes 10000 --jobs 2
+
+The results of a sample are compared byte for byte with those of one prediction at a time in this process, and a hash
+of the times of all shapes is printed, for comparison with another run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from calibration import loop_seconds, warm_up
+from comparison import Figure
+from shapes import DTYPES, random_shapes
+
+from gpusim.execution.service import Service
+from gpusim.execution.sweep import Case, run_case, sweep
+from gpusim.prediction.options import Options
+from gpusim.prediction.results import Result
+from gpusim.specs import load_spec
+
+LOOPS = 5
+MB = 2**20
+MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+"""Unit of ``ru_maxrss``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """A sweep: what it took, and what remains of its results."""
+
+    wall_seconds: float
+    cpu_seconds: float
+    """Of this process and its workers."""
+    kernel_times_us: tuple[float, ...]
+    """Of all cases, in their order."""
+    sample: dict[int, bytes]
+    """Whole results, by the number of the case."""
+
+
+def main() -> None:
+    """Sweep, compare, and print the figures."""
+    parser = argparse.ArgumentParser(description="How fast a sweep is.")
+    parser.add_argument("--shapes", type=int, default=10_000)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sample", type=int, default=500, help="shapes to predict one at a time, too")
+    asked = parser.parse_args()
+    systems = {gpu: load_spec(gpu).system for gpu in DTYPES}
+    cases = [Case(systems[gpu], gemm, Options()) for gpu, gemm in random_shapes(asked.shapes, asked.seed)]
+    sampled = range(0, len(cases), max(1, len(cases) // asked.sample))
+    warm_up()
+    loops = [loop_seconds() for _ in range(LOOPS)]
+    swept = run(cases, Service(asked.jobs), sampled)
+    memory = {who: resource.getrusage(of).ru_maxrss * MAXRSS_BYTES for who, of in PROCESSES.items()}
+    loops += [loop_seconds() for _ in range(LOOPS)]
+    differing = sum(swept.sample[number] != whole(run_case(cases[number]).result) for number in sampled)
+    print(
+        json.dumps(
+            {
+                "figures": [asdict(one) for one in figures(swept, statistics.median(loops), memory, asked.jobs)],
+                "compared": len(sampled),
+                "differing": differing,
+                "sha256": hashlib.sha256(json.dumps(swept.kernel_times_us).encode()).hexdigest(),
+            }
+        )
+    )
+
+
+PROCESSES = {"parent": resource.RUSAGE_SELF, "largest worker": resource.RUSAGE_CHILDREN}
+
+
+def run(cases: Sequence[Case], service: Service, sampled: Sequence[int]) -> Swept:
+    """Predict all cases; keep whole results of the sampled ones only."""
+    times = [0.0] * len(cases)
+    sample = {}
+    wall, cpu = time.perf_counter(), cpu_seconds_of_all()
+    for number, case_result in sweep(cases, service):
+        if case_result.result is None:
+            sys.exit(f"sweep_speed: {cases[number].operator}: {case_result.reason}")
+        times[number] = case_result.result.kernel_time_us
+        if number in sampled:
+            sample[number] = whole(case_result.result)
+    return Swept(time.perf_counter() - wall, cpu_seconds_of_all() - cpu, tuple(times), sample)
+
+
+def cpu_seconds_of_all() -> float:
+    """CPU time of this process and of its children that have ended [s]."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def whole(result: Result | None) -> bytes:
+    """All fields of a result."""
+    return b"" if result is None else json.dumps(result.as_dict()).encode()
+
+
+def figures(swept: Swept, loop: float, memory: Mapping[str, int], jobs: int) -> list[Figure]:
+    """Rate, CPU time a shape, and memory."""
+    shapes = len(swept.kernel_times_us)
+    what = f"sweep of {shapes:,} shapes"
+    each = swept.cpu_seconds / shapes
+    return [
+        Figure(f"{what}, {jobs} workers", shapes / swept.wall_seconds, "shapes/s"),
+        Figure(f"{what}, CPU time of a shape", 1e3 * each, "ms", each / loop),
+        *(Figure(f"{what}, peak memory of the {who}", size / MB, "MiB", size / MB) for who, size in memory.items()),
+    ]
+
+
+if __name__ == "__main__":
+    main()

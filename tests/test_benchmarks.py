@@ -1,0 +1,133 @@
+"""Benchmarks: a slower program is reported, a slower machine is not."""
+
+from __future__ import annotations
+
+import doctest
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import bench
+import calibration
+import comparison
+import pytest
+import shapes
+from comparison import Figure, compared, costs
+
+LOOP_SECONDS = 0.02
+
+
+class Machine:
+    """A clock, and how many seconds pass for a second's work."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slowness = 1.0
+
+    def work(self, seconds: float) -> float:
+        self.now += seconds * self.slowness
+        return seconds
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(calibration, "process_time", lambda: machine.now)
+    monkeypatch.setattr(calibration, "calibration_loop", lambda: machine.work(LOOP_SECONDS))
+    return machine
+
+
+def figure(machine: Machine, seconds: float) -> Figure:
+    """The cost of a program that takes so long on a machine at full speed."""
+    timing = calibration.timed(lambda _: machine.work(seconds))
+    return Figure("a prediction", 1e3 * timing.seconds, "ms", timing.loops)
+
+
+def slower(now: Figure, before: Figure) -> bool:
+    (one,) = compared([now], costs([before]))
+    return one.slower
+
+
+def test_a_program_slower_than_the_tolerance_is_reported(machine: Machine) -> None:
+    before = figure(machine, 0.005)
+    assert slower(figure(machine, 0.005 * (1.01 + comparison.TOLERANCE)), before)
+    assert not slower(figure(machine, 0.005 * (0.99 + comparison.TOLERANCE)), before)
+
+
+def test_a_machine_half_as_fast_is_not_reported(machine: Machine) -> None:
+    before = figure(machine, 0.005)
+    machine.slowness = 2.0
+    after = figure(machine, 0.005)
+    assert after.value == pytest.approx(2 * before.value)
+    assert not slower(after, before)
+
+
+def test_a_machine_that_becomes_slower_while_it_measures_is_not_reported(machine: Machine) -> None:
+    before = figure(machine, 0.005)
+
+    def work(repeat: int) -> float:
+        machine.slowness = 1.0 + repeat
+        return machine.work(0.005)
+
+    timing = calibration.timed(work)
+    assert timing.loops == pytest.approx(before.cost, rel=comparison.TOLERANCE)
+
+
+def test_figures_without_a_cost_or_a_baseline_are_shown_and_not_compared() -> None:
+    rows = compared([Figure("rate", 250.0, "shapes/s"), Figure("new", 1.0, "ms", 9.0)], {"rate": 1.0, "gone": 1.0})
+    assert [(one.change, one.slower) for one in rows] == [(None, False), (None, False)]
+    assert [row[0] for row in comparison.comparison_table("", rows).rows] == ["rate", "new"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """A benchmark of one part, which costs as much as the next number says."""
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results" / "bench.json")
+    monkeypatch.setattr(bench, "BASELINE", tmp_path / "baseline.json")
+    sweep = {"compared": 9, "differing": 0, "sha256": "same"}
+
+    def main(*options: str, cost: tuple[float, ...], **result: object) -> int:
+        measured = iter(cost)
+        monkeypatch.setattr(sys, "argv", ["bench.py", *options])
+
+        def parts(_asked: object, sweeps: list[object]) -> list[bench.Part]:
+            sweeps += [sweep, {**sweep, **result}]
+            return [lambda: [Figure("a prediction", 5.0, "ms", next(measured))]]
+
+        monkeypatch.setattr(bench, "parts", parts)
+        return bench.main()
+
+    return main
+
+
+def test_the_benchmark_ends_with_status_1_only_if_it_is_slower_twice(run: Callable[..., int]) -> None:
+    assert run("--record", cost=(1.0,)) == 0
+    assert run(cost=(1.1,)) == 0
+    assert run(cost=(2.0, 1.1)) == 0
+    assert run(cost=(2.0, 1.9)) == 1
+    assert run("--record", cost=(2.0,)) == 0
+    assert run(cost=(2.0,)) == 0
+
+
+def test_the_benchmark_ends_with_status_1_if_results_differ(run: Callable[..., int]) -> None:
+    assert run("--record", cost=(1.0,)) == 0
+    assert run(cost=(1.0,), differing=1) == 1
+    assert run(cost=(1.0,), sha256="another") == 1
+
+
+def test_random_shapes_are_unique_the_same_every_time_and_of_every_type() -> None:
+    drawn = list(shapes.random_shapes(500))
+    assert drawn == list(shapes.random_shapes(500))
+    assert drawn[:100] == list(shapes.random_shapes(100))
+    assert len(set(drawn)) == 500
+    assert {(gpu, gemm.dtype) for gpu, gemm in drawn} == {
+        (gpu, one) for gpu in shapes.DTYPES for one in shapes.DTYPES[gpu]
+    }
+    sizes = [size for _, gemm in drawn for size in (gemm.m, gemm.n, gemm.k)]
+    assert (min(sizes), max(sizes)) > (shapes.SMALLEST - 1, 0.9 * shapes.LARGEST)
+    assert {size % 8 for size in sizes} == set(range(8))
+
+
+@pytest.mark.parametrize("module", [comparison, shapes])
+def test_examples_of_the_benchmarks_hold(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
