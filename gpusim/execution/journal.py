@@ -73,12 +73,21 @@ class Journal:
         Args:
             depends_on: all inputs of the record other than the program; identified by their content.
         """
-        key = _key(depends_on)
-        if key in self._known:
-            self.resumed += 1
-        else:
-            self._append(key, work())
-        return self._known[key]
+        known = self.get(depends_on)
+        if known is None:
+            known = work()
+            self.add(depends_on, known)
+        return known
+
+    def get(self, depends_on: object) -> dict[str, Any] | None:
+        """A record from the journal, or None if it is missing."""
+        record = self._known.get(_key(depends_on))
+        self.resumed += record is not None
+        return record
+
+    def add(self, depends_on: object, record: dict[str, Any]) -> None:
+        """Append a record to the file at once."""
+        self._append(_key(depends_on), record)
 
     def remove(self) -> None:
         """Delete the file."""

@@ -31,8 +31,8 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.progress import no_progress
 from gpusim.specs import load_spec
-from gpusim.studies.calibration import cases
 from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.calibration.timer import Boards, KernelRun, Timer
 from gpusim.studies.run import run_experiment
 from gpusim.studies.validation.report import validate
 from gpusim.workloads.gemm import Gemm
@@ -118,15 +118,12 @@ def of_calibration(folder: Path) -> Command:
     spec = load_spec("t4")
     boards = {"t4": Board(spec.system, dict.fromkeys(("dram.efficiency_fraction",), "assumed"), spec.sha256)}
     plans = [(gemm, ranked_plans(spec.system, gemm, Options())[0].plan) for gemm in TIMED]
-    runs = [
-        cases.KernelRun("t4", gemm, Options(), plan.kernel, plan.split_k, plan.mode, "graph") for gemm, plan in plans
-    ]
+    runs = [KernelRun("t4", gemm, Options(), plan.kernel, plan.split_k, plan.mode, "graph") for gemm, plan in plans]
 
     def resume(out: Path) -> tuple[object, int]:
         journal = Journal(out / "mine.yaml.journal")
-        timer = cases.Timer(boards, Inline(cases.Boards(boards)), journal, no_progress)
-        times = [timer.log_times([(trial, run)]) for trial in TRIALS for run in runs]
-        return times, journal.damaged
+        timer = Timer(boards, Inline(Boards(boards)), journal, no_progress)
+        return timer.log_times(runs, TRIALS).tolist(), journal.damaged
 
     (folder / "calibrate").mkdir()
     _ = resume(folder / "calibrate")

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusim.studies.calibration.cases import KernelRun, Timer, Values
 from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, posterior
 from gpusim.studies.calibration.observations import Observation
 from gpusim.studies.calibration.parameters import Board, Parameter
 from gpusim.studies.calibration.row_candidates import RowCandidates, candidates_of, ranked, ranked_kernels, run_of
 from gpusim.studies.calibration.search import FloatArray, search
+from gpusim.studies.calibration.timer import KernelRun, Timer, Values
 from gpusim.system import System
 
 ROUNDS = 2
@@ -138,6 +138,10 @@ class Calibrator:
             for one, move in zip(self._moving, theta, strict=True)
         )
 
+    def _log_times(self, runs: Sequence[KernelRun], theta: FloatArray) -> FloatArray:
+        """Logarithms of what each run would have read under trial values [us]."""
+        return self._timer.log_times(runs, [self.values(theta)])[:, 0]
+
     # kernels
 
     def _library(self, item: Observation) -> int | None:
@@ -175,9 +179,8 @@ class Calibrator:
 
     def _ranked_rows(self, candidates: Sequence[RowCandidates], theta: FloatArray) -> list[RankedKernels]:
         """The candidates of each row with their likelihoods."""
-        values = self.values(theta)
-        tasks = [(values, run) for one in candidates if one.recorded is None for run in one.runs]
-        log_times = iter(self._timer.log_times(tasks))
+        runs = [run for one in candidates if one.recorded is None for run in one.runs]
+        log_times = iter(self._log_times(runs, theta))
         rows = []
         for item, one, measured in zip(self._rows, candidates, self._measured, strict=True):
             log_errors = None
@@ -206,16 +209,12 @@ class Calibrator:
         measured = self._measured[self._sample]
 
         def residuals(at: FloatArray) -> FloatArray:
-            found = np.array(self._timer.log_times([(self.values(at), run) for run in runs])) - measured
-            return np.concatenate([found / RESIDUAL_SCALE, at / sd])
+            return np.concatenate([(self._log_times(runs, at) - measured) / RESIDUAL_SCALE, at / sd])
 
         def derivatives(at: FloatArray) -> FloatArray:
             steps = [STEP if at[index] + STEP <= high[index] else -STEP for index in range(len(at))]
-            trials = [self.values(at), *(self.values(at + step) for step in np.diag(steps))]
-            # all trials of a run side by side: those that change nothing about its launches share their simulation
-            times = np.array(self._timer.log_times([(trial, run) for run in runs for trial in trials]))
-            table = times.reshape(rows, len(trials))
-            slopes = (table[:, 1:] - table[:, :1]) / np.array(steps)
+            stepped = self._timer.log_times(runs, [self.values(at + step) for step in np.diag(steps)])
+            slopes = (stepped - self._log_times(runs, at)[:, None]) / np.array(steps)
             return np.concatenate([slopes / RESIDUAL_SCALE, np.diag(1 / sd)])
 
         start = np.clip(theta, low, high)
@@ -245,8 +244,7 @@ class Calibrator:
         """Logarithms of predicted over measured times, the kernel chosen as a prediction would."""
         trial = self._trials(theta, bias)
         runs = [run_of(item, ranked(item, trial(item))[0]) for item in items]
-        log_times = self._timer.log_times([(self.values(theta), run) for run in runs])
-        return np.asarray(log_times, dtype=np.float64) - [math.log(item.row.time_us) for item in items]
+        return self._log_times(runs, theta) - [math.log(item.row.time_us) for item in items]
 
     def _held_out(
         self, theta: FloatArray, jacobian: FloatArray, residuals: FloatArray, rows: Sequence[RankedKernels]

@@ -19,13 +19,13 @@ from gpusim.prediction.selection import usable_kernels
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, UnknownGpuError, spec_file
 from gpusim.specs.load import Names, names_of
-from gpusim.studies.calibration.cases import Boards, Timer
 from gpusim.studies.calibration.error import CalibrationError
 from gpusim.studies.calibration.fit import Calibration, Calibrator
 from gpusim.studies.calibration.heuristic_bias import BiasValues
 from gpusim.studies.calibration.observations import Observation, observations, sample_rows
 from gpusim.studies.calibration.parameters import Board, Parameter, may_move, parameters
 from gpusim.studies.calibration.search import FloatArray
+from gpusim.studies.calibration.timer import Boards, Timer
 
 MIN_BONUS = 0.01
 """Smaller bonuses of kernels are left out of a spec: they change choices only between kernels whose times differ by

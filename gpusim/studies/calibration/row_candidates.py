@@ -10,10 +10,10 @@ import numpy as np
 
 from gpusim.prediction.choose import GemmCandidate, candidates, charged
 from gpusim.prediction.selection import usable_kernels
-from gpusim.studies.calibration.cases import KernelRun
 from gpusim.studies.calibration.heuristic_bias import RankedKernels, time_likelihoods
 from gpusim.studies.calibration.observations import Observation
 from gpusim.studies.calibration.search import FloatArray
+from gpusim.studies.calibration.timer import KernelRun
 from gpusim.system import System
 
 WORTH_TIMING = 1.5

@@ -1,0 +1,141 @@
+"""Times of measured rows on kernels under trial values, on several processes.
+
+Every time is kept in a journal (:mod:`gpusim.execution.journal`) as soon as it is known: a calibration that was killed
+requests the same times in the same order and resumes where it stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpusim.content import content_hash
+from gpusim.execution.executor import Executor
+from gpusim.execution.journal import Journal
+from gpusim.hardware.machine import Machine
+from gpusim.host.timing import observed_time_us
+from gpusim.launch import Launch
+from gpusim.library.catalogue import Kernel, SplitKMode
+from gpusim.lowering.gemm.plan import plan
+from gpusim.prediction.options import Options
+from gpusim.prediction.timing import time_plan
+from gpusim.progress import Progress
+from gpusim.sim.key import outcome_key
+from gpusim.sim.outcome import LaunchOutcome
+from gpusim.sim.simulate import simulate
+from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.calibration.search import FloatArray
+from gpusim.system import System
+from gpusim.workloads.gemm import Gemm
+
+CHUNK = 24
+"""Times that a worker computes for one message, where the runs differ: at most half a second of work."""
+REMEMBERED_SYSTEMS = 256
+"""Boards under trial values that a worker keeps: those of one request for derivatives, of several boards."""
+REMEMBERED_OUTCOMES = 50_000
+"""Outcomes of launches that a worker keeps: more than a calibration simulates, some 2 KB each."""
+
+Values = tuple[tuple[str, float], ...]
+"""Trial values by key path."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRun:
+    """A matrix multiplication on one kernel of one board, and how it was timed."""
+
+    board: str
+    gemm: Gemm
+    options: Options
+    kernel: Kernel
+    split_k: int
+    mode: SplitKMode
+    method: str
+
+
+class Boards:
+    """The boards of a calibration and what was simulated on them; the context of its tasks."""
+
+    def __init__(self, boards: Mapping[str, Board]) -> None:
+        self._boards = dict(boards)
+        self._systems: dict[tuple[str, Values], System] = {}
+        self._outcomes: dict[str, LaunchOutcome] = {}
+
+    def system(self, board: str, values: Values) -> System:
+        """A board under trial values."""
+        key = board, values
+        if key not in self._systems:
+            if len(self._systems) >= REMEMBERED_SYSTEMS:
+                self._systems.clear()
+            self._systems[key] = self._boards[board].with_values(values)
+        return self._systems[key]
+
+    def simulate(self, machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:
+        """Play a launch, once: most trial values leave most launches and their machine as they were."""
+        key = outcome_key(machine, launch, detail)
+        if key not in self._outcomes:
+            if len(self._outcomes) >= REMEMBERED_OUTCOMES:
+                self._outcomes.clear()
+            self._outcomes[key] = simulate(machine, launch, detail)
+        return self._outcomes[key]
+
+
+Times = list[float]
+"""Logarithms of the times of a run, one for each of the trial values of a request [us]."""
+
+
+def _log_times(boards: Boards, task: tuple[Sequence[KernelRun], Sequence[Values]]) -> list[Times]:
+    """Times of each run under each of the trial values."""
+    runs, trials = task
+    return [[_log_time(boards, run, values) for values in trials] for run in runs]
+
+
+def _log_time(boards: Boards, run: KernelRun, values: Values) -> float:
+    system = boards.system(run.board, values)
+    planned = plan(system.gpu, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
+    timed = time_plan(system, planned, run.options, boards.simulate)
+    return math.log(observed_time_us(timed.kernel_time_us, run.method, system.host))
+
+
+class Timer:
+    """Times runs under trial values on several processes, each of them once."""
+
+    def __init__(
+        self, boards: Mapping[str, Board], executor: Executor[Boards], journal: Journal, progress: Progress
+    ) -> None:
+        self._specs = sorted((name, board.sha256) for name, board in boards.items())
+        self._executor = executor
+        self._journal = journal
+        self._progress = progress
+        self._computed = 0
+        self._known: dict[tuple[Values, ...], dict[KernelRun, Times]] = {}
+
+    def log_times(self, runs: Sequence[KernelRun], trials: Sequence[Values]) -> FloatArray:
+        """Logarithms of what each run would have read under each of the trial values [us]: runs x trials."""
+        columns = tuple(trials)
+        known = self._known.setdefault(columns, {})
+        request = content_hash((self._specs, columns))
+        missing = []
+        for run in dict.fromkeys(runs):
+            if run not in known:
+                record = self._journal.get((request, run))
+                if record is None:
+                    missing.append(run)
+                else:
+                    known[run] = record["log_times"]
+        for run, times in self._compute(missing, columns):
+            self._journal.add((request, run), {"log_times": times})
+            known[run] = times
+        return np.array([known[run] for run in runs]).reshape(len(runs), len(columns))
+
+    def _compute(self, runs: Sequence[KernelRun], trials: Sequence[Values]) -> Iterator[tuple[KernelRun, Times]]:
+        """The times of each run, as soon as they are known."""
+        size = max(1, CHUNK // len(trials))
+        chunks = [runs[start : start + size] for start in range(0, len(runs), size)]
+        total = self._computed + len(runs) * len(trials)
+        for number, times in self._executor.run(_log_times, ((chunk, trials) for chunk in chunks)):
+            yield from zip(chunks[number], times, strict=True)
+            self._computed += len(times) * len(trials)
+            self._progress(self._computed, total)
