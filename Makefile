@@ -52,7 +52,7 @@ test-slow: $(VENV)/.dev
 
 # Inputs per driver of tests/fuzz; a defect is printed with an example and fails the target.
 SEED ?= 1
-FUZZ := documents-4000 tables-3500 commands-2000 plots-500 journals-1000 products-5000 monotone-4000 interrupts-60
+FUZZ := documents-4000 tables-3500 commands-2000 plots-500 journals-1000 products-5000 monotone-4000 interrupts-60 kills-20
 
 fuzz: $(addprefix fuzz-,$(FUZZ))
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import interrupts
+import kills
 import pytest
 from conftest import environment
 
@@ -154,3 +155,28 @@ def test_ctrl_c_while_modules_are_imported_prints_nothing() -> None:
 @pytest.mark.slow
 def test_sixty_interruptions_leave_the_same_files_as_none() -> None:
     assert interrupts.main(["--count", "60", "--seed", "1"]) == 0
+
+
+def test_a_sweep_killed_twice_gives_the_files_of_one_that_was_not() -> None:
+    assert kills.main(["--count", "2", "--shapes", "36", "--seed", "2"]) == 0
+
+
+@pytest.mark.slow
+def test_a_sweep_of_thousand_predictions_killed_twenty_times_gives_the_same_files() -> None:
+    assert kills.main(["--count", "20", "--shapes", "1000", "--seed", "1"]) == 0
+
+
+def test_a_file_that_is_missing_or_another_one_is_a_difference() -> None:
+    expected = {"results.csv": b"1", "manifest.json": b"2"}
+    assert kills.differences(dict(expected), expected) == []
+    assert kills.differences({"results.csv": b"9", "left.tmp": b""}, expected) == sorted([*expected, "left.tmp"])
+
+
+def test_a_prediction_that_is_made_twice_is_counted_as_repeated(tmp_path: Path) -> None:
+    listed = tmp_path / "predicted"
+    predicted = kills.Predicted(listed)
+    assert (predicted.update(), predicted.repeated) == (0, 0)
+    listed.write_bytes(b"a\nb\na")  # the third one is being written
+    assert (predicted.update(), predicted.repeated) == (2, 0)
+    listed.write_bytes(b"a\nb\na\n")
+    assert (predicted.update(), predicted.repeated) == (3, 1)

@@ -16,10 +16,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import harness
 
@@ -57,13 +58,15 @@ class Command:
     seconds: float
 
 
-def start(arguments: Sequence[str], out: Path) -> subprocess.Popen[bytes]:
+def start(
+    arguments: Sequence[str], out: Path, environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[bytes]:
     """The program in a process group of its own, as a terminal starts it."""
     return subprocess.Popen(
         [sys.executable, "-m", "gpusim", *arguments, "-o", str(out)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
         start_new_session=True,
     )
 
