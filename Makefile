@@ -36,7 +36,7 @@ help:
 	@echo "make replay       record the replay corpus again, print what moved: that needs a new MODEL_VERSION"
 	@echo "make bench        speed of predictions, beside the baseline (make bench-baseline: record it)"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again"
-	@echo "make readme       update the accuracy table of the README"
+	@echo "make readme       update the tables of the README: accuracy, and speed by the last make bench"
 	@echo "make figures      draw the pictures of docs/ again, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"

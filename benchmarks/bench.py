@@ -26,10 +26,9 @@ from typing import Any
 
 from calibration import loop_seconds, warm_up
 from comparison import Figure, better_of, compared, comparison_table, costs
-from provenance import ROOT, commit, machine, numba_version
+from provenance import BENCH_RESULTS, ROOT, commit, describe, machine, numba_version
 
 HERE = ROOT / "benchmarks"
-RESULTS = HERE / "results" / "bench.json"
 BASELINE = HERE / "baseline.json"
 STARTS = 5
 GEMM = ("gemm", "--arch", "A100-SXM4-80GB", "-m", "4096", "-n", "4096", "-k", "4096", "--dtype", "bf16")
@@ -57,7 +56,7 @@ def main() -> int:
         "differing": sum(sweep["differing"] for sweep in sweeps),
         "figures": {one.name: {"value": one.value, "unit": one.unit, "cost": one.cost} for one in figures},
     }
-    write(RESULTS, report)
+    write(BENCH_RESULTS, report)
     comparisons = compared(figures, baseline)
     comparison_table(f"gpusim on {describe(report['machine'])}", comparisons).show()
     print(f"\n{report['compared']} results of the sweeps predicted one at a time, {report['differing']} differ")
@@ -133,15 +132,9 @@ def cold_start() -> list[Figure]:
         loops.append(loop_seconds())
     used = statistics.median(cpu)
     return [
-        Figure("start of gpusim gemm", 1e3 * statistics.median(wall), "ms"),
+        Figure("start of gpusim gemm, wall time", 1e3 * statistics.median(wall), "ms"),
         Figure("start of gpusim gemm, CPU time", 1e3 * used, "ms", used / statistics.median(loops)),
     ]
-
-
-def describe(machine: dict[str, Any]) -> str:
-    """A machine in a line."""
-    clock = f" at {machine['clock']}" if machine["clock"] else ""
-    return f"{machine['processor']}{clock}, {machine['cores']} cores, {machine['python']}, load {machine['load']}"
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from gpusim.execution.workers import available_cores
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+BENCH_RESULTS = ROOT / "benchmarks" / "results" / "bench.json"
+"""What `make bench` writes."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -47,6 +50,15 @@ def machine() -> dict[str, str | int]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "numba": numba_version(),
     }
+
+
+def describe(machine: Mapping[str, str | int]) -> str:
+    """A machine in a line."""
+    clock = f" at {machine['clock']}" if machine["clock"] else ""
+    numba = f", numba {machine['numba']}" if machine["numba"] else ""
+    return (
+        f"{machine['processor']}{clock}, {machine['cores']} cores, {machine['python']}{numba}, load {machine['load']}"
+    )
 
 
 def numba_version() -> str:

@@ -1,20 +1,23 @@
-"""Writes the accuracy table of the README.
+"""Writes the accuracy table and the speed table of the README.
 
-    python benchmarks/readme.py MEASURED.csv...
+    python benchmarks/readme.py [MEASURED.csv...]
 
-Everything between the accuracy markers is replaced by the errors on the given tables, with the date, the commit and
-the tables' hashes.
+What stands between the accuracy markers is replaced by the errors on the given tables, with the date, the commit and
+the tables' hashes; without tables it stays. What stands between the speed markers is replaced by the figures of the
+last benchmark (``make bench``); without one it stays.
 """
 
 from __future__ import annotations
 
-import re
+import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from provenance import README, commit
+from provenance import BENCH_RESULTS, README, commit
+from speed_table import speed_table
 
 from gpusim.evidence.fields import MeasuredError
 from gpusim.execution.service import Service
@@ -25,14 +28,32 @@ from gpusim.workloads.gemm import GEMM_OPS
 
 PAIR = ("V100-PCIE-32GB", "A100-PCIE-40GB")
 """The GPUs whose speedup is reported; many shapes were measured on both."""
-MARKERS = re.compile(r"(<!-- accuracy:begin -->\n).*(<!-- accuracy:end -->)", re.DOTALL)
 
 
 def main() -> None:
-    """Write the table and the sentences after it."""
+    """Write the tables and the sentences after them."""
     files = [Path(name) for name in sys.argv[1:]]
-    if not files:
-        sys.exit("readme: name the measured tables")
+    if not files and not BENCH_RESULTS.exists():
+        sys.exit("readme: nothing to write: name measured tables, or run 'make bench' first")
+    text = README.read_text(encoding="utf-8")
+    if files:
+        text = between(text, "accuracy", accuracy_tables(files))
+    if BENCH_RESULTS.exists():
+        text = between(text, "speed", speed_table(json.loads(BENCH_RESULTS.read_bytes())))
+    README.write_text(text, encoding="utf-8")
+
+
+def between(text: str, name: str, paragraphs: str) -> str:
+    """A text with other paragraphs between two markers."""
+    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        sys.exit(f"readme: README.md needs a line {begin.strip()} and a line {end}, once each")
+    before, _, rest = text.partition(begin)
+    return before + begin + paragraphs + end + rest.partition(end)[2]
+
+
+def accuracy_tables(files: Sequence[Path]) -> str:
+    """The errors on measured tables."""
     when = f"Written on {datetime.now(UTC):%Y-%m-%d} at {commit()}."  # before the README itself is changed
     try:
         report = validate(files, pair=PAIR, service=Service(available_cores())).as_dict()
@@ -41,11 +62,7 @@ def main() -> None:
     products = [table for table in report["tables"] if table["op"] in GEMM_OPS]
     others = [table for table in report["tables"] if table["op"] not in GEMM_OPS]
     tables = [accuracy(products), *([by_operator(others)] if others else [])]
-    paragraphs = "\n".join([*tables, *sentences(report), when, ""])
-    text, count = MARKERS.subn(lambda found: found[1] + paragraphs + found[2], README.read_text(encoding="utf-8"))
-    if count != 1:
-        sys.exit("readme: README.md has no accuracy markers")
-    README.write_text(text, encoding="utf-8")
+    return "\n".join([*tables, *sentences(report), when, ""])
 
 
 def accuracy(tables: list[dict[str, Any]]) -> str:

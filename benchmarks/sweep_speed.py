@@ -108,12 +108,15 @@ def whole(result: Result | None) -> bytes:
 def figures(swept: Swept, loop: float, memory: Mapping[str, int], jobs: int) -> list[Figure]:
     """Rate, CPU time a shape, and memory."""
     shapes = len(swept.kernel_times_us)
-    what = f"sweep of {shapes:,} shapes"
+    of = f"{shapes:,} shapes"
     each = swept.cpu_seconds / shapes
     return [
-        Figure(f"{what}, {jobs} workers", shapes / swept.wall_seconds, "shapes/s"),
-        Figure(f"{what}, CPU time of a shape", 1e3 * each, "ms", each / loop),
-        *(Figure(f"{what}, peak memory of the {who}", size / MB, "MiB", size / MB) for who, size in memory.items()),
+        Figure(f"sweep, {jobs} workers: {of}", shapes / swept.wall_seconds, "shapes/s"),
+        Figure(f"sweep, CPU time of a shape: {of}", 1e3 * each, "ms", each / loop),
+        *(
+            Figure(f"sweep, peak memory of the {who}: {of}", size / MB, "MiB", size / MB)
+            for who, size in memory.items()
+        ),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import bench
 import calibration
 import comparison
 import pytest
+import readme
 import shapes
 from comparison import Figure, compared, costs
 
@@ -82,7 +84,7 @@ def test_figures_without_a_cost_or_a_baseline_are_shown_and_not_compared() -> No
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """A benchmark of one part, which costs as much as the next number says."""
-    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results" / "bench.json")
+    monkeypatch.setattr(bench, "BENCH_RESULTS", tmp_path / "results" / "bench.json")
     monkeypatch.setattr(bench, "BASELINE", tmp_path / "baseline.json")
     sweep = {"compared": 9, "differing": 0, "sha256": "same"}
 
@@ -126,6 +128,41 @@ def test_random_shapes_are_unique_the_same_every_time_and_of_every_type() -> Non
     sizes = [size for _, gemm in drawn for size in (gemm.m, gemm.n, gemm.k)]
     assert (min(sizes), max(sizes)) > (shapes.SMALLEST - 1, 0.9 * shapes.LARGEST)
     assert {size % 8 for size in sizes} == set(range(8))
+
+
+REPORT = {
+    "date": "2026-11-22",
+    "commit": "commit 123",
+    "machine": {"processor": "A", "clock": "", "cores": 2, "load": "0.1", "python": "CPython 3.11.7", "numba": ""},
+    "figures": {
+        "one GEMM, median: language-model shapes": {"value": 9.0, "unit": "ms", "cost": 1.0},
+        "one GEMM, median: a measured table": {"value": 5.0, "unit": "ms", "cost": 1.0},
+        "compiled: one GEMM, median: a measured table": {"value": 2.0, "unit": "ms", "cost": 1.0},
+    },
+}
+
+
+def test_the_readme_shows_the_figures_of_the_last_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results, page = tmp_path / "bench.json", tmp_path / "README.md"
+    monkeypatch.setattr(readme, "BENCH_RESULTS", results)
+    monkeypatch.setattr(readme, "README", page)
+    monkeypatch.setattr(sys, "argv", ["readme.py"])
+    page.write_text("before\n<!-- speed:begin -->\nold\n<!-- speed:end -->\nafter\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match="make bench"):
+        readme.main()
+    results.write_text(json.dumps(REPORT), encoding="utf-8")
+    readme.main()
+    written = page.read_text(encoding="utf-8")
+    assert "| one GEMM on an A100 after imports, kernel chosen: median | 5 ms | 2 ms |" in written
+    assert "Measured on 2026-11-22 at commit 123: A, 2 cores, CPython 3.11.7, load 0.1." in written
+    assert (written.startswith("before\n"), written.endswith("after\n"), "old" in written) == (True, True, False)
+    readme.main()
+    assert page.read_text(encoding="utf-8") == written
+
+
+def test_a_readme_without_its_markers_is_refused() -> None:
+    with pytest.raises(SystemExit, match="speed:begin"):
+        readme.between("no markers", "speed", "")
 
 
 @pytest.mark.parametrize("module", [comparison, shapes])

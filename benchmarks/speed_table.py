@@ -1,0 +1,47 @@
+"""The README's table of how fast gpusim is, from the figures of the last benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from comparison import Figure
+from provenance import describe
+
+ROWS = {
+    "one GEMM on an A100 after imports, kernel chosen: median": "one GEMM, median: ",
+    "90 % below": "one GEMM, 90 % below: ",
+    "slowest": "one GEMM, slowest: ",
+    "time of 65536 cubed over that of 4096 cubed": "65536 cubed over 4096 cubed",
+    "random shapes on V100, T4 and A100, two worker processes": "sweep, 2 workers: ",
+    "CPU time of a random shape": "sweep, CPU time of a shape: ",
+    "peak memory of a worker": "sweep, peak memory of the largest worker: ",
+    "`--detail full`, 1024 cubed": "full, 1024 cubed",
+    "`--detail full`, 4096 cubed": "full, 4096 cubed",
+    "`gpusim gemm` as a process": "start of gpusim gemm, wall time",
+}
+"""Row of the table -> what the name of its figure begins with."""
+ELSEWHERE = """\
+Others, by their own figures: LLMCompass simulates GPT-3 175B on four A100s within 16 minutes, 26,400 rounds of its
+search for a mapping included ([ISCA 2024](https://arxiv.org/abs/2312.03134)); cycle-level simulation with Accel-Sim
+takes more than five days for some workloads ([CAMS 2024](https://arxiv.org/abs/2502.14691)).
+"""
+
+
+def speed_table(report: Mapping[str, Any]) -> str:
+    """Figures without and with the compiled simulator, other programs, and what it was measured on."""
+    figures = {name: Figure(name, one["value"], one["unit"]) for name, one in report["figures"].items()}
+    modes = {"": "", "compiled: ": "with the extra `fast`"}
+    shown = [mode for mode in modes if any(name.startswith(mode) for name in figures)]
+    lines = [" | ".join(("", "", *(modes[mode] for mode in shown), "")).strip(), "|---" + "|---:" * len(shown) + "|"]
+    for title, prefix in ROWS.items():
+        cells = [_last(figures, mode + prefix) for mode in shown]
+        if any(cells):
+            lines.append(" | ".join(("", title, *cells, "")).strip())
+    when = f"Measured on {report['date']} at {report['commit']}: {describe(report['machine'])}."
+    return "\n".join([*lines, "", ELSEWHERE, when, ""])
+
+
+def _last(figures: Mapping[str, Figure], prefix: str) -> str:
+    """The last figure of that name: of a measured table's shapes, where there is one."""
+    return next((figures[name].text for name in reversed(list(figures)) if name.startswith(prefix)), "")
