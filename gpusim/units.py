@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any, overload
 
 MEGA = 1e6
 GIGA = 1e9
@@ -28,8 +29,12 @@ US_PER_UNIT: Mapping[str, Fraction] = {
 """Microseconds in a unit of time, under the names that benchmarks and profilers write."""
 
 
-def ceil_div(numerator: int, denominator: int) -> int:
-    """Quotient rounded up: the smallest ``q`` with ``q * denominator >= numerator``.
+@overload
+def ceil_div(numerator: int, denominator: int) -> int: ...
+@overload
+def ceil_div(numerator: Any, denominator: Any) -> Any: ...
+def ceil_div(numerator: Any, denominator: Any) -> Any:
+    """Quotient rounded up: the smallest ``q`` with ``q * denominator >= numerator``. Of arrays, element by element.
 
     >>> ceil_div(129, 128)
     2

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
+
+from gpusim.lowering.columns import Array, Columns, elementwise, share
 from gpusim.units import ceil_div
 
 
@@ -32,17 +37,26 @@ class Traffic:
     @property
     def miss_fraction(self) -> float:
         """Share of the bytes read from L2 that L2 had to fetch from DRAM."""
-        return min(1.0, self.dram_read_bytes / self.l2_read_bytes) if self.l2_read_bytes else 0.0
+        return float(miss_fraction(self.l2_read_bytes, self.dram_read_bytes))
 
     @property
     def dirty_fraction(self) -> float:
-        """Share of the lines leaving L2 that must be written back.
+        """Share of the lines leaving L2 that must be written back."""
+        return float(dirty_fraction(self.dram_read_bytes, self.dram_write_bytes))
 
-        L2 writes back on eviction. Run after run, each byte that enters (read on a miss, or written)
-        pushes one out, and what is pushed out holds results in the proportion in which they entered.
-        """
-        entered = self.dram_read_bytes + self.dram_write_bytes
-        return self.dram_write_bytes / entered if entered else 0.0
+
+def miss_fraction(l2_read_bytes: Any, dram_read_bytes: Any) -> Array:
+    """Share of the bytes read from L2 that L2 has to fetch from DRAM."""
+    return np.asarray(np.minimum(1.0, share(dram_read_bytes, l2_read_bytes)))
+
+
+def dirty_fraction(dram_read_bytes: Any, dram_write_bytes: Any) -> Array:
+    """Share of the lines leaving L2 that must be written back.
+
+    L2 writes back on eviction. Run after run, each byte that enters (read on a miss, or written)
+    pushes one out, and what is pushed out holds results in the proportion in which they entered.
+    """
+    return share(dram_write_bytes, dram_read_bytes + dram_write_bytes)
 
 
 def survival_fraction(reuse_bytes: float, capacity_bytes: float) -> float:
@@ -57,133 +71,158 @@ def survival_fraction(reuse_bytes: float, capacity_bytes: float) -> float:
     0.2
     """
     ratio = reuse_bytes / capacity_bytes
-    if ratio <= 1.0:
-        return 1.0
+    return 1.0 if ratio <= 1.0 else _survival(ratio)
+
+
+@lru_cache(maxsize=4096)
+def _survival(ratio: float) -> float:
+    """Of a footprint that is so many times the capacity, more than once."""
     hit = 0.0
     for _ in range(60):
-        hit = math.exp(-(1.0 - hit) * ratio)
+        before, hit = hit, math.exp(-(1.0 - hit) * ratio)
+        if hit == before:
+            break
     return hit
 
 
-def fetches(readers: float, outlives_a_step: float, drift_steps: float) -> float:
+def survival_fractions(reuse_bytes: Array, capacity_bytes: float) -> Array:
+    """:func:`survival_fraction` of each row."""
+    if (reuse_bytes <= capacity_bytes).all():
+        return np.ones(reuse_bytes.shape)
+    return elementwise(lambda reuse: survival_fraction(reuse, capacity_bytes), reuse_bytes)
+
+
+def fetches(readers: Array, outlives_a_step: Array, drift_steps: float) -> Array:
     """How often a line comes from DRAM that several CTAs read.
 
     Args:
         outlives_a_step: chance that a line is still in L2 a step after it was read.
         drift_steps: steps between the first and the last reader; the others are evenly spread between them.
 
-    >>> fetches(16, 1.0, 1.5), round(fetches(2, 0.25, 1.5), 2), round(fetches(1e9, 0.25, 1.5), 2)
-    (1.0, 1.5, 3.08)
+    >>> fetches(np.array([16, 2]), np.array([1.0, 0.25]), 1.5).tolist()
+    [1.0, 1.5]
     """
+    if (outlives_a_step == 1.0).all():
+        return np.ones(readers.shape)
     apart_steps = drift_steps / (readers + 1.0)
-    return 1.0 + (readers - 1.0) * (1.0 - math.pow(outlives_a_step, apart_steps))
+    return np.asarray(1.0 + (readers - 1.0) * (1.0 - elementwise(math.pow, outlives_a_step, apart_steps)))
 
 
-def slices_in_use(readers: float, drift_steps: float) -> float:
+def slices_in_use(readers: Array, drift_steps: float) -> Array:
     """Different slices of a panel in use at once, of the CTAs that read it one after the other.
 
-    >>> slices_in_use(1, 1.5), slices_in_use(100, 1.5)
-    (1.0, 2.5)
+    >>> slices_in_use(np.array([1, 100]), 1.5).tolist()
+    [1.0, 2.5]
     """
-    return min(float(readers), 1.0 + drift_steps)
+    return np.asarray(np.minimum(readers, 1.0 + drift_steps))
 
 
-def wave_panels(panels_x: int, panels_y: int, wave_tiles: int, swizzle_width: int) -> tuple[int, int]:
+def wave_panels(panels: Array, wave_tiles: Array, swizzle_width: Array) -> Array:
     """Different x panels and y panels that a wave of tiles reads.
 
-    >>> wave_panels(8, 100, 32, 8), wave_panels(8, 100, 32, 4), wave_panels(8, 100, 3, 8)
-    ((8, 4), (4, 8), (3, 1))
+    Args:
+        panels: along x, and along y.
+
+    >>> wave_panels(np.array([[8, 8], [100, 100]]), np.array([32, 3]), np.array([4, 8])).tolist()
+    [[4, 3], [8, 1]]
     """
-    width = min(swizzle_width, panels_x)
-    return min(width, wave_tiles), min(panels_y, ceil_div(wave_tiles, width))
+    width = np.minimum(swizzle_width, panels[0])
+    return np.array([np.minimum(width, wave_tiles), np.minimum(panels[1], ceil_div(wave_tiles, width))])
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """What the tiles of a product read of one operand: a panel over all k for each row, or column, of tiles."""
+    """What the tiles of products read of both operands: a panel over all k for each row, or column, of tiles.
 
-    count: int
-    size_bytes: float
+    The first row of each array is of the panels along the grid's fastest dimension (x), the second of the others (y).
+    """
+
+    counts: Array
+    sizes_bytes: Array
     """Of one panel [B]."""
-    read_cost: float = 1.0
+    read_costs: Array
     """DRAM time of its bytes, of the same bytes in a stream."""
 
     @property
-    def total_bytes(self) -> float:
-        return self.count * self.size_bytes
+    def total_bytes(self) -> Array:
+        return np.asarray(self.counts * self.sizes_bytes)
 
 
 def traffic(
-    x: Panels,
-    y: Panels,
+    panels: Panels,
+    wave: Array,
+    wave_tiles: Array,
     *,
-    batch: int,
-    splits: int,
-    result_bytes: float,
-    concurrent_ctas: int,
-    swizzle_width: int,
+    batch: Array,
+    result_bytes: Array,
+    swizzle_width: Array,
     l2_capacity_bytes: float,
     warm: bool,
-    outlives_a_step: float = 1.0,
-    drift_steps: float = 0.0,
-) -> Traffic:
-    """Bytes between L2, DRAM and the CTAs of a tiled product.
+    outlives_a_step: Array,
+    drift_steps: float,
+) -> Columns[Traffic]:
+    """Bytes between L2, DRAM and the CTAs of tiled products.
 
     Args:
-        x: panels along the grid's fastest dimension.
-        y: panels along the other one.
+        wave: different x panels and y panels that a wave reads.
+        wave_tiles: a wave, in tiles of one product: splits of one tile run side by side and read different k ranges.
         batch: independent products, outermost.
-        splits: CTAs that share a tile's k range (their panels are disjoint in k).
         result_bytes: all of C, every product [B].
-        concurrent_ctas: CTAs resident on the GPU at once.
-        swizzle_width: tiles along x of a threadblock swizzle; ``x.count`` for plain order.
+        swizzle_width: tiles along x of a threadblock swizzle; the panels along x for plain order.
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
         warm: operands were used just before.
         outlives_a_step: chance that a line is still in L2 a step after it was read.
         drift_steps: steps between the first and the last of the CTAs that read a panel together.
     """
-    tiles = x.count * y.count
-    compulsory = batch * (x.total_bytes + y.total_bytes)
-    l2_read = batch * tiles * (x.size_bytes + y.size_bytes)
-    # A wave, in tiles of one product: splits of one tile run side by side and read different k ranges.
-    wave_tiles = max(1, min(tiles, concurrent_ctas // splits))
-    wave = wave_panels(x.count, y.count, wave_tiles, swizzle_width)
-    written_by_wave = result_bytes / max(1.0, batch * tiles / wave_tiles)
-    x_reads, y_reads = _dram_reads(x, y, wave, swizzle_width, written_by_wave, l2_capacity_bytes)
-    x_cost = x.read_cost * fetches(wave[1], outlives_a_step, drift_steps)
-    y_cost = y.read_cost * fetches(wave[0], outlives_a_step, drift_steps)
-    read_cost = (x_reads * x_cost + y_reads * y_cost) / (x_reads + y_reads)
-    dram_read, dram_write = min(l2_read, max(compulsory, batch * (x_reads + y_reads))), result_bytes
-    resident = 0.0
+    tiles = panels.counts[0] * panels.counts[1]
+    totals = panels.total_bytes
+    compulsory = batch * (totals[0] + totals[1])
+    l2_read = batch * tiles * (panels.sizes_bytes[0] + panels.sizes_bytes[1])
+    written_by_wave = result_bytes / np.maximum(1.0, batch * tiles / wave_tiles)
+    reads = _dram_reads(panels, totals, wave, swizzle_width, written_by_wave, l2_capacity_bytes)
+    costs = panels.read_costs * [fetches(readers, outlives_a_step, drift_steps) for readers in wave[::-1]]
+    both = reads[0] + reads[1]
+    read_cost = (reads[0] * costs[0] + reads[1] * costs[1]) / both
+    dram_read, dram_write = np.minimum(l2_read, np.maximum(compulsory, batch * both)), result_bytes
+    resident = np.zeros(l2_read.shape)
     if warm:
-        resident = survival_fraction(compulsory + result_bytes, l2_capacity_bytes)
-        dram_read -= resident * min(dram_read, compulsory)
-        dram_write *= 1.0 - resident
-    return Traffic(l2_read, dram_read, dram_write, resident, read_cost)
+        resident = survival_fractions(compulsory + result_bytes, l2_capacity_bytes)
+        dram_read = dram_read - resident * np.minimum(dram_read, compulsory)
+        dram_write = dram_write * (1.0 - resident)
+    return Columns(
+        Traffic,
+        l2_read_bytes=l2_read,
+        dram_read_bytes=dram_read,
+        dram_write_bytes=dram_write,
+        resident_fraction=resident,
+        read_cost=read_cost,
+    )
 
 
 def _dram_reads(
-    x: Panels,
-    y: Panels,
-    wave: tuple[int, int],
-    swizzle_width: int,
-    written_by_wave: float,
+    panels: Panels,
+    totals: Array,
+    wave: Array,
+    swizzle_width: Array,
+    written_by_wave: Array,
     l2_capacity_bytes: float,
-) -> tuple[float, float]:
+) -> tuple[Array, Array]:
     """Bytes of one product's x and y panels that come from DRAM, a cold L2 before [B].
 
     Args:
+        totals: bytes of all x panels and all y panels [B].
         wave: different x and y panels that a wave of tiles reads.
         written_by_wave: results of a wave [B].
     """
-    width = min(swizzle_width, x.count)
-    stripes = ceil_div(x.count, width)
-    waves_per_stripe = max(1.0, y.count / wave[1])
+    (x_count, y_count), (x_bytes, y_bytes), (x_total, y_total) = panels.counts, panels.sizes_bytes, totals
+    width = np.minimum(swizzle_width, x_count)
+    stripes = ceil_div(x_count, width)
+    waves_per_stripe = np.maximum(1.0, y_count / wave[1])
     # Along a stripe each y panel is read once and the stripe's x panels once a wave, unless they survive.
-    wave_bytes = wave[0] * x.size_bytes + wave[1] * y.size_bytes + written_by_wave
-    x_survives = survival_fraction(wave_bytes, l2_capacity_bytes)
-    x_reads = x.total_bytes * (1.0 + (waves_per_stripe - 1.0) * (1.0 - x_survives))
+    wave_bytes = wave[0] * x_bytes + wave[1] * y_bytes + written_by_wave
+    x_survives = survival_fractions(wave_bytes, l2_capacity_bytes)
+    x_reads = x_total * (1.0 + (waves_per_stripe - 1.0) * (1.0 - x_survives))
     # The next stripe needs all y panels again.
-    stripe_bytes = width * x.size_bytes + y.total_bytes
-    y_survives = survival_fraction(stripe_bytes, l2_capacity_bytes)
-    return x_reads, y.total_bytes * (1.0 + (stripes - 1) * (1.0 - y_survives))
+    stripe_bytes = width * x_bytes + y_total
+    y_survives = survival_fractions(stripe_bytes, l2_capacity_bytes)
+    return x_reads, y_total * (1.0 + (stripes - 1) * (1.0 - y_survives))

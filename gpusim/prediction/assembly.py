@@ -108,8 +108,7 @@ def result_of(
         consistent=consistent,
         notes=(*(() if fits else (_oversize(gpu, operator, memory_gib),)), *notes),
         alternatives=tuple(
-            Alternative(one.plan.name, one.plan.split_k, one.plan.grid.extents, one.estimate_us)
-            for one in ranked[:SHOWN_ALTERNATIVES]
+            Alternative(one.name, one.split_k, one.grid.extents, one.estimate_us) for one in ranked[:SHOWN_ALTERNATIVES]
         ),
     )
 

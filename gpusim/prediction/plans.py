@@ -15,7 +15,7 @@ from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
-from gpusim.prediction.choose import Candidate, GemmCandidate, candidates
+from gpusim.prediction.choose import Candidate, GemmCandidate, Ranking, VectorCandidate, candidates
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.prediction.vector_selection import vector_kernel
@@ -47,7 +47,7 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
             gpu, warm = system.gpu, options.l2 == "warm"
             planned = vector_plan(gpu, operator, vector_kernel(system, operator, options.kernel), warm=warm)
             bounds = bounds_of(gpu, planned, gpu.clock.boost_mhz, warm=warm)
-            return [Candidate(planned, max(bounds.values()))]
+            return [VectorCandidate(planned, max(bounds.values()))]
         case Convolution():
             raise UnsupportedError(f"operator '{operator.op}' is not predicted")
 
@@ -78,7 +78,7 @@ def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[
             return vector_bounds_us(gpu, planned.operator, clock_mhz, warm=warm)
 
 
-def _ranked_gemm_plans(system: System, gemm: Gemm, options: Options) -> list[GemmCandidate]:
+def _ranked_gemm_plans(system: System, gemm: Gemm, options: Options) -> Ranking:
     kernels = usable_kernels(system, gemm, options.kernel, options.unit)
     ranked = candidates(system, gemm, kernels, warm=options.l2 == "warm", clock_mhz=system.gpu.clock.boost_mhz)
     if not ranked:

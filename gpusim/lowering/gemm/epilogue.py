@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.library.main_loops import MmaLoop, SimtLoop, WgmmaLoop
-from gpusim.lowering.gemm.multistage import WIDE_SHARED_BYTES
-from gpusim.lowering.gemm.problem import Problem, Tiles
-from gpusim.lowering.operand import access_bytes, element_access_bytes
+from gpusim.library.main_loops import MmaLoop, SimtLoop
+from gpusim.lowering.columns import Array, Columns
+from gpusim.lowering.gemm.problem import Problems, Tiles
+from gpusim.lowering.gemm.turn import WIDE_SHARED_BYTES
+from gpusim.lowering.operand import access_bytes
 from gpusim.lowering.schedule import Epilogue, Schedule
 from gpusim.program import Barrier, Compute, LoadShared, Op, Program, SplitKFixup, Store, StoreShared
 
@@ -17,63 +21,72 @@ WIDEST_STORE_BYTES = 16
 """Widest global store of a thread (STG.128)."""
 
 
-def epilogue_of(
-    gpu: Gpu, kernel: Kernel, problem: Problem, tiles: Tiles, result_bytes: float, fixup_times: int
-) -> Epilogue:
-    """What a math warp does at the end of a tile.
-
-    Args:
-        result_bytes: of an element as the kernel writes it [B].
-        fixup_times: partners of a split-K fix-up within the kernel.
-    """
-    stores = kernel.family.stores_result
-    bulk = isinstance(kernel.family.main_loop, WgmmaLoop)
-    store_bytes = tiles.rows_a * tiles.rows_b * result_bytes / kernel.warps if stores else 0.0
-    # Warpgroups round their results before they pass shared memory (stmatrix), others after.
-    passed = result_bytes if bulk else problem.accumulator_bytes
-    tile_bytes = kernel.tile_m * kernel.tile_n * passed / kernel.warps
-    pass_rows = _pass_rows(kernel)
-    # A few rows at a time, and other CTAs may use the port meanwhile; the TMA stores a tile at once.
-    passes = math.ceil(kernel.tile_n / kernel.warps_n / pass_rows) if stores and pass_rows else 0
-    return Epilogue(
-        warps_k_bytes=tile_bytes * (kernel.warps_k - 1),
-        fixup_bytes=tiles.rows_a * tiles.rows_b * problem.accumulator_bytes / kernel.warps,
-        fixup_times=fixup_times,
-        shared_pass_bytes=tile_bytes if stores and (pass_rows or bulk) else 0.0,
-        shared_pass_cycles=passes * gpu.shared_memory.epilogue_pass_cycles,
-        store_bytes=store_bytes,
-        store_instructions=max(1.0, store_bytes / (gpu.sm.warp_size * _store_bytes(kernel, problem, result_bytes))),
-        bulk_store=bulk,
-    )
-
-
-def _pass_rows(kernel: Kernel) -> int | None:
-    """Rows of a warp's results that pass through shared memory at once; none where all do, or none does."""
+def pass_rows(kernel: Kernel) -> int:
+    """Rows of a warp's results that pass through shared memory at once; 0 where all do, or none does."""
     loop = kernel.family.main_loop
     rows = loop.epilogue_pass_rows if isinstance(loop, SimtLoop | MmaLoop) else None
-    return rows.value if rows else None
+    return rows.value if rows else 0
 
 
-def _stores_from_registers(kernel: Kernel) -> bool:
+def shared_passes(kernel: Kernel) -> int:
+    """Passes of a warp's results through shared memory, one after the other.
+
+    A few rows at a time, and other CTAs may use the port meanwhile; the TMA stores a tile at once.
+    """
+    rows = pass_rows(kernel)
+    return math.ceil(kernel.tile_n / kernel.warps_n / rows) if kernel.family.stores_result and rows else 0
+
+
+def stores_from_registers(kernel: Kernel) -> bool:
     """Threads of a CUDA-core tile store the runs of neighbours that they hold."""
     loop = kernel.family.main_loop
     return isinstance(loop, SimtLoop) and loop.epilogue_pass_rows is None
 
 
-def store_passes(gpu: Gpu, kernel: Kernel, problem: Problem, result_bytes: float) -> float:
+def epilogue_of(
+    gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles, result_bytes: Array, fixup_times: Array
+) -> Columns[Epilogue]:
+    """What math warps do at the end of a tile.
+
+    Args:
+        kernels: columns of :class:`gpusim.lowering.gemm.kernel_table.KernelRow`, a row for each problem.
+        result_bytes: of an element as the kernel writes it [B].
+        fixup_times: partners of a split-K fix-up within the kernel.
+    """
+    results = tiles.rows[0] * tiles.rows[1]
+    store_bytes = np.where(kernels.stores_result, results * result_bytes / kernels.warps, 0.0)
+    # Warpgroups round their results before they pass shared memory (stmatrix), others after.
+    passed = np.where(kernels.bulk_store, result_bytes, problems.accumulator_bytes)
+    tile_bytes = kernels.tile[0] * kernels.tile[1] * passed / kernels.warps
+    width = store_width_bytes(kernels, problems, result_bytes)
+    return Columns(
+        Epilogue,
+        warps_k_bytes=tile_bytes * (kernels.warps_k - 1),
+        fixup_bytes=results * problems.accumulator_bytes / kernels.warps,
+        fixup_times=fixup_times,
+        shared_pass_bytes=np.where(kernels.passes_shared, tile_bytes, 0.0),
+        shared_pass_cycles=kernels.shared_pass_cycles,
+        store_bytes=store_bytes,
+        store_instructions=np.maximum(1.0, store_bytes / (gpu.sm.warp_size * width)),
+        bulk_store=kernels.bulk_store,
+    )
+
+
+def store_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array) -> Array:
     """How often each sector of C is written to L2: in one piece after a pass through shared memory."""
-    if not _stores_from_registers(kernel):
-        return 1.0
-    narrow = WIDEST_STORE_BYTES / _store_bytes(kernel, problem, result_bytes)
-    return 1.0 + (narrow - 1.0) * (1.0 - gpu.l2.merged_store_fraction)
+    narrow = WIDEST_STORE_BYTES / store_width_bytes(kernels, problems, result_bytes)
+    merged = 1.0 + (narrow - 1.0) * (1.0 - gpu.l2.merged_store_fraction)
+    return np.where(kernels.stores_from_registers, merged, 1.0)
 
 
-def _store_bytes(kernel: Kernel, problem: Problem, result_bytes: float) -> int:
+def store_width_bytes(kernels: Any, problems: Problems, result_bytes: Array) -> Array:
     """Width of a thread's global store [B]."""
-    row_bytes = problem.m * result_bytes
-    if _stores_from_registers(kernel):
-        return element_access_bytes(row_bytes, WIDEST_STORE_BYTES, result_bytes)
-    return access_bytes(row_bytes, WIDEST_STORE_BYTES)
+    row_bytes = problems.m * result_bytes
+    aligned = access_bytes(row_bytes, WIDEST_STORE_BYTES)
+    if not kernels.stores_from_registers.any():
+        return aligned
+    by_element = np.where(row_bytes % WIDEST_STORE_BYTES == 0, WIDEST_STORE_BYTES, np.ceil(result_bytes))
+    return np.where(kernels.stores_from_registers, by_element, aligned)
 
 
 def epilogue_program(schedule: Schedule, warps_k: int, stored: str) -> Program:

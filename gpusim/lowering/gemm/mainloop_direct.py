@@ -6,20 +6,24 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop
 from gpusim.lowering.gemm.mainloop_simt import fma_instructions
-from gpusim.lowering.gemm.multistage import WarpMath, mma, ring_loads, self_loading_step
-from gpusim.lowering.gemm.problem import Problem
-from gpusim.lowering.gemm.staging import Access, Slices, stage
-from gpusim.lowering.operand import access_bytes
-from gpusim.lowering.schedule import Schedule, Step
+from gpusim.lowering.gemm.multistage import mma, ring_loads
+from gpusim.lowering.gemm.turn import Turn
+from gpusim.lowering.schedule import Schedule
 from gpusim.program import Program, Repeat, WaitLoad
 
 
-def direct_step(gpu: Gpu, kernel: Kernel, loop: DirectLoop, problem: Problem, slices: Slices) -> Step:
-    """A step of a kernel that keeps nothing in shared memory."""
-    load_a, load_b = (access_bytes(operand.row_bytes, loop.load_bytes) for operand in (problem.a, problem.b))
-    staged = stage(gpu, kernel, problem, slices, (Access(load_a, None), Access(load_b, None)))
+def direct_turn(gpu: Gpu, kernel: Kernel, loop: DirectLoop) -> Turn:
+    """A turn of a kernel that keeps nothing in shared memory."""
     fma, k_groups = fma_instructions(gpu, kernel)
-    return self_loading_step(kernel, loop, slices, staged, WarpMath(fma, fma, k_groups, 0.0), to_shared=False)
+    return Turn(
+        load_bytes=loop.load_bytes,
+        step_instructions=loop.step_instructions.value,
+        mma_instructions=fma,
+        k_groups=k_groups,
+        operand_bytes=0.0,
+        in_shared_memory=False,
+        load_overhead_instructions=loop.load_overhead_instructions.value,
+    )
 
 
 def direct_program(schedule: Schedule) -> Program:

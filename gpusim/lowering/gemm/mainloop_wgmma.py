@@ -9,9 +9,8 @@ from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import WARPGROUP_WARPS, WgmmaLoop
 from gpusim.lowering.gemm.multistage import reads_of_warp
 from gpusim.lowering.gemm.problem import Problem
-from gpusim.lowering.gemm.staging import Access, Slices, stage
-from gpusim.lowering.operand import access_bytes
-from gpusim.lowering.schedule import Schedule, Step
+from gpusim.lowering.gemm.turn import Turn
+from gpusim.lowering.schedule import Schedule
 from gpusim.program import (
     AcquireStage,
     Drain,
@@ -27,29 +26,22 @@ BULK_COPY_BYTES = 16
 """Alignment of the rows that a bulk copy (TMA) takes (CUDA C++ Programming Guide, asynchronous data copies)."""
 
 
-def wgmma_step(gpu: Gpu, kernel: Kernel, loop: WgmmaLoop, problem: Problem, slices: Slices) -> Step:
-    """A step of warpgroups; their instructions share out 64 rows among four warps, and the columns are read once."""
-    load_a, load_b = (access_bytes(operand.row_bytes, BULK_COPY_BYTES) for operand in (problem.a, problem.b))
-    staged = stage(gpu, kernel, problem, slices, (Access(load_a, load_a), Access(load_b, load_b)))
+def wgmma_turn(gpu: Gpu, kernel: Kernel, loop: WgmmaLoop, problem: Problem) -> Turn:
+    """A turn of warpgroups; their instructions share out 64 rows among four warps, and the columns are read once."""
     rows, columns, row_bits, column_bits = _warpgroup_tile(kernel, problem)
     m, n, k = gpu.instructions[kernel.family.instruction].shape
     issued = math.ceil(rows / (WARPGROUP_WARPS * m)) * math.ceil(columns / n) * math.ceil(kernel.tile_k / k)
     # Widths are multiples of 8; the instruction's own is the widest.
     width = math.ceil(columns / math.ceil(columns / n) / 8) * 8
-    mma = issued * width / n
-    return Step(
-        blocks=staged.blocks,
-        port_bytes=slices.tlb_port_bytes + staged.fill_bytes,
-        to_shared=True,
-        shared_write_bytes=staged.fill_bytes,
-        load_instructions=loop.bulk_load_instructions.value,
-        # One stage is being multiplied until the next one's multiplies have been issued.
-        ahead=kernel.stages - 1,
-        mma_instructions=mma,
-        pipe_slots=mma,
+    return Turn(
+        load_bytes=BULK_COPY_BYTES,
+        step_instructions=loop.step_instructions.value,
+        mma_instructions=issued * width / n,
         k_groups=1,
         operand_bytes=issued * (WARPGROUP_WARPS * m * row_bits + width * column_bits) * k / 8 / WARPGROUP_WARPS,
-        issue_slots=issued + loop.step_instructions.value,
+        copies_itself=True,
+        bulk_load_instructions=loop.bulk_load_instructions.value,
+        bulk_issue_slots=issued + loop.step_instructions.value,
     )
 
 

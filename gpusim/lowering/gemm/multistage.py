@@ -2,60 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop
-from gpusim.lowering.gemm.staging import Slices, Staged
+from gpusim.library.main_loops import MmaLoop, SimtLoop
 from gpusim.lowering.schedule import Schedule, Step
 from gpusim.program import Barrier, Load, Mma, Op, Program, Read, Repeat, StoreShared, WaitLoad
 
-WIDE_SHARED_BYTES = 512
-"""A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
+MIN_ASYNC_COPY_BYTES = 4
+"""Smallest cp.async (PTX ISA)."""
 
 
-@dataclass(frozen=True, slots=True)
-class WarpMath:
-    """What a warp computes in a step, its operands in shared memory or registers."""
-
-    mma_instructions: float
-    pipe_slots: float
-    k_groups: int
-    operand_bytes: float
-
-
-def self_loading_step(
-    kernel: Kernel,
-    loop: SimtLoop | MmaLoop | DirectLoop,
-    slices: Slices,
-    staged: Staged,
-    warp_math: WarpMath,
-    *,
-    to_shared: bool,
-) -> Step:
-    """A step of warps that load what they multiply.
-
-    Args:
-        to_shared: loads write shared memory by themselves (cp.async).
-    """
-    load_instructions = staged.loads / kernel.warps
-    # A load into registers is followed by a store to shared memory.
-    through_registers = loop.in_shared_memory and not to_shared
-    per_load = loop.load_overhead_instructions.value + (2 if through_registers else 1)
-    other = loop.step_instructions.value + warp_math.operand_bytes / WIDE_SHARED_BYTES + load_instructions * per_load
-    return Step(
-        blocks=staged.blocks,
-        port_bytes=slices.tlb_port_bytes + (staged.fill_bytes if to_shared else staged.load_port_bytes),
-        to_shared=to_shared,
-        shared_write_bytes=staged.fill_bytes,
-        load_instructions=load_instructions,
-        ahead=1 if through_registers else kernel.stages - 1,
-        mma_instructions=warp_math.mma_instructions,
-        pipe_slots=warp_math.pipe_slots,
-        k_groups=warp_math.k_groups,
-        operand_bytes=warp_math.operand_bytes,
-        issue_slots=warp_math.pipe_slots + other,
-    )
+def copies_asynchronously(gpu: Gpu, loop: SimtLoop | MmaLoop) -> bool:
+    """Whether loads that are wide enough bypass registers (cp.async)."""
+    return loop.staging == "async" and gpu.load_store.async_copy
 
 
 def reads_of_warp(step: Step, warps: int) -> tuple[Read, ...]:

@@ -1,28 +1,31 @@
-"""A workload on one kernel, in closed form: grid, steps, occupancy, and what a step moves and computes.
+"""Workloads on kernels, in closed form: grids, steps, occupancy, and what a step moves and computes.
 
-Tiles, names and grids are the library's (see :mod:`gpusim.lowering.gemm.problem`).
+Tiles, names and grids are the library's (see :mod:`gpusim.lowering.gemm.problem`). All choices of a kernel are planned at
+once, as columns; one of them becomes a :class:`GemmPlan` when it is asked for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
 
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import Occupancy, occupancy
-from gpusim.launch import Grid, Resources
+from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
-from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
+from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes
-from gpusim.lowering.gemm.mainloop_direct import direct_step
-from gpusim.lowering.gemm.mainloop_mma import mma_step
-from gpusim.lowering.gemm.mainloop_simt import simt_step
-from gpusim.lowering.gemm.mainloop_wgmma import wgmma_step
-from gpusim.lowering.gemm.problem import Problem, Tiles, problem_of, tiles_of
-from gpusim.lowering.gemm.split_k import partners, reduction
-from gpusim.lowering.gemm.staging import LINE_BYTES, Slices
+from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of
+from gpusim.lowering.gemm.problem import Problem, Problems, Tiles, problem_of
+from gpusim.lowering.gemm.split_k import partners, reductions
+from gpusim.lowering.gemm.staging import LINE_BYTES, stage
+from gpusim.lowering.gemm.step import step_of
 from gpusim.lowering.locality import Panels, Traffic, traffic, wave_panels
-from gpusim.lowering.pages import effective_l2_bytes, missed_pages, outlives_a_step, read_cost
+from gpusim.lowering.pages import effective_l2_bytes, outlives_a_step, read_costs
 from gpusim.lowering.schedule import Schedule, Step
 from gpusim.lowering.totals import Totals
 from gpusim.units import ceil_div
@@ -91,6 +94,53 @@ class GemmPlan:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Which kernel runs which problem, and how, as columns."""
+
+    problem: Array
+    """Number of the problem."""
+    kernel: Array
+    """Number of the kernel in its table."""
+    split_k: Array
+    """CTAs that share the k range of a tile."""
+    reduce: Array
+    """Their partial sums are added by a second kernel, rather than within the kernel."""
+
+    def __getitem__(self, rows: Array) -> Choices:
+        return Choices(self.problem[rows], self.kernel[rows], self.split_k[rows], self.reduce[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class GemmPlans:
+    """Plans of workloads that differ in nothing but their sizes, a row for each choice."""
+
+    table: KernelTable
+    problems: Problems
+    choices: Choices
+    main: Columns[Schedule]
+    """The product of each row."""
+    reductions: tuple[tuple[Array, Columns[Schedule]], ...]
+    """Second kernels: the rows that have them, and those rows' reductions."""
+
+    def plan(self, gemm: Gemm, row: int) -> GemmPlan:
+        """The plan of a row, which is a choice for ``gemm``."""
+        number = self.choices.kernel.item(row)
+        kernel, table = self.table.kernels[number], self.table
+        main = self.main.row(
+            row,
+            name=kernel.printed_name(gemm.layout, gemm.dtype),
+            resources=table.resources[number],
+            occupancy=table.occupancies[number],
+            instruction_name=kernel.family.instruction,
+            instruction=table.gpu.instructions[kernel.family.instruction],
+        )
+        seconds = tuple(
+            columns.row(place) for rows, columns in self.reductions for place in np.flatnonzero(rows == row).tolist()
+        )
+        return GemmPlan(gemm, kernel, "reduce" if self.choices.reduce[row] else "in_kernel", (main, *seconds))
+
+
 def plan(
     gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: SplitKMode = "in_kernel", warm: bool = False
 ) -> GemmPlan:
@@ -104,111 +154,127 @@ def plan(
     Raises:
         DoesNotFitError: a CTA needs more than an SM has.
     """
-    problem, family = problem_of(gemm), kernel.family
-    resources = Resources(
-        kernel.threads,
-        kernel.registers_with(gemm.accumulator_bits),
-        kernel.shared_bytes(problem.a.bits, problem.b.bits),
-    )
-    resident = occupancy(SmLimits.of(gpu), resources.threads, resources.registers, resources.shared_bytes)
-    tiles = tiles_of(problem, kernel, split_k)
-    slices = _slices(gpu, kernel, problem, tiles)
-    step = _step(gpu, kernel, problem, slices)
-    partial = split_k > 1 and mode == "reduce"
-    result_bytes = problem.accumulator_bytes if partial else problem.output_bits / 8
-    tile_bytes = tiles.rows_a * tiles.rows_b * result_bytes if family.stores_result else 0.0
-    store_bytes = tile_bytes if partial else tile_bytes / split_k
-    fixup_times = 0 if mode == "reduce" else partners(gpu, tiles, resident.ctas)
-    swizzle_width = min(family.swizzle_width or tiles.m, tiles.m)
-    written_bytes = tiles.ctas * store_bytes
-    main = Schedule(
-        name=kernel.printed_name(gemm.layout, gemm.dtype),
-        grid=Grid(tiles.m, tiles.n, split_k, tiles.batch, swizzle_width),
-        resources=resources,
-        warps=kernel.warps + family.main_loop.producer_warps,
-        math_warps=kernel.warps,
-        instances=family.main_loop.instances,
-        persistent=family.main_loop.persistent,
-        occupancy=resident,
-        instruction_name=family.instruction,
-        instruction=gpu.instructions[family.instruction],
-        setup_cycles=family.main_loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles,
+    problem = problem_of(gemm)
+    occupancy(SmLimits.of(gpu), *resources_of(kernel, problem))  # refuses what does not fit
+    table = KernelTable.of(gpu, (kernel,), problem)
+    zero = np.zeros(1, dtype=int)
+    choices = Choices(zero, zero, np.array([split_k]), np.array([mode == "reduce"]))
+    return plans_of(table, [problem], choices, warm=warm).plan(gemm, 0)
+
+
+def plans_of(table: KernelTable, problems: Sequence[Problem], choices: Choices, *, warm: bool) -> GemmPlans:
+    """Schedule problems that differ in nothing but their sizes, a row for each choice.
+
+    Raises:
+        ValueError: a choice needs a second kernel, and there is none.
+    """
+    columns = Problems.of(problems)
+    main = _schedules(table, table[choices.kernel], columns[choices.problem], choices, warm=warm)
+    partial = choices.reduce & (choices.split_k > 1)
+    second = [table.kernels[number].reduction for number in choices.kernel[partial]] if partial.any() else []
+    found = []
+    for kernel in {id(one): one for one in second}.values():
+        if kernel is None:
+            raise ValueError("no kernel adds up partial sums; split_k with mode 'reduce' needs one")
+        rows = np.flatnonzero(partial)[[one is kernel for one in second]]
+        mine = choices[rows]
+        found.append((rows, reductions(table.gpu, kernel, columns[mine.problem], mine.split_k)))
+    return GemmPlans(table, columns, choices, main, tuple(found))
+
+
+def _schedules(
+    table: KernelTable, kernels: SimpleNamespace, problems: Problems, choices: Choices, *, warm: bool
+) -> Columns[Schedule]:
+    """The products, without the names of kernels.
+
+    Args:
+        kernels: a row of the table for each choice.
+        problems: one for each choice.
+    """
+    gpu, split_k = table.gpu, choices.split_k
+    tiles = _tiles(kernels, problems, split_k)
+    staged = stage(gpu, kernels, problems, tiles)
+    step = step_of(gpu, kernels, problems, staged)
+    partial = choices.reduce & (split_k > 1)
+    result_bytes = np.where(partial, problems.accumulator_bytes, problems.output_bits / 8)
+    tile_bytes = np.where(kernels.stores_result, tiles.rows[0] * tiles.rows[1] * result_bytes, 0.0)
+    store_bytes = np.where(partial, tile_bytes, tile_bytes / split_k)
+    fixup_times = np.where(choices.reduce, 0, partners(gpu, tiles, kernels.resident_ctas))
+    stripe = np.where(kernels.swizzle_width > 0, kernels.swizzle_width, tiles.counts[0])
+    swizzle_width = np.minimum(stripe, tiles.counts[0])
+    return Columns(
+        Schedule,
+        grid=Columns(
+            Grid,
+            x=tiles.counts[0],
+            y=tiles.counts[1],
+            splits=split_k,
+            batch=problems.batch,
+            swizzle_width=swizzle_width,
+        ),
+        warps=kernels.warps + kernels.producer_warps,
+        math_warps=kernels.warps,
+        instances=kernels.instances,
+        persistent=kernels.persistent,
+        occupancy=Columns(Occupancy, ctas=kernels.resident_ctas),
+        instruction=Columns(
+            Instruction,
+            issue_interval_cycles=kernels.issue_interval_cycles,
+            sustained_fraction=kernels.sustained_fraction,
+            latency_cycles=kernels.latency_cycles,
+        ),
+        setup_cycles=kernels.setup_cycles,
         steps=tiles.steps,
         step=step,
-        epilogue=epilogue_of(gpu, kernel, problem, tiles, result_bytes, fixup_times),
+        epilogue=epilogue_of(gpu, kernels, problems, tiles, result_bytes, fixup_times),
         store_bytes=store_bytes,
-        store_passes=store_passes(gpu, kernel, problem, result_bytes),
-        traffic=_traffic(gpu, kernel, problem, tiles, step, resident, written_bytes, swizzle_width, warm=warm),
+        store_passes=store_passes(gpu, kernels, problems, result_bytes),
+        traffic=_traffic(gpu, kernels, problems, tiles, step, tiles.ctas * store_bytes, swizzle_width, warm=warm),
         cold=not warm,
     )
-    if not partial:
-        return GemmPlan(gemm, kernel, mode, (main,))
-    if kernel.reduction is None:
-        raise ValueError(f"{main.name}: no kernel adds up partial sums; split_k with mode 'reduce' needs one")
-    return GemmPlan(gemm, kernel, mode, (main, reduction(gpu, kernel.reduction, problem, split_k)))
 
 
-def _step(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices) -> Step:
-    """A turn of the kernel's kind of main loop."""
-    match kernel.family.main_loop:
-        case SimtLoop() as loop:
-            return simt_step(gpu, kernel, loop, problem, slices)
-        case MmaLoop() as loop:
-            return mma_step(gpu, kernel, loop, problem, slices)
-        case DirectLoop() as loop:
-            return direct_step(gpu, kernel, loop, problem, slices)
-        case WgmmaLoop() as loop:
-            return wgmma_step(gpu, kernel, loop, problem, slices)
-
-
-def _slices(gpu: Gpu, kernel: Kernel, problem: Problem, tiles: Tiles) -> Slices:
-    """What a step reads. Panels lie in L2 without the rest of the sectors that their edges share."""
-    missed = missed_pages(gpu, ((problem.a, tiles.rows_a), (problem.b, tiles.rows_b)))
-    return Slices(
-        panel_bytes=(
-            tiles.rows_a * tiles.k_per_step * problem.a.bits / 8,
-            tiles.rows_b * tiles.k_per_step * problem.b.bits / 8,
-        ),
-        # A row of tiles that a cluster ends in the middle of is loaded by the CTAs that are there.
-        sharers=(tiles.n / ceil_div(tiles.n, kernel.cluster_n), tiles.m / ceil_div(tiles.m, kernel.cluster_m)),
-        tlb_port_bytes=missed * gpu.load_store.tlb_miss_cycles * gpu.shared_memory.bandwidth_bytes_per_cycle,
-    )
+def _tiles(kernels: SimpleNamespace, problems: Problems, split_k: Array) -> Tiles:
+    """The tiles of problems on kernels."""
+    counts = ceil_div(problems.operands.rows, kernels.tile)
+    steps = ceil_div(ceil_div(problems.k, kernels.tile_k), split_k)
+    rows = problems.operands.rows / counts
+    return Tiles(counts, problems.batch, split_k, steps, rows, problems.k / (steps * split_k))
 
 
 def _traffic(
     gpu: Gpu,
-    kernel: Kernel,
-    problem: Problem,
+    kernels: SimpleNamespace,
+    problems: Problems,
     tiles: Tiles,
-    step: Step,
-    resident: Occupancy,
-    written_bytes: float,
-    swizzle_width: int,
+    step: Columns[Step],
+    written_bytes: Array,
+    swizzle_width: Array,
     *,
     warm: bool,
-) -> Traffic:
-    """Bytes that the launch moves between L2, DRAM and its CTAs."""
-    concurrent_ctas = gpu.sm.count * resident.ctas
-    of_product = tiles.m * tiles.n
-    wave = wave_panels(tiles.m, tiles.n, max(1, min(of_product, concurrent_ctas // tiles.split_k)), swizzle_width)
-    slices_bytes = (
-        problem.a.touched_bytes(tiles.rows_a, kernel.tile_k, LINE_BYTES),
-        problem.b.touched_bytes(tiles.rows_b, kernel.tile_k, LINE_BYTES),
-    )
-    outlives = outlives_a_step(gpu, slices_bytes, (wave[1], wave[0]), min(tiles.ctas, concurrent_ctas))
+) -> Columns[Traffic]:
+    """Bytes that launches move between L2, DRAM and their CTAs."""
+    operands = problems.operands
+    concurrent_ctas = gpu.sm.count * kernels.resident_ctas
+    of_product = tiles.counts[0] * tiles.counts[1]
+    # A wave, in tiles of one product: splits of one tile run side by side and read different k ranges.
+    wave_tiles = np.maximum(1, np.minimum(of_product, concurrent_ctas // tiles.split_k))
+    wave = wave_panels(tiles.counts, wave_tiles, swizzle_width)
+    slices_bytes = operands.touched_bytes(tiles.rows, kernels.tile_k, LINE_BYTES)
+    outlives = outlives_a_step(gpu, slices_bytes, wave[::-1], np.minimum(tiles.ctas, concurrent_ctas))
     # A ring asks for several steps at once, so that DRAM reads their slices of a row from one open page.
-    asked_k = kernel.tile_k * max(1, step.ahead)
+    asked_k = kernels.tile_k * np.maximum(1, step.ahead)
+    panels_bytes = tiles.rows * problems.k * operands.bits / 8
     moved = traffic(
-        Panels(tiles.m, tiles.rows_a * problem.k * problem.a.bits / 8, read_cost(gpu, problem.a, asked_k, outlives)),
-        Panels(tiles.n, tiles.rows_b * problem.k * problem.b.bits / 8, read_cost(gpu, problem.b, asked_k, outlives)),
+        Panels(tiles.counts, panels_bytes, read_costs(gpu, operands, asked_k, outlives)),
+        wave,
+        wave_tiles,
         batch=tiles.batch,
-        splits=tiles.split_k,
         result_bytes=written_bytes,
-        concurrent_ctas=concurrent_ctas,
         swizzle_width=swizzle_width,
         l2_capacity_bytes=effective_l2_bytes(gpu),
         warm=warm,
         outlives_a_step=outlives,
         drift_steps=gpu.l2.drift_steps,
     )
-    return replace(moved, l2_read_bytes=tiles.ctas * tiles.steps * step.l2_bytes)
+    return moved.replaced(l2_read_bytes=tiles.ctas * tiles.steps * step.l2_bytes)

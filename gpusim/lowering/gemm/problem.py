@@ -5,13 +5,19 @@ Libraries see column-major matrices, so a row-major product C = A B runs as C' =
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gpusim.library.catalogue import Kernel
+import numpy as np
+
+from gpusim.lowering.columns import Array
 from gpusim.lowering.operand import Operand
-from gpusim.units import ceil_div
 from gpusim.workloads.gemm import Gemm
+
+EXACT_SIZE = 2**43
+"""Largest product of batch, m, n and k, up to which tiles, steps and the bytes that they make are whole numbers below
+2^53, split 1,024 times too: those that a double holds. Larger ones are computed with Python's numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,7 @@ class Problem:
     a: Operand
     b: Operand
     output_bits: int
-    accumulator_bytes: float
+    accumulator_bits: int
 
 
 @lru_cache(maxsize=256)
@@ -54,35 +60,64 @@ def problem_of(gemm: Gemm) -> Problem:
         a=first,
         b=second,
         output_bits=gemm.output_bits,
-        accumulator_bytes=gemm.accumulator_bits / 8,
+        accumulator_bits=gemm.accumulator_bits,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
-    """A problem cut into the tiles of CTAs. Edge tiles hold only what exists; the average tile stands for all."""
+class Problems:
+    """Problems that differ in nothing but their sizes, as columns."""
 
-    m: int
-    """Tiles along m."""
-    n: int
-    batch: int
-    split_k: int
+    m: Array
+    n: Array
+    k: Array
+    batch: Array
+    operands: Operand
+    """A in the first row of its arrays, B in the second."""
+    output_bits: int
+    accumulator_bytes: float
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem]) -> Problems:
+        one = problems[0]
+        largest = max(problem.batch * problem.m * problem.n * problem.k for problem in problems)
+        sizes = np.array(
+            [(problem.m, problem.n, problem.k, problem.batch) for problem in problems],
+            dtype=np.int64 if largest <= EXACT_SIZE else object,
+        ).T
+        operands = Operand(
+            sizes[:2],
+            sizes[2],
+            np.array([[one.a.k_contiguous], [one.b.k_contiguous]]),
+            one.a.element_bits,
+            np.array([[one.a.kept_fraction], [one.b.kept_fraction]]),
+            np.array([[one.a.metadata_bits], [one.b.metadata_bits]]),
+        )
+        return cls(*sizes, operands, one.output_bits, one.accumulator_bits / 8)
+
+    def __getitem__(self, rows: Array) -> Problems:
+        """The problems of some rows."""
+        operands = replace(self.operands, rows=self.operands.rows[:, rows], k=self.k[rows])
+        sizes = (self.m[rows], self.n[rows], self.k[rows], self.batch[rows])
+        return Problems(*sizes, operands, self.output_bits, self.accumulator_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Problems cut into the tiles of CTAs, as columns. Edge tiles hold only what exists; the average stands for all."""
+
+    counts: Array
+    """Tiles along m, and along n."""
+    batch: Array
+    split_k: Array
     """CTAs that share the k of a tile."""
-    steps: int
+    steps: Array
     """K-steps of each of them."""
-    rows_a: float
-    """Rows of A in the average tile."""
-    rows_b: float
-    k_per_step: float
+    rows: Array
+    """Rows of A in the average tile, and of B."""
+    k_per_step: Array
     """Values of k in the average step."""
 
     @property
-    def ctas(self) -> int:
-        return self.m * self.n * self.batch * self.split_k
-
-
-def tiles_of(problem: Problem, kernel: Kernel, split_k: int) -> Tiles:
-    """The tiles of a problem on a kernel."""
-    m, n = ceil_div(problem.m, kernel.tile_m), ceil_div(problem.n, kernel.tile_n)
-    steps = ceil_div(ceil_div(problem.k, kernel.tile_k), split_k)
-    return Tiles(m, n, problem.batch, split_k, steps, problem.m / m, problem.n / n, problem.k / (steps * split_k))
+    def ctas(self) -> Array:
+        return np.asarray(self.counts[0] * self.counts[1] * self.batch * self.split_k)

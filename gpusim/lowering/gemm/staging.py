@@ -2,90 +2,116 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.launch import Axis
-from gpusim.library.catalogue import Kernel
-from gpusim.library.main_loops import MmaLoop, SimtLoop
-from gpusim.lowering.gemm.problem import Problem
+from gpusim.lowering.columns import Array, Columns
+from gpusim.lowering.gemm.problem import Problems, Tiles
+from gpusim.lowering.operand import access_bytes, element_access_bytes
+from gpusim.lowering.pages import missed_pages
 from gpusim.lowering.schedule import Block
+from gpusim.units import ceil_div
 
 LINE_BYTES = 128
 """Unit in which caches hold data."""
-MIN_ASYNC_COPY_BYTES = 4
-"""Smallest cp.async (PTX ISA)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slices:
-    """What a step of the average CTA reads of A and of B."""
-
-    panel_bytes: tuple[float, float]
-    sharers: tuple[float, float]
-    """CTAs that one load serves: those of a cluster, by multicast."""
-    tlb_port_bytes: float
-    """Load/store path time lost to TLB misses, in bytes of port width [B]."""
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How a thread reads an operand from global memory and writes it to shared memory."""
-
-    load_bytes: int
-    fill_bytes: int | None
-    """None where the operand goes straight to registers."""
-    conflict_ways: float = 1.0
-    """Bank-conflict degree of the write."""
-    vector_bytes: int | None = None
-    """What a thread writes together, where it loads it in pieces [B]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Both operands of a CTA's step on their way."""
+    """Both operands of a CTA's step on their way, as columns; arrays of two rows are of A and of B."""
 
-    blocks: tuple[Block, ...]
-    load_port_bytes: float
-    """Load/store path time they take, in bytes of port width [B]."""
-    loads: float
+    panel_bytes: Array
+    """Of the operands, without the rest of the sectors that their edges share: panels lie in L2 without it [B]."""
+    l2_bytes: Array
+    """Sectors asked of L2; data that is multicast to a cluster counts once per cluster [B]."""
+    sm_bytes: Array
+    """Sectors that pass the port of the CTA's SM: multicast data counts in full [B]."""
+    to_shared: Array
+    """Loads write shared memory by themselves."""
+    load_port_bytes: Array
+    """Load/store path time of loads into registers, in bytes of port width [B]."""
+    loads: Array
     """Warp-wide loads."""
-    fill_bytes: float
-    """Shared-memory port time of writing them there, bank conflicts included [B]."""
+    fill_bytes: Array
+    """Shared-memory port time of writing operands there, bank conflicts included [B]."""
+    tlb_port_bytes: Array
+    """Load/store path time lost to TLB misses, in bytes of port width [B]."""
 
 
-def copies_asynchronously(gpu: Gpu, loop: SimtLoop | MmaLoop, *load_bytes: int) -> bool:
-    """Whether loads as wide as these bypass registers (cp.async)."""
-    return loop.staging == "async" and gpu.load_store.async_copy and min(load_bytes) >= MIN_ASYNC_COPY_BYTES
+def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
+    """The loads and shared-memory writes of a step.
 
-
-def stage(gpu: Gpu, kernel: Kernel, problem: Problem, slices: Slices, accesses: tuple[Access, Access]) -> Staged:
-    """The loads and shared-memory writes of a step."""
+    Args:
+        kernels: columns of :class:`gpusim.lowering.gemm.kernel_table.KernelRow`, a row for each problem.
+    """
     lanes, port_rate = gpu.sm.warp_size, gpu.shared_memory.bandwidth_bytes_per_cycle
-    blocks: list[Block] = []
-    load_port_bytes = loads = fill_bytes = 0.0
-    parts = zip(
-        ("A", "B"),
-        (problem.a, problem.b),
-        slices.panel_bytes,
-        slices.sharers,
-        (kernel.tile_m, kernel.tile_n),
-        accesses,
-        strict=True,
+    operands = problems.operands
+    panel_bytes = tiles.rows * tiles.k_per_step * operands.bits / 8
+    sm_bytes = panel_bytes * operands.sector_overfetch(kernels.tile, kernels.tile_k)
+    # A row of tiles that a cluster ends in the middle of is loaded by the CTAs that are there.
+    across = tiles.counts[::-1]
+    sharers = across / ceil_div(across, kernels.cluster[::-1])
+    widths = _load_bytes(kernels, problems)
+    to_shared = kernels.copies_itself & (np.minimum(widths[0], widths[1]) >= kernels.least_copy_bytes)
+    transposed = kernels.transposes & operands.k_contiguous
+    fill_widths = np.where(kernels.vector_bytes > 0, kernels.vector_bytes, widths)
+    fill_widths = np.where(transposed, math.ceil(operands.element_bits / 8), fill_widths)
+    widths = np.where(to_shared, fill_widths, widths)
+    # A warp's access takes at least one cycle of the port, however narrow.
+    ports = sm_bytes * np.maximum(1.0, port_rate / (lanes * widths))
+    if kernels.vector_bytes.any():
+        pieces = _vector_port_bytes(gpu, kernels, problems, panel_bytes, widths)
+        ports = np.where(kernels.vector_bytes > 0, pieces, ports)
+    loads = sm_bytes / widths / lanes
+    conflicts = np.where(transposed, gpu.shared_memory.transposed_store_conflict_degree, 1.0)
+    fills = panel_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
+    return Staged(
+        panel_bytes=panel_bytes,
+        l2_bytes=sm_bytes / sharers,
+        sm_bytes=sm_bytes,
+        to_shared=to_shared,
+        load_port_bytes=ports[0] + ports[1],
+        loads=loads[0] + loads[1],
+        fill_bytes=np.where(kernels.in_shared_memory, fills[0] + fills[1], 0.0),
+        tlb_port_bytes=missed_pages(gpu, operands, tiles.rows) * gpu.load_store.tlb_miss_cycles * port_rate,
     )
-    for tensor, operand, panel_bytes, sharers, tile_rows, access in parts:
-        asked_bytes = panel_bytes * operand.sector_overfetch(tile_rows, kernel.tile_k)
-        axes: tuple[Axis, ...] = ("batch", "split", "x" if tensor == "A" else "y")
-        blocks.append(Block(tensor, axes, panel_bytes, asked_bytes / sharers, asked_bytes))
-        if access.vector_bytes:
-            # Each piece of a warp's access touches all its lines, at one a cycle.
-            lines = operand.touched_bytes(tile_rows, kernel.tile_k, LINE_BYTES) / LINE_BYTES
-            tile_bytes = tile_rows * kernel.tile_k * operand.element_bits / 8
-            load_port_bytes += panel_bytes / tile_bytes * lines * port_rate * access.vector_bytes / access.load_bytes
-        else:
-            # A warp's access takes at least one cycle of the port, however narrow.
-            load_port_bytes += asked_bytes * max(1.0, port_rate / (lanes * access.load_bytes))
-        loads += asked_bytes / access.load_bytes / lanes
-        if access.fill_bytes:
-            fill_bytes += panel_bytes * max(1.0, port_rate / (lanes * access.fill_bytes)) * access.conflict_ways
-    return Staged(tuple(blocks), load_port_bytes, loads, fill_bytes)
+
+
+def blocks_of(staged: Staged) -> tuple[Columns[Block], Columns[Block]]:
+    """What a CTA loads of A and of B in a step."""
+    a, b = (
+        Columns(
+            Block,
+            tensor=tensor,
+            axes=("batch", "split", axis),
+            block_bytes=staged.panel_bytes[place],
+            l2_bytes=staged.l2_bytes[place],
+            sm_bytes=staged.sm_bytes[place],
+        )
+        for place, (tensor, axis) in enumerate((("A", "x"), ("B", "y")))
+    )
+    return a, b
+
+
+def _load_bytes(kernels: Any, problems: Problems) -> Array:
+    """Width of a thread's loads of either operand [B]."""
+    operands = problems.operands
+    row_bytes = operands.row_bytes
+    aligned = access_bytes(row_bytes, kernels.load_bytes)
+    if not kernels.by_element.any():
+        return aligned
+    by_element = element_access_bytes(row_bytes, kernels.load_bytes, operands.element_bits / 8)
+    return np.where(kernels.by_element, by_element, aligned)
+
+
+def _vector_port_bytes(gpu: Gpu, kernels: Any, problems: Problems, panel_bytes: Array, widths: Array) -> Array:
+    """Port time of vectors that are loaded in pieces: each piece touches all lines of the access, at one a cycle."""
+    operands = problems.operands
+    lines = operands.touched_bytes(kernels.tile, kernels.tile_k, LINE_BYTES) / LINE_BYTES
+    tile_bytes = kernels.tile * kernels.tile_k * operands.element_bits / 8
+    port_rate = gpu.shared_memory.bandwidth_bytes_per_cycle
+    return np.asarray(panel_bytes / tile_bytes * lines * port_rate * kernels.vector_bytes / widths)

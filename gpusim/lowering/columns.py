@@ -1,0 +1,75 @@
+"""Columns: the fields of a record as arrays, with a row for each of many records.
+
+Formulas over columns keep to elementary arithmetic, which rounds the same in every array and on every processor, and to
+functions of :mod:`math`, element by element. A row is then the same to the bit whatever other rows there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+R = TypeVar("R")
+
+
+class Columns(Generic[R]):
+    """Many records of type ``R``, as arrays in place of its fields; its properties and methods apply to them, too.
+
+    A column may also be a constant, columns of a nested record, or a tuple of these. Fields that no formula needs may be
+    left out until :meth:`row` makes a record.
+
+    >>> from gpusim.launch import Grid
+    >>> grids = Columns(Grid, x=np.array([4, 8]), y=3, splits=1, batch=1)
+    >>> grids.ctas.tolist(), grids.row(1)
+    ([12, 24], Grid(x=8, y=3, splits=1, batch=1, swizzle_width=None))
+    """
+
+    def __init__(self, record: type[R], **columns: Any) -> None:
+        self.__dict__.update(columns)
+        self._record = record
+        self._names = tuple(columns)
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._record, name)
+        if isinstance(attribute, property) and attribute.fget:
+            return attribute.fget(self)
+        if isinstance(attribute, FunctionType):
+            return MethodType(attribute, self)
+        raise AttributeError(f"{self._record.__name__}: column '{name}' was left out")
+
+    def row(self, index: int, **others: Any) -> R:
+        """The record of a row.
+
+        Args:
+            others: fields that are no columns, or in place of some.
+        """
+        fields = {name: _item(self.__dict__[name], index) for name in self._names if name not in others}
+        return self._record(**fields, **others)
+
+    def replaced(self, **columns: Any) -> Columns[R]:
+        """The same with other columns in place of some."""
+        return Columns(self._record, **{**{name: self.__dict__[name] for name in self._names}, **columns})
+
+
+def _item(column: Any, index: int) -> Any:
+    if isinstance(column, np.ndarray):
+        return column.item(index)
+    if type(column) is tuple:
+        return tuple(_item(one, index) for one in column)
+    return column.row(index) if isinstance(column, Columns) else column
+
+
+def elementwise(function: Callable[..., float], *columns: Array) -> Array:
+    """A function of :mod:`math` of each row: numpy's own differ in the last bit from processor to processor."""
+    return np.array([function(*row) for row in zip(*(column.tolist() for column in columns), strict=True)])
+
+
+def share(part: Any, whole: Any) -> Array:
+    """Part over whole; of nothing, nothing."""
+    some = np.asarray(whole != 0)
+    return np.where(some, part / np.where(some, whole, 1), 0.0)

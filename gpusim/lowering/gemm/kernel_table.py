@@ -1,0 +1,174 @@
+"""Kernels as columns: all that a launch takes from its kernel, the GPU and the types of the operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from types import SimpleNamespace
+
+import numpy as np
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import SmLimits
+from gpusim.hardware.occupancy import DoesNotFitError, Occupancy, occupancy
+from gpusim.launch import Resources
+from gpusim.library.catalogue import Kernel
+from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
+from gpusim.lowering.columns import Array
+from gpusim.lowering.gemm.epilogue import shared_passes, stores_from_registers
+from gpusim.lowering.gemm.mainloop_direct import direct_turn
+from gpusim.lowering.gemm.mainloop_mma import mma_turn
+from gpusim.lowering.gemm.mainloop_simt import simt_turn
+from gpusim.lowering.gemm.mainloop_wgmma import wgmma_turn
+from gpusim.lowering.gemm.problem import Problem
+from gpusim.lowering.gemm.turn import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """What the schedules of a kernel take from it, besides its :class:`Turn`."""
+
+    tile_m: int
+    tile_n: int
+    cluster_m: int
+    cluster_n: int
+    tile_k: int
+    warps: int
+    """That multiply."""
+    warps_k: int
+    stages: int
+    swizzle_width: int
+    producer_warps: int
+    instances: int
+    resident_ctas: int
+    """That an SM holds at once."""
+    for_vectors: bool
+    """It serves a few columns only."""
+    persistent: bool
+    stores_result: bool
+    stores_from_registers: bool
+    bulk_store: bool
+    """The TMA stores the results of a tile."""
+    passes_shared: bool
+    """Results pass through shared memory before they are stored."""
+    shared_pass_cycles: float
+    setup_cycles: float
+    issue_interval_cycles: float
+    """Of the multiply-accumulates."""
+    sustained_fraction: float
+    latency_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """Kernels that fit an SM of a GPU with operands of some types."""
+
+    gpu: Gpu
+    kernels: tuple[Kernel, ...]
+    resources: tuple[Resources, ...]
+    """Of a CTA of each."""
+    occupancies: tuple[Occupancy, ...]
+    ints: Array
+    """A row for each field of :class:`KernelRow` and :class:`Turn` of this type, a column for each kernel."""
+    floats: Array
+    bools: Array
+    split_modes: Array
+    """For each kernel, in a row, its ways of adding partial sums: 0 within the kernel, 1 by a second one, -1 none."""
+
+    @classmethod
+    def of(cls, gpu: Gpu, kernels: Iterable[Kernel], problem: Problem) -> KernelTable:
+        """The table of those of the kernels that fit, with the types of a problem."""
+        fitting: list[tuple[Kernel, Resources, Occupancy]] = []
+        for kernel in kernels:
+            resources = resources_of(kernel, problem)
+            try:
+                fitting.append((kernel, resources, occupancy(SmLimits.of(gpu), *resources)))
+            except DoesNotFitError:
+                continue
+        rows = [_row(gpu, kernel, problem, resident) for kernel, _, resident in fitting]
+        ints, floats, bools = (
+            np.array([[row[name] for row in rows] for name in NAMES[kind]], dtype=kind).reshape(len(NAMES[kind]), -1)
+            for kind in (int, float, bool)
+        )
+        columns = zip(*fitting, strict=True) if fitting else ((), (), ())
+        found, taken, resident = (tuple(column) for column in columns)
+        return cls(gpu, found, taken, resident, ints, floats, bools, _split_modes(found))
+
+    def __getitem__(self, at: Array | slice) -> SimpleNamespace:
+        """Columns of :class:`KernelRow` and :class:`Turn`, a row for each of the kernels ``at``.
+
+        Tiles and clusters are arrays of two rows, along m and along n.
+        """
+        ints = self.ints[:, at]
+        columns = SimpleNamespace(tile=ints[0:2], cluster=ints[2:4])
+        for kind, matrix in ((int, ints), (float, self.floats[:, at]), (bool, self.bools[:, at])):
+            columns.__dict__.update(zip(NAMES[kind], matrix, strict=True))
+        return columns
+
+
+NAMES: dict[type, Sequence[str]] = {
+    kind: [field.name for record in (KernelRow, Turn) for field in fields(record) if field.type == kind.__name__]
+    for kind in (int, float, bool)
+}
+"""Columns by the type of their numbers; extents of tiles and clusters are the first."""
+
+
+def _split_modes(kernels: Sequence[Kernel]) -> Array:
+    modes = [[int(mode == "reduce") for mode in kernel.family.split_k] for kernel in kernels]
+    most = max((len(of_kernel) for of_kernel in modes), default=0)
+    padded = [of_kernel + [-1] * (max(1, most) - len(of_kernel)) for of_kernel in modes]
+    return np.array(padded, dtype=int).reshape(len(modes), -1)
+
+
+def resources_of(kernel: Kernel, problem: Problem) -> Resources:
+    """What a CTA of a kernel takes of an SM, with the types of a problem."""
+    return Resources(
+        kernel.threads,
+        kernel.registers_with(problem.accumulator_bits),
+        kernel.shared_bytes(problem.a.bits, problem.b.bits),
+    )
+
+
+def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dict[str, int | float | bool]:
+    family, loop = kernel.family, kernel.family.main_loop
+    instruction = gpu.instructions[family.instruction]
+    bulk, passes = isinstance(loop, WgmmaLoop), shared_passes(kernel)
+    row = KernelRow(
+        tile_m=kernel.tile_m,
+        tile_n=kernel.tile_n,
+        cluster_m=kernel.cluster_m,
+        cluster_n=kernel.cluster_n,
+        tile_k=kernel.tile_k,
+        warps=kernel.warps,
+        warps_k=kernel.warps_k,
+        stages=kernel.stages,
+        swizzle_width=family.swizzle_width,
+        producer_warps=loop.producer_warps,
+        instances=loop.instances,
+        resident_ctas=resident.ctas,
+        for_vectors=family.max_n is not None,
+        persistent=loop.persistent,
+        stores_result=family.stores_result,
+        stores_from_registers=stores_from_registers(kernel),
+        bulk_store=bulk,
+        passes_shared=passes > 0 or (bulk and family.stores_result),
+        shared_pass_cycles=passes * gpu.shared_memory.epilogue_pass_cycles,
+        setup_cycles=loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles,
+        issue_interval_cycles=instruction.issue_interval_cycles,
+        sustained_fraction=instruction.sustained_fraction,
+        latency_cycles=instruction.latency_cycles,
+    )
+    return asdict(row) | asdict(_turn(gpu, kernel, problem))
+
+
+def _turn(gpu: Gpu, kernel: Kernel, problem: Problem) -> Turn:
+    """A turn of the kernel's kind of main loop."""
+    match kernel.family.main_loop:
+        case SimtLoop() as loop:
+            return simt_turn(gpu, kernel, loop, problem)
+        case MmaLoop() as loop:
+            return mma_turn(gpu, kernel, loop, problem)
+        case DirectLoop() as loop:
+            return direct_turn(gpu, kernel, loop)
+        case WgmmaLoop() as loop:
+            return wgmma_turn(gpu, kernel, loop, problem)

@@ -1,0 +1,30 @@
+"""Records as keys of caches, told apart by a short key in place of all that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Keyed(Generic[T]):
+    """A record, equal to another of the same key; by default to that very record only.
+
+    It keeps the record alive, so that no other can take over its identity.
+
+    >>> Keyed([1], "one") == Keyed([2], "one"), Keyed([1]) == Keyed([1])
+    (True, False)
+    """
+
+    __slots__ = ("key", "record")
+
+    def __init__(self, record: T, key: Hashable = None) -> None:
+        self.record = record
+        self.key = id(record) if key is None else key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keyed) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
