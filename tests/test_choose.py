@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from conftest import suited, unfitted
 from hypothesis import given, settings
@@ -11,7 +12,8 @@ from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.library import HeuristicBias
 from gpusim.lowering.gemm.plan import plan
 from gpusim.numbers.formats import Dtype
-from gpusim.prediction.choose import GemmCandidate, candidates, charged, estimate_us, score
+from gpusim.prediction.choose import GemmCandidate, candidates
+from gpusim.prediction.heuristic import charges_of, scores_of
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
@@ -33,7 +35,14 @@ def dtypes(arch: System) -> list[Dtype]:
 
 
 def ranked(arch: System, gemm: Gemm) -> list[GemmCandidate]:
-    return candidates(arch, gemm, suited(arch, gemm), warm=False, clock_mhz=arch.gpu.clock.boost_mhz)
+    return list(candidates(arch, gemm, suited(arch, gemm), warm=False, clock_mhz=arch.gpu.clock.boost_mhz))
+
+
+def scores(arch: System, found: list[GemmCandidate]) -> list[float]:
+    """What the library goes by, of candidates that were ranked together."""
+    in_plans = sorted(found, key=lambda one: one.row)
+    of_rows = scores_of(arch.library, found[0].plans, np.array([one.estimate_us for one in in_plans]))
+    return [of_rows.item(one.row) for one in found]
 
 
 SIZES = st.integers(min_value=1, max_value=8192)
@@ -55,22 +64,21 @@ NAMES = st.sampled_from(["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090"])
 def test_candidates_are_ranked_best_first_but_for_ties(name: str, gemm: Gemm) -> None:
     arch = load_spec(name).system
     found = ranked(arch, gemm)
-    scores = [score(arch.library, gemm, one) for one in found]
-    assert scores == sorted(scores)
+    assert scores(arch, found) == sorted(scores(arch, found))
 
 
 def test_k_is_split_also_where_there_are_tiles_enough() -> None:
     # 12 x 16 tiles of 128 x 128 on 80 SMs with 2 CTAs each: 1.2 waves, but 6 whole ones when k is split by 5
     arch = load_spec("V100-PCIe-32GB").system
     found = ranked(arch, Gemm(2048, 1536, 4608, Dtype.FP32, layout="tn"))
-    of_tile = {one.plan.split_k: one for one in found if one.plan.kernel.label == "ffma_128x128x8"}
+    of_tile = {one.split_k: one for one in found if one.kernel.label == "ffma_128x128x8"}
     assert of_tile[5].plan.totals[0].waves(arch.gpu) == 6.0
     assert of_tile[5].estimate_us < of_tile[1].estimate_us
 
 
 def without_bias(arch: System, **values: float | dict[str, float]) -> System:
     """A board whose library goes by estimated time and nothing but what is given."""
-    common = charged(square(Dtype.FP32), ranked(arch, square(Dtype.FP32))[0].plan)
+    common = charges_of(ranked(arch, square(Dtype.FP32))[0].plans)
     bias = HeuristicBias.model_validate({**dict.fromkeys(common, 0.0), "single": {}, "batched": {}, **values})
     return replace(arch, library=replace(arch.library, heuristic_bias=bias))
 
@@ -102,11 +110,18 @@ def test_an_older_library_goes_by_biases_of_its_own() -> None:
 
 @settings(derandomize=True, deadline=None)
 @given(NAMES, GEMMS)
-def test_an_estimate_is_that_of_the_plan_beside_it(name: str, gemm: Gemm) -> None:
+def test_a_candidate_is_the_same_whatever_others_are_ranked_with_it(name: str, gemm: Gemm) -> None:
     arch = load_spec(name).system
-    for one in ranked(arch, gemm):
-        assert one.estimate_us == estimate_us(arch, one.plan, arch.gpu.clock.boost_mhz)
-        assert one.estimate_us > arch.gpu.front_end.kernel_latency_us
+    found = ranked(arch, gemm)
+    alone = {
+        (one.kernel.label, one.kernel.stages, one.split_k, one.mode): one
+        for kernel in {id(one.kernel): one.kernel for one in found}.values()
+        for one in candidates(arch, gemm, (kernel,), warm=False, clock_mhz=arch.gpu.clock.boost_mhz)
+    }
+    for one in found:
+        other = alone[one.kernel.label, one.kernel.stages, one.split_k, one.mode]
+        assert one.estimate_us == other.estimate_us > arch.gpu.front_end.kernel_latency_us
+        assert one.plan == other.plan == plan(arch.gpu, gemm, one.kernel, one.split_k, one.mode)
 
 
 @settings(derandomize=True, deadline=None)
@@ -114,7 +129,7 @@ def test_an_estimate_is_that_of_the_plan_beside_it(name: str, gemm: Gemm) -> Non
 def test_every_kernel_that_fits_is_a_candidate_once_for_each_split(name: str, gemm: Gemm) -> None:
     arch = load_spec(name).system
     found = ranked(arch, gemm)
-    whole = {one.plan.kernel for one in found if one.plan.split_k == 1}
+    whole = {one.kernel for one in found if one.split_k == 1}
     for kernel in suited(arch, gemm):
         try:
             plan(arch.gpu, gemm, kernel)
@@ -122,7 +137,7 @@ def test_every_kernel_that_fits_is_a_candidate_once_for_each_split(name: str, ge
             assert kernel not in whole
         else:
             assert kernel in whole
-    keys = [(one.plan.kernel, one.plan.split_k, len(one.plan.schedules)) for one in found]
+    keys = [(one.kernel, one.split_k, len(one.plan.schedules)) for one in found]
     assert len(set(keys)) == len(keys)
 
 
@@ -170,7 +185,7 @@ def doubled_memory(name: str) -> System:
 @given(NAMES, GEMMS)
 def test_a_faster_memory_changes_no_choice(name: str, gemm: Gemm) -> None:
     def order(arch: System) -> list[tuple[str, int, int]]:
-        return [(one.plan.name, one.plan.split_k, len(one.plan.schedules)) for one in ranked_plans(arch, gemm)]
+        return [(one.name, one.split_k, len(one.plan.schedules)) for one in ranked_plans(arch, gemm)]
 
     assert order(doubled_memory(name)) == order(load_spec(name).system)
 
@@ -220,8 +235,10 @@ def test_kernels_for_vectors_are_credited_over_the_same_matrix_tile_whatever_lar
             without_bias(load_spec("T4").system, tile_size_exponent=tile_size_exponent),
             Gemm(1, 512, 512, Dtype.FP32),
         )
-        found = {one.plan.kernel.label: one for one in ranked(arch, gemm) if one.plan.split_k == 1}
+        everything = ranked(arch, gemm)
+        found = {one.kernel.label: one for one in everything if one.split_k == 1}
         matrix, vector = found["ffma_32x128x16"], found["ffma_8x1x64"]
-        return score(arch.library, gemm, matrix) - score(arch.library, gemm, vector)
+        of_rows = dict(zip([id(one) for one in everything], scores(arch, everything), strict=True))
+        return of_rows[id(matrix)] - of_rows[id(vector)]
 
     assert margin(1.0) == pytest.approx(margin(0.0))

@@ -4,11 +4,12 @@ import math
 import random
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.lowering.locality import Panels, Traffic, fetches, slices_in_use, survival_fraction, traffic
+from gpusim.lowering.locality import Panels, Traffic, fetches, slices_in_use, survival_fraction, traffic, wave_panels
 
 BYTES = st.floats(min_value=1.0, max_value=1e12)
 
@@ -50,13 +51,14 @@ def test_a_shared_line_is_fetched_once_at_least_and_by_each_reader_at_most(
     readers: int, less: float, more: float, drift_steps: float
 ) -> None:
     less, more = sorted((less, more))
-    assert 1.0 <= fetches(readers, more, drift_steps) <= fetches(readers, less, drift_steps) <= readers
-    assert fetches(readers, 1.0, drift_steps) == fetches(1, less, 0.0) == 1.0
-    assert 1.0 <= slices_in_use(readers, drift_steps) <= readers
+    fetched = fetches(np.full(3, readers), np.array([1.0, more, less]), drift_steps)
+    assert 1.0 == fetched[0] <= fetched[1] <= fetched[2] <= readers
+    assert fetches(np.ones(1), np.array([less]), 0.0) == 1.0
+    assert 1.0 <= slices_in_use(np.array([readers]), drift_steps) <= readers
 
 
 def test_readers_that_no_line_outlives_fetch_it_each() -> None:
-    assert fetches(7, 0.0, 1.5) == 7.0
+    assert fetches(np.array([7]), np.zeros(1), 1.5) == 7.0
 
 
 def played_hit_fraction(footprint: int, capacity: int) -> float:
@@ -89,11 +91,23 @@ def test_the_share_that_survives_is_that_of_a_played_random_cache(ratio: float) 
 
 
 @dataclass(frozen=True, slots=True)
-class Tiled:
-    """Arguments of :func:`traffic` that a test may draw."""
+class Along:
+    """Panels of one operand."""
 
-    x: Panels
-    y: Panels
+    count: int
+    size_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        return self.count * self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """A product that a test may draw, for :func:`traffic`."""
+
+    x: Along
+    y: Along
     batch: int
     splits: int
     result_bytes: float
@@ -111,20 +125,26 @@ class Tiled:
         return self.batch * self.x.count * self.y.count * (self.x.size_bytes + self.y.size_bytes)
 
     def traffic(self, capacity_bytes: float, *, warm: bool) -> Traffic:
-        return traffic(
-            self.x,
-            self.y,
-            batch=self.batch,
-            splits=self.splits,
-            result_bytes=self.result_bytes,
-            concurrent_ctas=self.concurrent_ctas,
-            swizzle_width=self.swizzle_width,
+        tiles = self.x.count * self.y.count
+        wave_tiles = np.array([max(1, min(tiles, self.concurrent_ctas // self.splits))])
+        swizzle_width = np.array([self.swizzle_width])
+        counts = np.array([[self.x.count], [self.y.count]])
+        moved = traffic(
+            Panels(counts, np.array([[self.x.size_bytes], [self.y.size_bytes]]), np.ones((2, 1))),
+            wave_panels(counts, wave_tiles, swizzle_width),
+            wave_tiles,
+            batch=np.array([self.batch]),
+            result_bytes=np.array([self.result_bytes]),
+            swizzle_width=swizzle_width,
             l2_capacity_bytes=capacity_bytes,
             warm=warm,
+            outlives_a_step=np.ones(1),
+            drift_steps=0.0,
         )
+        return moved.row(0)
 
 
-PANELS = st.builds(Panels, st.integers(min_value=1, max_value=300), st.floats(min_value=64.0, max_value=1e8))
+PANELS = st.builds(Along, st.integers(min_value=1, max_value=300), st.floats(min_value=64.0, max_value=1e8))
 PRODUCTS = st.builds(
     Tiled,
     x=PANELS,
@@ -179,21 +199,21 @@ def test_a_problem_that_fits_l2_is_read_once_when_cold_and_not_at_all_when_warm(
 def test_a_panel_is_read_again_by_every_wave_that_finds_it_evicted() -> None:
     # 4 x 64 tiles, 16 at a time: a wave takes 4 x panels and 4 y panels. L2 holds next to nothing, so each of
     # the 16 waves reads all 4 x panels: 16 x 4 x 100; each y panel serves one wave: 64 x 10.
-    product = Tiled(Panels(4, 100.0), Panels(64, 10.0), 1, 1, 0.0, 16, 4)
+    product = Tiled(Along(4, 100.0), Along(64, 10.0), 1, 1, 0.0, 16, 4)
     assert product.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(16 * 4 * 100 + 64 * 10)
 
 
 def test_a_stripe_reads_all_y_panels_that_the_last_one_evicted() -> None:
     # 8 x 4 tiles in two stripes of 4 x panels, 16 CTAs: each stripe is one wave. 8 x panels once, and the 4 y
     # panels for each of the two stripes.
-    product = Tiled(Panels(8, 100.0), Panels(4, 10.0), 1, 1, 0.0, 16, 4)
+    product = Tiled(Along(8, 100.0), Along(4, 10.0), 1, 1, 0.0, 16, 4)
     assert product.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(8 * 100 + 2 * 4 * 10)
 
 
 def test_splits_of_a_tile_take_slots_from_the_wave() -> None:
     # 16 slots hold 16 tiles whole, or 4 tiles in 4 splits: then a wave is one row, and x panels are read 16 times
-    whole = Tiled(Panels(4, 100.0), Panels(16, 10.0), 1, 1, 0.0, 16, 4).traffic(1.0, warm=False)
-    split = Tiled(Panels(4, 100.0), Panels(16, 10.0), 1, 4, 0.0, 16, 4).traffic(1.0, warm=False)
+    whole = Tiled(Along(4, 100.0), Along(16, 10.0), 1, 1, 0.0, 16, 4).traffic(1.0, warm=False)
+    split = Tiled(Along(4, 100.0), Along(16, 10.0), 1, 4, 0.0, 16, 4).traffic(1.0, warm=False)
     assert whole.dram_read_bytes == pytest.approx(4 * 4 * 100 + 16 * 10)
     assert split.dram_read_bytes == pytest.approx(16 * 4 * 100 + 16 * 10)
 

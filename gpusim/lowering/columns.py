@@ -20,8 +20,8 @@ R = TypeVar("R")
 class Columns(Generic[R]):
     """Many records of type ``R``, as arrays in place of its fields; its properties and methods apply to them, too.
 
-    A column may also be a constant, columns of a nested record, or a tuple of these. Fields that no formula needs may be
-    left out until :meth:`row` makes a record.
+    A column may also be a constant, columns of a nested record, or a tuple of these. Fields that no formula needs may
+    be left out until :meth:`row` makes a record.
 
     >>> from gpusim.launch import Grid
     >>> grids = Columns(Grid, x=np.array([4, 8]), y=3, splits=1, batch=1)

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Protocol, TypeVar, overload
 
 import numpy as np
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array
-from gpusim.lowering.gemm.kernel_table import KernelTable
+from gpusim.lowering.gemm.kernel_table import KernelTable, table_of
 from gpusim.lowering.gemm.plan import Choices, GemmPlan, GemmPlans, plans_of
-from gpusim.lowering.gemm.problem import Problem, Problems, problem_of
+from gpusim.lowering.gemm.problem import Problems, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.prediction.estimate import estimates_us
 from gpusim.prediction.heuristic import choices_of, scores_of
-from gpusim.prediction.keyed import Keyed
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
@@ -68,7 +65,7 @@ class VectorCandidate:
 
 @dataclass(frozen=True, slots=True)
 class GemmCandidate:
-    """A candidate of a matrix multiplication: a row of the plans that were made together. Its plan is made when asked."""
+    """A candidate of a matrix multiplication: a row of plans that were made together."""
 
     gemm: Gemm
     plans: GemmPlans
@@ -77,7 +74,8 @@ class GemmCandidate:
 
     @property
     def kernel(self) -> Kernel:
-        return self.plans.table.kernels[self.plans.choices.kernel[self.row]]
+        number: int = self.plans.choices.kernel.item(self.row)
+        return self.plans.table.kernels[number]
 
     @property
     def name(self) -> str:
@@ -134,13 +132,13 @@ def rankings(
 ) -> list[Ranking]:
     """:func:`candidates` of workloads that differ in nothing but their sizes."""
     tuned_for = system.library.tuned_for
-    table = _table(system.gpu, kernels, gemms[0])
+    table = table_of(system.gpu, kernels, problem_of(gemms[0]))
     if tuned_for is None:
         plans, estimates, orders = _ranked(system, gemms, table, warm=warm, clock_mhz=clock_mhz)
         return [Ranking(gemm, plans, estimates, rows) for gemm, rows in zip(gemms, orders, strict=True)]
     there = replace(system, gpu=tuned_for)
     ranked, _, orders = _ranked(
-        there, gemms, _table(tuned_for, kernels, gemms[0]), warm=warm, clock_mhz=tuned_for.clock.boost_mhz
+        there, gemms, table_of(tuned_for, kernels, problem_of(gemms[0])), warm=warm, clock_mhz=tuned_for.clock.boost_mhz
     )
     choices = _fitting(table, ranked, np.concatenate(orders))
     if not len(choices.problem):
@@ -174,14 +172,3 @@ def _fitting(table: KernelTable, plans: GemmPlans, rows: Array) -> Choices:
     choices = plans.choices[rows]
     moved = replace(choices, kernel=here[choices.kernel])
     return moved[moved.kernel >= 0]
-
-
-@lru_cache(maxsize=256)
-def _table_of(gpu: Keyed[Gpu], kernels: Keyed[tuple[Kernel, ...]], types: Keyed[Problem]) -> KernelTable:
-    return KernelTable.of(gpu.record, kernels.record, types.record)
-
-
-def _table(gpu: Gpu, kernels: tuple[Kernel, ...], gemm: Gemm) -> KernelTable:
-    """The kernels that fit a GPU, with the types of a workload."""
-    types = (gemm.dtype, gemm.b_dtype, gemm.accumulate, gemm.output, gemm.sparsity, gemm.layout, gemm.order)
-    return _table_of(Keyed(gpu), Keyed(kernels), Keyed(problem_of(gemm), types))

@@ -1,7 +1,8 @@
-"""Estimated times of launches, in closed form: waves, occupancy and the busiest resource of a step, nothing of events."""
+"""Estimated times of launches, in closed form: waves, occupancy, the busiest resource of a step; nothing of events."""
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
 def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
     """Time of each plan's launches [us]."""
     gpu = system.gpu
-    cycles = _launch_cycles(gpu, plans.main, clock_mhz)
+    cycles: Any = _launch_cycles(gpu, plans.main, clock_mhz)
     launches = np.ones(cycles.shape)
     for rows, reductions in plans.reductions:
         cycles[rows] += _launch_cycles(gpu, reductions, clock_mhz)
@@ -43,10 +44,10 @@ def _launch_cycles(gpu: Gpu, schedules: Columns[Schedule], clock_mhz: float) -> 
         total += np.where(later & (rounds > 0), first, 0.0)
     left = np.maximum(rest, 1)
     late = later & (rounds > 0)
-    total += np.where(
+    total = total + np.where(
         rest > 0, _round_cycles(gpu, schedules, clock_mhz, left, last + (left - 1) * sms, later=late), 0.0
     )
-    return total
+    return np.asarray(total)
 
 
 def _round_cycles(
@@ -94,10 +95,9 @@ def _round_cycles(
     if not np.any(later):
         return np.asarray(alone)
     busy = steps + shared_pass + write + fixup
-    return np.where(later, np.maximum(steps, busy / schedules.instances), alone)
+    return np.asarray(np.where(later, np.maximum(steps, busy / schedules.instances), alone))
 
 
-def _largest(first: Array, *others: Any) -> Array:
-    for other in others:
-        first = np.maximum(first, other)
-    return first
+def _largest(*columns: Array) -> Array:
+    largest: Array = reduce(np.maximum, columns)
+    return largest

@@ -7,12 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from gpusim.keyed import Keyed
 from gpusim.library.library import HeuristicBias, Library
 from gpusim.lowering.columns import Array, elementwise
 from gpusim.lowering.gemm.kernel_table import KernelTable
 from gpusim.lowering.gemm.plan import Choices, GemmPlans
 from gpusim.lowering.gemm.problem import Problems
-from gpusim.prediction.keyed import Keyed
 from gpusim.system import System
 from gpusim.units import ceil_div
 
@@ -39,7 +39,8 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     least_before = np.minimum.accumulate(np.concatenate([whole, work], axis=-1), axis=-1)[..., :-1]
     worthwhile = enough & (work < least_before) & (problems.batch == 1)[:, np.newaxis, np.newaxis]
     # For each factor the ways of adding partial sums, in the order of the kernel's family
-    ways = (worthwhile[..., np.newaxis] & (table.split_modes >= 0)[:, np.newaxis]).reshape(*all_steps.shape[:2], -1)
+    ways = worthwhile[..., np.newaxis] & (table.split_modes >= 0)[:, np.newaxis]
+    ways = ways.reshape(*ways.shape[:2], ways.shape[2] * ways.shape[3])
     considered = np.concatenate([np.ones(all_steps.shape, dtype=bool), ways], axis=-1)
     problem, kernel, option = np.nonzero(considered)
     modes = table.split_modes.shape[1]

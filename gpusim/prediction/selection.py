@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import math
+from bisect import bisect_left
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 from gpusim.errors import InputError
 from gpusim.hardware.gpu import Gpu, Unit
+from gpusim.keyed import Keyed
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numbers.formats import SPARSITY_SINCE
@@ -31,6 +35,28 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
     Raises:
         UnsupportedError: there are none; the text says what the GPU has.
     """
+    library = system.library
+    steps, most_columns = _size_limits(Keyed(library.kernels))
+    # Of its sizes, kernels look at what they are multiples of, and kernels for vectors at the columns.
+    sizes = (math.gcd(size, steps) for size in (gemm.m, gemm.n, gemm.k))
+    types = (gemm.dtype, gemm.b_dtype, gemm.accumulate, gemm.sparsity, gemm.layout, gemm.order)
+    alike = (*types, *sizes, bisect_left(most_columns, problem_of(gemm).n))
+    return _usable_kernels(Keyed(system, (id(system.gpu), id(library.kernels))), Keyed(gemm, alike), name, unit)
+
+
+@lru_cache(maxsize=16)
+def _size_limits(kernels: Keyed[tuple[Kernel, ...]]) -> tuple[int, list[int]]:
+    """What sizes are looked at for: a number that all that they must be multiples of divide, and most columns."""
+    families = [kernel.family for kernel in kernels.record]
+    multiples = {unit for family in families for unit in (*family.multiple_of, family.alignment or 1)}
+    return math.lcm(*multiples), sorted({family.max_n for family in families if family.max_n is not None})
+
+
+@lru_cache(maxsize=4096)
+def _usable_kernels(
+    of_system: Keyed[System], of_gemm: Keyed[Gemm], name: str | None, unit: Unit | None
+) -> tuple[Kernel, ...]:
+    system, gemm = of_system.record, of_gemm.record
     if gemm.b_dtype is not None:
         types = f"A of {gemm.dtype.value} and B of {gemm.b_dtype.value}"
         raise UnsupportedError(f"{types}: no kernel in the catalogues multiplies two types; give both the same")

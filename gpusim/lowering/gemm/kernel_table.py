@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import DoesNotFitError, Occupancy, occupancy
+from gpusim.keyed import Keyed
 from gpusim.launch import Resources
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
@@ -87,7 +89,9 @@ class KernelTable:
                 continue
         rows = [_row(gpu, kernel, problem, resident) for kernel, _, resident in fitting]
         ints, floats, bools = (
-            np.array([[row[name] for row in rows] for name in NAMES[kind]], dtype=kind).reshape(len(NAMES[kind]), -1)
+            np.array([[row[name] for row in rows] for name in NAMES[kind]], dtype=kind).reshape(
+                len(NAMES[kind]), len(rows)
+            )
             for kind in (int, float, bool)
         )
         columns = zip(*fitting, strict=True) if fitting else ((), (), ())
@@ -113,11 +117,21 @@ NAMES: dict[type, Sequence[str]] = {
 """Columns by the type of their numbers; extents of tiles and clusters are the first."""
 
 
+def table_of(gpu: Gpu, kernels: tuple[Kernel, ...], problem: Problem) -> KernelTable:
+    """The table of kernels that fit a GPU, with the types of a problem; kept for the next problem of these types."""
+    return _table_of(Keyed(gpu), Keyed(kernels, tuple(map(id, kernels))), Keyed(problem, problem.types))
+
+
+@lru_cache(maxsize=256)
+def _table_of(gpu: Keyed[Gpu], kernels: Keyed[tuple[Kernel, ...]], problem: Keyed[Problem]) -> KernelTable:
+    return KernelTable.of(gpu.record, kernels.record, problem.record)
+
+
 def _split_modes(kernels: Sequence[Kernel]) -> Array:
     modes = [[int(mode == "reduce") for mode in kernel.family.split_k] for kernel in kernels]
     most = max((len(of_kernel) for of_kernel in modes), default=0)
     padded = [of_kernel + [-1] * (max(1, most) - len(of_kernel)) for of_kernel in modes]
-    return np.array(padded, dtype=int).reshape(len(modes), -1)
+    return np.array(padded, dtype=int).reshape(len(modes), max(1, most))
 
 
 def resources_of(kernel: Kernel, problem: Problem) -> Resources:
@@ -158,7 +172,8 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         sustained_fraction=instruction.sustained_fraction,
         latency_cycles=instruction.latency_cycles,
     )
-    return asdict(row) | asdict(_turn(gpu, kernel, problem))
+    turn = _turn(gpu, kernel, problem)
+    return {name: getattr(record, name) for record in (row, turn) for name in record.__slots__}
 
 
 def _turn(gpu: Gpu, kernel: Kernel, problem: Problem) -> Turn:

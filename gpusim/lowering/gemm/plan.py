@@ -1,7 +1,7 @@
 """Workloads on kernels, in closed form: grids, steps, occupancy, and what a step moves and computes.
 
-Tiles, names and grids are the library's (see :mod:`gpusim.lowering.gemm.problem`). All choices of a kernel are planned at
-once, as columns; one of them becomes a :class:`GemmPlan` when it is asked for.
+Tiles, names and grids are the library's (see :mod:`gpusim.lowering.gemm.problem`). All choices of a kernel are planned
+at once, as columns; one of them becomes a :class:`GemmPlan` when it is asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes
-from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of
+from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
 from gpusim.lowering.gemm.problem import Problem, Problems, Tiles, problem_of
 from gpusim.lowering.gemm.split_k import partners, reductions
 from gpusim.lowering.gemm.staging import LINE_BYTES, stage
@@ -156,7 +156,7 @@ def plan(
     """
     problem = problem_of(gemm)
     occupancy(SmLimits.of(gpu), *resources_of(kernel, problem))  # refuses what does not fit
-    table = KernelTable.of(gpu, (kernel,), problem)
+    table = table_of(gpu, (kernel,), problem)
     zero = np.zeros(1, dtype=int)
     choices = Choices(zero, zero, np.array([split_k]), np.array([mode == "reduce"]))
     return plans_of(table, [problem], choices, warm=warm).plan(gemm, 0)

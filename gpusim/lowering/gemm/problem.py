@@ -35,6 +35,12 @@ class Problem:
     output_bits: int
     accumulator_bits: int
 
+    @property
+    def types(self) -> tuple[object, ...]:
+        """All but its sizes."""
+        operands = ((one.k_contiguous, one.element_bits, one.bits) for one in (self.a, self.b))
+        return *operands, self.output_bits, self.accumulator_bits, self.swapped
+
 
 @lru_cache(maxsize=256)
 def problem_of(gemm: Gemm) -> Problem:
@@ -85,21 +91,22 @@ class Problems:
             [(problem.m, problem.n, problem.k, problem.batch) for problem in problems],
             dtype=np.int64 if largest <= EXACT_SIZE else object,
         ).T
+        m, n, k, batch = sizes
         operands = Operand(
             sizes[:2],
-            sizes[2],
+            k,
             np.array([[one.a.k_contiguous], [one.b.k_contiguous]]),
             one.a.element_bits,
             np.array([[one.a.kept_fraction], [one.b.kept_fraction]]),
             np.array([[one.a.metadata_bits], [one.b.metadata_bits]]),
         )
-        return cls(*sizes, operands, one.output_bits, one.accumulator_bits / 8)
+        return cls(m, n, k, batch, operands, one.output_bits, one.accumulator_bits / 8)
 
     def __getitem__(self, rows: Array) -> Problems:
         """The problems of some rows."""
         operands = replace(self.operands, rows=self.operands.rows[:, rows], k=self.k[rows])
-        sizes = (self.m[rows], self.n[rows], self.k[rows], self.batch[rows])
-        return Problems(*sizes, operands, self.output_bits, self.accumulator_bytes)
+        m, n, k, batch = (size[rows] for size in (self.m, self.n, self.k, self.batch))
+        return Problems(m, n, k, batch, operands, self.output_bits, self.accumulator_bytes)
 
 
 @dataclass(frozen=True, slots=True)

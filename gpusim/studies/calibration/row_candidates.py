@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpusim.prediction.choose import GemmCandidate, candidates, charged
+from gpusim.prediction.choose import GemmCandidate, candidates
+from gpusim.prediction.heuristic import charges_of
 from gpusim.prediction.selection import usable_kernels
 from gpusim.studies.calibration.heuristic_bias import RankedKernels, time_likelihoods
 from gpusim.studies.calibration.observations import Observation
@@ -39,7 +40,7 @@ def ranked(item: Observation, system: System) -> list[GemmCandidate]:
     """The candidates of a row, in the order of the library."""
     kernels = usable_kernels(system, item.gemm, item.options.kernel, item.options.unit)
     warm = item.options.l2 == "warm"
-    return candidates(system, item.gemm, kernels, warm=warm, clock_mhz=system.gpu.clock.boost_mhz)
+    return list(candidates(system, item.gemm, kernels, warm=warm, clock_mhz=system.gpu.clock.boost_mhz))
 
 
 def candidates_of(item: Observation, system: System) -> RowCandidates:
@@ -65,17 +66,17 @@ def _recorded_split(item: Observation) -> int:
 
 def _recorded(item: Observation, found: Sequence[GemmCandidate]) -> GemmCandidate | None:
     """The candidate of the recorded kernel whose split lies nearest."""
-    same = [one for one in found if one.plan.name == item.row.kernel]
+    same = [one for one in found if one.name == item.row.kernel]
     split = _recorded_split(item)
-    return min(same, key=lambda one: abs(math.log(one.plan.split_k / split)), default=None)
+    return min(same, key=lambda one: abs(math.log(one.split_k / split)), default=None)
 
 
 def _recorded_likelihoods(item: Observation, one: RowCandidates) -> FloatArray:
     split = _recorded_split(item)
     return np.array(
         [
-            math.exp(-abs(math.log(candidate.plan.split_k / split)) / SPLIT_SCALE)
-            if candidate.plan.name == item.row.kernel
+            math.exp(-abs(math.log(candidate.split_k / split)) / SPLIT_SCALE)
+            if candidate.name == item.row.kernel
             else 0.0
             for candidate in one.items
         ]
@@ -84,9 +85,8 @@ def _recorded_likelihoods(item: Observation, one: RowCandidates) -> FloatArray:
 
 def run_of(item: Observation, candidate: GemmCandidate) -> KernelRun:
     """A row on one of its candidates."""
-    planned = candidate.plan
     return KernelRun(
-        item.row.gpu, item.gemm, item.options, planned.kernel, planned.split_k, planned.mode, item.row.method
+        item.row.gpu, item.gemm, item.options, candidate.kernel, candidate.split_k, candidate.mode, item.row.method
     )  # fmt: skip
 
 
@@ -100,11 +100,11 @@ def ranked_kernels(
         log_errors: of the candidates' times; None if the kernel was recorded.
     """
     table = "single" if item.gemm.batch == 1 else "batched"
-    times_charged = [charged(item.gemm, candidate.plan) for candidate in one.items]
+    charges = charges_of(one.items[0].plans)
     return RankedKernels(
         np.log([candidate.estimate_us for candidate in one.items]),
-        np.array([[times[name] for name in names] for times in times_charged]),
-        tuple(f"{table}.{candidate.plan.kernel.label}" for candidate in one.items),
+        np.array([[charges[name][candidate.row] for name in names] for candidate in one.items]),
+        tuple(f"{table}.{candidate.kernel.label}" for candidate in one.items),
         _recorded_likelihoods(item, one) if log_errors is None else time_likelihoods(log_errors),
         log_errors,
     )

@@ -1,4 +1,4 @@
-"""Records as keys of caches, told apart by a short key in place of all that they hold."""
+"""Records as keys of caches, compared by a short key in place of all that they hold."""
 
 from __future__ import annotations
 
