@@ -18,7 +18,7 @@ from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels,
 from gpusim.studies.calibration.observations import Observation
 from gpusim.studies.calibration.parameters import Board, Parameter
 from gpusim.studies.calibration.row_candidates import RowCandidates, candidates_of, ranked, ranked_kernels, run_of
-from gpusim.studies.calibration.search import FloatArray, search
+from gpusim.studies.calibration.search import FloatArray, Log, search
 from gpusim.studies.calibration.timer import KernelRun, Timer, Values
 from gpusim.system import System
 
@@ -36,7 +36,6 @@ FOLDS = 3
 KNOWN_FRACTION = 0.9
 """A value whose uncertainty, within the range that physics allows, shrinks by less than this is not identified."""
 
-Log = Callable[[str], None]
 LibraryBias = Mapping[int | None, BiasValues]
 """Heuristic bias by major version of CUDA: of older libraries, and of the newest (None)."""
 
@@ -114,16 +113,17 @@ class Calibrator:
         bias: LibraryBias = {None: self._start}
         before = self._errors_as_chosen(theta, bias, self._rows)
         self._log(f"before: {_summary(before)}")
-        for turn in range(ROUNDS):
+        for turn in range(1, ROUNDS + 1):
+            log = self._phase(f"round {turn} of {ROUNDS}")
             candidates = self._candidates(theta, bias)
-            rows = self._ranked_rows(candidates, theta)
+            rows = self._ranked_rows(candidates, theta, log)
             bias = self._fitted_bias(rows, range(len(rows)))
             runs = [self._explained(place, candidates[place], rows[place], bias) for place in self._sample]
-            theta, jacobian, residuals = self._fit_values(theta, runs)
-            self._log(f"round {turn + 1}: {_summary(residuals)} with the kernels that explain the times")
+            theta, jacobian, residuals = self._fit_values(theta, runs, log)
+            log(f"{_summary(residuals)} with the kernels that explain the times")
         fitted, theta = self._assessed(theta, jacobian)
         candidates = self._candidates(theta, bias)
-        rows = self._ranked_rows(candidates, theta)
+        rows = self._ranked_rows(candidates, theta, self._phase("assessment"))
         bias = self._fitted_bias(rows, range(len(rows)))
         after = self._errors_as_chosen(theta, bias, self._rows)
         self._log(f"after: {_summary(after)}")
@@ -137,6 +137,10 @@ class Calibrator:
             (one.key_path, float(f"{min(max(one.value * math.exp(move), one.low), one.high):.6g}"))
             for one, move in zip(self._moving, theta, strict=True)
         )
+
+    def _phase(self, name: str) -> Log:
+        """The log of a phase, whose name each line begins with."""
+        return lambda text: self._log(f"{name}: {text}")
 
     def _log_times(self, runs: Sequence[KernelRun], theta: FloatArray) -> FloatArray:
         """Logarithms of what each run would have read under trial values [us]."""
@@ -177,9 +181,10 @@ class Calibrator:
         trial = self._trials(theta, bias)
         return [candidates_of(item, trial(item)) for item in self._rows]
 
-    def _ranked_rows(self, candidates: Sequence[RowCandidates], theta: FloatArray) -> list[RankedKernels]:
+    def _ranked_rows(self, candidates: Sequence[RowCandidates], theta: FloatArray, log: Log) -> list[RankedKernels]:
         """The candidates of each row with their likelihoods."""
         runs = [run for one in candidates if one.recorded is None for run in one.runs]
+        log(f"{len(runs):,} candidates of rows whose kernel was not recorded")
         log_times = iter(self._log_times(runs, theta))
         rows = []
         for item, one, measured in zip(self._rows, candidates, self._measured, strict=True):
@@ -200,7 +205,9 @@ class Calibrator:
 
     # physical values
 
-    def _fit_values(self, theta: FloatArray, runs: Sequence[KernelRun]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _fit_values(
+        self, theta: FloatArray, runs: Sequence[KernelRun], log: Log
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Values, the derivatives of the residuals of the sampled rows, and the residuals."""
         sd = np.array([one.prior_sd for one in self._moving])
         low = np.array([math.log(one.low / one.value) for one in self._moving])
@@ -218,7 +225,8 @@ class Calibrator:
             return np.concatenate([slopes / RESIDUAL_SCALE, np.diag(1 / sd)])
 
         start = np.clip(theta, low, high)
-        found = search(residuals, derivatives, start, low, high, robust=rows)
+        log(f"{len(self._moving)} values on {rows} rows")
+        found = search(residuals, derivatives, start, low, high, robust=rows, log=log)
         return found.at, found.slopes[:rows] * RESIDUAL_SCALE, found.residuals[:rows] * RESIDUAL_SCALE
 
     def _assessed(self, theta: FloatArray, jacobian: FloatArray) -> tuple[list[FittedValue], FloatArray]:

@@ -11,6 +11,8 @@ from scipy.optimize import lsq_linear
 
 FloatArray = NDArray[np.float64]
 
+Log = Callable[[str], None]
+
 MAX_STEPS = 8
 """Of one search; derivatives are taken only after a step that gained."""
 FIRST_STEP = 0.3
@@ -37,6 +39,7 @@ def search(
     low: FloatArray,
     high: FloatArray,
     robust: int,
+    log: Log = lambda _text: None,
 ) -> SearchResult:
     """Least squares within limits: each step solves the linear problem in a box.
 
@@ -48,6 +51,7 @@ def search(
     Args:
         robust: the number of residuals, from the first, with a soft L1 loss; the rest are those of priors and count by
             their squares.
+        log: called with the gain of each step.
     """
 
     def weights(found: FloatArray) -> FloatArray:
@@ -57,13 +61,14 @@ def search(
         return float(2 * (np.sqrt(1 + found[:robust] ** 2) - 1).sum() + (found[robust:] ** 2).sum())
 
     at, found, slopes, box = start, residuals(start), derivatives(start), FIRST_STEP
-    for _ in range(MAX_STEPS):
+    for number in range(1, MAX_STEPS + 1):
         root = np.sqrt(weights(found))
         bounds = (np.maximum(low - at, -box), np.minimum(high - at, box))
         step = lsq_linear(slopes * root[:, None], -found * root, bounds=bounds).x
         tried = residuals(at + step)
         known = loss(found)
         gain = 1 - loss(tried) / known if known else 0.0  # there is nothing to gain on runs that a prediction made up
+        log(f"step {number} of at most {MAX_STEPS} reduces the loss by {100 * max(gain, 0.0):.1f} %")
         if gain > 0:
             at, found, box = at + step, tried, 2 * box
             slopes = derivatives(at)

@@ -38,6 +38,9 @@ REMEMBERED_SYSTEMS = 256
 REMEMBERED_OUTCOMES = 50_000
 """Outcomes of launches that a worker keeps: more than a calibration simulates, some 2 KB each."""
 
+UNKNOWN = 0
+"""Number of times that a calibration takes: its search ends where it gains no more."""
+
 Values = tuple[tuple[str, float], ...]
 """Trial values by key path."""
 
@@ -134,8 +137,7 @@ class Timer:
         """The times of each run, as soon as they are known."""
         size = max(1, CHUNK // len(trials))
         chunks = [runs[start : start + size] for start in range(0, len(runs), size)]
-        total = self._computed + len(runs) * len(trials)
         for number, times in self._executor.run(_log_times, ((chunk, trials) for chunk in chunks)):
             yield from zip(chunks[number], times, strict=True)
             self._computed += len(times) * len(trials)
-            self._progress(self._computed, total)
+            self._progress(self._computed, UNKNOWN)
