@@ -70,7 +70,7 @@ def test_lists_of_values_give_every_combination_and_the_last_varies_fastest(writ
     assert values_of(experiment, L2, DRAM) == list(product([40.0, 60.0, 60.5], [1000.0, 4078.0]))
     assert experiment.varying == (L2, DRAM)
     assert {latency for (latency,) in values_of(experiment, "dram.latency_ns")} == {1.5 * 378}
-    assert len(experiment.cases()) == 6 + 1
+    assert len(list(experiment.cases())) == 6 + 1
 
 
 def test_labels_tell_the_points_apart_with_their_units(write: Write) -> None:

@@ -17,8 +17,14 @@ from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.loading import load_experiment, open_experiment, shipped_experiments
 from gpusim.files.outputs import sha256_of
 from gpusim.files.yamlfile import SpecError
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.prediction.results import Result
 from gpusim.studies.manifest import manifest_inputs
+from gpusim.studies.rows import columns
 from gpusim.studies.run import run_experiment
+from gpusim.system import System
+from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.sizes import parse_sizes
 
 SMALL = """\
@@ -102,7 +108,7 @@ def test_sizes_that_make_no_sense_are_refused(given: object) -> None:
 
 
 def test_cases_are_every_combination_in_the_order_of_the_file(write: WriteExperiment) -> None:
-    cases = load_experiment(write(SMALL)).cases()
+    cases = list(load_experiment(write(SMALL)).cases())
     assert len(cases) == (3 + 2) * 2 * 2
     first = [(case.gpu, case.case.operator.dtype.value, case.row()["m"], case.group) for case in cases[:5]]
     assert first == [
@@ -292,7 +298,7 @@ def test_every_shipped_experiment_loads() -> None:
         if isinstance(experiment, TrainingExperiment):
             assert experiment.content.runs, name
         else:
-            assert experiment.cases(), name
+            assert any(experiment.cases()), name
             _ = experiment.measured_points()
 
 
@@ -320,7 +326,8 @@ def test_a_run_leaves_its_rows_its_manifest_and_its_plots(
 ) -> None:
     done = gpusim("run", write(SMALL), "-o", tmp_path / "out")
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "results.csv", "time.png"]
+    names = ("results.csv", "results.parquet", "time.png")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", *names]
     rows = rows_of(tmp_path / "out")
     assert len(rows) == 20
     assert set(rows[0]) >= set(CONTRACT)
@@ -328,8 +335,8 @@ def test_a_run_leaves_its_rows_its_manifest_and_its_plots(
     assert float(rows[0]["gpu__time_duration.sum"]) == pytest.approx(1e3 * float(rows[0]["kernel_time_us"]))
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["specs"]["T4"]["sha256"]
-    assert manifest["rows"] == 20
-    assert manifest["files"] == {name: sha256_of(tmp_path / "out" / name) for name in ("results.csv", "time.png")}
+    assert (manifest["rows"], manifest["failed"]) == (20, 0)
+    assert manifest["files"] == {name: sha256_of(tmp_path / "out" / name) for name in names}
     assert f"wrote {tmp_path / 'out' / 'time.png'}" in done.stdout
 
 
@@ -352,26 +359,103 @@ def test_the_same_run_twice_gives_the_same_bytes_however_many_processes_work(
     path = write(SMALL)
     for name, jobs in (("one", 1), ("two", 2)):
         assert gpusim("run", path, "-o", tmp_path / name, "--jobs", str(jobs)).returncode == 0
-    for file in ("results.csv", "manifest.json", "time.png"):
+    for file in ("results.csv", "results.parquet", "manifest.json", "time.png"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
 
-def test_a_case_that_a_gpu_cannot_run_leaves_nothing(gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
-    path = write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]"))
-    line = refused(gpusim("run", path, "-o", tmp_path / "out"))
-    assert "small.yaml:5: gemms.0: T4: T4 (compute capability 7.5) has no bf16 multiplication" in line
+NO_BF16 = "T4 (compute capability 7.5) has no bf16 multiplication"
+UNSUPPORTED = SMALL.replace("[T4, A100-SXM4-40GB]", "[T4]").replace("[fp16, fp32]", "[bf16]")
+"""No case can be predicted."""
+
+
+def test_a_case_that_fails_is_a_row_with_its_error_and_the_others_go_on(
+    command: RunGpusim, write: WriteExperiment, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = command("run", write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]")), "-o", out)
+    first, *rest = done.stderr.splitlines()
+    assert (done.returncode, rest) == (1, [])
+    assert first.startswith("gpusim: 5 of 20 cases failed, see the column 'error'; the first: ")
+    assert f"small.yaml:5: gemms.0: T4: {NO_BF16}" in first
+    assert "Small (5 of 20 cases failed)" in done.stdout
+    rows = rows_of(out)
+    failed = [row for row in rows if row["error"]]
+    assert (len(rows), len(failed), list(rows[0])[-1]) == (20, 5, "error")
+    for row in failed:
+        assert row["error"].startswith(NO_BF16)
+        assert (row["gpu"], row["arch"], row["dtype"], row["layout"], row["detail"]) == (
+            "T4", "T4", "bf16", "tn", "sampled",
+        )  # fmt: skip
+        assert not any(row[name] for name in ("time_us", "cycles", "kernel", "stall_cycles", "fits", "dram_bytes"))
+    assert json.loads((out / "manifest.json").read_text(encoding="utf-8"))["failed"] == 5
+    assert (out / "time.png").is_file()
+    again = command("run", write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]")), "-o", out)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "is up to date but for 5 failed cases" in again.stderr
+
+
+def test_wrong_input_that_no_case_survives_is_one_line_and_leaves_nothing(
+    command: RunGpusim, write: WriteExperiment, tmp_path: Path
+) -> None:
+    line = refused(command("run", write(UNSUPPORTED), "-o", tmp_path / "out"))
+    assert f"small.yaml:5: gemms.0: T4: {NO_BF16}" in line
     assert not (tmp_path / "out").exists()
 
 
+def test_a_defect_fails_its_case_and_leaves_its_traceback(
+    command: RunGpusim, write: WriteExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defective(system: System, operator: Gemm, options: Options) -> Result:
+        if operator.m == 16:
+            raise KeyError("flat")
+        return predict(system, operator, options)
+
+    out = tmp_path / "out"
+    monkeypatch.setattr("gpusim.execution.sweep.predict", defective)
+    done = command("run", write(SMALL), "-o", out, "--jobs", "1")
+    assert done.returncode == 1
+    assert f"gpusim: 8 of 20 cases failed, see '{out / 'tracebacks.txt'}'; the first: " in done.stderr
+    assert [row["error"] for row in rows_of(out)[12:]] == ["KeyError: 'flat' (a defect of gpusim)"] * 8
+    text = (out / "tracebacks.txt").read_text(encoding="utf-8")
+    assert text.startswith("row 13: T4: Gemm(m=16, n=256, k=128")
+    assert text.count('raise KeyError("flat")') == 8
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert command("run", write(SMALL), "-o", out, "--jobs", "1").returncode == 0  # it is not up to date
+    assert not (out / "tracebacks.txt").exists()
+
+
 def test_a_failed_run_leaves_the_files_of_the_one_before(
-    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path
+    command: RunGpusim, write: WriteExperiment, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    _ = gpusim("run", write(SMALL), "-o", out)
+    _ = command("run", write(SMALL), "-o", out)
     (out / "notes.txt").write_text("mine", encoding="utf-8")
     before = {path.name: path.read_bytes() for path in out.iterdir()}
-    _ = refused(gpusim("run", write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]")), "-o", out))
+    _ = refused(command("run", write(UNSUPPORTED), "-o", out))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_parquet_has_the_rows_of_the_csv_with_their_types(write: WriteExperiment, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    experiment = load_experiment(write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]")))
+    _ = run_experiment(experiment, tmp_path / "out")
+    table = parquet.read_table(tmp_path / "out" / "results.parquet")
+    rows = rows_of(tmp_path / "out")
+    kinds = columns(experiment)
+    assert table.column_names == list(rows[0]) == list(kinds)
+    for row, typed in zip(rows, table.to_pylist(), strict=True):
+        for name, kind in kinds.items():
+            number = kind in (int, float, bool)
+            assert typed[name] == (
+                ({"True": True, "False": False}.get(row[name]) if kind is bool else kind(row[name]))
+                if number and row[name]
+                else None
+                if number
+                else row[name]
+            ), name
+            assert not number or isinstance(typed[name], kind | None)
 
 
 def test_several_experiments_go_to_folders_of_their_own(
@@ -403,7 +487,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(write: WriteExperiment, tmp
     resumed = run_experiment(experiment, out)
     fresh = run_experiment(experiment, tmp_path / "fresh")
     assert (resumed.resumed, fresh.resumed) == (7, 0)
-    for file in ("results.csv", "manifest.json", "time.png"):
+    for file in ("results.csv", "results.parquet", "manifest.json", "time.png"):
         assert (out / file).read_bytes() == (tmp_path / "fresh" / file).read_bytes()
     assert not (out / JOURNAL).exists()
 
@@ -478,14 +562,13 @@ def test_an_experiment_whose_name_is_no_folder_of_its_own_is_refused(gpusim: Run
 
 
 def test_a_refused_output_leaves_no_folder(gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
-    wrong = write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]"))
-    assert "has no bf16" in refused(gpusim("run", wrong, "-o", tmp_path / "x" / "y"))
+    assert "has no bf16" in refused(gpusim("run", write(UNSUPPORTED), "-o", tmp_path / "x" / "y"))
     assert "File name too long" in refused(gpusim("run", write(SMALL), "-o", tmp_path / "x" / ("y" * 300)))
     assert not (tmp_path / "x").exists()
 
 
 def test_an_error_is_told_from_an_interrupt(write: WriteExperiment, tmp_path: Path) -> None:
-    experiment = load_experiment(write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]")))
+    experiment = load_experiment(write(UNSUPPORTED))
     with pytest.raises(SpecError, match="has no bf16"):
         _ = run_experiment(experiment, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -514,8 +597,10 @@ def test_the_experiments_on_data_paths_run(name: str, picture: str, tmp_path: Pa
     assert picture in {path.name for path in done.files}
     sparsities = {row["sparsity"] for row in done.rows}
     assert sparsities == ({"dense"} if name == "tf32_paths" else {"dense", "2:4"})
-    for row in done.rows:
-        assert row["tflops"] / row["executed_tflops"] == pytest.approx(2 if row["sparsity"] == "2:4" else 1)
+    for row in rows_of(tmp_path / "out"):
+        assert float(row["tflops"]) / float(row["executed_tflops"]) == pytest.approx(
+            2 if row["sparsity"] == "2:4" else 1
+        )
 
 
 def test_the_worked_example_counts_the_textbooks_cycles(gpusim: RunGpusim, tmp_path: Path) -> None:

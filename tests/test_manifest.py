@@ -160,6 +160,6 @@ def test_the_list_names_every_shipped_experiment_with_its_predictions(command: R
     lines = {line.split()[0]: line for line in done.stdout.splitlines()[2:]}
     assert list(lines) == list(shipped_experiments())
     experiment = load_experiment("sparse_2to4")
-    assert f"{len(experiment.cases())} predictions" in lines["sparse_2to4"]
+    assert f"{len(list(experiment.cases()))} predictions" in lines["sparse_2to4"]
     assert experiment.content.title in lines["sparse_2to4"]
     assert "7 trainings" in lines["mixed_precision_numerics"]

@@ -140,7 +140,7 @@ def test_a_run_leaves_its_rows_its_gradients_its_manifest_and_its_figure(gpusim:
     assert process.returncode == 0, process.stderr
     assert "FP16, no scaling" in process.stdout
     files = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert files == ["gradients.csv", "manifest.json", f"{NAME}.png", "results.csv"]
+    assert files == ["gradients.csv", "manifest.json", f"{NAME}.png", "results.csv", "results.parquet"]
     with (tmp_path / "out" / "results.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {row["run"] for row in rows} == {run.label for run in shipped().content.runs}

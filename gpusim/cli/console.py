@@ -11,18 +11,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from gpusim.progress import no_progress
-
 if TYPE_CHECKING:
+    from gpusim.progress import Progress
     from gpusim.report.text_table import TextTable
 
 PROGRESS_AFTER_S = 2.0
 """A progress bar appears only after this time."""
+BAR_EVERY_S = 0.1
+"""Time between two of its states."""
+LINE_EVERY_S = 30.0
+"""Time between two lines of progress where standard error is no terminal."""
 BROKEN_PIPE_STATUS = 141
 """Exit status after a closed pipe, as shells report it (128 + SIGPIPE)."""
 PLAIN = {"×": "x", "µ": "u", "μ": "u", "…": "..."}
@@ -136,35 +140,76 @@ def emit_tables(tables: Sequence[TextTable]) -> None:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, on terminals only and after two seconds."""
+def progress_bar(what: str) -> Iterator[Progress]:
+    """Progress on standard error: a bar on a terminal, after two seconds; elsewhere a line now and then."""
     if not sys.stderr.isatty():
-        yield no_progress
+        yield _Display(LINE_EVERY_S, lambda text, *_: print(f"gpusim: {what}: {text}", file=sys.stderr, flush=True))
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(what)
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.fields[text]}"))
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what, text="")
     began = time.monotonic()
 
-    def advance(done: int, total: int) -> None:
+    def draw(text: str, done: int, total: int) -> None:
         if time.monotonic() - began > PROGRESS_AFTER_S:
             bar.start()
-        bar.update(task, completed=done, total=total)
+        bar.update(task, completed=done, total=total or None, text=text)
 
     try:
-        yield advance
+        yield _Display(BAR_EVERY_S, draw)
     finally:
         bar.stop()
 
 
-def refuse_inconsistent(count: int, total: int) -> None:
-    """End with status 1 where predictions contradict a bound or a capacity."""
+class _Display:
+    """Shows progress at most once in a time; what was done before the first call counts into no rate."""
+
+    def __init__(self, every_s: float, show: Callable[[str, int, int], object]) -> None:
+        self._every_s = every_s
+        self._show = show
+        self._shown_s = self._began_s = time.monotonic()
+        self._first: int | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Items done, and how many there are; 0 if that is not known."""
+        now_s = time.monotonic()
+        if self._first is None or done < self._first:
+            self._began_s, self._first = now_s, done
+        if now_s - self._shown_s >= self._every_s:
+            self._shown_s = now_s
+            rate = (done - self._first) / (now_s - self._began_s) if done > self._first else 0.0
+            self._show(progress_text(done, total, rate), done, total)
+
+
+def progress_text(done: int, total: int, rate: float) -> str:
+    """Items done, their rate [1/s] and the time left, as far as they are known.
+
+    >>> progress_text(1234, 10_000, 812.3), progress_text(3, 0, 0.125)
+    ('1,234/10,000  812/s  0:00:11 left', '3  0.12/s')
+    """
+    count = f"{done:,}/{total:,}" if total else f"{done:,}"
+    if not rate:
+        return count
+    rate_text = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+    left = f"  {timedelta(seconds=round((total - done) / rate))} left" if total else ""
+    return f"{count}  {rate_text}{left}"
+
+
+def report_inconsistent(count: int, total: int) -> None:
+    """Print how many predictions contradict a bound or a capacity."""
     if count:
         which = f"{count} of {total} predictions contradict" if total > 1 else "the prediction contradicts"
         print(f"gpusim: {which} a bound of the same GPU (see the notes); do not use it", file=sys.stderr)
+
+
+def refuse_inconsistent(count: int, total: int) -> None:
+    """End with status 1 where predictions contradict a bound or a capacity."""
+    report_inconsistent(count, total)
+    if count:
         raise typer.Exit(1)
 
 

@@ -11,12 +11,14 @@ from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse_inco
 from gpusim.cli.options import (
     ArchsOption,
     FormatOption,
+    JobsOption,
     KernelOptions,
     SimulationOptions,
     SpecOptions,
     StorageOptions,
     TypeOptions,
     named,
+    service_of,
     sizes_of,
 )
 
@@ -38,6 +40,7 @@ def gemm(
     allow_oversize: Annotated[
         bool, typer.Option("--allow-oversize", help="Accept products that do not fit into device memory.")
     ] = False,
+    jobs: JobsOption = None,
     output: FormatOption = "table",
 ) -> None:
     """Predict the time of a matrix multiplication.
@@ -55,7 +58,7 @@ def gemm(
     sizes = {name: sizes_of(f"-{name}", text) for name, text in (("m", m), ("n", n), ("k", k))}
     cases = grid(arch, sizes, spec.named(), named(types, storage, kernels, simulation))
     with progress_bar("gemm") as progress:
-        results = predict_grid(cases, progress)
+        results = predict_grid(cases, service_of(jobs), progress)
     if output == "json":
         emit_json([result.as_dict() for result in results] if len(results) > 1 else results[0].as_dict())
     else:

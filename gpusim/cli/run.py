@@ -15,8 +15,8 @@ from gpusim.cli.console import (
     progress_bar,
     refuse,
     refuse_file,
-    refuse_inconsistent,
     refusing_file_errors,
+    report_inconsistent,
     report_journal,
 )
 from gpusim.cli.options import ArchPathOption, JobsOption, service_of
@@ -44,11 +44,11 @@ def run(
 
     Results that are up to date with all of their inputs are kept.
 
-    Exit status 1: a prediction contradicts a bound of its GPU.
+    Exit status 1: a case cannot be predicted, or a prediction contradicts a bound of its GPU.
     """
     from gpusim.experiment.loading import open_experiment
     from gpusim.studies.experiments import output_folders, shipped_table
-    from gpusim.studies.manifest import is_up_to_date
+    from gpusim.studies.manifest import failed_cases, is_up_to_date
 
     if shipped:
         emit_tables([shipped_table(arch_path or ())])
@@ -61,19 +61,23 @@ def run(
     experiments = [open_experiment(name, overrides, arch_path or ()) for name in names]
     folders = output_folders([experiment.name for experiment in experiments], out)
     command = ["gpusim", "run", *arguments, *(f"--arch-path={folder}" for folder in arch_path or ())]
-    consistent = []
+    sound = True
     for experiment, folder in zip(experiments, folders, strict=True):
         if not force and is_up_to_date(experiment, folder):
-            print(f"gpusim: {folder} is up to date; --force computes it again", file=sys.stderr)
+            failed = failed_cases(folder)
+            but = f" but for {failed} failed cases" if failed else ""
+            print(f"gpusim: {folder} is up to date{but}; --force computes it again", file=sys.stderr)
+            sound &= not failed
         else:
-            consistent += _run_one(experiment, folder, service_of(jobs), command)
-    refuse_inconsistent(consistent.count(False), len(consistent))
+            sound &= _run_one(experiment, folder, service_of(jobs), command)
+    if not sound:
+        raise typer.Exit(1)
 
 
 def _run_one(
     experiment: Experiment | TrainingExperiment, folder: Path, service: Service, command: Sequence[str]
-) -> list[bool]:
-    """Run one experiment, print its tables and files; whether each row is consistent."""
+) -> bool:
+    """Run one experiment, print its tables and files; whether every case has a result that contradicts nothing."""
     from gpusim.studies import experiments
 
     refuse_file(folder)
@@ -81,9 +85,12 @@ def _run_one(
         finished = experiments.run(experiment, folder, service=service, command=command, progress=progress)
     report_journal(finished.resumed, finished.damaged)
     emit_tables(experiments.tables(experiment, finished))
-    oversize = sum(not row.get("fits", True) for row in finished.rows)
-    if oversize:
-        of = f"{oversize} of {len(finished.rows)} products"
-        print(f"gpusim: {of} would not fit into the GPU's memory; see the column 'fits'", file=sys.stderr)
     emit(lambda: print("\n" + "\n".join(f"wrote {path}" for path in finished.files)))
-    return [bool(row.get("consistent", True)) for row in finished.rows]
+    cases = finished.cases
+    if cases.oversize:
+        of = f"{cases.oversize} of {cases.all} products"
+        print(f"gpusim: {of} would not fit into the GPU's memory; see the column 'fits'", file=sys.stderr)
+    if cases.failed:
+        print(f"gpusim: {cases.failed} of {cases.all} cases failed, {finished.failure}", file=sys.stderr)
+    report_inconsistent(cases.inconsistent, cases.all)
+    return not cases.failed and not cases.inconsistent

@@ -1,39 +1,38 @@
 """A journal of finished work, so that an interrupted command resumes where it stopped.
 
-One JSON object per line: a record, a key that hashes everything it depends on, and a checksum of both. Lines with a
-wrong checksum are ignored and their work is repeated. The command that opened the journal removes it when it is done.
+One JSON object per line, in the order in which the work was finished: a checksum of all that follows it, a key that
+hashes everything that the record depends on, and the record. Lines with a wrong checksum are ignored and their work is
+repeated. Each line is appended by one system call, so that a killed process tears none but the last, and loses nothing
+that it had finished. The command that opened the journal removes it when it is done.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from gpusim.content import content_hash
-from gpusim.execution.service import Service
-from gpusim.execution.sweep import Case, CaseResult, sweep
-from gpusim.execution.workers import WorkerLostError
-from gpusim.files.outputs import append_lines, output_folder
+from gpusim.errors import InputError
+from gpusim.files.outputs import output_folder
 from gpusim.version import MODEL_VERSION
 
 JOURNAL = "results.partial.jsonl"
 """Name of the file."""
-
-_CASE_RESULT = TypeAdapter(CaseResult)
+READ_BYTES = 4096
+"""A line is read in such pieces; that of a prediction has half of it."""
 
 
 class Journal:
-    """Records of finished work by key, in a file that survives an interrupt.
+    """Records of finished work by key, in a file that survives an interrupt; in memory are their places in the file.
 
     Raises:
-        OSError: the path exists and cannot be read as a file.
+        OSError: the path exists and cannot be read and written as a file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,112 +41,128 @@ class Journal:
         """Number of records taken from the file."""
         self.damaged = 0
         """Number of lines with a wrong checksum."""
-        self._known: dict[str, dict[str, Any]] = {}
+        self._found: dict[str, int] = {}
+        """Places of the records that an interrupted command left."""
+        self._added: dict[str, int] = {}
+        self._descriptor = -1
         with suppress(FileNotFoundError):
-            self._read(path.read_bytes())
+            self._open(os.O_RDWR)
+            self._read()
 
-    def _read(self, content: bytes) -> None:
-        for line in filter(None, content.split(b"\n")):
-            entry = _entry(line)
-            if entry is None:
-                self.damaged += 1
-            else:
-                self._known[entry["key"]] = entry["record"]
+    def _open(self, flags: int) -> None:
+        """Open the file for as long as the journal lives, even if another command removes it meanwhile."""
+        self._descriptor = os.open(self.path, flags | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        weakref.finalize(self, os.close, self._descriptor)
 
-    def sweep(self, cases: Sequence[Case], service: Service = Service()) -> Generator[tuple[int, CaseResult]]:
-        """As :func:`gpusim.execution.sweep.sweep`; cases found in the journal are not predicted again."""
-        keys = _keys_of_cases(cases)
-        missing = [index for index, key in enumerate(keys) if key not in self._known]
-        for index in sorted(set(range(len(cases))).difference(missing)):
-            self.resumed += 1
-            yield index, _CASE_RESULT.validate_python(self._known[keys[index]])
-        with closing(sweep([cases[index] for index in missing], service)) as fresh:
-            for number, case_result in fresh:
-                if case_result.result is not None:  # refusals are fast to repeat
-                    self._append(keys[missing[number]], asdict(case_result))
-                yield missing[number], case_result
+    def _read(self) -> None:
+        place = 0
+        line = b"\n"
+        with open(self._descriptor, "rb", closefd=False) as file:
+            for line in file:
+                key = _key_in(line)
+                if key:
+                    self._found[key] = place
+                elif line != b"\n":
+                    self.damaged += 1
+                place += len(line)
+        if not line.endswith(b"\n"):  # cut off
+            _ = os.write(self._descriptor, b"\n")
 
-    def once(self, depends_on: object, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """A record from the journal, computed and appended if it is missing.
+    def place(self, key: str) -> int | None:
+        """Place of the record that an interrupted command left."""
+        return self._found.get(key)
+
+    def record(self, place: int) -> bytes:
+        """The record at a place, as JSON."""
+        line = b""
+        while not line.endswith(b"\n"):
+            piece = os.pread(self._descriptor, READ_BYTES, place + len(line))
+            line += piece[: piece.find(b"\n") + 1] or piece
+        return line[_BEFORE_RECORD : -len(_AFTER_RECORD)]
+
+    def append(self, key: str, record: bytes) -> int:
+        """Append a record, given as JSON without line breaks; returns its place.
+
+        Raises:
+            OSError: the disk is full; the records before it are whole.
+        """
+        if self._descriptor < 0:
+            self._open(os.O_RDWR | os.O_CREAT)
+        rest = b'"key": "%b", "record": %b' % (key.encode(), record) + _AFTER_RECORD
+        line = memoryview(_checksum(rest[:-1]) + rest)
+        while line:
+            line = line[os.write(self._descriptor, line) :]
+        end = os.lseek(self._descriptor, 0, os.SEEK_CUR)  # of this line, though others may write to the file
+        return end - len(rest) - _CHECKSUM_BYTES
+
+    def get(self, depends_on: object) -> Any:
+        """A record, None where there is none.
 
         Args:
             depends_on: all inputs of the record other than the program; identified by their content.
         """
-        known = self.get(depends_on)
-        if known is None:
-            known = work()
-            self.add(depends_on, known)
-        return known
+        key = key_of(depends_on)
+        if key in self._added:
+            return json.loads(self.record(self._added[key]))
+        if key in self._found:
+            self.resumed += 1
+            return json.loads(self.record(self._found[key]))
+        return None
 
-    def get(self, depends_on: object) -> dict[str, Any] | None:
-        """A record from the journal, or None if it is missing."""
-        record = self._known.get(_key(depends_on))
-        self.resumed += record is not None
+    def add(self, depends_on: object, record: object) -> None:
+        """Append a record that can be written as JSON."""
+        key = key_of(depends_on)
+        self._added[key] = self.append(key, json.dumps(record).encode())
+
+    def once(self, depends_on: object, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """A record of the journal, which is made and added if it is missing."""
+        record: dict[str, Any] | None = self.get(depends_on)
+        if record is None:
+            record = work()
+            self.add(depends_on, record)
         return record
-
-    def add(self, depends_on: object, record: dict[str, Any]) -> None:
-        """Append a record to the file at once."""
-        self._append(_key(depends_on), record)
 
     def remove(self) -> None:
         """Delete the file."""
         self.path.unlink(missing_ok=True)
-
-    def _append(self, key: str, record: dict[str, Any]) -> None:
-        """Append a record to the file at once."""
-        self._known[key] = record
-        append_lines(self.path, _line(key, record))
 
 
 @contextmanager
 def journal_in(out: Path) -> Iterator[Journal]:
     """A journal in a folder (created if missing) for the duration of a command.
 
-    An interrupt, a killed worker or a full disk leaves it for the next run. A finished command removes it, and so does
-    one with wrong input, unless the journal existed before: it may hold hours of work.
+    An interrupt, a full disk, a killed worker or a defect of the command leaves it for the next run. A finished command
+    removes it, and so does one with wrong input, unless the journal existed before: it may hold hours of work.
     """
     with output_folder(out):
         journal = Journal(out / JOURNAL)
         interrupted = journal.path.exists()
         try:
             yield journal
-        except Exception as error:
-            if not interrupted and not isinstance(error, WorkerLostError | OSError):
+        except InputError:
+            if not interrupted:
                 journal.remove()
             raise
         journal.remove()
 
 
-def _line(key: str, record: dict[str, Any]) -> str:
-    """A JSON object that begins with the checksum of all that follows it."""
-    rest = json.dumps({"key": key, "record": record})[1:]
-    return f"{_checksum(rest.encode())}{rest}\n"
+def _key_in(line: bytes) -> str:
+    """Key of a line; empty where the checksum is wrong."""
+    checksum, rest = line[:_CHECKSUM_BYTES], line[_CHECKSUM_BYTES:].removesuffix(b"\n")
+    return rest[_KEY].decode() if checksum == _checksum(rest) else ""
 
 
-def _entry(line: bytes) -> dict[str, Any] | None:
-    """Key and record of a line, or None where the checksum is wrong."""
-    checksum, rest = line[:_CHECKSUM_BYTES], line[_CHECKSUM_BYTES:]
-    if checksum != _checksum(rest).encode():
-        return None
-    entry: dict[str, Any] = json.loads(b"{" + rest)
-    return entry
-
-
-def _checksum(rest: bytes) -> str:
+def _checksum(rest: bytes) -> bytes:
     """The text before the checksummed rest of a line."""
-    return f'{{"sha256": "{hashlib.sha256(rest).hexdigest()}", '
+    return b'{"sha256": "%b", ' % hashlib.sha256(rest).hexdigest().encode()
 
 
 _CHECKSUM_BYTES = len(_checksum(b""))
+_KEY = slice(len(b'"key": "'), len(b'"key": "') + 64)
+_BEFORE_RECORD = _CHECKSUM_BYTES + _KEY.stop + len(b'", "record": ')
+_AFTER_RECORD = b"}\n"
 
 
-def _keys_of_cases(cases: Sequence[Case]) -> list[str]:
-    """Key of each prediction."""
-    systems = {id(case.system): case.system for case in cases}
-    hashes = {place: system.content_hash for place, system in systems.items()}
-    return [_key((hashes[id(case.system)], case.operator, case.options)) for case in cases]
-
-
-def _key(depends_on: object) -> str:
+def key_of(depends_on: object) -> str:
     """Hash of all inputs of a record and of the model that makes it."""
     return content_hash((MODEL_VERSION, depends_on))

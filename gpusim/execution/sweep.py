@@ -1,24 +1,36 @@
 """Many independent predictions, on one process or several.
 
-A case that the GPU cannot run gives a reason in place of a result, and the sweep goes on.
+A case that cannot be predicted has a reason in place of a result, and the sweep goes on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
+from gpusim.errors import InputError, one_line
 from gpusim.execution.service import Service
+from gpusim.files.interrupts import stop_received
+from gpusim.prediction.assembly import identity
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
-from gpusim.prediction.selection import UnsupportedError
+from gpusim.progress import Progress, no_progress
 from gpusim.system import System
 from gpusim.workloads.operators import Operator
 
-CHUNK = 8
-"""Cases sent to a worker together: few enough for smooth progress and quick interrupts."""
+Kept = TypeVar("Kept")
+
+MOST_IN_CHUNK = 32
+"""Cases sent to a worker together, at most: some tenths of a second, for smooth progress and quick interrupts."""
+CHUNKS = 64
+"""A sweep has at least so many where it has as many cases, so that all workers end at about the same time."""
+FEW = 16
+"""So many quick cases are done before a worker has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,53 +41,155 @@ class Case:
     operator: Operator
     options: Options
 
+    def identity(self) -> dict[str, Any]:
+        """What a result repeats of its case."""
+        options = {name: getattr(self.options, name) for name in ("detail", "l2", "load")}
+        return {"arch": self.system.gpu.name, **identity(self.operator), **options}
+
 
 @dataclass(frozen=True, slots=True)
-class CaseResult:
-    """A prediction, or the reason that there is none."""
+class CaseResult(Generic[Kept]):
+    """What is kept of a prediction, or the reason that there is none."""
 
-    result: Result | None
+    result: Kept | None
     reason: str
-    """Empty where there is a result."""
+    """One line; empty where there is a result."""
     seconds: float
     """Wall time of this prediction."""
+    traceback: str = ""
+    """Of an error that is a defect of gpusim; empty where the input is the reason."""
 
 
-_Chunk = tuple[tuple[int, Operator, Options], ...]
-"""Cases with the number of their system in place of the system."""
+@dataclass(slots=True)
+class Extent:
+    """What has to be known of all cases of a sweep before it starts."""
+
+    systems: dict[int, System] = field(default_factory=dict)
+    """By identity; many cases share one."""
+    quick: int = 0
+    """Cases that take milliseconds."""
+    full: int = 0
+    """Cases of detail ``full``, which may take minutes."""
+
+    @property
+    def count(self) -> int:
+        """Number of cases."""
+        return self.quick + self.full
+
+    def add(self, case: Case) -> None:
+        """Take a case into account."""
+        self.systems.setdefault(id(case.system), case.system)
+        if case.options.detail == "full":
+            self.full += 1
+        else:
+            self.quick += 1
 
 
-def sweep(cases: Sequence[Case], service: Service = Service()) -> Generator[tuple[int, CaseResult]]:
+_Chunk = list[tuple[int, int, Operator, Options]]
+"""Cases with their index, and the number of their system in place of the system."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context(Generic[Kept]):
+    """What all chunks of a sweep share."""
+
+    systems: tuple[System, ...]
+    keep: Callable[[Result], Kept]
+
+
+def sweep(cases: Sequence[Case], service: Service = Service()) -> Generator[tuple[int, CaseResult[Result]]]:
     """Predict each case; (index of the case, result), each as soon as it is known.
 
     The results do not depend on the service.
     """
-    numbers: dict[int, int] = {}
-    systems: list[System] = []
+    extent = Extent()
     for case in cases:
-        if id(case.system) not in numbers:
-            numbers[id(case.system)] = len(systems)
-            systems.append(case.system)
-    starts = range(0, len(cases), CHUNK)
+        extent.add(case)
+    yield from sweep_numbered(enumerate(cases), extent, whole, service)
+
+
+def predict_all(
+    cases: Sequence[Case], service: Service = Service(), progress: Progress = no_progress
+) -> list[CaseResult[Result]]:
+    """The results of :func:`sweep` in the order of the cases.
+
+    Raises:
+        RuntimeError: a prediction met a defect of gpusim; the text has its traceback.
+    """
+    found: dict[int, CaseResult[Result]] = {}
+    with closing(sweep(cases, service)) as case_results:
+        for index, case_result in case_results:
+            if case_result.traceback:
+                raise RuntimeError(f"{case_result.reason}\n{case_result.traceback}")
+            found[index] = case_result
+            progress(len(found), len(cases))
+    return [found[index] for index in range(len(cases))]
+
+
+def whole(result: Result) -> Result:
+    """Keep all of a result."""
+    return result
+
+
+def sweep_numbered(
+    cases: Iterable[tuple[int, Case]], extent: Extent, keep: Callable[[Result], Kept], service: Service
+) -> Generator[tuple[int, CaseResult[Kept]]]:
+    """As :func:`sweep`, of cases with their indices, which may be generated as they are needed.
+
+    Args:
+        extent: of these cases.
+        keep: what is kept of a result; called in the process that predicted it, which imports it from its module.
+    """
+    size = max(1, min(MOST_IN_CHUNK, extent.quick // CHUNKS))
+    tasks = -(-extent.quick // size) + extent.full
+    if extent.quick <= FEW and extent.full <= 1:
+        tasks = 1
+    numbers = {place: number for number, place in enumerate(extent.systems)}
     chunks = (
-        tuple((numbers[id(case.system)], case.operator, case.options) for case in cases[start : start + CHUNK])
-        for start in starts
+        [(index, numbers[id(case.system)], case.operator, case.options) for index, case in chunk]
+        for chunk in _chunks(cases, size)
     )
-    few = len(cases) <= 2 * CHUNK  # done before a worker has started
-    with service.executor(tuple(systems), 1 if few else len(starts)) as executor:
-        for number, results in executor.run(_predict_chunk, chunks):
-            yield from enumerate(results, starts[number])
+    with service.executor(_Context(tuple(extent.systems.values()), keep), tasks) as executor:
+        for _, results in executor.run(_predict_chunk, chunks):
+            yield from results
 
 
-def run_case(case: Case) -> CaseResult:
+def _chunks(cases: Iterable[tuple[int, Case]], size: int) -> Iterator[list[tuple[int, Case]]]:
+    """Quick cases in chunks of a size, then those of detail ``full`` one by one, the longest first."""
+    chunk: list[tuple[int, Case]] = []
+    full: list[tuple[int, Case]] = []
+    for index, case in cases:
+        (full if case.options.detail == "full" else chunk).append((index, case))
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+    full.sort(key=lambda one: one[1].operator.flops, reverse=True)
+    yield from ([one] for one in full)
+
+
+def _predict_chunk(context: _Context[Kept], chunk: _Chunk) -> list[tuple[int, CaseResult[Kept]]]:
+    return [
+        (index, _run(Case(context.systems[number], operator, options), context.keep))
+        for index, number, operator, options in chunk
+    ]
+
+
+def run_case(case: Case) -> CaseResult[Result]:
     """Predict one case."""
+    return _run(case, whole)
+
+
+def _run(case: Case, keep: Callable[[Result], Kept]) -> CaseResult[Kept]:
     start = time.perf_counter()
     try:
-        result = predict(case.system, case.operator, case.options)
-    except UnsupportedError as error:
-        return CaseResult(None, str(error), time.perf_counter() - start)
-    return CaseResult(result, "", time.perf_counter() - start)
-
-
-def _predict_chunk(systems: tuple[System, ...], chunk: _Chunk) -> list[CaseResult]:
-    return [run_case(Case(systems[number], operator, options)) for number, operator, options in chunk]
+        kept = keep(predict(case.system, case.operator, case.options))
+    except InputError as error:
+        return CaseResult(None, one_line(str(error)), time.perf_counter() - start)
+    except Exception as error:
+        if stop_received():  # which an extension module may have turned into an error of its own
+            raise
+        reason = one_line(f"{type(error).__name__}: {error} (a defect of gpusim)")
+        return CaseResult(None, reason, time.perf_counter() - start, traceback.format_exc())
+    return CaseResult(kept, "", time.perf_counter() - start)

@@ -94,9 +94,10 @@ class Experiment:
         """Key paths of the values that vary between the GPUs."""
         return tuple(next(iter(self.gpus.values())).values)
 
-    def cases(self) -> tuple[ExperimentCase, ...]:
-        """Every prediction, in the order of the file."""
-        return tuple(case for index, entry in enumerate(self.content.gemms) for case in self._of_entry(index, entry))
+    def cases(self) -> Iterator[ExperimentCase]:
+        """Every prediction, in the order of the file; generated one by one, as there may be very many."""
+        for index, entry in enumerate(self.content.gemms):
+            yield from self._of_entry(index, entry)
 
     def _of_entry(self, index: int, entry: GemmCases) -> Iterator[ExperimentCase]:
         content = self.content

@@ -17,6 +17,13 @@ from types import FrameType
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 """A terminal sends these to a command and its workers alike."""
+_received: list[int] = []
+"""Signals that are ending this process."""
+
+
+def stop_received() -> bool:
+    """Whether a signal is ending this process: an error may be what an extension module made of its SystemExit."""
+    return bool(_received)
 
 
 @contextmanager
@@ -25,15 +32,15 @@ def stopping_signals() -> Iterator[None]:
 
     Signals that the caller had ignored, as ``nohup`` has, stay ignored.
     """
-    received: list[int] = []
+    _received.clear()
 
     def dropped(unraisable: sys.UnraisableHookArgs) -> None:
         if isinstance(unraisable.exc_value, SystemExit):  # in a finaliser, which would let the command go on
-            os._exit(128 + received[0])
+            os._exit(128 + _received[0])
         sys.__unraisablehook__(unraisable)
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
+        _received.append(number)
         sys.unraisablehook = dropped
         for heeded in _heeded():
             signal.signal(heeded, signal.SIG_IGN)
@@ -44,8 +51,8 @@ def stopping_signals() -> Iterator[None]:
     try:
         yield
     except Exception:
-        if received:  # some extension modules replace the SystemExit by an error of their own
-            raise SystemExit(128 + received[0]) from None
+        if _received:  # some extension modules replace the SystemExit by an error of their own
+            raise SystemExit(128 + _received[0]) from None
         raise
     finally:
         for number in _heeded():

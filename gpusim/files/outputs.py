@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,14 @@ def staging(out: Path, record: str) -> Iterator[Path]:
 
     Args:
         record: the file that lists the others (:func:`check_places`). It moves first, so that a process killed in
-            between leaves no unlisted file in ``out``.
+            between leaves no unlisted file in ``out``. What an earlier one lists, and this one does not, is removed
+            before, unless it has changed since.
     """
     with _writing_folder(out) as folder:
         yield folder
         names = sorted((path.name for path in folder.iterdir()), key=lambda name: (name != record, name))
         check_places(out, names, record)
-        _place(folder, out, names)
+        _place(folder, out, names, _outdated(out, names, record))
 
 
 @contextmanager
@@ -91,13 +93,13 @@ def sha256_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _recorded_files(record: Path) -> Collection[str]:
-    """The record itself and the names that it lists; empty where it was not written by gpusim."""
+def _recorded_files(record: Path) -> Mapping[str, str]:
+    """The names that a record lists, and its own, with their hashes; empty where it was not written by gpusim."""
     try:
         found = json.loads(record.read_bytes())
-        return {record.name, *found["files"]} if "gpusim" in found else ()
+        return {**found["files"], record.name: ""} if "gpusim" in found else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return ()
+        return {}
 
 
 @contextmanager
@@ -128,20 +130,29 @@ def _is_abandoned(name: str) -> bool:
     return False
 
 
-def _place(folder: Path, out: Path, names: Sequence[str]) -> None:
-    """Move files into place; if one cannot be moved, restore the previous state."""
+def _outdated(out: Path, names: Collection[str], record: str) -> list[str]:
+    """Files as the record in a folder lists them, and no longer written."""
+    listed = _recorded_files(out / record)
+    paths = [out / name for name in listed if name not in names and Path(name).name == name]
+    return [path.name for path in paths if path.is_file() and sha256_of(path) == listed[path.name]]
+
+
+def _place(folder: Path, out: Path, names: Sequence[str], outdated: Sequence[str]) -> None:
+    """Move files into place, and remove others; if one cannot be moved, restore the previous state."""
     before = Path(tempfile.mkdtemp(dir=folder))
-    for name in names:
+    for name in (*outdated, *names):
         if (out / name).exists():
             shutil.copy2(out / name, before)
     try:
+        for name in outdated:
+            (out / name).unlink()
         for name in names:
             (folder / name).replace(out / name)
     except BaseException:
-        for name in names:
+        for name in (*outdated, *names):
             if (before / name).exists():
                 (before / name).replace(out / name)
-            elif not (folder / name).exists():
+            elif name in names and not (folder / name).exists():
                 (out / name).unlink(missing_ok=True)
         raise
 
@@ -163,15 +174,26 @@ def append_lines(path: Path, text: str, *, synchronise: bool = False) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows with a header line; lists and objects as JSON.
+    """Write rows with a header line; lists and objects as JSON."""
+    write_lines(path, (csv_text(cells) for cells in (rows[0], *(row.values() for row in rows))))
 
-    Bytes of a file name that are not UTF-8 are escaped.
-    """
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines as they are generated; bytes of a file name that are not UTF-8 are escaped."""
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(rows[0])
-        for row in rows:
-            writer.writerow(json.dumps(value) if isinstance(value, list | dict) else value for value in row.values())
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def csv_text(cells: Iterable[Any]) -> str:
+    """Two or more cells as a line of CSV, or a part of one; lists and objects as JSON.
+
+    >>> csv_text(["T4", 1.5, True, [1, 2]])
+    'T4,1.5,True,"[1, 2]"'
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="")
+    writer.writerow([json.dumps(cell) if isinstance(cell, list | dict) else cell for cell in cells])
+    return text.getvalue()
 
 
 def write_json(path: Path, value: object) -> None:

@@ -10,6 +10,17 @@ from gpusim.sim.causes import Cause
 
 DETAILS = ("bound", "sampled", "full")
 TENSOR_CYCLES = "sm__pipe_tensor_cycles_active.avg"
+NSIGHT_METRICS = (
+    "gpu__time_duration.sum",
+    "sm__cycles_elapsed.max",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "lts__t_bytes.sum",
+    "lts__t_sector_hit_rate.pct",
+    f"{TENSOR_CYCLES}.pct_of_peak_sustained_active",
+    f"{TENSOR_CYCLES}.pct_of_peak_sustained_elapsed",
+    "launch__waves_per_multiprocessor",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +158,18 @@ class Result:
         # "sustained_active" is relative to the cycles in which an SM is active, and active SMs do as the busiest does;
         # "sustained_elapsed" is relative to the cycles of all SMs.
         of_active = self.busy_fractions["arithmetic"] if self.unit == "tensor" else 0.0
-        return {
-            "gpu__time_duration.sum": self.kernel_time_us * 1e3,
-            "sm__cycles_elapsed.max": float(self.cycles),
-            "dram__bytes_read.sum": float(self.dram_read_bytes),
-            "dram__bytes_write.sum": float(self.dram_write_bytes),
-            "lts__t_bytes.sum": float(self.l2_bytes),
-            "lts__t_sector_hit_rate.pct": 100 * self.l2_hit_fraction,
-            f"{TENSOR_CYCLES}.pct_of_peak_sustained_active": 100 * of_active,
-            f"{TENSOR_CYCLES}.pct_of_peak_sustained_elapsed": 100 * self.tensor_active_fraction,
-            "launch__waves_per_multiprocessor": self.waves,
-        }
+        values = (
+            self.kernel_time_us * 1e3,
+            float(self.cycles),
+            float(self.dram_read_bytes),
+            float(self.dram_write_bytes),
+            float(self.l2_bytes),
+            100 * self.l2_hit_fraction,
+            100 * of_active,
+            100 * self.tensor_active_fraction,
+            self.waves,
+        )
+        return dict(zip(NSIGHT_METRICS, values, strict=True))
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready object: fields in the order above, then ``nsight``; floats to 12 significant digits."""

@@ -11,11 +11,8 @@ import numpy as np
 
 from gpusim.api import ArgumentError, GpuArguments, case, check_names, system_of
 from gpusim.errors import InputError
-from gpusim.execution.executor import in_order
 from gpusim.execution.service import Service
-from gpusim.execution.sweep import Case, CaseResult
-from gpusim.execution.sweep import sweep as predict_cases
-from gpusim.prediction.assembly import identity
+from gpusim.execution.sweep import Case, CaseResult, predict_all
 from gpusim.prediction.results import Result
 from gpusim.system import System
 
@@ -61,7 +58,7 @@ def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
         _case_of_row(index, {**same, **dict(zip(given, row, strict=True))}, systems)
         for index, row in enumerate(zip(*given.values(), strict=True))
     ]
-    found = result_columns(cases, list(in_order(predict_cases(cases, Service(jobs)))))
+    found = result_columns(cases, predict_all(cases, Service(jobs)))
     added = {name: values for name, values in found.items() if name not in given}
     if frame is None:
         return {**{name: np.asarray(values) for name, values in columns.items()}, **added}
@@ -133,22 +130,16 @@ def _with_columns(frame: Any, added: Mapping[str, np.ndarray[Any, Any]]) -> Any:
     return frame.with_columns(*new).to_native()
 
 
-def result_columns(cases: Sequence[Case], outcomes: Sequence[CaseResult]) -> dict[str, np.ndarray[Any, Any]]:
+def result_columns(cases: Sequence[Case], outcomes: Sequence[CaseResult[Result]]) -> dict[str, np.ndarray[Any, Any]]:
     """Each field of the results that is a number or a text, and the reasons of skipped rows."""
     kinds = _figures()
     nothing = {name: EMPTY[kind] for name, kind in kinds.items()}
     rows = [
-        {name: getattr(outcome.result, name) for name in kinds} if outcome.result else nothing | _identity(case)
+        {name: getattr(outcome.result, name) for name in kinds} if outcome.result else nothing | case.identity()
         for case, outcome in zip(cases, outcomes, strict=True)
     ]
     columns = {name: np.array([row[name] for row in rows]) for name in kinds}
     return columns | {"skipped": np.array([outcome.reason for outcome in outcomes], dtype=str)}
-
-
-def _identity(case: Case) -> dict[str, Any]:
-    """What a result repeats of its case."""
-    options = {name: getattr(case.options, name) for name in ("detail", "l2", "load")}
-    return {"arch": case.system.gpu.name, **identity(case.operator), **options}
 
 
 def _figures() -> dict[str, type]:

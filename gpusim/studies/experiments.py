@@ -15,7 +15,7 @@ from gpusim.report.experiment_tables import experiment_table, speedup_table, tra
 from gpusim.report.formatting import shape_text
 from gpusim.report.prediction_tables import ledger_table
 from gpusim.report.text_table import TextTable
-from gpusim.studies.run import Finished, run_experiment, run_training
+from gpusim.studies.run import MOST_PRINTED, Finished, run_experiment, run_training
 
 
 def output_folders(names: Sequence[str], out: Path | None) -> list[Path]:
@@ -52,11 +52,15 @@ def tables(experiment: Experiment | TrainingExperiment, finished: Finished) -> l
     title = experiment.content.title
     if isinstance(experiment, TrainingExperiment):
         return [training_table(title, finished.rows)]
+    title = finished.cases.of_failed(title)
     shown = []
     for kind in experiment.content.tables:
         if kind == "results":
             names = {label: one.name for label, one in experiment.gpus.items()}
-            shown.append(experiment_table(title, finished.rows, names, experiment.varying))
+            rows = finished.rows[:MOST_PRINTED]
+            predicted = finished.cases.all - finished.cases.failed
+            of = f", the first {len(rows)} of {predicted} predictions" if len(rows) < predicted else ""
+            shown.append(experiment_table(title + of, rows, names, experiment.varying))
         elif kind == "speedup":
             baseline = next(plot.baseline for plot in experiment.content.plots if plot.kind == "speedup")
             measured = figures.measured_speedups(finished.points, baseline)
@@ -81,6 +85,6 @@ def shipped_table(arch_path: Sequence[Path] = ()) -> TextTable:
         if isinstance(experiment, TrainingExperiment):
             work = f"{len(experiment.content.runs)} trainings"
         else:
-            work = f"{len(experiment.cases())} predictions"
+            work = f"{sum(1 for _ in experiment.cases())} predictions"
         rows.append((name, work, experiment.content.title))
     return TextTable("Shipped experiments", ("name", ">work", "title"), tuple(rows))

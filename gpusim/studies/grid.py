@@ -9,13 +9,15 @@ from typing import Any
 
 from gpusim.api import case, load_system
 from gpusim.errors import InputError
-from gpusim.execution.sweep import Case
+from gpusim.execution.service import Service
+from gpusim.execution.sweep import Case, predict_all
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.progress import Progress, no_progress
 
 MOST_CASES = 10_000
-"""Minutes of one core; an experiment shares the work among all and survives an interrupt."""
+"""Minutes of one core; an experiment survives an interrupt."""
 
 
 def grid(
@@ -43,17 +45,18 @@ def grid(
     return [case(system, **combination) for combination in combinations for system in systems]
 
 
-def predict_grid(cases: Sequence[Case], progress: Progress = no_progress) -> list[Result]:
+def predict_grid(cases: Sequence[Case], service: Service = Service(), progress: Progress = no_progress) -> list[Result]:
     """The result of every case; the progress of a single one is that of its simulation.
 
     Raises:
-        UnsupportedError: A GPU cannot run one of them.
+        UnsupportedError: A GPU cannot run one of them: the first.
     """
     if len(cases) == 1:
         (only,) = cases
         return [predict(only.system, only.operator, only.options, progress=progress)]
     results = []
-    for one in cases:
-        results.append(predict(one.system, one.operator, one.options))
-        progress(len(results), len(cases))
+    for one in predict_all(cases, service, progress):
+        if one.result is None:
+            raise UnsupportedError(one.reason)
+        results.append(one.result)
     return results

@@ -17,11 +17,15 @@ from gpusim.execution.journal import JOURNAL
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.files.checked_document import shipped_folder
 from gpusim.files.outputs import file_hashes, sha256_of, write_json
+from gpusim.files.parquet import can_write_parquet
 from gpusim.specs import Spec
 from gpusim.version import MODEL_VERSION, __version__
 
 MANIFEST = "manifest.json"
 """Name of the file."""
+RESULTS = "results.csv"
+PARQUET = "results.parquet"
+"""The same rows, where pyarrow is installed."""
 PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "packaging", "pydantic", "pyyaml", "simpy")
 
 
@@ -31,7 +35,7 @@ def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequen
         "gpusim": __version__,
         "model_version": MODEL_VERSION,
         "python": platform.python_version(),
-        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "packages": {name: metadata.version(name) for name in _packages()},
         "command": list(command),
         "experiment": {
             "name": experiment.name,
@@ -48,6 +52,11 @@ def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequen
         "measured": {overlay.file: sha256_of(folder / overlay.file) for overlay in experiment.content.measured},
         "mathmode": _mathmodes(experiment),
     }
+
+
+def _packages() -> tuple[str, ...]:
+    """Packages whose version may show in the files."""
+    return (*PACKAGES, "pyarrow") if can_write_parquet() else PACKAGES
 
 
 def _mathmodes(experiment: Experiment) -> list[dict[str, Any]]:
@@ -74,9 +83,15 @@ def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {"arch": spec.gpu.name, "sha256": spec.sha256, "overrides": dict(overrides), "files": files}
 
 
-def write_manifest(folder: Path, inputs: Mapping[str, Any], rows: int) -> None:
-    """Write the inputs, and the hashes of the files in the folder."""
-    write_json(folder / MANIFEST, {**inputs, "rows": rows, "files": file_hashes(folder)})
+def output_files(experiment: Experiment | TrainingExperiment) -> tuple[str, ...]:
+    """Names of the files of a run besides the manifest, plots last."""
+    names = experiment.output_files()
+    return (RESULTS, PARQUET, *names[1:]) if can_write_parquet() else names
+
+
+def write_manifest(folder: Path, inputs: Mapping[str, Any], counts: Mapping[str, int]) -> None:
+    """Write the inputs, how many rows there are, and the hashes of the files in the folder."""
+    write_json(folder / MANIFEST, {**inputs, **counts, "files": file_hashes(folder)})
 
 
 def is_up_to_date(experiment: Experiment | TrainingExperiment, out: Path) -> bool:
@@ -88,9 +103,22 @@ def is_up_to_date(experiment: Experiment | TrainingExperiment, out: Path) -> boo
         return False
     try:
         inputs = {**manifest_inputs(experiment, ()), "command": None}
-        manifest = json.loads((out / MANIFEST).read_bytes())
+        manifest = _read_manifest(out)
         recorded = {key: manifest[key] for key in inputs} | {"command": None}
-        files = {name: sha256_of(out / name) for name in experiment.output_files()}
-        return bool(recorded == json.loads(json.dumps(inputs)) and manifest["files"] == files)
+        names = set(manifest["files"])
+        files = {name: sha256_of(out / name) for name in names}
+        expected = set(output_files(experiment))
+        whole = names == expected or (manifest.get("failed") and {RESULTS} <= names <= expected)
+        return bool(whole and recorded == json.loads(json.dumps(inputs)) and manifest["files"] == files)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False  # a file is missing, or the manifest is not valid
+
+
+def failed_cases(out: Path) -> int:
+    """Number of cases that failed in the run that wrote a folder."""
+    return int(_read_manifest(out).get("failed", 0))
+
+
+def _read_manifest(out: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((out / MANIFEST).read_bytes())
+    return manifest

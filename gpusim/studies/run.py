@@ -7,24 +7,57 @@ experiment resumes from it and removes it when it is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gpusim import figures
 from gpusim.execution.journal import Journal, journal_in
+from gpusim.execution.resumable import ResumableSweep
 from gpusim.execution.service import Service
+from gpusim.execution.sweep import CaseResult
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
-from gpusim.files.outputs import check_places, staging, write_csv
+from gpusim.experiment.plot_pages import page_count
+from gpusim.files.outputs import check_places, csv_text, staging, write_csv, write_lines
+from gpusim.files.parquet import can_write_parquet, write_parquet
+from gpusim.files.yamlfile import SpecError
 from gpusim.numerics.training import Task, TrainingRun, train
-from gpusim.prediction.results import Result
 from gpusim.progress import Progress, no_progress
-from gpusim.studies.manifest import MANIFEST, manifest_inputs, write_manifest
-from gpusim.workloads.gemm import Gemm
+from gpusim.studies.manifest import MANIFEST, PARQUET, RESULTS, manifest_inputs, output_files, write_manifest
+from gpusim.studies.rows import FIGURES_TEXT, columns, read_rows, row_text
+
+TRACEBACKS = "tracebacks.txt"
+"""Of cases that failed by a defect of gpusim; a folder that has this file is never up to date."""
+MOST_PRINTED = 1_000
+"""Rows that a table prints; all are in the CSV."""
+SHOWN = (
+    *("gpu", "group", "label", "mathmode", "batch", "m", "n", "k", "dtype", "sparsity", "layout", "detail", "l2"),
+    *("load", "time_us", "cycles", "tflops", "pct_of_peak", "peak_tflops", "bottleneck", "kernel", "stall_cycles"),
+    *("warp_cycles", "dram_peak_gb_per_s", "element_bits", "output_bits"),
+)
+"""Columns that tables and plots read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Cases of a run."""
+
+    all: int = 0
+    failed: int = 0
+    oversize: int = 0
+    """Products that do not fit into the GPU's memory."""
+    inconsistent: int = 0
+    """Predictions that contradict a bound."""
+
+    def of_failed(self, title: str) -> str:
+        """A title that says how many cases are left out."""
+        return f"{title} ({self.failed} of {self.all} cases failed)" if self.failed else title
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +65,7 @@ class Finished:
     """Rows, measured points and files of a finished run."""
 
     rows: tuple[Row, ...]
+    """Those that tables show, with the columns that tables and plots read; none of a case that failed."""
     points: tuple[MeasuredPoint, ...]
     files: tuple[Path, ...]
     """All files written, plots last."""
@@ -39,6 +73,9 @@ class Finished:
     """Number of predictions or training runs resumed from the journal."""
     damaged: int
     """Number of damaged journal records."""
+    cases: Counts = Counts()
+    failure: str = ""
+    """The first case that failed, its reason, and where more is said."""
 
 
 def run_experiment(
@@ -51,22 +88,126 @@ def run_experiment(
 ) -> Finished:
     """Predict every case and write ``results.csv``, ``manifest.json`` and the plots into ``out``.
 
+    A case that cannot be predicted is a row with its error.
+
     Raises:
-        SpecError: a GPU cannot run one of the cases; the text names its line.
+        SpecError: none of the cases can be predicted; the text names the line of the first, and its reason.
         MeasuredError: a measured file to overlay breaks the schema.
     """
     points = experiment.measured_points()
-    cases = experiment.cases()
     inputs = manifest_inputs(experiment, command)
-    check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
+    check_places(out, [MANIFEST, *output_files(experiment), TRACEBACKS], MANIFEST)
     with journal_in(out) as journal:
-        rows = _rows(experiment, cases, journal, service, progress)
+        sweep = ResumableSweep(lambda: (one.case for one in experiment.cases()), FIGURES_TEXT, journal)
+        failed = _predict(experiment, sweep, service, progress)
         with staging(out, MANIFEST) as folder:
-            write_csv(folder / "results.csv", rows)
-            for plot in experiment.content.plots:
-                _ = figures.draw(plot, experiment.content.title, rows, points, folder)
-            write_manifest(folder, inputs, len(rows))
-    return Finished(tuple(rows), points, _paths(experiment, out), journal.resumed, journal.damaged)
+            counts, rows = _write_results(experiment, sweep, failed, folder)
+            _draw(experiment, rows, points, folder, counts)
+            if any(one.traceback for one in failed.values()):
+                _write_tracebacks(experiment, failed, folder / TRACEBACKS)
+            write_manifest(folder, inputs, {"rows": counts.all, "failed": counts.failed})
+            written = _in_order(experiment, out, {path.name for path in folder.iterdir()})
+    failure = _first_failure(experiment, failed, out) if failed else ""
+    return Finished(tuple(rows), points, written, journal.resumed, journal.damaged, counts, failure)
+
+
+def _predict(
+    experiment: Experiment, sweep: ResumableSweep[str], service: Service, progress: Progress
+) -> dict[int, CaseResult[str]]:
+    """Predict what is missing; the cases that failed, by index in their order."""
+    failed: dict[int, CaseResult[str]] = {}
+    progress(sweep.found, len(sweep))
+    with closing(sweep.predict(service)) as fresh:
+        for done, (index, case_result) in enumerate(fresh, sweep.found + 1):
+            if case_result.result is None:
+                failed[index] = case_result
+            progress(done, len(sweep))
+    if len(failed) == len(sweep):
+        raise _nothing_predicted(experiment, failed)
+    return dict(sorted(failed.items()))
+
+
+def _nothing_predicted(experiment: Experiment, failed: Mapping[int, CaseResult[str]]) -> Exception:
+    """The error of an experiment without a result: that of the first case."""
+    if not failed:
+        return experiment.file.error("gpus", "no GPU runs any of the products; change 'dtypes'")
+    if failed[0].traceback:
+        return RuntimeError(f"{failed[0].reason}\n{failed[0].traceback}")
+    return _located(experiment, next(experiment.cases()), failed[0])
+
+
+def _located(experiment: Experiment, case: ExperimentCase, failure: CaseResult[str]) -> SpecError:
+    """The reason of a failure with its line in the experiment."""
+    return experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {failure.reason}")
+
+
+def _first_failure(experiment: Experiment, failed: Mapping[int, CaseResult[str]], out: Path) -> str:
+    index, failure = next(iter(failed.items()))
+    case = next(islice(experiment.cases(), index, None))
+    defects = any(one.traceback for one in failed.values())
+    said = f"see '{out / TRACEBACKS}'" if defects else "see the column 'error'"
+    return f"{said}; the first: {_located(experiment, case, failure)}"
+
+
+def _write_results(
+    experiment: Experiment, sweep: ResumableSweep[str], failed: Mapping[int, CaseResult[str]], folder: Path
+) -> tuple[Counts, list[Row]]:
+    """Write the rows in the order of the cases; how many there are, and those that tables and plots show."""
+    kinds = columns(experiment)
+    table = folder / RESULTS
+    write_lines(table, _lines(experiment, sweep, failed, kinds))
+    if can_write_parquet():
+        write_parquet(table, kinds, folder / PARQUET)
+    judged = Counter((row["fits"], row["consistent"]) for row in read_rows(table, kinds, ("fits", "consistent")))
+    counts = Counts(
+        len(sweep),
+        len(failed),
+        sum(count for (fits, _), count in judged.items() if not fits),
+        sum(count for (_, consistent), count in judged.items() if not consistent),
+    )
+    shown = read_rows(table, kinds, {*SHOWN, *experiment.varying})
+    only_printed = not experiment.content.plots and set(experiment.content.tables) <= {"results"}
+    return counts, list(islice(shown, MOST_PRINTED) if only_printed else shown)
+
+
+def _lines(
+    experiment: Experiment, sweep: ResumableSweep[str], failed: Mapping[int, CaseResult[str]], names: Iterable[str]
+) -> Iterator[str]:
+    """The lines of ``results.csv``."""
+    yield csv_text(names)
+    for index, case in enumerate(experiment.cases()):
+        if index in failed:
+            yield row_text(case, "", failed[index].reason)
+        else:
+            yield row_text(case, sweep.case_result(index).result or "", "")
+
+
+def _draw(
+    experiment: Experiment, rows: Sequence[Row], points: Sequence[MeasuredPoint], folder: Path, counts: Counts
+) -> None:
+    """Draw the plots that have anything left to show."""
+    for plot in experiment.content.plots:
+        if page_count(plot, rows):
+            title = counts.of_failed(plot.title or experiment.content.title)
+            _ = figures.draw(plot.model_copy(update={"title": title}), title, rows, points, folder)
+
+
+def _write_tracebacks(experiment: Experiment, failed: Mapping[int, CaseResult[str]], path: Path) -> None:
+    """Write the tracebacks of defects, each with its case."""
+    write_lines(
+        path,
+        (
+            f"row {index + 1}: {case.gpu}: {case.case.operator}\n{failed[index].traceback}"
+            for index, case in enumerate(experiment.cases())
+            if index in failed and failed[index].traceback
+        ),
+    )
+
+
+def _in_order(experiment: Experiment | TrainingExperiment, out: Path, written: Collection[str]) -> tuple[Path, ...]:
+    """The files of a run, plots last."""
+    names = (MANIFEST, TRACEBACKS, *output_files(experiment))
+    return tuple(out / name for name in names if name in written)
 
 
 def run_training(
@@ -78,7 +219,7 @@ def run_training(
 ) -> Finished:
     """Train every run; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
     inputs = manifest_inputs(experiment, command)
-    check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
+    check_places(out, [MANIFEST, *output_files(experiment)], MANIFEST)
     with journal_in(out) as journal:
         records = _trained(experiment, journal, progress)
         rows = [
@@ -92,16 +233,15 @@ def run_training(
             for exponent, count in record["gradients"].items()
         ]
         with staging(out, MANIFEST) as folder:
-            write_csv(folder / "results.csv", rows)
+            write_csv(folder / RESULTS, rows)
+            if can_write_parquet():
+                kinds = {name: type(value) for name, value in rows[0].items()}
+                write_parquet(folder / RESULTS, kinds, folder / PARQUET)
             write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
             figures.draw_training(experiment.content, rows, gradients, folder / experiment.figure)
-            write_manifest(folder, inputs, len(rows))
-    return Finished(tuple(rows), (), _paths(experiment, out), journal.resumed, journal.damaged)
-
-
-def _paths(experiment: Experiment | TrainingExperiment, out: Path) -> tuple[Path, ...]:
-    """All files of a run, plots last."""
-    return tuple(out / name for name in (MANIFEST, *experiment.output_files()))
+            write_manifest(folder, inputs, {"rows": len(rows)})
+            written = _in_order(experiment, out, {path.name for path in folder.iterdir()})
+    return Finished(tuple(rows), (), written, journal.resumed, journal.damaged)
 
 
 def _trained(experiment: TrainingExperiment, journal: Journal, progress: Progress) -> list[dict[str, Any]]:
@@ -124,44 +264,4 @@ def _train(task: Task, run: TrainingRun, progress: Progress) -> dict[str, Any]:
     return {
         "steps": [asdict(step) for step in trained.steps],
         "gradients": {str(exponent): count for exponent, count in trained.gradients.items()},
-    }
-
-
-def _rows(
-    experiment: Experiment, cases: Sequence[ExperimentCase], journal: Journal, service: Service, progress: Progress
-) -> list[Row]:
-    """The result rows in the order of the cases."""
-    rows: dict[int, Row] = {}
-    with closing(journal.sweep([case.case for case in cases], service)) as case_results:
-        for index, case_result in case_results:
-            case = cases[index]
-            if case_result.result is None:
-                raise experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {case_result.reason}")
-            rows[index] = _row(case, _record(case_result.result))
-            progress(len(rows), len(cases))
-    return [rows[index] for index in range(len(cases))]
-
-
-def _record(result: Result) -> dict[str, Any]:
-    """A result as one flat row: fields and metrics, without the ranked alternatives."""
-    record = result.as_dict()
-    nsight = record.pop("nsight")
-    del record["alternatives"]
-    return {**record, **nsight}
-
-
-def _row(case: ExperimentCase, record: Mapping[str, Any]) -> Row:
-    """A result with its place in the experiment and the peaks of its GPU."""
-    gpu, operator = case.case.system.gpu, case.case.operator
-    return {
-        "gpu": case.gpu,
-        **case.values,
-        "group": case.group,
-        "label": case.label,
-        "mathmode": case.mode,
-        "mathmode_rule": case.mathmode.rule if case.mathmode else "",
-        **record,
-        "dram_peak_gb_per_s": gpu.dram.peak_bandwidth_gb_per_s,
-        "element_bits": operator.dtype.bits,
-        "output_bits": operator.output_bits if isinstance(operator, Gemm) else operator.dtype.bits,
     }

@@ -6,7 +6,7 @@ A row that cannot be predicted has a reason instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.execution.journal import Journal
+from gpusim.execution.resumable import WHOLE, ResumableSweep
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.host.timing import dispatched_as, observed_time_us
@@ -200,11 +201,27 @@ def _with_recorded_kernels(
 
 def _outcomes(
     cases: Mapping[int, Case], service: Service, progress: Progress, journal: Journal | None
-) -> Iterator[tuple[int, CaseResult]]:
+) -> Iterator[tuple[int, CaseResult[Result]]]:
     """Results by index; those in the journal are not predicted again."""
-    run = journal.sweep if journal else sweep
     indices = list(cases)
-    with closing(run(list(cases.values()), service)) as outcomes:
-        for done, (number, outcome) in enumerate(outcomes, 1):
-            progress(done, len(cases))
+    with closing(_predicted(list(cases.values()), service, progress, journal)) as outcomes:
+        for number, outcome in outcomes:
             yield indices[number], outcome
+
+
+def _predicted(
+    cases: Sequence[Case], service: Service, progress: Progress, journal: Journal | None
+) -> Generator[tuple[int, CaseResult[Result]]]:
+    found = 0
+    if journal is None:
+        fresh = sweep(cases, service)
+    else:
+        resumable = ResumableSweep(lambda: cases, WHOLE, journal)
+        found = resumable.found
+        progress(found, len(cases))
+        yield from resumable.resumed()
+        fresh = resumable.predict(service)
+    with closing(fresh):
+        for done, outcome in enumerate(fresh, found + 1):
+            progress(done, len(cases))
+            yield outcome

@@ -1,0 +1,103 @@
+"""A sweep whose results are kept in a journal: an interrupted one predicts only what it had not finished.
+
+Neither cases nor results are held in memory: cases are generated anew each time that they are needed, and of each
+result its place in the journal is known.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, fields
+from typing import Generic
+
+from pydantic import TypeAdapter
+
+from gpusim.execution.journal import Journal, key_of
+from gpusim.execution.service import Service
+from gpusim.execution.sweep import Case, CaseResult, Extent, Kept, sweep_numbered, whole
+from gpusim.prediction.results import Result
+
+MISSING = -1
+"""In place of the place of a result that is not in the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultForm(Generic[Kept]):
+    """What is kept of each result."""
+
+    keep: Callable[[Result], Kept]
+    """A function of a module, called in the process that predicted the result."""
+    names: tuple[str, ...]
+    """Of what is kept: part of the key, so that a gpusim that keeps something else predicts again."""
+    json: TypeAdapter[CaseResult[Kept]]
+    """How the journal writes it."""
+
+
+WHOLE = ResultForm(whole, tuple(item.name for item in fields(Result)), TypeAdapter(CaseResult[Result]))
+"""All of a result."""
+
+
+class ResumableSweep(Generic[Kept]):
+    """The results of cases by index: those that the journal has, and those that :meth:`predict` adds to it.
+
+    Args:
+        cases: Gives the same cases each time that it is called.
+    """
+
+    def __init__(self, cases: Callable[[], Iterable[Case]], form: ResultForm[Kept], journal: Journal) -> None:
+        self._cases = cases
+        self._form = form
+        self._journal = journal
+        self._missing = Extent()
+        self._hashes: dict[int, str] = {}
+        self._places = array("q")
+        for case in cases():
+            place = journal.place(self._key(case))
+            self._places.append(MISSING if place is None else place)
+            if place is None:
+                self._missing.add(case)
+        self.found = len(self._places) - self._missing.count
+        """Number of results that the journal had before."""
+        journal.resumed += self.found
+
+    def __len__(self) -> int:
+        """Number of cases."""
+        return len(self._places)
+
+    def resumed(self) -> Iterator[tuple[int, CaseResult[Kept]]]:
+        """The results that the journal had before, with their indices; to be asked for before others are predicted."""
+        for index, place in enumerate(self._places):
+            if place != MISSING:
+                yield index, self.case_result(index)
+
+    def case_result(self, index: int) -> CaseResult[Kept]:
+        """A result that is in the journal."""
+        return self._form.json.validate_json(self._journal.record(self._places[index]))
+
+    def predict(self, service: Service) -> Generator[tuple[int, CaseResult[Kept]]]:
+        """Predict the cases that are missing; (index, result), each as soon as it is in the journal.
+
+        The reasons of those that cannot be predicted are not kept: they are fast to find again.
+        """
+        keys: dict[int, str] = {}
+        with closing(sweep_numbered(self._numbered(keys), self._missing, self._form.keep, service)) as fresh:
+            for index, case_result in fresh:
+                key = keys.pop(index)
+                if case_result.result is not None:
+                    self._places[index] = self._journal.append(key, self._form.json.dump_json(case_result))
+                yield index, case_result
+
+    def _numbered(self, keys: dict[int, str]) -> Iterator[tuple[int, Case]]:
+        """The missing cases as they are sent to be predicted, whose keys are noted until they return."""
+        for index, case in enumerate(self._cases()):
+            if self._places[index] == MISSING:
+                keys[index] = self._key(case)
+                yield index, case
+
+    def _key(self, case: Case) -> str:
+        system = case.system
+        if id(system) not in self._hashes:
+            self._hashes[id(system)] = system.content_hash
+        return key_of((self._form.names, self._hashes[id(system)], case.operator, case.options))

@@ -1,0 +1,109 @@
+"""The rows of ``results.csv``: their columns, the text of a row, and the values that tables and plots read back.
+
+The figures of a row are written as text where they were predicted, and are not parsed again before the file stands.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_origin, get_type_hints
+
+from pydantic import TypeAdapter
+
+from gpusim.execution.resumable import ResultForm
+from gpusim.execution.sweep import CaseResult
+from gpusim.experiment.comparison import Row
+from gpusim.experiment.definition import Experiment, ExperimentCase
+from gpusim.files.outputs import csv_text
+from gpusim.prediction.results import NSIGHT_METRICS, Result
+from gpusim.workloads.gemm import Gemm
+
+
+def _kinds_of_figures() -> dict[str, type]:
+    """The columns of a result: all of its fields but the ranked alternatives, and its Nsight Compute metrics."""
+    hints = get_type_hints(Result)
+    del hints["alternatives"]
+    kinds = {name: str if get_origin(hint) is Literal else get_origin(hint) or hint for name, hint in hints.items()}
+    return kinds | dict.fromkeys(NSIGHT_METRICS, float)
+
+
+FIGURES = _kinds_of_figures()
+"""Columns of a result and their types; ``dict`` and ``tuple`` are written as JSON."""
+
+_READ: Mapping[type, Callable[[str], Any]] = {
+    int: int,
+    float: float,
+    bool: "True".__eq__,
+    str: sys.intern,
+    dict: json.loads,
+    tuple: json.loads,
+}
+
+
+def figures_text(result: Result) -> str:
+    """The figures of a result as a part of a line of CSV."""
+    record = result.as_dict()
+    record |= record["nsight"]
+    return csv_text(record[name] for name in FIGURES)
+
+
+FIGURES_TEXT = ResultForm(figures_text, tuple(FIGURES), TypeAdapter(CaseResult[str]))
+"""What an experiment keeps of each result."""
+
+
+def columns(experiment: Experiment) -> dict[str, type]:
+    """The columns of an experiment's results and their types."""
+    return {
+        "gpu": str,
+        **{name: _kind_of_values(experiment, name) for name in experiment.varying},
+        **dict.fromkeys(("group", "label", "mathmode", "mathmode_rule"), str),
+        **FIGURES,
+        "dram_peak_gb_per_s": float,
+        "element_bits": int,
+        "output_bits": int,
+        "error": str,
+    }
+
+
+def _kind_of_values(experiment: Experiment, name: str) -> type:
+    """The type that holds the values of a spec which vary; a GPU that lacks the value has an empty text."""
+    kinds = {type(gpu.values[name]) for gpu in experiment.gpus.values() if gpu.values[name] != ""}
+    if len(kinds) == 1 and kinds <= {int, float, bool}:
+        return kinds.pop()
+    return float if kinds == {int, float} else str
+
+
+def row_text(case: ExperimentCase, figures: str, error: str) -> str:
+    """A line of CSV.
+
+    Args:
+        figures: of :func:`figures_text`; empty where there is an error.
+        error: why the case could not be predicted; empty where it was.
+    """
+    gpu, operator = case.case.system.gpu, case.case.operator
+    rule = case.mathmode.rule if case.mathmode else ""
+    place = (case.gpu, *case.values.values(), case.group, case.label, case.mode, rule)
+    output_bits = operator.output_bits if isinstance(operator, Gemm) else operator.dtype.bits
+    if error:
+        known = case.case.identity()
+        figures = csv_text(known.get(name, "") for name in FIGURES)
+    of_gpu = (gpu.dram.peak_bandwidth_gb_per_s, operator.dtype.bits, output_bits, error)
+    return f"{csv_text(place)},{figures},{csv_text(of_gpu)}"
+
+
+def read_rows(path: Path, kinds: Mapping[str, type], names: Collection[str]) -> Iterator[Row]:
+    """Some columns of the rows that have no error.
+
+    Args:
+        kinds: of all columns.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file)
+        read = [(at, name, _READ[kinds[name]]) for at, name in enumerate(next(rows)) if name in names]
+        for cells in rows:
+            if not cells[-1]:
+                yield {name: parse(cells[at]) if cells[at] else "" for at, name, parse in read}
