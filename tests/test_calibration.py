@@ -46,8 +46,9 @@ from gpusim.studies.calibration.parameters import (
     Parameter,
     parameters,
 )
-from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting, calibrate
+from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting
 from gpusim.studies.calibration.search import search
+from gpusim.studies.calibration.session import calibrate, write_fitted
 from gpusim.studies.calibration.spec_writer import spec_texts, write_spec
 from gpusim.workloads.gemm import Gemm
 
@@ -325,7 +326,7 @@ def test_a_killed_calibration_takes_up_where_it_stopped(
     kept = journal.read_text().count("\n")
     report = calibrate("t4", [table], out, service=Service(1), arch_path=[specs(tmp_path)])
     assert report.resumed >= kept - 1  # the last line may be cut off
-    write_spec(report, out, "2026-01-01")
+    assert write_fitted(report, out, "2026-01-01")
     assert not journal.exists()
 
 

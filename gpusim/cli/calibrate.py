@@ -42,7 +42,7 @@ def calibrate(
     """
     from gpusim.host.timing import parse_overheads
     from gpusim.studies.calibration.fit_tables import calibration_tables
-    from gpusim.studies.calibration.report import calibrate as calibrate_spec
+    from gpusim.studies.calibration.session import calibrate as calibrate_spec
     from gpusim.studies.calibration.session import check_spec_path, write_fitted
 
     check_spec_path(arch, out, arch_path or ())

@@ -1,31 +1,21 @@
-"""A calibration from files to report: boards and rows that take part, the fit, and its errors."""
+"""What a calibration found: fitted values, errors by table, and what speaks against the fit."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpusim.evidence.boards import board_of
-from gpusim.evidence.measured import MeasuredRow, read_tables
-from gpusim.execution.journal import Journal
-from gpusim.execution.service import Service
-from gpusim.prediction.selection import usable_kernels
-from gpusim.progress import Progress, no_progress
-from gpusim.specs import Spec, UnknownGpuError, spec_file
-from gpusim.specs.load import Names, names_of
-from gpusim.studies.calibration.error import CalibrationError
-from gpusim.studies.calibration.fit import Calibration, Calibrator
+from gpusim.specs.load import Names
+from gpusim.studies.calibration.fit import Calibration
 from gpusim.studies.calibration.heuristic_bias import BiasValues
-from gpusim.studies.calibration.observations import Observation, observations, sample_rows
-from gpusim.studies.calibration.parameters import Board, Parameter, may_move, parameters
+from gpusim.studies.calibration.observations import Observation
 from gpusim.studies.calibration.search import FloatArray
-from gpusim.studies.calibration.timer import Boards, Timer
 
 MIN_BONUS = 0.01
 """Smaller bonuses of kernels are left out of a spec: they change choices only between kernels whose times differ by
@@ -152,117 +142,3 @@ def _figures(when: str, log_errors: FloatArray) -> dict[str, float]:
         f"{when}_median_ape": float(np.median(errors)),
         f"{when}_bias": 100 * math.expm1(float(np.median(log_errors))),
     }
-
-
-def calibrate(
-    arch: str,
-    files: Sequence[Path],
-    out: Path,
-    *,
-    overheads: Mapping[str, float] | None = None,
-    rows_per_table: int = 100,
-    seed: int = 0,
-    service: Service = Service(),
-    arch_path: Sequence[Path] = (),
-    progress: Progress = no_progress,
-    log: Callable[[str], None] = lambda _text: None,
-) -> CalibrationReport:
-    """Fit the uncertain values of a spec to measured runs.
-
-    Args:
-        arch: a board, or a base that boards extend: then all of them take part.
-        files: measured tables; rows of other GPUs are counted and left out.
-        out: file of the fitted spec; if it exists, its values are ignored.
-        overheads: host time in the readings, by timing method [us]; what is given is not fitted.
-        rows_per_table: most rows of a table, GPU, data type and operator that physical values are fitted to; sampled at
-            random.
-
-    Raises:
-        SpecError, MeasuredError: a file is wrong.
-        CalibrationError: no row can be used, or two tables have the same file name.
-    """
-    start = spec_file(arch, arch_path)
-    rows = read_tables(files)
-    tables = _hashes(files)
-    specs = _specs(start, rows, out, arch_path)
-    if not specs:
-        gpus = ", ".join(sorted({row.gpu for row in rows}))
-        raise CalibrationError(f"{arch}: none of the rows ran on it (they name {gpus}); give other tables")
-    for file, values in sorted(_hidden(start, specs.values()).items()):
-        log(f"{values} values that could move stand in {file.name} and stay; fit them with --arch {file.stem}")
-    names = names_of(start, arch_path)
-    boards = {name: _board(names.files, spec).with_overheads(overheads or {}) for name, spec in specs.items()}
-    found, left_out = observations(rows, boards)
-    if not found:
-        raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
-    journal = Journal(journal_of(out))
-    if journal.damaged:
-        log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
-    places = sample_rows(found, rows_per_table, seed)
-    with service.executor(Boards(boards), len(found)) as executor:
-        timer = Timer(boards, executor, journal, progress)
-        outcome = Calibrator(boards, found, places, _parameters(boards, found), timer, log).calibrate()
-    setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
-    return CalibrationReport(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
-
-
-def _hashes(files: Sequence[Path]) -> dict[str, str]:
-    """The hash of each table by its file name."""
-    tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    if len(tables) < len(files):
-        raise CalibrationError("two tables have the same file name, by which the spec would name them; rename one")
-    return tables
-
-
-def _parameters(boards: Mapping[str, Board], found: Sequence[Observation]) -> tuple[Parameter, ...]:
-    """The values that may move, given the instructions and timing methods of the rows."""
-    instructions = {
-        kernel.family.instruction
-        for item in found
-        for kernel in usable_kernels(boards[item.row.gpu].system, item.gemm, item.options.kernel, item.options.unit)
-    }
-    return parameters(boards.values(), instructions, {item.row.method for item in found})
-
-
-def journal_of(out: Path) -> Path:
-    """The journal with the timings of an unfinished calibration."""
-    return out.with_name(out.name + ".journal")
-
-
-def _specs(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequence[Path]) -> dict[str, Spec]:
-    """The boards among the rows that have the spec in their chain, as they are without the output's values."""
-    specs = {}
-    for name in sorted({row.gpu for row in rows}):
-        try:
-            spec = board_of(name, arch_path, without=out)
-        except UnknownGpuError:
-            continue  # counted as of another GPU
-        if start.resolve() in _chain(spec):
-            specs[name] = spec
-    return specs
-
-
-def _chain(spec: Spec) -> list[Path]:
-    """The files of a board, from its own to the base of all."""
-    return [path.resolve() for path in spec.files]
-
-
-def _board(fitted: Collection[Path], spec: Spec) -> Board:
-    """A board with the values that it has from the files that are fitted."""
-    kinds = {
-        key: origin.kind
-        for key, origin in spec.provenance.items()
-        if origin.file is not None and origin.file.resolve() in fitted
-    }
-    return Board(spec.system, kinds, spec.sha256)
-
-
-def _hidden(start: Path, specs: Iterable[Spec]) -> dict[Path, int]:
-    """Specs between the boards and the one that is fitted, and how many of the values that may move they override."""
-    hidden: dict[Path, int] = {}
-    for spec in specs:
-        chain = _chain(spec)
-        for file in chain[1 : chain.index(start.resolve())]:
-            of_file = [key for key, origin in spec.provenance.items() if origin.file and origin.file.resolve() == file]
-            hidden[file] = sum(map(may_move, of_file))
-    return {file: values for file, values in hidden.items() if values}

@@ -1,15 +1,29 @@
-"""A calibration that writes its spec, or refuses to."""
+"""A calibration from measured tables to the spec that it writes, or refuses to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gpusim.errors import InputError
+from gpusim.evidence.measured import read_tables
+from gpusim.execution.journal import Journal
+from gpusim.execution.service import Service
+from gpusim.prediction.selection import usable_kernels
+from gpusim.progress import Progress, no_progress
 from gpusim.specs import spec_file
-from gpusim.studies.calibration.report import CalibrationReport, journal_of
+from gpusim.specs.load import names_of
+from gpusim.studies.calibration.boards import fitted_board, specs_of, values_between
+from gpusim.studies.calibration.error import CalibrationError
+from gpusim.studies.calibration.fit import Calibrator
+from gpusim.studies.calibration.observations import Observation, observations, sample_rows
+from gpusim.studies.calibration.parameters import Board, Parameter, parameters
+from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting
+from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.spec_writer import write_spec
+from gpusim.studies.calibration.timer import Boards, Timer
 
 
 def check_spec_path(arch: str, out: Path, arch_path: Sequence[Path] = ()) -> None:
@@ -25,6 +39,58 @@ def check_spec_path(arch: str, out: Path, arch_path: Sequence[Path] = ()) -> Non
         raise InputError(f"-o {out}: a spec cannot extend one of its own file name; choose another")
 
 
+def calibrate(
+    arch: str,
+    files: Sequence[Path],
+    out: Path,
+    *,
+    overheads: Mapping[str, float] | None = None,
+    rows_per_table: int = 100,
+    seed: int = 0,
+    service: Service = Service(),
+    arch_path: Sequence[Path] = (),
+    progress: Progress = no_progress,
+    log: Log = lambda _text: None,
+) -> CalibrationReport:
+    """Fit the uncertain values of a spec to measured runs.
+
+    Args:
+        arch: a board, or a base that boards extend: then all of them take part.
+        files: measured tables; rows of other GPUs are counted and left out.
+        out: file of the fitted spec; if it exists, its values are ignored.
+        overheads: host time in the readings, by timing method [us]; what is given is not fitted.
+        rows_per_table: most rows of a table, GPU, data type and operator that physical values are fitted to; sampled at
+            random.
+
+    Raises:
+        SpecError, MeasuredError: a file is wrong.
+        CalibrationError: no row can be used, or two tables have the same file name.
+    """
+    start = spec_file(arch, arch_path)
+    rows = read_tables(files)
+    tables = _hashes(files)
+    specs = specs_of(start, rows, out, arch_path)
+    if not specs:
+        gpus = ", ".join(sorted({row.gpu for row in rows}))
+        raise CalibrationError(f"{arch}: none of the rows ran on it (they name {gpus}); give other tables")
+    for file, values in sorted(values_between(start, specs.values()).items()):
+        log(f"{values} values that could move stand in {file.name} and stay; fit them with --arch {file.stem}")
+    names = names_of(start, arch_path)
+    boards = {name: fitted_board(spec, names.files).with_overheads(overheads or {}) for name, spec in specs.items()}
+    found, left_out = observations(rows, boards)
+    if not found:
+        raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
+    journal = Journal(journal_of(out))
+    if journal.damaged:
+        log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
+    places = sample_rows(found, rows_per_table, seed)
+    with service.executor(Boards(boards), len(found)) as executor:
+        timer = Timer(boards, executor, journal, progress)
+        outcome = Calibrator(boards, found, places, _parameters(boards, found), timer, log).calibrate()
+    setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
+    return CalibrationReport(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
+
+
 def write_fitted(report: CalibrationReport, out: Path, date: str | None = None) -> bool:
     """Write the fitted spec, unless the fit is refused; the journal of the timings goes either way.
 
@@ -37,8 +103,30 @@ def write_fitted(report: CalibrationReport, out: Path, date: str | None = None) 
     Raises:
         OSError: It cannot be written; the journal stays.
     """
-    if report.refusals:
-        journal_of(out).unlink(missing_ok=True)
-        return False
-    write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
-    return True
+    if not report.refusals:
+        write_spec(report, out, date or f"{datetime.now(UTC):%Y-%m-%d}")
+    journal_of(out).unlink(missing_ok=True)
+    return not report.refusals
+
+
+def journal_of(out: Path) -> Path:
+    """The journal with the timings of an unfinished calibration."""
+    return out.with_name(out.name + ".journal")
+
+
+def _hashes(files: Sequence[Path]) -> dict[str, str]:
+    """The hash of each table by its file name."""
+    tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    if len(tables) < len(files):
+        raise CalibrationError("two tables have the same file name, by which the spec would name them; rename one")
+    return tables
+
+
+def _parameters(boards: Mapping[str, Board], found: Sequence[Observation]) -> tuple[Parameter, ...]:
+    """The values that may move, given the instructions and timing methods of the rows."""
+    instructions = {
+        kernel.family.instruction
+        for item in found
+        for kernel in usable_kernels(boards[item.row.gpu].system, item.gemm, item.options.kernel, item.options.unit)
+    }
+    return parameters(boards.values(), instructions, {item.row.method for item in found})

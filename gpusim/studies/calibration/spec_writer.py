@@ -12,7 +12,7 @@ from gpusim.specs.load import HOSTS, LIBRARIES
 from gpusim.specs.sourced import Kind, Sourced
 from gpusim.specs.writing import file_text
 from gpusim.studies.calibration.heuristic_bias import BiasValues
-from gpusim.studies.calibration.report import MIN_BONUS, CalibrationReport, journal_of
+from gpusim.studies.calibration.report import MIN_BONUS, CalibrationReport
 
 LIBRARY = "library"
 HOST = "host"
@@ -106,7 +106,7 @@ def _whole_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
 
 
 def write_spec(report: CalibrationReport, out: Path, date: str) -> None:
-    """Write the files of the fitted spec, each whole or not at all, and remove the journal of its timings.
+    """Write the files of the fitted spec, each whole or not at all.
 
     The file of the GPU, which names the others, comes last.
     """
@@ -114,4 +114,3 @@ def write_spec(report: CalibrationReport, out: Path, date: str) -> None:
         path.parent.mkdir(exist_ok=True)
         with replacing(path) as whole:
             whole.write_text(text, encoding="utf-8")
-    journal_of(out).unlink(missing_ok=True)

@@ -1,0 +1,50 @@
+"""The boards that take part in a calibration: those among the measured rows that extend the spec which is fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from gpusim.evidence.boards import board_of
+from gpusim.evidence.measured import MeasuredRow
+from gpusim.specs import Spec, UnknownGpuError
+from gpusim.studies.calibration.parameters import Board, may_move
+
+
+def specs_of(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequence[Path]) -> dict[str, Spec]:
+    """The boards among the rows that have the spec in their chain, as they are without the output's values."""
+    specs = {}
+    for name in sorted({row.gpu for row in rows}):
+        try:
+            spec = board_of(name, arch_path, without=out)
+        except UnknownGpuError:
+            continue  # counted as of another GPU
+        if start.resolve() in _chain(spec):
+            specs[name] = spec
+    return specs
+
+
+def fitted_board(spec: Spec, fitted: Collection[Path]) -> Board:
+    """A board, with the kinds of the values that it has from the files that are fitted."""
+    kinds = {
+        key: origin.kind
+        for key, origin in spec.provenance.items()
+        if origin.file is not None and origin.file.resolve() in fitted
+    }
+    return Board(spec.system, kinds, spec.sha256)
+
+
+def values_between(start: Path, specs: Iterable[Spec]) -> dict[Path, int]:
+    """Specs between the boards and the one that is fitted, and how many of the values that may move they override."""
+    hidden: dict[Path, int] = {}
+    for spec in specs:
+        chain = _chain(spec)
+        for file in chain[1 : chain.index(start.resolve())]:
+            of_file = [key for key, origin in spec.provenance.items() if origin.file and origin.file.resolve() == file]
+            hidden[file] = sum(map(may_move, of_file))
+    return {file: values for file, values in hidden.items() if values}
+
+
+def _chain(spec: Spec) -> list[Path]:
+    """The files of a board, from its own to the base of all."""
+    return [path.resolve() for path in spec.files]
