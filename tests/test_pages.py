@@ -5,7 +5,7 @@ from conftest import with_gpu
 from gemm_kernels import A100, AMPERE_HGEMM, V100, VOLTA_SGEMM, kernel
 
 from gpusim.lowering.gemm.plan import plan
-from gpusim.lowering.gemm.problem import problem_of
+from gpusim.lowering.gemm.problem import Problems, problem_of
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
@@ -69,8 +69,8 @@ def test_pieces_of_rows_cost_dram_the_rest_where_more_are_read_at_once_than_l2_h
     ],
 )
 def test_a_slice_touches_whole_units_of_memory(k: int, rows: int, unit: int, touched: float) -> None:
-    operand = problem_of(Gemm(64, 128, k, Dtype.FP32, layout="tn")).a
-    assert operand.touched_bytes(rows, 8, unit) == pytest.approx(touched)
+    operands = Problems.of([problem_of(Gemm(64, 128, k, Dtype.FP32, layout="tn"))]).operands
+    assert operands.touched_bytes(rows, 8, unit)[0] == pytest.approx(touched)
 
 
 def held_up_cycles(gemm: Gemm) -> float:

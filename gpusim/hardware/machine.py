@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.keyed import Keyed
 from gpusim.units import cycles_of_ns
 
 MMA_PIPES = {"tensor": "tensor", "cuda": "fma"}
@@ -108,34 +110,8 @@ class Machine:
 
     @classmethod
     def of(cls, gpu: Gpu, clock_mhz: float) -> Machine:
-        """A GPU at an SM clock."""
-        l2, dram = gpu.l2, gpu.dram
-        far_share = (l2.partitions - 1) / l2.partitions
-        l2_latency = l2.latency_cycles + far_share * (l2.far_latency_cycles - l2.latency_cycles)
-        return cls(
-            sm_count=gpu.sm.count,
-            sub_partitions=gpu.sm.sub_partitions,
-            issue_per_cycle=gpu.sm.issue_per_cycle,
-            pipes=_pipes(gpu),
-            mmas=tuple(
-                MmaTiming(
-                    name, MMA_PIPES[one.unit], one.sustained_fraction / one.issue_interval_cycles, one.latency_cycles
-                )
-                for name, one in gpu.instructions.items()
-            ),
-            shared_bytes_per_cycle=gpu.shared_memory.sustained_bytes_per_cycle,
-            shared_latency_cycles=gpu.shared_memory.latency_cycles,
-            l2_port_bytes_per_cycle=gpu.load_store.l2_port_bytes_per_cycle,
-            bulk_copy_cycles=gpu.load_store.bulk_copy_cycles,
-            l2_bytes_per_cycle=l2.bandwidth_bytes_per_cycle,
-            l2_latency_cycles=l2_latency,
-            l2_copy_bytes=l2.capacity_bytes / l2.partitions,
-            dram_bytes_per_cycle=gpu.dram_bytes_per_cycle(clock_mhz),
-            dram_latency_cycles=max(l2_latency, cycles_of_ns(dram.latency_ns, clock_mhz)),
-            tlb_miss_cycles=cycles_of_ns(dram.tlb_miss_ns, clock_mhz),
-            cta_launch_cycles=gpu.sm.cta_launch_cycles,
-            limits=SmLimits.of(gpu),
-        )
+        """A GPU at an SM clock; the same record for the same GPU."""
+        return _machine_of(Keyed(gpu), clock_mhz)
 
     def share_of_sub_partition(self) -> Machine:
         """One sub-partition of each SM, with its share of what the sub-partitions have in common."""
@@ -148,6 +124,36 @@ class Machine:
             l2_bytes_per_cycle=self.l2_bytes_per_cycle / parts,
             dram_bytes_per_cycle=self.dram_bytes_per_cycle / parts,
         )
+
+
+@lru_cache(maxsize=512)
+def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
+    gpu = key.record
+    l2, dram = gpu.l2, gpu.dram
+    far_share = (l2.partitions - 1) / l2.partitions
+    l2_latency = l2.latency_cycles + far_share * (l2.far_latency_cycles - l2.latency_cycles)
+    return Machine(
+        sm_count=gpu.sm.count,
+        sub_partitions=gpu.sm.sub_partitions,
+        issue_per_cycle=gpu.sm.issue_per_cycle,
+        pipes=_pipes(gpu),
+        mmas=tuple(
+            MmaTiming(name, MMA_PIPES[one.unit], one.sustained_fraction / one.issue_interval_cycles, one.latency_cycles)
+            for name, one in gpu.instructions.items()
+        ),
+        shared_bytes_per_cycle=gpu.shared_memory.sustained_bytes_per_cycle,
+        shared_latency_cycles=gpu.shared_memory.latency_cycles,
+        l2_port_bytes_per_cycle=gpu.load_store.l2_port_bytes_per_cycle,
+        bulk_copy_cycles=gpu.load_store.bulk_copy_cycles,
+        l2_bytes_per_cycle=l2.bandwidth_bytes_per_cycle,
+        l2_latency_cycles=l2_latency,
+        l2_copy_bytes=l2.capacity_bytes / l2.partitions,
+        dram_bytes_per_cycle=gpu.dram_bytes_per_cycle(clock_mhz),
+        dram_latency_cycles=max(l2_latency, cycles_of_ns(dram.latency_ns, clock_mhz)),
+        tlb_miss_cycles=cycles_of_ns(dram.tlb_miss_ns, clock_mhz),
+        cta_launch_cycles=gpu.sm.cta_launch_cycles,
+        limits=SmLimits.of(gpu),
+    )
 
 
 def _pipes(gpu: Gpu) -> tuple[Pipe, ...]:

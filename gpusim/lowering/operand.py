@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,46 +16,71 @@ SECTOR_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A matrix of ``rows`` (of m or n) by k; or many of them, with an array for each field that differs."""
+    """A matrix of ``rows`` (of m or n) by k."""
 
-    rows: Any
-    k: Any
-    k_contiguous: Any
+    rows: int
+    k: int
+    k_contiguous: bool
     element_bits: int
-    kept_fraction: Any = 1.0
+    kept_fraction: float = 1.0
     """Share of k that is stored: half of a 2:4 operand."""
-    metadata_bits: Any = 0.0
+    metadata_bits: float = 0.0
     """What says which elements are kept, per element of the dense operand."""
 
     @property
-    def bits(self) -> Any:
+    def bits(self) -> float:
         """All that is stored per element of the dense operand."""
         return self.element_bits * self.kept_fraction + self.metadata_bits
 
-    @property
-    def row_bytes(self) -> Any:
-        """Values along the contiguous dimension, which bound the width of loads [B]."""
-        return self._contiguous_bytes(self.rows, self.k)
 
-    def _contiguous_bytes(self, rows: Any, k: Any) -> Any:
-        return np.where(self.k_contiguous, k * self.kept_fraction, rows) * self.element_bits / 8
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Operands A, in the first row of each array, and B of many products."""
+
+    rows: Array
+    row_bytes: Array
+    """Values along the contiguous dimension, which bound the width of loads [B]."""
+    k_contiguous: Array
+    element_bits: int
+    kept_fraction: Array
+    bits: Array
+
+    @classmethod
+    def of(cls, a: Operand, b: Operand, rows: Array, k: Array) -> Operands:
+        """Operands that differ from two in nothing but their sizes."""
+        k_contiguous, kept_fraction, bits = (
+            np.array([[of_a], [of_b]])
+            for of_a, of_b in (
+                (a.k_contiguous, b.k_contiguous),
+                (a.kept_fraction, b.kept_fraction),
+                (a.bits, b.bits),
+            )
+        )
+        row_bytes = np.where(k_contiguous, k * kept_fraction, rows) * a.element_bits / 8
+        return cls(rows, row_bytes, k_contiguous, a.element_bits, kept_fraction, bits)
+
+    def __getitem__(self, columns: Array) -> Operands:
+        """The operands of some of the products."""
+        return replace(self, rows=self.rows[:, columns], row_bytes=self.row_bytes[:, columns])
+
+    def _run_bytes(self, rows: Any, tile_k: Any) -> Array:
+        """What lies together of so many rows and values of k [B]."""
+        together = np.where(self.k_contiguous, tile_k * self.kept_fraction, rows)
+        return np.asarray(np.minimum(together * self.element_bits / 8, self.row_bytes))
 
     def touched_bytes(self, rows: Any, tile_k: Any, unit_bytes: int) -> Array:
         """Aligned units of memory that a step's slice of so many rows touches, wherever it starts [B].
 
         Rows that are shorter than a unit share it.
         """
-        row_bytes = self.row_bytes
-        run_bytes = np.minimum(self._contiguous_bytes(rows, tile_k), row_bytes)
+        row_bytes, run_bytes = self.row_bytes, self._run_bytes(rows, tile_k)
         runs = np.where(self.k_contiguous, rows, tile_k * self.kept_fraction)
         aligned = np.minimum(access_bytes(row_bytes, unit_bytes), access_bytes(run_bytes, unit_bytes))
         return np.asarray(runs * np.maximum(run_bytes, np.minimum(run_bytes + unit_bytes - aligned, row_bytes)))
 
     def sector_overfetch(self, tile_rows: Any, tile_k: Any) -> Array:
         """Bytes that an SM fetches per byte wanted: runs that start inside a 32-byte sector touch one more."""
-        row_bytes = self.row_bytes
-        run_bytes = np.minimum(self._contiguous_bytes(tile_rows, tile_k), row_bytes)
-        aligned = access_bytes(row_bytes, SECTOR_BYTES)
+        run_bytes, aligned = self._run_bytes(tile_rows, tile_k), access_bytes(self.row_bytes, SECTOR_BYTES)
         return np.asarray(1.0 + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
 
     def page_share_bytes(self, asked_k: Any, page_bytes: float) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.columns import Array
 from gpusim.lowering.locality import slices_in_use, survival_fractions
-from gpusim.lowering.operand import Operand
+from gpusim.lowering.operand import Operands
 from gpusim.units import MIB
 
 
@@ -34,7 +34,7 @@ def outlives_a_step(gpu: Gpu, slices_bytes: Array, readers: Array, resident_ctas
     return survival_fractions(resident_ctas * (of_a_cta[0] + of_a_cta[1]), usable_bytes)
 
 
-def missed_pages(gpu: Gpu, operands: Operand, rows: Array) -> Array:
+def missed_pages(gpu: Gpu, operands: Operands, rows: Array) -> Array:
     """Pages that a CTA's step visits and that the SM's TLB has forgotten since the step before.
 
     A step reads a slice of every row that lies along k, and goes round the pages of all of them.
@@ -46,7 +46,7 @@ def missed_pages(gpu: Gpu, operands: Operand, rows: Array) -> Array:
     return np.where(visited > path.tlb_entries, visited, 0.0)
 
 
-def read_costs(gpu: Gpu, operands: Operand, asked_k: Array, outlives: Array) -> Array:
+def read_costs(gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array) -> Array:
     """DRAM time of the operands' bytes, of the same bytes read a page at a time.
 
     A page is opened for each ``asked_k`` values of k that are on their way together. What DRAM reads beyond them is

@@ -27,18 +27,20 @@ def result_of(
     system: System,
     options: Options,
     ranked: Sequence[Candidate[Plan]],
+    chosen: Plan,
     timed: Timed,
     notes: Sequence[str],
     *,
     consistent: bool,
 ) -> Result:
-    """The result of the first of the ranked plans.
+    """The result of a plan.
 
     Args:
+        chosen: the plan of the first of the ranked.
         notes: on its choice and its time.
         consistent: no bound and no capacity contradicts the time.
     """
-    gpu, chosen = system.gpu, ranked[0].plan
+    gpu = system.gpu
     operator, instruction, totals = chosen.operator, chosen.instruction, chosen.totals
     main, launch = totals[0], timed.launches[0]
     clock, kernel_time_us, outcomes = timed.sustained.clock_mhz, timed.kernel_time_us, timed.outcomes
@@ -108,7 +110,7 @@ def result_of(
         consistent=consistent,
         notes=(*(() if fits else (_oversize(gpu, operator, memory_gib),)), *notes),
         alternatives=tuple(
-            Alternative(one.name, one.split_k, one.grid.extents, one.estimate_us) for one in ranked[:SHOWN_ALTERNATIVES]
+            Alternative(one.name, one.split_k, one.extents, one.estimate_us) for one in ranked[:SHOWN_ALTERNATIVES]
         ),
     )
 

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Protocol, TypeVar, overload
 
 import numpy as np
 
-from gpusim.launch import Grid
+from gpusim.keyed import Keyed
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array
 from gpusim.lowering.gemm.kernel_table import KernelTable, table_of
 from gpusim.lowering.gemm.plan import Choices, GemmPlan, GemmPlans, plans_of
 from gpusim.lowering.gemm.problem import Problems, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
 from gpusim.prediction.heuristic import choices_of, scores_of
 from gpusim.system import System
@@ -36,7 +38,9 @@ class Candidate(Protocol[PlanType_co]):
     @property
     def split_k(self) -> int: ...
     @property
-    def grid(self) -> Grid: ...
+    def extents(self) -> tuple[int, int, int]:
+        """Of its grid."""
+
     @property
     def estimate_us(self) -> float: ...
     @property
@@ -59,8 +63,8 @@ class VectorCandidate:
         return self.plan.split_k
 
     @property
-    def grid(self) -> Grid:
-        return self.plan.grid
+    def extents(self) -> tuple[int, int, int]:
+        return self.plan.grid.extents
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class GemmCandidate:
 
     @property
     def name(self) -> str:
-        return self.kernel.printed_name(self.gemm.layout, self.gemm.dtype)
+        return _printed_name(Keyed(self.kernel), self.gemm.layout, self.gemm.dtype)
 
     @property
     def split_k(self) -> int:
@@ -90,13 +94,18 @@ class GemmCandidate:
         return "reduce" if self.plans.choices.reduce[self.row] else "in_kernel"
 
     @property
-    def grid(self) -> Grid:
-        grid: Grid = self.plans.main.grid.row(self.row)
-        return grid
+    def extents(self) -> tuple[int, int, int]:
+        x, y, z = (extent.item(self.row) for extent in self.plans.main.grid.extents)
+        return x, y, z
 
     @property
     def plan(self) -> GemmPlan:
         return self.plans.plan(self.gemm, self.row)
+
+
+@lru_cache(maxsize=4096)
+def _printed_name(kernel: Keyed[Kernel], layout: str, dtype: Dtype) -> str:
+    return kernel.record.printed_name(layout, dtype)
 
 
 class Ranking(Sequence[GemmCandidate]):

@@ -31,23 +31,22 @@ def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
 
 def _launch_cycles(gpu: Gpu, schedules: Columns[Schedule], clock_mhz: float) -> Array:
     """Full rounds of the busiest SM's slots, then what is left over."""
-    sms, slots, later = gpu.sm.count, schedules.occupancy.ctas, schedules.persistent
+    sms, slots, persistent = gpu.sm.count, schedules.occupancy.ctas, schedules.persistent
     busiest = schedules.ctas_on_busiest_sm(gpu)
     rounds = busiest // slots
     rest = busiest - rounds * slots
     last = schedules.ctas - (busiest - 1) * sms
-    active = np.where((rest == 0) & (rounds == 1), last + (slots - 1) * sms, slots * sms)
-    whole = _round_cycles(gpu, schedules, clock_mhz, slots, active, later=later)
-    total = np.where(rounds > 0, (rounds - later) * whole, 0.0)
-    if np.any(later):
-        first = _round_cycles(gpu, schedules, clock_mhz, slots, active, later=False)
-        total += np.where(later & (rounds > 0), first, 0.0)
+    some = rounds > 0
     left = np.maximum(rest, 1)
-    late = later & (rounds > 0)
-    total = total + np.where(
-        rest > 0, _round_cycles(gpu, schedules, clock_mhz, left, last + (left - 1) * sms, later=late), 0.0
-    )
-    return np.asarray(total)
+    active = np.where((rest == 0) & (rounds == 1), last + (slots - 1) * sms, slots * sms)
+    ctas, active = np.array([slots + 0 * rounds, left]), np.array([active, last + (left - 1) * sms])
+    later = persistent & np.array([some | True, some])
+    whole, late = _round_cycles(gpu, schedules, clock_mhz, ctas, active, later=later)
+    total = np.where(some, (rounds - persistent) * whole, 0.0)
+    if np.any(persistent):
+        first = _round_cycles(gpu, schedules, clock_mhz, ctas[0], active[0], later=False)
+        total = total + np.where(persistent & some, first, 0.0)
+    return np.asarray(total + np.where(rest > 0, late, 0.0))
 
 
 def _round_cycles(

@@ -54,7 +54,7 @@ def predict(
     if recorder is not None:
         timed = _recorded(system, options, timed, recorder, progress)
     note = _other_choice(system, operator, options, chosen)
-    return result_of(system, options, ranked, timed, [*([note] if note else []), *wrong], consistent=not wrong)
+    return result_of(system, options, ranked, chosen, timed, [*([note] if note else []), *wrong], consistent=not wrong)
 
 
 def _recorded(system: System, options: Options, timed: Timed, recorder: Recorder, progress: Progress | None) -> Timed:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from gpusim.lowering.columns import Array
-from gpusim.lowering.operand import Operand
+from gpusim.lowering.operand import Operand, Operands
 from gpusim.workloads.gemm import Gemm
 
 EXACT_SIZE = 2**43
@@ -78,8 +78,7 @@ class Problems:
     n: Array
     k: Array
     batch: Array
-    operands: Operand
-    """A in the first row of its arrays, B in the second."""
+    operands: Operands
     output_bits: int
     accumulator_bytes: float
 
@@ -92,21 +91,13 @@ class Problems:
             dtype=np.int64 if largest <= EXACT_SIZE else object,
         ).T
         m, n, k, batch = sizes
-        operands = Operand(
-            sizes[:2],
-            k,
-            np.array([[one.a.k_contiguous], [one.b.k_contiguous]]),
-            one.a.element_bits,
-            np.array([[one.a.kept_fraction], [one.b.kept_fraction]]),
-            np.array([[one.a.metadata_bits], [one.b.metadata_bits]]),
-        )
+        operands = Operands.of(one.a, one.b, sizes[:2], k)
         return cls(m, n, k, batch, operands, one.output_bits, one.accumulator_bits / 8)
 
     def __getitem__(self, rows: Array) -> Problems:
         """The problems of some rows."""
-        operands = replace(self.operands, rows=self.operands.rows[:, rows], k=self.k[rows])
         m, n, k, batch = (size[rows] for size in (self.m, self.n, self.k, self.batch))
-        return Problems(m, n, k, batch, operands, self.output_bits, self.accumulator_bytes)
+        return Problems(m, n, k, batch, self.operands[rows], self.output_bits, self.accumulator_bytes)
 
 
 @dataclass(frozen=True, slots=True)
