@@ -10,7 +10,7 @@ from gpusim.lowering.totals import Totals
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.prediction.choose import Candidate
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import Plan, bounds_of
+from gpusim.prediction.plans import Plan
 from gpusim.prediction.results import Alternative, Result
 from gpusim.prediction.timing import Timed
 from gpusim.sim.causes import Cause
@@ -43,8 +43,8 @@ def result_of(
     gpu = system.gpu
     operator, instruction, totals = chosen.operator, chosen.instruction, chosen.totals
     main, launch = totals[0], timed.launches[0]
-    clock, kernel_time_us, outcomes = timed.sustained.clock_mhz, timed.kernel_time_us, timed.outcomes
-    bounds = bounds_of(gpu, chosen, gpu.clock.max_mhz, warm=options.l2 == "warm")
+    kernel_time_us, outcomes, bounds = timed.kernel_time_us, timed.outcomes, timed.bounds_us
+    clock = timed.sustained.clock_mhz
     stalls = _stall_cycles(outcomes)
     cycles = sum(outcome.cycles for outcome in outcomes) or round(kernel_time_us * clock)
     l2_read = sum(one.traffic.l2_read_bytes for one in totals)

@@ -38,6 +38,10 @@ class Candidate(Protocol[PlanType_co]):
     @property
     def split_k(self) -> int: ...
     @property
+    def choice(self) -> tuple[object, ...]:
+        """What a library has chosen."""
+
+    @property
     def extents(self) -> tuple[int, int, int]:
         """Of its grid."""
 
@@ -61,6 +65,10 @@ class VectorCandidate:
     @property
     def split_k(self) -> int:
         return self.plan.split_k
+
+    @property
+    def choice(self) -> tuple[object, ...]:
+        return (self.name,)
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -92,6 +100,10 @@ class GemmCandidate:
     @property
     def mode(self) -> SplitKMode:
         return "reduce" if self.plans.choices.reduce[self.row] else "in_kernel"
+
+    @property
+    def choice(self) -> tuple[object, ...]:
+        return self.name, self.split_k, self.mode
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -155,7 +167,8 @@ def rankings(
         return rankings(own, gemms, kernels, warm=warm, clock_mhz=clock_mhz)
     plans = plans_of(table, [problem_of(gemm) for gemm in gemms], choices, warm=warm)
     estimates = estimates_us(system, plans, clock_mhz)
-    return [Ranking(gemm, plans, estimates, np.flatnonzero(choices.problem == at)) for at, gemm in enumerate(gemms)]
+    orders = _rows_of(choices, len(gemms))
+    return [Ranking(gemm, plans, estimates, rows) for gemm, rows in zip(gemms, orders, strict=True)]
 
 
 def _ranked(
@@ -167,11 +180,14 @@ def _ranked(
     plans = plans_of(table, problems, choices, warm=warm)
     estimates = estimates_us(system, plans, clock_mhz)
     scores = scores_of(system.library, plans, estimates)
-    orders = []
-    for at in range(len(gemms)):
-        rows = np.flatnonzero(choices.problem == at)
-        orders.append(rows[np.argsort(scores[rows], kind="stable")])
+    orders = [rows[np.argsort(scores[rows], kind="stable")] for rows in _rows_of(choices, len(gemms))]
     return plans, estimates, orders
+
+
+def _rows_of(choices: Choices, problems: int) -> list[Array]:
+    """The rows of each problem, in order of which the choices are."""
+    ends = np.searchsorted(choices.problem, np.arange(1, problems))
+    return np.split(np.arange(len(choices.problem)), ends)
 
 
 def _fitting(table: KernelTable, plans: GemmPlans, rows: Array) -> Choices:

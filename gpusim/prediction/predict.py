@@ -8,12 +8,15 @@ from functools import partial
 from gpusim.errors import excerpt
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
+from gpusim.launch import Launch
 from gpusim.prediction.assembly import result_of
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import Plan, ranked_plans
+from gpusim.prediction.plans import Plan
+from gpusim.prediction.ranked import Ranked, rank
 from gpusim.prediction.results import Result
-from gpusim.prediction.timing import Timed, contradictions, kernel_time_us, time_plan
+from gpusim.prediction.timing import Simulate, Timed, contradictions, kernel_time_us, time_plan
 from gpusim.progress import Progress
+from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
 from gpusim.sim.trace import Recorder
 from gpusim.system import System
@@ -29,6 +32,8 @@ def predict(
     options: Options = Options(),
     recorder: Recorder | None = None,
     progress: Progress | None = None,
+    simulate: Simulate = simulate,
+    ranked: Ranked | None = None,
 ) -> Result:
     """Predict one operator on one GPU, launched by a library and a host.
 
@@ -37,24 +42,30 @@ def predict(
         recorder: records the launches, which are simulated again at the sustained clock on all sub-partitions; the
             result is theirs, some permille from that of one sub-partition.
         progress: called now and then in ``full`` with the turns played of a launch, and how many it has.
+        simulate: plays the launches, except where they are recorded, or played whole to mend a contradiction.
+        ranked: of the same arguments, where :func:`gpusim.prediction.ranked.rank_together` has ranked many before.
 
     Raises:
         UnsupportedError: the GPU has no path for the operator, or the pinned kernel does not fit.
     """
     if not isinstance(system, System):
         raise TypeError(f"system: expected a System, such as load_spec('t4').system, got {excerpt(repr(system))}")
-    gpu = system.gpu
-    ranked = ranked_plans(system, operator, options)
-    chosen = ranked[0].plan
+    if ranked is None:
+        ranked = rank(system, operator, options)
+    chosen = ranked.candidates[0].plan
     timed = time_plan(system, chosen, options, partial(simulate, progress=progress))
-    wrong = contradictions(gpu, chosen, options, timed)
-    if wrong and options.detail == "sampled" and _warp_turns(gpu, chosen) <= WHOLE_TURNS:
-        timed = time_plan(system, chosen, options, partial(simulate, extrapolate=False))
-        wrong = contradictions(gpu, chosen, options, timed)
+    wrong = contradictions(timed)
+    if wrong and options.detail == "sampled" and _warp_turns(system.gpu, chosen) <= WHOLE_TURNS:
+        timed = time_plan(system, chosen, options, _played_whole)
+        wrong = contradictions(timed)
     if recorder is not None:
         timed = _recorded(system, options, timed, recorder, progress)
-    note = _other_choice(system, operator, options, chosen)
-    return result_of(system, options, ranked, chosen, timed, [*([note] if note else []), *wrong], consistent=not wrong)
+    notes = (*_other_choice(system, ranked), *wrong)
+    return result_of(system, options, ranked.candidates, chosen, timed, notes, consistent=not wrong)
+
+
+def _played_whole(machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:
+    return simulate(machine, launch, detail, extrapolate=False)
 
 
 def _recorded(system: System, options: Options, timed: Timed, recorder: Recorder, progress: Progress | None) -> Timed:
@@ -64,7 +75,7 @@ def _recorded(system: System, options: Options, timed: Timed, recorder: Recorder
     outcomes = [
         simulate(machine, launch, options.detail, recorder=recorder, progress=progress) for launch in timed.launches
     ]
-    return Timed(timed.launches, timed.sustained, kernel_time_us(system, outcomes, clock_mhz), outcomes)
+    return replace(timed, kernel_time_us=kernel_time_us(system, outcomes, clock_mhz), outcomes=outcomes)
 
 
 def _warp_turns(gpu: Gpu, planned: Plan) -> int:
@@ -72,16 +83,13 @@ def _warp_turns(gpu: Gpu, planned: Plan) -> int:
     return sum(totals.ctas_on_busiest_sm(gpu) * totals.warp_turns for totals in planned.totals)
 
 
-def _other_choice(system: System, operator: Operator, options: Options, chosen: Plan) -> str | None:
+def _other_choice(system: System, ranked: Ranked) -> tuple[str, ...]:
     """A note where a library that was tuned for the GPU would launch something else than this one does."""
-    shipped = system.library.tuned_for
-    if shipped is None:
-        return None
-    tuned = replace(system, library=replace(system.library, tuned_for=None))
-    other = ranked_plans(tuned, operator, options)[0].plan
-    if other.choice == chosen.choice:
-        return None
-    return (
+    shipped, other = system.library.tuned_for, ranked.retuned
+    if shipped is None or other is None or other.choice == ranked.candidates[0].choice:
+        return ()
+    note = (
         f"the kernel is the choice of the library of {shipped.name} as shipped; a library for the overridden values "
         f"would launch {other.name}, split-K {other.split_k}"
     )
+    return (note,)

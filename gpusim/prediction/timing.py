@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, bounds_of, launches_of
 from gpusim.prediction.power import Sustained, energy, sustained_clock
+from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
 from gpusim.system import System
@@ -29,13 +30,28 @@ class Timed:
     kernel_time_us: float
     outcomes: list[LaunchOutcome]
     """Of each launch; none for detail ``bound``."""
+    bounds_us: dict[str, float]
+    """Lower bounds of the time, by resource, at the highest clock."""
 
 
-Simulate = Callable[[Machine, Launch, str], LaunchOutcome]
-"""Plays a launch on a machine, to a detail."""
+Play = Callable[[Machine, Launch, str], LaunchOutcome]
+"""Simulates a launch on a machine, to a detail."""
 
 
-def time_plan(system: System, planned: Plan, options: Options, play: Simulate = simulate) -> Timed:
+class Simulate(Protocol):
+    """Simulates a launch, or knows what a simulation would give: :func:`gpusim.sim.simulate.simulate` or a store."""
+
+    def __call__(
+        self, machine: Machine, launch: Launch, detail: str = ..., *, progress: Progress | None = ...
+    ) -> LaunchOutcome:
+        """Play a launch on a machine.
+
+        Args:
+            progress: called now and then in ``full`` with the turns played, and how many there are.
+        """
+
+
+def time_plan(system: System, planned: Plan, options: Options, play: Play = simulate) -> Timed:
     """Run a plan at its sustained clock, or at the highest one where the load is a burst.
 
     Args:
@@ -57,7 +73,8 @@ def time_plan(system: System, planned: Plan, options: Options, play: Simulate = 
     # A lower bound knows no power limit.
     calls = 0.0 if options.detail == "bound" else calls_of(options.load)
     sustained = sustained_clock(gpu, used, time_at, calls)
-    return Timed(launches, sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []))
+    bounds = bounds_of(gpu, planned, gpu.clock.max_mhz, warm=warm)
+    return Timed(launches, sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []), bounds)
 
 
 def kernel_time_us(system: System, outcomes: Sequence[LaunchOutcome], clock_mhz: float) -> float:
@@ -67,13 +84,12 @@ def kernel_time_us(system: System, outcomes: Sequence[LaunchOutcome], clock_mhz:
     return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
 
 
-def contradictions(gpu: Gpu, planned: Plan, options: Options, timed: Timed) -> tuple[str, ...]:
+def contradictions(timed: Timed) -> tuple[str, ...]:
     """What a simulated time cannot be: shorter than the closed-form bound, or with a resource above its capacity."""
     most = 1 + FLOAT_ROUNDING
-    bounds = bounds_of(gpu, planned, gpu.clock.max_mhz, warm=options.l2 == "warm")
     below = [
         f"simulated {timed.kernel_time_us:.6g} us are below the lower bound of {bound_us:.6g} us ({name})"
-        for name, bound_us in bounds.items()
+        for name, bound_us in timed.bounds_us.items()
         if bound_us > most * timed.kernel_time_us
     ]
     above = [

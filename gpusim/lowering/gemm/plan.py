@@ -65,11 +65,6 @@ class GemmPlan:
         return self.main.instruction
 
     @property
-    def choice(self) -> tuple[str, int, str]:
-        """What a library has chosen."""
-        return self.name, self.split_k, self.mode
-
-    @property
     def useful_fraction(self) -> float:
         """Multiply-adds of the product over those that are executed; the rest pads tiles."""
         return self.operator.flops / 2 / self.main.fma

@@ -36,6 +36,11 @@ class Problem:
     accumulator_bits: int
 
     @property
+    def is_large(self) -> bool:
+        """Its tiles, steps and bytes may be too large for the integers and doubles of arrays."""
+        return self.batch * self.m * self.n * self.k > EXACT_SIZE
+
+    @property
     def types(self) -> tuple[object, ...]:
         """All but its sizes."""
         operands = ((one.k_contiguous, one.element_bits, one.bits) for one in (self.a, self.b))
@@ -85,10 +90,9 @@ class Problems:
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> Problems:
         one = problems[0]
-        largest = max(problem.batch * problem.m * problem.n * problem.k for problem in problems)
         sizes = np.array(
             [(problem.m, problem.n, problem.k, problem.batch) for problem in problems],
-            dtype=np.int64 if largest <= EXACT_SIZE else object,
+            dtype=object if any(problem.is_large for problem in problems) else np.int64,
         ).T
         m, n, k, batch = sizes
         operands = Operands.of(one.a, one.b, sizes[:2], k)

@@ -45,11 +45,6 @@ class VectorPlan:
     def grid(self) -> Grid:
         return self.launch.grid
 
-    @property
-    def choice(self) -> tuple[str]:
-        """What a framework has chosen."""
-        return (self.name,)
-
 
 def vector_plan(gpu: Gpu, operator: VectorOperator, kernel: VectorKernel, *, warm: bool) -> VectorPlan:
     """Lower an operator onto a kernel.

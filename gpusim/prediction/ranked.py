@@ -1,0 +1,82 @@
+"""Ranked plans of operators: of one operator, or of many at once, which costs each of them less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from gpusim.lowering.gemm.problem import problem_of
+from gpusim.prediction.choose import Candidate, rankings
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import Plan, ranked_plans
+from gpusim.prediction.selection import UnsupportedError, usable_kernels
+from gpusim.system import System
+from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.operators import Operator
+
+Question = tuple[System, Operator, Options]
+"""What a prediction is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The plans that an operator may run on."""
+
+    candidates: Sequence[Candidate[Plan]]
+    """The one that the library launches first."""
+    retuned: Candidate[Plan] | None
+    """What a library that was tuned for the GPU would launch, where this one was tuned for another; else none."""
+
+
+def rank(system: System, operator: Operator, options: Options) -> Ranked:
+    """The ranked plans of an operator.
+
+    Raises:
+        UnsupportedError: the GPU has no path for the operator, or the pinned kernel does not fit.
+    """
+    found = ranked_plans(system, operator, options)
+    tuned = _tuned(system)
+    return Ranked(found, ranked_plans(tuned, operator, options)[0] if tuned else None)
+
+
+def rank_together(questions: Sequence[Question]) -> list[Ranked | None]:
+    """The same of many questions; matrix multiplications that differ in nothing but their sizes are ranked at once.
+
+    None where a question has nothing in common with others, or no plan: then :func:`rank` answers.
+    """
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for number, (system, operator, options) in enumerate(questions):
+        if isinstance(operator, Gemm):
+            with suppress(UnsupportedError):
+                kernels = usable_kernels(system, operator, options.kernel, options.unit)
+                problem = problem_of(operator)
+                key = (id(system), tuple(map(id, kernels)), options.l2, problem.types, problem.is_large)
+                alike.setdefault(key, []).append(number)
+    answers: list[Ranked | None] = [None] * len(questions)
+    for numbers in alike.values():
+        if len(numbers) > 1:
+            for number, ranked in zip(numbers, _ranked([questions[number] for number in numbers]), strict=True):
+                answers[number] = ranked
+    return answers
+
+
+def _ranked(questions: Sequence[Question]) -> list[Ranked | None]:
+    """Of questions with the same system, kernels, types and state of L2."""
+    system, _, options = questions[0]
+    gemms = [operator for _, operator, _ in questions if isinstance(operator, Gemm)]
+    kernels = usable_kernels(system, gemms[0], options.kernel, options.unit)
+    warm, clock_mhz = options.l2 == "warm", system.gpu.clock.boost_mhz
+    found = rankings(system, gemms, kernels, warm=warm, clock_mhz=clock_mhz)
+    tuned = _tuned(system)
+    if not tuned:
+        return [Ranked(ranking, None) if ranking else None for ranking in found]
+    retuned = rankings(tuned, gemms, kernels, warm=warm, clock_mhz=clock_mhz)
+    return [Ranked(one, other[0]) if one and other else None for one, other in zip(found, retuned, strict=True)]
+
+
+def _tuned(system: System) -> System | None:
+    """A system with a library that was tuned for its GPU, where its own was tuned for another."""
+    if system.library.tuned_for is None:
+        return None
+    return replace(system, library=replace(system.library, tuned_for=None))
