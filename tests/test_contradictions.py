@@ -18,6 +18,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.sim.outcome import LaunchOutcome
+from gpusim.sim.sampled import simulate_sampled
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
@@ -41,11 +42,11 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let simulations go wrong: those with jumps, or all."""
 
     def wrong(fault: Fault, *, whole_too: bool) -> None:
-        def faulty(*arguments: Any, extrapolate: bool = True, **options: Any) -> LaunchOutcome:
-            outcome = simulate(*arguments, extrapolate=extrapolate, **options)
+        def faulty(*arguments: Any, extrapolate: bool) -> LaunchOutcome:
+            outcome = simulate_sampled(*arguments, extrapolate=extrapolate)
             return fault(outcome) if extrapolate or whole_too else outcome
 
-        monkeypatch.setattr("gpusim.prediction.predict.simulate", faulty)
+        monkeypatch.setattr("gpusim.sim.simulate.simulate_sampled", faulty)
 
     return wrong
 
