@@ -75,7 +75,7 @@ def test_lists_of_values_give_every_combination_and_the_last_varies_fastest(writ
 
 def test_labels_tell_the_points_apart_with_their_units(write: Write) -> None:
     labels = list(load_experiment(write(DESIGN)).gpus)
-    assert labels[0] == "A100-SXM4-80GB, l2.capacity 40 MiB, dram.peak_bandwidth 1000 GB/s"
+    assert labels[0] == "A100-SXM4-80GB, L2 capacity 40 MiB, DRAM peak bandwidth 1000 GB/s"
     assert labels[-1] == "T4"
     assert len(set(labels)) == 7
 
@@ -175,8 +175,8 @@ def test_the_printed_table_has_a_column_with_its_unit_for_each_value(
 ) -> None:
     printed = command("run", write(DESIGN), "-o", tmp_path / "out", "--jobs", "1").stdout.splitlines()
     assert printed[1].split("  ")[0] == "GPU"
-    assert "l2.capacity [MiB]" in printed[1]
-    assert "dram.peak_bandwidth [GB/s]" in printed[1]
+    assert "L2 capacity [MiB]" in printed[1]
+    assert "DRAM peak bandwidth [GB/s]" in printed[1]
     assert printed[2].split()[:3] == ["A100-SXM4-80GB", "40", "1000"]
     assert printed[8].split()[:3] == ["T4", "4", "320"]
 
@@ -233,7 +233,7 @@ REFUSALS = [
     (with_list("[]"), OF_L2 + "an empty list; add a value"),
     (
         with_list("[1x, 40]"),
-        ":3: gpus.0: 'A100-SXM4-80GB, l2.capacity 40 MiB, dram.peak_bandwidth 1000 GB/s' appears twice",
+        ":3: gpus.0: 'A100-SXM4-80GB, L2 capacity 40 MiB, DRAM peak bandwidth 1000 GB/s' appears twice",
     ),
     (with_list(str([*range(1, 502)])), f": 1002 combinations, more than {MOST_POINTS}; shorten a list"),
     (

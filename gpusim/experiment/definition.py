@@ -45,13 +45,13 @@ class ExperimentCase:
     """Name of the math-mode question, where the data type follows from one."""
     mathmode: MathMode | None = None
     """Its answer on this GPU."""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the spec that vary in the experiment, by key path."""
+    gpu_columns: Mapping[str, Any] = field(default_factory=dict)
+    """Of the result row: the name of the GPU and its values, where values vary in the experiment."""
 
     def row(self) -> Row:
         """The part of the result row that is known before prediction, with a time of 1 us."""
         columns, options = self.case.operator.columns, self.case.options
-        place = {"gpu": self.gpu, **self.values, "group": self.group, "label": self.label, "mathmode": self.mode}
+        place = {"gpu": self.gpu, **self.gpu_columns, "group": self.group, "label": self.label, "mathmode": self.mode}
         shape = {name: columns[name] for name in ("batch", "m", "n", "k", "dtype", "sparsity", "layout")}
         return {**place, **shape, "detail": options.detail, "l2": options.l2, "time_us": 1.0}
 
@@ -118,7 +118,7 @@ class Experiment:
             gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, sums, content.order, content.output_dtype)
             group = entry.group or ("square" if entry.square else "")
             case = Case(gpu.spec.system, gemm, Options(detail, l2, entry.kernel, content.load))
-            yield ExperimentCase(index, group, entry.label, label, case, mode, mathmode, gpu.values)
+            yield ExperimentCase(index, group, entry.label, label, case, mode, mathmode, gpu.columns)
 
     def _types(self, index: int, entry: GemmCases) -> list[dict[str, _Type]]:
         """By GPU: each data type requested, or the type that each framework's multiplication takes."""

@@ -1,4 +1,4 @@
-"""Keys with a unit, as people write them: ``l2.capacity_mib`` is ``l2.capacity [MiB]``."""
+"""Key paths of a spec in words, with their units: ``l2.capacity_mib`` is ``L2 capacity [MiB]``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,24 @@ UNITS = {
     "_w": "W",
     "_v": "V",
 }
-"""By what the keys of specs and of results end in."""
+"""By what the keys of specs end in."""
+ACRONYMS = {
+    "l2": "L2",
+    "dram": "DRAM",
+    "sm": "SM",
+    "ctas": "CTAs",
+    "cta": "CTA",
+    "tlb": "TLB",
+    "l1": "L1",
+    "fma": "FMA",
+}
 
 
 def heading(key_path: str) -> str:
     """A key as the heading of a column or the label of an axis.
 
     >>> heading("dram.peak_bandwidth_gb_per_s"), heading("sm.count")
-    ('dram.peak_bandwidth [GB/s]', 'sm.count')
+    ('DRAM peak bandwidth [GB/s]', 'SM count')
     """
     name, unit = name_and_unit(key_path)
     return f"{name} [{unit}]" if unit else name
@@ -38,7 +48,7 @@ def value_text(key_path: str, value: object) -> str:
     """A value with the name of its key and its unit.
 
     >>> value_text("l2.capacity_mib", 60.0), value_text("sm.count", 108)
-    ('l2.capacity 60 MiB', 'sm.count 108')
+    ('L2 capacity 60 MiB', 'SM count 108')
     """
     name, unit = name_and_unit(key_path)
     return f"{name} {figure(value)}{f' {unit}' if unit else ''}"
@@ -61,6 +71,7 @@ def figure(value: object) -> str:
 
 
 def name_and_unit(key_path: str) -> tuple[str, str]:
-    """A key path without its unit, and that; empty where the key has none."""
+    """A key path in words without its unit, and that; empty where the key has none."""
     ending = next((ending for ending in UNITS if key_path.endswith(ending)), "")
-    return key_path.removesuffix(ending), UNITS.get(ending, "")
+    words = key_path.removesuffix(ending).replace(".", " ").replace("_", " ").split()
+    return " ".join(ACRONYMS.get(word, word) for word in words), UNITS.get(ending, "")

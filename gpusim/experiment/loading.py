@@ -149,7 +149,7 @@ def _check_plots(experiment: Experiment) -> None:
     rows = [case.row() for case in experiment.cases()]
     taken: set[str] = set()
     for index, plot in enumerate(experiment.content.plots):
-        if found := problem(plot, rows):
+        if found := problem(plot, rows, experiment.varying):
             raise experiment.file.error(f"plots.{index}", found)
         names = plot.file_names(page_count(plot, rows))
         if twice := [name for name in names if name.lower() in taken]:

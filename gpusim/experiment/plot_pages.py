@@ -22,6 +22,7 @@ from gpusim.experiment.comparison import (
     with_series,
 )
 from gpusim.experiment.plot_schema import PlotEntry
+from gpusim.experiment.value_panels import ValuePanel, panel_problem, value_panels
 from gpusim.numbers.formats import Dtype
 
 MAX_SERIES = 64
@@ -37,6 +38,8 @@ LANES_AROUND = 4
 """Height of a panel's title and axis, in bars."""
 HEAT_MAPS_PER_PAGE = 9
 PANELS_ABREAST = 2
+OVER_VALUES = ("heat_map", "curves")
+"""Kinds of plots over values of the spec."""
 
 
 class Group:
@@ -171,6 +174,12 @@ def heat_map_pages(rows: Sequence[Row]) -> list[list[tuple[str, list[Row]]]]:
     return [items[part] for part in _even_parts(len(items), HEAT_MAPS_PER_PAGE)]
 
 
+def value_pages(plot: PlotEntry, rows: Sequence[Row]) -> list[list[ValuePanel]]:
+    """The panels of a plot over values of the spec, page by page."""
+    panels = value_panels(plot, rows)
+    return [panels[part] for part in _even_parts(len(panels), HEAT_MAPS_PER_PAGE)]
+
+
 def speedup_rows(plot: PlotEntry, rows: Sequence[Row]) -> list[Row]:
     """Rows of a speedup plot, with ``series`` and ``speedup``: over the baseline type by type, or over one type."""
     compared = as_paths(rows, plot.baseline_dtype.value) if plot.baseline_dtype else rows
@@ -190,19 +199,39 @@ def page_count(plot: PlotEntry, rows: Sequence[Row]) -> int:
             return len(heat_map_pages(rows))
         case "tflops_roofline":
             return min(1, len(rows))
+        case "heat_map" | "curves":
+            return len(value_pages(plot, rows))
 
 
-def problem(plot: PlotEntry, rows: Sequence[Row]) -> str:
-    """Why a plot cannot be drawn, with the remedy; empty if it can."""
+def problem(plot: PlotEntry, rows: Sequence[Row], varying: Sequence[str]) -> str:
+    """Why a plot cannot be drawn, with the remedy; empty if it can.
+
+    Args:
+        plot: The plot.
+        rows: What is known of the results.
+        varying: Key paths of the values of the spec that vary between the GPUs.
+    """
     remedy = "remove the plot or split the experiment"
+    if plot.kind in OVER_VALUES and (found := panel_problem(plot, rows, varying)):
+        return found
     shown = speedup_rows(plot, rows) if plot.kind == "speedup" else with_series(rows)
-    series = len({row["series"] for row in shown})
-    if series > MAX_SERIES and plot.kind not in ("stalls", "sparse_speedup"):
+    series = _series_count(plot, shown)
+    if series > MAX_SERIES:
         return f"{series} series cannot be distinguished, at most {MAX_SERIES} can; {remedy}"
     pages = page_count(plot, rows)
     if pages > MAX_PAGES:
         return f"it would need {pages} pages, the limit is {MAX_PAGES}; {remedy}"
     return "" if pages else _nothing_to_draw(plot, rows)
+
+
+def _series_count(plot: PlotEntry, rows: Sequence[Row]) -> int:
+    """Number of series that a legend tells apart."""
+    match plot.kind:
+        case "stalls" | "sparse_speedup" | "heat_map":
+            return 0
+        case "curves":
+            return len({row[plot.series] for row in rows}) if plot.series else 1
+    return len({row["series"] for row in rows})
 
 
 def _nothing_to_draw(plot: PlotEntry, rows: Sequence[Row]) -> str:

@@ -12,7 +12,12 @@ from gpusim.numbers.formats import Dtype
 from gpusim.record import Title
 from gpusim.workloads.fields import Dtypes
 
-PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls"]
+PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls", "heat_map", "curves"]
+Metric = Literal[
+    "time_us", "tflops", "pct_of_peak", "l2_hit_fraction", "dram_bytes", "energy_mj", "power_w", "clock_mhz"
+]
+ADDITIVE = ("time_us", "dram_bytes", "energy_mj")
+"""Metrics of which several products have a sum."""
 FORMATS = ("png", "svg", "pdf")
 MAX_LINES = 7
 """Dash patterns that can be distinguished."""
@@ -63,6 +68,11 @@ class PlotEntry(Part):
     lines: tuple[ReferenceLine, ...] = Field(
         default=(), max_length=MAX_LINES, description="horizontal lines of a speedup plot"
     )
+    x: str = Field(default="", description="heat_map, curves: key path of the spec's value along the horizontal axis")
+    y: str = Field(default="", description="heat_map: key path of the spec's value along the vertical axis")
+    series: str = Field(default="", description="curves: key path of the spec's value that has a curve each")
+    metric: Metric = Field(default="time_us", description="heat_map, curves: column of the results")
+    total: bool = Field(default=False, description="heat_map, curves: the sum over the products of each group")
 
     @field_validator("file")
     @classmethod
@@ -77,6 +87,20 @@ class PlotEntry(Part):
         for key in ("baseline", "baseline_dtype", "lines"):
             if getattr(self, key) and self.kind != "speedup":
                 raise ValueError(f"'{key}' belongs to a plot of kind speedup, this one is {self.kind}; remove it")
+        if self.total and self.metric not in ADDITIVE:
+            raise ValueError(f"products have no total {self.metric}; use one of {', '.join(ADDITIVE)}")
+        return self
+
+    @model_validator(mode="after")
+    def _values_suit_the_kind(self) -> PlotEntry:
+        takes = {"heat_map": ("x", "y", "metric", "total"), "curves": ("x", "series", "metric", "total")}
+        for key in ("x", "y", "series", "metric", "total"):
+            if key in self.model_fields_set and key not in takes.get(self.kind, ()):
+                kinds = " or ".join(kind for kind, keys in takes.items() if key in keys)
+                raise ValueError(f"'{key}' belongs to a plot of kind {kinds}, this one is {self.kind}; remove it")
+        needed = [key for key in takes.get(self.kind, ())[:2] if key != "series" and not getattr(self, key)]
+        if needed:
+            raise ValueError(f"a plot of kind {self.kind} needs '{needed[0]}', the key path of a value that varies")
         return self
 
     def file_names(self, pages: int) -> tuple[str, ...]:
@@ -88,6 +112,11 @@ class PlotEntry(Part):
         path = PurePath(self.file or self.kind)
         ending = path.suffix or ".png"
         return tuple(f"{path.stem}{f'_{page}' if page > 1 else ''}{ending}" for page in range(1, pages + 1))
+
+    @property
+    def key_paths(self) -> tuple[str, ...]:
+        """Values of the spec that a plot of kind heat_map or curves is over."""
+        return tuple(key_path for key_path in (self.x, self.y, self.series) if key_path)
 
     @property
     def over(self) -> str:

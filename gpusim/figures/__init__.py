@@ -24,6 +24,7 @@ from gpusim.figures.roofline_plot import draw_roofline
 from gpusim.figures.stalls import draw_stalls
 from gpusim.figures.style import STYLE, save
 from gpusim.figures.training_plot import training_figure
+from gpusim.figures.value_plots import draw_over_values
 
 __all__ = ["compose", "draw", "draw_training", "measured_speedups"]
 
@@ -56,6 +57,8 @@ def compose(plot: PlotEntry, title: str, rows: Sequence[Row], points: Sequence[M
                 return draw_roofline(title, rows, measured, notes)
             case "stalls":
                 return draw_stalls(title, rows)
+            case "heat_map" | "curves":
+                return draw_over_values(plot, title, rows)
         assert_never(plot.kind)
 
 

@@ -138,14 +138,14 @@ def power_of_two(value: float) -> str:
     return "2" + f"{math.log2(value):.0f}".translate(SUPERSCRIPTS)
 
 
-def apart(sizes: Sequence[int], width_in: float, font_size: float) -> list[int]:
+def apart(sizes: Sequence[float], width_in: float, font_size: float) -> list[float]:
     """The first size and those after it whose labels do not touch on a logarithmic axis of ``width_in`` [inch]."""
     span = math.log(sizes[-1] / sizes[0]) or 1.0
-    kept: list[int] = []
+    kept: list[float] = []
     free_from = -math.inf
     for size in sizes:
         middle = math.log(size / sizes[0]) / span * width_in
-        half = text_width(str(size), font_size) / 2
+        half = text_width(number(size), font_size) / 2
         if middle - half >= free_from:
             kept.append(size)
             free_from = max(middle + half + TICK_GAP_IN, middle - half + width_in / MOST_SIZES)

@@ -8,22 +8,22 @@ from typing import Any
 
 from gpusim.experiment.comparison import Row, requested_type, shape_key
 from gpusim.experiment.key_units import figure, heading
+from gpusim.experiment.value_panels import NAME
 from gpusim.report.formatting import figure_text, shape_text, time_text
 from gpusim.report.text_table import TextTable
 
 
-def experiment_table(title: str, rows: Sequence[Row], names: Mapping[str, str], varying: Sequence[str]) -> TextTable:
+def experiment_table(title: str, rows: Sequence[Row], varying: Sequence[str]) -> TextTable:
     """Every prediction of an experiment.
 
     Args:
         title: Of the experiment.
         rows: Its results.
-        names: Of the GPUs without their values, by label.
         varying: Key paths of the values that vary between the GPUs, each a column.
     """
     body = [
         (
-            names[row["gpu"]],
+            row.get(NAME, row["gpu"]),
             *(figure(row[key_path]) for key_path in varying),
             row["dtype"],
             row["label"] or row["group"],

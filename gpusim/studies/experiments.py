@@ -56,11 +56,10 @@ def tables(experiment: Experiment | TrainingExperiment, finished: Finished) -> l
     shown = []
     for kind in experiment.content.tables:
         if kind == "results":
-            names = {label: one.name for label, one in experiment.gpus.items()}
             rows = finished.rows[:MOST_PRINTED]
             predicted = finished.cases.all - finished.cases.failed
             of = f", the first {len(rows)} of {predicted} predictions" if len(rows) < predicted else ""
-            shown.append(experiment_table(title + of, rows, names, experiment.varying))
+            shown.append(experiment_table(title + of, rows, experiment.varying))
         elif kind == "speedup":
             baseline = next(plot.baseline for plot in experiment.content.plots if plot.kind == "speedup")
             measured = figures.measured_speedups(finished.points, baseline)

@@ -18,6 +18,7 @@ from gpusim.execution.resumable import ResultForm
 from gpusim.execution.sweep import CaseResult
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase
+from gpusim.experiment.value_panels import NAME
 from gpusim.files.outputs import csv_text
 from gpusim.prediction.results import NSIGHT_METRICS, Result
 from gpusim.workloads.gemm import Gemm
@@ -59,6 +60,7 @@ def columns(experiment: Experiment) -> dict[str, type]:
     """The columns of an experiment's results and their types."""
     return {
         "gpu": str,
+        **({NAME: str} if experiment.varying else {}),
         **{name: _kind_of_values(experiment, name) for name in experiment.varying},
         **dict.fromkeys(("group", "label", "mathmode", "mathmode_rule"), str),
         **FIGURES,
@@ -86,7 +88,7 @@ def row_text(case: ExperimentCase, figures: str, error: str) -> str:
     """
     gpu, operator = case.case.system.gpu, case.case.operator
     rule = case.mathmode.rule if case.mathmode else ""
-    place = (case.gpu, *case.values.values(), case.group, case.label, case.mode, rule)
+    place = (case.gpu, *case.gpu_columns.values(), case.group, case.label, case.mode, rule)
     output_bits = operator.output_bits if isinstance(operator, Gemm) else operator.dtype.bits
     if error:
         known = case.case.identity()

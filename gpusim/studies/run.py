@@ -24,6 +24,7 @@ from gpusim.execution.sweep import CaseResult
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
 from gpusim.experiment.plot_pages import page_count
+from gpusim.experiment.value_panels import NAME
 from gpusim.files.outputs import check_places, csv_text, staging, write_csv, write_lines
 from gpusim.files.parquet import can_write_parquet, write_parquet
 from gpusim.files.yamlfile import SpecError
@@ -165,7 +166,8 @@ def _write_results(
         sum(count for (fits, _), count in judged.items() if not fits),
         sum(count for (_, consistent), count in judged.items() if not consistent),
     )
-    shown = read_rows(table, kinds, {*SHOWN, *experiment.varying})
+    metrics = (plot.metric for plot in experiment.content.plots)
+    shown = read_rows(table, kinds, {*SHOWN, *metrics, NAME, *experiment.varying})
     only_printed = not experiment.content.plots and set(experiment.content.tables) <= {"results"}
     return counts, list(islice(shown, MOST_PRINTED) if only_printed else shown)
 

@@ -29,6 +29,14 @@ from gpusim.workloads.gemm import Gemm
 
 GPUS = ("V100-SXM2-16GB", "A100-SXM4-40GB", "T4", "H100-SXM5-80GB", "RTX-3090", "A100-PCIe-40GB")
 KINDS = ("time", "tflops_roofline", "speedup", "sparse_speedup", "stalls")
+OVER_VALUES = ("heat_map", "curves")
+METRICS = ("time_us", "tflops", "pct_of_peak", "l2_hit_fraction", "dram_bytes", "energy_mj", "power_w", "clock_mhz")
+VALUES = {
+    "l2.capacity_mib": ("0.5x", "1x", "1.7x", 40, 123.456, 1000),
+    "dram.peak_bandwidth_gb_per_s": ("0.25x", "1x", "2x", 1000, 54321.5),
+    "library.heuristic_bias.tile_size_exponent": (-0.1, 0, 0.05, 0.11),
+    "sm.count": ("0.5x", "1x", 60, 61, 2048),
+}
 DTYPES = ("fp32", "fp16", "int8", "fp64", "tf32", "bf16")
 WORDS = (
     *(
@@ -87,6 +95,14 @@ def _words(rng: random.Random) -> str:
     return " ".join(rng.choice(words) for _ in range(rng.choice((1, 2, 5, 20))))
 
 
+def _varied(rng: random.Random, keys: Sequence[str]) -> dict[str, Any]:
+    """Lists or samples of values."""
+    if rng.random() < 0.3:
+        ranges = {key: {"min": min(VALUES[key][-2:]), "max": max(VALUES[key][-2:])} for key in keys}
+        return {"latin_hypercube": {"samples": rng.choice((2, 30)), "seed": 1, "ranges": ranges}}
+    return {"overrides": {key: rng.sample(VALUES[key], rng.choice((2, 3, 4))) for key in keys}}
+
+
 def _gemm(rng: random.Random) -> dict[str, Any]:
     """An entry of ``gemms``."""
     sizes = rng.choices((1, 16, 512, 4096, 11008, 10**6, rng.randrange(1, 10**5)), k=rng.choice((3, 3, 4, 6)))
@@ -97,10 +113,10 @@ def _gemm(rng: random.Random) -> dict[str, Any]:
     return {**shape, **named, "batch": rng.choice((1, 1, 1, 8))}
 
 
-def _plot(rng: random.Random, gpus: Sequence[str]) -> dict[str, Any]:
-    """An entry of ``plots``."""
+def _plot(rng: random.Random, gpus: Sequence[str], varied: Sequence[str]) -> dict[str, Any]:
+    """An entry of ``plots``, over the values that vary if there are any."""
     hostile = rng.random() < RATIO_OF_HOSTILE
-    entry: dict[str, Any] = {"kind": rng.choice(KINDS)}
+    entry: dict[str, Any] = {"kind": rng.choice(OVER_VALUES if varied else KINDS)}
     if entry["kind"] == "speedup" or hostile:
         entry["baseline"] = rng.choice([*gpus, *(["T5"] if hostile else [])])
         if rng.random() < 0.3:
@@ -110,6 +126,11 @@ def _plot(rng: random.Random, gpus: Sequence[str]) -> dict[str, Any]:
             {"label": _words(rng), "value": rng.choice(ratios)} for _ in range(rng.choice((0, 0, 1, 3, 9 * hostile)))
         ]
         entry["lines"] = lines
+    if entry["kind"] in OVER_VALUES or hostile:
+        other = {"heat_map": "y", "curves": "series"}.get(entry["kind"], "y")
+        x, y = rng.choices(list(VALUES), k=2) if hostile else (*varied, *varied)[:2]
+        entry |= {"x": x, other: y, "metric": rng.choice(METRICS)}
+        entry["total"] = entry["metric"] in ("time_us", "dram_bytes", "energy_mj") and rng.random() < 0.5
     if rng.random() < 0.4:
         entry["title"] = _words(rng)
     entry["file"] = rng.choice(FILES) if hostile else f"plot{rng.randrange(10**6)}.{rng.choice(('png', 'svg', 'pdf'))}"
@@ -125,7 +146,10 @@ def _experiment(rng: random.Random) -> dict[str, Any]:
     labels = [_words(rng) if rng.random() < 0.3 else "" for _ in range(rng.choice((1, 1, 2, 2, 3, 4, 6)))]
     gpus = [{"gpu": gpu, "label": label} for gpu, label in zip(rng.sample(GPUS, len(labels)), labels, strict=True)]
     names = [gpu["label"] or gpu["gpu"] for gpu in gpus]
-    plots = [_plot(rng, names) for _ in range(rng.choice((1, 1, 2)))]
+    varied = rng.sample(list(VALUES), rng.choice((1, 2, 2, 2, 3))) if rng.random() < 0.4 else []
+    if varied:
+        gpus[0] |= _varied(rng, varied)
+    plots = [_plot(rng, names, varied) for _ in range(rng.choice((1, 1, 2)))]
     sparse = any(plot["kind"] == "sparse_speedup" for plot in plots) != (rng.random() < RATIO_OF_HOSTILE / 3)
     return {
         "title": _words(rng),

@@ -27,7 +27,9 @@ def prepared_row(known: Row, gpu: int, rng: random.Random) -> Row:
     rates = {"tflops": flops / time_us / 1e6, "peak_tflops": peak, "dram_peak_gb_per_s": bandwidth}
     bits = {"element_bits": dtype.bits, "output_bits": dtype.output_bits}
     ledger = {"cycles": cycles, "stall_cycles": parts, "warp_cycles": sum(parts.values())}
-    return {**known, **rates, **bits, **ledger, "load": "sustained", "time_us": time_us}
+    power = {"clock_mhz": 1410.0, "power_w": rng.uniform(60, 400), "energy_mj": time_us * rng.uniform(0.1, 0.4)}
+    traffic = {"pct_of_peak": rng.uniform(0, 100), "l2_hit_fraction": rng.random(), "dram_bytes": moved * 2}
+    return {**known, **rates, **bits, **ledger, **power, **traffic, "load": "sustained", "time_us": time_us}
 
 
 def prepared_rows(experiment: Experiment, seed: int = 0) -> list[Row]:
