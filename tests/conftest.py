@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +33,14 @@ WriteRuns = Callable[[Sequence[str]], Path]
 def environment() -> dict[str, str]:
     """The environment of a child process: this checkout, whatever is installed."""
     return {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _store_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Remember simulated launches where no user's are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUSIM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ that need them, so that ``--help`` is instant.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Annotated
 
 import typer
@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from gpusim.cli import (
     archs,
+    cache,
     calibrate,
     counters,
     gemm,
@@ -42,6 +43,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain text: [m, n] and start:end:step are no markup
 )
 app.add_typer(archs.app, name="archs")
+app.add_typer(cache.app, name="cache")
 app.command()(with_groups(gemm.gemm))
 app.command()(with_groups(trace.trace))
 app.command()(with_groups(numerics.numerics))
@@ -82,7 +84,7 @@ def run_cli(arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
-@cache
+@functools.cache
 def _command() -> Callable[..., object]:
     """The parser of all commands: built once in a process, which takes longer than most commands do."""
     return get_command(app)

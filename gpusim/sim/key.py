@@ -10,18 +10,24 @@ from gpusim.content import canonical
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.program import Mma, WarpgroupMma, operations
+from gpusim.sim.causes import Cause
 from gpusim.sim.decoded import used_pipes
+from gpusim.sim.outcome import LaunchOutcome
 from gpusim.version import MODEL_VERSION
 
 _PLAYED = tuple(field.name for field in fields(Launch) if field.name != "name")
 """Fields of a launch that decide its outcome; the name is for messages."""
 _played = attrgetter(*_PLAYED)
+_LAYOUT = canonical((_PLAYED, [field.name for field in fields(LaunchOutcome)], [cause.value for cause in Cause]))
+"""Names of what is played, and of what an outcome says."""
 _MACHINES = 64
 """Machines whose text is kept."""
 
 
 def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> str:
     """SHA-256 of the model version, the launch without its name, and the machine without what the launch does not use.
+
+    The latency of a TLB miss is used by a cold launch only.
 
     Raises:
         ValueError: a program names an instruction or a pipe that the machine does not have.
@@ -32,7 +38,8 @@ def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> st
     }
     used = [written.pipes[name] for name in used_pipes(machine, launch)]
     used += [written.mmas[name] for name in sorted(instructions)]
-    text = "\n".join((written.rest, *used, canonical((MODEL_VERSION, detail, _PLAYED, _played(launch)))))
+    used += [repr(machine.tlb_miss_cycles)] if launch.cold else []
+    text = "\n".join((str(MODEL_VERSION), _LAYOUT, detail, written.rest, *used, canonical(_played(launch))))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -56,7 +63,7 @@ def _written(machine: Machine) -> _Written:
         return known
     if len(_RECENT) >= _MACHINES:
         _RECENT.clear()
-    rest = replace(machine, pipes=(), mmas=(), limits=machine.limits._replace(gpu=""))
+    rest = replace(machine, pipes=(), mmas=(), tlb_miss_cycles=0.0, limits=machine.limits._replace(gpu=""))
     known = _RECENT[id(machine)] = _Written(
         machine,  # kept alive, so that its identity stays its own
         {pipe.name: canonical(pipe) for pipe in machine.pipes},

@@ -1,0 +1,117 @@
+"""The store of simulated launches on disk: what it holds, emptied, checked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpusim.cli.console import emit_json, emit_tables, refuse
+from gpusim.cli.options import FormatOption
+
+if TYPE_CHECKING:
+    from gpusim.execution.database import Database
+    from gpusim.execution.store import Place
+
+app = typer.Typer(
+    help="Show, empty and check the store of simulated launches.\n\n"
+    "Commands that predict many operators keep the outcomes of simulations in a file, and take them from there when "
+    "the same launch is played again. Results do not depend on it. The variable GPUSIM_CACHE names its folder, or is "
+    "'off'; GPUSIM_CACHE_SIZE is its largest size, 512MiB by default.",
+    no_args_is_help=True,
+)
+DAY_S = 24 * 3600
+
+
+@app.command("info")
+def cache_info(output: FormatOption = "table") -> None:
+    """Show where the store is, what it holds, and how often it was of use."""
+    from gpusim.report.cache_tables import cache_object, cache_table
+
+    place = _place()
+    with _opened(place) as database:
+        shown = cache_object(place.folder, place.limit_bytes, database.summary() if database else None)
+    if output == "json":
+        emit_json(shown)
+    else:
+        emit_tables([cache_table(shown)])
+
+
+@app.command("clear")
+def cache_clear(
+    older_than: Annotated[
+        float | None,
+        typer.Option("--older-than", min=0, help="Only what was not used for so many days.", metavar="DAYS"),
+    ] = None,
+    other_models: Annotated[
+        bool, typer.Option("--other-models", help="Only what another model version has computed.")
+    ] = False,
+) -> None:
+    """Remove outcomes from the store: all of them, or some."""
+    from gpusim.version import MODEL_VERSION
+
+    if older_than is not None and other_models:
+        refuse("--older-than and --other-models: give one of them")
+    with _opened(_place()) as database:
+        unused_for_s = DAY_S * (older_than or 0.0)
+        versions_but = MODEL_VERSION if other_models else None
+        removed = database.remove(unused_for_s=unused_for_s, versions_but=versions_but) if database else 0
+    print(f"gpusim: {removed} outcomes removed", file=sys.stderr)
+
+
+@app.command("verify")
+def cache_verify() -> None:
+    """Check the store, and remove what is damaged.
+
+    Exit status 1: something was damaged. It is computed again when it is needed.
+    """
+    with _opened(_place()) as database:
+        checked, damaged = _verified(database) if database else (0, 0)
+    print(f"gpusim: {checked} outcomes checked, {damaged} of them damaged and removed", file=sys.stderr)
+    if damaged or (database and database.replaced):
+        raise typer.Exit(1)
+
+
+def _verified(database: Database) -> tuple[int, int]:
+    """How many entries were checked, and how many of them damaged; a damaged file is set aside."""
+    from gpusim.execution.database import FAILURES, SET_ASIDE, is_damage
+
+    try:
+        return database.verify()
+    except FAILURES as error:
+        if not is_damage(error):
+            raise
+        database.set_aside()
+        print(f"gpusim: {database.path}: damaged as a whole, set aside as {SET_ASIDE}: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def _place() -> Place:
+    """Where the store is."""
+    from gpusim.execution.store import FOLDER_VARIABLE, place_named
+
+    place = place_named()
+    if place is None:
+        refuse(f"{FOLDER_VARIABLE} turns the store off; it names its folder otherwise")
+    return place
+
+
+@contextmanager
+def _opened(place: Place) -> Iterator[Database | None]:
+    """The file, or None where there is none yet."""
+    from gpusim.execution.database import FAILURES, NAME, Database
+
+    if not (place.folder / NAME).exists():
+        yield None
+        return
+    try:
+        database = Database(place.folder, place.limit_bytes)
+        try:
+            yield database
+        finally:
+            database.close()
+    except FAILURES as error:
+        refuse(f"{place.folder / NAME}: {error}")
