@@ -15,6 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import TracebackType
@@ -45,6 +46,7 @@ class Workers(Generic[Context]):
         self._request = 0
         """Number of the latest call of :meth:`run`: answers to one that was abandoned are dropped."""
         spawn = multiprocessing.get_context("spawn")  # a fork would copy the threads of a progress bar
+        resource_tracker.ensure_running()  # its start unblocks SIGINT, which workers are to inherit blocked
         with held_back():
             for _ in range(processes):
                 ours, theirs = spawn.Pipe()
