@@ -2,7 +2,7 @@
 
 One JSON object per line, in the order in which the work was finished: a checksum of all that follows it, a key that
 hashes everything that the record depends on, and the record. Lines with a wrong checksum are ignored and their work is
-repeated. Each line is appended by one system call, so that a killed process tears none but the last, and loses nothing
+repeated. Lines are appended by one system call, so that a killed process tears none but the last, and loses nothing
 that it had finished. The command that opened the journal removes it when it is done.
 """
 
@@ -12,8 +12,9 @@ import hashlib
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -80,20 +81,23 @@ class Journal:
             line += piece[: piece.find(b"\n") + 1] or piece
         return line[_BEFORE_RECORD : -len(_AFTER_RECORD)]
 
-    def append(self, key: str, record: bytes) -> int:
-        """Append a record, given as JSON without line breaks; returns its place.
+    def append(self, records: Iterable[tuple[str, bytes]]) -> list[int]:
+        """Append records by key, each given as JSON without line breaks; returns their places.
 
         Raises:
             OSError: the disk is full; the records before it are whole.
         """
+        lines = [_line(key, record) for key, record in records]
+        if not lines:
+            return []
         if self._descriptor < 0:
             self._open(os.O_RDWR | os.O_CREAT)
-        rest = b'"key": "%b", "record": %b' % (key.encode(), record) + _AFTER_RECORD
-        line = memoryview(_checksum(rest[:-1]) + rest)
-        while line:
-            line = line[os.write(self._descriptor, line) :]
-        end = os.lseek(self._descriptor, 0, os.SEEK_CUR)  # of this line, though others may write to the file
-        return end - len(rest) - _CHECKSUM_BYTES
+        text = memoryview(b"".join(lines))
+        while text:
+            text = text[os.write(self._descriptor, text) :]
+        end = os.lseek(self._descriptor, 0, os.SEEK_CUR)  # of these lines, though others may write to the file
+        sizes = accumulate(map(len, reversed(lines)))
+        return [end - size for size in sizes][::-1]
 
     def get(self, depends_on: object) -> Any:
         """A record, None where there is none.
@@ -112,7 +116,7 @@ class Journal:
     def add(self, depends_on: object, record: object) -> None:
         """Append a record that can be written as JSON."""
         key = key_of(depends_on)
-        self._added[key] = self.append(key, json.dumps(record).encode())
+        (self._added[key],) = self.append([(key, json.dumps(record).encode())])
 
     def once(self, depends_on: object, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """A record of the journal, which is made and added if it is missing."""
@@ -144,6 +148,11 @@ def journal_in(out: Path) -> Iterator[Journal]:
                 journal.remove()
             raise
         journal.remove()
+
+
+def _line(key: str, record: bytes) -> bytes:
+    rest = b'"key": "%b", "record": %b}' % (key.encode(), record)
+    return _checksum(rest) + rest + b"\n"
 
 
 def _key_in(line: bytes) -> str:

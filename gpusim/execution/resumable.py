@@ -51,7 +51,8 @@ class ResumableSweep(Generic[Kept]):
         self._form = form
         self._journal = journal
         self._missing = Extent()
-        self._hashes: dict[int, str] = {}
+        self._shared: dict[int, str] = {}
+        """What the keys of the cases of a system share, by its identity."""
         self._places = array("q")
         for case in cases():
             place = journal.place(self._key(case))
@@ -82,12 +83,15 @@ class ResumableSweep(Generic[Kept]):
         The reasons of those that cannot be predicted are not kept: they are fast to find again.
         """
         keys: dict[int, str] = {}
-        with closing(sweep_numbered(self._numbered(keys), self._missing, self._form.keep, service)) as fresh:
-            for index, case_result in fresh:
-                key = keys.pop(index)
-                if case_result.result is not None:
-                    self._places[index] = self._journal.append(key, self._form.json.dump_json(case_result))
-                yield index, case_result
+        with closing(sweep_numbered(self._numbered(keys), self._missing, self._form.keep, service)) as chunks:
+            for chunk in chunks:
+                predicted = [(index, one) for index, one in chunk if one.result is not None]
+                records = [(keys[index], self._form.json.dump_json(one)) for index, one in predicted]
+                for (index, _), place in zip(predicted, self._journal.append(records), strict=True):
+                    self._places[index] = place
+                for index, case_result in chunk:
+                    del keys[index]
+                    yield index, case_result
 
     def _numbered(self, keys: dict[int, str]) -> Iterator[tuple[int, Case]]:
         """The missing cases as they are sent to be predicted, whose keys are noted until they return."""
@@ -97,7 +101,7 @@ class ResumableSweep(Generic[Kept]):
                 yield index, case
 
     def _key(self, case: Case) -> str:
-        system = case.system
-        if id(system) not in self._hashes:
-            self._hashes[id(system)] = system.content_hash
-        return key_of((self._form.names, self._hashes[id(system)], case.operator, case.options))
+        shared = self._shared.get(id(case.system))
+        if shared is None:
+            shared = self._shared[id(case.system)] = key_of((self._form.names, case.system.content_hash))
+        return key_of((shared, case.operator, case.options))

@@ -105,7 +105,9 @@ def sweep(cases: Sequence[Case], service: Service = Service()) -> Generator[tupl
     extent = Extent()
     for case in cases:
         extent.add(case)
-    yield from sweep_numbered(enumerate(cases), extent, whole, service)
+    with closing(sweep_numbered(enumerate(cases), extent, whole, service)) as chunks:
+        for chunk in chunks:
+            yield from chunk
 
 
 def predict_all(
@@ -133,8 +135,8 @@ def whole(result: Result) -> Result:
 
 def sweep_numbered(
     cases: Iterable[tuple[int, Case]], extent: Extent, keep: Callable[[Result], Kept], service: Service
-) -> Generator[tuple[int, CaseResult[Kept]]]:
-    """As :func:`sweep`, of cases with their indices, which may be generated as they are needed.
+) -> Generator[list[tuple[int, CaseResult[Kept]]]]:
+    """As :func:`sweep`, several results at a time, of cases with their indices, which are generated as they are needed.
 
     Args:
         extent: of these cases.
@@ -151,7 +153,7 @@ def sweep_numbered(
     )
     with service.executor(_Context(tuple(extent.systems.values()), keep), tasks) as executor:
         for _, results in executor.run(_predict_chunk, chunks):
-            yield from results
+            yield results
 
 
 def _chunks(cases: Iterable[tuple[int, Case]], size: int) -> Iterator[list[tuple[int, Case]]]:
