@@ -294,7 +294,7 @@ def long_run(folder: Path, jobs: str) -> Iterator[subprocess.Popen[bytes]]:
     """A run of a whole process group, with some of its predictions made and many left."""
     experiment = folder / "long.yaml"
     experiment.write_text(
-        "title: Long\ngpus: [A100-SXM4-40GB]\ndtypes: [fp16]\ndetail: full\ngemms: [{square: '512:8192:64'}]\n",
+        "title: Long\ngpus: [A100-SXM4-40GB]\ndtypes: [fp16]\ndetail: full\ngemms: [{square: '512:2048:16'}]\n",
         encoding="utf-8",
     )
     command = [sys.executable, "-m", "gpusim", "run", str(experiment), "-o", str(folder / "out"), "--jobs", jobs]

@@ -90,7 +90,8 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's content."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _recorded_files(record: Path) -> Mapping[str, str]:

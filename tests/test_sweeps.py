@@ -1,0 +1,146 @@
+"""Sweeps of many cases: every case has one result, in a journal where there is one, and memory does not grow."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import gpusim
+from gpusim.execution.journal import JOURNAL, Journal
+from gpusim.execution.resumable import WHOLE, ResumableSweep
+from gpusim.execution.service import Service
+from gpusim.execution.sweep import Case, predict_all, run_case, sweep
+from gpusim.experiment.loading import load_experiment
+from gpusim.files.interrupts import stopping_signals
+from gpusim.prediction.options import Options
+from gpusim.studies.run import run_experiment
+from gpusim.system import System
+from gpusim.workloads.operators import Operator
+
+T4 = gpusim.load_system("t4")
+BOUND = Options("bound")
+
+
+def products(count: int, options: Options = BOUND, dtype: str = "fp16") -> list[Case]:
+    return [gpusim.api.case(T4, m=64 + m, n=64, k=64, dtype=dtype, detail=options.detail) for m in range(count)]
+
+
+@pytest.mark.parametrize(("count", "jobs"), [(3, 1), (40, 1), (40, 2)])
+def test_a_sweep_gives_every_case_the_result_that_it_has_alone(count: int, jobs: int) -> None:
+    cases = products(count)
+    found = list(sweep(cases, Service(jobs)))
+    assert sorted(index for index, _ in found) == list(range(count))
+    assert all(one.result == run_case(cases[index]).result for index, one in found)
+
+
+def test_whole_simulations_are_done_last_one_by_one_and_the_longest_first() -> None:
+    mixed = [*products(2, Options("full")), *products(3), *products(4, Options("full"))[2:]]
+    assert [index for index, _ in sweep(mixed)] == [2, 3, 4, 6, 5, 1, 0]
+
+
+def test_a_case_that_a_gpu_cannot_run_has_a_reason_and_the_others_go_on() -> None:
+    cases = [*products(2), *products(1, dtype="bf16")]
+    found = predict_all(cases)
+    assert [bool(one.result) for one in found] == [True, True, False]
+    assert found[2].reason.startswith("T4 (compute capability 7.5) has no bf16 multiplication")
+    assert found[2].traceback == ""
+
+
+def defective(_system: System, operator: Operator, _options: Options) -> None:
+    raise ZeroDivisionError(f"of {operator.op}\nin two lines")
+
+
+def test_a_defect_is_the_reason_of_its_case_in_one_line_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusim.execution.sweep.predict", defective)
+    (case,) = products(1)
+    found = run_case(case)
+    assert found.reason == "ZeroDivisionError: of bmm in two lines (a defect of gpusim)"
+    assert "raise ZeroDivisionError" in found.traceback
+    with pytest.raises(RuntimeError, match="raise ZeroDivisionError"):
+        predict_all([case])
+
+
+def test_an_interrupt_that_an_extension_module_made_an_error_of_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    import signal
+
+    def interrupted(_system: System, _operator: Operator, _options: Options) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except SystemExit:
+            raise TypeError("cannot build the validator") from None
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr("gpusim.execution.sweep.predict", interrupted)
+    with pytest.raises(SystemExit), stopping_signals():
+        run_case(products(1)[0])
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+# With a journal ---------------------------------------------------------------------------------
+
+
+def resumable(cases: Sequence[Case], path: Path) -> ResumableSweep[gpusim.Result]:
+    return ResumableSweep(lambda: cases, WHOLE, Journal(path))
+
+
+def test_a_sweep_that_was_stopped_predicts_only_what_it_had_not_finished(tmp_path: Path) -> None:
+    cases = products(40)
+    path = tmp_path / JOURNAL
+    first = resumable(cases, path).predict(Service())
+    done = Counter(next(first)[0] for _ in range(7))
+    first.close()
+    again = resumable(cases, path)
+    assert {index for index, _ in again.resumed()} == set(done)
+    fresh = [index for index, _ in again.predict(Service())]
+    assert sorted([*done, *fresh]) == list(range(40))
+    expected = [run_case(case).result for case in cases]
+    assert [again.case_result(index).result for index in range(40)] == expected
+    assert [resumable(cases, path).case_result(index).result for index in range(40)] == expected
+
+
+def test_a_journal_knows_a_case_by_its_content_wherever_it_stands(tmp_path: Path) -> None:
+    cases = products(5)
+    for _ in resumable(cases, tmp_path / JOURNAL).predict(Service()):
+        pass
+    other = gpusim.load_system("t4", overrides={"sm.count": 41})
+    changed = [Case(other, one.operator, one.options) for one in cases]
+    moved = resumable([*changed, *reversed(cases)], tmp_path / JOURNAL)
+    assert [index for index, _ in moved.resumed()] == [5, 6, 7, 8, 9]
+
+
+def test_a_case_without_a_result_is_tried_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        tried = resumable(products(1, dtype="bf16"), tmp_path / JOURNAL)
+        assert (tried.found, [one.result for _, one in tried.predict(Service())]) == (0, [None])
+
+
+# Memory -----------------------------------------------------------------------------------------
+
+
+def peak_bytes(rows: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Most memory that a run takes whose predictions cost nothing."""
+    path = folder / "many.yaml"
+    sizes = f"[{{m: '1:{rows // 20}', n: [8, 16, 24, 32, 40, 48, 56, 64, 72, 80], k: [8, 16]}}]"
+    path.write_text(f"title: Many\ngpus: [T4]\ndtypes: fp16\ndetail: bound\ngemms: {sizes}\n", encoding="utf-8")
+    (known,) = products(1)
+    result = run_case(known).result
+    monkeypatch.setattr("gpusim.execution.sweep.predict", lambda *_: result)
+    monkeypatch.setattr("gpusim.studies.run.can_write_parquet", lambda: False)  # which reads the CSV in pieces of a MiB
+    experiment = load_experiment(str(path))
+    tracemalloc.start()
+    _ = run_experiment(experiment, folder / str(rows))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_the_memory_of_a_run_hardly_depends_on_the_number_of_its_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peaks = [peak_bytes(rows, tmp_path, monkeypatch) for rows in (1200, 2400)]
+    assert peaks[1] - peaks[0] < 1200 * 50  # a place in the journal has 8 bytes, a row as text some 1500
