@@ -12,6 +12,7 @@ import pytest
 from conftest import environment
 
 from gpusim.cli import run_cli
+from gpusim.cli.console import progress_bar
 
 EXPERIMENT = "title: Small\ngpus: [T4]\ndtypes: [fp16]\ngemms: [{square: 256}]\nplots: [time]\n"
 
@@ -81,3 +82,48 @@ def test_a_file_name_that_is_not_text_is_printed_as_it_was(
     table.write_text(f"{header}\nt4,linear,1,64,512,512,fp16,,tn,dense,12,graph,warm,,made up\n", encoding="utf-8")
     _ = printed(["validate", str(table), "-o", str(tmp_path / "out")], encoding, monkeypatch)
     assert r"a\udcff.csv" in (tmp_path / "out" / "rows.csv").read_text(encoding="utf-8")
+
+
+# Progress ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that the console reads [s]."""
+    now = [100.0]
+    monkeypatch.setattr("gpusim.cli.console.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_progress_has_rate_and_time_left_of_what_was_not_resumed(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress_bar("small") as progress:
+        progress(400, 1000)  # taken from an interrupted run
+        for done, seconds in ((500, 10.0), (640, 10.5), (650, 11.0)):
+            clock[0] += seconds
+            progress(done, 1000)
+    assert capsys.readouterr().err == "gpusim: small: 650/1,000  7.9/s  0:00:44 left\n"
+
+
+def test_a_command_that_ends_soon_prints_no_progress(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar("small") as progress:
+        for done in range(1000):
+            clock[0] += 0.029
+            progress(done, 1000)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_bar_of_a_terminal_has_rate_and_time_left(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_bar("small") as progress:
+        for done in range(0, 1000, 10):
+            clock[0] += 0.1
+            progress(done, 1000)
+    assert "990/1,000  100/s  0:00:00 left" in terminal.getvalue()
