@@ -64,7 +64,11 @@ def test_a_full_disk_is_one_line_and_leaves_all_files_or_none_and_the_next_run_g
         with disk_of(size_bytes):
             statuses.append(run(experiment, out, "plots=[]"))
         if statuses[-1]:
-            assert "File too large" in capsys.readouterr().err
+            error = capsys.readouterr().err
+            assert error.count("\n") == 1
+            assert error.endswith(
+                "File too large; make room; what is finished is kept, and the next run goes on from there\n"
+            )
             assert {path.name for path in out.glob("*")} <= {JOURNAL}
             assert run(experiment, out, "plots=[]") == 0
         assert interrupts.files_in(out) == whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import json
 import logging
@@ -27,6 +28,7 @@ BAR_EVERY_S = 0.1
 """Time between two of its states."""
 LINE_EVERY_S = 30.0
 """Time between two lines of progress where standard error is no terminal."""
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 BROKEN_PIPE_STATUS = 141
 """Exit status after a closed pipe, as shells report it (128 + SIGPIPE)."""
 PLAIN = {"×": "x", "µ": "u", "μ": "u", "…": "..."}
@@ -104,6 +106,8 @@ def refusing_file_errors(path: Path, remedy: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         text = f"{error.filename or path}: {error.strerror or error}"
+        if remedy and error.errno in FULL_DISK:
+            remedy = "make room; what is finished is kept, and the next run goes on from there"
         refuse(f"{text}; {remedy}" if remedy else text)
 
 
