@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
-from calibration import Timing, cpu_seconds, loop_seconds, timed, warm_up
+from calibration import MANY, Timing, cpu_seconds, loop_seconds, timed, warm_up
 from comparison import Figure
 
 from gpusim.evidence.measured import read_measured
@@ -101,7 +101,7 @@ def time_of_cubes(system: System, size: int) -> Timing:
 def full(system: System, size: int) -> list[Figure]:
     """Simulation of every CTA on every SM, in k-steps of a CTA a second."""
     steps = k_steps(system, cube(size))
-    timing = timed(lambda _: predict(system, cube(size), Options(detail="full")), FULL[size])
+    timing = timed(lambda _: predict(system, cube(size), Options(detail="full")), FULL[size], MANY)
     return [Figure(f"full, {size} cubed", steps / timing.seconds, "k-steps/s", timing.loops / steps)]
 
 

@@ -35,7 +35,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
     monkeypatch.setattr(calibration, "process_time", lambda: machine.now)
-    monkeypatch.setattr(calibration, "calibration_loop", lambda: machine.work(LOOP_SECONDS))
+    monkeypatch.setattr(calibration, "calibration_loop", lambda _processes: machine.work(LOOP_SECONDS))
     return machine
 
 
