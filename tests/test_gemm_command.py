@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import RunGpusim, refused
 
 from gpusim.cli import run_cli
 from gpusim.evidence.measured import read_measured
@@ -203,3 +204,18 @@ def test_a_gpu_by_name_is_refused_with_what_loads_it() -> None:
 def test_operands_of_two_types_are_refused_with_the_reason() -> None:
     with pytest.raises(UnsupportedError, match=r"A of fp16 and B of int8: no kernel in the catalogues multiplies two"):
         _ = predict(load_spec("t4").system, Gemm(64, 64, 64, Dtype.FP16, b_dtype=Dtype.INT8))
+
+
+def test_a_grid_prints_the_same_however_many_processes_work(command: RunGpusim) -> None:
+    sizes = ("-m", "64:1280:64", "-n", "256", "-k", "128", "--detail", "bound", "--format", "json")
+    one, two = (command("gemm", "--arch", "t4", "--arch", "v100-sxm2-16gb", *sizes, "--jobs", jobs) for jobs in "12")
+    assert (one.returncode, one.stderr) == (0, "")
+    assert len(json.loads(one.stdout)) == 40
+    assert two.stdout == one.stdout
+
+
+def test_a_grid_with_a_case_that_a_gpu_cannot_run_is_one_line(command: RunGpusim) -> None:
+    grid = ("-m", "64:1280:64", "-n", "256", "-k", "128", "--dtype", "bf16", "--detail", "bound", "--jobs", "2")
+    assert "T4 (compute capability 7.5) has no bf16" in refused(
+        command("gemm", "--arch", "a100-sxm4-80gb", "--arch", "t4", *grid)
+    )

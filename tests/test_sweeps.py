@@ -17,6 +17,7 @@ from gpusim.execution.sweep import Case, predict_all, run_case, sweep
 from gpusim.experiment.loading import load_experiment
 from gpusim.files.interrupts import stopping_signals
 from gpusim.prediction.options import Options
+from gpusim.studies.rows import FIGURES
 from gpusim.studies.run import run_experiment
 from gpusim.system import System
 from gpusim.workloads.operators import Operator
@@ -79,6 +80,13 @@ def test_an_interrupt_that_an_extension_module_made_an_error_of_is_no_defect(mon
         run_case(products(1)[0])
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def test_the_columns_of_a_row_are_the_figures_of_a_result() -> None:
+    result = run_case(products(1)[0]).result
+    assert result is not None
+    assert list(result.figures()) == list(FIGURES)
+    assert {type(value) for value in result.figures().values()} == {int, float, bool, str, dict, list}
 
 
 # With a journal ---------------------------------------------------------------------------------

@@ -38,18 +38,3 @@ class Inline(Generic[Context]):
     def run(self, function: Callable[[Context, Task], Answer], tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
         """As :meth:`Executor.run`."""
         return enumerate(function(self._context, task) for task in tasks)
-
-
-def in_order(answers: Iterable[tuple[int, Answer]]) -> Iterator[Answer]:
-    """Answers in the order of their tasks, each as soon as it and all before it are known.
-
-    >>> list(in_order([(1, "b"), (0, "a"), (2, "c")]))
-    ['a', 'b', 'c']
-    """
-    early: dict[int, Answer] = {}
-    due = 0
-    for index, answer in answers:
-        early[index] = answer
-        while due in early:
-            yield early.pop(due)
-            due += 1

@@ -173,12 +173,17 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready object: fields in the order above, then ``nsight``; floats to 12 significant digits."""
-        record = {item.name: getattr(self, item.name) for item in fields(self)}
+        record = self.figures()
+        nsight = {name: record.pop(name) for name in NSIGHT_METRICS}
+        alternatives = [_json_ready(asdict(alternative)) for alternative in self.alternatives]
+        return {**record, "alternatives": alternatives, "nsight": nsight}
+
+    def figures(self) -> dict[str, Any]:
+        """The same without the alternatives, with the Nsight Compute metrics beside the fields: a flat row."""
+        record = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "alternatives"}
         named = [cause.value for cause in Cause if cause.value in self.stall_cycles]
         record["stall_cycles"] = {name: self.stall_cycles[name] for name in named}
-        record["alternatives"] = [asdict(alternative) for alternative in self.alternatives]
-        record["nsight"] = self.nsight_metrics()
-        return {key: _json_ready(value) for key, value in record.items()}
+        return {key: _json_ready(value) for key, value in {**record, **self.nsight_metrics()}.items()}
 
 
 def _json_ready(value: Any) -> Any:

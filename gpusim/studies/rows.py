@@ -47,9 +47,7 @@ _READ: Mapping[type, Callable[[str], Any]] = {
 
 def figures_text(result: Result) -> str:
     """The figures of a result as a part of a line of CSV."""
-    record = result.as_dict()
-    record |= record["nsight"]
-    return csv_text(record[name] for name in FIGURES)
+    return csv_text(result.figures().values())
 
 
 FIGURES_TEXT = ResultForm(figures_text, tuple(FIGURES), TypeAdapter(CaseResult[str]))
