@@ -109,7 +109,7 @@ def run(script: str, compiled: str, options: Sequence[str]) -> Any:
     """What a script of this folder prints as JSON."""
     print(f"bench: {script}, GPUSIM_COMPILED={compiled}", file=sys.stderr)
     command = [sys.executable, str(HERE / script), *options]
-    environment = {**os.environ, "GPUSIM_COMPILED": compiled}
+    environment = {**os.environ, "GPUSIM_COMPILED": compiled, "GPUSIM_CACHE": "off"}
     done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)  # noqa: S603
     if done.returncode:
         sys.exit(f"bench: {script} ended with status {done.returncode}")
@@ -122,7 +122,7 @@ def cold_start() -> list[Figure]:
     wall, cpu, loops = [], [], [loop_seconds()]
     for _ in range(STARTS):
         with tempfile.TemporaryDirectory() as folder:
-            environment = {**os.environ, "XDG_CACHE_HOME": folder}
+            environment = {**os.environ, "GPUSIM_CACHE": folder}
             began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
             command = [sys.executable, "-m", "gpusim", *GEMM]
             _ = subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, cwd=ROOT, check=True)  # noqa: S603

@@ -86,7 +86,7 @@ class Run:
         environment = {
             "PYTHONPATH": f"{COUNTING}{os.pathsep}{interrupts.REPOSITORY}",
             "COUNTED_PREDICTIONS": str(self.folder / "predicted"),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "GPUSIM_CACHE": str(self.folder / "cache"),
         }
         self.folder.mkdir(exist_ok=True)
         return interrupts.start(arguments, self.out, environment)
