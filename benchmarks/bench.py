@@ -2,9 +2,9 @@
 
     python benchmarks/bench.py [--shapes N] [--record] [MEASURED.csv]
 
-Writes benchmarks/results/bench.json and prints each figure beside ``benchmarks/baseline.json``. Every part runs in a
-process of its own, without and with the compiled simulator. A part in which something got slower is measured again;
-exit status 1 if it is slower both times, or if a result depends on how it was computed.
+Writes benchmarks/results/bench.json and prints each figure beside ``benchmarks/baseline.json``. Every part is a script
+and runs in a process of its own, without and with the compiled simulator. A part in which something got slower is
+measured again; exit status 1 if it is slower both times, or if a result depends on how it was computed.
 """
 
 from __future__ import annotations
@@ -12,61 +12,58 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from calibration import loop_seconds, warm_up
-from comparison import Figure, better_of, compared, comparison_table, costs
+from comparison import Measured, Results, better_of, compared, comparison_table, costs
 from provenance import BENCH_RESULTS, ROOT, commit, describe, machine, numba_version
 
 HERE = ROOT / "benchmarks"
 BASELINE = HERE / "baseline.json"
-STARTS = 5
-GEMM = ("gemm", "--arch", "A100-SXM4-80GB", "-m", "4096", "-n", "4096", "-k", "4096", "--dtype", "bf16")
 
-Part = Callable[[], list[Figure]]
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A script of the benchmark and its options."""
+
+    script: str
+    options: tuple[str, ...] = ()
+    compiled: bool = False
+
+    def measure(self) -> Measured:
+        """Run the script; its figures, named after the simulator."""
+        print(f"bench: {self.script}{', compiled' if self.compiled else ''}", file=sys.stderr)
+        command = [sys.executable, str(HERE / self.script), *self.options]
+        environment = {**os.environ, "GPUSIM_COMPILED": str(int(self.compiled)), "GPUSIM_CACHE": "off"}
+        done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)  # noqa: S603
+        if done.returncode:
+            sys.exit(f"bench: {self.script} ended with status {done.returncode}")
+        measured = Measured.of_json(done.stdout)
+        prefix = "compiled: " if self.compiled else ""
+        return replace(measured, figures=tuple(replace(one, name=prefix + one.name) for one in measured.figures))
 
 
 def main() -> int:
     """Measure, print, compare; exit status 1 for a regression."""
     asked = arguments()
-    sweeps: list[dict[str, Any]] = []
-    figures: list[Figure] = []
     baseline: dict[str, float] = json.loads(BASELINE.read_bytes())["costs"] if BASELINE.exists() else {}
-    for part in parts(asked, sweeps):
-        measured = part()
-        if not asked.record and any(one.slower for one in compared(measured, baseline)):
-            print("bench: slower than the baseline; measuring it again", file=sys.stderr)
-            measured = better_of(measured, part())
-        figures += measured
-    report = {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "commit": commit(),
-        "machine": machine(),
-        "compared": sum(sweep["compared"] for sweep in sweeps),
-        "differing": sum(sweep["differing"] for sweep in sweeps),
-        "figures": {one.name: {"value": one.value, "unit": one.unit, "cost": one.cost} for one in figures},
-    }
-    write(BENCH_RESULTS, report)
+    measured = [measure(part, {} if asked.record else baseline) for part in parts(asked)]
+    figures = [figure for one in measured for figure in one.figures]
+    sweeps = [one.results for one in measured if one.results is not None]
+    where = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit(), "machine": machine()}
+    record = {one.name: {"value": one.value, "unit": one.unit, "cost": one.cost} for one in figures}
+    write(BENCH_RESULTS, {**where, "sweeps": [asdict(one) for one in sweeps], "figures": record})
     comparisons = compared(figures, baseline)
-    comparison_table(f"gpusim on {describe(report['machine'])}", comparisons).show()
-    print(f"\n{report['compared']} results of the sweeps predicted one at a time, {report['differing']} differ")
-    wrong = report["differing"] > 0 or len({sweep["sha256"] for sweep in sweeps}) > 1
-    if wrong:
-        print("bench: results depend on how they were computed", file=sys.stderr)
+    comparison_table(f"gpusim on {describe(machine())}", comparisons).show()
+    wrong = differ(sweeps)
     if asked.record:
-        write(BASELINE, {**{key: report[key] for key in ("date", "commit", "machine")}, "costs": costs(figures)})
-        return int(wrong)
-    return int(wrong or any(one.slower for one in comparisons))
+        write(BASELINE, {**where, "costs": costs(figures)})
+    return int(wrong or (not asked.record and any(one.slower for one in comparisons)))
 
 
 def arguments() -> argparse.Namespace:
@@ -78,63 +75,33 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def parts(asked: argparse.Namespace, sweeps: list[dict[str, Any]]) -> list[Part]:
-    """What to measure, with the compiled simulator only where it is installed."""
-    modes = {"": "0", "compiled: ": "1"} if numba_version() else {"": "0"}
-    found: list[Part] = [cold_start]
-    for prefix, compiled in modes.items():
-        found.append(partial(one_process, prefix, compiled, [str(asked.measured)] if asked.measured else []))
-        found.append(partial(one_sweep, prefix, compiled, asked.shapes, sweeps))
+def parts(asked: argparse.Namespace) -> list[Part]:
+    """What to measure, with the compiled simulator where it is installed."""
+    tables = (str(asked.measured),) if asked.measured else ()
+    found = [Part("start_speed.py")]
+    for compiled in (False, True) if numba_version() else (False,):
+        found.append(Part("speed.py", tables, compiled))
+        found.append(Part("sweep_speed.py", ("--shapes", str(asked.shapes)), compiled))
     return found
 
 
-def one_process(prefix: str, compiled: str, tables: Sequence[str]) -> list[Figure]:
-    """The figures of speed.py."""
-    return [figure_of(prefix, one) for one in run("speed.py", compiled, tables)]
+def measure(part: Part, baseline: Mapping[str, float]) -> Measured:
+    """Measure a part, once more if something got slower."""
+    measured = part.measure()
+    if not any(one.slower for one in compared(measured.figures, baseline)):
+        return measured
+    print("bench: slower than the baseline; measuring it again", file=sys.stderr)
+    return replace(measured, figures=better_of(measured.figures, part.measure().figures))
 
 
-def one_sweep(prefix: str, compiled: str, shapes: int, sweeps: list[dict[str, Any]]) -> list[Figure]:
-    """The figures of sweep_speed.py; what it says of its results goes to ``sweeps``."""
-    sweep = run("sweep_speed.py", compiled, ["--shapes", str(shapes)])
-    sweeps.append(sweep)
-    return [figure_of(prefix, one) for one in sweep["figures"]]
-
-
-def figure_of(prefix: str, record: dict[str, Any]) -> Figure:
-    """A figure that a script has printed."""
-    return Figure(prefix + record["name"], record["value"], record["unit"], record["cost"])
-
-
-def run(script: str, compiled: str, options: Sequence[str]) -> Any:
-    """What a script of this folder prints as JSON."""
-    print(f"bench: {script}, GPUSIM_COMPILED={compiled}", file=sys.stderr)
-    command = [sys.executable, str(HERE / script), *options]
-    environment = {**os.environ, "GPUSIM_COMPILED": compiled, "GPUSIM_CACHE": "off"}
-    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)  # noqa: S603
-    if done.returncode:
-        sys.exit(f"bench: {script} ended with status {done.returncode}")
-    return json.loads(done.stdout)
-
-
-def cold_start() -> list[Figure]:
-    """A prediction by a process that starts, with nothing stored by earlier ones."""
-    warm_up()
-    wall, cpu, loops = [], [], [loop_seconds()]
-    for _ in range(STARTS):
-        with tempfile.TemporaryDirectory() as folder:
-            environment = {**os.environ, "GPUSIM_CACHE": folder}
-            began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-            command = [sys.executable, "-m", "gpusim", *GEMM]
-            _ = subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, cwd=ROOT, check=True)  # noqa: S603
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        wall.append(time.perf_counter() - began)
-        cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        loops.append(loop_seconds())
-    used = statistics.median(cpu)
-    return [
-        Figure("start of gpusim gemm, wall time", 1e3 * statistics.median(wall), "ms"),
-        Figure("start of gpusim gemm, CPU time", 1e3 * used, "ms", used / statistics.median(loops)),
-    ]
+def differ(sweeps: list[Results]) -> bool:
+    """Whether results depend on how they were computed; prints how many were compared."""
+    differing = sum(one.differing for one in sweeps)
+    print(f"\n{sum(one.compared for one in sweeps)} results of sweeps predicted one at a time, too; {differing} differ")
+    wrong = differing > 0 or len({one.sha256 for one in sweeps}) > 1
+    if wrong:
+        print("bench: results depend on how they were computed", file=sys.stderr)
+    return wrong
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Self
+
+from pydantic import TypeAdapter
 
 from gpusim.report.text_table import TextTable
 
@@ -37,6 +40,36 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Results:
+    """What a sweep reports of its results."""
+
+    compared: int
+    """Results compared byte for byte with those of one prediction at a time."""
+    differing: int
+    """Of these."""
+    sha256: str
+    """Of the times of all shapes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one script of the benchmark prints, as JSON."""
+
+    figures: tuple[Figure, ...]
+    results: Results | None = None
+
+    def json(self) -> str:
+        return _MEASURED.dump_json(self).decode()
+
+    @classmethod
+    def of_json(cls, text: bytes) -> Self:
+        return _MEASURED.validate_json(text)  # type: ignore[return-value]
+
+
+_MEASURED = TypeAdapter(Measured)
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """A figure beside the baseline."""
 
@@ -62,12 +95,12 @@ def compared(figures: Iterable[Figure], baseline: Mapping[str, float]) -> list[C
     return [Comparison(figure, baseline.get(figure.name)) for figure in figures]
 
 
-def better_of(first: Iterable[Figure], second: Iterable[Figure]) -> list[Figure]:
+def better_of(first: Iterable[Figure], second: Iterable[Figure]) -> tuple[Figure, ...]:
     """Of two measurements of the same figures, those with the lower cost.
 
     Noise makes one of two measurements slow, a regression both.
     """
-    return [min(pair, key=lambda figure: figure.cost or 0.0) for pair in zip(first, second, strict=True)]
+    return tuple(min(pair, key=lambda figure: figure.cost or 0.0) for pair in zip(first, second, strict=True))
 
 
 def costs(figures: Iterable[Figure]) -> dict[str, float]:

@@ -9,15 +9,14 @@ times, and no shape is predicted twice.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from calibration import MANY, Timing, cpu_seconds, loop_seconds, timed, warm_up
-from comparison import Figure
+from comparison import Figure, Measured
 
 from gpusim.evidence.measured import read_measured
 from gpusim.numbers.formats import Dtype
@@ -49,14 +48,14 @@ def main() -> None:
     system = load_spec(BOARD).system
     _ = predict(system, cube(1000)), predict(system, cube(250), Options(detail="full"))  # compiles what is compiled
     layers = [Gemm(m, n, k, Dtype.BF16) for m, (n, k) in product(TOKENS, LAYERS)]
-    figures = [
+    figures = (
         Figure("loading a board's spec", 1e3 * loading.seconds, "ms", loading.loops),
         *one_gemm(system, layers, "language-model shapes"),
         *(one_gemm(system, shapes_of(path), path.stem) if path else ()),
         *flatness(system),
-        *(figure for size in FULL for figure in full(system, size)),
-    ]
-    print(json.dumps([asdict(figure) for figure in figures]))
+        *(full(system, size) for size in FULL),
+    )
+    print(Measured(figures).json())
 
 
 def shapes_of(path: Path) -> list[Gemm]:
@@ -98,11 +97,11 @@ def time_of_cubes(system: System, size: int) -> Timing:
     return timed(lambda repeat: predict(system, cube(size, size + 64 * repeat)))
 
 
-def full(system: System, size: int) -> list[Figure]:
+def full(system: System, size: int) -> Figure:
     """Simulation of every CTA on every SM, in k-steps of a CTA a second."""
     steps = k_steps(system, cube(size))
     timing = timed(lambda _: predict(system, cube(size), Options(detail="full")), FULL[size], MANY)
-    return [Figure(f"full, {size} cubed", steps / timing.seconds, "k-steps/s", timing.loops / steps)]
+    return Figure(f"full, {size} cubed", steps / timing.seconds, "k-steps/s", timing.loops / steps)
 
 
 def k_steps(system: System, gemm: Gemm) -> int:

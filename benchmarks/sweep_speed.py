@@ -17,10 +17,10 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from calibration import loop_seconds, warm_up
-from comparison import Figure
+from comparison import Figure, Measured, Results
 from shapes import DTYPES, random_shapes
 
 from gpusim.execution.service import Service
@@ -28,9 +28,10 @@ from gpusim.execution.sweep import Case, run_case, sweep
 from gpusim.prediction.options import Options
 from gpusim.prediction.results import Result
 from gpusim.specs import load_spec
+from gpusim.units import MIB
 
 LOOPS = 5
-MB = 2**20
+PROCESSES = {"parent": resource.RUSAGE_SELF, "largest worker": resource.RUSAGE_CHILDREN}
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 """Unit of ``ru_maxrss``."""
 
@@ -65,19 +66,9 @@ def main() -> None:
     memory = {who: resource.getrusage(of).ru_maxrss * MAXRSS_BYTES for who, of in PROCESSES.items()}
     loops += [loop_seconds() for _ in range(LOOPS)]
     differing = sum(swept.sample[number] != whole(run_case(cases[number]).result) for number in sampled)
-    print(
-        json.dumps(
-            {
-                "figures": [asdict(one) for one in figures(swept, statistics.median(loops), memory, asked.jobs)],
-                "compared": len(sampled),
-                "differing": differing,
-                "sha256": hashlib.sha256(json.dumps(swept.kernel_times_us).encode()).hexdigest(),
-            }
-        )
-    )
-
-
-PROCESSES = {"parent": resource.RUSAGE_SELF, "largest worker": resource.RUSAGE_CHILDREN}
+    sha256 = hashlib.sha256(json.dumps(swept.kernel_times_us).encode()).hexdigest()
+    figures = figures_of(swept, statistics.median(loops), memory, asked.jobs)
+    print(Measured(figures, Results(len(sampled), differing, sha256)).json())
 
 
 def run(cases: Sequence[Case], service: Service, sampled: Sequence[int]) -> Swept:
@@ -105,19 +96,19 @@ def whole(result: Result | None) -> bytes:
     return b"" if result is None else json.dumps(result.as_dict()).encode()
 
 
-def figures(swept: Swept, loop: float, memory: Mapping[str, int], jobs: int) -> list[Figure]:
+def figures_of(swept: Swept, loop: float, memory: Mapping[str, int], jobs: int) -> tuple[Figure, ...]:
     """Rate, CPU time a shape, and memory."""
     shapes = len(swept.kernel_times_us)
     of = f"{shapes:,} shapes"
     each = swept.cpu_seconds / shapes
-    return [
+    return (
         Figure(f"sweep, {jobs} workers: {of}", shapes / swept.wall_seconds, "shapes/s"),
         Figure(f"sweep, CPU time of a shape: {of}", 1e3 * each, "ms", each / loop),
         *(
-            Figure(f"sweep, peak memory of the {who}: {of}", size / MB, "MiB", size / MB)
+            Figure(f"sweep, peak memory of the {who}: {of}", size / MIB, "MiB", size / MIB)
             for who, size in memory.items()
         ),
-    ]
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import comparison
 import pytest
 import readme
 import shapes
-from comparison import Figure, compared, costs
+from comparison import Figure, Measured, Results, compared, costs
 
 LOOP_SECONDS = 0.02
 
@@ -86,17 +86,19 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """A benchmark of one part, which costs as much as the next number says."""
     monkeypatch.setattr(bench, "BENCH_RESULTS", tmp_path / "results" / "bench.json")
     monkeypatch.setattr(bench, "BASELINE", tmp_path / "baseline.json")
-    sweep = {"compared": 9, "differing": 0, "sha256": "same"}
 
-    def main(*options: str, cost: tuple[float, ...], **result: object) -> int:
-        measured = iter(cost)
+    def main(*options: str, cost: tuple[float, ...], differing: int = 0, sha256: tuple[str, str] = ("a", "a")) -> int:
+        cost_of = iter(cost)
+
+        def measure(part: bench.Part) -> Measured:
+            if part.script == "speed.py":
+                return Measured((Figure("a prediction", 5.0, "ms", next(cost_of)),))
+            return Measured((), Results(9, differing, sha256[part.compiled]))
+
         monkeypatch.setattr(sys, "argv", ["bench.py", *options])
-
-        def parts(_asked: object, sweeps: list[object]) -> list[bench.Part]:
-            sweeps += [sweep, {**sweep, **result}]
-            return [lambda: [Figure("a prediction", 5.0, "ms", next(measured))]]
-
-        monkeypatch.setattr(bench, "parts", parts)
+        monkeypatch.setattr(bench.Part, "measure", measure)
+        sweeps = [bench.Part("sweep_speed.py", compiled=compiled) for compiled in (False, True)]
+        monkeypatch.setattr(bench, "parts", lambda _asked: [bench.Part("speed.py"), *sweeps])
         return bench.main()
 
     return main
@@ -114,7 +116,7 @@ def test_the_benchmark_ends_with_status_1_only_if_it_is_slower_twice(run: Callab
 def test_the_benchmark_ends_with_status_1_if_results_differ(run: Callable[..., int]) -> None:
     assert run("--record", cost=(1.0,)) == 0
     assert run(cost=(1.0,), differing=1) == 1
-    assert run(cost=(1.0,), sha256="another") == 1
+    assert run(cost=(1.0,), sha256=("a", "b")) == 1
 
 
 def test_random_shapes_are_unique_the_same_every_time_and_of_every_type() -> None:
