@@ -48,7 +48,8 @@ class Columns(Generic[R]):
         Args:
             others: fields that are no columns, or in place of some.
         """
-        fields = {name: _item(self.__dict__[name], index) for name in self._names if name not in others}
+        columns = self.__dict__
+        fields = {name: _item(columns[name], index) for name in self._names if name not in others}
         return self._record(**fields, **others)
 
     def replaced(self, **columns: Any) -> Columns[R]:
@@ -57,11 +58,12 @@ class Columns(Generic[R]):
 
 
 def _item(column: Any, index: int) -> Any:
-    if isinstance(column, np.ndarray):
+    kind = type(column)
+    if kind is np.ndarray:
         return column.item(index)
-    if type(column) is tuple:
-        return tuple(_item(one, index) for one in column)
-    return column.row(index) if isinstance(column, Columns) else column
+    if kind is Columns:
+        return column.row(index)
+    return tuple([_item(one, index) for one in column]) if kind is tuple else column
 
 
 def elementwise(function: Callable[..., float], *columns: Array) -> Array:

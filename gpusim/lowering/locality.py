@@ -87,9 +87,10 @@ def _survival(ratio: float) -> float:
 
 def survival_fractions(reuse_bytes: Array, capacity_bytes: float) -> Array:
     """:func:`survival_fraction` of each row."""
-    if (reuse_bytes <= capacity_bytes).all():
-        return np.ones(reuse_bytes.shape)
-    return elementwise(lambda reuse: survival_fraction(reuse, capacity_bytes), reuse_bytes)
+    ratios, surviving = reuse_bytes / capacity_bytes, np.ones(reuse_bytes.shape)
+    larger = np.flatnonzero(ratios > 1.0)
+    surviving[larger] = [_survival(ratio) for ratio in ratios[larger].tolist()]
+    return surviving
 
 
 def fetches(readers: Array, outlives_a_step: Array, drift_steps: float) -> Array:
@@ -102,10 +103,11 @@ def fetches(readers: Array, outlives_a_step: Array, drift_steps: float) -> Array
     >>> fetches(np.array([16, 2]), np.array([1.0, 0.25]), 1.5).tolist()
     [1.0, 1.5]
     """
-    if (outlives_a_step == 1.0).all():
-        return np.ones(readers.shape)
-    apart_steps = drift_steps / (readers + 1.0)
-    return np.asarray(1.0 + (readers - 1.0) * (1.0 - elementwise(math.pow, outlives_a_step, apart_steps)))
+    found, apart_steps = np.ones(readers.shape), drift_steps / (readers + 1.0)
+    lost = np.flatnonzero(outlives_a_step < 1.0)
+    kept = elementwise(math.pow, outlives_a_step[lost], apart_steps[lost])
+    found[lost] = 1.0 + (readers[lost] - 1.0) * (1.0 - kept)
+    return found
 
 
 def slices_in_use(readers: Array, drift_steps: float) -> Array:

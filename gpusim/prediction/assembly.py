@@ -41,7 +41,7 @@ def result_of(
         consistent: no bound and no capacity contradicts the time.
     """
     gpu = system.gpu
-    operator, instruction, totals = chosen.operator, chosen.instruction, chosen.totals
+    operator, instruction, totals = chosen.operator, chosen.instruction, timed.totals
     main, launch = totals[0], timed.launches[0]
     kernel_time_us, outcomes, bounds = timed.kernel_time_us, timed.outcomes, timed.bounds_us
     clock = timed.sustained.clock_mhz

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar, overload
 import numpy as np
 
 from gpusim.keyed import Keyed
+from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array
 from gpusim.lowering.gemm.kernel_table import KernelTable, table_of
@@ -107,8 +108,8 @@ class GemmCandidate:
 
     @property
     def extents(self) -> tuple[int, int, int]:
-        x, y, z = (extent.item(self.row) for extent in self.plans.main.grid.extents)
-        return x, y, z
+        grid: Grid = self.plans.main.grid.row(self.row)
+        return grid.extents
 
     @property
     def plan(self) -> GemmPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,9 +10,9 @@ from gpusim.errors import excerpt
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
+from gpusim.lowering.totals import Totals
 from gpusim.prediction.assembly import result_of
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import Plan
 from gpusim.prediction.ranked import Ranked, rank
 from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Simulate, Timed, contradictions, kernel_time_us, time_plan
@@ -55,7 +56,7 @@ def predict(
     chosen = ranked.candidates[0].plan
     timed = time_plan(system, chosen, options, partial(simulate, progress=progress))
     wrong = contradictions(timed)
-    if wrong and options.detail == "sampled" and _warp_turns(system.gpu, chosen) <= WHOLE_TURNS:
+    if wrong and options.detail == "sampled" and _warp_turns(system.gpu, timed.totals) <= WHOLE_TURNS:
         timed = time_plan(system, chosen, options, _played_whole)
         wrong = contradictions(timed)
     if recorder is not None:
@@ -78,9 +79,9 @@ def _recorded(system: System, options: Options, timed: Timed, recorder: Recorder
     return replace(timed, kernel_time_us=kernel_time_us(system, outcomes, clock_mhz), outcomes=outcomes)
 
 
-def _warp_turns(gpu: Gpu, planned: Plan) -> int:
-    """Turns of main loops that playing a plan's launches whole takes."""
-    return sum(totals.ctas_on_busiest_sm(gpu) * totals.warp_turns for totals in planned.totals)
+def _warp_turns(gpu: Gpu, totals: Sequence[Totals]) -> int:
+    """Turns of main loops that playing launches whole takes."""
+    return sum(one.ctas_on_busiest_sm(gpu) * one.warp_turns for one in totals)
 
 
 def _other_choice(system: System, ranked: Ranked) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
+from gpusim.lowering.totals import Totals
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, bounds_of, launches_of
 from gpusim.prediction.power import Sustained, energy, sustained_clock
@@ -26,6 +27,8 @@ class Timed:
     """A plan's run at the clock that the load leaves it."""
 
     launches: tuple[Launch, ...]
+    totals: tuple[Totals, ...]
+    """What each launch comes to."""
     sustained: Sustained
     kernel_time_us: float
     outcomes: list[LaunchOutcome]
@@ -69,12 +72,13 @@ def time_plan(system: System, planned: Plan, options: Options, play: Play = simu
             runs[clock_mhz] = [play(machine, launch, options.detail) for launch in launches]
         return kernel_time_us(system, runs[clock_mhz], clock_mhz)
 
-    used = energy(gpu, planned.totals)
+    totals = planned.totals
+    used = energy(gpu, totals)
     # A lower bound knows no power limit.
     calls = 0.0 if options.detail == "bound" else calls_of(options.load)
     sustained = sustained_clock(gpu, used, time_at, calls)
     bounds = bounds_of(gpu, planned, gpu.clock.max_mhz, warm=warm)
-    return Timed(launches, sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []), bounds)
+    return Timed(launches, totals, sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []), bounds)
 
 
 def kernel_time_us(system: System, outcomes: Sequence[LaunchOutcome], clock_mhz: float) -> float:
