@@ -16,7 +16,9 @@ from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case, predict_all, run_case, sweep
 from gpusim.experiment.loading import load_experiment
 from gpusim.files.interrupts import stopping_signals
+from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
+from gpusim.prediction.ranked import Question, Ranked, rank_together
 from gpusim.studies.rows import FIGURES
 from gpusim.studies.run import run_experiment
 from gpusim.system import System
@@ -38,6 +40,28 @@ def test_a_sweep_gives_every_case_the_result_that_it_has_alone(count: int, jobs:
     assert all(one.result == run_case(cases[index]).result for index, one in found)
 
 
+def test_cases_of_a_system_and_type_reach_a_worker_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    together: list[int] = []
+
+    def counting(questions: Sequence[Question]) -> list[Ranked | None]:
+        answers = rank_together(questions)
+        together.append(len(answers) - answers.count(None))
+        return answers
+
+    monkeypatch.setattr("gpusim.execution.sweep.rank_together", counting)
+    monkeypatch.setattr("gpusim.execution.sweep.CHUNKS", 8)
+    systems = (T4, gpusim.load_system("v100"))
+    mixed = [
+        Case(system, gpusim.Gemm(64 * (1 + number), 512, 512, dtype), BOUND)
+        for number in range(16)
+        for dtype in (Dtype.FP16, Dtype.FP32)
+        for system in systems
+    ]
+    found = dict(sweep(mixed))
+    assert [found[index].result for index in range(len(mixed))] == [run_case(case).result for case in mixed]
+    assert together == [8] * 8
+
+
 def test_whole_simulations_are_done_last_one_by_one_and_the_longest_first() -> None:
     mixed = [*products(2, Options("full")), *products(3), *products(4, Options("full"))[2:]]
     assert [index for index, _ in sweep(mixed)] == [2, 3, 4, 6, 5, 1, 0]
@@ -51,7 +75,7 @@ def test_a_case_that_a_gpu_cannot_run_has_a_reason_and_the_others_go_on() -> Non
     assert found[2].traceback == ""
 
 
-def defective(_system: System, operator: Operator, _options: Options) -> None:
+def defective(_system: System, operator: Operator, _options: Options, **_others: object) -> None:
     raise ZeroDivisionError(f"of {operator.op}\nin two lines")
 
 
@@ -68,7 +92,7 @@ def test_a_defect_is_the_reason_of_its_case_in_one_line_with_its_traceback(monke
 def test_an_interrupt_that_an_extension_module_made_an_error_of_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     import signal
 
-    def interrupted(_system: System, _operator: Operator, _options: Options) -> None:
+    def interrupted(_system: System, _operator: Operator, _options: Options, **_others: object) -> None:
         try:
             signal.raise_signal(signal.SIGTERM)
         except SystemExit:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from gpusim.errors import InputError, one_line
@@ -18,6 +19,7 @@ from gpusim.files.interrupts import stop_received
 from gpusim.prediction.assembly import identity
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
+from gpusim.prediction.ranked import Ranked, rank_together
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress, no_progress
 from gpusim.system import System
@@ -29,6 +31,8 @@ MOST_IN_CHUNK = 32
 """Cases sent to a worker together, at most: some tenths of a second, for smooth progress and quick interrupts."""
 CHUNKS = 64
 """A sweep has at least so many where it has as many cases, so that all workers end at about the same time."""
+CHUNKS_NEAR = 8
+"""Chunks whose cases may change places."""
 FEW = 16
 """So many quick cases are done before a worker has started."""
 
@@ -149,33 +153,59 @@ def sweep_numbered(
     numbers = {place: number for number, place in enumerate(extent.systems)}
     chunks = (
         [(index, numbers[id(case.system)], case.operator, case.options) for index, case in chunk]
-        for chunk in _chunks(cases, size)
+        for chunk in _chunks(cases, numbers, size)
     )
     with service.executor(_Context(tuple(extent.systems.values()), keep), tasks) as executor:
         for _, results in executor.run(_predict_chunk, chunks):
             yield results
 
 
-def _chunks(cases: Iterable[tuple[int, Case]], size: int) -> Iterator[list[tuple[int, Case]]]:
-    """Quick cases in chunks of a size, then those of detail ``full`` one by one, the longest first."""
-    chunk: list[tuple[int, Case]] = []
+def _chunks(
+    cases: Iterable[tuple[int, Case]], numbers: Mapping[int, int], size: int
+) -> Iterator[list[tuple[int, Case]]]:
+    """Quick cases in chunks of a size, then those of detail ``full`` one by one, the longest first.
+
+    Of quick cases that follow each other, those of a system and data type come together: they are ranked at once.
+    """
+
+    def alike(one: tuple[int, Case]) -> tuple[int, str, str, str]:
+        case = one[1]
+        return numbers[id(case.system)], case.operator.op, case.operator.dtype.value, case.options.l2
+
     full: list[tuple[int, Case]] = []
-    for index, case in cases:
-        (full if case.options.detail == "full" else chunk).append((index, case))
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+
+    def quick() -> Iterator[tuple[int, Case]]:
+        for one in cases:
+            if one[1].options.detail == "full":
+                full.append(one)
+            else:
+                yield one
+
+    following = quick()
+    while near := sorted(islice(following, CHUNKS_NEAR * size), key=alike):
+        yield from (near[start : start + size] for start in range(0, len(near), size))
     full.sort(key=lambda one: one[1].operator.flops, reverse=True)
     yield from ([one] for one in full)
 
 
 def _predict_chunk(context: _Context[Kept], chunk: _Chunk) -> list[tuple[int, CaseResult[Kept]]]:
+    cases = [Case(context.systems[number], operator, options) for _, number, operator, options in chunk]
+    start = time.perf_counter()
+    ranked = _ranked(cases)
+    ranking_s = (time.perf_counter() - start) / len(cases)
     return [
-        (index, _run(Case(context.systems[number], operator, options), context.keep))
-        for index, number, operator, options in chunk
+        (index, _run(case, context.keep, one, ranking_s))
+        for (index, *_), case, one in zip(chunk, cases, ranked, strict=True)
     ]
+
+
+def _ranked(cases: Sequence[Case]) -> Sequence[Ranked | None]:
+    try:
+        return rank_together([(case.system, case.operator, case.options) for case in cases])
+    except Exception:
+        if stop_received():
+            raise
+        return [None] * len(cases)  # the case that it is due to says so itself
 
 
 def run_case(case: Case) -> CaseResult[Result]:
@@ -183,10 +213,13 @@ def run_case(case: Case) -> CaseResult[Result]:
     return _run(case, whole)
 
 
-def _run(case: Case, keep: Callable[[Result], Kept]) -> CaseResult[Kept]:
-    start = time.perf_counter()
+def _run(
+    case: Case, keep: Callable[[Result], Kept], ranked: Ranked | None = None, ranking_s: float = 0.0
+) -> CaseResult[Kept]:
+    """Predict a case, whose ranking took some time already."""
+    start = time.perf_counter() - ranking_s
     try:
-        kept = keep(predict(case.system, case.operator, case.options))
+        kept = keep(predict(case.system, case.operator, case.options, ranked=ranked))
     except InputError as error:
         return CaseResult(None, one_line(str(error)), time.perf_counter() - start)
     except Exception as error:
