@@ -161,7 +161,7 @@ def peak_bytes(rows: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     path.write_text(f"title: Many\ngpus: [T4]\ndtypes: fp16\ndetail: bound\ngemms: {sizes}\n", encoding="utf-8")
     (known,) = products(1)
     result = run_case(known).result
-    monkeypatch.setattr("gpusim.execution.sweep.predict", lambda *_: result)
+    monkeypatch.setattr("gpusim.execution.sweep.predict", lambda *_, **_options: result)
     monkeypatch.setattr("gpusim.studies.run.can_write_parquet", lambda: False)  # which reads the CSV in pieces of a MiB
     experiment = load_experiment(str(path))
     tracemalloc.start()
