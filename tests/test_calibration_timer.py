@@ -29,13 +29,15 @@ BOARDS = {"t4": Board(T4.system, dict.fromkeys(MOVING, "assumed"), T4.sha256)}
 TRIALS = [(), *(((key_path, value),) for key_path, value in MOVING.items()), tuple(MOVING.items())]
 
 
-def run_of(m: int, method: str) -> KernelRun:
-    gemm = Gemm(m, 256, 512, Dtype.FP16)
+def run_of(m: int, dtype: Dtype, method: str) -> KernelRun:
+    gemm = Gemm(m, 256, 512, dtype)
     best = ranked_plans(T4.system, gemm)[0].plan
     return KernelRun("t4", gemm, Options(), best.kernel, best.split_k, best.mode, method)
 
 
-RUNS = [run_of(m, method) for m in range(64, 64 * 6, 64) for method in ("graph", "profiler")]
+TIMED_AS = ((Dtype.FP16, "graph"), (Dtype.FP32, "profiler"))
+RUNS = [run_of(m, dtype, method) for m in range(64, 64 * 6, 64) for dtype, method in TIMED_AS]
+"""Runs of one type are planned together and timed in one message."""
 
 
 def timer(executor: Executor[Boards], journal: Path, progress: Progress = no_progress) -> Timer:

@@ -149,12 +149,30 @@ def plan(
     Raises:
         DoesNotFitError: a CTA needs more than an SM has.
     """
-    problem = problem_of(gemm)
-    occupancy(SmLimits.of(gpu), *resources_of(kernel, problem))  # refuses what does not fit
-    table = table_of(gpu, (kernel,), problem)
-    zero = np.zeros(1, dtype=int)
-    choices = Choices(zero, zero, np.array([split_k]), np.array([mode == "reduce"]))
-    return plans_of(table, [problem], choices, warm=warm).plan(gemm, 0)
+    return plans(gpu, [(gemm, kernel, split_k, mode)], warm=warm)[0]
+
+
+def plans(gpu: Gpu, chosen: Sequence[tuple[Gemm, Kernel, int, SplitKMode]], *, warm: bool = False) -> list[GemmPlan]:
+    """As :func:`plan`, of workloads that differ in nothing but their sizes, each with its kernel, split and mode.
+
+    Raises:
+        DoesNotFitError: a CTA of one of the kernels needs more than an SM has.
+    """
+    gemms, kernels, splits, modes = zip(*chosen, strict=True)
+    problems = [problem_of(gemm) for gemm in gemms]
+    distinct: dict[int, Kernel] = {id(kernel): kernel for kernel in kernels}
+    for kernel in distinct.values():
+        _ = occupancy(SmLimits.of(gpu), *resources_of(kernel, problems[0]))  # refuses what does not fit
+    table = table_of(gpu, tuple(distinct.values()), problems[0])
+    numbers = {one: number for number, one in enumerate(distinct)}
+    choices = Choices(
+        problem=np.arange(len(problems)),
+        kernel=np.array([numbers[id(kernel)] for kernel in kernels]),
+        split_k=np.array(splits),
+        reduce=np.array([mode == "reduce" for mode in modes]),
+    )
+    made = plans_of(table, problems, choices, warm=warm)
+    return [made.plan(gemm, row) for row, gemm in enumerate(gemms)]
 
 
 def plans_of(table: KernelTable, problems: Sequence[Problem], choices: Choices, *, warm: bool) -> GemmPlans:
@@ -163,6 +181,7 @@ def plans_of(table: KernelTable, problems: Sequence[Problem], choices: Choices, 
     Raises:
         ValueError: a choice needs a second kernel, and there is none.
     """
+    assert len({problem.types for problem in problems}) == 1
     columns = Problems.of(problems)
     main = _schedules(table, table[choices.kernel], columns[choices.problem], choices, warm=warm)
     partial = choices.reduce & (choices.split_k > 1)

@@ -15,29 +15,23 @@ import numpy as np
 from gpusim.content import content_hash
 from gpusim.execution.executor import Executor
 from gpusim.execution.journal import Journal
-from gpusim.hardware.machine import Machine
+from gpusim.execution.store import shared_store
 from gpusim.host.timing import observed_time_us
-from gpusim.launch import Launch
 from gpusim.library.catalogue import Kernel, SplitKMode
-from gpusim.lowering.gemm.plan import plan
+from gpusim.lowering.gemm.plan import plans
+from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.options import Options
-from gpusim.prediction.timing import time_plan
+from gpusim.prediction.timing import Play, time_plan
 from gpusim.progress import Progress
-from gpusim.sim.key import outcome_key
-from gpusim.sim.outcome import LaunchOutcome
-from gpusim.sim.simulate import simulate
 from gpusim.studies.calibration.parameters import Board
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
-CHUNK = 24
-"""Times that a worker computes for one message, where the runs differ: at most half a second of work."""
+CHUNK = 100
+"""Times that a worker computes for one message: some tenths of a second, so that workers end a request together."""
 REMEMBERED_SYSTEMS = 256
 """Boards under trial values that a worker keeps: those of one request for derivatives, of several boards."""
-REMEMBERED_OUTCOMES = 50_000
-"""Outcomes of launches that a worker keeps: more than a calibration simulates, some 2 KB each."""
-
 UNKNOWN = 0
 """Number of times that a calibration takes: its search ends where it gains no more."""
 
@@ -59,12 +53,11 @@ class KernelRun:
 
 
 class Boards:
-    """The boards of a calibration and what was simulated on them; the context of its tasks."""
+    """The boards of a calibration under trial values; the context of its tasks."""
 
     def __init__(self, boards: Mapping[str, Board]) -> None:
         self._boards = dict(boards)
         self._systems: dict[tuple[str, Values], System] = {}
-        self._outcomes: dict[str, LaunchOutcome] = {}
 
     def system(self, board: str, values: Values) -> System:
         """A board under trial values."""
@@ -75,31 +68,34 @@ class Boards:
             self._systems[key] = self._boards[board].with_values(values)
         return self._systems[key]
 
-    def simulate(self, machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:
-        """Play a launch, once: most trial values leave most launches and their machine as they were."""
-        key = outcome_key(machine, launch, detail)
-        if key not in self._outcomes:
-            if len(self._outcomes) >= REMEMBERED_OUTCOMES:
-                self._outcomes.clear()
-            self._outcomes[key] = simulate(machine, launch, detail)
-        return self._outcomes[key]
-
 
 Times = list[float]
 """Logarithms of the times of a run, one for each of the trial values of a request [us]."""
 
 
 def _log_times(boards: Boards, task: tuple[Sequence[KernelRun], Sequence[Values]]) -> list[Times]:
-    """Times of each run under each of the trial values."""
+    """Times of each of some runs that can be planned together, under each of the trial values.
+
+    Most trial values leave most launches and their machine as they were: the store knows their outcomes.
+    """
     runs, trials = task
-    return [[_log_time(boards, run, values) for values in trials] for run in runs]
+    store = shared_store()
+    try:
+        columns = [_under(boards.system(runs[0].board, values), runs, store.simulate) for values in trials]
+    finally:
+        store.flush()
+    return [list(times) for times in zip(*columns, strict=True)]
 
 
-def _log_time(boards: Boards, run: KernelRun, values: Values) -> float:
-    system = boards.system(run.board, values)
-    planned = plan(system.gpu, run.gemm, run.kernel, run.split_k, run.mode, run.options.l2 == "warm")
-    timed = time_plan(system, planned, run.options, boards.simulate)
-    return math.log(observed_time_us(timed.kernel_time_us, run.method, system.host))
+def _under(system: System, runs: Sequence[KernelRun], play: Play) -> Times:
+    """The time of each of some runs that can be planned together."""
+    choices = [(run.gemm, run.kernel, run.split_k, run.mode) for run in runs]
+    planned = plans(system.gpu, choices, warm=runs[0].options.l2 == "warm")
+    timed = [time_plan(system, one, run.options, play) for run, one in zip(runs, planned, strict=True)]
+    return [
+        math.log(observed_time_us(one.kernel_time_us, run.method, system.host))
+        for run, one in zip(runs, timed, strict=True)
+    ]
 
 
 class Timer:
@@ -135,9 +131,18 @@ class Timer:
 
     def _compute(self, runs: Sequence[KernelRun], trials: Sequence[Values]) -> Iterator[tuple[KernelRun, Times]]:
         """The times of each run, as soon as they are known."""
-        size = max(1, CHUNK // len(trials))
-        chunks = [runs[start : start + size] for start in range(0, len(runs), size)]
+        chunks = list(_chunks(runs, max(1, CHUNK // len(trials))))
         for number, times in self._executor.run(_log_times, ((chunk, trials) for chunk in chunks)):
             yield from zip(chunks[number], times, strict=True)
             self._computed += len(times) * len(trials)
             self._progress(self._computed, UNKNOWN)
+
+
+def _chunks(runs: Sequence[KernelRun], size: int) -> Iterator[Sequence[KernelRun]]:
+    """At most so many runs that can be planned together."""
+    alike: dict[tuple[object, ...], list[KernelRun]] = {}
+    for run in runs:
+        problem = problem_of(run.gemm)
+        alike.setdefault((run.board, run.options.l2, problem.types, problem.is_large), []).append(run)
+    for group in alike.values():
+        yield from (group[start : start + size] for start in range(0, len(group), size))
