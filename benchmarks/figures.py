@@ -16,26 +16,28 @@ from gpusim.studies.run import run_experiment, run_training
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = {
-    "a100_vs_v100_gemm": ("speedup.png", "a100_vs_v100_speedup.png"),
-    "tf32_paths": ("speedup.png", "tf32_paths.png"),
-    "sparse_2to4": ("sparse_speedup.png", "sparse_2to4.png"),
-    "mixed_precision_numerics": ("mixed_precision_numerics.png", "mixed_precision_numerics.png"),
+    "a100_vs_v100_gemm": {"speedup.png": "a100_vs_v100_speedup.png"},
+    "tf32_paths": {"speedup.png": "tf32_paths.png"},
+    "sparse_2to4": {"sparse_speedup.png": "sparse_2to4.png"},
+    "mixed_precision_numerics": {"mixed_precision_numerics.png": "mixed_precision_numerics.png"},
+    "decode_design_space": {"l2_capacity.png": "decode_l2_capacity.png", "l2_bandwidth.png": "decode_l2_bandwidth.png"},
 }
-"""Experiment -> the plot it draws and its name in docs/."""
+"""Experiment -> its plots and their names in docs/."""
 
 
 def main() -> None:
     """Draw all of them."""
     docs = ROOT / "docs"
     docs.mkdir(exist_ok=True)
-    for name, (plot, picture) in PICTURES.items():
+    for name, pictures in PICTURES.items():
         out = ROOT / "results" / name
         experiment = open_experiment(name)
         if isinstance(experiment, TrainingExperiment):
             _ = run_training(experiment, out)
         else:
             _ = run_experiment(experiment, out, service=Service(available_cores()))
-        print(f"wrote {shutil.copyfile(out / plot, docs / picture)}")
+        for plot, picture in pictures.items():
+            print(f"wrote {shutil.copyfile(out / plot, docs / picture)}")
 
 
 if __name__ == "__main__":

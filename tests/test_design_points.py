@@ -121,6 +121,14 @@ def test_a_multiple_is_of_the_shipped_value_and_whole_where_that_is(
     assert changed.sha256 == with_overrides(a100, {key_path: value}).sha256
 
 
+def test_a_retuned_library_compares_times_on_the_changed_gpu(a100: Spec) -> None:
+    (shipped,) = design_points(a100, {DRAM: "3x"})
+    (retuned,) = design_points(a100, {DRAM: "3x"}, retuned=True)
+    assert shipped.spec.system.library.tuned_for == a100.gpu
+    assert retuned.spec.system.library.tuned_for is None
+    assert shipped.spec.sha256 != retuned.spec.sha256
+
+
 # Latin hypercube --------------------------------------------------------------------------------
 
 

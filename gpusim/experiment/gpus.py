@@ -46,7 +46,7 @@ def experiment_gpus(
         where = f"gpus.{index}"
         try:
             spec = load_spec(entry.gpu, arch_path, cuda=content.cuda)
-            found = design_points(spec, entry.overrides, _factors(spec, entry))
+            found = design_points(spec, entry.overrides, _factors(spec, entry), retuned=entry.retuned)
         except OverrideError as error:
             raise _at_line(file, where, error) from None
         except SpecError as error:

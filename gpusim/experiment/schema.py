@@ -64,6 +64,10 @@ class GpuEntry(Part):
     )
     zip: dict[str, Any] = Field(default_factory=dict, description="lists of values that change together")
     latin_hypercube: LatinHypercube | None = None
+    retuned: bool = Field(
+        default=False,
+        description="whether the library's heuristic is tuned for the changed GPU; else for the shipped one",
+    )
 
 
 class MathModeEntry(Part):

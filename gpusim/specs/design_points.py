@@ -46,13 +46,16 @@ class Range:
     scale: Literal["linear", "log"]
 
 
-def design_points(spec: Spec, overrides: Mapping[str, object], further: Sequence[Factor] = ()) -> list[DesignPoint]:
+def design_points(
+    spec: Spec, overrides: Mapping[str, object], further: Sequence[Factor] = (), *, retuned: bool = False
+) -> list[DesignPoint]:
     """The board with every combination of values; the last list varies fastest.
 
     Args:
         spec: The board.
         overrides: Values by key path. A list of them is a factor; of a value that is a list itself, a list of lists.
         further: Factors that vary faster.
+        retuned: Whether the heuristic of the library is tuned for each of the boards.
 
     Raises:
         OverrideError: a value cannot be, alone or in a combination, which is named; or there are too many points.
@@ -66,7 +69,7 @@ def design_points(spec: Spec, overrides: Mapping[str, object], further: Sequence
     if count > MOST_POINTS:
         keys = ", ".join(key_path for factor in factors for key_path in factor[0])
         raise OverrideError(Finding(keys, f"{count} combinations, more than {MOST_POINTS}; shorten a list"))
-    return [_point(spec, fixed, alternatives) for alternatives in product(*factors)]
+    return [_point(spec, fixed, alternatives, retuned=retuned) for alternatives in product(*factors)]
 
 
 def together(lists: Mapping[str, object]) -> Factor:
@@ -154,11 +157,13 @@ def _check_keys_differ(*factors: Factor) -> None:
         seen |= factor[0].keys()
 
 
-def _point(spec: Spec, fixed: Mapping[str, object], alternatives: Iterable[Mapping[str, object]]) -> DesignPoint:
+def _point(
+    spec: Spec, fixed: Mapping[str, object], alternatives: Iterable[Mapping[str, object]], *, retuned: bool
+) -> DesignPoint:
     varying = {key_path: value for alternative in alternatives for key_path, value in alternative.items()}
     overrides = {**fixed, **varying}
     try:
-        changed = with_overrides(spec, overrides) if overrides else spec
+        changed = with_overrides(spec, overrides, retuned=retuned) if overrides else spec
     except OverrideError as error:
         raise OverrideError(*_in_combination(error.findings, varying)) from None
     return DesignPoint(changed, overrides, varying)

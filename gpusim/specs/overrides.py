@@ -38,13 +38,13 @@ class OverrideError(SpecError):
         self.findings = findings
 
 
-def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
+def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool = False) -> Spec:
     """The same board with some values replaced: ``{"dram.peak_bandwidth_gb_per_s": 3000.0, "l2.capacity_mib": "2x"}``.
 
     A text such as ``1.5x`` is a multiple of the shipped value, rounded where the value is an integer. Replaced values
     are of kind ``assumed``, source ``override``. They pass the ranges and cross-checks of spec files; only the vendor's
     stated peaks are not compared: an overridden board is a question, not a product. The heuristic of its library stays
-    tuned for the board as shipped.
+    tuned for the board as shipped, unless it is ``retuned`` for the changed one, as the vendor's would be in time.
 
     Raises:
         OverrideError: there is no such value, or it is out of range or contradicts another; one line each.
@@ -60,7 +60,7 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
         shipped,
         heuristic_bias=library.heuristic_bias,
         split_k_search=library.split_k_search,
-        tuned_for=shipped.tuned_for or (None if gpu == spec.gpu else spec.gpu),
+        tuned_for=None if retuned or gpu == spec.gpu else shipped.tuned_for or spec.gpu,
     )
     decided_by = spec.decided_by
     if CATALOGUES in overrides:
@@ -76,7 +76,7 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object]) -> Spec:
         library_record=library,
         provenance=types.MappingProxyType({**spec.provenance, **_origins(overrides)}),
         decided_by=decided_by,
-        sha256=digest(decided_by, overrides),
+        sha256=digest(decided_by, {**overrides, **({"retuned": True} if retuned else {})}),
     )
 
 
