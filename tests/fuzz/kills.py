@@ -146,8 +146,9 @@ class Killer:
 
     def __init__(self, asked: argparse.Namespace, experiment: Path, folder: Path, reference: Undisturbed) -> None:
         self.chooser = random.Random(asked.seed)
-        self.kills = asked.count
-        self.landed = 0
+        phases = self.chooser.choices(list(MOMENTS), list(MOMENTS.values()), k=asked.count)
+        self.phases = sorted(phases, key="writing".__eq__)  # in the order of a run
+        """Of the kills to come."""
         self.repeated = 0
         self.outcomes: Counter[str] = Counter()
         self.defects: list[str] = []
@@ -156,34 +157,34 @@ class Killer:
     def kill_all(self) -> None:
         """Kill as often as asked; a run that finishes before is followed by another one, in an empty folder."""
         runs = 0
-        while self.landed < self.kills and not self.defects:
+        while self.phases and not self.defects:
             runs += 1
             self._until_finished(Run(self._experiment, self._folder / f"run-{runs}"))
 
     def _until_finished(self, run: Run) -> None:
         """Start a run, kill it, start it again, until one finishes."""
         predicted = run.predicted()
-        before, finished = self.landed, False
+        before, finished = len(self.phases), False
         while not finished and not self.defects:
             finished = self._one(run, predicted)
         _ = predicted.update()
-        kills = self.landed - before
+        kills = before - len(self.phases)
         self.repeated += predicted.repeated
         if differing := differences(interrupts.files_in(run.out), self._reference.files):
             self.defects.append(f"after {kills} kills {', '.join(differing)} differ")
         if predicted.repeated > kills * LOST_BY_A_KILL:
             self.defects.append(f"{kills} kills, and {predicted.repeated} predictions were made again")
-        print(
-            f"{kills} kills, {predicted.times.total()} predictions, {predicted.repeated} of them repeated", flush=True
-        )
+        made = predicted.times.total()
+        print(f"{kills} kills, {made} predictions, {predicted.repeated} of them repeated", flush=True)
 
     def _one(self, run: Run, predicted: Predicted) -> bool:
-        """Start a run and kill it, unless all kills have landed; whether it finished."""
-        phase, target = self._drawn(MOMENTS), self._drawn(TARGETS)
+        """Start a run and make the next kill, if there is one left; whether the run finished."""
+        phase = self.phases[0] if self.phases else ""
+        target = self.chooser.choices(list(TARGETS), list(TARGETS.values()))[0]
         if phase != "predicting" and target == "worker":
             target = "command"  # there are no workers yet, or no more
         with run.start() as process:
-            due = self._moment(phase, predicted) if self.landed < self.kills else lambda: False
+            due = self._moment(phase, predicted) if phase else lambda: False
             while process.poll() is None and not due():
                 time.sleep(POLL_S)
             number = self.chooser.choice(SIGNALS) if target != "worker" else signal.SIGKILL
@@ -196,7 +197,7 @@ class Killer:
             if process.returncode:
                 self.defects.append(f"a run that was not killed ended with {process.returncode}: {errors}")
             return True
-        self.landed += 1
+        _ = self.phases.pop(0)
         outcome = judged(process.returncode, errors, number, target)
         self.outcomes[f"{phase}: {target} {number.name}: {outcome.partition(chr(10))[0]}"] += 1
         if outcome.startswith("defect"):
@@ -207,8 +208,9 @@ class Killer:
         """A random moment in a phase of a run that starts now: a function that says whether it has come."""
         before, total = predicted.update(), self._reference.predictions
         left = total - len(predicted.times)
-        further = self.chooser.uniform(0, min(left, 2 * total / (MOMENTS["predicting"] * self.kills)))
-        longest_s = self._reference.starting_s if phase == "starting" else self._reference.writing_s
+        further = self.chooser.uniform(0, 2 * left / (1 + self.phases.count("predicting")))  # some for each later kill
+        starting_s, writing_s = self._reference.starting_s, self._reference.writing_s
+        longest_s = starting_s if phase == "starting" else writing_s if left else starting_s + writing_s
         delay_s = self.chooser.uniform(0, longest_s)
         since = time.monotonic()
 
@@ -222,9 +224,6 @@ class Killer:
             return time.monotonic() > since + delay_s
 
         return due
-
-    def _drawn(self, shares: dict[str, float]) -> str:
-        return self.chooser.choices(list(shares), list(shares.values()))[0]
 
 
 def strike(process: int, target: str, number: signal.Signals) -> bool:
@@ -284,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for defect in killer.defects:
         print(f"defect: {defect}")
     if not killer.defects:
-        print(f"{killer.landed} kills, {killer.repeated} predictions repeated, the same files")
+        print(f"{asked.count} kills, {killer.repeated} predictions repeated, the same files")
     return int(bool(killer.defects))
 
 
