@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gpusim.cli.console import emit_json, emit_tables, progress_bar, refusing_file_errors
-from gpusim.cli.options import ArchPathOption, FormatOption, JobsOption, OverheadOption, service_of
+from gpusim.cli.options import ArchPathOption, ClusterOption, FormatOption, JobsOption, OverheadOption, service_of
 
 
 def calibrate(
@@ -30,6 +30,7 @@ def calibrate(
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the sampled rows.")] = 0,
     date: Annotated[str | None, typer.Option("--date", help="Date in the spec. Default: today.")] = None,
     jobs: JobsOption = None,
+    cluster: ClusterOption = "",
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -54,7 +55,7 @@ def calibrate(
             overheads=parse_overheads(overhead or ()),
             rows_per_table=rows,
             seed=seed,
-            service=service_of(jobs),
+            service=service_of(jobs, cluster),
             arch_path=arch_path or (),
             progress=progress,
             log=_log,

@@ -53,12 +53,22 @@ JobsOption = Annotated[
 ]
 
 
-def service_of(jobs: int | None) -> Service:
-    """Where the predictions of a command run: as many worker processes as asked for, or one per core."""
+ClusterOption = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Dask cluster to run on, tcp://HOST:PORT of its scheduler, or 'local': a cluster of --jobs workers here.",
+    ),
+]
+
+
+def service_of(jobs: int | None, cluster: str = "") -> Service:
+    """Where the predictions of a command run: a cluster, as many worker processes as asked for, or one per core."""
     from gpusim.execution.service import Service
     from gpusim.execution.workers import available_cores
 
-    return Service(jobs or available_cores())
+    return Service(jobs or available_cores(), cluster)
 
 
 DetailOption = Annotated[

@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse_file, refusing_file_errors, report_journal
-from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption, JobsOption, OverheadOption, service_of
+from gpusim.cli.options import (
+    ArchPathOption,
+    ClusterOption,
+    DetailOption,
+    FormatOption,
+    JobsOption,
+    OverheadOption,
+    service_of,
+)
 
 HELP = """Compare predictions with measured runs.
 
@@ -60,6 +68,7 @@ def validate(
         Path | None, typer.Option("-o", help="Folder to write rows, report and plots to.", metavar="DIR")
     ] = None,
     jobs: JobsOption = None,
+    cluster: ClusterOption = "",
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -78,7 +87,7 @@ def validate(
             detail=detail,
             pair=pair,
             overheads=parse_overheads(overhead or ()),
-            service=service_of(jobs),
+            service=service_of(jobs, cluster),
             arch_path=arch_path or (),
             progress=progress,
         )

@@ -149,7 +149,7 @@ def sweep_numbered(
     size = max(1, min(MOST_IN_CHUNK, extent.quick // CHUNKS))
     tasks = -(-extent.quick // size) + extent.full
     if extent.quick <= FEW and extent.full <= 1:
-        tasks = 1
+        tasks = min(1, extent.count)
     numbers = {place: number for number, place in enumerate(extent.systems)}
     chunks = (
         [(index, numbers[id(case.system)], case.operator, case.options) for index, case in chunk]

@@ -134,10 +134,10 @@ def _work(connection: Connection) -> None:
         context = pickle.loads(connection.recv_bytes())  # noqa: S301 -- of our own parent
         while True:
             request, index, function, task = pickle.loads(connection.recv_bytes())  # noqa: S301 -- the same
-            connection.send_bytes(pickle.dumps((request, index, *_outcome(function, context, task))))
+            connection.send_bytes(pickle.dumps((request, index, *outcome(function, context, task))))
 
 
-def _outcome(function: Callable[[Any, Any], object], context: object, task: object) -> tuple[object, Exception | None]:
+def outcome(function: Callable[[Any, Any], object], context: object, task: object) -> tuple[object, Exception | None]:
     """The answer to a task, or the error that it ended with."""
     try:
         return function(context, task), None

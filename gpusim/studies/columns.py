@@ -23,10 +23,12 @@ EMPTY: dict[type, Any] = {int: math.nan, float: math.nan, bool: None, str: ""}
 
 
 @overload
-def sweep(columns: Mapping[str, Any], *, jobs: int = 1, **same: Any) -> dict[str, np.ndarray[Any, Any]]: ...
+def sweep(
+    columns: Mapping[str, Any], *, jobs: int = 1, cluster: str = "", **same: Any
+) -> dict[str, np.ndarray[Any, Any]]: ...
 @overload
-def sweep(columns: Frame, *, jobs: int = 1, **same: Any) -> Frame: ...
-def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
+def sweep(columns: Frame, *, jobs: int = 1, cluster: str = "", **same: Any) -> Frame: ...
+def sweep(columns: Any, *, jobs: int = 1, cluster: str = "", **same: Any) -> Any:
     """Predict every row of a table.
 
     >>> found = sweep({"m": [1, 256], "n": [4096, 4096]}, arch="t4", k=4096, detail="bound")
@@ -38,6 +40,8 @@ def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
             arrays, a data frame (pandas, Polars, PyArrow or another that narwhals supports), or, where PyArrow is
             installed, what has the Arrow C stream interface. None and NaN stand for the default.
         jobs: Worker processes. With more than one, a script needs Python's ``if __name__ == "__main__":``.
+        cluster: Dask cluster to predict on instead: ``tcp://HOST:PORT`` of its scheduler, or ``local``: one on this
+            machine, of so many workers as there are jobs.
         same: Arguments that are the same in every row.
 
     Returns:
@@ -58,7 +62,7 @@ def sweep(columns: Any, *, jobs: int = 1, **same: Any) -> Any:
         _case_of_row(index, {**same, **dict(zip(given, row, strict=True))}, systems)
         for index, row in enumerate(zip(*given.values(), strict=True))
     ]
-    found = result_columns(cases, predict_all(cases, Service(jobs)))
+    found = result_columns(cases, predict_all(cases, Service(jobs, cluster)))
     added = {name: values for name, values in found.items() if name not in given}
     if frame is None:
         return {**{name: np.asarray(values) for name, values in columns.items()}, **added}
