@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, refused
@@ -402,13 +403,19 @@ def test_wrong_input_that_no_case_survives_is_one_line_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_experiment_without_a_case_is_refused(command: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
+    text = UNSUPPORTED.replace("[T4]", "[{gpu: T4, dtypes: fp16}]").replace("plots: [time]\n", "")
+    line = refused(command("run", write(text), "-o", tmp_path / "out"))
+    assert line.endswith("small.yaml:2: gpus: no GPU runs any of the products; change 'dtypes'")
+
+
 def test_a_defect_fails_its_case_and_leaves_its_traceback(
     command: RunGpusim, write: WriteExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def defective(system: System, operator: Gemm, options: Options) -> Result:
+    def defective(system: System, operator: Gemm, options: Options, **others: Any) -> Result:
         if operator.m == 16:
             raise KeyError("flat")
-        return predict(system, operator, options)
+        return predict(system, operator, options, **others)
 
     out = tmp_path / "out"
     monkeypatch.setattr("gpusim.execution.sweep.predict", defective)
@@ -417,7 +424,7 @@ def test_a_defect_fails_its_case_and_leaves_its_traceback(
     assert f"gpusim: 8 of 20 cases failed, see '{out / 'tracebacks.txt'}'; the first: " in done.stderr
     assert [row["error"] for row in rows_of(out)[12:]] == ["KeyError: 'flat' (a defect of gpusim)"] * 8
     text = (out / "tracebacks.txt").read_text(encoding="utf-8")
-    assert text.startswith("row 13: T4: Gemm(m=16, n=256, k=128")
+    assert text.startswith("results.csv:14: Traceback")
     assert text.count('raise KeyError("flat")') == 8
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)

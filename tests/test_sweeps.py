@@ -145,10 +145,11 @@ def test_a_journal_knows_a_case_by_its_content_wherever_it_stands(tmp_path: Path
     assert [index for index, _ in moved.resumed()] == [5, 6, 7, 8, 9]
 
 
-def test_a_case_without_a_result_is_tried_again(tmp_path: Path) -> None:
-    for _ in range(2):
-        tried = resumable(products(1, dtype="bf16"), tmp_path / JOURNAL)
-        assert (tried.found, [one.result for _, one in tried.predict(Service())]) == (0, [None])
+def test_a_reason_is_kept_like_a_result(tmp_path: Path) -> None:
+    tried = resumable(products(1, dtype="bf16"), tmp_path / JOURNAL)
+    assert [one.result for _, one in tried.predict(Service())] == [None]
+    again = resumable(products(1, dtype="bf16"), tmp_path / JOURNAL)
+    assert (again.found, again.case_result(0).reason) == (1, tried.case_result(0).reason)
 
 
 # Memory -----------------------------------------------------------------------------------------

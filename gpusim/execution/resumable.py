@@ -78,20 +78,14 @@ class ResumableSweep(Generic[Kept]):
         return self._form.json.validate_json(self._journal.record(self._places[index]))
 
     def predict(self, service: Service) -> Generator[tuple[int, CaseResult[Kept]]]:
-        """Predict the cases that are missing; (index, result), each as soon as it is in the journal.
-
-        The reasons of those that cannot be predicted are not kept: they are fast to find again.
-        """
+        """Predict the cases that are missing; (index, result), each as soon as it is in the journal."""
         keys: dict[int, str] = {}
         with closing(sweep_numbered(self._numbered(keys), self._missing, self._form.keep, service)) as chunks:
             for chunk in chunks:
-                predicted = [(index, one) for index, one in chunk if one.result is not None]
-                records = [(keys[index], self._form.json.dump_json(one)) for index, one in predicted]
-                for (index, _), place in zip(predicted, self._journal.append(records), strict=True):
+                records = [(keys.pop(index), self._form.json.dump_json(one)) for index, one in chunk]
+                for (index, _), place in zip(chunk, self._journal.append(records), strict=True):
                     self._places[index] = place
-                for index, case_result in chunk:
-                    del keys[index]
-                    yield index, case_result
+                yield from chunk
 
     def _numbered(self, keys: dict[int, str]) -> Iterator[tuple[int, Case]]:
         """The missing cases as they are sent to be predicted, whose keys are noted until they return."""

@@ -77,22 +77,18 @@ def _kind_of_values(experiment: Experiment, name: str) -> type:
     return float if kinds == {int, float} else str
 
 
-def row_text(case: ExperimentCase, figures: str, error: str) -> str:
-    """A line of CSV.
-
-    Args:
-        figures: of :func:`figures_text`; empty where there is an error.
-        error: why the case could not be predicted; empty where it was.
-    """
+def row_text(case: ExperimentCase, case_result: CaseResult[str]) -> str:
+    """A line of CSV; without a result, only what is known of the case, and the error."""
     gpu, operator = case.case.system.gpu, case.case.operator
     rule = case.mathmode.rule if case.mathmode else ""
     place = (case.gpu, *case.gpu_columns.values(), case.group, case.label, case.mode, rule)
-    output_bits = operator.output_bits if isinstance(operator, Gemm) else operator.dtype.bits
-    if error:
+    figures = case_result.result
+    if figures is None:
         known = case.case.identity()
         figures = csv_text(known.get(name, "") for name in FIGURES)
-    of_gpu = (gpu.dram.peak_bandwidth_gb_per_s, operator.dtype.bits, output_bits, error)
-    return f"{csv_text(place)},{figures},{csv_text(of_gpu)}"
+    output_bits = operator.output_bits if isinstance(operator, Gemm) else operator.dtype.bits
+    rest = (gpu.dram.peak_bandwidth_gb_per_s, operator.dtype.bits, output_bits, case_result.reason)
+    return f"{csv_text(place)},{figures},{csv_text(rest)}"
 
 
 def read_rows(path: Path, kinds: Mapping[str, type], names: Collection[str]) -> Iterator[Row]:

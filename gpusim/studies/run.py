@@ -8,9 +8,9 @@ experiment resumes from it and removes it when it is done.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -100,88 +100,89 @@ def run_experiment(
     check_places(out, [MANIFEST, *output_files(experiment), TRACEBACKS], MANIFEST)
     with journal_in(out) as journal:
         sweep = ResumableSweep(lambda: (one.case for one in experiment.cases()), FIGURES_TEXT, journal)
-        failed = _predict(experiment, sweep, service, progress)
+        if not len(sweep):
+            raise experiment.file.error("gpus", "no GPU runs any of the products; change 'dtypes'")
+        progress(sweep.found, len(sweep))
+        with closing(sweep.predict(service)) as fresh:
+            for done, _ in enumerate(fresh, sweep.found + 1):
+                progress(done, len(sweep))
         with staging(out, MANIFEST) as folder:
-            counts, rows = _write_results(experiment, sweep, failed, folder)
+            counts, failures = _write_results(experiment, sweep, folder)
+            rows = _shown_rows(experiment, folder / RESULTS)
             _draw(experiment, rows, points, folder, counts)
-            if any(one.traceback for one in failed.values()):
-                _write_tracebacks(experiment, failed, folder / TRACEBACKS)
             write_manifest(folder, inputs, {"rows": counts.all, "failed": counts.failed})
             written = _in_order(experiment, out, {path.name for path in folder.iterdir()})
-    failure = _first_failure(experiment, failed, out) if failed else ""
-    return Finished(tuple(rows), points, written, journal.resumed, journal.damaged, counts, failure)
+    return Finished(tuple(rows), points, written, journal.resumed, journal.damaged, counts, failures.said(out))
 
 
-def _predict(
-    experiment: Experiment, sweep: ResumableSweep[str], service: Service, progress: Progress
-) -> dict[int, CaseResult[str]]:
-    """Predict what is missing; the cases that failed, by index in their order."""
-    failed: dict[int, CaseResult[str]] = {}
-    progress(sweep.found, len(sweep))
-    with closing(sweep.predict(service)) as fresh:
-        for done, (index, case_result) in enumerate(fresh, sweep.found + 1):
-            if case_result.result is None:
-                failed[index] = case_result
-            progress(done, len(sweep))
-    if len(failed) == len(sweep):
-        raise _nothing_predicted(experiment, failed)
-    return dict(sorted(failed.items()))
+@dataclass(slots=True)
+class _Failures:
+    """The cases without a result."""
+
+    count: int = 0
+    first: str = ""
+    """Line in the experiment and reason of the first."""
+    defects: list[int] = field(default_factory=list)
+    """Indices of those that failed by a defect of gpusim."""
+
+    def add(self, experiment: Experiment, index: int, case: ExperimentCase, failed: CaseResult[str]) -> None:
+        """Take a case into account."""
+        self.count += 1
+        self.first = self.first or str(experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {failed.reason}"))
+        if failed.traceback:
+            self.defects.append(index)
+
+    def said(self, out: Path) -> str:
+        """Where the reasons are, and the first; empty where there are none."""
+        place = f"see '{out / TRACEBACKS}'" if self.defects else "see the column 'error'"
+        return f"{place}; the first: {self.first}" if self.count else ""
 
 
-def _nothing_predicted(experiment: Experiment, failed: Mapping[int, CaseResult[str]]) -> Exception:
-    """The error of an experiment without a result: that of the first case."""
-    if not failed:
-        return experiment.file.error("gpus", "no GPU runs any of the products; change 'dtypes'")
-    if failed[0].traceback:
-        return RuntimeError(f"{failed[0].reason}\n{failed[0].traceback}")
-    return _located(experiment, next(experiment.cases()), failed[0])
-
-
-def _located(experiment: Experiment, case: ExperimentCase, failure: CaseResult[str]) -> SpecError:
-    """The reason of a failure with its line in the experiment."""
-    return experiment.file.error(f"gemms.{case.entry}", f"{case.gpu}: {failure.reason}")
-
-
-def _first_failure(experiment: Experiment, failed: Mapping[int, CaseResult[str]], out: Path) -> str:
-    index, failure = next(iter(failed.items()))
-    case = next(islice(experiment.cases(), index, None))
-    defects = any(one.traceback for one in failed.values())
-    said = f"see '{out / TRACEBACKS}'" if defects else "see the column 'error'"
-    return f"{said}; the first: {_located(experiment, case, failure)}"
-
-
-def _write_results(
-    experiment: Experiment, sweep: ResumableSweep[str], failed: Mapping[int, CaseResult[str]], folder: Path
-) -> tuple[Counts, list[Row]]:
-    """Write the rows in the order of the cases; how many there are, and those that tables and plots show."""
-    kinds = columns(experiment)
+def _write_results(experiment: Experiment, sweep: ResumableSweep[str], folder: Path) -> tuple[Counts, _Failures]:
+    """Write the rows in the order of the cases; how many there are, and which failed."""
+    kinds, failures = columns(experiment), _Failures()
     table = folder / RESULTS
-    write_lines(table, _lines(experiment, sweep, failed, kinds))
+    write_lines(table, _lines(experiment, sweep, kinds, failures))
+    if failures.defects:
+        write_lines(
+            folder / TRACEBACKS,
+            (f"{RESULTS}:{index + 2}: {sweep.case_result(index).traceback}" for index in failures.defects),
+        )
+    if failures.count == len(sweep):
+        raise _nothing_predicted(failures, sweep)
     if can_write_parquet():
         write_parquet(table, kinds, folder / PARQUET)
     judged = Counter((row["fits"], row["consistent"]) for row in read_rows(table, kinds, ("fits", "consistent")))
-    counts = Counts(
-        len(sweep),
-        len(failed),
-        sum(count for (fits, _), count in judged.items() if not fits),
-        sum(count for (_, consistent), count in judged.items() if not consistent),
-    )
-    metrics = (plot.metric for plot in experiment.content.plots)
-    shown = read_rows(table, kinds, {*SHOWN, *metrics, NAME, *experiment.varying})
-    only_printed = not experiment.content.plots and set(experiment.content.tables) <= {"results"}
-    return counts, list(islice(shown, MOST_PRINTED) if only_printed else shown)
+    oversize = sum(count for (fits, _), count in judged.items() if not fits)
+    inconsistent = sum(count for (_, consistent), count in judged.items() if not consistent)
+    return Counts(len(sweep), failures.count, oversize, inconsistent), failures
 
 
 def _lines(
-    experiment: Experiment, sweep: ResumableSweep[str], failed: Mapping[int, CaseResult[str]], names: Iterable[str]
+    experiment: Experiment, sweep: ResumableSweep[str], names: Iterable[str], failures: _Failures
 ) -> Iterator[str]:
     """The lines of ``results.csv``."""
     yield csv_text(names)
     for index, case in enumerate(experiment.cases()):
-        if index in failed:
-            yield row_text(case, "", failed[index].reason)
-        else:
-            yield row_text(case, sweep.case_result(index).result or "", "")
+        case_result = sweep.case_result(index)
+        if case_result.result is None:
+            failures.add(experiment, index, case, case_result)
+        yield row_text(case, case_result)
+
+
+def _nothing_predicted(failures: _Failures, sweep: ResumableSweep[str]) -> Exception:
+    """The error of an experiment without a result: that of the first case."""
+    if failures.defects:
+        return RuntimeError(f"{failures.first}\n{sweep.case_result(failures.defects[0]).traceback}")
+    return SpecError(failures.first)
+
+
+def _shown_rows(experiment: Experiment, table: Path) -> list[Row]:
+    """The rows that tables and plots show, with the columns that they read."""
+    metrics = (plot.metric for plot in experiment.content.plots)
+    shown = read_rows(table, columns(experiment), {*SHOWN, *metrics, NAME, *experiment.varying})
+    only_printed = not experiment.content.plots and set(experiment.content.tables) <= {"results"}
+    return list(islice(shown, MOST_PRINTED) if only_printed else shown)
 
 
 def _draw(
@@ -192,18 +193,6 @@ def _draw(
         if page_count(plot, rows):
             title = counts.of_failed(plot.title or experiment.content.title)
             _ = figures.draw(plot.model_copy(update={"title": title}), title, rows, points, folder)
-
-
-def _write_tracebacks(experiment: Experiment, failed: Mapping[int, CaseResult[str]], path: Path) -> None:
-    """Write the tracebacks of defects, each with its case."""
-    write_lines(
-        path,
-        (
-            f"row {index + 1}: {case.gpu}: {case.case.operator}\n{failed[index].traceback}"
-            for index, case in enumerate(experiment.cases())
-            if index in failed and failed[index].traceback
-        ),
-    )
 
 
 def _in_order(experiment: Experiment | TrainingExperiment, out: Path, written: Collection[str]) -> tuple[Path, ...]:
