@@ -219,3 +219,47 @@ def test_a_grid_with_a_case_that_a_gpu_cannot_run_is_one_line(command: RunGpusim
     assert "T4 (compute capability 7.5) has no bf16" in refused(
         command("gemm", "--arch", "a100-sxm4-80gb", "--arch", "t4", *grid)
     )
+
+
+PRODUCT = ("-m", "16", "-n", "256", "-k", "64", "--detail", "bound")
+
+
+def test_lists_of_spec_values_are_a_table_with_a_column_for_each(command: RunGpusim) -> None:
+    lists = ("--set", "l2.capacity_mib=1x,6", "--set", "sm.count=[20, 40]")
+    done = command("gemm", "--arch", "t4", *PRODUCT, *lists)
+    assert (done.returncode, done.stderr) == (0, "")
+    title, headings, *lines = done.stdout.splitlines()
+    assert title.endswith("speedup over the first")
+    assert headings.split("  ")[:5] == ["GPU", "L2 capacity [MiB]", "SM count", "m x n x k", ""]
+    assert [tuple(line.split()[:3]) for line in lines] == [
+        ("T4", "4", "20"),
+        ("T4", "4", "40"),
+        ("T4", "6", "20"),
+        ("T4", "6", "40"),
+    ]
+
+
+def test_objects_of_several_spec_values_have_their_key_paths(command: RunGpusim) -> None:
+    several = ("gemm", "--arch", "t4", "--arch", "a10", *PRODUCT, "--format", "json", "--set")
+    objects = json.loads(command(*several, "dram.peak_bandwidth_gb_per_s=1x,2x").stdout)
+    assert [(one["arch"], one["dram.peak_bandwidth_gb_per_s"]) for one in objects] == [
+        ("T4", 320.0),
+        ("T4", 640.0),
+        ("A10", 600.0),
+        ("A10", 1200.0),
+    ]
+
+
+def test_one_value_is_one_object_and_a_multiple_the_number_it_stands_for(command: RunGpusim) -> None:
+    one, other = (
+        json.loads(command("gemm", "--arch", "t4", *PRODUCT, "--format", "json", "--set", f"sm.count={value}").stdout)
+        for value in ("0.5x", "20")
+    )
+    assert one == other
+    assert "sm.count" not in one
+
+
+def test_a_list_of_spec_values_with_a_wrong_one_is_refused(command: RunGpusim) -> None:
+    assert "'2MiB': its unit is that of the key" in refused(
+        command("gemm", "--arch", "t4", *PRODUCT, "--set", "l2.capacity_mib=1x,2MiB")
+    )

@@ -48,7 +48,8 @@ def gemm(
     C[m, n] = A[m, k] B[k, n]: the time, what limits it, and the stall reasons of the warps.
 
     SIZES are numbers and start:end:step ranges, separated by commas, such as 1,16,4096 or 256:4096:256. Several sizes
-    or GPUs give a comparison table, and in JSON a list.
+    or GPUs give a comparison table, and in JSON a list. So do several values of --set, such as --set
+    l2.capacity_mib=40,60; 1.5x is a multiple of the value as shipped.
 
     Exit status 1: a product does not fit into device memory, or its prediction contradicts a bound.
     """
@@ -58,11 +59,12 @@ def gemm(
     sizes = {name: sizes_of(f"-{name}", text) for name, text in (("m", m), ("n", n), ("k", k))}
     cases = grid(arch, sizes, spec.named(), named(types, storage, kernels, simulation))
     with progress_bar("gemm") as progress:
-        results = predict_grid(cases, service_of(jobs), progress)
+        results = predict_grid([one.case for one in cases], service_of(jobs), progress)
     if output == "json":
-        emit_json([result.as_dict() for result in results] if len(results) > 1 else results[0].as_dict())
+        objects = [{**one.values, **result.as_dict()} for one, result in zip(cases, results, strict=True)]
+        emit_json(objects if len(objects) > 1 else objects[0])
     else:
-        emit_tables(predictions_tables(results, explain=explain))
+        emit_tables(predictions_tables(results, [one.values for one in cases], explain=explain))
     _refuse_oversize(results, allow_oversize)
     refuse_inconsistent(sum(not result.consistent for result in results), len(results))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpusim.experiment.key_units import figure, heading
 from gpusim.numbers.formats import FORMATS
 from gpusim.prediction.selection import CORES
 from gpusim.report.formatting import bytes_text, grid_text, shape_text, shares_text, time_text
@@ -15,10 +16,18 @@ if TYPE_CHECKING:
     from gpusim.prediction.results import Result
 
 
-def predictions_tables(results: Sequence[Result], *, explain: bool = False) -> list[TextTable]:
-    """One prediction in full or several in comparison; with ``explain`` the kernels that were considered, too."""
+def predictions_tables(
+    results: Sequence[Result], values: Sequence[Mapping[str, Any]], *, explain: bool = False
+) -> list[TextTable]:
+    """One prediction in full or several in comparison.
+
+    Args:
+        results: The predictions.
+        values: Of each, the values of the spec that vary between them, by key path.
+        explain: Whether to add the kernels that were considered.
+    """
     if len(results) > 1:
-        tables = [comparison_table(results)]
+        tables = [comparison_table(results, values)]
         if any(result.notes for result in results):
             tables.append(notes_table(results))
     else:
@@ -92,15 +101,15 @@ def _multiplies_text(result: Result) -> str:
     return f"on {CORES[result.unit]}, {padding:.1f} % tile padding"
 
 
-def comparison_table(results: Sequence[Result]) -> TextTable:
-    """Several predictions, one a line; of several GPUs the speedup of each over the first."""
+def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, Any]]) -> TextTable:
+    """Several predictions, one a line; of several GPUs, or values of one, the speedup of each over the first."""
     first = results[0]
-    several = len({result.arch for result in results}) > 1
+    several = bool(values[0]) or len({result.arch for result in results}) > 1
     baselines: dict[tuple[int, ...], Result] = {}
     body = []
-    for result in results:
+    for result, of_gpu in zip(results, values, strict=True):
         baseline = baselines.setdefault((result.m, result.n, result.k), result)
-        cells = [result.arch, shape_text(asdict(result)), time_text(result.time_us)]
+        cells = [result.arch, *map(figure, of_gpu.values()), shape_text(asdict(result)), time_text(result.time_us)]
         cells += [f"{baseline.time_us / result.time_us:.2f}"] if several else []
         cells += [f"{result.tflops:.2f}", f"{result.pct_of_peak:.1f}", result.bottleneck, result.kernel]
         body.append(tuple(cells))
@@ -108,8 +117,9 @@ def comparison_table(results: Sequence[Result]) -> TextTable:
     title = f"{first.dtype}{sparsity} {first.layout} ({first.detail}, L2 {first.l2})"
     rate = f">{FORMATS[first.dtype].rate_unit}"
     speedup = (">speedup",) if several else ()
-    headings = ("GPU", ">m x n x k", ">time", *speedup, rate, ">% peak", "bottleneck", "kernel")
-    title = f"{title}, speedup over {first.arch}" if several else title
+    varying = (f">{heading(key_path)}" for key_path in values[0])
+    headings = ("GPU", *varying, ">m x n x k", ">time", *speedup, rate, ">% peak", "bottleneck", "kernel")
+    title = f"{title}, speedup over {'the first' if values[0] else first.arch}" if several else title
     return TextTable(title, headings, tuple(body), optional=("kernel",))
 
 

@@ -1,13 +1,13 @@
-"""Predictions of every size on every GPU, in comparison."""
+"""Predictions of every size on every GPU, and on every design point of it, in comparison."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpusim.api import case, load_system
+from gpusim.api import case
 from gpusim.errors import InputError
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case, predict_all
@@ -15,9 +15,19 @@ from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.progress import Progress, no_progress
+from gpusim.specs import load_spec
+from gpusim.specs.design_points import design_points
 
 MOST_CASES = 10_000
 """Minutes of one core; an experiment survives an interrupt."""
+
+
+class GridCase(NamedTuple):
+    """One prediction to make."""
+
+    case: Case
+    values: Mapping[str, Any]
+    """Values of the spec that vary between the GPUs, by key path."""
 
 
 def grid(
@@ -25,24 +35,31 @@ def grid(
     sizes: Mapping[str, Sequence[int]],
     of_gpu: Mapping[str, Any],
     arguments: Mapping[str, Any],
-) -> list[Case]:
+) -> list[GridCase]:
     """A case for every combination of sizes on every GPU; sizes vary slower than GPUs, the last one fastest.
 
     Args:
         sizes: Sizes by argument of :func:`gpusim.predict`.
-        of_gpu: Arguments of :func:`gpusim.load_system`, the same for every GPU.
+        of_gpu: Arguments of :func:`gpusim.load_system`, the same for every GPU; overrides may be lists.
         arguments: Further arguments of :func:`gpusim.predict`, the same for every case.
 
     Raises:
+        SpecError: No such GPU, or its values cannot be so.
         InputError: There are more than MOST_CASES, or an argument does not take its value.
     """
-    count = len(archs) * math.prod(map(len, sizes.values()))
+    overrides = of_gpu["overrides"]
+    specs = [load_spec(arch, of_gpu["arch_path"], cuda=of_gpu["cuda"]) for arch in archs]
+    points = [point for spec in specs for point in design_points(spec, overrides)]
+    count = len(points) * math.prod(map(len, sizes.values()))
     if count > MOST_CASES:
         flags = ", ".join(f"-{name}" for name in sizes)
         raise InputError(f"{flags}: {count} predictions, more than {MOST_CASES}; write an experiment for 'gpusim run'")
-    systems = [load_system(arch, **of_gpu) for arch in archs]
     combinations = [{**arguments, **dict(zip(sizes, chosen, strict=True))} for chosen in product(*sizes.values())]
-    return [case(system, **combination) for combination in combinations for system in systems]
+    return [
+        GridCase(case(point.spec.system, **combination), point.values)
+        for combination in combinations
+        for point in points
+    ]
 
 
 def predict_grid(cases: Sequence[Case], service: Service = Service(), progress: Progress = no_progress) -> list[Result]:
