@@ -12,6 +12,8 @@ from gpusim.program import Load, LoadBulk, Read, Store, executed
 from gpusim.sim.link import Link
 from gpusim.sim.memory import Stream
 
+SEED = 0
+"""Of the draw of blocks that are replaced."""
 WARMING_RUNS = 3
 """Runs before a warm one; the share of blocks that survive hardly moves after that."""
 
@@ -37,7 +39,7 @@ class BlockCache:
         self._held_bytes = 0.0
         self._arrival: dict[_Key, float] = {}
         self._slots: list[tuple[_Key, float]] = []
-        self._random = random.Random(0)  # noqa: S311 - no secret, only repeatable
+        self._random = random.Random(SEED)  # noqa: S311 - no secret, only repeatable
         if not launch.cold:
             self._preload()
 

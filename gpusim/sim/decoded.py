@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.hardware.machine import Machine, MmaTiming
 from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Launch
-from gpusim.program import Alu, Mma, ReleaseStage, Role, WarpgroupMma, longest_loops, operations
+from gpusim.program import Alu, Mma, ReleaseStage, Repeat, Role, WarpgroupMma, longest_loops, operations
 from gpusim.sim.loops import WatchedLoop
 
 
@@ -35,8 +35,12 @@ class DecodedLaunch:
         """What an extrapolation compares of a loop, if it watches this one."""
         return self._watched.get(id(loop))
 
-    def first_watched(self, role: Role) -> WatchedLoop | None:
+    def first_loop(self, role: Role) -> Repeat | None:
         """The watched loop that the warps of a role come to first."""
+        return self._first[id(role)]
+
+    def first_watched(self, role: Role) -> WatchedLoop | None:
+        """What is compared of that."""
         return self.watched(self._first[id(role)])
 
 

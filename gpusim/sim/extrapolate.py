@@ -6,7 +6,7 @@ before, the state has recurred, and every period that follows takes P. When the 
 P + drift after their counterparts, no later period leaves that range: n periods take n P to within n times the drift.
 So a period is jumped only where the drift of all its events, times the periods that are not played, is next to
 nothing of the time that they take; otherwise the machine plays on, and longer periods are tried. Links serve in order
-of arrival, which is not quite max-plus: see :func:`_allowed_drift`.
+of arrival, which is not quite max-plus: see :func:`gpusim.sim.recurrence.allowed_drift`.
 
 The loops are those that :func:`gpusim.program.longest_loops` names, whichever of them a warp is in. The events are the
 beginnings of each warp's turns, the ends of its multiply-accumulates, and the arrivals of the blocks that are loaded;
@@ -17,34 +17,29 @@ of the next CTA, are played as they would be.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from gpusim.launch import Launch
 from gpusim.program import AcquireStage, Barrier, WaitStage, longest_loops
 from gpusim.sim.cta import Cta, RoleWarps
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.link import Link
+from gpusim.sim.recurrence import (
+    DRIFT_FRACTION,
+    LOOK_FRACTION,
+    PATIENCE_GENERATIONS,
+    PATIENCE_TURNS,
+    ROUNDING,
+    UNEVEN_TURNS,
+    WORTH_TURNS,
+    allowed_drift,
+    recurs,
+    turns_within,
+)
 from gpusim.sim.sampled_memory import SampledMemory
 from gpusim.sim.sm import StreamingMultiprocessor
 from gpusim.sim.warp import Warp
-
-DRIFT_FRACTION = 0.001
-"""Largest error of what is jumped, as a share of its time."""
-IMPATIENT_DRIFT_FRACTION = 0.004
-"""The same where nothing better has recurred in so many turns or generations as follow."""
-PATIENCE_TURNS = 256
-PATIENCE_GENERATIONS = 16
-ROUNDING = 1e-6
-"""Of sums of floats [cycles]."""
-UNEVEN_TURNS = 8
-"""Turns compared at least where warps make different numbers of them, or where loops load nothing: the order in which
-warps are served settles only after some turns."""
-WORTH_TURNS = 32
-"""Turns that a jump spares, at least. CTAs leave a loop in phases that are kept only to within the drift, and so may
-end in another order: that costs a fraction of a turn, which shows in short loops."""
-LOOK_FRACTION = 8
-"""A sequence of events is searched for a period whenever it has grown by one in so many: searching stays cheap."""
 
 
 @dataclass(slots=True)
@@ -53,8 +48,8 @@ class Skipped:
 
     cycles: int = 0
     ledger: list[int] = field(default_factory=lambda: [0] * len(CAUSES))
-    links: list[tuple[float, float]] = field(default_factory=list)
-    """(busy cycles, units served) of each watched link."""
+    busy: list[float] = field(default_factory=list)
+    """Cycles of each watched link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +58,7 @@ class _Snapshot:
 
     cycles: int
     ledger: list[int]
-    links: list[tuple[float, float]]
+    busy: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +80,9 @@ class Extrapolator:
         self.ctas_left = ctas_left
         """CTAs not yet started on this SM: one number, shared with its dispatcher."""
         self.skipped = Skipped()
-        roles = sm.launch.roles
-        self.slots = sm.decoded.ctas_per_sm * max(role.instances for role in roles)
+        self.slots = sm.decoded.ctas_per_sm * max(role.instances for role in sm.launch.roles)
         """CTAs on their way at once, at most."""
-        self.together = any(
-            isinstance(op, Barrier | AcquireStage | WaitStage)
-            for role in roles
-            for loop in longest_loops(role.program)
-            for op in loop.body
-        )
-        """The warps of a CTA wait for each other in their loops."""
+        self.together = meet_in_loops(sm.launch)
         self.ahead = sm.launch.lookahead + 1
         """Blocks of a CTA that may be on their way or in use: the last turns of a loop ask for no more."""
         self._leader: Cta | None = None
@@ -117,10 +105,10 @@ class Extrapolator:
                 warp.ledger.settle(now)
             booked.append(warp.ledger.booked)
         ledger = [sum(cycles) for cycles in zip(*booked, strict=True)]
-        links = [(link.busy, link.served) for link in self.links]
-        for index, (busy, served) in enumerate(skipped.links):
-            links[index] = (links[index][0] + busy, links[index][1] + served)
-        return _Snapshot(now + skipped.cycles, ledger, links)
+        busy = [link.busy for link in self.links]
+        for index, cycles in enumerate(skipped.busy):
+            busy[index] += cycles
+        return _Snapshot(now + skipped.cycles, ledger, busy)
 
     def _warps(self) -> Iterator[Warp]:
         return (warp for cta in self.sm.resident for warp in cta.warps)
@@ -130,10 +118,9 @@ class Extrapolator:
         skipped.cycles += times * (after.cycles - before.cycles)
         for index, cycles in enumerate(after.ledger):
             skipped.ledger[index] += times * (cycles - before.ledger[index])
-        links = skipped.links or [(0.0, 0.0)] * len(self.links)
-        skipped.links = [
-            (busy + times * (last[0] - first[0]), served + times * (last[1] - first[1]))
-            for (busy, served), first, last in zip(links, before.links, after.links, strict=True)
+        played = skipped.busy or [0.0] * len(self.links)
+        skipped.busy = [
+            busy + times * (last - first) for busy, first, last in zip(played, before.busy, after.busy, strict=True)
         ]
 
     # Periods of a loop
@@ -172,7 +159,7 @@ class Extrapolator:
             if periods * length < max(WORTH_TURNS, length + max(length, self.ahead)):
                 return
             if _possible(marks[-1 - length], marks[-1]) and self._repeats(
-                turns, cycles, _allowed_drift(cycles, periods, elapsed, patient=len(marks) < PATIENCE_TURNS)
+                turns, cycles, allowed_drift(cycles, periods, elapsed, len(marks) < PATIENCE_TURNS)
             ):
                 for warp, made in turns.items():
                     warp.watched_turns.times -= periods * made
@@ -216,7 +203,7 @@ class Extrapolator:
                 return False
             for events in ([warp.begun[first:last] for warp in warps], [warp.math[first:last] for warp in warps]):
                 merged = [event for of_turn in zip(*events, strict=True) for event in sorted(of_turn)]
-                if not _recurs(merged, count * len(warps), window * len(warps), cycles, allowed):
+                if not recurs(merged, count * len(warps), window * len(warps), cycles, allowed):
                     return False
         return True
 
@@ -242,7 +229,7 @@ class Extrapolator:
                 return
             last = ended[-1].totals.cycles
             cycles = last - ended[-1 - size].totals.cycles
-            allowed = _allowed_drift(cycles, generations, last, patient=len(ended) < PATIENCE_GENERATIONS * self.slots)
+            allowed = allowed_drift(cycles, generations, last, len(ended) < PATIENCE_GENERATIONS * self.slots)
             if self._generations_repeat(size, cycles, allowed):
                 self.ctas_left[0] -= generations * size
                 self._count(ended[-1 - size].totals, ended[-1].totals, generations)
@@ -264,16 +251,14 @@ class Extrapolator:
         )
 
 
-def _allowed_drift(cycles: int, periods: int, elapsed: int, *, patient: bool) -> float:
-    """How far the events of a period may be from recurring, before so many more are jumped [cycles].
-
-    Links serve in the order of arrival, which a small drift can change after many periods. As long as it is worth
-    waiting for better, more than the rounding of events is taken to grow from period to period.
-    """
-    if not patient:
-        return IMPATIENT_DRIFT_FRACTION * cycles
-    allowed = DRIFT_FRACTION * (cycles + elapsed / periods)
-    return min(allowed, 1.0 + 2 * allowed / periods)
+def meet_in_loops(launch: Launch) -> bool:
+    """Whether the warps of a CTA wait for each other in their loops."""
+    return any(
+        isinstance(op, Barrier | AcquireStage | WaitStage)
+        for role in launch.roles
+        for loop in longest_loops(role.program)
+        for op in loop.body
+    )
 
 
 def _possible(before: _Snapshot, after: _Snapshot) -> bool:
@@ -282,19 +267,12 @@ def _possible(before: _Snapshot, after: _Snapshot) -> bool:
     Where a link binds, and its work is no whole number of cycles, this keeps rounding from making it too fast.
     """
     cycles = after.cycles - before.cycles
-    return all(last[0] - first[0] <= cycles + ROUNDING for first, last in zip(before.links, after.links, strict=True))
+    return all(last - first <= cycles + ROUNDING for first, last in zip(before.busy, after.busy, strict=True))
 
 
 def _turns_within(warp: Warp, cycles: int) -> int:
-    """Turns that a warp has begun in its last ``cycles``, to the nearest."""
-    if warp.watched_turns.left <= 0:
-        return 0
-    begun = warp.begun
-    since = begun[-1] - cycles
-    at = bisect_left(begun, since)
-    if at > 0 and since - begun[at - 1] < begun[at] - since:
-        at -= 1
-    return len(begun) - 1 - at
+    """Turns that a warp has begun in its last ``cycles``; none where it has left its loop."""
+    return turns_within(warp.begun, cycles) if warp.watched_turns.left > 0 else 0
 
 
 def _groups(cta: Cta) -> list[RoleWarps]:
@@ -308,11 +286,4 @@ def _arrivals_recur(group: RoleWarps, turns: dict[Warp, int], least: int, cycles
     count = max(turns[warp] for warp in group.warps)
     if loop is None or not loop.blocks or not count:
         return True
-    return _recurs(group.arrivals, count * loop.blocks, max(count, least) * loop.blocks, cycles, allowed)
-
-
-def _recurs(events: Sequence[float], count: int, window: int, cycles: int, allowed: float) -> bool:
-    """Whether the last ``window`` events came ``cycles`` after those that are ``count`` earlier."""
-    return len(events) >= window + count and all(
-        abs(events[-at] - events[-at - count] - cycles) <= allowed for at in range(1, window + 1)
-    )
+    return recurs(group.arrivals, count * loop.blocks, max(count, least) * loop.blocks, cycles, allowed)

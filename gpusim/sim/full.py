@@ -14,21 +14,40 @@ from gpusim.sim.block_cache import BlockCache, FullMemory
 from gpusim.sim.cta import Cta
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.ledger import CAUSES
-from gpusim.sim.outcome import LaunchOutcome, busy_by_resource
+from gpusim.sim.outcome import LaunchOutcome, Played, busy_by_resource
 from gpusim.sim.sm import StreamingMultiprocessor
+from gpusim.sim.switch import compiled_play
 from gpusim.sim.trace import Recorder
 from gpusim.units import whole_cycles
 
 REPORTED_TURNS = 500
 """Turns between two reports of progress: some hundredths of a second."""
+LONG_WARP_TURNS = 300_000
+"""Turns of all warps that take processes about as long as compiling does where no machine code is kept."""
 
 
 def simulate_full(
     machine: Machine, launch: Launch, recorder: Recorder | None = None, progress: Progress | None = None
 ) -> LaunchOutcome:
     """Play all CTAs."""
-    env = simpy.Environment()
     decoded = DecodedLaunch(machine, launch)
+    total = launch.ctas * watched_turns(launch.roles[-1].program)
+    play = compiled_play(long=total * launch.warps > LONG_WARP_TURNS) if recorder is None else None
+    played = play(decoded, full=True, progress=progress, turns=total) if play is not None else None
+    if played is None:
+        played = _processes(decoded, recorder, progress, total)
+    return LaunchOutcome(
+        cycles=played.cycles,
+        stall_cycles=played.stall_cycles,
+        busy_cycles=busy_by_resource(played.busy_cycles),
+        l2_read_bytes=played.l2_read_bytes,
+        dram_read_bytes=played.dram_read_bytes,
+    )
+
+
+def _processes(decoded: DecodedLaunch, recorder: Recorder | None, progress: Progress | None, total: int) -> Played:
+    env = simpy.Environment()
+    machine, launch = decoded.machine, decoded.launch
     cache = BlockCache(machine, launch)
     waiting = iter(range(launch.ctas))
 
@@ -41,7 +60,7 @@ def simulate_full(
     ]
     trace = recorder.attach(sms[0], common=True) if recorder is not None else None
     if progress is not None:
-        report = _turn_counter(progress, launch.ctas * watched_turns(launch.roles[-1].program))
+        report = _turn_counter(progress, total)
         for sm in sms:
             sm.units.on_turn = report
     # Slots open round by round, as CTAs are dealt to SMs in turn.
@@ -55,13 +74,9 @@ def simulate_full(
     if trace is not None:
         trace.finish(ended)
     busiest = max(sms, key=lambda sm: sum(sm.finished_ledger))
-    return LaunchOutcome(
-        cycles=ended,
-        stall_cycles=dict(zip(CAUSES, busiest.finished_ledger, strict=True)),
-        busy_cycles=busy_by_resource(busiest.links, ended),
-        l2_read_bytes=cache.read_bytes,
-        dram_read_bytes=cache.missed_bytes,
-    )
+    stalls = dict(zip(CAUSES, busiest.finished_ledger, strict=True))
+    busy = {name: [link.busy_until(ended) for link in links] for name, links in busiest.links.items()}
+    return Played(ended, stalls, busy, cache.read_bytes, cache.missed_bytes)
 
 
 def watched_turns(program: Program, entries: int = 1) -> int:

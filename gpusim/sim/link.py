@@ -16,7 +16,7 @@ class Link:
     but the next one waits until the share has paid for it.
     """
 
-    __slots__ = ("burst_rate", "busy", "free_at", "listener", "name", "rate", "served")
+    __slots__ = ("burst_rate", "busy", "free_at", "listener", "name", "rate")
 
     def __init__(self, name: str, rate: float, burst_rate: float | None = None) -> None:
         if rate <= 0:
@@ -27,8 +27,6 @@ class Link:
         self.free_at = 0.0
         self.busy = 0.0
         """Cycles of service so far."""
-        self.served = 0.0
-        """Units served so far."""
         self.listener: Callable[[str, float, float, float], None] | None = None
         """Called with (name, start, end, amount) of each booking when a trace is on."""
 
@@ -47,7 +45,6 @@ class Link:
         end = start + duration
         self.free_at = end
         self.busy += duration
-        self.served += amount
         if self.listener is not None and amount > 0:
             self.listener(self.name, start, end, amount)
         if self.burst_rate is not None:

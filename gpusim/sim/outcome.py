@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from typing import NamedTuple
 
 from gpusim.sim.causes import Cause
-from gpusim.sim.link import Link
 
 RESOURCES = ("issue", "shared_memory", "l2_port", "l2", "dram")
 """What a launch may keep busy beside the pipes of its arithmetic."""
@@ -26,16 +24,24 @@ class LaunchOutcome:
     dram_read_bytes: float
 
 
-def busy_by_resource(links: dict[str, list[Link]], ended: int, skipped: Sequence[float] = ()) -> dict[str, float]:
-    """Cycles in which each resource of an SM was at work up to ``ended``; arithmetic is the busiest of the pipes.
+class Played(NamedTuple):
+    """What was played of a launch, on the SM with most work."""
+
+    cycles: int
+    stall_cycles: dict[Cause, int]
+    busy_cycles: dict[str, list[float]]
+    """Of the links of each resource, one per sub-partition or one in all."""
+    l2_read_bytes: float = 0.0
+    dram_read_bytes: float = 0.0
+    """Where a cache counts them."""
+
+
+def busy_by_resource(links: dict[str, list[float]]) -> dict[str, float]:
+    """Cycles in which each resource of an SM was at work; arithmetic is the busiest of the pipes.
 
     Args:
-        skipped: cycles of each link that were not played.
+        links: cycles of each resource's links, one per sub-partition or one in all.
     """
-    more = iter(skipped or repeat(0.0))
-    busy = {
-        name: sum(link.busy_until(ended) + next(more) for link in of_parts) / len(of_parts)
-        for name, of_parts in links.items()
-    }
+    busy = {name: sum(of_parts) / len(of_parts) for name, of_parts in links.items()}
     pipes = [cycles for name, cycles in busy.items() if name not in RESOURCES]
     return {"arithmetic": max(pipes, default=0.0)} | {name: busy[name] for name in RESOURCES}

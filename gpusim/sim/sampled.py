@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import repeat
 
 import simpy
 
@@ -12,9 +13,10 @@ from gpusim.program import Barrier, Load, LoadBulk, LoadShared, Mma, Repeat, Rol
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.extrapolate import Extrapolator, Skipped
 from gpusim.sim.ledger import CAUSES
-from gpusim.sim.outcome import LaunchOutcome, busy_by_resource
+from gpusim.sim.outcome import LaunchOutcome, Played, busy_by_resource
 from gpusim.sim.sampled_memory import SampledMemory
 from gpusim.sim.sm import StreamingMultiprocessor
+from gpusim.sim.switch import compiled_play
 from gpusim.sim.trace import Recorder
 from gpusim.units import ceil_div, whole_cycles
 
@@ -84,8 +86,24 @@ def _mma_cycles(machine: Machine, loop: Repeat) -> float:
 
 
 def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *, extrapolate: bool) -> LaunchOutcome:
-    env = simpy.Environment()
     decoded = DecodedLaunch(machine, launch)
+    play = compiled_play() if recorder is None else None
+    played = play(decoded, extrapolate=extrapolate) if play is not None else None
+    if played is None:
+        played = _processes(decoded, recorder, extrapolate=extrapolate)
+    asked = l2_read_bytes(launch)
+    return LaunchOutcome(
+        cycles=played.cycles,
+        stall_cycles=played.stall_cycles,
+        busy_cycles=busy_by_resource(played.busy_cycles),
+        l2_read_bytes=sum(asked.values()),
+        dram_read_bytes=sum(asked[tensor.name] * tensor.miss_fraction for tensor in launch.tensors),
+    )
+
+
+def _processes(decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate: bool) -> Played:
+    env = simpy.Environment()
+    machine, launch = decoded.machine, decoded.launch
     memory = SampledMemory(decoded)
     busiest = ceil_div(launch.ctas, machine.sm_count)
     last_round = launch.ctas - (busiest - 1) * machine.sm_count
@@ -115,11 +133,10 @@ def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *,
     if trace is not None:
         trace.finish(ended)
     ledger = [played + more for played, more in zip(sm.finished_ledger, skipped.ledger, strict=True)]
-    asked = l2_read_bytes(launch)
-    return LaunchOutcome(
-        cycles=ended + skipped.cycles,
-        stall_cycles=dict(zip(CAUSES, ledger, strict=True)),
-        busy_cycles=busy_by_resource(sm.links, ended, [busy for busy, _ in skipped.links]),
-        l2_read_bytes=sum(asked.values()),
-        dram_read_bytes=sum(asked[tensor.name] * tensor.miss_fraction for tensor in launch.tensors),
-    )
+    return Played(ended + skipped.cycles, dict(zip(CAUSES, ledger, strict=True)), _busy(sm, ended, skipped))
+
+
+def _busy(sm: StreamingMultiprocessor, ended: int, skipped: Skipped) -> dict[str, list[float]]:
+    """Cycles in which each link was at work, played or not."""
+    more = iter(skipped.busy or repeat(0.0))
+    return {name: [link.busy_until(ended) + next(more) for link in links] for name, links in sm.links.items()}

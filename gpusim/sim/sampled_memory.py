@@ -19,7 +19,7 @@ LONGEST_PATTERN_BLOCKS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Fetch:
+class Fetch:
     """What one kind of load moves for a whole CTA: a block of each tensor that it names."""
 
     key: str
@@ -40,7 +40,7 @@ class _Fetch:
 
 def _fetch_of(
     reads: tuple[Read, ...], warps: int, blocks: int, tensors: dict[str, Tensor], write_back_cost: float
-) -> _Fetch:
+) -> Fetch:
     """The blocks of a load that a CTA executes ``blocks`` times."""
     share_in_l2, dram_bytes = 1.0, 0.0
     for read in reads:
@@ -58,7 +58,7 @@ def _fetch_of(
         dram_bytes *= blocks / (blocks * missing // pattern)
     l2_bytes = warps * sum(read.l2_bytes for read in reads)
     key = " ".join(read.tensor for read in reads)
-    return _Fetch(key, l2_bytes, sum(read.sm_bytes for read in reads), dram_bytes, missing, pattern)
+    return Fetch(key, l2_bytes, sum(read.sm_bytes for read in reads), dram_bytes, missing, pattern)
 
 
 class SampledMemory:
@@ -71,8 +71,8 @@ class SampledMemory:
         self._write_back_cost = launch.write_back_cost
         self._first_blocks = max(1, launch.lookahead)
         self._ctas_per_sm = decoded.ctas_per_sm
-        self._fetches = _fetches(launch)
-        self.pattern_blocks = math.lcm(*(fetch.pattern for of_role in self._fetches for fetch in of_role.values()))
+        self._fetches = fetches_of(launch)
+        self.pattern_blocks = pattern_blocks(self._fetches)
         """Blocks after which those that need DRAM recur, whichever load asks for them."""
         self._behind = 0.0
         """How much later than the first SM this one was served [cycles]."""
@@ -105,7 +105,7 @@ class SampledMemory:
             _ = stream.in_l2.pop(block - REMEMBERED_BLOCKS, None)
         return max(self.port.book(now, fetch.sm_bytes), in_l2) + self._machine.l2_latency_cycles
 
-    def _fetched(self, fetch: _Fetch, stream: Stream, block: int, now: float) -> float:
+    def _fetched(self, fetch: Fetch, stream: Stream, block: int, now: float) -> float:
         """When a CTA's block has passed the common part of the path [cycles]."""
         # The first blocks are asked for by all SMs at once, also by kernels that load none ahead.
         at_once = block < self._first_blocks and stream.cta < self._ctas_per_sm
@@ -150,10 +150,15 @@ class SampledMemory:
         return passed + 2 * self._machine.l2_latency_cycles
 
 
-def _fetches(launch: Launch) -> list[dict[int, _Fetch]]:
+def pattern_blocks(fetches: list[dict[int, Fetch]]) -> int:
+    """Blocks after which those that need DRAM recur, whichever load asks for them."""
+    return math.lcm(*(fetch.pattern for of_role in fetches for fetch in of_role.values()))
+
+
+def fetches_of(launch: Launch) -> list[dict[int, Fetch]]:
     """The loads of each role, by the identity of what they read: loads of the same tensors go on counting blocks."""
     tensors = {tensor.name: tensor for tensor in launch.tensors}
-    found: list[dict[int, _Fetch]] = []
+    found: list[dict[int, Fetch]] = []
     for role in launch.roles:
         loads = [(op.reads, times) for op, times in executed(role.program) if isinstance(op, Load | LoadBulk)]
         blocks: dict[tuple[Read, ...], int] = {}

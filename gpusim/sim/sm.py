@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import simpy
 
+from gpusim.launch import Launch
 from gpusim.program import Role
 from gpusim.sim.causes import Cause
 from gpusim.sim.cta import Cta, RoleWarps
@@ -92,10 +93,7 @@ class StreamingMultiprocessor:
         if self.resident:
             cta = self.resident[0]
             waiting = sum(not warp.exited for warp in cta.warps)
-            raise ValueError(
-                f"{self.launch.name}: {waiting} of {len(cta.warps)} warps of CTA {cta.index} wait for ever: "
-                "barriers, stages filled and stages released do not match"
-            )
+            raise never_finished(self.launch, waiting, len(cta.warps), cta.index)
 
     def _slot(self, slot: int) -> Process:
         if self.launch.persistent:
@@ -226,3 +224,11 @@ class StreamingMultiprocessor:
     def _residency_changed(self) -> None:
         if self.on_residency is not None and self.resident:
             self.on_residency()
+
+
+def never_finished(launch: Launch, waiting: int, warps: int, cta: int) -> ValueError:
+    """The error of a CTA whose warps wait for each other."""
+    return ValueError(
+        f"{launch.name}: {waiting} of {warps} warps of CTA {cta} wait for ever: "
+        "barriers, stages filled and stages released do not match"
+    )

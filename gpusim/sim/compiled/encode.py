@@ -1,0 +1,231 @@
+"""A launch on a machine as records of numbers."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from gpusim.launch import Tensor
+from gpusim.program import (
+    AcquireStage,
+    Alu,
+    Barrier,
+    Compute,
+    Drain,
+    Load,
+    LoadBulk,
+    LoadShared,
+    Mma,
+    Op,
+    Program,
+    Read,
+    ReleaseStage,
+    Repeat,
+    SplitKFixup,
+    Store,
+    StoreShared,
+    WaitLoad,
+    WaitStage,
+    WarpgroupMma,
+    executed,
+)
+from gpusim.sim.compiled import layout
+from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.sampled_memory import Fetch
+
+NO_LOOP = -1
+_OP = struct.Struct(f"={len(layout.OP_INTEGERS.split())}q{len(layout.OP_FLOATS.split())}d")
+_WORK = struct.Struct("=qd")
+_READ = struct.Struct("=qqqdddd")
+_LOOP = struct.Struct("=qqq")
+_ROLE = struct.Struct("=qqqqqqq")
+
+
+class NotCoveredError(Exception):
+    """Only the processes play this."""
+
+
+@dataclass(slots=True)
+class Encoder:
+    """Lays the programs of a launch one after the other."""
+
+    decoded: DecodedLaunch
+    fetches: list[dict[int, Fetch]] | None
+    """What loads move, by role; None where a cache keeps blocks."""
+    ops: list[bytes] = field(default_factory=list)
+    work: list[bytes] = field(default_factory=list)
+    reads: list[bytes] = field(default_factory=list)
+    loops: list[bytes] = field(default_factory=list)
+    roles: list[bytes] = field(default_factory=list)
+    keys: dict[str, int] = field(default_factory=dict)
+    """Numbers of what blocks are counted by."""
+    loop_rows: dict[int, int] = field(default_factory=dict)
+    """Of watched loops, by identity."""
+    rings: bool = False
+    turns: int = 1
+    """Of a watched loop, at most."""
+    blocks: int = 1
+    """That a warp loads, at most."""
+
+    def encode(self) -> None:
+        """Encode all roles."""
+        launch = self.decoded.launch
+        if self.fetches is None:
+            self.keys = {tensor.name: number for number, tensor in enumerate(launch.tensors)}
+        warps = lanes = 0
+        for number, role in enumerate(launch.roles):
+            start = len(self.ops)
+            self._program(role.program, number, NO_LOOP)
+            self.blocks = max(self.blocks, _blocks(role.program))
+            self._op(layout.END)
+            first = self.decoded.first_loop(role)
+            watched = NO_LOOP if first is None else self.loop_rows[id(first)]
+            reports = role is launch.roles[-1]
+            self.roles.append(_ROLE.pack(start, role.warps, role.instances, warps, lanes, watched, reports))
+            warps += role.warps
+            lanes += role.warps * role.instances
+
+    def _op(
+        self,
+        code: int,
+        loop: int = 0,
+        rows: tuple[int, int] = (0, 0),
+        count: int = 0,
+        pipe: int = 0,
+        instructions: float = 0.0,
+        size_bytes: float = 0.0,
+        l2_bytes: float = 0.0,
+        amount: float = 0.0,
+        other: float = 0.0,
+        rate: float = 0.0,
+        latency: float = 0.0,
+    ) -> None:
+        numbers = (instructions, size_bytes, l2_bytes, amount, other, rate, latency)
+        self.ops.append(_OP.pack(code, loop, *rows, pipe, count, *numbers))
+
+    def _program(self, program: Program, role: int, loop: int) -> None:
+        for op in program:
+            match op:
+                case Repeat():
+                    self._repeat(op, role)
+                case Load() | LoadBulk():
+                    self._load(op, role, loop)
+                case Mma() | WarpgroupMma():
+                    self._multiply(op)
+                case Alu():
+                    self._alu(op)
+                case _:
+                    self._plain(op)
+
+    def _repeat(self, op: Repeat, role: int) -> None:
+        watched = self.decoded.watched(op)
+        row = len(self.loops)
+        self.loops.append(_LOOP.pack(op.times, watched is not None, watched.blocks if watched else 0))
+        if watched is not None:
+            _ = self.loop_rows.setdefault(id(op), row)
+            self.turns = max(self.turns, op.times)
+        at = len(self.ops)
+        self.ops.append(b"")  # until its end is known
+        self._program(op.body, role, row)
+        end = len(self.ops)
+        self._op(layout.END_TURN, row, (at + 1, end + 1))
+        self.ops[at] = _OP.pack(layout.REPEAT, row, at + 1, end + 1, *(0,) * 2, *(0.0,) * 7)
+
+    def _load(self, op: Load | LoadBulk, role: int, loop: int) -> None:
+        if not op.reads and (isinstance(op, LoadBulk) or not op.instructions):
+            raise NotCoveredError("a load of nothing")
+        start = len(self.reads)
+        l2_bytes = sm_bytes = 0.0
+        if self.fetches is None:
+            for read in op.reads:
+                l2_bytes += read.l2_bytes
+                sm_bytes += read.sm_bytes
+                self.reads.append(self._cached_read(read, role))
+        elif (fetch := self.fetches[role].get(id(op.reads))) is not None:
+            key = self.keys.setdefault(fetch.key, len(self.keys))
+            amounts = fetch.l2_bytes, fetch.sm_bytes, 0.0, fetch.dram_bytes
+            self.reads.append(_READ.pack(key, fetch.missing, fetch.pattern, *amounts))
+        rows = start, len(self.reads)
+        if isinstance(op, Load):
+            self._op(layout.LOAD, loop, rows, op.ahead, 0, op.instructions, op.port_bytes, l2_bytes, sm_bytes)
+        else:
+            self.rings = True
+            self._op(layout.LOAD_BULK, loop, rows, 0, 0, op.instructions, op.port_bytes, l2_bytes, sm_bytes)
+
+    def _cached_read(self, read: Read, role: int) -> bytes:
+        launch = self.decoded.launch
+        tensor: Tensor = next(tensor for tensor in launch.tensors if tensor.name == read.tensor)
+        shared = tensor.axes is not None
+        warps = launch.roles[role].warps
+        size_bytes = tensor.block_bytes if shared else tensor.miss_fraction * warps * read.l2_bytes
+        dram_bytes = size_bytes * (tensor.read_cost + launch.write_back_cost)
+        return _READ.pack(self.keys[read.tensor], 0, 1, read.l2_bytes, read.sm_bytes, size_bytes, dram_bytes)
+
+    def _multiply(self, op: Mma | WarpgroupMma) -> None:
+        timing = self.decoded.mmas[op.instruction]
+        pipe, rate, latency = (
+            self.decoded.pipes.index(timing.pipe),
+            timing.instructions_per_cycle,
+            timing.latency_cycles,
+        )
+        if rate <= 0.0:
+            raise NotCoveredError("a multiply-accumulate that takes for ever")
+        if isinstance(op, WarpgroupMma):
+            self._op(
+                layout.WARPGROUP_MMA, pipe=pipe, size_bytes=op.operand_bytes, amount=op.instructions,
+                other=op.issue_slots, rate=rate, latency=latency,
+            )  # fmt: skip
+        elif op.k_groups < 1:
+            raise NotCoveredError("a multiply-accumulate of nothing")
+        elif op.pipelined:
+            self._op(
+                layout.MMA, pipe=pipe, size_bytes=op.operand_bytes, amount=op.instructions + op.fill_instructions,
+                other=op.other_instructions, rate=rate, latency=latency, count=op.k_groups,
+            )  # fmt: skip
+        else:
+            self._op(
+                layout.MMA_IN_TURN, pipe=pipe, size_bytes=op.operand_bytes / op.k_groups,
+                amount=op.pipe_instructions / op.k_groups, rate=rate, latency=latency, count=op.k_groups,
+            )  # fmt: skip
+
+    def _alu(self, op: Alu) -> None:
+        start = len(self.work)
+        for pipe, count in op.work:
+            self.work.append(_WORK.pack(self.decoded.pipes.index(pipe), count))
+        issued = sum(count for _, count in op.work)
+        self._op(layout.ALU, rows=(start, len(self.work)), instructions=issued, latency=op.latency_cycles)
+
+    def _plain(self, op: Op) -> None:
+        match op:
+            case Compute():
+                self._op(layout.COMPUTE, latency=op.cycles)
+            case WaitLoad():
+                self._op(layout.WAIT_LOAD)
+            case StoreShared():
+                self._op(layout.STORE_SHARED, instructions=op.instructions, size_bytes=op.size_bytes)
+            case LoadShared():
+                self._op(layout.LOAD_SHARED, instructions=op.instructions, size_bytes=op.size_bytes)
+            case Drain():
+                self._op(layout.DRAIN)
+            case Barrier():
+                self._op(layout.BARRIER)
+            case AcquireStage():
+                self._op(layout.ACQUIRE_STAGE, count=op.stages)
+            case WaitStage():
+                self._op(layout.WAIT_STAGE)
+                self.rings = True
+            case ReleaseStage():
+                self._op(layout.RELEASE_STAGE, count=op.pending)
+            case SplitKFixup():
+                self._op(layout.FIX_UP, count=op.times, size_bytes=op.size_bytes)
+            case Store():
+                self._op(
+                    layout.STORE, instructions=op.instructions, size_bytes=op.size_bytes, l2_bytes=op.l2_bytes
+                )  # fmt: skip
+            case _:
+                raise NotCoveredError(type(op).__name__)
+
+
+def _blocks(program: Program) -> int:
+    """Blocks that a warp loads."""
+    return sum(times for op, times in executed(program) if isinstance(op, Load | LoadBulk))

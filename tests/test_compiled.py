@@ -1,0 +1,306 @@
+"""Compiled simulation: what the processes say, to the bit, and machine code that is checked before it is believed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_sim_random_programs import operations_of_sm
+from test_sim_random_programs import played as random_launches
+from textbook import machine
+
+from gpusim.hardware.machine import Machine, Pipe
+from gpusim.hardware.occupancy import DoesNotFitError
+from gpusim.launch import Axis, Grid, Launch, Resources, Tensor
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.prediction.selection import UnsupportedError
+from gpusim.program import (
+    AcquireStage,
+    Alu,
+    Barrier,
+    Compute,
+    Drain,
+    Load,
+    LoadBulk,
+    LoadShared,
+    Mma,
+    Op,
+    Program,
+    Read,
+    ReleaseStage,
+    Repeat,
+    Role,
+    SplitKFixup,
+    Store,
+    StoreShared,
+    WaitLoad,
+    WaitStage,
+    WarpgroupMma,
+    operations,
+)
+from gpusim.sim import full, sampled, switch
+from gpusim.sim.compiled.machine_code import SEAL, machine_code
+from gpusim.sim.compiled.play import played
+from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.simulate import simulate
+from gpusim.specs import list_archs, load_spec
+from gpusim.workloads.gemm import LAYOUTS
+from gpusim.workloads.operators import parse_operator
+
+MOST_OPERATIONS = 20_000  # of all SMs, in `full`
+"""By processes, some tenths of a second."""
+
+
+def same(on: Machine, one: Launch, *, whole: bool = True) -> None:
+    """Both ways of playing a launch agree in every detail."""
+    decoded = DecodedLaunch(on, one)
+    for extrapolate in (True, False) if whole else (True,):
+        assert played(decoded, extrapolate=extrapolate) == sampled._processes(decoded, None, extrapolate=extrapolate)
+    if operations_of_sm(on, one) * on.sm_count <= MOST_OPERATIONS:
+        assert played(decoded, full=True) == full._processes(decoded, None, None, 0)
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(random_launches())
+def test_random_programs_are_played_alike(both: tuple[Machine, Launch]) -> None:
+    same(*both)
+
+
+# Rings and persistent CTAs
+
+AXES: tuple[tuple[Axis, ...] | None, ...] = (None, ("x",), ("batch", "split", "y"), ())
+
+
+def consumers() -> st.SearchStrategy[Op]:
+    """What a consumer does with a stage."""
+    count = st.sampled_from([1.0, 7.0, 16.0])
+    return st.one_of(
+        st.builds(lambda mma: WarpgroupMma("hmma", mma, 512.0, 4.0), count),
+        st.builds(lambda mma: Mma("hmma", mma, 2, 256.0, 2.0, pipelined=True), count),
+        st.just(Barrier()),
+        st.builds(Compute, st.sampled_from([0.0, 3.3, 400.0])),
+    )
+
+
+@st.composite
+def rings(draw: st.DrawFn) -> tuple[Machine, Launch]:
+    """A producer and consumers of its stages, in CTAs that stay for several tiles or do not."""
+    stages, turns = draw(st.sampled_from([2, 3, 4, 7])), draw(st.sampled_from([1, 3, 40, 200]))
+    pending = draw(st.integers(min_value=0, max_value=min(1, stages - 1)))
+    reads = (Read("a", draw(st.sampled_from([512.0, 4096.0])), 4096.0),)
+    body = (WaitStage(), *draw(st.lists(consumers(), max_size=3)), ReleaseStage(pending))
+    fix_up: Program = draw(st.sampled_from([(), (SplitKFixup(512.0, 2),)]))
+    ending = (Drain(), ReleaseStage(0), *fix_up, StoreShared(512.0, 4.0), Barrier(), Store("c", 512.0, 640.0, 4.0))
+    persistent = draw(st.booleans())
+    roles = (
+        Role(1, (Repeat((AcquireStage(stages), LoadBulk(reads, 4096.0, 1.0)), turns),)),
+        Role(draw(st.sampled_from([1, 4])), (Repeat(body, turns), *ending), draw(st.sampled_from([1, 2]))),
+    )
+    if not persistent:
+        roles = (roles[0], replace(roles[1], instances=1))
+    on = machine(
+        sms=draw(st.sampled_from([1, 3])),
+        shared_bytes_per_cycle=128.0,
+        l2_port_bytes_per_cycle=64.0,
+        l2_bytes_per_cycle=150.0,
+        dram_bytes_per_cycle=70.0,
+        l2_copy_bytes=draw(st.sampled_from([2e4, 1e6])),
+        cta_launch_cycles=draw(st.sampled_from([0.0, 150.5])),
+        bulk_copy_cycles=30.0,
+        pipes=(Pipe("tensor", 1.0), Pipe("fma", 0.5)),
+    )
+    shared = on.limits.shared_bytes // draw(st.sampled_from([1, 2]))
+    tensors = (
+        Tensor("a", 4096.0, draw(st.sampled_from(AXES)), miss_fraction=0.4, missing_blocks_fraction=0.6),
+        Tensor("c", 2048.0),
+    )
+    grid = Grid(draw(st.integers(1, 5)), draw(st.integers(1, 4)), batch=2, swizzle_width=2)
+    cost = draw(st.sampled_from([0.0, 0.7]))
+    resources = Resources(32, 1, shared)
+    return on, Launch("ring", grid, roles, resources, tensors, cost, persistent, cold=draw(st.booleans()))
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(rings())
+def test_rings_and_persistent_ctas_are_played_alike(both: tuple[Machine, Launch]) -> None:
+    same(*both)
+
+
+# Kernels
+
+
+def launches(seed: int, number: int) -> Iterator[tuple[Machine, Launch]]:
+    """What predictions of random GEMMs on random boards play."""
+    pick = random.Random(seed)
+    boards = cycle(entry.name for entry in list_archs())
+    found: list[tuple[Machine, Launch]] = []
+    processes = sampled._processes
+
+    def noted(decoded: DecodedLaunch, *args: Any, **options: Any) -> Any:
+        found.append((decoded.machine, decoded.launch))
+        return played(decoded, **options) or processes(decoded, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampled, "_processes", noted)
+        while len(found) < number:
+            board = load_spec(next(boards))
+            dtypes = sorted({name for one in board.gpu.instructions.values() for name in one.inputs})
+            unit = pick.choice([1, 64, 64])  # most kernels need aligned rows
+            case: dict[str, Any] = {name: unit * int(2 ** pick.uniform(0, 12.5) / unit + 1) for name in "mnk"}
+            case |= {"dtype": pick.choice(dtypes), "layout": pick.choice(LAYOUTS), "batch": pick.choice([1, 1, 3])}
+            try:
+                _ = predict(board.system, parse_operator(case), Options(l2=pick.choice(["cold", "warm"])))
+            except UnsupportedError:
+                continue
+    yield from found[:number]
+
+
+def test_kernels_of_every_main_loop_are_played_alike() -> None:
+    kinds: set[type[Op]] = set()
+    for on, one in launches(seed=15, number=150):
+        same(on, one, whole=False)
+        kinds |= {type(op) for role in one.roles for op in operations(role.program)}
+    assert kinds >= {Load, WaitLoad, Mma, WarpgroupMma, LoadBulk, AcquireStage, StoreShared, Drain, Barrier, Store}
+
+
+@pytest.mark.slow
+def test_two_thousand_random_launches_are_played_alike() -> None:
+    for on, one in launches(seed=2000, number=2000):
+        same(on, one, whole=False)
+
+
+# Errors
+
+
+@pytest.mark.parametrize("detail", ["sampled", "full"])
+def test_warps_that_wait_for_ever_are_the_same_error(detail: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    role = Role(3, (Compute(5.0), WaitStage(), ReleaseStage(0)))
+    one = Launch("stuck", Grid(3), (Role(2, (Compute(1.0),)), role), Resources(32, 1, 0))
+    texts = []
+    for forced in ("0", "1"):
+        monkeypatch.setenv(switch.VARIABLE, forced)
+        with pytest.raises(ValueError, match="3 of 5 warps of CTA 0 wait for ever") as error:
+            _ = simulate(machine(sms=2), one, detail)
+        texts.append(str(error.value))
+    assert texts[0] == texts[1]
+
+
+def test_what_a_machine_lacks_is_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(switch.VARIABLE, "1")
+    one = Launch("lost", Grid(1), (Role(1, (Alu((("dpx", 1.0),), 1.0),)),), Resources(32, 1, 0))
+    with pytest.raises(ValueError, match="the machine has no pipe 'dpx'"):
+        _ = simulate(machine(), one)
+    with pytest.raises(DoesNotFitError):
+        _ = simulate(machine(), replace(one, roles=(Role(1, (Compute(1.0),)),), resources=Resources(32, 1, 2**40)))
+
+
+def test_what_only_processes_play_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = Role(2, (LoadBulk((Read("x", 1.0, 1.0),), 1.0, 0.0),))  # two producers fill the same stage
+    one = Launch("unusual", Grid(1), (twice,), Resources(32, 1, 0), (Tensor("x", 1.0),))
+    assert played(DecodedLaunch(machine(), one)) is None
+    monkeypatch.setenv(switch.VARIABLE, "1")
+    with pytest.raises(RuntimeError, match="has already been triggered"):
+        _ = simulate(machine(), one, extrapolate=False)
+
+
+# The switch
+
+
+def test_the_variable_forces_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, compiled in (("0", False), ("1", True), ("", False)):
+        monkeypatch.setenv(switch.VARIABLE, value)
+        assert (switch.compiled_play() is not None) == compiled
+        assert (switch.compiled_play(long=True) is not None) == (value != "0")
+    monkeypatch.setenv(switch.VARIABLE, "yes")
+    with pytest.raises(ValueError, match="expected 0 or 1, got 'yes'"):
+        _ = switch.compiled_play()
+
+
+def test_without_numba_only_force_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switch, "_play", lambda: None)
+    monkeypatch.setattr(switch._Switch, "compiled", True)
+    assert switch.compiled_play() is None
+    monkeypatch.setenv(switch.VARIABLE, "1")
+    with pytest.raises(ValueError, match=r"needs numba: pip install 'gpusim\[fast\]'"):
+        _ = switch.compiled_play()
+
+
+# Long launches
+
+
+def long_launch(turns: int) -> Launch:
+    """Every SM has a CTA that makes so many turns."""
+    body = Load((Read("x", 64.0, 64.0),), 64.0, 1.0, 1), WaitLoad(), LoadShared(64.0, 1.0), Barrier()
+    return Launch("long", Grid(8), (Role(8, (Repeat(body, turns),)),), Resources(256, 1, 0), (Tensor("x", 512.0),))
+
+
+def test_progress_is_reported_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(switch.VARIABLE, "1")
+    reports: list[tuple[int, int]] = []
+    on, one = machine(sms=4, shared_bytes_per_cycle=128.0), long_launch(5000)
+    _ = simulate(on, one, "full", progress=lambda *report: reports.append(report))
+    assert len(reports) > 3
+    assert [done for done, _ in reports] == sorted({done for done, _ in reports})
+    assert reports[-1] == (40_000, 40_000)
+
+
+def test_an_interrupt_ends_a_long_launch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv(switch.VARIABLE, "1")
+    on = machine(sms=4, shared_bytes_per_cycle=128.0)
+    _ = simulate(on, long_launch(1), "full")  # compiled
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        _ = signal.setitimer(signal.ITIMER_REAL, 0.3)
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            _ = simulate(on, long_launch(2_000_000), "full")
+        assert time.monotonic() - began < 0.3 + 1.0
+    finally:
+        _ = signal.setitimer(signal.ITIMER_REAL, 0.0)
+        _ = signal.signal(signal.SIGALRM, before)
+
+
+# Machine code
+
+
+def doubled(values: Any) -> float:
+    """Something to compile."""
+    return 2 * float(values[0])
+
+
+VALUES = np.array([21.0])
+
+
+def test_machine_code_is_kept_and_damaged_files_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path))
+    assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
+    (folder,) = tmp_path.iterdir()
+    kept = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == kept
+    for file, whole in kept.items():
+        _ = file.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+        assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
+        assert (folder / SEAL).read_bytes() != b"", file
+        assert [other for other in folder.rglob("*") if other.is_file() and not other.read_bytes().strip(b"\0")] == []
+
+
+@pytest.mark.parametrize("folder", ["off", "/dev/null/nowhere"])
+def test_machine_code_needs_no_folder(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSIM_CACHE", folder)
+    assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
