@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import re
 import signal
 import socket
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import interrupts
+import kills
 import pytest
 from cluster_processes import Processes, divide, end, length, processes, sleep
 from conftest import REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, refused
@@ -30,7 +32,8 @@ from gpusim.studies import experiments
 from gpusim.studies.columns import sweep
 
 pytest.importorskip("distributed")
-from distributed import Client
+from dask import config
+from distributed import Client, Security
 
 from gpusim.execution import cluster as dask
 
@@ -64,12 +67,13 @@ def experiment(tmp_path: Path) -> Path:
     return path
 
 
-def run(experiment: Path, out: Path, service: Service, at_third: Callable[[], None] = lambda: None) -> Any:
-    """Run an experiment; call a function after the third result."""
+def run(experiment: Path, out: Path, service: Service, then: Callable[[], None] = lambda: None, after: int = 1) -> Any:
+    """Run an experiment; call a function once there are so many results."""
+    steps = [then]
 
     def progress(done: int, _total: int) -> None:
-        if done == 3:
-            at_third()
+        if done >= after and steps:
+            steps.pop()()
 
     return experiments.run(open_experiment(str(experiment), [], ()), out, service=service, progress=progress)
 
@@ -98,7 +102,7 @@ def test_what_was_finished_before_the_scheduler_was_killed_is_kept(
     with pytest.raises(WorkerLostError, match=f"^{mortal.address}: the connection to the scheduler was lost; run it"):
         run(experiment, tmp_path / "out", Service(cluster=mortal.address), mortal.scheduler.kill)
     finished = run(experiment, tmp_path / "out", Service())
-    assert finished.resumed >= 3
+    assert finished.resumed >= 1
     _ = run(experiment, tmp_path / "inline", Service())
     assert files_in(tmp_path / "out") == files_in(tmp_path / "inline")
 
@@ -241,6 +245,30 @@ def test_a_worker_in_place_of_the_scheduler_is_refused(running: Processes) -> No
         Service(cluster=worker).executor(None, 1).__enter__()
 
 
+def test_a_scheduler_with_tls_is_used_and_its_address_without_tls_is_refused(
+    mortal: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Security.temporary().get_tls_config_for_role("client")
+    for name in ("ca_file", "cert", "key"):
+        (tmp_path / name).write_text(made[name], encoding="utf-8")
+    keys = {"distributed.comm.tls.ca-file": str(tmp_path / "ca_file")}
+    for role, what in itertools.product(("scheduler", "worker", "client"), ("cert", "key")):
+        keys[f"distributed.comm.tls.{role}.{what}"] = str(tmp_path / what)
+    variables = {f"DASK_{key.replace('.', '__').replace('-', '_').upper()}": path for key, path in keys.items()}
+    mortal.kill()
+    mortal.start_scheduler({**variables, "DASK_DISTRIBUTED__COMM__DEFAULT_SCHEME": "tls"})
+    assert mortal.address.startswith("tls://")
+    mortal.start_worker(variables)
+    with config.set(keys), on(mortal, 12) as executor:
+        assert list(executor.run(divide, [3])) == [(0, 4.0)]
+    with pytest.raises(dask.ClusterError, match=r"no Dask scheduler can be reached .*; check its host, port and TLS"):
+        on(mortal).__enter__()
+    monkeypatch.setattr(dask, "CONNECT_S", 0.5)
+    mortal.address = mortal.address.replace("tls", "tcp")
+    with pytest.raises(dask.ClusterError, match=r"no Dask scheduler can be reached .*; check its host, port and TLS"):
+        on(mortal).__enter__()
+
+
 @pytest.fixture
 def without_gpusim(tmp_path: Path) -> dict[str, str]:
     """Variables of a process that has no gpusim."""
@@ -378,3 +406,22 @@ def test_without_the_option_dask_is_not_imported() -> None:
     script = f"{predict}; print({{'dask', 'distributed'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), check=True, text=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.slow
+def test_ten_thousand_cases_are_the_same_though_a_worker_is_killed_and_another_one_comes(
+    mortal: Processes, tmp_path: Path
+) -> None:
+    experiment = kills.experiment_in(tmp_path, 10_000, random.Random(1))
+
+    def lose_one_and_get_another() -> None:
+        mortal.workers[0].kill()
+        mortal.start_worker()
+
+    mortal.start_worker()
+    mortal.start_worker()
+    mortal.wait_for_workers(2)
+    _ = run(experiment, tmp_path / "cluster", Service(cluster=mortal.address), lose_one_and_get_another, after=3_000)
+    assert mortal.workers[0].poll() == -signal.SIGKILL
+    _ = run(experiment, tmp_path / "inline", Service())
+    assert files_in(tmp_path / "cluster") == files_in(tmp_path / "inline")

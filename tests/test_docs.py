@@ -70,3 +70,9 @@ def test_python_examples_run(
     for example in re.findall(r"```python\n(.*?)```", text_of(page), re.DOTALL):
         exec(compile(example, page.name, "exec"), names)  # noqa: S102 -- our own documentation
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```py\n" in text_of(page)], ids=lambda page: page.name)
+def test_examples_for_other_systems_are_python(page: Path) -> None:
+    for example in re.findall(r"```py\n(.*?)```", text_of(page), re.DOTALL):
+        assert compile(example, page.name, "exec")

@@ -165,7 +165,7 @@ class Cluster(Generic[Context]):
     def _first_workers(self) -> int:
         """Wait for workers; their threads."""
         began = time.monotonic()
-        told = False
+        warned = False
         while not (threads := self._threads_now()):
             waited = time.monotonic() - began
             if waited > self._within_s:
@@ -173,8 +173,8 @@ class Cluster(Generic[Context]):
                     f"no worker has connected to the scheduler within {self._within_s:.0f} s; "
                     f"start some: dask worker {self._address} --nthreads 1"
                 )
-            if waited > LOOK_S and not told:
-                told = True
+            if waited > LOOK_S and not warned:
+                warned = True
                 _log.warning("%s: no workers yet; waiting up to %.0f s", self._address, self._within_s)
             time.sleep(0.1)
         return threads

@@ -18,7 +18,7 @@ QUESTIONS: Mapping[str, tuple[Callable[..., object], *tuple[str, ...]]] = {
     "Python": (sysconfig.get_python_version,),
     "distributed": (resolve_name, "distributed:__version__"),
 }
-"""Functions that tell the versions, with arguments. All are of the standard library: any machine can be asked."""
+"""Functions that give the versions, with arguments. All are of the standard library: any machine can be asked."""
 
 
 @cache
@@ -46,20 +46,20 @@ def differences(answers: Mapping[str, Mapping[str, object]]) -> str:
     'no gpusim on the scheduler'
 
     Args:
-        answers: Answers to the questions, or errors, by address. Errors other than of an import tell nothing, nor does
+        answers: Answers to the questions, or errors, by address. Errors other than of an import say nothing, nor does
             a missing answer: machines come and go.
     """
     here = {f"{name} {version}" for name, version in environment().items()}
     hosts: dict[str, set[str]] = defaultdict(set)
     for address, versions in answers.items():
-        told = [_told(name, version) for name, version in versions.items()]
-        others = [text for text in told if text and text not in here]
+        texts = [_text(name, version) for name, version in versions.items()]
+        others = [text for text in texts if text and text not in here]
         if others:
             hosts[", ".join(others)].add(urlsplit(address).hostname or address)
     return "; ".join(f"{text} on {_listed(sorted(names))}" for text, names in sorted(hosts.items()))
 
 
-def _told(name: str, version: object) -> str:
+def _text(name: str, version: object) -> str:
     """An answer as text; empty if there is none."""
     if isinstance(version, ImportError | AttributeError):
         return f"no {name}"
