@@ -1,4 +1,4 @@
-"""``gpusim cache`` shows, empties and checks the store; wrong input is one line."""
+"""Commands use the store, and ``gpusim cache`` shows, empties and checks it; wrong input is one line."""
 
 from __future__ import annotations
 
@@ -132,3 +132,62 @@ def test_wrong_input_is_one_line(folder: Path, command: RunGpusim, monkeypatch: 
     (folder / NAME).mkdir()
     monkeypatch.setenv("GPUSIM_CACHE", str(folder))
     assert "unable to open database file" in refused(command("cache", "info"))
+
+
+# Commands that use it -----------------------------------------------------------------------------
+
+
+FULL = ("gemm", "--arch", "t4", "-m", "256", "-n", "256", "-k", "64", "--detail", "full", "--format", "json")
+EXPERIMENT = "title: Few\ngpus: [T4]\ndtypes: [fp16, fp32]\ntables: []\ngemms: [{square: '256:2560:256'}]\n"
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place for a store, where none is yet."""
+    folder = tmp_path / "empty"
+    monkeypatch.setenv("GPUSIM_CACHE", str(folder))
+    return folder
+
+
+def test_a_launch_played_in_full_is_remembered_by_the_next_command(
+    empty: Path, command: RunGpusim, gpusim: RunGpusim
+) -> None:
+    shown = [command(*FULL).stdout, gpusim(*FULL).stdout, command(*FULL, "--no-cache").stdout]
+    assert shown[0] == shown[1] == shown[2] != ""
+    found = info(command)
+    assert (found["folder"], found["entries"], found["hits"]) == (str(empty), 1, 1)
+
+
+@pytest.mark.parametrize("command_", [FULL, ("run", "few.yaml", "-o", "out")], ids=["gemm", "run"])
+def test_without_the_cache_no_store_is_made(
+    empty: Path, tmp_path: Path, command: RunGpusim, command_: tuple[str, ...]
+) -> None:
+    (tmp_path / "few.yaml").write_text(EXPERIMENT)
+    assert command(*command_, "--no-cache").returncode == 0
+    assert not empty.exists()
+
+
+@pytest.mark.usefixtures("empty")
+def test_a_run_writes_the_same_with_a_store_that_knows_nothing_or_all_and_without_one(
+    tmp_path: Path, command: RunGpusim, gpusim: RunGpusim
+) -> None:
+    (tmp_path / "few.yaml").write_text(EXPERIMENT)
+    assert command("run", "few.yaml", "-o", "first", "--jobs", "1").returncode == 0
+    entries = info(command)["entries"]
+    assert gpusim("run", "few.yaml", "-o", "again", "--jobs", "2").stderr == ""
+    assert command("run", "few.yaml", "-o", "without", "--jobs", "1", "--no-cache").returncode == 0
+    assert len({(tmp_path / name / "results.csv").read_bytes() for name in ("first", "again", "without")}) == 1
+    assert 10 < entries <= info(command)["hits"]
+
+
+def test_a_store_that_cannot_be_used_is_one_line_and_changes_no_result(
+    empty: Path, tmp_path: Path, gpusim: RunGpusim, command: RunGpusim
+) -> None:
+    empty.write_text("no folder")
+    (tmp_path / "few.yaml").write_text(EXPERIMENT)
+    warned = gpusim("run", "few.yaml", "-o", "warned", "--jobs", "2")
+    assert warned.returncode == 0
+    (line,) = warned.stderr.splitlines()
+    assert line.startswith(f"gpusim: {empty}: simulated launches are not remembered: ")
+    assert command("run", "few.yaml", "-o", "silent", "--jobs", "1", "--no-cache").stderr == ""
+    assert (tmp_path / "warned" / "results.csv").read_bytes() == (tmp_path / "silent" / "results.csv").read_bytes()

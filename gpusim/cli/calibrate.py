@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from gpusim.cli.console import emit_json, emit_tables, progress_bar, refusing_file_errors
-from gpusim.cli.options import ArchPathOption, ClusterOption, FormatOption, JobsOption, OverheadOption, service_of
+from gpusim.cli.options import (
+    ArchPathOption,
+    ClusterOption,
+    FormatOption,
+    JobsOption,
+    NoCacheOption,
+    OverheadOption,
+    service_of,
+)
 
 
 def calibrate(
@@ -31,6 +39,7 @@ def calibrate(
     date: Annotated[str | None, typer.Option("--date", help="Date in the spec. Default: today.")] = None,
     jobs: JobsOption = None,
     cluster: ClusterOption = "",
+    no_cache: NoCacheOption = False,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -55,7 +64,7 @@ def calibrate(
             overheads=parse_overheads(overhead or ()),
             rows_per_table=rows,
             seed=seed,
-            service=service_of(jobs, cluster),
+            service=service_of(jobs, cluster, no_cache=no_cache),
             arch_path=arch_path or (),
             progress=progress,
             log=_log,

@@ -13,6 +13,7 @@ from gpusim.cli.options import (
     FormatOption,
     JobsOption,
     KernelOptions,
+    NoCacheOption,
     SimulationOptions,
     SpecOptions,
     StorageOptions,
@@ -41,6 +42,7 @@ def gemm(
         bool, typer.Option("--allow-oversize", help="Accept products that do not fit into device memory.")
     ] = False,
     jobs: JobsOption = None,
+    no_cache: NoCacheOption = False,
     output: FormatOption = "table",
 ) -> None:
     """Predict the time of a matrix multiplication.
@@ -59,7 +61,7 @@ def gemm(
     sizes = {name: sizes_of(f"-{name}", text) for name, text in (("m", m), ("n", n), ("k", k))}
     cases = grid(arch, sizes, spec.named(), named(types, storage, kernels, simulation))
     with progress_bar("gemm") as progress:
-        results = predict_grid([one.case for one in cases], service_of(jobs), progress)
+        results = predict_grid([one.case for one in cases], service_of(jobs, no_cache=no_cache), progress)
     if output == "json":
         objects = [{**one.values, **result.as_dict()} for one, result in zip(cases, results, strict=True)]
         emit_json(objects if len(objects) > 1 else objects[0])

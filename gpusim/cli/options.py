@@ -63,12 +63,17 @@ ClusterOption = Annotated[
 ]
 
 
-def service_of(jobs: int | None, cluster: str = "") -> Service:
+NoCacheOption = Annotated[
+    bool, typer.Option("--no-cache", help="Neither use nor fill the store of simulated launches (gpusim cache).")
+]
+
+
+def service_of(jobs: int | None, cluster: str = "", *, no_cache: bool = False) -> Service:
     """Where the predictions of a command run: a cluster, as many worker processes as asked for, or one per core."""
     from gpusim.execution.service import Service
     from gpusim.execution.workers import available_cores
 
-    return Service(jobs or available_cores(), cluster)
+    return Service(jobs or available_cores(), cluster, cache=not no_cache)
 
 
 DetailOption = Annotated[

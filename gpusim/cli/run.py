@@ -19,7 +19,7 @@ from gpusim.cli.console import (
     report_inconsistent,
     report_journal,
 )
-from gpusim.cli.options import ArchPathOption, ClusterOption, JobsOption, service_of
+from gpusim.cli.options import ArchPathOption, ClusterOption, JobsOption, NoCacheOption, service_of
 
 if TYPE_CHECKING:
     from gpusim.execution.service import Service
@@ -37,6 +37,7 @@ def run(
     out: Annotated[Path | None, typer.Option("-o", help="Output folder. Default: results/NAME.", metavar="DIR")] = None,
     jobs: JobsOption = None,
     cluster: ClusterOption = "",
+    no_cache: NoCacheOption = False,
     arch_path: ArchPathOption = None,
     force: Annotated[bool, typer.Option("--force", help="Run again even where results are up to date.")] = False,
     shipped: Annotated[bool, typer.Option("--list", help="List the shipped experiments and exit.")] = False,
@@ -70,7 +71,7 @@ def run(
             print(f"gpusim: {folder} is up to date{but}; --force computes it again", file=sys.stderr)
             sound &= not failed
         else:
-            sound &= _run_one(experiment, folder, service_of(jobs, cluster), command)
+            sound &= _run_one(experiment, folder, service_of(jobs, cluster, no_cache=no_cache), command)
     if not sound:
         raise typer.Exit(1)
 

@@ -15,6 +15,7 @@ from gpusim.cli.options import (
     DetailOption,
     FormatOption,
     JobsOption,
+    NoCacheOption,
     OverheadOption,
     service_of,
 )
@@ -69,6 +70,7 @@ def validate(
     ] = None,
     jobs: JobsOption = None,
     cluster: ClusterOption = "",
+    no_cache: NoCacheOption = False,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -87,7 +89,7 @@ def validate(
             detail=detail,
             pair=pair,
             overheads=parse_overheads(overhead or ()),
-            service=service_of(jobs, cluster),
+            service=service_of(jobs, cluster, no_cache=no_cache),
             arch_path=arch_path or (),
             progress=progress,
         )

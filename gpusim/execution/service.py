@@ -23,6 +23,9 @@ class Service:
     cluster: str = ""
     """Address of a Dask cluster, ``tcp://HOST:PORT``, to work there instead; ``local``: one on this machine, with so
     many workers as there are jobs."""
+    cache: bool = False
+    """Whether simulated launches are remembered on disk (:mod:`gpusim.execution.store`), on the machine that they are
+    simulated on."""
 
     @contextmanager
     def executor(self, context: Context, tasks: int) -> Iterator[Executor[Context]]:

@@ -230,7 +230,10 @@ def shared_store(*, disk: bool = True) -> OutcomeStore:
 
 @contextmanager
 def remembering(*, disk: bool = True) -> Iterator[OutcomeStore]:
-    """The store of this process for the duration of a command: what is wrong with its file is said at the start."""
+    """The store of this process for the duration of a command, which says at start and end what is wrong with the file.
+
+    Its worker processes use theirs in silence.
+    """
     store = shared_store(disk=disk)
     store.check()
     try:

@@ -8,20 +8,23 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from gpusim.errors import InputError, one_line
 from gpusim.execution.service import Service
+from gpusim.execution.store import remembering, shared_store
 from gpusim.files.interrupts import stop_received
 from gpusim.prediction.assembly import identity
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.ranked import Ranked, rank_together
 from gpusim.prediction.results import Result
+from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
+from gpusim.sim.simulate import simulate
 from gpusim.system import System
 from gpusim.workloads.operators import Operator
 
@@ -99,6 +102,7 @@ class _Context(Generic[Kept]):
 
     systems: tuple[System, ...]
     keep: Callable[[Result], Kept]
+    cache: bool
 
 
 def sweep(cases: Sequence[Case], service: Service = Service()) -> Generator[tuple[int, CaseResult[Result]]]:
@@ -155,7 +159,11 @@ def sweep_numbered(
         [(index, numbers[id(case.system)], case.operator, case.options) for index, case in chunk]
         for chunk in _chunks(cases, numbers, size)
     )
-    with service.executor(_Context(tuple(extent.systems.values()), keep), tasks) as executor:
+    context = _Context(tuple(extent.systems.values()), keep, service.cache)
+    with (
+        remembering() if service.cache and tasks else nullcontext(),
+        service.executor(context, tasks) as executor,
+    ):
         for _, results in executor.run(_predict_chunk, chunks):
             yield results
 
@@ -193,10 +201,15 @@ def _predict_chunk(context: _Context[Kept], chunk: _Chunk) -> list[tuple[int, Ca
     start = time.perf_counter()
     ranked = _ranked(cases)
     ranking_s = (time.perf_counter() - start) / len(cases)
-    return [
-        (index, _run(case, context.keep, one, ranking_s))
+    store = shared_store() if context.cache else None
+    play = store.simulate if store else simulate
+    results = [
+        (index, _run(case, context.keep, play, one, ranking_s))
         for (index, *_), case, one in zip(chunk, cases, ranked, strict=True)
     ]
+    if store:
+        store.flush()
+    return results
 
 
 def _ranked(cases: Sequence[Case]) -> Sequence[Ranked | None]:
@@ -210,16 +223,20 @@ def _ranked(cases: Sequence[Case]) -> Sequence[Ranked | None]:
 
 def run_case(case: Case) -> CaseResult[Result]:
     """Predict one case."""
-    return _run(case, whole)
+    return _run(case, whole, simulate)
 
 
 def _run(
-    case: Case, keep: Callable[[Result], Kept], ranked: Ranked | None = None, ranking_s: float = 0.0
+    case: Case,
+    keep: Callable[[Result], Kept],
+    play: Simulate,
+    ranked: Ranked | None = None,
+    ranking_s: float = 0.0,
 ) -> CaseResult[Kept]:
     """Predict a case, whose ranking took some time already."""
     start = time.perf_counter() - ranking_s
     try:
-        kept = keep(predict(case.system, case.operator, case.options, ranked=ranked))
+        kept = keep(predict(case.system, case.operator, case.options, simulate=play, ranked=ranked))
     except InputError as error:
         return CaseResult(None, one_line(str(error)), time.perf_counter() - start)
     except Exception as error:

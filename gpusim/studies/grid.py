@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from gpusim.api import case
 from gpusim.errors import InputError
 from gpusim.execution.service import Service
+from gpusim.execution.store import remembering
 from gpusim.execution.sweep import Case, predict_all
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
@@ -70,7 +71,8 @@ def predict_grid(cases: Sequence[Case], service: Service = Service(), progress: 
     """
     if len(cases) == 1:
         (only,) = cases
-        return [predict(only.system, only.operator, only.options, progress=progress)]
+        with remembering(disk=service.cache and only.options.detail == "full") as store:  # others take milliseconds
+            return [predict(only.system, only.operator, only.options, progress=progress, simulate=store.simulate)]
     results = []
     for one in predict_all(cases, service, progress):
         if one.result is None:
