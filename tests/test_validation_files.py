@@ -15,9 +15,14 @@ from matplotlib.axes import Axes
 from text_of_figures import unreadable
 
 from gpusim.execution.journal import JOURNAL, journal_in
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.prediction.results import Result
 from gpusim.studies.validation import plots
 from gpusim.studies.validation.output import write_files
 from gpusim.studies.validation.report import ValidationReport, validate
+from gpusim.system import System
+from gpusim.workloads.operators import Operator
 
 SHAPES = ((8, 512, 512), (64, 512, 512), (512, 512, 512), (2048, 1024, 1024))
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -102,6 +107,20 @@ def test_an_interrupted_validation_goes_on_where_it_stopped(table: Path, tmp_pat
         assert journal.resumed == 5
     assert without_seconds(resumed.as_dict()) == without_seconds(validate([table]).as_dict())
     assert list(out.iterdir()) == []
+
+
+def test_a_row_whose_prediction_meets_a_defect_is_counted_by_its_reason(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defective(system: System, operator: Operator, options: Options, **others: Any) -> Result:
+        if operator.columns["m"] == SHAPES[1][0]:
+            raise KeyError("tile")
+        return predict(system, operator, options, **others)
+
+    monkeypatch.setattr("gpusim.execution.sweep.predict", defective)
+    overall = validate([table]).as_dict()["overall"]
+    assert overall["skip_reasons"]["KeyError: 'tile' (a defect of gpusim)"] == len(GPUS)
+    assert overall["predicted"] == len(GPUS) * (len(SHAPES) - 1)
 
 
 def test_wrong_input_leaves_what_an_interrupted_validation_has_left(
