@@ -18,6 +18,7 @@ from gpusim.execution.journal import Journal, key_of
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case, CaseResult, Extent, Kept, sweep_numbered, whole
 from gpusim.prediction.results import Result
+from gpusim.system import System
 
 MISSING = -1
 """In place of the place of a result that is not in the journal."""
@@ -51,8 +52,8 @@ class ResumableSweep(Generic[Kept]):
         self._form = form
         self._journal = journal
         self._missing = Extent()
-        self._shared: dict[int, str] = {}
-        """What the keys of the cases of a system share, by its identity."""
+        self._shared: dict[int, tuple[System, str]] = {}
+        """What the keys of the cases of a system share, by its identity; the system, so that no other gets that."""
         self._places = array("q")
         for case in cases():
             place = journal.place(self._key(case))
@@ -95,7 +96,7 @@ class ResumableSweep(Generic[Kept]):
                 yield index, case
 
     def _key(self, case: Case) -> str:
-        shared = self._shared.get(id(case.system))
-        if shared is None:
-            shared = self._shared[id(case.system)] = key_of((self._form.names, case.system.content_hash))
-        return key_of((shared, case.operator, case.options))
+        system = case.system
+        if id(system) not in self._shared:
+            self._shared[id(system)] = system, key_of((self._form.names, system.content_hash))
+        return key_of((self._shared[id(system)][1], case.operator, case.options))
