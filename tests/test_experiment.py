@@ -446,23 +446,19 @@ def test_a_failed_run_leaves_the_files_of_the_one_before(
 def test_parquet_has_the_rows_of_the_csv_with_their_types(write: WriteExperiment, tmp_path: Path) -> None:
     from pyarrow import parquet
 
-    experiment = load_experiment(write(SMALL.replace("[fp16, fp32]", "[fp16, bf16]")))
+    text = SMALL.replace("[fp16, fp32]", "[fp16, bf16]").replace("label: flat", r'label: "a, \"flat\"\r\nshape"')
+    experiment = load_experiment(write(text))
     _ = run_experiment(experiment, tmp_path / "out")
     table = parquet.read_table(tmp_path / "out" / "results.parquet")
     rows = rows_of(tmp_path / "out")
     kinds = columns(experiment)
     assert table.column_names == list(rows[0]) == list(kinds)
+    assert {row["label"] for row in rows} == {"", 'a, "flat"\r\nshape'}
+    typed_as: dict[type, Callable[[str], Any]] = {int: int, float: float, bool: "True".__eq__}
     for row, typed in zip(rows, table.to_pylist(), strict=True):
         for name, kind in kinds.items():
-            number = kind in (int, float, bool)
-            assert typed[name] == (
-                ({"True": True, "False": False}.get(row[name]) if kind is bool else kind(row[name]))
-                if number and row[name]
-                else None
-                if number
-                else row[name]
-            ), name
-            assert not number or isinstance(typed[name], kind | None)
+            value = row[name] if kind not in typed_as else typed_as[kind](row[name]) if row[name] else None
+            assert (typed[name], type(typed[name])) == (value, type(value)), name
 
 
 def test_several_experiments_go_to_folders_of_their_own(

@@ -29,6 +29,7 @@ BAR_EVERY_S = 0.1
 LINE_EVERY_S = 30.0
 """Time between two lines of progress where standard error is no terminal."""
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk, a quota and a file size that are used up."""
 BROKEN_PIPE_STATUS = 141
 """Exit status after a closed pipe, as shells report it (128 + SIGPIPE)."""
 PLAIN = {"×": "x", "µ": "u", "μ": "u", "…": "..."}

@@ -20,6 +20,9 @@ WRITING = ".writing-"
 """Prefix of the temporary folders that hold files until all of them are written."""
 
 
+LINE_BREAK = "\r\n"
+
+
 @contextmanager
 def output_folder(out: Path) -> Iterator[None]:
     """Create a folder and its parents where missing; after an error remove those created if they are empty."""
@@ -192,9 +195,9 @@ def csv_text(cells: Iterable[Any]) -> str:
     'T4,1.5,True,"[1, 2]"'
     """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="")
+    writer = csv.writer(text, lineterminator=LINE_BREAK)  # whose characters are quoted
     writer.writerow([json.dumps(cell) if isinstance(cell, list | dict) else cell for cell in cells])
-    return text.getvalue()
+    return text.getvalue().removesuffix(LINE_BREAK)
 
 
 def write_json(path: Path, value: object) -> None:
