@@ -23,7 +23,7 @@ class System:
     @property
     def content_hash(self) -> str:
         """SHA-256 of the three records."""
-        return content_hash(self)
+        return content_hash((self.gpu, self.library.content_hash, self.host))
 
     def values(self) -> dict[str, Any]:
         """All values as nested mappings: those of the GPU, and of the others below ``library`` and ``host``."""

@@ -7,12 +7,14 @@ estimate that is 10 % longer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import Field
 
 from gpusim.content import content_hash
 from gpusim.hardware.gpu import Gpu
+from gpusim.keyed import Keyed
 from gpusim.library.catalogue import Kernel
 from gpusim.library.vector import VectorKernel
 from gpusim.record import Record, Unsourced
@@ -88,4 +90,11 @@ class Library:
     @property
     def content_hash(self) -> str:
         """SHA-256 of the kernels, the heuristic, and the GPU that it was tuned for."""
-        return content_hash(self)
+        kernels = [_kernels_hash(Keyed(kernels)) for kernels in (self.kernels, self.vector_kernels)]
+        return content_hash((self.name, kernels, self.heuristic_bias, self.split_k_search, self.tuned_for))
+
+
+@lru_cache(maxsize=64)
+def _kernels_hash(kernels: Keyed[tuple[Kernel, ...]] | Keyed[tuple[VectorKernel, ...]]) -> str:
+    """SHA-256 of kernels, which the libraries of many design points share."""
+    return content_hash(kernels.record)

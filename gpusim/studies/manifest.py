@@ -26,7 +26,7 @@ MANIFEST = "manifest.json"
 RESULTS = "results.csv"
 PARQUET = "results.parquet"
 """The same rows, where pyarrow is installed."""
-PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "packaging", "pydantic", "pyyaml", "simpy")
+PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "packaging", "pydantic", "pyyaml", "scipy", "simpy")
 
 
 def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequence[str]) -> dict[str, Any]:
