@@ -238,10 +238,11 @@ REFUSALS = [
     (with_list("[-1]"), OF_L2 + "should be greater than or equal to 0.125, got -1; correct it"),
     (with_list("[true]"), OF_L2 + "should be a valid number, got True"),
     (with_list("[big]"), OF_L2 + "should be a valid number, got 'big'"),
+    (with_list("40, [50"), OF_L2 + "not YAML: "),
     (with_list("[]"), OF_L2 + "an empty list; add a value"),
     (
         with_list("[1x, 40]"),
-        ":3: gpus.0: 'A100-SXM4-80GB, L2 capacity 40 MiB, DRAM peak bandwidth 1000 GB/s' appears twice",
+        ":3: gpus.0: 'A100-SXM4-80GB, L2 capacity 40 MiB, DRAM peak bandwidth 1000 GB/s' appears twice; vary",
     ),
     (with_list(str([*range(1, 502)])), f": 1002 combinations, more than {MOST_POINTS}; shorten a list"),
     (

@@ -55,7 +55,8 @@ def experiment_gpus(
             name = entry.label or spec.gpu.name
             label = ", ".join([name, *(value_text(key_path, value) for key_path, value in point.values.items())])
             if label in points:
-                raise file.error(where, f"'{label}' appears twice; give one of them a label")
+                remedy = "vary its values more" if points[label][1] is entry else "give one of them a label"
+                raise file.error(where, f"'{label}' appears twice; {remedy}")
             points[label] = (name, entry, point)
     varying = list(dict.fromkeys(key_path for _, _, point in points.values() for key_path in point.values))
     return {label: _gpu(name, entry, point, varying) for label, (name, entry, point) in points.items()}

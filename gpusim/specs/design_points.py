@@ -81,7 +81,7 @@ def together(lists: Mapping[str, object]) -> Factor:
     Raises:
         OverrideError: one has another length than the first, or is no list.
     """
-    columns = {key_path: _listed(value) for key_path, value in lists.items()}
+    columns = {key_path: _listed(key_path, value) for key_path, value in lists.items()}
     first = next(iter(columns))
     for key_path, values in columns.items():
         if not values:
@@ -125,7 +125,7 @@ def _divided(shipped: Mapping[str, Any], overrides: Mapping[str, object]) -> tup
     fixed: dict[str, object] = {}
     factors: list[Factor] = []
     for key_path, value in overrides.items():
-        listed = _listed(value)
+        listed = _listed(key_path, value)
         is_one_list = isinstance(shipped.get(key_path), tuple) and not all(isinstance(one, list) for one in listed)
         if isinstance(value, list) and not value and not isinstance(shipped.get(key_path), tuple):
             raise OverrideError(Finding(key_path, "an empty list; add a value"))
@@ -136,11 +136,14 @@ def _divided(shipped: Mapping[str, Any], overrides: Mapping[str, object]) -> tup
     return fixed, factors
 
 
-def _listed(value: object) -> list[object]:
+def _listed(key_path: str, value: object) -> list[object]:
     """The values of a list, or of numbers and multiples separated by commas; none of a single value."""
-    if isinstance(value, str) and "," in value:
+    if not isinstance(value, str) or "," not in value:
+        return value if isinstance(value, list) else []
+    try:
         return [parse_value(one.strip()) for one in value.split(",")]
-    return value if isinstance(value, list) else []
+    except ValueError as error:
+        raise OverrideError(Finding(key_path, str(error))) from None
 
 
 def _resolved(shipped: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, object]:
