@@ -9,7 +9,7 @@ from typing import Any
 
 from gpusim.experiment.key_units import value_text
 from gpusim.experiment.schema import ExperimentFile, GpuEntry
-from gpusim.experiment.value_panels import NAME
+from gpusim.experiment.value_panels import GPU_NAME
 from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.specs import Spec, load_spec
 from gpusim.specs.design_points import DesignPoint, Factor, Range, design_points, latin_hypercube, together
@@ -34,7 +34,7 @@ class ExperimentGpu:
     @property
     def columns(self) -> dict[str, Any]:
         """Columns of its result rows: its name and its values, where values vary in the experiment."""
-        return {NAME: self.name, **self.values} if self.values else {}
+        return {GPU_NAME: self.name, **self.values} if self.values else {}
 
 
 def experiment_gpus(

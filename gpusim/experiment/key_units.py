@@ -51,13 +51,13 @@ def value_text(key_path: str, value: object) -> str:
     ('L2 capacity 60 MiB', 'SM count 108')
     """
     name, unit = name_and_unit(key_path)
-    return f"{name} {figure(value)}{f' {unit}' if unit else ''}"
+    return f"{name} {short_text(value)}{f' {unit}' if unit else ''}"
 
 
-def figure(value: object) -> str:
+def short_text(value: object) -> str:
     """A value alone: numbers with six digits.
 
-    >>> figure(2039.0), figure(True), figure([0, 164])
+    >>> short_text(2039.0), short_text(True), short_text([0, 164])
     ('2039', 'true', '0 164')
     """
     match value:
@@ -66,7 +66,7 @@ def figure(value: object) -> str:
         case float():
             return f"{value:.6g}"
         case list() | tuple():
-            return " ".join(map(figure, value))
+            return " ".join(map(short_text, value))
     return str(value)
 
 

@@ -9,7 +9,7 @@ from gpusim.experiment.comparison import SHAPE, VARIANTS, Row, requested_type
 from gpusim.experiment.plot_schema import PlotEntry
 from gpusim.specs.overrides import is_number
 
-NAME = "gpu_name"
+GPU_NAME = "gpu_name"
 """Column of a row that names its GPU without the values that vary, present where some do."""
 
 
@@ -40,7 +40,7 @@ def value_panels(plot: PlotEntry, rows: Sequence[Row]) -> list[ValuePanel]:
     for row in rows:
         if all(is_number(row.get(key_path)) for key_path in plot.key_paths):
             dots = panels.setdefault(_words(plot, row), {})
-            x, other = [*(row[key_path] for key_path in plot.key_paths), 0.0][:2]
+            x, other, *_ = (*(row[key_path] for key_path in plot.key_paths), 0.0)
             dot = Dot(x, other, row.get(plot.metric, 0.0), row["gpu"])
             dots[dot.gpu] = _added(dots[dot.gpu], dot) if plot.total and dot.gpu in dots else dot
     whole = {words: _whole([*dots.values()]) for words, dots in panels.items()}
@@ -62,7 +62,7 @@ def _whole(dots: Sequence[Dot]) -> list[Dot]:
 def _words(plot: PlotEntry, row: Row) -> tuple[str, ...]:
     """What a row shares with the others of its panel: product, type, name of the GPU and conditions."""
     conditions = (f"L2 {row[name]}" if name == "l2" else str(row[name]) for name in VARIANTS)
-    return (_product(plot, row), requested_type(row), str(row[NAME]), *conditions)
+    return (_product(plot, row), requested_type(row), str(row[GPU_NAME]), *conditions)
 
 
 def _title(words: Sequence[str], alike: Sequence[bool]) -> str:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gpusim.experiment.comparison import Row
-from gpusim.experiment.key_units import figure, heading, value_text
+from gpusim.experiment.key_units import heading, short_text, value_text
 from gpusim.experiment.plot_pages import value_pages
 from gpusim.experiment.plot_schema import Metric, PlotEntry
 from gpusim.experiment.value_panels import Dot, ValuePanel
@@ -116,8 +116,8 @@ def _cells(ax: Axes, dots: Sequence[Dot], xs: Sequence[float], ys: Sequence[floa
             place: dict[str, Any] = {"ha": "center", "va": "center"}
             ax.text(column, line, _cell_text(value), **place, color=colour, size=CELL_SIZE)
     wide, high = (math.ceil(len(of_axis) / MOST_CELLS) for of_axis in (xs, ys))
-    ax.set_xticks(range(0, len(xs), wide), [figure(x) for x in xs[::wide]], size=TICK_SIZE)
-    ax.set_yticks(range(0, len(ys), high), [figure(y) for y in ys[::high]], size=TICK_SIZE)
+    ax.set_xticks(range(0, len(xs), wide), [short_text(x) for x in xs[::wide]], size=TICK_SIZE)
+    ax.set_yticks(range(0, len(ys), high), [short_text(y) for y in ys[::high]], size=TICK_SIZE)
     ax.grid(visible=False)
 
 

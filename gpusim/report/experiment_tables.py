@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpusim.experiment.comparison import Row, requested_type, shape_key
-from gpusim.experiment.key_units import figure, heading
-from gpusim.experiment.value_panels import NAME
+from gpusim.experiment.key_units import heading, short_text
+from gpusim.experiment.value_panels import GPU_NAME
 from gpusim.report.formatting import figure_text, shape_text, time_text
 from gpusim.report.text_table import TextTable
 
@@ -23,8 +23,8 @@ def experiment_table(title: str, rows: Sequence[Row], varying: Sequence[str]) ->
     """
     body = [
         (
-            row.get(NAME, row["gpu"]),
-            *(figure(row[key_path]) for key_path in varying),
+            row.get(GPU_NAME, row["gpu"]),
+            *(short_text(row[key_path]) for key_path in varying),
             row["dtype"],
             row["label"] or row["group"],
             shape_text(row),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpusim.experiment.key_units import figure, heading
+from gpusim.experiment.key_units import heading, short_text
 from gpusim.numbers.formats import FORMATS
 from gpusim.prediction.selection import CORES
 from gpusim.report.formatting import bytes_text, grid_text, shape_text, shares_text, time_text
@@ -109,7 +109,7 @@ def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, An
     body = []
     for result, of_gpu in zip(results, values, strict=True):
         baseline = baselines.setdefault((result.m, result.n, result.k), result)
-        cells = [result.arch, *map(figure, of_gpu.values()), shape_text(asdict(result)), time_text(result.time_us)]
+        cells = [result.arch, *map(short_text, of_gpu.values()), shape_text(asdict(result)), time_text(result.time_us)]
         cells += [f"{baseline.time_us / result.time_us:.2f}"] if several else []
         cells += [f"{result.tflops:.2f}", f"{result.pct_of_peak:.1f}", result.bottleneck, result.kernel]
         body.append(tuple(cells))

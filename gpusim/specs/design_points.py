@@ -126,10 +126,13 @@ def _divided(shipped: Mapping[str, Any], overrides: Mapping[str, object]) -> tup
     factors: list[Factor] = []
     for key_path, value in overrides.items():
         listed = _listed(key_path, value)
-        is_one_list = isinstance(shipped.get(key_path), tuple) and not all(isinstance(one, list) for one in listed)
-        if isinstance(value, list) and not value and not isinstance(shipped.get(key_path), tuple):
+        if isinstance(shipped.get(key_path), tuple):
+            varies = bool(listed) and all(isinstance(one, list) for one in listed)
+        else:
+            varies = bool(listed) or value == []
+        if varies and not listed:
             raise OverrideError(Finding(key_path, "an empty list; add a value"))
-        if listed and not is_one_list:
+        if varies:
             factors.append([{key_path: one} for one in listed])
         else:
             fixed[key_path] = value

@@ -18,7 +18,7 @@ from gpusim.execution.resumable import ResultForm
 from gpusim.execution.sweep import CaseResult
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase
-from gpusim.experiment.value_panels import NAME
+from gpusim.experiment.value_panels import GPU_NAME
 from gpusim.files.outputs import csv_text
 from gpusim.prediction.results import NSIGHT_METRICS, Result
 from gpusim.workloads.gemm import Gemm
@@ -58,7 +58,7 @@ def columns(experiment: Experiment) -> dict[str, type]:
     """The columns of an experiment's results and their types."""
     return {
         "gpu": str,
-        **({NAME: str} if experiment.varying else {}),
+        **({GPU_NAME: str} if experiment.varying else {}),
         **{name: _kind_of_values(experiment, name) for name in experiment.varying},
         **dict.fromkeys(("group", "label", "mathmode", "mathmode_rule"), str),
         **FIGURES,

@@ -24,7 +24,7 @@ from gpusim.execution.sweep import CaseResult
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
 from gpusim.experiment.plot_pages import page_count
-from gpusim.experiment.value_panels import NAME
+from gpusim.experiment.value_panels import GPU_NAME
 from gpusim.files.outputs import check_places, csv_text, staging, write_csv, write_lines
 from gpusim.files.parquet import can_write_parquet, write_parquet
 from gpusim.files.yamlfile import SpecError
@@ -180,7 +180,7 @@ def _nothing_predicted(failures: _Failures, sweep: ResumableSweep[str]) -> Excep
 def _shown_rows(experiment: Experiment, table: Path) -> list[Row]:
     """The rows that tables and plots show, with the columns that they read."""
     metrics = (plot.metric for plot in experiment.content.plots)
-    shown = read_rows(table, columns(experiment), {*SHOWN, *metrics, NAME, *experiment.varying})
+    shown = read_rows(table, columns(experiment), {*SHOWN, *metrics, GPU_NAME, *experiment.varying})
     only_printed = not experiment.content.plots and set(experiment.content.tables) <= {"results"}
     return list(islice(shown, MOST_PRINTED) if only_printed else shown)
 
