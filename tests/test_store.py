@@ -136,6 +136,21 @@ def test_a_simulation_shorter_than_a_look_up_is_not_stored(place: Place, monkeyp
     assert rows(place, "SELECT count(*) FROM entries") == [(0,)]
 
 
+def test_the_disk_is_not_asked_for_what_compiled_code_plays_but_for_full(
+    filled: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "compiled_plays", lambda _: True)
+    with simulated() as seen:
+        assert ask(filled) == OUTCOMES
+    assert seen == LAUNCHES
+    with closing(OutcomeStore(filled)) as store:
+        full = store.simulate(MACHINE, LAUNCHES[0], "full")
+    with closing(OutcomeStore(filled)) as store, simulated() as seen:
+        assert store.simulate(MACHINE, LAUNCHES[0], "full") == full
+    assert seen == []
+    assert rows(filled, "SELECT count(*) FROM entries") == [(len(LAUNCHES) + 1,)]
+
+
 def test_another_machine_detail_or_model_is_another_entry(filled: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpusim.sim.key.MODEL_VERSION", 0)
     with simulated() as seen:
