@@ -451,14 +451,16 @@ def test_a_limit_on_the_size_of_files_is_no_error(place: Place, size_bytes: int)
 
 
 HAMMER = """
-import random, sys, time
+import random, sys
 from pathlib import Path
 from gpusim.execution.database import Batch, Database
-folder, seed, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-pick, began = random.Random(seed), time.monotonic()
+folder, pick = Path(sys.argv[1]), random.Random(int(sys.argv[2]))
 database, batch = Database(folder, 2**21), Batch()
-print("ready", flush=True)
-while time.monotonic() - began < seconds:
+for written in range(10_000):
+    if (folder / "stop").exists():
+        break
+    if written == 20:
+        print("writing", flush=True)
     for _ in range(8):
         number = pick.randrange(4000)
         key, value = number.to_bytes(32), str(number).encode() * 200
@@ -475,14 +477,13 @@ database.close()
 
 def test_processes_that_write_at_once_and_are_killed_leave_a_sound_file(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
-    writers = [in_process(HAMMER, folder, seed, 2.5) for seed in range(6)]
+    writers = [in_process(HAMMER, folder, seed) for seed in range(6)]
     for writer in writers:
         assert writer.stdout
-        assert writer.stdout.readline() == "ready\n", writer.communicate()[1]
-    time.sleep(0.7)
+        assert writer.stdout.readline() == "writing\n", writer.communicate()[1]
     for writer in writers[:3]:
         writer.send_signal(signal.SIGKILL)
-        time.sleep(0.2)
+    (folder / "stop").touch()
     messages = [writer.communicate()[1] for writer in writers]
     assert [writer.returncode for writer in writers] == [-signal.SIGKILL] * 3 + [0] * 3, messages
     with closing(Database(folder, 2 * MIB)) as database:
