@@ -94,7 +94,7 @@ figures: $(VENV)/.runtime
 
 calibrate: $(addprefix calibrate-,$(CALIBRATED))
 
-calibrate-%: $(VENV)/.runtime
+calibrate-%: $(VENV)/.fast
 	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml --rows $(or $(ROWS_OF_$*),50) $(if $(DATE),--date $(DATE)) \
 		$(foreach table,$(MEASURED_ON_$*),--measured $(MEASURED)/calibrate/$(table).csv)
 
@@ -111,9 +111,13 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/.python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
+$(VENV)/.fast: $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[fast]"
+	@touch $@
+
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
-	@touch $(VENV)/.runtime $@
+	@touch $(VENV)/.runtime $(VENV)/.fast $@
 
 constraints: $(VENV)/.python
 	rm -rf $(VENV).pins

@@ -73,6 +73,19 @@ def test_times_depend_on_no_other_times_processes_or_interruptions(
         assert timer(executor, tmp_path / "journal").log_times(RUNS, TRIALS).tolist() == one_at_a_time
 
 
+def test_times_from_the_store_are_those_of_simulations(one_at_a_time: list[list[float]], tmp_path: Path) -> None:
+    for name in ("filling", "reading"):
+        with Service(2).executor(Boards(BOARDS, cache=True), len(RUNS)) as executor:
+            assert timer(executor, tmp_path / name).log_times(RUNS, TRIALS).tolist() == one_at_a_time
+
+
+@pytest.mark.slow  # compiles for half a minute
+def test_times_from_compiled_code_are_those_of_processes(one_at_a_time: list[list[float]], tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    with Service(2).executor(Boards(BOARDS, compiled=True), len(RUNS)) as executor:
+        assert timer(executor, tmp_path / "journal").log_times(RUNS, TRIALS).tolist() == one_at_a_time
+
+
 def test_an_interrupted_request_keeps_the_runs_that_were_timed(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     interrupted(path, done=len(RUNS) * len(TRIALS) // 2)

@@ -11,6 +11,7 @@ from gpusim.errors import InputError
 from gpusim.evidence.measured import read_tables
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
+from gpusim.execution.store import remembering
 from gpusim.prediction.selection import usable_kernels
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import spec_file
@@ -24,6 +25,10 @@ from gpusim.studies.calibration.report import CalibrationReport, CalibrationSett
 from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.spec_writer import write_spec
 from gpusim.studies.calibration.timer import Boards, Timer
+
+WORTH_COMPILING = 1000
+"""Derivatives by rows and values from which on the simulator is compiled: half a minute once on a machine, and a second
+for each process, to play launches in a tenth of the time."""
 
 
 def check_spec_path(arch: str, out: Path, arch_path: Sequence[Path] = ()) -> None:
@@ -83,10 +88,11 @@ def calibrate(
     journal = Journal(journal_of(out))
     if journal.damaged:
         log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
-    places = sample_rows(found, rows_per_table, seed)
-    with service.executor(Boards(boards), len(found)) as executor:
+    places, moving = sample_rows(found, rows_per_table, seed), _parameters(boards, found)
+    context = Boards(boards, cache=service.cache, compiled=len(places) * len(moving) >= WORTH_COMPILING)
+    with remembering(disk=service.cache), service.executor(context, len(found)) as executor:
         timer = Timer(boards, executor, journal, progress)
-        outcome = Calibrator(boards, found, places, _parameters(boards, found), timer, log).calibrate()
+        outcome = Calibrator(boards, found, places, moving, timer, log).calibrate()
     setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
     return CalibrationReport(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
 

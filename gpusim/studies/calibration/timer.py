@@ -23,6 +23,7 @@ from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.options import Options
 from gpusim.prediction.timing import Play, time_plan
 from gpusim.progress import Progress
+from gpusim.sim.switch import prefer_compiled
 from gpusim.studies.calibration.parameters import Board
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.system import System
@@ -53,9 +54,16 @@ class KernelRun:
 
 
 class Boards:
-    """The boards of a calibration under trial values; the context of its tasks."""
+    """The boards of a calibration under trial values; the context of its tasks.
 
-    def __init__(self, boards: Mapping[str, Board]) -> None:
+    Args:
+        cache: outcomes of launches are remembered on disk too.
+        compiled: launches are played by compiled code, where it is installed.
+    """
+
+    def __init__(self, boards: Mapping[str, Board], *, cache: bool = False, compiled: bool = False) -> None:
+        self.cache = cache
+        self.compiled = compiled
         self._boards = dict(boards)
         self._systems: dict[tuple[str, Values], System] = {}
 
@@ -79,7 +87,9 @@ def _log_times(boards: Boards, task: tuple[Sequence[KernelRun], Sequence[Values]
     Most trial values leave most launches and their machine as they were: the store knows their outcomes.
     """
     runs, trials = task
-    store = shared_store()
+    if boards.compiled:
+        prefer_compiled()
+    store = shared_store(disk=boards.cache)
     try:
         columns = [_under(boards.system(runs[0].board, values), runs, store.simulate) for values in trials]
     finally:
