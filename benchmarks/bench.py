@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -35,11 +36,15 @@ class Part:
     options: tuple[str, ...] = ()
     compiled: bool = False
 
-    def measure(self) -> Measured:
-        """Run the script; its figures, named after the simulator."""
+    def measure(self, cache: str) -> Measured:
+        """Run the script; its figures, named after the simulator.
+
+        Args:
+            cache: Folder for the machine code of the compiled simulator.
+        """
         print(f"bench: {self.script}{', compiled' if self.compiled else ''}", file=sys.stderr)
         command = [sys.executable, str(HERE / self.script), *self.options]
-        environment = {**os.environ, "GPUSIM_COMPILED": str(int(self.compiled)), "GPUSIM_CACHE": "off"}
+        environment = {**os.environ, "GPUSIM_COMPILED": str(int(self.compiled)), "GPUSIM_CACHE": cache}
         done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)  # noqa: S603
         if done.returncode:
             sys.exit(f"bench: {self.script} ended with status {done.returncode}")
@@ -52,7 +57,8 @@ def main() -> int:
     """Measure, print, compare; exit status 1 for a regression."""
     asked = arguments()
     baseline: dict[str, float] = json.loads(BASELINE.read_bytes())["costs"] if BASELINE.exists() else {}
-    measured = [measure(part, {} if asked.record else baseline) for part in parts(asked)]
+    with tempfile.TemporaryDirectory() as cache:
+        measured = [measure(part, cache, {} if asked.record else baseline) for part in parts(asked)]
     figures = [figure for one in measured for figure in one.figures]
     sweeps = [one.results for one in measured if one.results is not None]
     where = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit(), "machine": machine()}
@@ -85,13 +91,13 @@ def parts(asked: argparse.Namespace) -> list[Part]:
     return found
 
 
-def measure(part: Part, baseline: Mapping[str, float]) -> Measured:
+def measure(part: Part, cache: str, baseline: Mapping[str, float]) -> Measured:
     """Measure a part, once more if something got slower."""
-    measured = part.measure()
+    measured = part.measure(cache)
     if not any(one.slower for one in compared(measured.figures, baseline)):
         return measured
     print("bench: slower than the baseline; measuring it again", file=sys.stderr)
-    return replace(measured, figures=better_of(measured.figures, part.measure().figures))
+    return replace(measured, figures=better_of(measured.figures, part.measure(cache).figures))
 
 
 def differ(sweeps: list[Results]) -> bool:

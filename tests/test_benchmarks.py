@@ -90,7 +90,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     def main(*options: str, cost: tuple[float, ...], differing: int = 0, sha256: tuple[str, str] = ("a", "a")) -> int:
         cost_of = iter(cost)
 
-        def measure(part: bench.Part) -> Measured:
+        def measure(part: bench.Part, _cache: str) -> Measured:
             if part.script == "speed.py":
                 return Measured((Figure("a prediction", 5.0, "ms", next(cost_of)),))
             return Measured((), Results(9, differing, sha256[part.compiled]))

@@ -13,6 +13,7 @@ import argparse
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,12 +82,21 @@ class Run:
     def out(self) -> Path:
         return self.folder / "out"
 
+    @property
+    def cache(self) -> Path:
+        return self.folder / "cache"
+
+    def take_machine_code(self, other: Run) -> None:
+        """What another run has compiled, which takes half a minute, but none of the outcomes that it has stored."""
+        for compiled in other.cache.glob("machine-code-*"):
+            _ = shutil.copytree(compiled, self.cache / compiled.name)
+
     def start(self) -> subprocess.Popen[bytes]:
         arguments = ("run", str(self.experiment), "--jobs", str(JOBS))
         environment = {
             "PYTHONPATH": f"{COUNTING}{os.pathsep}{interrupts.REPOSITORY}",
             "COUNTED_PREDICTIONS": str(self.folder / "predicted"),
-            "GPUSIM_CACHE": str(self.folder / "cache"),
+            "GPUSIM_CACHE": str(self.cache),
         }
         self.folder.mkdir(exist_ok=True)
         return interrupts.start(arguments, self.out, environment)
@@ -144,7 +154,7 @@ def undisturbed(run: Run) -> Undisturbed:
 class Killer:
     """Kills runs, and counts how each kill ended."""
 
-    def __init__(self, asked: argparse.Namespace, experiment: Path, folder: Path, reference: Undisturbed) -> None:
+    def __init__(self, asked: argparse.Namespace, folder: Path, run: Run, reference: Undisturbed) -> None:
         self.chooser = random.Random(asked.seed)
         phases = self.chooser.choices(list(MOMENTS), list(MOMENTS.values()), k=asked.count)
         self.phases = sorted(phases, key="writing".__eq__)  # in the order of a run
@@ -152,14 +162,16 @@ class Killer:
         self.repeated = 0
         self.outcomes: Counter[str] = Counter()
         self.defects: list[str] = []
-        self._experiment, self._folder, self._reference = experiment, folder, reference
+        self._folder, self._undisturbed, self._reference = folder, run, reference
 
     def kill_all(self) -> None:
         """Kill as often as asked; a run that finishes before is followed by another one, in an empty folder."""
         runs = 0
         while self.phases and not self.defects:
             runs += 1
-            self._until_finished(Run(self._experiment, self._folder / f"run-{runs}"))
+            run = Run(self._undisturbed.experiment, self._folder / f"run-{runs}")
+            run.take_machine_code(self._undisturbed)
+            self._until_finished(run)
 
     def _until_finished(self, run: Run) -> None:
         """Start a run, kill it, start it again, until one finishes."""
@@ -274,9 +286,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         experiment = experiment_in(folder, asked.shapes, random.Random(asked.seed))
-        reference = undisturbed(Run(experiment, folder / "undisturbed"))
+        run = Run(experiment, folder / "undisturbed")
+        reference = undisturbed(run)
         print(f"{reference.predictions} predictions, {', '.join(sorted(reference.files))}", flush=True)
-        killer = Killer(asked, experiment, folder, reference)
+        killer = Killer(asked, folder, run, reference)
         killer.kill_all()
     for outcome, times in sorted(killer.outcomes.items()):
         print(f"{times:6d}  {outcome}")
