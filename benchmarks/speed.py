@@ -33,7 +33,7 @@ TOKENS = (1, 8, 32, 128, 512, 2048, 8192)
 LAYERS = ((4096, 4096), (11008, 4096), (4096, 11008), (12288, 4096), (32000, 4096))
 """(n, k) of the layers of a language model with 7 billion parameters."""
 SMALL, MIDDLE, HUGE = 512, 4096, 65536
-FULL = {1024: 5, 4096: 2}
+FULL = {1024: 5, 4096: 3}
 """Size -> repeats."""
 GEMMS_BETWEEN_LOOPS = 20
 
