@@ -20,7 +20,7 @@ class Unsourced:
 class Record(BaseModel):
     """A frozen record; unknown keys, infinity and values of another type are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     @property
     def content_hash(self) -> str:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Entry(BaseModel):
     """A part of a catalogue; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

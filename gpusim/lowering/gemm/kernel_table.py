@@ -89,10 +89,8 @@ class KernelTable:
                 continue
         rows = [_row(gpu, kernel, problem, resident) for kernel, _, resident in fitting]
         ints, floats, bools = (
-            np.array([[row[name] for row in rows] for name in NAMES[kind]], dtype=kind).reshape(
-                len(NAMES[kind]), len(rows)
-            )
-            for kind in (int, float, bool)
+            np.array([[row[name] for row in rows] for name in names], dtype=kind).reshape(len(names), len(rows))
+            for kind, names in NAMES.items()
         )
         columns = zip(*fitting, strict=True) if fitting else ((), (), ())
         found, taken, resident = (tuple(column) for column in columns)
