@@ -1,7 +1,7 @@
 """A kernel launch in closed form: what the ranking of kernels reads, and what a launch is lowered from.
 
-Hundreds of schedules are made for a prediction, as columns (:class:`gpusim.lowering.columns.Columns`), and only the chosen
-one becomes a record and gets programs.
+Hundreds of schedules are made for a prediction, as columns (:class:`gpusim.lowering.columns.Columns`); only the chosen
+one becomes a record, and gets programs.
 """
 
 from __future__ import annotations
