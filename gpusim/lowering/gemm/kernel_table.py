@@ -88,10 +88,11 @@ class KernelTable:
             except DoesNotFitError:
                 continue
         rows = [_row(gpu, kernel, problem, resident) for kernel, _, resident in fitting]
-        ints, floats, bools = (
+        matrices: list[Array] = [
             np.array([[row[name] for row in rows] for name in names], dtype=kind).reshape(len(names), len(rows))
             for kind, names in NAMES.items()
-        )
+        ]
+        ints, floats, bools = matrices
         columns = zip(*fitting, strict=True) if fitting else ((), (), ())
         found, taken, resident = (tuple(column) for column in columns)
         return cls(gpu, found, taken, resident, ints, floats, bools, _split_modes(found))
