@@ -74,12 +74,12 @@ class Processes:
 
 
 @contextmanager
-def processes(folder: Path, workers: int) -> Iterator[Processes]:
-    """A scheduler and workers for the duration of a ``with`` block."""
+def processes(folder: Path, workers: int, variables: Mapping[str, str] = {}) -> Iterator[Processes]:
+    """A scheduler, which has variables of its own, and workers for the duration of a ``with`` block."""
     folder.mkdir(exist_ok=True)
     started = Processes(folder)
     try:
-        started.start_scheduler()
+        started.start_scheduler(variables)
         for _ in range(workers):
             started.start_worker()
         yield started

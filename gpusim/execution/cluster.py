@@ -101,7 +101,7 @@ class Cluster(Generic[Context]):
         done: SimpleQueue[Future] = SimpleQueue()
         try:
             while True:
-                for index, task in islice(numbered, self._ahead() - len(pending)):
+                for index, task in islice(numbered, max(0, self._ahead() - len(pending))):
                     payload = pickle.dumps((function, task))
                     future = self._client.submit(_perform, self._context, payload, key=(name, index))
                     pending[future] = index
@@ -155,8 +155,19 @@ class Cluster(Generic[Context]):
             return int(sum(self._client.nthreads().values()))
 
     def _others(self, *, workers: bool = True) -> str:
-        with _losses(self._address):
-            return _others(self._client, workers=workers)
+        """Which hosts have other versions than this process; empty if none has."""
+        answers: dict[str, dict[str, object]] = defaultdict(dict)
+        for name, question in QUESTIONS.items():
+            with _losses(self._address):
+                try:
+                    answers["the scheduler"][name] = self._client.run_on_scheduler(*question)
+                except (ImportError, AttributeError) as error:
+                    answers["the scheduler"][name] = error
+                if workers:
+                    for address, answer in self._client.run(*question, on_error="return").items():
+                        answers[address][name] = answer
+        others = differences(answers)
+        return others and f"{others}; install {text_of(environment())}"
 
     def _refuse(self, reason: str) -> None:
         if reason:
@@ -286,21 +297,6 @@ def _unpickled(payload: bytes) -> object:
     if versions != environment():
         raise OtherVersionsError(f"{text_of(environment())} on {platform.node()}; install {text_of(versions)}")
     return context
-
-
-def _others(client: Client, *, workers: bool = True) -> str:
-    """Which hosts have other versions than this process; empty if none has."""
-    answers: dict[str, dict[str, object]] = defaultdict(dict)
-    for name, question in QUESTIONS.items():
-        try:
-            answers["the scheduler"][name] = client.run_on_scheduler(*question)
-        except (ImportError, AttributeError) as error:
-            answers["the scheduler"][name] = error
-        if workers:
-            for address, answer in client.run(*question, on_error="return").items():
-                answers[address][name] = answer
-    others = differences(answers)
-    return others and f"{others}; install {text_of(environment())}"
 
 
 @contextmanager
