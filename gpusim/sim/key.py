@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from operator import attrgetter
 
 from gpusim.content import canonical
 from gpusim.hardware.machine import Machine
+from gpusim.keyed import Keyed
 from gpusim.launch import Launch
 from gpusim.program import Mma, WarpgroupMma, operations
 from gpusim.sim.causes import Cause
@@ -20,8 +22,6 @@ _PLAYED = tuple(field.name for field in fields(Launch) if field.name != "name")
 _played = attrgetter(*_PLAYED)
 _LAYOUT = canonical((_PLAYED, [field.name for field in fields(LaunchOutcome)], [cause.value for cause in Cause]))
 """Names of what is played, and of what an outcome says."""
-_MACHINES = 64
-"""Machines whose text is kept."""
 
 
 def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> str:
@@ -32,7 +32,7 @@ def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> st
     Raises:
         ValueError: a program names an instruction or a pipe that the machine does not have.
     """
-    written = _written(machine)
+    written = _written(Keyed(machine))
     instructions = {
         op.instruction for role in launch.roles for op in operations(role.program) if isinstance(op, Mma | WarpgroupMma)
     }
@@ -47,27 +47,18 @@ def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> st
 class _Written:
     """A machine's content, apart from that of each pipe and instruction."""
 
-    machine: Machine
     pipes: dict[str, str]
     mmas: dict[str, str]
     rest: str
 
 
-_RECENT: dict[int, _Written] = {}
-"""By identity: equal machines may differ in the types of their numbers."""
-
-
-def _written(machine: Machine) -> _Written:
-    known = _RECENT.get(id(machine))
-    if known is not None:
-        return known
-    if len(_RECENT) >= _MACHINES:
-        _RECENT.clear()
+@lru_cache(maxsize=512)
+def _written(this: Keyed[Machine]) -> _Written:
+    """Of this very machine: an equal one may have numbers of other types."""
+    machine = this.record
     rest = replace(machine, pipes=(), mmas=(), tlb_miss_cycles=0.0, limits=machine.limits._replace(gpu=""))
-    known = _RECENT[id(machine)] = _Written(
-        machine,  # kept alive, so that its identity stays its own
+    return _Written(
         {pipe.name: canonical(pipe) for pipe in machine.pipes},
         {timing.name: canonical(timing) for timing in machine.mmas},
         canonical(rest),
     )
-    return known
