@@ -13,7 +13,7 @@ from gpusim.sim.link import Link
 from gpusim.sim.memory import Stream
 
 SEED = 0
-"""Of the draw of blocks that are replaced."""
+"""Of the random choice of the blocks to replace."""
 WARMING_RUNS = 3
 """Runs before a warm one; the share of blocks that survive hardly moves after that."""
 
