@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 FloatArray = NDArray[np.float64]
-
 Log = Callable[[str], None]
+"""Takes a line of text."""
 
 MAX_STEPS = 8
 """Of one search; derivatives are taken only after a step that gained."""
@@ -68,7 +68,8 @@ def search(
         tried = residuals(at + step)
         known = loss(found)
         gain = 1 - loss(tried) / known if known else 0.0  # there is nothing to gain on runs that a prediction made up
-        log(f"step {number} of at most {MAX_STEPS} reduces the loss by {100 * max(gain, 0.0):.1f} %")
+        effect = f"reduces the loss by {100 * gain:.1f} %" if gain > 0 else "is undone: it reduces the loss by nothing"
+        log(f"step {number} of at most {MAX_STEPS} {effect}")
         if gain > 0:
             at, found, box = at + step, tried, 2 * box
             slopes = derivatives(at)
