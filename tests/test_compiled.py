@@ -51,7 +51,8 @@ from gpusim.program import (
     operations,
 )
 from gpusim.sim import full, sampled, switch
-from gpusim.sim.compiled.machine_code import SEAL, machine_code
+from gpusim.sim.compiled.kept import SEAL, is_kept
+from gpusim.sim.compiled.machine_code import machine_code
 from gpusim.sim.compiled.play import played
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.simulate import simulate
@@ -222,10 +223,19 @@ def test_the_variable_forces_either_way(monkeypatch: pytest.MonkeyPatch) -> None
     for value, compiled in (("0", False), ("1", True), ("", False)):
         monkeypatch.setenv(switch.VARIABLE, value)
         assert (switch.compiled_play() is not None) == compiled
-        assert (switch.compiled_play(long=True) is not None) == (value != "0")
+        assert (switch.compiled_play(processes_s=1e3) is not None) == (value != "0")
     monkeypatch.setenv(switch.VARIABLE, "yes")
     with pytest.raises(ValueError, match="expected 0 or 1, got 'yes'"):
         _ = switch.compiled_play()
+
+
+def test_compiling_has_to_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path))
+    assert [switch.compiling_pays(seconds) for seconds in (0.5, 5.0, 50.0)] == [False, False, True]
+    assert not is_kept()
+    _ = machine_code([doubled], [(VALUES,)])
+    assert is_kept()
+    assert [switch.compiling_pays(seconds) for seconds in (0.5, 5.0, 50.0)] == [False, True, True]
 
 
 def test_without_numba_only_force_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,6 +300,7 @@ def test_machine_code_is_kept_and_damaged_files_are_replaced(tmp_path: Path, mon
     monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path))
     assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
     (folder,) = tmp_path.iterdir()
+    assert is_kept()
     kept = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == kept

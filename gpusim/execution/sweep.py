@@ -25,6 +25,7 @@ from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
 from gpusim.sim.simulate import simulate
+from gpusim.sim.switch import SAMPLED_S, compiling_pays, prefer_compiled
 from gpusim.system import System
 from gpusim.workloads.operators import Operator
 
@@ -103,6 +104,8 @@ class _Context(Generic[Kept]):
     systems: tuple[System, ...]
     keep: Callable[[Result], Kept]
     cache: bool
+    compiled: bool
+    """Its launches are played compiled."""
 
 
 def sweep(cases: Sequence[Case], service: Service = Service()) -> Generator[tuple[int, CaseResult[Result]]]:
@@ -159,7 +162,8 @@ def sweep_numbered(
         [(index, numbers[id(case.system)], case.operator, case.options) for index, case in chunk]
         for chunk in _chunks(cases, numbers, size)
     )
-    context = _Context(tuple(extent.systems.values()), keep, service.cache)
+    compiled = compiling_pays(SAMPLED_S * extent.quick / max(1, service.jobs))
+    context = _Context(tuple(extent.systems.values()), keep, service.cache, compiled)
     with (
         remembering() if service.cache and tasks else nullcontext(),
         service.executor(context, tasks) as executor,
@@ -197,6 +201,8 @@ def _chunks(
 
 
 def _predict_chunk(context: _Context[Kept], chunk: _Chunk) -> list[tuple[int, CaseResult[Kept]]]:
+    if context.compiled:
+        prefer_compiled()
     cases = [Case(context.systems[number], operator, options) for _, number, operator, options in chunk]
     start = time.perf_counter()
     ranked = _ranked(cases)

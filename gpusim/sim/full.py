@@ -16,14 +16,12 @@ from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.outcome import LaunchOutcome, Played, busy_by_resource
 from gpusim.sim.sm import StreamingMultiprocessor
-from gpusim.sim.switch import compiled_play
+from gpusim.sim.switch import WARP_TURN_S, compiled_play
 from gpusim.sim.trace import Recorder
 from gpusim.units import whole_cycles
 
 REPORTED_TURNS = 500
 """Turns between two reports of progress: some hundredths of a second."""
-LONG_WARP_TURNS = 300_000
-"""Turns of all warps that take processes about as long as compiling does where no machine code is kept."""
 
 
 def simulate_full(
@@ -32,7 +30,7 @@ def simulate_full(
     """Play all CTAs."""
     decoded = DecodedLaunch(machine, launch)
     total = launch.ctas * watched_turns(launch.roles[-1].program)
-    play = compiled_play(long=total * launch.warps > LONG_WARP_TURNS) if recorder is None else None
+    play = compiled_play(WARP_TURN_S * total * launch.warps) if recorder is None else None
     played = play(decoded, full=True, progress=progress, turns=total) if play is not None else None
     if played is None:
         played = _processes(decoded, recorder, progress, total)

@@ -18,8 +18,8 @@ from gpusim.units import whole_cycles
 
 SCALES = 1, 8, 64, 512
 """Of the room for what grows; a launch that needs more is left to the processes."""
-EVENTS_AT_ONCE = 100_000
-"""Until Python has the word: some hundredths of a second."""
+EVENTS_AT_ONCE = 20_000
+"""Until Python has the word again: some milliseconds."""
 
 
 def played(

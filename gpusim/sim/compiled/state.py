@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,13 @@ from gpusim.units import ceil_div, whole_cycles
 
 FIRST_TURNS, FIRST_BLOCKS, FIRST_STAGES, FIRST_TILES, FIRST_ENDED = 512, 2048, 16, 8, 512
 """Room for what grows: turns and blocks of a loop, stages of a ring, tiles on their way, CTAs that ended."""
+
+
+_FIELDS = {
+    kind: [[name for name in kind.names or () if kind[name] == scalar] for scalar in (np.int64, np.float64)]
+    for kind in (layout.LAUNCH, layout.RUN, layout.SM)
+}
+"""Names of the scalar fields of records that are made one by one."""
 
 
 class Arrays:
@@ -167,13 +175,11 @@ class Arrays:
         return links
 
     def _sms(self, links: int) -> layout.Records:
-        sms = np.zeros(self.sms, layout.SM)
         after_parts = self.decoded.machine.sub_partitions * (len(self.decoded.pipes) + 1)
-        sms["port"] = np.arange(self.sms) * self.links_per_sm + after_parts
-        sms["l2_port"] = sms["port"] + 1
-        sms["l2"], sms["dram"] = links - 2, links - 1
-        sms["translated_at"] = math.nan
-        return sms
+        common = {"l2": links - 2, "dram": links - 1, "translated_at": math.nan}
+        ports = (sm * self.links_per_sm + after_parts for sm in range(self.sms))
+        rows = [_record(layout.SM, port=port, l2_port=port + 1, **common) for port in ports]
+        return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
     def _slots(self) -> layout.Records:
         slots = np.zeros(self.slots, layout.SLOT)
@@ -188,11 +194,12 @@ class Arrays:
 
 
 def _record(kind: np.dtype[Any], **values: float) -> layout.Records:
-    """One record, whose other fields are 0."""
-    record = np.zeros(1, kind)
-    for name, value in values.items():
-        record[name] = value
-    return record
+    """One record, whose other fields are 0: integers first, then floats."""
+    integers, floats = _FIELDS[kind]
+    packed = [int(values.get(name, 0)) for name in integers] + [values.get(name, 0.0) for name in floats]
+    size = kind.itemsize // 8 - len(integers) - len(floats)
+    row = struct.pack(f"={len(integers)}q{len(floats)}d{8 * size}x", *packed)
+    return np.frombuffer(bytearray(row), kind)
 
 
 def _records(kind: np.dtype[Any], rows: list[bytes]) -> layout.Records:
