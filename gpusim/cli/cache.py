@@ -56,7 +56,7 @@ def cache_clear(
     if older_than is not None and other_models:
         refuse("--older-than and --other-models: give one of them")
     with _opened(_place()) as database:
-        unused_for_s = DAY_S * (older_than or 0.0)
+        unused_for_s = None if older_than is None else DAY_S * older_than
         versions_but = MODEL_VERSION if other_models else None
         removed = database.remove(unused_for_s=unused_for_s, versions_but=versions_but) if database else 0
     print(f"gpusim: {removed} outcomes removed", file=sys.stderr)

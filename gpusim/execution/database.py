@@ -154,12 +154,15 @@ class Database:
         since, hits, damaged = execute("SELECT since, hits, damaged FROM counts").fetchone() or (0, 0, 0)
         return Summary(entries, self._used_bytes(), since, hits, damaged)
 
-    def remove(self, *, unused_for_s: float = 0.0, versions_but: int | None = None) -> int:
-        """Remove entries that no process has used for a time, or those of all model versions but one; their number."""
+    def remove(self, *, unused_for_s: float | None = None, versions_but: int | None = None) -> int:
+        """Remove all entries, those unused for a time, or those of all model versions but one; their number."""
         with self._transaction() as execute:
-            unused = ("used <= ?", time.time() - unused_for_s)
-            condition, value = unused if versions_but is None else ("model_version <> ?", versions_but)
-            removed = execute(f"DELETE FROM entries WHERE {condition}", (value,)).rowcount  # noqa: S608 -- no input
+            if unused_for_s is not None:
+                removed = execute("DELETE FROM entries WHERE used <= ?", (time.time() - unused_for_s,)).rowcount
+            elif versions_but is not None:
+                removed = execute("DELETE FROM entries WHERE model_version <> ?", (versions_but,)).rowcount
+            else:
+                removed = execute("DELETE FROM entries").rowcount
             if not execute("SELECT 1 FROM entries LIMIT 1").fetchone():
                 _ = execute("UPDATE counts SET since = ?, hits = 0, damaged = 0", (int(time.time()),))
         with suppress(sqlite3.OperationalError):  # another process reads; the room is used again
