@@ -163,6 +163,7 @@ class Killer:
         self.outcomes: Counter[str] = Counter()
         self.defects: list[str] = []
         self._folder, self._undisturbed, self._reference = folder, run, reference
+        self._starting_s = reference.starting_s  # less where nothing has to be compiled any more
 
     def kill_all(self) -> None:
         """Kill as often as asked; a run that finishes before is followed by another one, in an empty folder."""
@@ -221,19 +222,20 @@ class Killer:
         before, total = predicted.update(), self._reference.predictions
         left = total - len(predicted.times)
         further = self.chooser.uniform(0, 2 * left / (1 + self.phases.count("predicting")))  # some for each later kill
-        starting_s, writing_s = self._reference.starting_s, self._reference.writing_s
-        longest_s = starting_s if phase == "starting" else writing_s if left else starting_s + writing_s
-        delay_s = self.chooser.uniform(0, longest_s)
-        since = time.monotonic()
+        writing_s = self._reference.writing_s + (0 if left else self._starting_s)
+        delay_s = self.chooser.uniform(0, self._starting_s if phase == "starting" else writing_s)
+        began = since = time.monotonic()
 
         def due() -> bool:
             nonlocal since
-            made = predicted.update() - before
+            now, made = time.monotonic(), predicted.update() - before
+            if made:
+                self._starting_s = min(self._starting_s, now - began)
             if phase == "predicting":
                 return made > further
             if phase == "writing" and len(predicted.times) < total:
-                since = time.monotonic()
-            return time.monotonic() > since + delay_s
+                since = now
+            return now > since + delay_s or (phase == "starting" and made > 0)
 
         return due
 
