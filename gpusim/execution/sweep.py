@@ -76,6 +76,8 @@ class Extent:
     """By identity; many cases share one."""
     quick: int = 0
     """Cases that take milliseconds."""
+    sampled: int = 0
+    """Those of them that are simulated."""
     full: int = 0
     """Cases of detail ``full``, which may take minutes."""
 
@@ -91,6 +93,7 @@ class Extent:
             self.full += 1
         else:
             self.quick += 1
+            self.sampled += case.options.detail == "sampled"
 
 
 _Chunk = list[tuple[int, int, Operator, Options]]
@@ -162,7 +165,7 @@ def sweep_numbered(
         [(index, numbers[id(case.system)], case.operator, case.options) for index, case in chunk]
         for chunk in _chunks(cases, numbers, size)
     )
-    compiled = compiling_pays(SAMPLED_S * extent.quick / max(1, service.jobs))
+    compiled = compiling_pays(SAMPLED_S * extent.sampled / max(1, service.jobs))
     context = _Context(tuple(extent.systems.values()), keep, service.cache, compiled)
     with (
         remembering() if service.cache and tasks else nullcontext(),
