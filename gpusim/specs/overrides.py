@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import types
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from gpusim.errors import did_you_mean, excerpt, shown
+from gpusim.errors import excerpt, shown
 from gpusim.files.yamlfile import SpecError, join, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
@@ -92,7 +93,9 @@ def resolved(shipped_values: Mapping[str, Any], key_path: str, value: object) ->
         OverrideError: there is no value to replace, or none to multiply; or a unit is given.
     """
     if key_path not in shipped_values:
-        raise OverrideError(Finding(excerpt(key_path), f"no such value{did_you_mean(key_path, shipped_values)}"))
+        near = difflib.get_close_matches(key_path[:100], shipped_values, n=1, cutoff=0.4)
+        remedy = f"did you mean {near[0]}?" if near else "'gpusim archs show' lists them"
+        raise OverrideError(Finding(excerpt(key_path), f"no such value; {remedy}"))
     shipped = shipped_values[key_path]
     if not isinstance(value, str) or isinstance(shipped, str):
         return value
