@@ -51,7 +51,7 @@ from gpusim.program import (
     operations,
 )
 from gpusim.sim import full, sampled, switch
-from gpusim.sim.compiled.kept import SEAL, is_kept
+from gpusim.sim.compiled.kept import FOLDER_VARIABLE, SEAL, is_kept
 from gpusim.sim.compiled.machine_code import machine_code
 from gpusim.sim.compiled.play import played
 from gpusim.sim.decoded import DecodedLaunch
@@ -230,7 +230,7 @@ def test_the_variable_forces_either_way(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_compiling_has_to_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     assert [switch.compiling_pays(seconds) for seconds in (0.5, 5.0, 50.0)] == [False, False, True]
     assert not is_kept()
     _ = machine_code([doubled], [(VALUES,)])
@@ -297,7 +297,7 @@ VALUES = np.array([21.0])
 
 
 def test_machine_code_is_kept_and_damaged_files_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
     (folder,) = tmp_path.iterdir()
     assert is_kept()
@@ -311,7 +311,6 @@ def test_machine_code_is_kept_and_damaged_files_are_replaced(tmp_path: Path, mon
         assert [other for other in folder.rglob("*") if other.is_file() and not other.read_bytes().strip(b"\0")] == []
 
 
-@pytest.mark.parametrize("folder", ["off", "/dev/null/nowhere"])
-def test_machine_code_needs_no_folder(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUSIM_CACHE", folder)
+def test_machine_code_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, "/dev/null/nowhere")
     assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0

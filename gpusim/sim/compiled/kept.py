@@ -11,20 +11,14 @@ import os
 from functools import cache
 from importlib.metadata import version
 
-FOLDER_VARIABLE = "GPUSIM_CACHE"
-"""Environment variable: where gpusim keeps what can be computed again; ``off`` for nowhere."""
+FOLDER_VARIABLE = "NUMBA_CACHE_DIR"
+"""Environment variable of numba: where its machine code is kept, if not in the user's cache folder."""
 SEAL = "seal"
 
 
 def root() -> str:
-    """The folder of this user's machine code.
-
-    Raises:
-        OSError: there is to be none.
-    """
-    named = os.environ.get(FOLDER_VARIABLE, "")
-    if named.lower() == "off":
-        raise OSError(f"{FOLDER_VARIABLE}=off")
+    """The folder of this user's machine code."""
+    named = os.environ.get(FOLDER_VARIABLE)
     return named or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "gpusim")
 
 
@@ -32,7 +26,7 @@ def folder() -> str:
     """That of the sources as they are.
 
     Raises:
-        OSError: there is to be none.
+        OSError: they cannot be read.
     """
     return os.path.join(root(), f"machine-code-{_digest()}")
 
