@@ -74,15 +74,15 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# SHAPES=n: random shapes of the sweep.
+# SHAPES=n: random shapes of the sweep. The development tools include numba: both simulators are measured.
 BENCH := benchmarks/bench.py --shapes $(or $(SHAPES),10000) $(wildcard $(MEASURED)/validate/aiconfigurator_a100_bf16.csv)
 
-bench: $(VENV)/.runtime
+bench: $(VENV)/.dev
 	$(BIN)/python $(BENCH)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 \
 		$(BIN)/python benchmarks/numerics.py
 
-bench-baseline: $(VENV)/.runtime
+bench-baseline: $(VENV)/.dev
 	$(BIN)/python $(BENCH) --record
 
 readme: $(VENV)/.runtime
