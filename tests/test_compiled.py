@@ -20,6 +20,7 @@ from test_sim_random_programs import operations_of_sm
 from test_sim_random_programs import played as random_launches
 from textbook import machine
 
+from gpusim.errors import InputError
 from gpusim.hardware.machine import Machine, Pipe
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.launch import Axis, Grid, Launch, Resources, Tensor
@@ -225,7 +226,7 @@ def test_the_variable_forces_either_way(monkeypatch: pytest.MonkeyPatch) -> None
         assert (switch.compiled_play() is not None) == compiled
         assert (switch.compiled_play(processes_s=1e3) is not None) == (value != "0")
     monkeypatch.setenv(switch.VARIABLE, "yes")
-    with pytest.raises(ValueError, match="expected 0 or 1, got 'yes'"):
+    with pytest.raises(InputError, match="expected 0 or 1, got 'yes'"):
         _ = switch.compiled_play()
 
 
@@ -243,7 +244,7 @@ def test_without_numba_only_force_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(switch._Switch, "compiled", True)
     assert switch.compiled_play() is None
     monkeypatch.setenv(switch.VARIABLE, "1")
-    with pytest.raises(ValueError, match=r"needs numba: pip install 'gpusim\[fast\]'"):
+    with pytest.raises(InputError, match=r"needs numba: pip install 'gpusim\[fast\]'"):
         _ = switch.compiled_play()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 
+from gpusim.errors import InputError
 from gpusim.sim.compiled.kept import is_kept
 from gpusim.sim.outcome import Played
 
@@ -46,16 +47,16 @@ def compiled_play(processes_s: float = 0.0) -> Play | None:
     """What plays launches compiled, where that is preferred, or pays for those to come, and can be.
 
     Raises:
-        ValueError: it is forced, and numba is not installed; or the environment variable is neither 0 nor 1.
+        InputError: it is forced, and numba is not installed; or the environment variable is neither 0 nor 1.
     """
     forced = os.environ.get(VARIABLE, "")
     if forced not in {"", "0", "1"}:
-        raise ValueError(f"{VARIABLE}: expected 0 or 1, got '{forced}'")
+        raise InputError(f"{VARIABLE}: expected 0 or 1, got '{forced}'")
     if forced == "0" or not (forced or _Switch.compiled or compiling_pays(processes_s)):
         return None
     play = _play()
     if play is None and forced:
-        raise ValueError(f"{VARIABLE}=1 needs numba: pip install 'gpusim[fast]'")
+        raise InputError(f"{VARIABLE}=1 needs numba: pip install 'gpusim[fast]'")
     return play
 
 
