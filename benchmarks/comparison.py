@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 from gpusim.report.text_table import TextTable
 
 TOLERANCE = 0.25
-"""Largest increase of a cost that raises no alarm. Repeats on two cores that up to sixteen processes shared differed by
-up to 13 %, and those at a load of 11 from those at a load of 5 by up to 18 %, as other programs fill the caches."""
+"""Largest increase of a cost that raises no alarm. Six repeats on two cores that seven to sixteen processes shared
+differed by 4 to 18 %, and a load of 11 from one of 5 by up to 18 %, as other programs fill the caches."""
 
 
 @dataclass(frozen=True, slots=True)
