@@ -164,6 +164,7 @@ class Killer:
         self.defects: list[str] = []
         self._folder, self._undisturbed, self._reference = folder, run, reference
         self._starting_s = reference.starting_s  # less where nothing has to be compiled any more
+        self._writing_s = reference.writing_s  # less where the machine was busy before
 
     def kill_all(self) -> None:
         """Kill as often as asked; a run that finishes before is followed by another one, in an empty folder."""
@@ -207,6 +208,7 @@ class Killer:
             os.killpg(process.pid, signal.SIGKILL)
             self.defects.append(f"{target} {number.name} while {phase}: a process is left behind")
         if not struck:
+            self._writing_s /= 2
             if process.returncode:
                 self.defects.append(f"a run that was not killed ended with {process.returncode}: {errors}")
             return True
@@ -222,7 +224,7 @@ class Killer:
         before, total = predicted.update(), self._reference.predictions
         left = total - len(predicted.times)
         further = self.chooser.uniform(0, 2 * left / (1 + self.phases.count("predicting")))  # some for each later kill
-        writing_s = self._reference.writing_s + (0 if left else self._starting_s)
+        writing_s = self._writing_s + (0 if left else self._starting_s)
         delay_s = self.chooser.uniform(0, self._starting_s if phase == "starting" else writing_s)
         began = since = time.monotonic()
 
