@@ -14,6 +14,8 @@ from types import ModuleType
 from typing import Any
 
 MODULE = "gpusim.prediction.predict"
+LIST = os.environ.get("COUNTED_PREDICTIONS", "")
+"""Path of the file; nothing is counted where it is not set."""
 
 
 class CountingFinder:
@@ -35,7 +37,7 @@ class CountingFinder:
 
 def counted(predict: Callable[..., Any]) -> Callable[..., Any]:
     """The same function; what it has predicted is listed in one write, which other processes do not interleave."""
-    file = os.open(os.environ["COUNTED_PREDICTIONS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    file = os.open(LIST, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def predict_and_list(system: Any, operator: Any, *arguments: Any, **named: Any) -> Any:
         result = predict(system, operator, *arguments, **named)
@@ -46,4 +48,5 @@ def counted(predict: Callable[..., Any]) -> Callable[..., Any]:
     return predict_and_list
 
 
-sys.meta_path.insert(0, CountingFinder)
+if LIST:
+    sys.meta_path.insert(0, CountingFinder)
