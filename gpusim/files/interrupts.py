@@ -32,14 +32,15 @@ def stopping_signals() -> Iterator[None]:
 
     Signals that the caller had ignored, as ``nohup`` has, stay ignored.
     """
-    _received.clear()
+    numbers: list[int] = []
 
     def dropped(unraisable: sys.UnraisableHookArgs) -> None:
         if isinstance(unraisable.exc_value, SystemExit):  # in a finaliser, which would let the command go on
-            os._exit(128 + _received[0])
+            os._exit(128 + numbers[0])
         sys.__unraisablehook__(unraisable)
 
     def stop(number: int, _frame: FrameType | None) -> None:
+        numbers.append(number)
         _received.append(number)
         sys.unraisablehook = dropped
         for heeded in _heeded():
@@ -51,10 +52,11 @@ def stopping_signals() -> Iterator[None]:
     try:
         yield
     except Exception:
-        if _received:  # some extension modules replace the SystemExit by an error of their own
-            raise SystemExit(128 + _received[0]) from None
+        if numbers:  # some extension modules replace the SystemExit by an error of their own
+            raise SystemExit(128 + numbers[0]) from None
         raise
     finally:
+        _received.clear()
         for number in _heeded():
             signal.signal(number, signal.SIG_DFL)  # nothing is left to clean up
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from gpusim.errors import excerpt
 from gpusim.files.yamlfile import parse_value
 from gpusim.specs.checks import Finding
 from gpusim.specs.load import Spec
@@ -176,7 +177,7 @@ def _point(
 
 
 def _in_combination(findings: Iterable[Finding], varying: Mapping[str, object]) -> Iterator[Finding]:
-    values = ", ".join(f"{key_path} {value}" for key_path, value in varying.items())
+    values = ", ".join(f"{key_path} {excerpt(str(value))}" for key_path, value in varying.items())
     for key_path, problem in findings:
         yield Finding(key_path, f"{problem}; in the combination {values}" if varying else problem)
 
