@@ -5,6 +5,7 @@ A slower processor or a busy machine slows both, so that a figure in loops chang
 
 from __future__ import annotations
 
+import gc
 import heapq
 import statistics
 from collections.abc import Callable, Generator
@@ -80,8 +81,12 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def loop_seconds(processes: int = FEW) -> float:
-    """CPU time of the loop now [s]."""
-    return cpu_seconds(lambda: calibration_loop(processes))
+    """CPU time of the loop now [s], without garbage collection, which takes longer the more the process holds."""
+    gc.disable()
+    try:
+        return cpu_seconds(lambda: calibration_loop(processes))
+    finally:
+        gc.enable()
 
 
 def timed(works: Callable[[int], object], repeats: int = REPEATS, processes: int = FEW) -> Timing:
