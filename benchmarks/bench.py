@@ -56,16 +56,17 @@ class Part:
 def main() -> int:
     """Measure, print, compare; exit status 1 for a regression."""
     asked = arguments()
+    # Before it measures, which is a load of its own.
+    where: dict[str, Any] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit(), "machine": machine()}
     baseline: dict[str, float] = json.loads(BASELINE.read_bytes())["costs"] if BASELINE.exists() else {}
     with tempfile.TemporaryDirectory() as cache:
         measured = [measure(part, cache, {} if asked.record else baseline) for part in parts(asked)]
     figures = [figure for one in measured for figure in one.figures]
     sweeps = [one.results for one in measured if one.results is not None]
-    where = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit(), "machine": machine()}
     record = {one.name: {"value": one.value, "unit": one.unit, "cost": one.cost} for one in figures}
     write(BENCH_RESULTS, {**where, "sweeps": [asdict(one) for one in sweeps], "figures": record})
     comparisons = compared(figures, baseline)
-    comparison_table(f"gpusim on {describe(machine())}", comparisons).show()
+    comparison_table(f"gpusim on {describe(where['machine'])}", comparisons).show()
     wrong = differ(sweeps)
     if asked.record:
         write(BASELINE, {**where, "costs": costs(figures)})
