@@ -58,6 +58,7 @@ class Arguments(GpuArguments, total=False):
     detail: str
     l2: str
     load: str | int
+    operands: str
     kernel: str | None
     unit: Unit | None
 
@@ -172,6 +173,7 @@ def predict(
         detail: ``bound``, ``sampled`` (default) or ``full``.
         l2: State of L2 at the start, ``cold`` (default) or ``warm``.
         load: ``sustained`` (default), ``burst``, or a number of calls back to back.
+        operands: What the operands hold, ``random`` (default) or ``zeros``; it changes energy and clock.
         kernel: Name of the kernel to use; selected as a library would if None.
         unit: ``cuda`` or ``tensor`` cores only; either if None.
         overrides, cuda, arch_path: As :func:`load_system` takes them.

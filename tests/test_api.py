@@ -64,6 +64,7 @@ def test_no_module_takes_the_name_of_a_public_function() -> None:
         {"arch": "a100-sxm4-80gb", **SHAPE, "dtype": "bf16", "batch": 3, "layout": "nn", "l2": "warm", "load": "burst"},
         {"arch": "a100-sxm4-80gb", **SHAPE, "dtype": "int8", "sparsity": "2:4", "output_dtype": "fp16", "load": 25},
         {"arch": "v100-sxm2-16gb", **SHAPE, "unit": "cuda", "detail": "bound", "accumulate": "fp16"},
+        {"arch": "v100-sxm2-16gb", **SHAPE, "operands": "zeros"},
         {"arch": "v100-sxm2-16gb", **SHAPE, "order": "column", "cuda": 10, "detail": "full"},
     ],
 )

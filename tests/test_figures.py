@@ -44,7 +44,7 @@ def row(gpu: str, size: int, time_us: float, **other: Any) -> Row:
     """A result row with the fields that plots read."""
     flops = 2 * size**3
     shape = {"batch": 1, "m": size, "n": size, "k": size, "dtype": "fp16", "sparsity": "dense"}
-    how = {"layout": "tn", "detail": "sampled", "l2": "cold", "load": "sustained"}
+    how = {"layout": "tn", "detail": "sampled", "l2": "cold", "load": "sustained", "operands": "random"}
     place = {"gpu": gpu, "group": "square", "label": "", "element_bits": 16, "output_bits": 16, "cycles": 100}
     rates = {"tflops": flops / time_us / 1e6, "peak_tflops": 100.0, "dram_peak_gb_per_s": 900.0}
     ledger = {"stall_cycles": {"math": 1}, "warp_cycles": 1}

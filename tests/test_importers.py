@@ -37,7 +37,7 @@ from gpusim.files.inputs import MOST_BYTES
 from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, Dtype
 from gpusim.units import MIB
-from gpusim.workloads.conditions import CALLS_OF_LOAD, L2_STATES
+from gpusim.workloads.conditions import CALLS_OF_LOAD, L2_STATES, OPERANDS
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
 from gpusim.workloads.vector import VECTOR_OPS
 
@@ -104,6 +104,7 @@ def measured_rows(draw: st.DrawFn) -> MeasuredRow:
         timer_us=draw(st.floats(0, 10)) if known else None,
         repeat_p90=draw(st.floats(0, 1)) if known else None,
         padded_to=draw(POSITIVE) if known else None,
+        stated_operands=draw(st.sampled_from(("", *OPERANDS))),
         extra={"note": draw(NAMES)},
     )
 

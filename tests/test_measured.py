@@ -246,6 +246,18 @@ def test_a_table_of_deepbenchs_that_lacks_the_column_states_sizes_before_padding
     assert row.padded_to is None
 
 
+def test_operands_are_as_stated_or_as_the_source_fills_them(tmp_path: Path) -> None:
+    kinds = [
+        ("deepbench", "fp16", ""),
+        ("deepbench", "fp16", "random"),
+        ("deepbench", "fp32", ""),
+        ("mine", "fp16", ""),
+    ]
+    lines = [f"{stated(source=source, dtype=dtype)},{held}" for source, dtype, held in kinds]
+    rows = read_measured(write(tmp_path, HEADER + ",operands", *lines))
+    assert [row.operands for row in rows] == ["zeros", "random", "random", "random"]
+
+
 @pytest.mark.parametrize(
     ("op", "operator"),
     [
@@ -341,6 +353,7 @@ def test_a_row_says_how_it_was_timed(tmp_path: Path) -> None:
     [
         ("cuda", "12.1", "expected a positive integer, got '12.1'"),
         ("padded_to", "0", "expected a positive integer, got '0'"),
+        ("operands", "ones", "unknown 'ones'; expected one of random, zeros"),
         ("timer_us", "-1", "expected a number from 0 to 1e+06, got '-1'"),
         ("timer_us", "nan", "expected a number from 0 to 1e+06, got 'nan'"),
         ("repeat_p90", "2", "expected a number from 0 to 1, got '2'"),

@@ -15,6 +15,7 @@ from gpusim.prediction.power import Energy, energy, power_w, sustained_clock
 from gpusim.prediction.predict import predict
 from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.system import System
+from gpusim.workloads.conditions import OPERANDS
 from gpusim.workloads.gemm import Gemm
 
 REAL_BOARDS = [entry.name for entry in list_archs() if entry.name != "teaching"]
@@ -32,6 +33,9 @@ BOARD = with_overrides(
         "power.board_limit_w": 300.0,
     },
 )
+
+
+LARGE = (8192, 8192, 8192)
 
 
 def planned(arch: System, gemm: Gemm) -> GemmPlan:
@@ -57,6 +61,18 @@ def test_each_energy_is_paid_for_each_byte_or_operation(value: str, core_pj: flo
     used = energy(arch.gpu, planned(arch, gemm).totals)
     assert used.core_j == pytest.approx(core_pj * 1e-12)
     assert used.dram_j == pytest.approx(dram_pj * 1e-12)
+
+
+def test_zeros_take_a_share_of_the_energy_on_data_and_all_of_that_to_issue_and_of_dram() -> None:
+    values = {"instructions.ffma.energy_pj_per_fma": 1.0, "power.dram_pj_per_byte": 1.0}
+    arch = with_overrides(BOARD, {**values, "power.zeros_energy_fraction": 0.25}).system
+    totals = planned(arch, Gemm(32, 32, 32, Dtype.FP32)).totals
+    random_, zeros = (energy(arch.gpu, totals, operands) for operands in ("random", "zeros"))
+    assert zeros.core_j == pytest.approx(0.25 * random_.core_j)
+    assert zeros.dram_j == random_.dram_j
+    issued = with_overrides(BOARD, {"power.instruction_pj_per_lane": 1.0, "power.zeros_energy_fraction": 0.25}).system
+    totals = planned(issued, Gemm(32, 32, 32, Dtype.FP32)).totals
+    assert energy(issued.gpu, totals, "zeros") == energy(issued.gpu, totals)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +216,15 @@ def test_a_simulated_board_settles_at_its_limit_or_its_highest_clock(
     assert result.energy_mj == pytest.approx(result.power_w * result.kernel_time_us * 1e-3)
 
 
+def test_zeros_draw_less_power_than_random_operands_or_run_at_a_higher_clock() -> None:
+    for name in REAL_BOARDS:
+        zeros, drawn = (
+            predict(unfitted(name), Gemm(*LARGE, Dtype.FP16), Options(operands=one)) for one in OPERANDS[::-1]
+        )
+        assert (zeros.clock_mhz, -zeros.power_w) > (drawn.clock_mhz, -drawn.power_w)
+        assert zeros.time_us <= drawn.time_us
+
+
 def test_a_tiny_product_never_meets_the_limit() -> None:
     for name in REAL_BOARDS:
         arch = unfitted(name)
@@ -212,8 +237,6 @@ def test_a_bound_knows_no_power_limit() -> None:
 
 
 # Published
-
-LARGE = (8192, 8192, 8192)
 
 
 def test_a_t4_sustains_an_fp32_product_near_its_throttled_clock_and_not_at_its_peak() -> None:

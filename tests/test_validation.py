@@ -240,7 +240,7 @@ def test_the_command_prints_the_contracts_object(command: RunGpusim, write_runs:
 
 def test_the_help_states_every_timing_method_and_every_optional_column_of_a_run(command: RunGpusim) -> None:
     words = {line.split()[0] for line in command("validate", "--help").stdout.splitlines() if line.split()}
-    assert words >= {*METHODS, "load", "cuda", "out_dtype", "padded_to", "timer_us", "repeat_p90"}
+    assert words >= {*METHODS, "load", "cuda", "out_dtype", "padded_to", "timer_us", "repeat_p90", "operands"}
 
 
 def test_a_skipped_row_is_named_and_makes_the_status_1(command: RunGpusim, write_runs: WriteRuns) -> None:

@@ -162,6 +162,9 @@ class SimulationOptions:
             metavar="[sustained|burst|CALLS]",
         ),
     ] = "sustained"
+    operands: Annotated[
+        Literal["random", "zeros"], typer.Option(help="What the operands hold: zeros take less energy.")
+    ] = "random"
 
 
 @dataclass(frozen=True, slots=True)

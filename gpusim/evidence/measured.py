@@ -18,7 +18,7 @@ from gpusim.files.outputs import replacing
 from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, RESULTS, Dtype
 from gpusim.units import ceil_div
-from gpusim.workloads.conditions import L2_STATES, checked_load
+from gpusim.workloads.conditions import L2_STATES, OPERANDS, checked_load
 from gpusim.workloads.convolution import CONVOLUTION_OPS, SIZE_COLUMNS
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
 from gpusim.workloads.operators import OPS, Operator, parse_operator
@@ -37,7 +37,7 @@ MAX_TIMER_US = 1e6
 REQUIRED = ("gpu", "op", "batch", "m", "n", "k", "dtype", "sparsity", "time_us", "method", "l2")
 OPTIONAL = (
     *("acc_dtype", "layout", "kernel", "threads", "tile_m", "tile_n", "grid_x", "grid_y", "grid_z", "source"),
-    *("load", "out_dtype", "cuda", "timer_us", "repeat_p90", "padded_to"),
+    *("load", "out_dtype", "cuda", "timer_us", "repeat_p90", "padded_to", "operands"),
 )
 COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 """The schema, in the order in which columns are written."""
@@ -45,6 +45,12 @@ COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 UNSTATED_PADDING = {"deepbench": 8}
 """``padded_to`` of FP16 rows by source, for tables without the column. DeepBench pads the leading dimensions of FP16
 matrices for Tensor Cores (PAD_KERNELS in code/nvidia/gemm_bench.cu); its results state the sizes before padding."""
+
+
+UNSTATED_OPERANDS = {"deepbench": "zeros"}
+"""What operands hold by source, for rows that do not state it, FP32 ones excepted; all others are random. DeepBench
+draws floats from 0 to 1 and copies them to integers where it means halves: each becomes zero (``rand`` in
+code/nvidia/tensor.h, ``uint16_t`` in gemm_bench.cu and conv_bench.cu)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,8 @@ class MeasuredRow:
     """Relative deviation that nine in ten repeats stay within."""
     padded_to: int | None = None
     """Multiple that leading dimensions were padded to before the run; m, n and k are those before."""
+    stated_operands: str = ""
+    """``random`` or ``zeros``."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
     operator: Operator | None = field(init=False)
@@ -105,6 +113,12 @@ class MeasuredRow:
         If the table does not state it: graphs are replayed a few times, layers run once.
         """
         return self.stated_load or ("burst" if self.method in ("graph", "layer") else "sustained")
+
+    @property
+    def operands(self) -> str:
+        """What the operands held: as stated, or as the source is known to fill them."""
+        unstated = "random" if self.dtype is Dtype.FP32 else UNSTATED_OPERANDS.get(self.source, "random")
+        return self.stated_operands or unstated
 
 
 def _operator(row: MeasuredRow) -> Operator | None:
@@ -175,6 +189,7 @@ def _cells(row: MeasuredRow, extra: Sequence[str]) -> list[str]:
         "dtype": row.dtype.value,
         "acc_dtype": row.accumulate,
         "load": row.stated_load,
+        "operands": row.stated_operands,
         "out_dtype": row.output,
         **dict(zip(("grid_x", "grid_y", "grid_z"), row.grid or ("", "", ""), strict=True)),
         **row.extra,
@@ -223,6 +238,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         timer_us=fields.quantity("timer_us", MAX_TIMER_US),
         repeat_p90=fields.quantity("repeat_p90", 1.0),
         padded_to=_padded_to(fields, dtype),
+        stated_operands=fields.one_of("operands", OPERANDS, unknown=("",)),
         extra={name: text for name, text in fields.values.items() if name not in COLUMNS},
     )
     try:

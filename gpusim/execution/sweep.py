@@ -51,7 +51,7 @@ class Case:
 
     def identity(self) -> dict[str, Any]:
         """What a result repeats of its case."""
-        options = {name: getattr(self.options, name) for name in ("detail", "l2", "load")}
+        options = {name: getattr(self.options, name) for name in ("detail", "l2", "load", "operands")}
         return {"arch": self.system.gpu.name, **identity(self.operator), **options}
 
 

@@ -117,7 +117,8 @@ class Experiment:
             sums = content.accumulate or accumulate
             gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, sums, content.order, content.output_dtype)
             group = entry.group or ("square" if entry.square else "")
-            case = Case(gpu.spec.system, gemm, Options(detail, l2, entry.kernel, content.load))
+            options = Options(detail, l2, entry.kernel, content.load, operands=content.operands)
+            case = Case(gpu.spec.system, gemm, options)
             yield ExperimentCase(index, group, entry.label, label, case, mode, mathmode, gpu.columns)
 
     def _types(self, index: int, entry: GemmCases) -> list[dict[str, _Type]]:

@@ -18,6 +18,7 @@ from gpusim.mathmode.resolve import Question
 from gpusim.numerics.training import Scaler, Task, TrainingRun
 from gpusim.record import Title, as_list
 from gpusim.specs.design_points import MOST_POINTS
+from gpusim.workloads.conditions import Operands
 from gpusim.workloads.fields import Accumulator, Dtypes, L2States, Layouts, Output, RunLoad, Sizes, Sparsities
 from gpusim.workloads.gemm import StorageOrder
 
@@ -151,6 +152,7 @@ class ExperimentFile(Part):
     detail: Details = ("sampled",)
     l2: L2States = ("cold",)
     load: RunLoad = Field(default="sustained", description="sustained, burst or a number of calls back to back")
+    operands: Operands = Field(default="random", description="what the operands hold: random or zeros")
     cuda: PositiveInt | None = Field(
         default=None, description="major version of CUDA whose libraries choose the kernels; the newest known if absent"
     )

@@ -267,6 +267,9 @@ class Power(Record):
     shared_pj_per_byte: Picojoule = Field(description="Energy of a shared memory access [pJ/B].")
     l2_pj_per_byte: Picojoule = Field(description="Energy of an L2 access [pJ/B].")
     dram_pj_per_byte: Picojoule = Field(description="Energy of a DRAM access; does not scale with core voltage [pJ/B].")
+    zeros_energy_fraction: Share = Field(
+        description="Energy of arithmetic and on-chip transfers on zeros, relative to random operands [0 to 1]."
+    )
 
     def voltage_v(self, clock_mhz: float, max_clock_mhz: float) -> float:
         """Core voltage at a clock [V]: flat up to ``min_voltage_mhz``, then linear to the maximum."""

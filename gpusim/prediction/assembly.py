@@ -66,6 +66,7 @@ def result_of(
         **identity(operator),
         l2=options.l2,
         load=options.load,
+        operands=options.operands,
         time_us=kernel_time_us + gap,
         kernel_time_us=kernel_time_us,
         launch_overhead_us=gap,

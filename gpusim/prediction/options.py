@@ -9,7 +9,7 @@ from gpusim.errors import excerpt
 from gpusim.hardware.gpu import Unit
 from gpusim.prediction.results import DETAILS
 from gpusim.prediction.selection import CORES
-from gpusim.workloads.conditions import L2_STATES, checked_load
+from gpusim.workloads.conditions import L2_STATES, OPERANDS, checked_load
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,15 @@ class Options:
     power."""
     unit: Unit | None = None
     """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
+    operands: str = "random"
+    """``random`` or ``zeros``: what the operands hold. It changes energy, and through it the clock."""
 
     def __post_init__(self) -> None:
         for name, value, known in (
             ("detail", self.detail, DETAILS),
             ("l2", self.l2, L2_STATES),
             ("unit", self.unit or "cuda", tuple(CORES)),
+            ("operands", self.operands, OPERANDS),
         ):
             if value not in known:
                 near = difflib.get_close_matches(str(value)[:100], known, n=1)

@@ -27,15 +27,15 @@ class Energy:
     dram_j: float
 
 
-def energy(gpu: Gpu, totals: Sequence[Totals]) -> Energy:
-    """Energy of the operations and bytes of some launches [J]."""
+def energy(gpu: Gpu, totals: Sequence[Totals], operands: str = "random") -> Energy:
+    """Energy of the operations and bytes of some launches, on operands that hold ``random`` or ``zeros`` [J]."""
     power = gpu.power
+    data = power.zeros_energy_fraction if operands == "zeros" else 1.0
     core = dram = 0.0
     for one in totals:
-        core += one.math_pj
-        core += one.other_instructions * gpu.sm.warp_size * power.instruction_pj_per_lane
-        core += one.shared_port_bytes * power.shared_pj_per_byte
-        core += one.l2_bytes * power.l2_pj_per_byte
+        on_data_pj = one.math_pj + one.shared_port_bytes * power.shared_pj_per_byte
+        on_data_pj += one.l2_bytes * power.l2_pj_per_byte
+        core += data * on_data_pj + one.other_instructions * gpu.sm.warp_size * power.instruction_pj_per_lane
         dram += (one.traffic.dram_read_bytes + one.traffic.dram_write_bytes) * power.dram_pj_per_byte
     return Energy(core * 1e-12, dram * 1e-12)
 

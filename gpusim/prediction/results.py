@@ -55,6 +55,8 @@ class Result:
     """``cold`` or ``warm`` at the start."""
     load: str
     """``sustained``, at the clock that the power limit allows; ``burst``, too short for it; or a number of calls."""
+    operands: str
+    """``random`` or ``zeros``."""
     time_us: float
     """Kernel time plus launch overhead: the interval between back-to-back launches from a CUDA graph."""
     kernel_time_us: float

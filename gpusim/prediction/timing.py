@@ -73,7 +73,7 @@ def time_plan(system: System, planned: Plan, options: Options, play: Play = simu
         return kernel_time_us(system, runs[clock_mhz], clock_mhz)
 
     totals = planned.totals
-    used = energy(gpu, totals)
+    used = energy(gpu, totals, options.operands)
     # A lower bound knows no power limit.
     calls = 0.0 if options.detail == "bound" else calls_of(options.load)
     sustained = sustained_clock(gpu, used, time_at, calls)

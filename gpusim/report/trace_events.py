@@ -158,7 +158,7 @@ def _about(result: Result, recorder: Recorder, processes: list[_Process]) -> dic
         }
         for process in processes
     ]
-    asked = ("batch", "m", "n", "k", "dtype", "sparsity", "layout", "l2", "load", "detail")
+    asked = ("batch", "m", "n", "k", "dtype", "sparsity", "layout", "l2", "load", "operands", "detail")
     return {
         "program": f"gpusim {__version__}",
         "arch": result.arch,

@@ -1,4 +1,4 @@
-"""Conditions of a run: the state of L2 at the start, and the load, which decides how far the power limit acts."""
+"""Conditions of a run: L2 at the start, and what decides how far the power limit acts: load and operands."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from gpusim.workloads.sizes import parse_size
 L2State = Literal["cold", "warm"]
 L2_STATES: tuple[L2State, ...] = get_args(L2State)
 """At the start L2 holds none of the operands, or as much of them as fits."""
+
+Operands = Literal["random", "zeros"]
+OPERANDS: tuple[Operands, ...] = get_args(Operands)
+"""What the operands hold. Zeros switch no data lines: they take less energy, and as many cycles."""
 
 CALLS_OF_LOAD = {"burst": 0.0, "sustained": math.inf}
 """Calls back to back of a named load: too short for the power limit to act, or long enough for it to settle."""

@@ -34,7 +34,7 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
         elif not isinstance(gemm, Gemm):
             reason = f"operator '{row.op}' is no matrix multiplication"
         else:
-            options = Options(l2=row.l2, load=row.load)
+            options = Options(l2=row.l2, load=row.load, operands=row.operands)
             try:
                 usable_kernels(boards[row.gpu].system, gemm, options.kernel, options.unit)
             except UnsupportedError as error:

@@ -168,7 +168,7 @@ def _cases(
         elif row.operator is None:
             reasons[index] = f"operator '{row.op}' is not predicted"
         else:
-            options = Options(detail=detail, l2=row.l2, load=row.load)
+            options = Options(detail=detail, l2=row.l2, load=row.load, operands=row.operands)
             cases[index] = Case(systems[row.gpu, row.cuda], row.operator, options)
     return cases, reasons
 
