@@ -27,7 +27,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options as PredictOptions
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
-from gpusim.specs import load_spec
+from gpusim.specs import Spec, load_spec
 from gpusim.specs.load import Names
 from gpusim.studies.calibration.fit import Calibration, FittedValue
 from gpusim.studies.calibration.heuristic_bias import (
@@ -41,8 +41,8 @@ from gpusim.studies.calibration.heuristic_bias import (
 from gpusim.studies.calibration.observations import observations, sample_rows
 from gpusim.studies.calibration.parameters import (
     LIMITS,
-    SETTLED_WHEN_MEASURED,
     Board,
+    Known,
     Parameter,
     parameters,
 )
@@ -125,18 +125,22 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: CalibrationReport
 
 
 NO_BIAS = {"tile_size_exponent": 0.0, "split_k_exponent": 0.0}
-SHARE = Parameter("shared_memory.broadcast_fraction", 0.75, "assumed", 0.5, 1.0)
-OPENED = Parameter("dram.activation_bytes", 20.0, "assumed", 1.0, 500.0)
+SHARE = Parameter("shared_memory.broadcast_fraction", 0.75, "assumed", 0.7, 0.5, 1.0)
+USABLE = Parameter("l2.usable_fraction", 0.67, "assumed", 0.7, 0.2, 1.0)
+MEASURED = Parameter("dram.efficiency_fraction", 0.9, "measured", 0.02, 0.882, 0.918)
+OPENED = Parameter("dram.activation_bytes", 20.0, "assumed", 0.7, 1.0, 500.0)
 
 
 @pytest.mark.parametrize(
     ("parameter", "value", "at_limit", "driven"),
     [
-        (SHARE, 1.0, True, False),  # its range is narrower than its prior: the ends are as likely as the rest
+        (SHARE, 1.0, True, False),  # a GPU may have it
         (SHARE, 0.5, True, False),
         (SHARE, 0.95, False, False),
         (OPENED, 500.0, True, True),  # 25 times what was assumed
         (replace(OPENED, value=400.0), 500.0, True, False),
+        (USABLE, 0.2, True, True),  # the range is narrower than the prior, and no GPU has its end
+        (MEASURED, 0.918, True, False),  # at the end of what was measured
     ],
 )
 def test_a_fit_at_a_limit_is_reported_however_narrow_the_range(
@@ -164,9 +168,29 @@ def test_a_value_whose_interval_fills_its_range_is_not_identified(report: Calibr
         assert not one.identified or low > one.parameter.low or high < one.parameter.high
 
 
+def board_of(spec: Spec) -> Board:
+    """A board whose every value is fitted."""
+    known = {key: Known(origin.kind, origin.spread) for key, origin in spec.provenance.items()}
+    return Board(spec.system, known, spec.sha256)
+
+
+def test_a_measured_value_moves_within_its_spread_only() -> None:
+    spec = load_spec("t4")
+    known = {
+        "dram.efficiency_fraction": Known("measured", 0.05),
+        "l2.bandwidth_bytes_per_cycle": Known("measured"),
+        "l2.usable_fraction": Known("assumed", 0.2),
+    }
+    moving = {one.key_path: one for one in parameters([Board(spec.system, known, "")], (), ())}
+    efficiency, bandwidth, usable = (moving[key] for key in known)
+    assert (efficiency.low, efficiency.high) == pytest.approx((0.95 * efficiency.value, 0.98))  # DRAM has to refresh
+    assert (bandwidth.low, bandwidth.high) == pytest.approx((0.97 * bandwidth.value, 1.03 * bandwidth.value))
+    assert (usable.low, usable.high, usable.prior_sd) == (*LIMITS["l2.usable_fraction"], 0.2)
+
+
 def test_a_users_host_is_given_and_not_fitted() -> None:
     spec = load_spec("t4")
-    board = Board(spec.system, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    board = board_of(spec)
     mine = board.with_overheads({"event": 12.5})
     assert mine.system.host.method_overhead_us["event"] == 12.5
     assert "host.method_overhead_us.event" not in {one.key_path for one in parameters([mine], (), ("event",))}
@@ -190,11 +214,11 @@ def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> N
 
 def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
     spec = load_spec("t4")
-    board = Board(spec.system, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    board = board_of(spec)
     moving = parameters([board], spec.gpu.instructions, ("event", "host", "layer", "stream"))
     assert all(spec.provenance[one.key_path].kind != "datasheet" for one in moving)
     assert all(one.low <= one.value <= one.high for one in moving)
-    patterns = {pattern.replace("*", "x") for pattern in LIMITS if pattern not in SETTLED_WHEN_MEASURED}
+    patterns = {pattern.replace("*", "x") for pattern in LIMITS}
     met = {next(key for key in patterns if _alike(one.key_path, key)) for one in moving}
     assert met == patterns
 
@@ -202,14 +226,14 @@ def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
 def test_what_a_gpu_does_not_have_stays_away() -> None:
     spec = load_spec("A100-SXM4-80GB")
     assert spec.gpu.load_store.tlb_miss_cycles == 0.0
-    board = Board(spec.system, {key: origin.kind for key, origin in spec.provenance.items()}, spec.sha256)
+    board = board_of(spec)
     moving = parameters([board], spec.gpu.instructions, ("event", "layer", "stream"))
     assert "load_store.tlb_miss_cycles" not in {one.key_path for one in moving}
 
 
 def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
     spec = load_spec("t4")
-    board = Board(spec.system, {"dram.activation_bytes": "assumed"}, spec.sha256)
+    board = Board(spec.system, {"dram.activation_bytes": Known("assumed")}, spec.sha256)
     trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.activation_bytes", 5.0)))
     assert trial.gpu.clock.max_mhz == spec.gpu.clock.max_mhz
     assert trial.gpu.dram.activation_bytes == 5.0

@@ -14,7 +14,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import load_spec
-from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.calibration.parameters import Board, Known
 from gpusim.studies.calibration.timer import UNKNOWN, Boards, KernelRun, Timer
 from gpusim.workloads.gemm import Gemm
 
@@ -25,7 +25,7 @@ MOVING = {
     "host.graph_gap_us": 1.5,
     "clock.max_mhz": 1300.0,
 }
-BOARDS = {"t4": Board(T4.system, dict.fromkeys(MOVING, "assumed"), T4.sha256)}
+BOARDS = {"t4": Board(T4.system, dict.fromkeys(MOVING, Known("assumed")), T4.sha256)}
 TRIALS = [(), *(((key_path, value),) for key_path, value in MOVING.items()), tuple(MOVING.items())]
 
 

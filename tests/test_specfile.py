@@ -20,7 +20,8 @@ from gpusim.library.library import HeuristicBias, LibraryRecord, SplitKSearch
 from gpusim.record import Record
 from gpusim.specs import UnknownGpuError, implausibilities, list_archs, load_spec, with_overrides
 from gpusim.specs.document import json_schema
-from gpusim.specs.sourced import KINDS
+from gpusim.specs.sourced import KINDS, Sourced
+from gpusim.specs.writing import file_text
 
 Writer = Callable[..., Path]
 
@@ -200,6 +201,33 @@ def test_an_empty_source_is_no_source(board: Writer) -> None:
 def test_a_misspelt_part_of_a_value_is_answered_with_the_nearest(board: Writer) -> None:
     text = "sm:\n  count: {value: 8, kind: assumed, sorce: x}\n"
     assert_fails(board(text), 5, r"sm\.count\.sorce: unknown key; did you mean source\?")
+
+
+def test_the_spread_of_a_figure_is_read_beside_its_value(board: Writer) -> None:
+    path = board('sm:\n  count: {value: 3, kind: measured, spread: 0.05, source: "two boards"}\n')
+    spec = load_spec(path)
+    assert (spec.gpu.sm.count, spec.provenance["sm.count"].spread) == (3, 0.05)
+    assert load_spec("teaching").provenance["sm.count"].spread is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "spread", "problem"),
+    [
+        ("measured", 0.0, r"\.spread: should be greater than 0, got 0\.0; correct it"),
+        ("measured", 1.5, r"\.spread: should be less than 1, got 1\.5; correct it"),
+        ("datasheet", 0.1, r": a datasheet's value has no spread; remove the key"),
+    ],
+)
+def test_a_spread_is_a_share_of_what_somebody_found(board: Writer, kind: str, spread: float, problem: str) -> None:
+    text = f'sm:\n  count: {{value: 3, kind: {kind}, spread: {spread}, source: "a test"}}\n'
+    assert_fails(board(text), 5, rf"sm\.count{problem}")
+
+
+def test_a_written_spread_is_read_back(board: Writer) -> None:
+    leaf = Sourced(3, "measured", "two boards", 0.05)
+    path = board(file_text((), {}, {}, {"sm": {"count": leaf}}))
+    origin = load_spec(path).provenance["sm.count"]
+    assert (origin.value, origin.kind, origin.source, origin.spread) == (3, "measured", "two boards", 0.05)
 
 
 def test_text_where_a_number_belongs_is_refused(board: Writer) -> None:

@@ -87,6 +87,7 @@ def gpu_object(spec: Spec) -> dict[str, Any]:
             key_path: {
                 "value": origin.value,
                 "kind": origin.kind,
+                "spread": origin.spread,
                 "source": origin.source,
                 "file": _file(origin.file) if origin.file else "",
                 "line": origin.line,
@@ -124,7 +125,7 @@ def gpu_tables(spec: Spec) -> list[TextTable]:
         )
     headings = ("instruction", "inputs", "accumulate", "sparsity", ">peak TFLOP/s", ">datasheet peak")
     origins = tuple(
-        (key_path, _value_text(origin.value), origin.kind, _place(origin), origin.source)
+        (key_path, _value_text(origin.value), _kind_text(origin), _place(origin), origin.source)
         for key_path, origin in spec.provenance.items()
     )
     return [
@@ -136,6 +137,11 @@ def gpu_tables(spec: Spec) -> list[TextTable]:
 
 def _value_text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _kind_text(origin: Provenance) -> str:
+    """A kind, with the spread of the figure: ``measured ±5 %``."""
+    return origin.kind if origin.spread is None else f"{origin.kind} ±{100 * origin.spread:g} %"
 
 
 def _place(origin: Provenance) -> str:

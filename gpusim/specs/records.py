@@ -1,9 +1,10 @@
 """Spec files merged to one validated record, with the provenance of every number.
 
 A file extends a base (``extends: volta``); mappings merge key by key, the nearer file wins. Every number is
-``{value: X, kind: datasheet|measured|fitted|assumed, source: "..."}`` with its unit in the key; ``[key]`` in a source
-cites the bibliography. A number without a source does not load, and every problem is one line that names file, line,
-key and remedy. Nothing downstream of this package sees YAML.
+``{value: X, kind: datasheet|measured|fitted|assumed, source: "..."}`` with its unit in the key, and ``spread`` where it
+is known how far sources, boards or repeats of the figure deviate; ``[key]`` in a source cites the bibliography. A
+number without a source does not load, and every problem is one line that names file, line, key and remedy. Nothing
+downstream of this package sees YAML.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Provenance:
     source: str
     file: Path | None
     line: int
+    spread: float | None = None
+    """Relative deviation of the figure between sources, boards or repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Stated(Generic[R]):
             file = document.file
             for key_path, one in leaves(document.values):
                 line = file.line(f"{key_path}.value")
-                found[join(above, key_path)] = Provenance(one.value, one.kind, one.source, file.path, line)
+                found[join(above, key_path)] = Provenance(one.value, one.kind, one.source, file.path, line, one.spread)
         return found
 
     def error(self, key_path: str, problem: str) -> SpecError:

@@ -1,7 +1,8 @@
 """A value with its source, the form in which a spec file states every number.
 
 :func:`file_type` derives from a record what a file of it may hold: the same keys, none of them required, each number
-as ``{value, kind, source}``. Pydantic checks files against that type and makes their JSON Schema from it.
+as ``{value, kind, source}``, and with ``spread`` where it is known how far the figure may be off. Pydantic checks files
+against that type and makes their JSON Schema from it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ T = TypeVar("T")
 Kind = Literal["datasheet", "measured", "fitted", "assumed"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-KEYS = ("value", "kind", "source")
+KEYS = ("value", "kind", "source", "spread")
+REQUIRED_KEYS = KEYS[:3]
 FORM = "{value: ..., kind: " + "|".join(KINDS) + ', source: "..."}'
 """How a value is written, for error messages."""
 
@@ -46,21 +48,23 @@ class Sourced(Generic[T]):
     value: T
     kind: Kind
     source: str
+    spread: float | None = None
+    """Relative deviation of the figure between sources, boards or repeats; None where nothing is stated."""
 
 
 class _AsMapping:
-    """Tells pydantic that a :class:`Sourced` is written as a mapping of its three keys."""
+    """Tells pydantic that a :class:`Sourced` is written as a mapping of its keys."""
 
     def __get_pydantic_core_schema__(self, annotation: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         (value_type,) = get_args(annotation)
-        types = (Annotated[value_type, BeforeValidator(_numbers), _VALUE], _Kind, _Source)
+        types = (Annotated[value_type, BeforeValidator(_numbers), _VALUE], _Kind, _Source, _Spread)
         fields = {
-            key: core_schema.typed_dict_field(handler.generate_schema(one), required=True)
+            key: core_schema.typed_dict_field(handler.generate_schema(one), required=key in REQUIRED_KEYS)
             for key, one in zip(KEYS, types, strict=True)
         }
         mapping = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=_STRICT)
         return core_schema.no_info_before_validator_function(
-            _complete, core_schema.no_info_after_validator_function(lambda parts: Sourced(**parts), mapping)
+            _complete, core_schema.no_info_after_validator_function(_sourced, mapping)
         )
 
 
@@ -140,11 +144,17 @@ def _is_record(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
+def _sourced(parts: dict[str, Any]) -> Sourced[Any]:
+    if "spread" in parts and parts["kind"] == "datasheet":
+        raise PydanticCustomError(WORDED, "a datasheet's value has no spread; remove the key")
+    return Sourced(**parts)
+
+
 def _complete(leaf: object) -> object:
-    """Refuses what is no mapping of the three keys; unknown keys are pydantic's to name."""
+    """Refuses what lacks one of the required keys; unknown keys are pydantic's to name."""
     if not isinstance(leaf, dict):
         raise PydanticCustomError(WORDED, "bare value {got}; write {form}", {"got": shown(leaf), "form": FORM})
-    missing = [key for key in KEYS if key not in leaf]
+    missing = [key for key in REQUIRED_KEYS if key not in leaf]
     if missing and set(leaf) <= set(KEYS):
         raise PydanticCustomError(WORDED, "has no {missing}; write {form}", {"missing": missing[0], "form": FORM})
     return leaf
@@ -180,4 +190,8 @@ _Source = Annotated[
     str,
     BeforeValidator(_said),
     Field(min_length=1, description="Publication, file or reasoning behind it."),
+]
+_Spread = Annotated[
+    float,
+    Field(gt=0, lt=1, description="Relative deviation of the figure between sources, boards or repeats."),
 ]

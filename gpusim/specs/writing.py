@@ -48,14 +48,17 @@ def _lines(key: str, value: object, indent: int) -> Iterator[str]:
 
 
 def _leaf_lines(key: str, leaf: Sourced[Any], indent: int) -> Iterator[str]:
-    """On one line where it fits, else a line for each of its three keys."""
+    """On one line where it fits, else a line for each of its keys."""
     pad = " " * indent
     source = json.dumps(leaf.source, ensure_ascii=False)
-    line = f"{pad}{key}: {{value: {_flow(leaf.value)}, kind: {leaf.kind}, source: {source}}}"
+    parts = [f"value: {_flow(leaf.value)}", f"kind: {leaf.kind}"]
+    if leaf.spread is not None:
+        parts.append(f"spread: {_flow(leaf.spread)}")
+    line = f"{pad}{key}: {{{', '.join(parts)}, source: {source}}}"
     if len(line) <= LINE_WIDTH:
         yield line
         return
-    yield from (f"{pad}{key}:", f"{pad}  value: {_flow(leaf.value)}", f"{pad}  kind: {leaf.kind}")
+    yield from (f"{pad}{key}:", *(f"{pad}  {part}" for part in parts))
     yield from _text_lines("source", leaf.source, indent + 2)
 
 

@@ -31,7 +31,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.progress import no_progress
 from gpusim.specs import load_spec
-from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.calibration.parameters import Board, Known
 from gpusim.studies.calibration.timer import Boards, KernelRun, Timer
 from gpusim.studies.run import run_experiment
 from gpusim.studies.validation.report import validate
@@ -116,7 +116,7 @@ def of_validation(folder: Path) -> Command:
 def of_calibration(folder: Path) -> Command:
     """Of timings only: what a calibration makes of them takes a minute."""
     spec = load_spec("t4")
-    boards = {"t4": Board(spec.system, dict.fromkeys(("dram.efficiency_fraction",), "assumed"), spec.sha256)}
+    boards = {"t4": Board(spec.system, dict.fromkeys(("dram.efficiency_fraction",), Known("assumed")), spec.sha256)}
     plans = [(gemm, ranked_plans(spec.system, gemm, Options())[0].plan) for gemm in TIMED]
     runs = [KernelRun("t4", gemm, Options(), plan.kernel, plan.split_k, plan.mode, "graph") for gemm, plan in plans]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.specs import Spec, UnknownGpuError
-from gpusim.studies.calibration.parameters import Board, may_move
+from gpusim.studies.calibration.parameters import Board, Known, may_move
 
 
 def specs_of(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequence[Path]) -> dict[str, Spec]:
@@ -25,13 +25,13 @@ def specs_of(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Seq
 
 
 def fitted_board(spec: Spec, fitted: Collection[Path]) -> Board:
-    """A board, with the kinds of the values that it has from the files that are fitted."""
-    kinds = {
-        key: origin.kind
+    """A board, with what is known of the values that it has from the files that are fitted."""
+    known = {
+        key: Known(origin.kind, origin.spread)
         for key, origin in spec.provenance.items()
         if origin.file is not None and origin.file.resolve() in fitted
     }
-    return Board(spec.system, kinds, spec.sha256)
+    return Board(spec.system, known, spec.sha256)
 
 
 def values_between(start: Path, specs: Iterable[Spec]) -> dict[Path, int]:

@@ -52,17 +52,18 @@ class FittedValue:
 
     @property
     def at_limit(self) -> bool:
-        """Whether the fit ended at a limit of the range that physics allows."""
-        return self.identified and self.parameter.touches_limit(self.value)
+        """Whether the fit ended at a limit of the allowed range."""
+        return self.identified and self.parameter.limit_at(self.value) is not None
 
     @property
     def driven_to_limit(self) -> bool:
-        """Whether it got there from farther away than one standard deviation of the prior.
+        """Whether it got to a limit that no GPU has from farther away than one standard deviation of what was known.
 
-        The spec or the runs then miss something. In a range narrower than the prior the ends are as likely as the rest.
+        The spec or the runs then miss something.
         """
-        parameter = self.parameter
-        return self.at_limit and abs(math.log(self.value / parameter.value)) > parameter.prior_sd
+        one = self.parameter
+        unusual = self.at_limit and one.limit_at(self.value) not in one.reached
+        return unusual and abs(math.log(self.value / one.value)) > one.known_sd
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """The values that a calibration may change, and their ranges: physical values that the spec marks as uncertain.
 
-A value's kind says how well it is known before any timing is looked at. Datasheet values never move; the others have
-a log-normal prior around what stands in the spec, and a range that physics allows.
+A value's kind says how well it is known before any timing is looked at. Datasheet values never move. A measured value
+moves within its stated spread. The others have a log-normal prior around what stands in the spec, as wide as the spread
+where one is stated, and a range that physics allows. What all architectures inherit from one base with a spread has one
+prior: they agree unless runs insist.
 """
 
 from __future__ import annotations
@@ -10,22 +12,19 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from gpusim.system import System, value_at
 
-PRIOR_SD: Mapping[str, float] = {"measured": 0.1, "fitted": 0.2, "assumed": 0.7}
-"""Standard deviation of the logarithm of a value before the fit: microbenchmarks of one board, read by others, agree
-within about 10 %; an assumption may be off by a factor of two. A fit to other runs lies between: a few runs of the
-user's own correct it without undoing it."""
-
-SETTLED_WHEN_MEASURED = ("clock.max_mhz",)
-"""Values read from a sensor: they change only where they were assumed."""
+SPREAD: Mapping[str, float] = {"measured": 0.03, "fitted": 0.2, "assumed": 0.7}
+"""Relative deviation of a value before the fit, where the spec states none: a microbenchmark repeats within a few
+percent; an assumption may be off by a factor of two. A fit to other runs lies between: a few runs of the user's own
+correct it without undoing it."""
 
 AT_LIMIT = 0.01
 """Distance from a limit that counts as being at it."""
 
 LIMITS: Mapping[str, tuple[float, float]] = {
-    "clock.max_mhz": (300.0, 3000.0),
     "load_store.staging_fma_slots": (0.1, 32.0),
     "load_store.tlb_miss_cycles": (1.0, 200.0),
     "shared_memory.broadcast_fraction": (0.5, 1.0),
@@ -54,6 +53,21 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 }
 """What may move (``*`` stands for a name) and the range that physics allows."""
 
+REACHED: Mapping[str, tuple[float, ...]] = {
+    "*sustained_fraction": (1.0,),  # issue without a gap
+    "shared_memory.broadcast_fraction": (0.5, 1.0),  # all neighbours share a read, or none
+    "shared_memory.transposed_store_conflict_degree": (1.0,),  # no conflict
+}
+"""Limits that a GPU may have exactly: a fit that ends there misses nothing."""
+
+
+class Known(NamedTuple):
+    """How well a value is known before the fit."""
+
+    kind: str
+    spread: float | None = None
+    """As the spec states it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -63,12 +77,10 @@ class Parameter:
     value: float
     """In the spec, before the fit."""
     kind: str
+    prior_sd: float
+    """Standard deviation of the logarithm before the fit."""
     low: float
     high: float
-
-    @property
-    def prior_sd(self) -> float:
-        return PRIOR_SD[self.kind]
 
     @property
     def known_sd(self) -> float:
@@ -79,9 +91,18 @@ class Parameter:
         """
         return min(self.prior_sd, math.log(self.high / self.low) / math.sqrt(12))
 
-    def touches_limit(self, value: float) -> bool:
-        """Whether a value is pressed against the range that physics allows."""
-        return value <= self.low * (1 + AT_LIMIT) or value >= self.high * (1 - AT_LIMIT)
+    def limit_at(self, value: float) -> float | None:
+        """The end of the allowed range that a value is pressed against."""
+        if value <= self.low * (1 + AT_LIMIT):
+            return self.low
+        return self.high if value >= self.high * (1 - AT_LIMIT) else None
+
+    @property
+    def reached(self) -> tuple[float, ...]:
+        """Ends of the range that are no sign of a mistake."""
+        if self.kind == "measured":
+            return self.low, self.high
+        return next((ends for pattern, ends in REACHED.items() if fnmatchcase(self.key_path, pattern)), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +110,8 @@ class Board:
     """A board that takes part."""
 
     system: System
-    kinds: Mapping[str, str]
-    """Kind of each value that is not the board's own but of the spec that is fitted."""
+    known: Mapping[str, Known]
+    """Each value that is not the board's own but of the spec that is fitted."""
     sha256: str
     """Of the files it was read from."""
 
@@ -99,13 +120,13 @@ class Board:
         if not overheads:
             return self
         given = {f"host.method_overhead_us.{method}" for method in overheads}
-        kinds = {key: kind for key, kind in self.kinds.items() if key not in given}
+        known = {key: one for key, one in self.known.items() if key not in given}
         system = replace(self.system, host=self.system.host.with_overheads(overheads))
-        return Board(system, kinds, f"{self.sha256} {sorted(overheads.items())}")
+        return Board(system, known, f"{self.sha256} {sorted(overheads.items())}")
 
     def with_values(self, values: Iterable[tuple[str, float]]) -> System:
         """The system with trial values in place, where it has none of its own."""
-        taken = [item for item in values if item[0] in self.kinds]
+        taken = [item for item in values if item[0] in self.known]
         return self.system.with_values(taken)
 
 
@@ -121,19 +142,25 @@ def parameters(
     found: dict[str, Parameter] = {}
     for board in boards:
         numbers = board.system.values()
-        for key_path, kind in sorted(board.kinds.items()):
+        for key_path, known in sorted(board.known.items()):
             limits = [limit for pattern, limit in LIMITS.items() if fnmatchcase(key_path, pattern)]
-            settled = kind == "datasheet" or (kind == "measured" and key_path in SETTLED_WHEN_MEASURED)
-            if key_path in found or settled or not limits or not _used(key_path, instructions, methods):
+            settled = known.kind == "datasheet" or not limits
+            if key_path in found or settled or not _used(key_path, instructions, methods):
                 continue
             stated = float(value_at(numbers, key_path.split(".")))
-            if stated == 0.0:
-                # What a GPU does not have has no logarithm to search in.
-                continue
-            low, high = limits[0]
-            value = min(max(stated, low), high)
-            found[key_path] = Parameter(key_path, value, kind, low, high)
+            if stated != 0.0:  # what a GPU does not have has no logarithm to search in
+                found[key_path] = _parameter(key_path, stated, known, limits[0])
     return tuple(found.values())
+
+
+def _parameter(key_path: str, stated: float, known: Known, limits: tuple[float, float]) -> Parameter:
+    """A value that may move within what physics, and the spread of its measurement, allow."""
+    spread = SPREAD[known.kind] if known.spread is None else known.spread
+    low, high = limits
+    value = min(max(stated, low), high)
+    if known.kind == "measured":
+        low, high = max(low, value * (1 - spread)), min(high, value * (1 + spread))
+    return Parameter(key_path, value, known.kind, spread, low, high)
 
 
 def _used(key_path: str, instructions: Collection[str], methods: Collection[str]) -> bool:
