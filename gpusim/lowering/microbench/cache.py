@@ -1,0 +1,64 @@
+"""Cache reads: the CTAs of a kernel go round a buffer, each thread one element at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.launch import Grid, Launch, Resources, Tensor
+from gpusim.lowering.microbench.levels import KIB, cyclic_hit_fraction
+from gpusim.program import Load, LoadShared, Op, Read, Repeat, Role, WaitLoad
+from gpusim.units import ceil_div
+
+IN_FLIGHT = 8
+"""Loads of a thread that an unrolled loop issues before it uses the first."""
+ROUNDS = 64
+"""Turns of that loop; more change nothing."""
+RANDOM = 1.0
+"""Victims of a stream that runs through L1 are drawn from all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRead:
+    """CTAs that read a buffer."""
+
+    footprint_bytes: float
+    ctas: int
+    threads: int
+    element_bytes: float
+    private: bool
+    """Every SM goes round the whole buffer, which its L1 may hold; otherwise the grid does, CTA by CTA."""
+
+    @property
+    def warp_bytes(self) -> float:
+        """What a warp reads at a time [B]."""
+        return 32 * self.element_bytes * IN_FLIGHT
+
+    @property
+    def moved_bytes(self) -> float:
+        """By all CTAs [B]."""
+        return self.ctas * self.threads * self.element_bytes * IN_FLIGHT * ROUNDS
+
+
+def cache_read_launch(gpu: Gpu, read: CacheRead) -> Launch:
+    """The launch of a kernel that reads."""
+    l1_bytes = gpu.shared_memory.unified_l1_kib * KIB
+    in_l1 = cyclic_hit_fraction(read.footprint_bytes, l1_bytes, RANDOM) if read.private else 0.0
+    missed = 1.0 - cyclic_hit_fraction(read.footprint_bytes, gpu.l2.capacity_bytes)
+    if read.private:
+        # All SMs read the same lines at about the same time; the first of them brings a line for the others.
+        missed /= gpu.sm.count
+    warps = ceil_div(read.threads, gpu.sm.warp_size)
+    hit_bytes, asked_bytes = in_l1 * read.warp_bytes, (1.0 - in_l1) * read.warp_bytes
+    program: list[Op] = []
+    if asked_bytes:
+        loads = (Read("buffer", asked_bytes, asked_bytes),)
+        program.append(Load(loads, asked_bytes, IN_FLIGHT * (1.0 - in_l1)))
+    if hit_bytes:
+        program.append(LoadShared(hit_bytes, IN_FLIGHT * in_l1))
+    if asked_bytes:
+        program.append(WaitLoad())
+    tensor = Tensor("buffer", warps * asked_bytes, None, missed)
+    resources = Resources(read.threads, 32, 0)
+    roles = (Role(warps, (Repeat(tuple(program), ROUNDS),)),)
+    return Launch("cache_read", Grid(read.ctas), roles, resources, (tensor,), cold=False)

@@ -1,0 +1,101 @@
+"""Streams: kernels that read arrays and write one, each thread so many elements, each byte once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.launch import Grid, Launch, Resources, Tensor
+from gpusim.lowering.locality import Traffic
+from gpusim.lowering.microbench.levels import cyclic_hit_fraction
+from gpusim.program import Alu, Load, Op, Read, Role, Store, WaitLoad
+from gpusim.units import ceil_div
+
+ADDRESS_INSTRUCTIONS = 6
+"""Of a thread, dependent: number of the thread, comparison with the size, addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A kernel over arrays of equal size, and how it is launched."""
+
+    reads: int
+    """Arrays read."""
+    writes: int
+    threads: int
+    """Of a CTA."""
+    ctas: int
+    ctas_per_sm: int | None = None
+    """Limited by shared memory that the kernel asks for; None where threads and slots limit."""
+    access_bytes: float = 8.0
+    """Of a thread and an array [B]."""
+    accesses: int = 1
+    """Of a thread and an array, all on their way together."""
+    footprint_bytes: float = float("inf")
+    """Which the launches go round, one after the other [B]."""
+
+    @property
+    def moved_bytes(self) -> float:
+        """By all CTAs [B]."""
+        return (self.reads + self.writes) * self.threads * self.access_bytes * self.accesses * self.ctas
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A launch and the bytes that its grid moves."""
+
+    launch: Launch
+    traffic: Traffic
+
+
+def stream_launch(gpu: Gpu, stream: Stream) -> Lowered:
+    """The launch of a stream that ran just before, on the same arrays."""
+    warps = ceil_div(stream.threads, gpu.sm.warp_size)
+    warp_bytes = stream.threads / warps * stream.access_bytes * stream.accesses
+    missed = 1.0 - cyclic_hit_fraction(stream.footprint_bytes, gpu.l2.capacity_bytes)
+    names = tuple(f"input {number}" for number in range(stream.reads))
+    tensors = (
+        *(Tensor(name, warp_bytes * warps, None, missed) for name in names),
+        Tensor("result", warp_bytes * warps),
+    )
+    of_array = warp_bytes * warps * stream.ctas
+    moved = Traffic(stream.reads * of_array, missed * stream.reads * of_array, missed * stream.writes * of_array)
+    launch = Launch(
+        "stream",
+        Grid(stream.ctas),
+        (Role(warps, _program(gpu, stream, names, warp_bytes)),),
+        Resources(stream.threads, 32, _shared_bytes(gpu, stream.ctas_per_sm)),
+        tensors,
+        write_back_cost=missed * _write_cost(gpu, stream),
+        cold=False,
+    )
+    return Lowered(launch, moved)
+
+
+def _program(gpu: Gpu, stream: Stream, names: tuple[str, ...], warp_bytes: float) -> tuple[Op, ...]:
+    address = Alu((("alu", float(ADDRESS_INSTRUCTIONS)),), ADDRESS_INSTRUCTIONS * gpu.pipes["alu"].latency_cycles)
+    store = [Store("result", warp_bytes, warp_bytes, float(stream.accesses)) for _ in range(stream.writes)]
+    if not stream.reads:
+        return address, *store
+    reads = tuple(Read(name, warp_bytes, warp_bytes) for name in names)
+    load = Load(reads, stream.reads * warp_bytes, float(stream.reads * stream.accesses))
+    multiply = Alu((("fma", float(stream.accesses)),), gpu.instructions["ffma"].latency_cycles)
+    return address, load, WaitLoad(), multiply, *store
+
+
+def _write_cost(gpu: Gpu, stream: Stream) -> float:
+    """DRAM time of what is written, for each byte that enters L2: each pushes out its like."""
+    if not stream.writes:
+        return 0.0
+    cost = gpu.dram.mixed_write_cost if stream.reads else 1.0
+    return cost * stream.writes / (stream.reads + stream.writes)
+
+
+def _shared_bytes(gpu: Gpu, ctas_per_sm: int | None) -> int:
+    """Shared memory of a CTA with which so many fit on an SM [B]."""
+    if ctas_per_sm is None:
+        return 0
+    shared = gpu.shared_memory
+    unit = shared.allocation_unit_bytes
+    of_a_cta = shared.capacity_bytes // ctas_per_sm // unit * unit - shared.reserved_bytes_per_cta
+    return int(min(of_a_cta, shared.max_kib_per_cta * 1024))

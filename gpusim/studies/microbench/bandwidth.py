@@ -1,0 +1,111 @@
+"""Bandwidths: streams through DRAM and L2 against occupancy and footprint, and reads of caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from gpusim.hardware.machine import Machine
+from gpusim.launch import Launch
+from gpusim.lowering.microbench.cache import CacheRead, cache_read_launch
+from gpusim.lowering.microbench.levels import KIB
+from gpusim.lowering.microbench.stream import Stream, stream_launch
+from gpusim.sim.simulate import simulate
+from gpusim.studies.microbench.parameters import Parameters, Reading, UnsupportedBenchmarkError
+from gpusim.system import System
+from gpusim.units import MEGA, ceil_div, us_of_cycles
+
+STREAMS = {"init": (0, 1), "write": (0, 1), "read": (1, 0), "scale": (1, 1), "copy": (1, 1), "mul": (1, 1),
+           "add": (2, 1), "triad": (2, 1), "dot": (2, 0)}  # fmt: skip
+"""Arrays read and written by each kernel."""
+STREAM_ELEMENTS = 128 * 2**20
+ELEMENT_BYTES = 8.0
+"""The streams are of doubles."""
+BABELSTREAM_THREADS = 1024
+CACHE_THREADS = 256
+
+
+def dram_stream(system: System, given: Parameters) -> Reading:
+    """One element a thread, occupancy limited by shared memory; the arrays are far larger than L2."""
+    threads, ctas_per_sm = _occupancy(system, given)
+    reads, writes = _arrays(given)
+    stream = Stream(reads, writes, threads, ceil_div(STREAM_ELEMENTS, threads), ctas_per_sm)
+    return _bandwidth(system, stream, given)
+
+
+def stream_over_footprint(system: System, given: Parameters) -> Reading:
+    """The same over arrays that L2 may hold, again and again."""
+    threads, ctas_per_sm = _occupancy(system, given)
+    reads, writes = _arrays(given)
+    footprint_bytes = given.number("footprint_kb") * KIB
+    stream = Stream(
+        reads, writes, threads, ceil_div(STREAM_ELEMENTS, threads), ctas_per_sm, footprint_bytes=footprint_bytes
+    )
+    return _bandwidth(system, stream, given)
+
+
+def babelstream(kernel: str, system: System, given: Parameters) -> Reading:
+    """BabelStream: CTAs of 1024 threads, one element a thread, arrays of ``array_mb``."""
+    reads, writes = STREAMS[kernel]
+    element_bytes = 4.0 if given.word("precision", "double") == "float" else ELEMENT_BYTES
+    elements = given.number("array_mb", 268.4) * MEGA / element_bytes
+    ctas = ceil_div(int(elements), BABELSTREAM_THREADS)
+    stream = Stream(reads, writes, BABELSTREAM_THREADS, ctas, access_bytes=element_bytes)
+    return _bandwidth(system, stream, given)
+
+
+def private_cache_read(system: System, given: Parameters) -> Reading:
+    """A CTA on each SM goes round a buffer, the same for all."""
+    footprint_bytes = given.number("footprint_kb") * KIB
+    read = CacheRead(footprint_bytes, system.gpu.sm.count, 4 * CACHE_THREADS, 4.0, private=True)
+    return _rate(system, cache_read_launch(system.gpu, read), read.moved_bytes, given)
+
+
+def l2_read(system: System, given: Parameters) -> Reading:
+    """A grid goes round a buffer, CTA by CTA."""
+    footprint_bytes, threads = given.number("footprint_kb") * KIB, given.count("threads_per_cta", 1024)
+    read = CacheRead(footprint_bytes, given.count("ctas", 200_000), threads, ELEMENT_BYTES, private=False)
+    return _rate(system, cache_read_launch(system.gpu, read), read.moved_bytes, given)
+
+
+def _arrays(given: Parameters) -> tuple[int, int]:
+    """Arrays read and written; a triad of four is A = B * C + D."""
+    kernel = given.word("kernel", "triad")
+    if kernel not in STREAMS:
+        raise UnsupportedBenchmarkError(f"parameter kernel: '{kernel}' is not one of {', '.join(STREAMS)}")
+    if "streams" in given:
+        return given.count("streams") - 1, 1
+    return STREAMS[kernel]
+
+
+def _occupancy(system: System, given: Parameters) -> tuple[int, int]:
+    """Threads of a CTA, and CTAs an SM: as stated, or from the threads that the stated occupancy means.
+
+    A source that counts the threads of two CTAs as one has more than a CTA may.
+    """
+    sm = system.gpu.sm
+    threads = given.count("cta", 1024)
+    resident = given.number("occ", 100.0) / 100 * sm.max_warps * sm.warp_size
+    ctas = given.count("ctas_per_sm", max(1, round(resident / threads)))
+    if threads > sm.max_threads_per_cta:
+        return threads // 2, 2 * ctas
+    return threads, ctas
+
+
+def _bandwidth(system: System, stream: Stream, given: Parameters) -> Reading:
+    return _rate(system, stream_launch(system.gpu, stream).launch, stream.moved_bytes, given)
+
+
+def _rate(system: System, launch: Launch, moved_bytes: float, given: Parameters) -> Reading:
+    clock_mhz = given.number("clock_mhz", system.gpu.clock.max_mhz)
+    time_us = us_of_cycles(simulate(Machine.of(system.gpu, clock_mhz), launch).cycles, clock_mhz)
+    return Reading(moved_bytes / time_us / 1e3, "GB/s")
+
+
+PLAYERS: Mapping[str, Callable[[System, Parameters], Reading]] = {
+    "dram_stream_bw": dram_stream,
+    "l2_dram_stream_bw_footprint": stream_over_footprint,
+    "cache_read_bw_private": private_cache_read,
+    "l2_read_bw": l2_read,
+    **{f"babelstream_{kernel}": partial(babelstream, kernel) for kernel in ("copy", "mul", "add", "triad", "dot")},
+}

@@ -1,0 +1,66 @@
+"""What a microbenchmark reads, and the parameters of a point as its table writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpusim.errors import InputError, excerpt
+
+MOST = 1e15
+"""Of a parameter: more than bytes of any memory, or operations of any run."""
+
+
+class UnsupportedBenchmarkError(InputError):
+    """A point that is not played; the text is one line with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a benchmark prints."""
+
+    value: float
+    unit: str
+
+
+class Parameters:
+    """Parameters of a point by name, read as numbers or words."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self._texts.get(name))
+
+    def word(self, name: str, default: str) -> str:
+        """The text of a parameter."""
+        return self._texts.get(name) or default
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number from 0.
+
+        Raises:
+            UnsupportedBenchmarkError: it is missing and has no default, or is no number.
+        """
+        text = self._texts.get(name, "")
+        if not text and default is not None:
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= MOST:
+            problem = f"expected a number, got '{excerpt(text)}'" if text else "missing"
+            raise UnsupportedBenchmarkError(f"parameter {name}: {problem}")
+        return value
+
+    def count(self, name: str, default: int | None = None) -> int:
+        """A number of things: 1 or more.
+
+        Raises:
+            UnsupportedBenchmarkError: it is missing and has no default, or is no such number.
+        """
+        value = self.number(name, default)
+        if value < 1 or value != int(value):
+            raise UnsupportedBenchmarkError(f"parameter {name}: expected a whole number from 1, got {value:g}")
+        return int(value)
