@@ -88,6 +88,11 @@ class Tensor:
     """Bytes that come from DRAM, of those that loads ask of L2: in ``sampled``, and where no block is shared."""
     missing_blocks_fraction: float = 1.0
     """Share of the blocks of which something comes from DRAM, if anything does."""
+    far_hits_fraction: float = 0.0
+    """Of the reads that L2 answers, those of lines that only the far partition holds. The near one keeps copies of
+    what its SMs read."""
+    far_misses_fraction: float = 0.5
+    """Of the reads that DRAM answers, those of lines whose home is the far partition."""
     read_cost: float = 1.0
     """DRAM time of what is read, of the same bytes in a stream: more where DRAM pages are opened for little."""
 

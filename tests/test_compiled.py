@@ -119,13 +119,14 @@ def rings(draw: st.DrawFn) -> tuple[Machine, Launch]:
         l2_bytes_per_cycle=150.0,
         dram_bytes_per_cycle=70.0,
         l2_copy_bytes=draw(st.sampled_from([2e4, 1e6])),
+        l2_far_cycles=draw(st.sampled_from([0.0, 90.5])),
         cta_launch_cycles=draw(st.sampled_from([0.0, 150.5])),
         bulk_copy_cycles=30.0,
         pipes=(Pipe("tensor", 1.0), Pipe("fma", 0.5)),
     )
     shared = on.limits.shared_bytes // draw(st.sampled_from([1, 2]))
     tensors = (
-        Tensor("a", 4096.0, draw(st.sampled_from(AXES)), miss_fraction=0.4, missing_blocks_fraction=0.6),
+        Tensor("a", 4096.0, draw(st.sampled_from(AXES)), 0.4, 0.6, far_hits_fraction=0.3),
         Tensor("c", 2048.0),
     )
     grid = Grid(draw(st.integers(1, 5)), draw(st.integers(1, 4)), batch=2, swizzle_width=2)

@@ -105,9 +105,10 @@ def test_a_machine_is_in_cycles_and_bytes() -> None:
     by_hand = GPU.dram.peak_bandwidth_gb_per_s * GPU.dram.efficiency_fraction / 1.4
     assert fast.dram_bytes_per_cycle == pytest.approx(by_hand)
     assert slow.l2_bytes_per_cycle == fast.l2_bytes_per_cycle  # L2 runs at a clock of the SMs
-    far_share = (GPU.l2.partitions - 1) / GPU.l2.partitions
-    mean = GPU.l2.latency_cycles * (1 - far_share) + GPU.l2.far_latency_cycles * far_share
-    assert fast.l2_latency_cycles == pytest.approx(mean)
+    assert fast.l2_latency_cycles == GPU.l2.latency_cycles
+    assert fast.l2_far_cycles == GPU.l2.far_latency_cycles - GPU.l2.latency_cycles
+    mean = fast.dram_latency_cycles + 0.5 * fast.l2_far_cycles
+    assert mean == pytest.approx(GPU.dram.latency_ns * 1.4)
     fma = next(pipe for pipe in fast.pipes if pipe.name == "fma")
     sfu = next(pipe for pipe in fast.pipes if pipe.name == "sfu")
     assert (fma.instructions_per_cycle, sfu.instructions_per_cycle) == (64 / 4 / 32, 16 / 4 / 32)

@@ -96,12 +96,15 @@ class Machine:
     """Latency of a bulk copy (TMA) beyond that of a load."""
     l2_bytes_per_cycle: float
     l2_latency_cycles: float
-    """Mean over the partitions: a line is as likely in the far one as in the near one."""
+    """Of a hit in the partition that the SM reads through."""
+    l2_far_cycles: float
+    """What a read takes longer that the other partition answers, from its lines or from its half of DRAM."""
     l2_copy_bytes: float
     """Capacity that data read from every SM sees: each L2 partition keeps its own copy."""
     dram_bytes_per_cycle: float
     """Achievable."""
     dram_latency_cycles: float
+    """Of a line whose home is the near partition."""
     tlb_miss_cycles: float
     """Added while an SM first translates a page."""
     cta_launch_cycles: float
@@ -112,6 +115,14 @@ class Machine:
     def of(cls, gpu: Gpu, clock_mhz: float) -> Machine:
         """A GPU at an SM clock; the same record for the same GPU."""
         return _machine_of(Keyed(gpu), clock_mhz)
+
+    def dram_cycles(self, far_fraction: float) -> float:
+        """What DRAM takes longer than a hit in the near L2 partition [cycles].
+
+        Args:
+            far_fraction: of the lines, those whose home is the far partition.
+        """
+        return self.dram_latency_cycles - self.l2_latency_cycles + far_fraction * self.l2_far_cycles
 
     def share_of_sub_partition(self) -> Machine:
         """One sub-partition of each SM, with its share of what the sub-partitions have in common."""
@@ -130,8 +141,9 @@ class Machine:
 def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
     gpu = key.record
     l2, dram = gpu.l2, gpu.dram
-    far_share = (l2.partitions - 1) / l2.partitions
-    l2_latency = l2.latency_cycles + far_share * (l2.far_latency_cycles - l2.latency_cycles)
+    far_cycles = float(l2.far_latency_cycles - l2.latency_cycles) if l2.partitions > 1 else 0.0
+    # What is measured is the mean over lines of both homes.
+    dram_latency = cycles_of_ns(dram.latency_ns, clock_mhz) - 0.5 * far_cycles
     return Machine(
         sm_count=gpu.sm.count,
         sub_partitions=gpu.sm.sub_partitions,
@@ -146,10 +158,11 @@ def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
         l2_port_bytes_per_cycle=gpu.load_store.l2_port_bytes_per_cycle,
         bulk_copy_cycles=gpu.load_store.bulk_copy_cycles,
         l2_bytes_per_cycle=l2.bandwidth_bytes_per_cycle,
-        l2_latency_cycles=l2_latency,
+        l2_latency_cycles=float(l2.latency_cycles),
+        l2_far_cycles=far_cycles,
         l2_copy_bytes=l2.capacity_bytes / l2.partitions,
         dram_bytes_per_cycle=gpu.dram_bytes_per_cycle(clock_mhz),
-        dram_latency_cycles=max(l2_latency, cycles_of_ns(dram.latency_ns, clock_mhz)),
+        dram_latency_cycles=max(float(l2.latency_cycles), dram_latency),
         tlb_miss_cycles=cycles_of_ns(dram.tlb_miss_ns, clock_mhz),
         cta_launch_cycles=gpu.sm.cta_launch_cycles,
         limits=SmLimits.of(gpu),

@@ -105,13 +105,13 @@ class BlockCache:
 
     def _miss(self, key: _Key, read: Read, warps: int, now: float) -> float:
         """When a block that L2 does not hold has come from DRAM [cycles]."""
-        machine, (_, tensor) = self._machine, self._tensors[read.tensor]
+        _, tensor = self._tensors[read.tensor]
         size_bytes = tensor.block_bytes if tensor.axes is not None else tensor.miss_fraction * warps * read.l2_bytes
         if not size_bytes:
             return now
         # What enters L2 pushes something out, some of it dirty.
         passed = self.dram.book(now, size_bytes * (tensor.read_cost + self._launch.write_back_cost))
-        arrival = passed + machine.dram_latency_cycles - machine.l2_latency_cycles
+        arrival = passed + self._machine.dram_cycles(tensor.far_misses_fraction)
         self.missed_bytes += size_bytes
         self._hold(key, size_bytes, arrival)
         return arrival

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gpusim.launch import Launch, Tensor
+from gpusim.hardware.machine import Machine
+from gpusim.launch import Tensor
 from gpusim.program import Load, LoadBulk, Read, Store, executed
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.link import Link
@@ -29,6 +30,10 @@ class Fetch:
     """Of one warp."""
     dram_bytes: float
     """Of a block that needs DRAM, in bytes of a stream."""
+    far_cycles: float
+    """What L2 takes longer than a hit in the near partition, on average."""
+    dram_cycles: float
+    """What DRAM takes longer than that."""
     missing: int
     pattern: int
     """So many (``missing``) of each ``pattern`` blocks need DRAM, spread evenly."""
@@ -39,12 +44,20 @@ class Fetch:
 
 
 def _fetch_of(
-    reads: tuple[Read, ...], warps: int, blocks: int, tensors: dict[str, Tensor], write_back_cost: float
+    machine: Machine,
+    reads: tuple[Read, ...],
+    warps: int,
+    blocks: int,
+    tensors: dict[str, Tensor],
+    write_back_cost: float,
 ) -> Fetch:
     """The blocks of a load that a CTA executes ``blocks`` times."""
     share_in_l2, dram_bytes = 1.0, 0.0
+    far_hits = far_misses = 0.0
     for read in reads:
         tensor = tensors[read.tensor]
+        far_hits = max(far_hits, tensor.far_hits_fraction)
+        far_misses = max(far_misses, tensor.far_misses_fraction)
         if tensor.miss_fraction:
             share_in_l2 *= 1.0 - tensor.missing_blocks_fraction
             # What enters L2 pushes something out, some of it dirty.
@@ -56,9 +69,16 @@ def _fetch_of(
         share = Fraction(1.0 - share_in_l2).limit_denominator(longest) or Fraction(1, longest)
         missing, pattern = share.numerator, share.denominator
         dram_bytes *= blocks / (blocks * missing // pattern)
-    l2_bytes = warps * sum(read.l2_bytes for read in reads)
-    key = " ".join(read.tensor for read in reads)
-    return Fetch(key, l2_bytes, sum(read.sm_bytes for read in reads), dram_bytes, missing, pattern)
+    return Fetch(
+        key=" ".join(read.tensor for read in reads),
+        l2_bytes=warps * sum(read.l2_bytes for read in reads),
+        sm_bytes=sum(read.sm_bytes for read in reads),
+        dram_bytes=dram_bytes,
+        far_cycles=far_hits * machine.l2_far_cycles,
+        dram_cycles=machine.dram_cycles(far_misses),
+        missing=missing,
+        pattern=pattern,
+    )
 
 
 class SampledMemory:
@@ -71,7 +91,7 @@ class SampledMemory:
         self._write_back_cost = launch.write_back_cost
         self._first_blocks = max(1, launch.lookahead)
         self._ctas_per_sm = decoded.ctas_per_sm
-        self._fetches = fetches_of(launch)
+        self._fetches = fetches_of(decoded)
         self.pattern_blocks = pattern_blocks(self._fetches)
         """Blocks after which those that need DRAM recur, whichever load asks for them."""
         self._behind = 0.0
@@ -109,14 +129,14 @@ class SampledMemory:
         """When a CTA's block has passed the common part of the path [cycles]."""
         # The first blocks are asked for by all SMs at once, also by kernels that load none ahead.
         at_once = block < self._first_blocks and stream.cta < self._ctas_per_sm
-        passed = self._served(self.l2, now, fetch.l2_bytes, at_once=at_once)
+        passed = self._served(self.l2, now, fetch.l2_bytes, at_once=at_once) + fetch.far_cycles
         number = stream.counts.get(fetch.key, 0)
         stream.counts[fetch.key] = number + 1
         if fetch.misses(number):
             if self._translated_at is None:
                 self._translated_at = now + self._tlb_miss_cycles
             from_dram = self._served(self.dram, max(now, self._translated_at), fetch.dram_bytes, at_once=at_once)
-            passed = max(passed, from_dram + self._machine.dram_latency_cycles - self._machine.l2_latency_cycles)
+            passed = max(passed, from_dram + fetch.dram_cycles)
         return passed
 
     def _served(self, link: Link, now: float, amount: float, *, at_once: bool) -> float:
@@ -155,8 +175,9 @@ def pattern_blocks(fetches: list[dict[int, Fetch]]) -> int:
     return math.lcm(*(fetch.pattern for of_role in fetches for fetch in of_role.values()))
 
 
-def fetches_of(launch: Launch) -> list[dict[int, Fetch]]:
+def fetches_of(decoded: DecodedLaunch) -> list[dict[int, Fetch]]:
     """The loads of each role, by the identity of what they read: loads of the same tensors go on counting blocks."""
+    machine, launch = decoded.machine, decoded.launch
     tensors = {tensor.name: tensor for tensor in launch.tensors}
     found: list[dict[int, Fetch]] = []
     for role in launch.roles:
@@ -165,7 +186,7 @@ def fetches_of(launch: Launch) -> list[dict[int, Fetch]]:
         for reads, times in loads:
             blocks[reads] = blocks.get(reads, 0) + times
         fetches = {
-            reads: _fetch_of(reads, role.warps, count, tensors, launch.write_back_cost)
+            reads: _fetch_of(machine, reads, role.warps, count, tensors, launch.write_back_cost)
             for reads, count in blocks.items()
             if reads and count
         }

@@ -36,7 +36,7 @@ from gpusim.sim.sampled_memory import Fetch
 NO_LOOP = -1
 _OP = struct.Struct(f"={len(layout.OP_INTEGERS.split())}q{len(layout.OP_FLOATS.split())}d")
 _WORK = struct.Struct("=qd")
-_READ = struct.Struct("=qqqdddd")
+_READ = struct.Struct("=qqqdddddd")
 _LOOP = struct.Struct("=qqq")
 _ROLE = struct.Struct("=qqqqqqq")
 
@@ -143,7 +143,7 @@ class Encoder:
                 self.reads.append(self._cached_read(read, role))
         elif (fetch := self.fetches[role].get(id(op.reads))) is not None:
             key = self.keys.setdefault(fetch.key, len(self.keys))
-            amounts = fetch.l2_bytes, fetch.sm_bytes, 0.0, fetch.dram_bytes
+            amounts = fetch.l2_bytes, fetch.sm_bytes, 0.0, fetch.dram_bytes, fetch.far_cycles, fetch.dram_cycles
             self.reads.append(_READ.pack(key, fetch.missing, fetch.pattern, *amounts))
         rows = start, len(self.reads)
         if isinstance(op, Load):
@@ -159,7 +159,8 @@ class Encoder:
         warps = launch.roles[role].warps
         size_bytes = tensor.block_bytes if shared else tensor.miss_fraction * warps * read.l2_bytes
         dram_bytes = size_bytes * (tensor.read_cost + launch.write_back_cost)
-        return _READ.pack(self.keys[read.tensor], 0, 1, read.l2_bytes, read.sm_bytes, size_bytes, dram_bytes)
+        late = 0.0, self.decoded.machine.dram_cycles(tensor.far_misses_fraction)
+        return _READ.pack(self.keys[read.tensor], 0, 1, read.l2_bytes, read.sm_bytes, size_bytes, dram_bytes, *late)
 
     def _multiply(self, op: Mma | WarpgroupMma) -> None:
         timing = self.decoded.mmas[op.instruction]

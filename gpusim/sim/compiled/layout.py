@@ -40,7 +40,7 @@ OP = _record(OP_INTEGERS, OP_FLOATS)
 WORK = _record("pipe", "count")
 LOOP = _record("times watched blocks")
 ROLE = _record("program warps instances first_warp first_lane watched reports")
-READ = _record("key missing pattern", "l2_bytes sm_bytes size_bytes dram_bytes")
+READ = _record("key missing pattern", "l2_bytes sm_bytes size_bytes dram_bytes far_cycles dram_cycles")
 """``sampled``: what one load fetches; ``full``: what it reads of one tensor."""
 TENSOR = _record("first_block blocks batch split x y cta")
 """Where the cache's blocks of a tensor are: those of a CTA begin at the first plus strides times its coordinates."""
@@ -49,8 +49,7 @@ LAUNCH = _record(
     "full extrapolate persistent parts pipes links_per_sm roles warps lanes stage_consumers launch_cycles busiest "
     "last_round sm_count together ahead in_flight first_blocks ctas_per_sm pattern_blocks grid_x grid_y splits "
     "swizzle_width",
-    "cta_launch_cycles shared_latency bulk_copy l2_latency dram_latency tlb_miss write_back_cost l2_rate dram_rate "
-    "l2_copy_bytes",
+    "cta_launch_cycles shared_latency bulk_copy l2_latency tlb_miss write_back_cost l2_rate dram_rate l2_copy_bytes",
 )
 RUN = _record(
     "status now scheduled waiting fifo_first fifo_next urgent_first urgent_next ctas_left free_ctas turns "

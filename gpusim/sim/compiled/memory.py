@@ -86,12 +86,12 @@ def _fetched(s: State, w: int, read: Any, block: int, now: float) -> float:
     sm = s.sms[warp.sm]
     # The first blocks are asked for by all SMs at once, also by kernels that load none ahead.
     at_once = block < launch.first_blocks and s.ctas[warp.cta].number < launch.ctas_per_sm
-    passed = _served(s, sm, sm.l2, now, read.l2_bytes, at_once)
+    passed = _served(s, sm, sm.l2, now, read.l2_bytes, at_once) + read.far_cycles
     number = s.counts[warp.group, read.key]
     s.counts[warp.group, read.key] = number + 1
     if (number + 1) * read.missing // read.pattern > number * read.missing // read.pattern:
         from_dram = _served(s, sm, sm.dram, max(now, _translated(s, sm, now)), read.dram_bytes, at_once)
-        passed = max(passed, from_dram + launch.dram_latency - launch.l2_latency)
+        passed = max(passed, from_dram + read.dram_cycles)
     return passed
 
 
@@ -132,7 +132,7 @@ def _load_from_cache(s: State, w: int, op: Any, now: float) -> float:
 @compiled
 def _in_l2(s: State, w: int, read: Any, now: float) -> float:
     """When the warp's next block of a tensor is in L2: now, when an earlier miss brings it, or after one [cycles]."""
-    launch, run, warp = s.launch[0], s.run[0], s.warps[w]
+    run, warp = s.run[0], s.warps[w]
     cta, tensor = s.ctas[warp.cta], s.tensors[read.key]
     number = s.warp_counts[w, read.key]
     s.warp_counts[w, read.key] = number + 1
@@ -143,7 +143,7 @@ def _in_l2(s: State, w: int, read: Any, now: float) -> float:
     if read.size_bytes == 0.0:
         return now
     passed = book(s.links[s.sms[warp.sm].dram], now, read.dram_bytes, 0.0)
-    arrival = passed + launch.dram_latency - launch.l2_latency
+    arrival = passed + read.dram_cycles
     run.missed_bytes += read.size_bytes
     hold(s, block, read.size_bytes, arrival)
     return arrival

@@ -39,7 +39,7 @@ class Arrays:
         self.decoded = decoded
         self.full = full
         self.extrapolate = extrapolate
-        fetches = None if full else fetches_of(launch)
+        fetches = None if full else fetches_of(decoded)
         self.pattern_blocks = 1 if fetches is None else pattern_blocks(fetches)
         self.encoder = Encoder(decoded, fetches)
         self.encoder.encode()
@@ -149,7 +149,6 @@ class Arrays:
             shared_latency=machine.shared_latency_cycles,
             bulk_copy=machine.bulk_copy_cycles,
             l2_latency=machine.l2_latency_cycles,
-            dram_latency=machine.dram_latency_cycles,
             tlb_miss=machine.tlb_miss_cycles if launch.cold else 0.0,
             write_back_cost=launch.write_back_cost,
             l2_rate=machine.l2_bytes_per_cycle,
