@@ -38,9 +38,10 @@ from gpusim.studies.calibration.heuristic_bias import (
     probabilities,
     time_likelihoods,
 )
-from gpusim.studies.calibration.observations import observations, sample_rows
+from gpusim.studies.calibration.observations import observations, sample_rows, timing_of_sources
 from gpusim.studies.calibration.parameters import (
     LIMITS,
+    TIMING_LIMITS_US,
     Board,
     Known,
     Parameter,
@@ -196,6 +197,24 @@ def test_a_users_host_is_given_and_not_fitted() -> None:
     assert "host.method_overhead_us.event" not in {one.key_path for one in parameters([mine], (), ("event",))}
     assert "host.method_overhead_us.event" in {one.key_path for one in parameters([board], (), ("event",))}
     assert mine.sha256 != board.sha256  # timings kept in a journal are of one host
+
+
+def test_each_source_of_runs_has_one_way_of_timing_within_bounds(write_runs: WriteRuns) -> None:
+    lines = [
+        measured_line((64, 64, 64), 50.0, method="event", source="lab-1"),
+        measured_line((64, 64, 64), 9.0, method="profiler", source="tracer"),
+        measured_line((64, 64, 64), 9.0, method="graph", source="both"),
+        measured_line((64, 64, 64), 9.0, method="event", source="both"),
+    ]
+    sources = timing_of_sources(read_measured(write_runs(lines)))
+    assert sources == {"lab_1": "event", "tracer": "profiler"}
+    spec = load_spec("t4")
+    board = Board(spec.system, {}, "").with_sources(sources)
+    (own,) = parameters([board], (), ("graph", "event"), sources)
+    assert own.key_path == "host.timing_of_source_us.lab_1"
+    assert (own.low, own.high) == TIMING_LIMITS_US["event"]
+    assert own.value == spec.system.host.method_overhead_us["event"]
+    assert not parameters([board.with_overheads({"event": 12.5})], (), (), sources)
 
 
 def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> None:

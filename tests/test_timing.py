@@ -61,6 +61,19 @@ def test_a_users_host_takes_the_place_of_the_specs(a100: Host) -> None:
     assert observed_time_us(10.0, "host", mine) == observed_time_us(10.0, "host", a100)
 
 
+def test_a_source_of_runs_may_have_timed_in_its_own_way(a100: Host) -> None:
+    gap, stream_gap = a100.graph_gap_us, a100.stream_gap_us
+    host = a100.model_copy(update={"timing_of_source_us": {"lab_1_0": 31.0}})
+    assert observed_time_us(10.0, "event", host, source="Lab-1.0") == 10.0 + gap + 31.0
+    assert observed_time_us(10.0, "stream", host, source="lab-1.0") == 31.0  # its launch interval
+    assert observed_time_us(90.0, "stream", host, source="lab-1.0") == 90.0 + stream_gap
+    for method in METHODS:
+        for source in ("", "lab"):
+            assert observed_time_us(10.0, method, host, source=source) == observed_time_us(10.0, method, a100)
+    mine = host.with_overheads({"event": 5.0})  # what a user states of the own machine counts for all rows
+    assert observed_time_us(10.0, "event", mine, source="lab-1.0") == 10.0 + gap + 5.0
+
+
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [

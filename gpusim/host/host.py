@@ -26,12 +26,28 @@ class Host(Record):
     method_overhead_us: dict[str, Microseconds] = Field(
         description="Host time that a timing method adds, by method [us]."
     )
+    timing_of_source_us: dict[str, Microseconds] = Field(
+        default={},
+        description="What the timing method of a source of measured runs adds there, or its launch interval [us].",
+    )
 
     def with_overheads(self, overheads: Mapping[str, float]) -> Host:
-        """The same host with other overheads of some timing methods [us]."""
+        """The same host with other overheads of some timing methods [us], whatever the source of a run."""
         if not overheads:
             return self
         # What events around a call take in is then the same for all operators.
         dispatch = {} if "event" in overheads else self.operator_dispatch_us
         known = {**self.method_overhead_us, **overheads}
-        return self.model_copy(update={"method_overhead_us": known, "operator_dispatch_us": dispatch})
+        update = {"method_overhead_us": known, "operator_dispatch_us": dispatch, "timing_of_source_us": {}}
+        return self.model_copy(update=update)
+
+    def timing_us(self, method: str) -> float:
+        """What a timing method adds, or the shortest interval between launches that it sees [us]."""
+        match method:
+            case "profiler":
+                return 0.0
+            case "graph":
+                return self.graph_gap_us
+            case "stream":
+                return max(self.stream_interval_us, self.library_interval_us)
+        return self.method_overhead_us[method]

@@ -1,6 +1,7 @@
 """Timing methods: the reading of each for kernels of a known duration.
 
-A timing method is how a run was timed, not by whom; its values stand in the record of the host.
+A timing method is how a run was timed; its values stand in the record of the host. Where it is known by whom, the host
+may state the value that the method has there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class TimingError(InputError):
     """A timing method or an overhead that is none; the text is one line with the remedy."""
 
 
-def observed_time_us(kernel_time_us: float, method: str, host: Host, operator: str | None = None) -> float:
+def observed_time_us(
+    kernel_time_us: float, method: str, host: Host, operator: str | None = None, source: str = ""
+) -> float:
     """What ``method`` reads for kernels that take ``kernel_time_us`` [us].
 
     profiler: the kernels alone. graph: the kernels and the gap between two of them, as a graph replays them back to
@@ -35,25 +38,31 @@ def observed_time_us(kernel_time_us: float, method: str, host: Host, operator: s
 
     Args:
         operator: kind of a framework's own operator, whose call selects no library kernel; None for a library's.
+        source: of the measured run; its own way of timing counts where the host states it.
 
     Raises:
         TimingError: there is no such method.
     """
+    if method not in METHODS:
+        raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
+    added_us = host.timing_of_source_us.get(source_key(source), host.timing_us(method))
     match method:
-        case "profiler":
-            return kernel_time_us
-        case "layer":
-            return kernel_time_us + host.method_overhead_us[method]
-        case "graph":
-            return kernel_time_us + host.graph_gap_us
         case "stream":
-            busy_us = kernel_time_us + host.stream_gap_us
-            return max(busy_us, host.stream_interval_us, host.library_interval_us)
+            return max(kernel_time_us + host.stream_gap_us, added_us)
         case "event" if operator in host.operator_dispatch_us:
             return kernel_time_us + host.graph_gap_us + host.operator_dispatch_us[operator]
         case "event" | "host":
-            return kernel_time_us + host.graph_gap_us + host.method_overhead_us[method]
-    raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
+            return kernel_time_us + host.graph_gap_us + added_us
+    return kernel_time_us + added_us
+
+
+def source_key(source: str) -> str:
+    """A source of measured runs as a key of the host's record.
+
+    >>> source_key("aiconfigurator-vllm-0.14.0")
+    'aiconfigurator_vllm_0_14_0'
+    """
+    return re.sub(r"[^a-z0-9]+", "_", source.lower()).strip("_")
 
 
 def dispatched_as(operator: Operator) -> str | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpusim.evidence.measured import MeasuredRow
+from gpusim.host.timing import source_key
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.studies.calibration.parameters import Board
@@ -44,6 +45,15 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
         elif isinstance(gemm, Gemm):
             found.append(Observation(row, gemm, options))
     return found, reasons
+
+
+def timing_of_sources(rows: Iterable[MeasuredRow]) -> dict[str, str]:
+    """The timing method of each source of runs, by its key; a source that times in several ways has none of its own."""
+    methods: dict[str, set[str]] = {}
+    for row in rows:
+        if row.source:
+            methods.setdefault(source_key(row.source), set()).add(row.method)
+    return {source: one for source, (one, *others) in methods.items() if not others}
 
 
 def sample_rows(found: Sequence[Observation], most: int, seed: int) -> list[int]:

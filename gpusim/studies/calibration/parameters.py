@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpusim.system import System, value_at
@@ -52,6 +53,18 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "host.method_overhead_us.*": (0.1, 200.0),
 }
 """What may move (``*`` stands for a name) and the range that physics allows."""
+
+OF_SOURCE = "host.timing_of_source_us."
+"""Where the hosts state the ways of timing of sources."""
+
+TIMING_LIMITS_US: Mapping[str, tuple[float, float]] = {
+    "graph": (0.2, 2.0),  # the shortest kernels of a graph follow each other in 1.1 to 1.4 us, start and end included
+    "stream": (1.5, 40.0),  # from a bare launch to a framework's call that a slow CPU makes
+    "layer": (2.0, 15.0),
+    "event": (20.0, 100.0),  # a framework's call by fast and by slow CPUs
+    "host": (10.0, 60.0),
+}
+"""The range of a source's own way of timing, by timing method; a profiler reads the kernels alone."""
 
 REACHED: Mapping[str, tuple[float, ...]] = {
     "*sustained_fraction": (1.0,),  # issue without a gap
@@ -120,9 +133,22 @@ class Board:
         if not overheads:
             return self
         given = {f"host.method_overhead_us.{method}" for method in overheads}
+        given |= {f"{OF_SOURCE}{source}" for source in self.system.host.timing_of_source_us}
         known = {key: one for key, one in self.known.items() if key not in given}
         system = replace(self.system, host=self.system.host.with_overheads(overheads))
         return Board(system, known, f"{self.sha256} {sorted(overheads.items())}")
+
+    def with_sources(self, methods: Mapping[str, str]) -> Board:
+        """The board in machines where each source of runs may have timed in its own way.
+
+        Args:
+            methods: timing method by key of the source.
+        """
+        host = self.system.host
+        own = {source: host.timing_us(method) for source, method in methods.items() if method in TIMING_LIMITS_US}
+        known = {f"{OF_SOURCE}{source}": Known("assumed") for source in own}
+        host = host.model_copy(update={"timing_of_source_us": {**own, **host.timing_of_source_us}})
+        return Board(replace(self.system, host=host), {**known, **self.known}, self.sha256)
 
     def with_values(self, values: Iterable[tuple[str, float]]) -> System:
         """The system with trial values in place, where it has none of its own."""
@@ -136,21 +162,41 @@ def may_move(key_path: str) -> bool:
 
 
 def parameters(
-    boards: Collection[Board], instructions: Collection[str], methods: Collection[str]
+    boards: Collection[Board],
+    instructions: Collection[str],
+    methods: Collection[str],
+    sources: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Parameter, ...]:
-    """What may move in the spec that boards extend, given the instructions and ways of timing that the runs used."""
+    """What may move in the spec that boards extend.
+
+    Args:
+        instructions: that the runs used.
+        methods: timing methods of runs without a source.
+        sources: timing method by key of the source, of the other runs.
+    """
     found: dict[str, Parameter] = {}
     for board in boards:
         numbers = board.system.values()
         for key_path, known in sorted(board.known.items()):
-            limits = [limit for pattern, limit in LIMITS.items() if fnmatchcase(key_path, pattern)]
-            settled = known.kind == "datasheet" or not limits
-            if key_path in found or settled or not _used(key_path, instructions, methods):
+            limits = _limits(key_path, sources)
+            if (
+                key_path in found
+                or limits is None
+                or known.kind == "datasheet"
+                or not _used(key_path, instructions, methods)
+            ):
                 continue
             stated = float(value_at(numbers, key_path.split(".")))
             if stated != 0.0:  # what a GPU does not have has no logarithm to search in
-                found[key_path] = _parameter(key_path, stated, known, limits[0])
+                found[key_path] = _parameter(key_path, stated, known, limits)
     return tuple(found.values())
+
+
+def _limits(key_path: str, sources: Mapping[str, str]) -> tuple[float, float] | None:
+    """The range that physics allows a value; None of one that does not move."""
+    if key_path.startswith(OF_SOURCE):
+        return TIMING_LIMITS_US.get(sources.get(key_path.removeprefix(OF_SOURCE), ""))
+    return next((limits for pattern, limits in LIMITS.items() if fnmatchcase(key_path, pattern)), None)
 
 
 def _parameter(key_path: str, stated: float, known: Known, limits: tuple[float, float]) -> Parameter:
@@ -171,4 +217,6 @@ def _used(key_path: str, instructions: Collection[str], methods: Collection[str]
         return name in instructions
     if key_path.startswith("host.method_overhead_us."):
         return key_path.rpartition(".")[2] in methods
+    if key_path == "host.graph_gap_us":
+        return any(method in methods for method in ("graph", "event", "host"))
     return key_path not in ("host.stream_gap_us", "host.library_interval_us") or "stream" in methods

@@ -85,9 +85,8 @@ def _recorded_likelihoods(item: Observation, one: RowCandidates) -> FloatArray:
 
 def run_of(item: Observation, candidate: GemmCandidate) -> KernelRun:
     """A row on one of its candidates."""
-    return KernelRun(
-        item.row.gpu, item.gemm, item.options, candidate.kernel, candidate.split_k, candidate.mode, item.row.method
-    )  # fmt: skip
+    row, one = item.row, candidate
+    return KernelRun(row.gpu, item.gemm, item.options, one.kernel, one.split_k, one.mode, row.method, row.source)
 
 
 def ranked_kernels(

@@ -12,6 +12,7 @@ from gpusim.evidence.measured import read_tables
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.execution.store import remembering
+from gpusim.host.timing import source_key
 from gpusim.prediction.selection import usable_kernels
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import spec_file
@@ -19,7 +20,7 @@ from gpusim.specs.load import names_of
 from gpusim.studies.calibration.boards import fitted_board, specs_of, values_between
 from gpusim.studies.calibration.error import CalibrationError
 from gpusim.studies.calibration.fit import Calibrator
-from gpusim.studies.calibration.observations import Observation, observations, sample_rows
+from gpusim.studies.calibration.observations import Observation, observations, sample_rows, timing_of_sources
 from gpusim.studies.calibration.parameters import Board, Parameter, parameters
 from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting
 from gpusim.studies.calibration.search import Log
@@ -81,14 +82,18 @@ def calibrate(
     for file, values in sorted(values_between(start, specs.values()).items()):
         log(f"{values} values that could move stand in {file.name} and stay; fit them with --arch {file.stem}")
     names = names_of(start, arch_path)
-    boards = {name: fitted_board(spec, names.files).with_overheads(overheads or {}) for name, spec in specs.items()}
+    sources = timing_of_sources(row for row in rows if row.gpu in specs)
+    boards = {
+        name: fitted_board(spec, names.files).with_sources(sources).with_overheads(overheads or {})
+        for name, spec in specs.items()
+    }
     found, left_out = observations(rows, boards)
     if not found:
         raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
     journal = Journal(journal_of(out))
     if journal.damaged:
         log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
-    places, moving = sample_rows(found, rows_per_table, seed), _parameters(boards, found)
+    places, moving = sample_rows(found, rows_per_table, seed), _parameters(boards, found, sources)
     context = Boards(boards, cache=service.cache, compiled=len(places) * len(moving) >= WORTH_COMPILING)
     with remembering(disk=service.cache), service.executor(context, len(found)) as executor:
         timer = Timer(boards, executor, journal, progress)
@@ -128,11 +133,14 @@ def _hashes(files: Sequence[Path]) -> dict[str, str]:
     return tables
 
 
-def _parameters(boards: Mapping[str, Board], found: Sequence[Observation]) -> tuple[Parameter, ...]:
+def _parameters(
+    boards: Mapping[str, Board], found: Sequence[Observation], sources: Mapping[str, str]
+) -> tuple[Parameter, ...]:
     """The values that may move, given the instructions and timing methods of the rows."""
     instructions = {
         kernel.family.instruction
         for item in found
         for kernel in usable_kernels(boards[item.row.gpu].system, item.gemm, item.options.kernel, item.options.unit)
     }
-    return parameters(boards.values(), instructions, {item.row.method for item in found})
+    methods = {item.row.method for item in found if source_key(item.row.source) not in sources}
+    return parameters(boards.values(), instructions, methods, sources)

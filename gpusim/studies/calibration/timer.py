@@ -51,6 +51,8 @@ class KernelRun:
     split_k: int
     mode: SplitKMode
     method: str
+    source: str = ""
+    """Of the measured run."""
 
 
 class Boards:
@@ -103,7 +105,7 @@ def _under(system: System, runs: Sequence[KernelRun], play: Play) -> Times:
     planned = plans(system.gpu, choices, warm=runs[0].options.l2 == "warm")
     timed = [time_plan(system, one, run.options, play) for run, one in zip(runs, planned, strict=True)]
     return [
-        math.log(observed_time_us(one.kernel_time_us, run.method, system.host))
+        math.log(observed_time_us(one.kernel_time_us, run.method, system.host, source=run.source))
         for run, one in zip(runs, timed, strict=True)
     ]
 

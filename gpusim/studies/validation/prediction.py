@@ -146,8 +146,8 @@ def predict_rows(
         scored[index] = Scored(
             row,
             result,
-            observed_time_us(result.kernel_time_us, row.method, case.system.host, dispatched_as(case.operator)),
-            observed_time_us(result.bound_us, row.method, case.system.host, dispatched_as(case.operator)),
+            _reading_us(result.kernel_time_us, row, case),
+            _reading_us(result.bound_us, row, case),
             outcome.seconds,
             case.system.gpu.clock.max_mhz,
             noise[index],
@@ -192,11 +192,14 @@ def _with_recorded_kernels(
     }
     for index, outcome in _outcomes(pinned, service, progress, journal):
         if outcome.result is not None:
-            row, host = scored[index].row, pinned[index].system.host
-            kind = dispatched_as(pinned[index].operator)
-            time_us = observed_time_us(outcome.result.kernel_time_us, row.method, host, kind)
+            time_us = _reading_us(outcome.result.kernel_time_us, scored[index].row, pinned[index])
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
+
+
+def _reading_us(kernel_time_us: float, row: MeasuredRow, case: Case) -> float:
+    """What a row's source would have read for kernels that take so long [us]."""
+    return observed_time_us(kernel_time_us, row.method, case.system.host, dispatched_as(case.operator), row.source)
 
 
 def _outcomes(
