@@ -148,7 +148,7 @@ class L2(Record):
 
     capacity_mib: float = Field(ge=0.125, le=NO_LIMIT, description="Capacity of all L2 partitions together [MiB].")
     usable_fraction: Share = Field(
-        description="Fraction of the capacity that is usable for lines that are read in pieces [0 to 1]."
+        description="Fraction of the capacity that holds lines which CTAs read out of step [0 to 1]."
     )
     merged_store_fraction: float = Field(
         ge=0, le=0.99, description="Fraction of narrow stores to a sector that L2 merges before they reach it [0 to 1]."

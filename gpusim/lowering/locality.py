@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import REPLACEMENT_CANDIDATES
 from gpusim.lowering.columns import Array, Columns, elementwise, share
 from gpusim.units import ceil_div
 
@@ -60,37 +61,67 @@ def dirty_fraction(dram_read_bytes: Any, dram_write_bytes: Any) -> Array:
 
 
 def survival_fraction(reuse_bytes: float, capacity_bytes: float) -> float:
-    """Chance that a cached line outlives ``reuse_bytes`` of cyclic traffic, random replacement.
+    """Chance that a cached line outlives ``reuse_bytes`` of cyclic traffic.
 
-    A line of a cyclically read footprint F survives the misses between two uses of it with
-    h = exp(-(1 - h) F / C); the fixed point below one where F > C.
+    Where the least recently used of N lines drawn at random is replaced, and a footprint of r capacities is read over
+    and over, a share m of the reads misses with r = 1 + m / (N + 1) + m**2 / (2 N + 1) + ...; the hits are
+    exp(-N (r - 1)) to within 0.04.
 
     >>> survival_fraction(1.0, 2.0)
     1.0
-    >>> round(survival_fraction(2.0, 1.0), 2)
-    0.2
+    >>> round(survival_fraction(1.25, 1.0), 3)
+    0.135
     """
-    ratio = reuse_bytes / capacity_bytes
-    return 1.0 if ratio <= 1.0 else _survival(ratio)
+    return _survival(reuse_bytes / capacity_bytes)
 
 
-@lru_cache(maxsize=4096)
 def _survival(ratio: float) -> float:
-    """Of a footprint that is so many times the capacity, more than once."""
-    hit = 0.0
-    for _ in range(60):
-        before, hit = hit, math.exp(-(1.0 - hit) * ratio)
-        if hit == before:
-            break
-    return hit
+    """Of a footprint that is so many times the capacity."""
+    return math.exp(-REPLACEMENT_CANDIDATES * max(0.0, ratio - 1.0))
 
 
 def survival_fractions(reuse_bytes: Array, capacity_bytes: float) -> Array:
     """:func:`survival_fraction` of each row."""
-    ratios, surviving = reuse_bytes / capacity_bytes, np.ones(reuse_bytes.shape)
-    larger = np.flatnonzero(ratios > 1.0)
-    surviving[larger] = [_survival(ratio) for ratio in ratios[larger].tolist()]
-    return surviving
+    return elementwise(_survival, reuse_bytes / capacity_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """Who answers reads that go round a footprint over and over, as shares of the reads.
+
+    Each line has a home, one of the L2 partitions with its part of DRAM; an SM reads through its near partition, which
+    keeps copies of what its SMs read.
+    """
+
+    near: float
+    far: float
+    dram_near: float
+    """DRAM, of lines whose home is the near partition."""
+    dram_far: float
+
+
+def residency_of_one_sm(gpu: Gpu, footprint_bytes: float) -> Residency:
+    """Of what the SMs of one partition read.
+
+    A footprint that the near partition does not hold is looked up at its home: of the lines whose home it is itself,
+    DRAM has to answer; of the others the far partition holds what fits.
+    """
+    l2 = gpu.l2
+    elsewhere = (l2.partitions - 1) / l2.partitions
+    missed = 1.0 - survival_fraction(footprint_bytes, l2.capacity_bytes / l2.partitions)
+    at_home = survival_fraction(footprint_bytes, l2.capacity_bytes)
+    far = missed * elsewhere
+    return Residency(1.0 - missed, far * at_home, missed - far, far * (1.0 - at_home))
+
+
+def residency_of_all_sms(gpu: Gpu, footprint_bytes: float) -> Residency:
+    """Of what the SMs of all partitions read, out of step: each refreshes the lines for the others."""
+    l2 = gpu.l2
+    elsewhere = (l2.partitions - 1) / l2.partitions
+    held = survival_fraction(footprint_bytes, l2.capacity_bytes * l2.usable_fraction)
+    copied = survival_fraction(footprint_bytes, l2.capacity_bytes / l2.partitions)
+    far = held * elsewhere * (1.0 - copied)
+    return Residency(held - far, far, (1.0 - held) * (1.0 - elsewhere), (1.0 - held) * elsewhere)
 
 
 def fetches(readers: Array, outlives_a_step: Array, drift_steps: float) -> Array:
