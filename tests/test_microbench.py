@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from gpusim.cli import run_cli
+from gpusim.evidence.fields import MeasuredError
+from gpusim.evidence.published_benchmarks import read_published
 from gpusim.specs import load_spec
 from gpusim.studies.microbench import Reading, UnsupportedBenchmarkError, play
-from gpusim.studies.microbench.play import SUITES
+from gpusim.studies.microbench.play import BENCHMARKS, SUITES
+from gpusim.studies.microbench.suite import play_defaults, play_published, summary
 from gpusim.system import System
 from gpusim.units import MIB
 
@@ -81,8 +88,143 @@ def test_a_chain_of_indices_reads_in_ns() -> None:
 
 
 def test_every_benchmark_belongs_to_one_suite() -> None:
-    names = [benchmark for players in SUITES.values() for benchmark in players]
-    assert len(names) == len(set(names))
+    assert len(BENCHMARKS) == sum(len(suite) for suite in SUITES.values())
+
+
+@pytest.mark.parametrize("board", ["v100-sxm2-16gb", "t4", "a100-pcie-80gb", "rtx-3090", "h100-sxm"])
+@pytest.mark.parametrize("suite", SUITES)
+def test_each_suite_plays_on_each_architecture(suite: str, board: str) -> None:
+    points = play_defaults(suite, board)
+    assert {one.benchmark for one in points} == set(SUITES[suite])
+    for one in points:
+        assert (one.value or 0.0) > 0, (one.benchmark, one.reason)
+        assert one.unit
+        assert one.published is None
+
+
+def test_dependent_instructions_take_their_latency_and_many_warps_the_peak(system: System) -> None:
+    fma = system.gpu.instructions["ffma"]
+    assert play(system, "instr_latency", {"op": "FMA"}).value == pytest.approx(fma.latency_cycles, rel=0.02)
+    peak = 32 * system.gpu.sm.sub_partitions * fma.sustained_fraction / fma.issue_interval_cycles
+    assert play(system, "instr_throughput", {"op": "FMA", "ilp": "4"}).value == pytest.approx(peak, rel=0.02)
+
+
+def test_arithmetic_intensity_leads_from_the_bandwidth_to_the_peak(system: System) -> None:
+    gpu = system.gpu
+    low, high = (play(system, "roofline_bw", {"fma_iters": count}).value for count in ("0", "512"))
+    assert 0.75 < low / gpu.dram.peak_bandwidth_gb_per_s <= 1.0
+    assert high < 0.5 * low
+    rate = play(system, "roofline_fp32_gflops", {"fma_iters": "512"}).value
+    clock = play(system, "roofline_sm_clock", {"fma_iters": "512"}).value
+    assert 0.85 < rate / (1e3 * gpu.peak_tflops(gpu.instructions["ffma"], clock)) <= 1.0
+
+
+def test_a_chain_of_kernels_in_a_graph_is_no_slower_than_in_a_stream(system: System) -> None:
+    stream, graph = (
+        play(system, "small_kernel_chain_bw", {"elements_f64": "4096", "cta": "256", "mode": mode}).value
+        for mode in ("stream", "graph")
+    )
+    assert graph >= stream
+
+
+TABLE = """gpu,benchmark,parameters,value,unit,source,note
+t4,mem_latency_pchase_random,footprint_kb=16,33,cycles,somebody,
+Tesla T4,dram_stream_bw,kernel=triad;cta=512;ctas_per_sm=2,240,GB/s,somebody,triad counts 4 streams
+t4,roofline_temp,fma_iters=8,60,C,somebody,
+t4,babelstream_copy,,240000,MB/s,somebody,
+voodoo-2,babelstream_copy,,1,GB/s,somebody,
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "published.csv"
+    path.write_text(TABLE, encoding="utf-8")
+    return path
+
+
+def test_published_points_are_played_and_the_others_named_with_a_reason(table: Path) -> None:
+    points = play_published("all", table)
+    assert [one.value is not None for one in points] == [True, True, False, False, False]
+    assert [one.published for one in points] == [33, 240, 60, 240000, 1]
+    assert "temperature" in points[2].reason
+    assert "MB/s" in points[3].reason
+    assert "no spec" in points[4].reason
+    assert points[1].parameters["streams"] == "4"
+
+
+def test_only_the_boards_and_benchmarks_asked_for_are_played(table: Path) -> None:
+    assert len(play_published("latency", table)) == 1
+    assert len(play_published("all", table, ["t4"])) == 4
+    with pytest.raises(MeasuredError, match=r"published.csv: no point of suite 'all' of a40"):
+        play_published("all", table, ["a40"])
+
+
+def test_errors_are_those_of_the_points_played(table: Path) -> None:
+    points = play_published("all", table, ["t4"])
+    whole = next(one for one in summary(points) if one["benchmark"] == "all")
+    errors = [100 * abs(one.error) for one in points if one.error is not None]
+    assert (whole["points"], whole["played"]) == (4, 2)
+    assert whole["median_ape"] == pytest.approx(sum(errors) / 2, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("t4,babelstream_copy,,many,GB/s,me,", "value: expected a number, got 'many'"),
+        ("t4,babelstream_copy,footprint,1,GB/s,me,", "parameters: expected KEY=VALUE, got 'footprint'"),
+        ("t4,babelstream_copy,a=1;a=2,1,GB/s,me,", "parameters: a is given twice"),
+        ("t4,,,1,GB/s,me,", "benchmark: empty"),
+        ("t4,babelstream_copy,,1", "columns, the header names 7"),
+    ],
+)
+def test_a_wrong_line_is_refused_with_its_place(tmp_path: Path, line: str, complaint: str) -> None:
+    path = tmp_path / "published.csv"
+    path.write_text(TABLE + line + "\n", encoding="utf-8")
+    with pytest.raises(MeasuredError, match=r"published\.csv:7: ") as caught:
+        read_published(path)
+    assert complaint in str(caught.value)
+
+
+def test_the_command_prints_what_the_contract_says(capsys: pytest.CaptureFixture[str], table: Path) -> None:
+    assert run_cli(["microbench", "latency", "--arch", "t4", "--measured", str(table), "--format", "json"]) == 0
+    (point,) = json.loads(capsys.readouterr().out)
+    assert set(point) >= {"benchmark", "parameters", "value", "unit", "published", "source"}
+    assert point["published"] == 33
+    assert run_cli(["microbench", "instructions", "--arch", "t4", "--format", "json"]) == 0
+    assert {one["published"] for one in json.loads(capsys.readouterr().out)} == {None}
+
+
+def test_the_command_ends_with_1_where_a_point_is_not_played(capsys: pytest.CaptureFixture[str], table: Path) -> None:
+    assert run_cli(["microbench", "all", "--measured", str(table)]) == 1
+    printed = capsys.readouterr().out
+    assert "Predicted against published readings" in printed
+    assert "temperature is not simulated" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["tea", "--arch", "t4"], "suite: 'tea' is none of latency"),
+        (["latency"], "--arch: name one GPU"),
+        (["latency", "--arch", "t4", "--plot", "curves.gif"], "ends in .png, .svg, .pdf"),
+        (["latency", "--arch", "voodoo-2"], "unknown GPU"),
+        (["latency", "--measured", "nowhere.csv"], "nowhere.csv: cannot be read"),
+    ],
+)
+def test_wrong_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str) -> None:
+    assert run_cli(["microbench", *arguments]) == 2
+    printed = capsys.readouterr().err
+    assert complaint in printed
+    assert printed.count("\n") == 1
+
+
+def test_curves_are_drawn_the_same_each_time(tmp_path: Path, table: Path) -> None:
+    paths = [tmp_path / name for name in ("one.svg", "two.svg")]
+    for path in paths:
+        assert run_cli(["microbench", "latency", "--arch", "t4", "--plot", str(path)]) == 0
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert run_cli(["microbench", "latency", "--measured", str(table), "--plot", str(paths[0])]) == 2  # one point
 
 
 def test_a_reading_is_a_value_with_a_unit() -> None:

@@ -24,6 +24,7 @@ from gpusim.cli import (
     import_,
     mathmode,
     measure,
+    microbench,
     numerics,
     run,
     trace,
@@ -49,6 +50,7 @@ app.command()(with_groups(trace.trace))
 app.command()(with_groups(numerics.numerics))
 app.command()(run.run)
 app.command(help=validate.HELP)(validate.validate)
+app.command(help=microbench.HELP)(microbench.microbench)
 app.command()(mathmode.mathmode)
 app.command()(calibrate.calibrate)
 app.command("import", help=import_.HELP)(with_groups(import_.import_))

@@ -5,9 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.hardware.occupancy import Occupancy
+from gpusim.hardware.machine import SmLimits
+from gpusim.hardware.occupancy import Occupancy, occupancy
+from gpusim.launch import Launch
 from gpusim.lowering.locality import Traffic
+from gpusim.program import Alu, Load, LoadShared, Mma, Store, StoreShared, executed
 from gpusim.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A launch and the bytes that its grid moves."""
+
+    launch: Launch
+    traffic: Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +50,43 @@ class Totals:
 
     def waves(self, gpu: Gpu) -> float:
         return self.ctas / (gpu.sm.count * self.occupancy.ctas)
+
+
+def totals_of(gpu: Gpu, lowered: Lowered) -> Totals:
+    """What a launch's programs come to over all its CTAs."""
+    launch, moved = lowered.launch, lowered.traffic
+    instructions = shared = stored = loads = math_pj = 0.0
+    fma_pj = gpu.sm.warp_size * gpu.instructions["ffma"].energy_pj_per_fma
+    for role in launch.roles:
+        for op, times in executed(role.program):
+            count = launch.ctas * role.warps * times
+            match op:
+                case Alu():
+                    multiplied = sum(amount for pipe, amount in op.work if pipe == "fma")
+                    math_pj += count * multiplied * fma_pj
+                    instructions += count * (sum(amount for _, amount in op.work) - multiplied)
+                case Mma():
+                    one = gpu.instructions[op.instruction]
+                    math_pj += count * op.instructions * one.fma * one.energy_pj_per_fma
+                    instructions += count * op.other_instructions
+                case LoadShared() | StoreShared():
+                    instructions += count * op.instructions
+                    shared += count * op.size_bytes
+                case Load():
+                    instructions += count * op.instructions
+                    loads += role.warps * times
+                case Store():
+                    instructions += count * op.instructions
+                    stored += count * op.l2_bytes
+    taken = launch.resources
+    return Totals(
+        ctas=launch.ctas,
+        occupancy=occupancy(SmLimits.of(gpu), taken.threads, taken.registers, taken.shared_bytes),
+        warp_turns=round(loads),
+        traffic=moved,
+        l2_bytes=moved.l2_read_bytes + stored,
+        shared_bytes=shared,
+        shared_port_bytes=shared,
+        math_pj=math_pj,
+        other_instructions=instructions,
+    )

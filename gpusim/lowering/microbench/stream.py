@@ -8,6 +8,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Launch, Resources, Tensor
 from gpusim.lowering.locality import Traffic
 from gpusim.lowering.microbench.levels import cyclic_hit_fraction
+from gpusim.lowering.totals import Lowered
 from gpusim.program import Alu, Load, Op, Read, Role, Store, WaitLoad
 from gpusim.units import ceil_div
 
@@ -38,14 +39,6 @@ class Stream:
     def moved_bytes(self) -> float:
         """By all CTAs [B]."""
         return (self.reads + self.writes) * self.threads * self.access_bytes * self.accesses * self.ctas
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A launch and the bytes that its grid moves."""
-
-    launch: Launch
-    traffic: Traffic
 
 
 def stream_launch(gpu: Gpu, stream: Stream) -> Lowered:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
 from gpusim.library.vector import ElementwiseKernel
+from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import alu
-from gpusim.lowering.vector.rows import Input, Lowered, lower_rows
+from gpusim.lowering.vector.rows import Input, lower_rows
 from gpusim.program import Load, Read, Store, WaitLoad
 from gpusim.units import ceil_div
 from gpusim.workloads.vector import Elementwise

@@ -5,8 +5,9 @@ from __future__ import annotations
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
 from gpusim.library.vector import LayerNormKernel
+from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, cta_reduction, warp_reduction
-from gpusim.lowering.vector.rows import Input, Lowered, evicted_between_passes, lower_rows, resident_ctas
+from gpusim.lowering.vector.rows import Input, evicted_between_passes, lower_rows, resident_ctas
 from gpusim.program import Barrier, Load, LoadShared, Program, Read, Repeat, Store, StoreShared, WaitLoad
 from gpusim.units import ceil_div
 from gpusim.workloads.vector import LayerNorm

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Instruction
-from gpusim.hardware.machine import SmLimits
-from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Grid, Launch
 from gpusim.library.vector import (
     BlockSoftmaxKernel,
@@ -16,14 +14,11 @@ from gpusim.library.vector import (
     VectorKernel,
     WarpSoftmaxKernel,
 )
-from gpusim.lowering.locality import Traffic
-from gpusim.lowering.totals import Totals
+from gpusim.lowering.totals import Lowered, Totals, totals_of
 from gpusim.lowering.vector.elementwise import lower_elementwise
 from gpusim.lowering.vector.layer_norm import lower_layer_norm
 from gpusim.lowering.vector.reduction import lower_reduction
-from gpusim.lowering.vector.rows import Lowered
 from gpusim.lowering.vector.softmax import lower_block_softmax, lower_warp_softmax
-from gpusim.program import Alu, Load, LoadShared, Store, StoreShared, executed
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax, VectorOperator
 
 
@@ -57,7 +52,7 @@ def vector_plan(gpu: Gpu, operator: VectorOperator, kernel: VectorKernel, *, war
         DoesNotFitError: a CTA needs more than an SM has.
     """
     lowered = _lowered(gpu, operator, kernel, warm=warm)
-    totals = _totals(gpu, lowered.launch, lowered.traffic)
+    totals = totals_of(gpu, lowered)
     return VectorPlan(operator, kernel, lowered.launch.name, lowered.launch, (totals,), gpu.instructions["ffma"])
 
 
@@ -74,36 +69,3 @@ def _lowered(gpu: Gpu, operator: VectorOperator, kernel: VectorKernel, *, warm: 
         case Reduction(), ReductionKernel():
             return lower_reduction(gpu, operator, kernel, warm=warm)
     raise ValueError(f"{kernel.name} does not compute {operator.op}")
-
-
-def _totals(gpu: Gpu, launch: Launch, moved: Traffic) -> Totals:
-    """What a launch's programs come to over all its CTAs."""
-    instructions = fma = shared = stored = loads = 0.0
-    for role in launch.roles:
-        for op, times in executed(role.program):
-            count = launch.ctas * role.warps * times
-            match op:
-                case Alu():
-                    instructions += count * sum(amount for _, amount in op.work)
-                    fma += count * sum(amount for pipe, amount in op.work if pipe == "fma")
-                case LoadShared() | StoreShared():
-                    instructions += count * op.instructions
-                    shared += count * op.size_bytes
-                case Load():
-                    instructions += count * op.instructions
-                    loads += role.warps * times
-                case Store():
-                    instructions += count * op.instructions
-                    stored += count * op.l2_bytes
-    taken = launch.resources
-    return Totals(
-        ctas=launch.ctas,
-        occupancy=occupancy(SmLimits.of(gpu), taken.threads, taken.registers, taken.shared_bytes),
-        warp_turns=round(loads),
-        traffic=moved,
-        l2_bytes=moved.l2_read_bytes + stored,
-        shared_bytes=shared,
-        shared_port_bytes=shared,
-        math_pj=fma * gpu.sm.warp_size * gpu.instructions["ffma"].energy_pj_per_fma,
-        other_instructions=instructions,
-    )

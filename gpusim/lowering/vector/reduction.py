@@ -5,8 +5,9 @@ from __future__ import annotations
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
 from gpusim.library.vector import ReductionKernel
+from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, cta_reduction, warp_reduction
-from gpusim.lowering.vector.rows import Input, Lowered, lower_rows
+from gpusim.lowering.vector.rows import Input, lower_rows
 from gpusim.program import Load, Program, Read, Repeat, SplitKFixup, Store, WaitLoad
 from gpusim.units import ceil_div
 from gpusim.workloads.vector import Reduction

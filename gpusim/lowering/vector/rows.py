@@ -15,17 +15,10 @@ from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Grid, Launch, Resources, Tensor, l2_read_bytes
 from gpusim.lowering.locality import Traffic, survival_fraction
 from gpusim.lowering.pages import effective_l2_bytes
+from gpusim.lowering.totals import Lowered
 from gpusim.program import Program, Role
 from gpusim.units import ceil_div
 from gpusim.workloads.vector import VectorOperator
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A launch and the bytes that its grid moves."""
-
-    launch: Launch
-    traffic: Traffic
 
 
 @dataclass(frozen=True, slots=True)

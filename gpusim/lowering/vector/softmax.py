@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
 from gpusim.library.vector import BlockSoftmaxKernel, WarpSoftmaxKernel, Work
+from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, chain_cycles, warp_reduction
 from gpusim.lowering.vector.rows import (
     Input,
-    Lowered,
     evicted_between_passes,
     lower_rows,
     resident_ctas,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from gpusim.hardware.machine import Machine
@@ -11,7 +11,7 @@ from gpusim.lowering.microbench.cache import CacheRead, cache_read_launch
 from gpusim.lowering.microbench.levels import KIB
 from gpusim.lowering.microbench.stream import Stream, stream_launch
 from gpusim.sim.simulate import simulate
-from gpusim.studies.microbench.parameters import Parameters, Reading, UnsupportedBenchmarkError
+from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, UnsupportedBenchmarkError, points
 from gpusim.system import System
 from gpusim.units import MEGA, ceil_div, us_of_cycles
 
@@ -47,6 +47,8 @@ def stream_over_footprint(system: System, given: Parameters) -> Reading:
 def babelstream(kernel: str, system: System, given: Parameters) -> Reading:
     """BabelStream: CTAs of 1024 threads, one element a thread, arrays of ``array_mb``."""
     reads, writes = STREAMS[kernel]
+    if kernel == "dot" and given.word("impl", "CUDA") != "CUDA":
+        raise UnsupportedBenchmarkError("parameter impl: how it adds up what its threads have is not stated")
     element_bytes = 4.0 if given.word("precision", "double") == "float" else ELEMENT_BYTES
     elements = given.number("array_mb", 268.4) * MEGA / element_bytes
     ctas = ceil_div(int(elements), BABELSTREAM_THREADS)
@@ -102,10 +104,22 @@ def _rate(system: System, launch: Launch, moved_bytes: float, given: Parameters)
     return Reading(moved_bytes / time_us / 1e3, "GB/s")
 
 
-PLAYERS: Mapping[str, Callable[[System, Parameters], Reading]] = {
-    "dram_stream_bw": dram_stream,
-    "l2_dram_stream_bw_footprint": stream_over_footprint,
-    "cache_read_bw_private": private_cache_read,
-    "l2_read_bw": l2_read,
-    **{f"babelstream_{kernel}": partial(babelstream, kernel) for kernel in ("copy", "mul", "add", "triad", "dot")},
+THREADS = (32, 64, 128, 192, 256, 384, 512, 768, 1024)
+SIZES_KB = tuple(2**power for power in range(2, 19))
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "dram_stream_bw": Benchmark(
+        dram_stream, "occ", ("kernel",), points("cta", THREADS, kernel="scale", ctas_per_sm="2")
+    ),
+    "l2_dram_stream_bw_footprint": Benchmark(
+        stream_over_footprint,
+        "footprint_kb",
+        ("kernel", "cta", "ctas_per_sm"),
+        points("footprint_kb", SIZES_KB[8:], kernel="read", cta="512", ctas_per_sm="2"),
+    ),
+    "cache_read_bw_private": Benchmark(private_cache_read, "footprint_kb", (), points("footprint_kb", SIZES_KB)),
+    "l2_read_bw": Benchmark(l2_read, "footprint_kb", (), points("footprint_kb", SIZES_KB[8:])),
+    **{
+        f"babelstream_{kernel}": Benchmark(partial(babelstream, kernel))
+        for kernel in ("copy", "mul", "add", "triad", "dot")
+    },
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpusim.hardware.gpu import Gpu
@@ -10,7 +10,7 @@ from gpusim.hardware.machine import Machine
 from gpusim.lowering.microbench.chase import HOPS, Chase, chase_launch
 from gpusim.lowering.microbench.levels import KIB
 from gpusim.sim.simulate import simulate
-from gpusim.studies.microbench.parameters import Parameters, Reading
+from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, points
 from gpusim.system import System
 from gpusim.units import MIB, us_of_cycles
 
@@ -79,11 +79,21 @@ def _ns(gpu: Gpu, chase: Chase, given: Parameters) -> Reading:
     return Reading(1e3 * us_of_cycles(_hop_cycles(gpu, chase, clock_mhz), clock_mhz), "ns")
 
 
-PLAYERS: Mapping[str, Callable[[System, Parameters], Reading]] = {
-    "mem_latency_pchase_random": random_chase,
-    "mem_latency_pchase_random_1chain_per_sm": chase_on_all_sms,
-    "cp_async_latency_pchase": async_chase,
-    "tma_bulk_latency_pchase": bulk_chase,
-    "dram_chase_latency_vs_ctas": chase_with_warps,
-    "dram_chase_latency_vs_warps_one_sm": chase_with_warps,
+SIZES_KB = tuple(2**power for power in range(2, 21))
+"""From L1 to far beyond every L2."""
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "mem_latency_pchase_random": Benchmark(
+        random_chase, "footprint_kb", ("hint", "l2"), points("footprint_kb", SIZES_KB)
+    ),
+    "mem_latency_pchase_random_1chain_per_sm": Benchmark(
+        chase_on_all_sms, "footprint_b", ("hint", "l2"), points("footprint_b", (KIB * size for size in SIZES_KB))
+    ),
+    "cp_async_latency_pchase": Benchmark(async_chase, "footprint_kb", (), points("footprint_kb", SIZES_KB)),
+    "tma_bulk_latency_pchase": Benchmark(bulk_chase, "footprint_kb", (), points("footprint_kb", SIZES_KB)),
+    "dram_chase_latency_vs_ctas": Benchmark(
+        chase_with_warps, "ctas", (), points("ctas", (1, 4, 16, 64), buffer_mb="64")
+    ),
+    "dram_chase_latency_vs_warps_one_sm": Benchmark(
+        chase_with_warps, "warps", (), points("warps", (1, 4, 16, 32), buffer_mb="64")
+    ),
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gpusim.errors import InputError, excerpt
+from gpusim.system import System
 
 MOST = 1e15
 """Of a parameter: more than bytes of any memory, or operations of any run."""
@@ -64,3 +65,28 @@ class Parameters:
         if value < 1 or value != int(value):
             raise UnsupportedBenchmarkError(f"parameter {name}: expected a whole number from 1, got {value:g}")
         return int(value)
+
+
+Player = Callable[[System, Parameters], Reading]
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A benchmark: what plays a point of it, and which parameters its curves are drawn over."""
+
+    play: Player
+    x: str = ""
+    """Parameter along the axis; empty for single points."""
+    series: tuple[str, ...] = ()
+    """Parameters whose values tell curves apart."""
+    points: tuple[Mapping[str, str], ...] = ({},)
+    """What is played where no table is given."""
+
+
+def points(name: str, values: Iterable[object], **fixed: str) -> tuple[Mapping[str, str], ...]:
+    """Points that differ in one parameter.
+
+    >>> points("ctas", (1, 2), kernel="read")
+    ({'ctas': '1', 'kernel': 'read'}, {'ctas': '2', 'kernel': 'read'})
+    """
+    return tuple({name: str(value), **fixed} for value in values)

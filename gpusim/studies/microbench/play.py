@@ -5,13 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpusim.errors import excerpt
-from gpusim.studies.microbench import bandwidth, latency
-from gpusim.studies.microbench.parameters import Parameters, Reading, UnsupportedBenchmarkError
+from gpusim.studies.microbench import bandwidth, gemm, instructions, latency, launches, power
+from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, UnsupportedBenchmarkError
 from gpusim.system import System
 
-SUITES = {"latency": latency.PLAYERS, "bandwidth": bandwidth.PLAYERS}
-"""Benchmarks and what plays them, by suite."""
-_PLAYERS = {benchmark: player for players in SUITES.values() for benchmark, player in players.items()}
+SUITES: Mapping[str, Mapping[str, Benchmark]] = {
+    "latency": latency.BENCHMARKS,
+    "bandwidth": bandwidth.BENCHMARKS,
+    "launch": launches.BENCHMARKS,
+    "instructions": instructions.BENCHMARKS,
+    "power": power.BENCHMARKS,
+    "gemm": gemm.BENCHMARKS,
+}
+"""Benchmarks by suite."""
+BENCHMARKS = {name: benchmark for suite in SUITES.values() for name, benchmark in suite.items()}
+
+
+NOT_PLAYED: Mapping[str, str] = {
+    "roofline_temp": "temperature is not simulated",
+    "sgemm_temperature": "temperature is not simulated",
+    "l1_stride": "bank conflicts of strided loads are not simulated",
+    "l1_block": "bank conflicts of strided loads are not simulated",
+    "mem_latency_pchase_seq": "the time that the timer adds to each load differs between boards and is not stated",
+    "latency_pchase": "the time that the timer adds to each load differs between boards and is not stated",
+    "dram_latency_distribution": "the time that the timer adds to each load differs between boards and is not stated",
+    "l2_latency_distribution": "the time that the timer adds to each load differs between boards and is not stated",
+    "ubench_power": "what the arguments of its kernels mean is not stated",
+    "power_log": "the load of the logged run is not stated",
+    "alu_cycles_per_warp_instr_1warp": "its loop takes 29 cycles around each instruction",
+    "graph_step": "the kernels of its steps are not stated",
+    "stream_step": "the kernels of its steps are not stated",
+    "ncu_": "its clock is locked by the profiler, at a value that differs from row to row",
+}
+"""Why benchmarks are not played, by the beginning of their names."""
 
 
 def play(system: System, benchmark: str, parameters: Mapping[str, str]) -> Reading:
@@ -20,7 +46,7 @@ def play(system: System, benchmark: str, parameters: Mapping[str, str]) -> Readi
     Raises:
         UnsupportedBenchmarkError: no program plays it, or not with these parameters.
     """
-    player = _PLAYERS.get(benchmark)
-    if player is None:
-        raise UnsupportedBenchmarkError(f"benchmark '{excerpt(benchmark)}': no program plays it")
-    return player(system, Parameters(parameters))
+    if benchmark not in BENCHMARKS:
+        reasons = (reason for start, reason in NOT_PLAYED.items() if benchmark.startswith(start))
+        raise UnsupportedBenchmarkError(f"benchmark '{excerpt(benchmark)}': {next(reasons, 'no program plays it')}")
+    return BENCHMARKS[benchmark].play(system, Parameters(parameters))

@@ -1,0 +1,101 @@
+"""Microbenchmarks on the simulated machine, beside published readings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors
+from gpusim.cli.options import ArchPathOption, FormatOption, complete_arch
+
+if TYPE_CHECKING:
+    from gpusim.studies.microbench.suite import PlayedPoint
+
+PLOTTED = (".png", ".svg", ".pdf")
+
+HELP = """Play microbenchmarks as programs on the simulated machine.
+
+\b
+SUITE         PLAYS
+latency       pointer chases over footprints
+bandwidth     streams through DRAM and L2, reads of caches
+launch        chains of small kernels
+instructions  latency and rate of instructions
+power         rate, clock and power over arithmetic intensity, and below a cap
+gemm          products of square matrices by a library
+all           all of them
+
+Without --measured a suite plays points of its own. With it, it plays those of a table of published readings (columns
+gpu, benchmark, parameters as key=value;..., value, unit, source), and prints the errors: of the boards that --arch
+names, or of all.
+
+Exit status 1: a point is not played; the output names the reasons.
+"""
+
+
+def microbench(
+    suite: Annotated[str, typer.Argument(help="Group of benchmarks.", metavar="SUITE")],
+    archs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arch",
+            metavar="GPU",
+            help="Name, alias, nvidia-smi name or spec file. May be repeated with --measured.",
+            autocompletion=complete_arch,
+        ),
+    ] = None,
+    measured: Annotated[
+        Path | None, typer.Option("--measured", help="Table of published readings.", metavar="CSV")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the curves to a PNG, SVG or PDF.", metavar="FILE")
+    ] = None,
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Play microbenchmarks as programs on the simulated machine."""
+    from gpusim.studies.microbench.suite import play_defaults, play_published, summary
+
+    named = archs or []
+    if plot is not None and plot.suffix.lower() not in PLOTTED:
+        refuse(f"--plot {plot}: expected a name that ends in {', '.join(PLOTTED)}")
+    if measured is None and len(named) != 1:
+        refuse("--arch: name one GPU; only with --measured may there be several, or none for all of the table")
+    if measured is None:
+        points = play_defaults(suite, named[0], arch_path or ())
+    else:
+        with progress_bar("microbench") as progress:
+            points = play_published(suite, measured, named, arch_path or (), progress)
+    if plot is not None:
+        _draw(points, f"Microbenchmarks: {suite}", plot)
+    if output == "json":
+        emit_json([one.as_dict() for one in points])
+    else:
+        _show_tables(points, None if measured is None else summary(points))
+    if any(one.value is None for one in points):
+        raise typer.Exit(1)
+
+
+def _draw(points: Sequence[PlayedPoint], title: str, path: Path) -> None:
+    from gpusim.figures.microbench_plots import draw_curves
+    from gpusim.studies.microbench.curves import panels_of
+
+    panels = panels_of(points)
+    if not panels:
+        refuse(f"--plot {path}: no benchmark here has a curve of two points that are played")
+    with refusing_file_errors(path, "choose another file with --plot"):
+        draw_curves(panels, title, path)
+    print(f"gpusim: wrote {path}", file=sys.stderr)
+
+
+def _show_tables(points: Sequence[PlayedPoint], errors: Sequence[Mapping[str, Any]] | None) -> None:
+    """Errors where readings were given, else the points; then what is not played."""
+    from gpusim.report.microbench_tables import accuracy_table, points_table, unplayed_table
+
+    rows = [one.as_dict() for one in points]
+    unplayed = unplayed_table(rows)
+    emit_tables([accuracy_table(errors) if errors else points_table(rows), *([unplayed] if unplayed else [])])

@@ -1,0 +1,53 @@
+"""The tables of ``gpusim microbench``: errors by board and benchmark, points without a table, what is not played."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpusim.report.formatting import figure_text
+from gpusim.report.text_table import TextTable
+
+
+def accuracy_table(summary: Sequence[Mapping[str, Any]]) -> TextTable:
+    """A line of errors for each benchmark of a board that is played, and one for all of them."""
+    rows = tuple(
+        (
+            one["gpu"],
+            one["benchmark"],
+            f"{one['played']} of {one['points']}",
+            figure_text(one["median_ape"]),
+            figure_text(one["p90_ape"]),
+            figure_text(one["median_bias"]),
+        )
+        for one in summary
+        if one["played"]
+    )
+    headings = ("GPU", "benchmark", ">points", ">median %", ">p90 %", ">bias %")
+    return TextTable("Predicted against published readings", headings, rows)
+
+
+def points_table(points: Sequence[Mapping[str, Any]]) -> TextTable:
+    """A line for each point that was played."""
+    rows = tuple(
+        (
+            one["benchmark"],
+            ", ".join(f"{name}={text}" for name, text in one["parameters"].items()),
+            figure_text(one["value"]),
+            one["unit"],
+        )
+        for one in points
+        if one["value"] is not None
+    )
+    gpus = ", ".join(dict.fromkeys(one["gpu"] for one in points))
+    return TextTable(gpus, ("benchmark", "parameters", ">value", "unit"), rows)
+
+
+def unplayed_table(points: Sequence[Mapping[str, Any]]) -> TextTable | None:
+    """Benchmarks with points that are not played, and the reasons."""
+    counts = Counter((one["benchmark"], one["reason"]) for one in points if "reason" in one)
+    if not counts:
+        return None
+    rows = tuple((benchmark, str(count), reason) for (benchmark, reason), count in counts.most_common())
+    return TextTable("Not played", ("benchmark", ">points", "reason"), rows)

@@ -1,0 +1,200 @@
+"""A suite on boards: every point played, beside what was published, and the errors of each benchmark.
+
+No point is dropped: one that is not played is kept, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpusim.errors import InputError
+from gpusim.evidence.boards import board_of
+from gpusim.evidence.fields import MeasuredError
+from gpusim.evidence.published_benchmarks import PublishedPoint, read_published
+from gpusim.progress import Progress, no_progress
+from gpusim.specs import UnknownGpuError, load_spec
+from gpusim.studies.microbench.parameters import Benchmark, Reading, UnsupportedBenchmarkError
+from gpusim.studies.microbench.play import BENCHMARKS, SUITES, play
+from gpusim.studies.validation.accuracy import percent
+from gpusim.system import System
+
+ALL = "all"
+NO_SPEC = "no spec of the board"
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedPoint:
+    """A point of a benchmark on a board."""
+
+    gpu: str
+    """Name of its spec; as the table has it where there is none."""
+    benchmark: str
+    parameters: Mapping[str, str]
+    value: float | None
+    """None where it is not played."""
+    unit: str
+    published: float | None = None
+    source: str | None = None
+    reason: str = ""
+    """Why it is not played."""
+
+    @property
+    def error(self) -> float | None:
+        """Relative; None without a prediction or anything to compare it with."""
+        return None if self.value is None or not self.published else self.value / self.published - 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready object."""
+        return {
+            "gpu": self.gpu,
+            "benchmark": self.benchmark,
+            "parameters": dict(self.parameters),
+            "value": self.value,
+            "unit": self.unit,
+            "published": self.published,
+            "source": self.source,
+            **({"reason": self.reason} if self.reason else {}),
+        }
+
+
+_Key = tuple[str, str, tuple[tuple[str, str], ...]]
+"""Of a reading: board, benchmark and parameters."""
+
+
+class Board(NamedTuple):
+    """A board that has a spec."""
+
+    name: str
+    system: System
+
+
+def play_defaults(suite: str, arch: str, arch_path: Iterable[Path] = ()) -> tuple[PlayedPoint, ...]:
+    """The points of a suite that need no table.
+
+    Raises:
+        InputError: there is no such suite or board.
+    """
+    spec = load_spec(arch, arch_path)
+    found = []
+    for name, benchmark in benchmarks_of(suite).items():
+        for parameters in benchmark.points:
+            read = _played(spec.system, name, parameters)
+            value, unit, reason = (read.value, read.unit, "") if isinstance(read, Reading) else (None, "", read)
+            found.append(PlayedPoint(spec.gpu.name, name, parameters, value, unit, reason=reason))
+    return tuple(found)
+
+
+def play_published(
+    suite: str,
+    table: Path,
+    archs: Sequence[str] = (),
+    arch_path: Iterable[Path] = (),
+    progress: Progress = no_progress,
+) -> tuple[PlayedPoint, ...]:
+    """The published points of a suite.
+
+    Args:
+        archs: boards to play; all of the table if empty.
+        progress: called with the points done, and how many there are.
+
+    Raises:
+        InputError: there is no such suite or board, or the table is wrong.
+    """
+    known = None if suite == ALL else benchmarks_of(suite)
+    folders = tuple(arch_path)
+    wanted = {load_spec(arch, folders).gpu.name for arch in archs}
+    points = [one for one in read_published(table) if known is None or one.benchmark in known]
+    boards = {name: _board(name, folders) for name in dict.fromkeys(one.gpu for one in points)}
+    if wanted:
+        points = [one for one in points if (board := boards[one.gpu]) is not None and board.name in wanted]
+    if not points:
+        boards_asked = f" of {', '.join(archs)}" if archs else ""
+        raise MeasuredError(f"{table}: no point of suite '{suite}'{boards_asked}; see 'gpusim microbench --help'")
+    found: list[PlayedPoint] = []
+    readings: dict[_Key, Reading | str] = {}
+    for point in points:
+        progress(len(found), len(points))
+        found.append(_compared(point, boards[point.gpu], readings))
+    return tuple(found)
+
+
+def benchmarks_of(suite: str) -> Mapping[str, Benchmark]:
+    """The benchmarks of a suite, or of all.
+
+    Raises:
+        InputError: there is no such suite.
+    """
+    if suite == ALL:
+        return BENCHMARKS
+    if suite not in SUITES:
+        raise InputError(f"suite: '{suite}' is none of {', '.join(SUITES)}, {ALL}")
+    return SUITES[suite]
+
+
+def _board(name: str, folders: tuple[Path, ...]) -> Board | None:
+    try:
+        spec = board_of(name, folders)
+    except UnknownGpuError:
+        return None
+    return Board(spec.gpu.name, spec.system)
+
+
+def _compared(point: PublishedPoint, board: Board | None, known: dict[_Key, Reading | str]) -> PlayedPoint:
+    """A published point, played where its board has a spec; the same one only once."""
+    if board is None:
+        read: Reading | str = NO_SPEC
+    else:
+        key = (board.name, point.benchmark, tuple(point.parameters.items()))
+        read = known[key] if key in known else _played(board.system, point.benchmark, point.parameters)
+        known[key] = read
+    if isinstance(read, Reading) and read.unit != point.unit:
+        read = f"the table states it in {point.unit}, the program reads {read.unit}"
+    return PlayedPoint(
+        gpu=point.gpu if board is None else board.name,
+        benchmark=point.benchmark,
+        parameters=point.parameters,
+        value=read.value if isinstance(read, Reading) else None,
+        unit=point.unit,
+        published=point.value,
+        source=point.source,
+        reason="" if isinstance(read, Reading) else read,
+    )
+
+
+def _played(system: System, benchmark: str, parameters: Mapping[str, str]) -> Reading | str:
+    """A reading, or why there is none."""
+    try:
+        return play(system, benchmark, parameters)
+    except UnsupportedBenchmarkError as error:
+        return str(error)
+
+
+def summary(points: Sequence[PlayedPoint]) -> list[dict[str, Any]]:
+    """Errors in percent, by board and benchmark, and of all benchmarks of a board; points that are not played count."""
+    found = []
+    for gpu in sorted({one.gpu for one in points}):
+        own = [one for one in points if one.gpu == gpu]
+        names = sorted({one.benchmark for one in own})
+        found += [_errors(gpu, name, [one for one in own if name in (one.benchmark, ALL)]) for name in (*names, ALL)]
+    return found
+
+
+def _errors(gpu: str, benchmark: str, points: Sequence[PlayedPoint]) -> dict[str, Any]:
+    errors = np.array([error for one in points if (error := one.error) is not None])
+    known = len(errors) > 0
+    return {
+        "gpu": gpu,
+        "benchmark": benchmark,
+        "points": len(points),
+        "played": sum(one.value is not None for one in points),
+        "median_ape": percent(float(np.median(np.abs(errors)))) if known else None,
+        "p90_ape": percent(float(np.percentile(np.abs(errors), 90))) if known else None,
+        "median_bias": percent(float(np.median(errors))) if known else None,
+        "reasons": dict(Counter(one.reason for one in points if one.reason)),
+    }
