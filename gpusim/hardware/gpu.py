@@ -129,6 +129,7 @@ class LoadStore(Record):
     """Path between an SM and L2: L1 as a pass-through for streaming tiles."""
 
     l1_latency_cycles: Latency = Field(description="Latency of an L1 hit [SM cycles].")
+    l1_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth of loads that hit in L1 [B/SM cycle].")
     l2_port_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from L2 to one SM [B/SM cycle].")
     bulk_copy_cycles: Cycles = Field(description="Latency of a bulk copy (TMA) beyond that of a load [SM cycles].")
     staging_fma_slots: float = Field(
