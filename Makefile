@@ -14,15 +14,15 @@ TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4
 	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32
 # Tables of MEASURED/calibrate that each architecture is calibrated on.
 CALIBRATED := volta turing ampere_ga100 ampere_ga10x hopper
-MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 neusight_linear_fp32 neusight_bmm_fp32
+MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_turing := deepbench_t4_fp16 deepbench_t4_fp32 neusight_linear_fp32 neusight_bmm_fp32
-MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32
-MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16
+MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 vidur_a100_fp16 \
+	neusight_linear_fp32 neusight_bmm_fp32
+MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16 vidur_a40_fp16
 MEASURED_ON_hopper := aiconfigurator_h200_bf16
-# Rows per table, GPU and data type, if not 50: more where there is only one table.
-ROWS_OF_ampere_ga100 := 60
+# Rows per table, GPU and data type, if not 50: more where there are few tables.
 ROWS_OF_hopper := 150
-ROWS_OF_ampere_ga10x := 150
+ROWS_OF_ampere_ga10x := 75
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help

@@ -147,7 +147,7 @@ OPENED = Parameter("dram.activation_bytes", 20.0, "assumed", 0.7, 1.0, 500.0)
 def test_a_fit_at_a_limit_is_reported_however_narrow_the_range(
     parameter: Parameter, value: float, at_limit: bool, driven: bool
 ) -> None:
-    one = FittedValue(parameter, value, (value, value), identified=True)
+    one = FittedValue(parameter, value, (value, value))
     assert (one.at_limit, one.driven_to_limit) == (at_limit, driven)
     nothing = BiasValues(NO_BIAS, {})
     outcome = Calibration((one,), nothing, {None: nothing}, np.zeros(1), np.zeros(1), np.zeros(1))

@@ -2,6 +2,8 @@
 
 ``parameters`` says what may move and how far, ``boards`` and ``observations`` what takes part, ``timer`` times rows on
 kernels under trial values, ``row_candidates`` ranks the kernels of a row, ``heuristic_bias`` fits the choice of the
-library, ``search`` finds physical values, ``fit`` alternates the two and assesses the result, ``report`` states it,
+library, ``row_kernels`` brings these together. ``search`` finds physical values; around them ``linear_model`` is solved
+again for a part of the rows, ``identification`` keeps what the rows tell, and ``physics`` knows what no board can do.
+``fit`` alternates choice and values, ``assessment`` fits without rows, sources and boards. ``report`` states the result,
 ``fit_tables`` makes tables of it, ``spec_writer`` a spec, and ``session`` goes from tables to spec.
 """

@@ -16,6 +16,9 @@ def calibration_tables(report: Mapping[str, Any]) -> list[TextTable]:
     tables = [_parameter_table(report), _bias_table(report, "")]
     tables += [_bias_table(found, f" of {name}") for name, found in report["older"].items()]
     tables.append(_error_table(report))
+    tables.append(_without_table(report))
+    if report["own_timing"]:
+        tables.append(_timing_table(report))
     if report["left_out"]:
         tables.append(_left_out_table(report))
     return tables
@@ -29,7 +32,7 @@ def _parameter_table(report: Mapping[str, Any]) -> TextTable:
             one["kind"],
             f"{one['after']:.4g}",
             f"{one['low']:.4g} to {one['high']:.4g}",
-            "at its limit" if one["at_limit"] else "" if one["identified"] else "not identified, unchanged",
+            "at its limit" if one["at_limit"] else f"unchanged: {one['reason']}" if one["reason"] else "",
         )
         for one in report["parameters"]
     ]
@@ -61,6 +64,32 @@ def _error_table(report: Mapping[str, Any]) -> TextTable:
         ">MAPE % held out", ">median %",
     )  # fmt: skip
     return TextTable("Errors, kernels chosen as a prediction would", headings, tuple(rows))
+
+
+def _without_table(report: Mapping[str, Any]) -> TextTable:
+    rows = []
+    for one in report["without"]:
+        errors = (one["mape"], one["median_ape"], one["bias"])
+        figures = ["not testable", "", ""] if one["mape"] is None else [f"{value:.1f}" for value in errors]
+        rows.append((one["kind"], one["name"], str(one["rows"]), *figures))
+    headings = ("without", "", ">rows", ">MAPE %", ">median %", ">median error %")
+    return TextTable("Errors of a source or a board that the fit leaves out", headings, tuple(rows))
+
+
+def _timing_table(report: Mapping[str, Any]) -> TextTable:
+    rows = [
+        (
+            one["source"],
+            f"{one['common_us']:.3g}",
+            f"{one['own_us']:.3g}",
+            f"{100 * one['share']:.1f}",
+            f"{one['mape_without']:.1f}",
+            f"{one['mape']:.1f}",
+        )
+        for one in report["own_timing"]
+    ]
+    headings = ("source", ">common us", ">own us", ">share of time %", ">MAPE % with common", ">MAPE % with own")
+    return TextTable("What a source's own way of timing carries", headings, tuple(rows))
 
 
 def _left_out_table(report: Mapping[str, Any]) -> TextTable:

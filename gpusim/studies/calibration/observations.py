@@ -6,13 +6,22 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.host.timing import source_key
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.calibration.search import FloatArray
 from gpusim.workloads.gemm import Gemm
+
+GroupKind = Literal["source", "board"]
+GROUP_KINDS: tuple[GroupKind, ...] = get_args(GroupKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,25 @@ def timing_of_sources(rows: Iterable[MeasuredRow]) -> dict[str, str]:
         if row.source:
             methods.setdefault(source_key(row.source), set()).add(row.method)
     return {source: one for source, (one, *others) in methods.items() if not others}
+
+
+def groups(found: Sequence[Observation], kind: GroupKind) -> dict[str, NDArray[np.bool_]]:
+    """The observations of each source, or of each board."""
+    names = np.array([source_of(item) if kind == "source" else item.row.gpu for item in found])
+    return {str(name): names == name for name in dict.fromkeys(names)}
+
+
+def source_of(item: Observation) -> str:
+    """The source of an observation; its table where the row does not state one."""
+    return item.row.source or Path(item.row.file).stem
+
+
+def even_weights(found: Sequence[Observation]) -> FloatArray:
+    """Weight of each observation such that a source counts by the root of its rows: a large one drowns no small one."""
+    weights = np.ones(len(found))
+    for mask in groups(found, "source").values():
+        weights[mask] = 1 / np.sqrt(mask.sum())
+    return np.asarray(weights / weights.mean())
 
 
 def sample_rows(found: Sequence[Observation], most: int, seed: int) -> list[int]:

@@ -104,6 +104,15 @@ class Parameter:
         """
         return min(self.prior_sd, math.log(self.high / self.low) / math.sqrt(12))
 
+    @property
+    def low_move(self) -> float:
+        """Logarithm of the lower limit over the value."""
+        return math.log(self.low / self.value)
+
+    @property
+    def high_move(self) -> float:
+        return math.log(self.high / self.value)
+
     def limit_at(self, value: float) -> float | None:
         """The end of the allowed range that a value is pressed against."""
         if value <= self.low * (1 + AT_LIMIT):

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from gpusim.specs.load import Names
+from gpusim.studies.calibration.assessment import LeftOut
 from gpusim.studies.calibration.fit import Calibration
 from gpusim.studies.calibration.heuristic_bias import BiasValues
-from gpusim.studies.calibration.observations import Observation
+from gpusim.studies.calibration.observations import GROUP_KINDS, Observation
 from gpusim.studies.calibration.search import FloatArray
 
 MIN_BONUS = 0.01
@@ -51,12 +52,13 @@ class CalibrationReport:
 
     @property
     def refusals(self) -> list[str]:
-        """Reasons against the fit: values that it drives to a limit of their physical range."""
-        return [
+        """Reasons against the fit: values that it drives to a limit of their range, and what no board could draw."""
+        driven = [
             f"{one.parameter.key_path} is driven to its limit {one.value:g}: the spec or the data miss something"
             for one in self.calibration.fitted
             if one.driven_to_limit
         ]
+        return [*driven, *(f"beyond physics: {text}" for text in self.calibration.beyond_physics)]
 
     @property
     def worse_held_out(self) -> bool:
@@ -97,7 +99,7 @@ class CalibrationReport:
                     "after": one.value,
                     "low": one.interval[0],
                     "high": one.interval[1],
-                    "identified": one.identified,
+                    "reason": one.reason,
                     "at_limit": one.at_limit,
                 }
                 for one in outcome.fitted
@@ -107,6 +109,8 @@ class CalibrationReport:
                 f"cuda_{library}": _bias(found) for library, found in outcome.bias.items() if library is not None
             },
             "errors": self._errors(),
+            "without": self._without(),
+            "own_timing": self._own_timing(),
             "refusals": self.refusals,
             "warnings": self.warnings,
         }
@@ -129,6 +133,43 @@ class CalibrationReport:
             }
             for key, places in groups.items()
         ]
+
+    def _without(self) -> list[dict[str, Any]]:
+        """Each source and each board as a fit without it predicts it, and all that could be left out together."""
+        found = []
+        for kind in GROUP_KINDS:
+            of_kind = [one for one in self.calibration.left_out if one.kind == kind]
+            tested = [one.errors for one in of_kind if one.errors is not None]
+            whole = [LeftOut(kind, "all", sum(map(len, tested)), np.concatenate(tested))] if len(tested) > 1 else []
+            for one in (*of_kind, *whole):
+                figures = {} if one.errors is None else _figures("", one.errors)
+                found.append(
+                    {
+                        "kind": one.kind,
+                        "name": one.name,
+                        "rows": one.rows,
+                        **{name: figures.get(f"_{name}") for name in ("mape", "median_ape", "bias")},
+                    }
+                )
+        return found
+
+    def _own_timing(self) -> list[dict[str, Any]]:
+        """The sources' own ways of timing, and what they carry of the fit to their rows."""
+        values = {one.parameter.key_path: one for one in self.calibration.fitted}
+        found = []
+        for one in self.calibration.own_timing:
+            with_own, without = (_figures("", errors)["_mape"] for errors in (one.errors, one.without))
+            found.append(
+                {
+                    "source": one.source,
+                    "common_us": values[one.key_path].parameter.value,
+                    "own_us": values[one.key_path].value,
+                    "share": one.share,
+                    "mape_without": without,
+                    "mape": with_own,
+                }
+            )
+        return found
 
 
 def _bias(found: BiasValues) -> dict[str, dict[str, float]]:

@@ -1,0 +1,106 @@
+"""How far a fit carries beyond the rows it was made of: without a part of them, without a source, without a board."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpusim.host.timing import source_key
+from gpusim.studies.calibration.heuristic_bias import RankedKernels
+from gpusim.studies.calibration.linear_model import LinearModel, Mask
+from gpusim.studies.calibration.observations import GROUP_KINDS, GroupKind, groups
+from gpusim.studies.calibration.parameters import OF_SOURCE
+from gpusim.studies.calibration.row_kernels import LibraryBias, RowKernels
+from gpusim.studies.calibration.search import FloatArray, Log
+
+FOLDS = 3
+"""Of the cross-validation by rows: every fit keeps two thirds of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A source or a board, and how a fit without it predicts it."""
+
+    kind: GroupKind
+    name: str
+    rows: int
+    errors: FloatArray | None
+    """Logarithms of predicted over measured time; None where nothing remains to fit to."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTiming:
+    """What a source's own way of timing carries of the fit to its rows."""
+
+    source: str
+    key_path: str
+    share: float
+    """Median share of the predicted time by which it changes a prediction."""
+    without: FloatArray
+    """Logarithms of predicted over measured time with the timing method's common value in its place."""
+    errors: FloatArray
+    """The same with its own."""
+
+
+class Refit:
+    """Fits without some rows: physical values by the linear model, then the bias, then times by the simulator."""
+
+    def __init__(
+        self,
+        kernels: RowKernels,
+        model: LinearModel,
+        values: Mask,
+        options: Sequence[RankedKernels],
+        sample: FloatArray,
+    ) -> None:
+        self._kernels = kernels
+        self._model = model
+        self._values = values
+        self._options = options
+        self._sample = sample
+
+    def held_out(self) -> FloatArray:
+        """Errors of all rows, each by a fit without the third of the rows that it belongs to."""
+        errors = np.zeros(len(self._options))
+        for fold in range(FOLDS):
+            out = np.arange(len(errors)) % FOLDS == fold
+            errors[out] = self._without(out)
+        return errors
+
+    def left_out(self, log: Log) -> list[LeftOut]:
+        """Each source and each board, by a fit without it."""
+        found = []
+        for kind in GROUP_KINDS:
+            for name, out in groups(self._kernels.rows, kind).items():
+                errors = None if out.all() else self._without(out)
+                log(f"without {kind} {name}: {'nothing remains' if errors is None else summary(errors)}")
+                found.append(LeftOut(kind, name, int(out.sum()), errors))
+        return found
+
+    def _without(self, out: Mask) -> FloatArray:
+        theta = self._model.solved(~out[self._sample], self._values)
+        bias = self._kernels.fitted_bias(self._options, np.flatnonzero(~out).tolist())
+        return self._kernels.errors_as_chosen(theta, bias, np.flatnonzero(out).tolist())
+
+
+def own_timings(kernels: RowKernels, theta: FloatArray, bias: LibraryBias) -> Iterator[OwnTiming]:
+    """What the sources' own ways of timing carry of the fit."""
+    for source, mask in groups(kernels.rows, "source").items():
+        places = np.flatnonzero(mask).tolist()
+        key_path = OF_SOURCE + source_key(source)
+        own = np.array([one.key_path == key_path for one in kernels.moving])
+        if (theta[own] == 0.0).all():
+            continue
+        runs = kernels.chosen(theta, bias, places)
+        log_times = kernels.log_times(runs, [theta, np.where(own, 0.0, theta)])
+        share = float(np.median(np.abs(np.expm1(log_times[:, 1] - log_times[:, 0]))))
+        errors = log_times - kernels.measured[mask][:, None]
+        yield OwnTiming(source, key_path, share, errors[:, 1], errors[:, 0])
+
+
+def summary(log_errors: FloatArray) -> str:
+    """Errors in a few words."""
+    errors = np.abs(np.expm1(log_errors))
+    return f"MAPE {100 * errors.mean():.1f} %, median {100 * np.median(errors):.1f} %"

@@ -1,0 +1,130 @@
+"""The kernels of the measured rows under trial values: those that explain the times, and those that a library selects.
+
+Every version of a library has its own heuristic bias.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, posterior
+from gpusim.studies.calibration.observations import Observation
+from gpusim.studies.calibration.parameters import Board, Parameter
+from gpusim.studies.calibration.row_candidates import RowCandidates, candidates_of, ranked, ranked_kernels, run_of
+from gpusim.studies.calibration.search import FloatArray, Log
+from gpusim.studies.calibration.timer import KernelRun, Timer, Values
+from gpusim.system import System
+
+LibraryBias = Mapping[int | None, BiasValues]
+"""Heuristic bias by major version of CUDA: of older libraries, and of the newest (None)."""
+
+
+class RowKernels:
+    """The measured rows, their candidate kernels and the times of these."""
+
+    def __init__(
+        self, boards: Mapping[str, Board], observed: Sequence[Observation], moving: Sequence[Parameter], timer: Timer
+    ) -> None:
+        self._boards = boards
+        self.rows = observed
+        self.moving = moving
+        self._timer = timer
+        self._newest = max((item.row.cuda for item in observed if item.row.cuda is not None), default=None)
+        self.measured = np.array([math.log(item.row.time_us) for item in observed])
+        """Logarithms of the measured times [us]."""
+        self.start = bias_of(next(iter(boards.values())).system)
+        """The heuristic bias in the spec."""
+
+    def values(self, theta: FloatArray) -> Values:
+        """Trial values by key path, from the logarithms of their ratios to those of the spec."""
+        return tuple(
+            (one.key_path, float(f"{min(max(one.value * math.exp(move), one.low), one.high):.6g}"))
+            for one, move in zip(self.moving, theta, strict=True)
+        )
+
+    def log_times(self, runs: Sequence[KernelRun], thetas: Sequence[FloatArray]) -> FloatArray:
+        """Logarithms of what each run would have read under each of some trial values [us]: runs x trials."""
+        return self._timer.log_times(runs, [self.values(theta) for theta in thetas])
+
+    def candidates(self, theta: FloatArray, bias: LibraryBias) -> list[RowCandidates]:
+        """The candidates of each row."""
+        trial = self._trials(theta, bias)
+        return [candidates_of(item, trial(item)) for item in self.rows]
+
+    def ranked_rows(self, candidates: Sequence[RowCandidates], theta: FloatArray, log: Log) -> list[RankedKernels]:
+        """The candidates of each row with their likelihoods."""
+        runs = [run for one in candidates if one.recorded is None for run in one.runs]
+        log(f"{len(runs):,} candidates of rows whose kernel was not recorded")
+        log_times = iter(self.log_times(runs, [theta])[:, 0])
+        rows = []
+        for item, one, measured in zip(self.rows, candidates, self.measured, strict=True):
+            log_errors = None
+            if one.recorded is None:
+                # those not worth timing count as equally wrong
+                log_errors = np.full(len(one.items), np.inf)
+                log_errors[: len(one.runs)] = [next(log_times) - measured for _ in one.runs]
+            rows.append(ranked_kernels(item, one, tuple(self.start.common), log_errors))
+        return rows
+
+    def fitted_bias(self, options: Sequence[RankedKernels], places: Iterable[int]) -> LibraryBias:
+        """The bias fitted to some rows: of all libraries together, then of each with that as its prior."""
+        by_library: dict[int | None, list[RankedKernels]] = {}
+        for place in places:
+            by_library.setdefault(self._library(self.rows[place]), []).append(options[place])
+        pooled = fit_bias([one for rows in by_library.values() for one in rows], self.start)
+        if len(by_library) == 1:
+            return {None: pooled}
+        return {None: pooled} | {library: fit_bias(rows, pooled) for library, rows in by_library.items()}
+
+    def explained(self, place: int, one: RowCandidates, row: RankedKernels, bias: LibraryBias) -> KernelRun:
+        """The recorded run of a row, or else the most probable one."""
+        if one.recorded is not None:
+            return one.runs[one.recorded]
+        return one.runs[int(np.argmax(posterior(row, bias[self._known(self.rows[place], bias)])))]
+
+    def chosen(self, theta: FloatArray, bias: LibraryBias, places: Sequence[int]) -> list[KernelRun]:
+        """Some rows on the kernels that a prediction would choose."""
+        trial = self._trials(theta, bias)
+        items = [self.rows[place] for place in places]
+        return [run_of(item, ranked(item, trial(item))[0]) for item in items]
+
+    def errors_as_chosen(self, theta: FloatArray, bias: LibraryBias, places: Sequence[int]) -> FloatArray:
+        """Logarithms of predicted over measured times of some rows, kernels chosen as a prediction would."""
+        log_times = self.log_times(self.chosen(theta, bias, places), [theta])[:, 0]
+        return np.asarray(log_times - self.measured[list(places)])
+
+    def _library(self, item: Observation) -> int | None:
+        """The library that a row ran on: an older version of CUDA, or the newest."""
+        return None if item.row.cuda == self._newest else item.row.cuda
+
+    def _known(self, item: Observation, bias: LibraryBias) -> int | None:
+        """The key of the bias of a row's library: that of all libraries together until it has its own."""
+        library = self._library(item)
+        return library if library in bias else None
+
+    def _trials(self, theta: FloatArray, bias: LibraryBias) -> Callable[[Observation], System]:
+        """The system of each row with trial values and the bias of its library."""
+        values = self.values(theta)
+        boards = {
+            (name, library): board.with_values(values).with_values(_bias_values(of_library))
+            for name, board in self._boards.items()
+            for library, of_library in bias.items()
+        }
+        return lambda item: boards[item.row.gpu, self._known(item, bias)]
+
+
+def bias_of(system: System) -> BiasValues:
+    """The heuristic bias of a system's library, from which the fit starts."""
+    bias = system.library.heuristic_bias
+    tables = {"single": bias.single, "batched": bias.batched}
+    by_label = {f"{table}.{label}": bonus for table, of_label in tables.items() for label, bonus in of_label.items()}
+    common = {name: value for name, value in bias.model_dump().items() if isinstance(value, float)}
+    return BiasValues(common, by_label)
+
+
+def _bias_values(bias: BiasValues) -> Values:
+    found = (*bias.common.items(), *sorted(bias.by_label.items()))
+    return tuple((f"library.heuristic_bias.{key}", value) for key, value in found)
