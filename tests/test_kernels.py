@@ -169,7 +169,7 @@ PRINTED = [
     ("V100-SXM2-16GB", Dtype.FP16, "nn", "volta_h884gemm_256x128_ldg8_nn"),
     ("V100-SXM2-16GB", Dtype.FP64, "nt", "volta_dgemm_128x64_nt"),
     ("A100-SXM4-80GB", Dtype.FP16, "tn", "ampere_h16816gemm_256x128_ldg8_stages_32x3_tn"),
-    ("A100-SXM4-80GB", Dtype.TF32, "nn", "cutlass_80_tensorop_s1688gemm_128x256_16x3_nn_align4"),
+    ("A100-SXM4-80GB", Dtype.TF32, "nn", "cutlass_80_tensorop_s1688gemm_128x256_32x3_nn_align4"),
     ("A100-SXM4-80GB", Dtype.FP64, "nn", "cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"),
     ("A100-SXM4-80GB", Dtype.INT8, "tn", "cutlass_80_tensorop_i16832gemm_s8_128x256_64x3_tn_align16"),
     ("A100-SXM4-80GB", Dtype.FP16, "tn", "cutlass_80_tensorop_f16_s16832spgemm_f16_128x128_64x3_tn_align8"),

@@ -16,6 +16,7 @@ from gpusim.library.main_loops import (
     Count,
     Entry,
     MainLoop,
+    MmaLoop,
     SimtLoop,
     WgmmaLoop,
 )
@@ -25,7 +26,8 @@ from gpusim.record import as_list
 from gpusim.workloads.gemm import LAYOUTS, Layout
 
 MIN_RING_STAGES = 2
-"""In shared memory one stage is filled while another is read; warpgroups release one when they are at the next."""
+"""In shared memory one stage is filled while another is read; warpgroups release one when they are at the next. Only
+kernels that load through registers may have a single one, and multiply and fill it in turn."""
 
 SplitKMode = Literal["in_kernel", "reduce"]
 """How the partial sums of CTAs that share a tile's k come together: by a fix-up through L2 within the kernel, or by a
@@ -101,8 +103,10 @@ class Family(Entry):
     multiple_of: tuple[Count, Count, Count] = Field(
         default=(1, 1, 1), description="what m, n and k of the library's problem must be multiples of"
     )
-    alignment: Count | None = Field(
-        default=None, description="elements that the leading dimensions of A, B and C must be multiples of, if any"
+    alignments: Annotated[tuple[Count, ...], BeforeValidator(as_list)] = Field(
+        default=(),
+        description="elements that the leading dimensions of A, B and C must be multiples of, a kernel for each; a "
+        "thread loads as many at once",
     )
     fallback: bool = Field(default=False, description="launched only where no other kernel serves")
     kernels: Annotated[tuple[KernelEntry, ...], Field(min_length=1), BeforeValidator(_flat)]
@@ -117,7 +121,8 @@ class Family(Entry):
     @model_validator(mode="after")
     def _one_stage_is_filled_while_one_is_read(self) -> Family:
         shortest = min(depth for entry in self.kernels for depth in entry.stages)
-        if self.main_loop.in_shared_memory and shortest < MIN_RING_STAGES:
+        alternates = isinstance(self.main_loop, MmaLoop) and self.main_loop.staging == "registers"
+        if self.main_loop.in_shared_memory and shortest < MIN_RING_STAGES and not alternates:
             raise ValueError(
                 f"a ring of {shortest} stage in shared memory, where one is filled while one is read; "
                 f"give {MIN_RING_STAGES} or more"
@@ -197,6 +202,8 @@ class Kernel:
     suffix: str
     layouts: tuple[Layout, ...]
     fill_pipe_share: float
+    alignment: int | None = None
+    """Elements that the leading dimensions must be multiples of, and that a thread loads at once."""
     reduction: SplitKReduction | None = None
     """Adds up its partial sums where several CTAs share a tile's k."""
 
@@ -246,7 +253,7 @@ class Kernel:
             cutlass_dtype=dtype.format.names.cutlass or dtype.value,
             nvjet_dtype="".join(dtype.format.names.nvjet) or dtype.value,
             suffix=self.suffix,
-            alignment=self.family.alignment,
+            alignment=self.alignment,
         )
 
 
@@ -264,9 +271,11 @@ def kernels_of(catalogue: Catalogue, reduction: SplitKReduction | None = None) -
             entry.suffix,
             entry.layouts or family.layouts,
             entry.fill_pipe_share.value if entry.fill_pipe_share else 1.0,
+            alignment,
             reduction,
         )
         for family in catalogue.families
+        for alignment in family.alignments or (None,)
         for entry in family.kernels
         for stages in entry.stages
     )

@@ -62,7 +62,9 @@ class _MainLoop(Entry):
 class _SelfLoading(_MainLoop):
     """All warps load what they multiply."""
 
-    load_bytes: Count = Field(description="widest global load of a thread [B]")
+    load_bytes: Count = Field(
+        description="widest global load of a thread [B]; kernels whose alignment is less load it in pieces"
+    )
     load_overhead_instructions: Cited[Cost] = Field(description="of each global load: its address and predicate")
 
 
@@ -90,11 +92,6 @@ class MmaLoop(_MultiStage):
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "tensor"
     kind: Literal["mma"]
-    vector_bytes: Count | None = Field(
-        default=None,
-        description="neighbours that a thread copies to shared memory together, where it loads them in pieces of "
-        "load_bytes [B]; each piece touches the lines of the whole access and takes the load/store path as long",
-    )
     epilogue_pass_rows: Cited[Count] = Field(
         description="rows of a warp's results that pass through shared memory at once, so that rows are stored in full "
         "lines"

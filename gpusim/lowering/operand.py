@@ -68,13 +68,17 @@ class Operands:
         together = np.where(self.k_contiguous, tile_k * self.kept_fraction, rows)
         return np.asarray(np.minimum(together * self.element_bits / 8, self.row_bytes))
 
-    def touched_bytes(self, rows: Any, tile_k: Any, unit_bytes: int) -> Array:
+    def touched_bytes(self, rows: Any, tile_k: Any, unit_bytes: int, longest_bytes: float = math.inf) -> Array:
         """Aligned units of memory that a step's slice of so many rows touches, wherever it starts [B].
 
         Rows that are shorter than a unit share it.
+
+        Args:
+            longest_bytes: what is read together; units that two readings share count twice [B].
         """
-        row_bytes, run_bytes = self.row_bytes, self._run_bytes(rows, tile_k)
-        runs = np.where(self.k_contiguous, rows, tile_k * self.kept_fraction)
+        row_bytes, whole_bytes = self.row_bytes, self._run_bytes(rows, tile_k)
+        run_bytes = np.minimum(whole_bytes, longest_bytes)
+        runs = np.where(self.k_contiguous, rows, tile_k * self.kept_fraction) * (whole_bytes / run_bytes)
         aligned = np.minimum(access_bytes(row_bytes, unit_bytes), access_bytes(run_bytes, unit_bytes))
         return np.asarray(runs * np.maximum(run_bytes, np.minimum(run_bytes + unit_bytes - aligned, row_bytes)))
 

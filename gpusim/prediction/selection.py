@@ -48,7 +48,7 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
 def _size_limits(kernels: Keyed[tuple[Kernel, ...]]) -> tuple[int, list[int]]:
     """What sizes are looked at for: a number that all that they must be multiples of divide, and most columns."""
     families = [kernel.family for kernel in kernels.record]
-    multiples = {unit for family in families for unit in (*family.multiple_of, family.alignment or 1)}
+    multiples = {unit for family in families for unit in (*family.multiple_of, *family.alignments)}
     return math.lcm(*multiples), sorted({family.max_n for family in families if family.max_n is not None})
 
 
@@ -177,7 +177,7 @@ def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
     for (name, size), unit in zip(sizes.items(), family.multiple_of, strict=True):
         if size % unit:
             found.append(_not_a_multiple(name, size, unit))
-    alignment = family.alignment or 1
+    alignment = kernel.alignment or 1
     leading = {name: getattr(gemm, name) for name in gemm.leading_dimensions}
     found += [_not_a_multiple(name, size, alignment) for name, size in leading.items() if size % alignment]
     return found
@@ -190,12 +190,9 @@ def _not_a_multiple(name: str, size: int, unit: int) -> str:
 def considered(kernels: list[Kernel]) -> tuple[Kernel, ...]:
     """The kernels that a library considers, of those that can run a workload.
 
-    Of kernels that differ in alignment it takes those with the widest that the operands have, and a fallback only where
-    nothing else serves.
+    Of kernels that are compiled for an alignment it takes those with the widest that the operands have, and a fallback
+    only where nothing else serves.
     """
-    widest: dict[str, int] = {}
-    for kernel in kernels:
-        family = kernel.family
-        widest[family.instruction] = max(widest.get(family.instruction, 0), family.alignment or 0)
-    found = [kernel for kernel in kernels if kernel.family.alignment in (None, widest[kernel.family.instruction])]
+    widest = max((kernel.alignment or 0 for kernel in kernels), default=0)
+    found = [kernel for kernel in kernels if kernel.alignment in (None, widest)]
     return tuple([kernel for kernel in found if not kernel.family.fallback] or found)

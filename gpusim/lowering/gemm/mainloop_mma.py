@@ -17,8 +17,9 @@ def mma_turn(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> Turn:
     warp_m, warp_n, warp_k = kernel.warp_tile
     m, n, k = gpu.instructions[kernel.family.instruction].shape
     k_groups = math.ceil(warp_k / k)
+    aligned_bytes = (kernel.alignment or math.inf) * problem.a.element_bits / 8
     return Turn(
-        load_bytes=loop.load_bytes,
+        load_bytes=int(min(loop.load_bytes, aligned_bytes)),
         step_instructions=loop.step_instructions.value,
         mma_instructions=math.ceil(warp_m / m) * math.ceil(warp_n / n) * k_groups,
         k_groups=k_groups,
@@ -26,5 +27,5 @@ def mma_turn(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> Turn:
         copies_itself=copies_asynchronously(gpu, loop),
         least_copy_bytes=MIN_ASYNC_COPY_BYTES,
         load_overhead_instructions=loop.load_overhead_instructions.value,
-        vector_bytes=loop.vector_bytes or 0,
+        vector_bytes=loop.load_bytes if aligned_bytes < loop.load_bytes else 0,
     )

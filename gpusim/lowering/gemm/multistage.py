@@ -6,7 +6,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import MmaLoop, SimtLoop
 from gpusim.lowering.schedule import Schedule, Step
-from gpusim.program import Barrier, Load, Mma, Op, Program, Read, Repeat, StoreShared, WaitLoad
+from gpusim.program import Barrier, Drain, Load, Mma, Op, Program, Read, Repeat, StoreShared, WaitLoad
 
 MIN_ASYNC_COPY_BYTES = 4
 """Smallest cp.async (PTX ISA)."""
@@ -50,10 +50,14 @@ def mma(schedule: Schedule, *, pipelined: bool) -> Mma:
 
 
 def multistage_program(kernel: Kernel, loop: SimtLoop | MmaLoop, schedule: Schedule) -> Program:
-    """Fill the ring; then compute on one stage while the next ones are on their way."""
+    """Fill the ring; then compute on one stage while the next ones are on their way. A single stage is filled and used
+    in turn."""
     step, pipelined = schedule.step, loop.pipelined
     store = StoreShared(step.shared_write_bytes / kernel.warps, step.load_instructions)
     before, load = ring_loads(schedule)
+    if kernel.stages == 1:
+        multiply = mma(schedule, pipelined=pipelined)
+        return (Repeat((load, WaitLoad(), store, Barrier(), multiply, Drain(), Barrier()), schedule.steps),)
     fill: list[Op] = [*before, WaitLoad()]
     turn: list[Op] = [load, mma(schedule, pipelined=pipelined), WaitLoad()]
     if not step.to_shared:

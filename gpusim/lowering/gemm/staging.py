@@ -18,6 +18,8 @@ from gpusim.units import ceil_div
 
 LINE_BYTES = 128
 """Unit in which caches hold data."""
+WARP_RUN_BYTES = 128
+"""Of a row that a warp's access covers, 8 threads of 16 bytes (CUTLASS: PitchLinearWarpRakedThreadMap)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +60,22 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     widths = _load_bytes(kernels, problems)
     to_shared = kernels.copies_itself & (np.minimum(widths[0], widths[1]) >= kernels.least_copy_bytes)
     transposed = kernels.transposes & operands.k_contiguous
-    fill_widths = np.where(kernels.vector_bytes > 0, kernels.vector_bytes, widths)
+    # Pieces are put together in registers; those that are copied asynchronously lie a vector apart, in as many banks
+    # less.
+    in_pieces = kernels.vector_bytes > 0
+    fill_widths = np.where(in_pieces & ~to_shared, kernels.vector_bytes, widths)
     fill_widths = np.where(transposed, math.ceil(operands.element_bits / 8), fill_widths)
+    conflicts = np.where(in_pieces & to_shared, kernels.vector_bytes / widths, 1.0)
+    conflicts = np.where(transposed, gpu.shared_memory.transposed_store_conflict_degree, conflicts)
     widths = np.where(to_shared, fill_widths, widths)
     # A warp's access takes at least one cycle of the port, however narrow.
     ports = sm_bytes * np.maximum(1.0, port_rate / (lanes * widths))
-    if kernels.vector_bytes.any():
-        pieces = _vector_port_bytes(gpu, kernels, problems, panel_bytes, widths)
-        ports = np.where(kernels.vector_bytes > 0, pieces, ports)
-    loads = sm_bytes / widths / lanes
-    conflicts = np.where(transposed, gpu.shared_memory.transposed_store_conflict_degree, 1.0)
     fills = panel_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
+    if in_pieces.any():
+        pieces = _vector_port_bytes(gpu, kernels, problems, panel_bytes, widths)
+        ports = np.where(in_pieces, pieces, ports)
+        fills = np.where(in_pieces & to_shared, np.maximum(fills, pieces), fills)
+    loads = sm_bytes / widths / lanes
     return Staged(
         panel_bytes=panel_bytes,
         l2_bytes=sm_bytes / sharers,
@@ -109,9 +116,12 @@ def _load_bytes(kernels: Any, problems: Problems) -> Array:
 
 
 def _vector_port_bytes(gpu: Gpu, kernels: Any, problems: Problems, panel_bytes: Array, widths: Array) -> Array:
-    """Port time of vectors that are loaded in pieces: each piece touches all lines of the access, at one a cycle."""
+    """Port time of vectors that are loaded in pieces: each piece touches all lines of the access, at one a cycle.
+
+    A warp's access reaches ``WARP_RUN_BYTES`` into a row; where rows are not aligned, that lies in two lines.
+    """
     operands = problems.operands
-    lines = operands.touched_bytes(kernels.tile, kernels.tile_k, LINE_BYTES) / LINE_BYTES
+    lines = operands.touched_bytes(kernels.tile, kernels.tile_k, LINE_BYTES, WARP_RUN_BYTES) / LINE_BYTES
     tile_bytes = kernels.tile * kernels.tile_k * operands.element_bits / 8
     port_rate = gpu.shared_memory.bandwidth_bytes_per_cycle
     return np.asarray(panel_bytes / tile_bytes * lines * port_rate * kernels.vector_bytes / widths)

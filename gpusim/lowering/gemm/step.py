@@ -40,7 +40,7 @@ def step_of(gpu: Gpu, kernels: Any, problems: Problems, staged: Staged) -> Colum
         shared_write_bytes=staged.fill_bytes,
         load_instructions=load_instructions,
         # One stage is being multiplied while the others are on their way.
-        ahead=np.where(through_registers, 1, kernels.stages - 1),
+        ahead=np.where(through_registers, np.minimum(1, kernels.stages - 1), kernels.stages - 1),
         mma_instructions=kernels.mma_instructions,
         pipe_slots=pipe_slots,
         k_groups=kernels.k_groups,
