@@ -105,7 +105,7 @@ def test_an_older_library_goes_by_biases_of_its_own() -> None:
     libraries = {cuda: load_spec("V100-SXM2-16GB", cuda=cuda).system.library for cuda in (None, 9, 10, 11, 12)}
     assert libraries[9] == libraries[10]
     assert libraries[None] == libraries[11] == libraries[12] != libraries[10]
-    assert libraries[None].kernels is libraries[10].kernels
+    assert libraries[10].kernels == tuple(one for one in libraries[None].kernels if one.family.since_cuda <= 10)
 
 
 @settings(derandomize=True, max_examples=15, deadline=None)
@@ -191,7 +191,7 @@ def test_a_faster_memory_changes_no_choice(name: str, gemm: Gemm) -> None:
 
 
 def test_a_result_for_overridden_values_names_what_a_library_for_them_would_launch() -> None:
-    name, gemm = "A100-SXM4-40GB", Gemm(2048, 2048, 2048, Dtype.FP16)
+    name, gemm = "A100-SXM4-40GB", Gemm(256, 4096, 4096, Dtype.FP16)
     shipped, faster = (
         predict(arch, gemm, Options(l2="warm")) for arch in (load_spec(name).system, doubled_memory(name))
     )

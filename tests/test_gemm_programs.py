@@ -30,6 +30,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.program import (
     Barrier,
+    Drain,
     Load,
     LoadBulk,
     Mma,
@@ -59,6 +60,14 @@ def program_of(planned: GemmPlan) -> Program:
     """What all warps of a plan's first launch do, which has one role."""
     (role,) = lower(planned)[0].roles
     return role.program
+
+
+def test_a_single_stage_is_filled_and_used_in_turn() -> None:
+    gemm = Gemm(512, 256, 256, Dtype.FP16)
+    name = "cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_128x1_tn_align8"
+    _, loop, *_ = program_of(plan(A100.gpu, gemm, kernel(A100, name)))
+    assert isinstance(loop, Repeat)
+    assert [type(op) for op in loop.body] == [Load, WaitLoad, StoreShared, Barrier, Mma, Drain, Barrier]
 
 
 def loop_of(planned: GemmPlan) -> Program:

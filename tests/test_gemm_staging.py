@@ -58,17 +58,16 @@ def test_odd_rows_are_loaded_in_narrow_pieces_that_waste_the_port() -> None:
 
 @pytest.mark.parametrize(("alignment", "pieces"), [(2, 4), (1, 8)])
 def test_each_piece_of_a_threads_access_passes_l1_as_long_as_the_whole(alignment: int, pieces: int) -> None:
-    # A step of 128 x 32 halves: of A 32 columns of 256 B that lie anywhere, so on 2 to 3 lines; of B 128 rows of 64 B,
-    # each on a line of its own or two. A line passes in a cycle, 128 B of the port.
+    # A step of 128 x 32 halves: of A 32 columns of 256 B that lie anywhere, of which an access takes 128 B from a line
+    # or two; of B 128 rows of 64 B, each on a line of its own or two. A line passes in a cycle, 128 B of the port.
     k = 1024 + alignment
     gemm = Gemm(1024 + alignment, 1024, k, Dtype.FP16, layout="nn", order="column")
     name = f"cutlass_70_tensorop_f16_s884gemm_f16_128x128_tn_align{alignment}"
     launch = plan(V100.gpu, gemm, kernel(V100, name)).main
-    lines_a = 32 * (256 + 128 - 2 * alignment) / 128
-    lines_b = 128 * (64 + 128 - 2 * alignment) / 128
     rows = 1024 + alignment
-    share_a, share_b = rows / 9 / 128 * k / (33 * 32), k / (33 * 32)
-    assert launch.step.port_bytes == pytest.approx((lines_a * share_a + lines_b * share_b) * pieces * 128)
+    lines_a = 32 * (rows / 9 * 2 / 128) * (128 + 128 - 2 * alignment) / 128
+    lines_b = 128 * (64 + 128 - 2 * alignment) / 128
+    assert launch.step.port_bytes == pytest.approx((lines_a + lines_b) * k / (33 * 32) * pieces * 128)
     assert launch.step.shared_write_bytes == pytest.approx(
         (rows / 9 * 2 + 128 * 2) * k / 33
     )  # gathered in registers first: shared memory is filled 16 B at a time

@@ -1,5 +1,7 @@
 """Which kernels can run a workload: pinned ones, refusals and their remedies, alignment, cores."""
 
+import re
+
 import pytest
 from conftest import suited, with_gpu
 
@@ -173,7 +175,7 @@ def test_the_leading_dimensions_decide_which_tensor_core_kernels_serve(
 ) -> None:
     gemm = Gemm(m, n, k, Dtype.FP16, layout=layout, order=order, accumulate=accumulate)
     tiled = [one.plan.kernel for one in ranked_plans(load_spec(name).system, gemm)]
-    found = {one.family.alignment for one in tiled if one.family.name.startswith(("volta", "turing", "cutlass_7"))}
+    found = {one.alignment for one in tiled if one.family.name.startswith(("volta", "turing", "cutlass_7"))}
     assert found == {alignment}
 
 
@@ -183,6 +185,31 @@ def test_a_product_that_is_not_aligned_takes_longer_than_its_padded_one(name: st
     odd, even, padded = (predict(arch, Gemm(8192, n, 4096, Dtype.FP16, layout="nn")) for n in (1025, 1026, 1032))
     assert odd.kernel_time_us > 1.3 * padded.kernel_time_us
     assert odd.kernel_time_us > even.kernel_time_us > padded.kernel_time_us
+
+
+@pytest.mark.parametrize("name", BOARDS_WITH_ALIGNED_KERNELS)
+def test_tensor_cores_take_unaligned_operands_from_cuda_11_on(name: str) -> None:
+    odd, padded = (Gemm(1024, n, 1024, Dtype.FP16, layout="nn") for n in (1023, 1024))
+    units = {
+        (cuda, gemm.n): predict(load_spec(name, cuda=cuda).system, gemm).unit
+        for cuda in (10, 11)
+        for gemm in (odd, padded)
+    }
+    assert units == {(10, 1023): "cuda", (10, 1024): "tensor", (11, 1023): "tensor", (11, 1024): "tensor"}
+
+
+@pytest.mark.parametrize(
+    ("k", "dtype", "kernel"),
+    [
+        (1024, Dtype.BF16, "ampere_bf16_s16816gemm"),
+        (1026, Dtype.BF16, "cutlass_80_tensorop_bf16_s16816gemm_bf16_.*_align2"),
+        (1025, Dtype.BF16, "cutlass_75_tensorop_bf16_s1688gemm_bf16_.*_align1"),
+        (1028, Dtype.TF32, "cutlass_80_tensorop_s1688gemm_.*_align4"),
+        (1026, Dtype.TF32, "cutlass_80_tensorop_s1688gemm_.*_align1"),
+    ],
+)
+def test_an_a100_has_a_kernel_for_each_alignment_that_profiles_show(k: int, dtype: Dtype, kernel: str) -> None:
+    assert re.match(kernel, predict(load_spec("A100-SXM4-40GB").system, Gemm(4096, 4096, k, dtype)).kernel)
 
 
 def test_a_pinned_kernel_that_needs_aligned_operands_is_refused_with_the_remedy() -> None:

@@ -109,6 +109,9 @@ class Family(Entry):
         "thread loads as many at once",
     )
     fallback: bool = Field(default=False, description="launched only where no other kernel serves")
+    since_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] = Field(
+        default=0, description="first major version of CUDA whose library has these kernels, if not all"
+    )
     kernels: Annotated[tuple[KernelEntry, ...], Field(min_length=1), BeforeValidator(_flat)]
 
     @field_validator("inputs")

@@ -44,13 +44,16 @@ def catalogue_files(names: Iterable[str], folders: Sequence[Path], beside: Path)
     return tuple(found)
 
 
-def load_kernels(paths: Iterable[Path]) -> tuple[Kernel, ...]:
+def load_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel, ...]:
     """Kernels of catalogues, in the order of the files.
+
+    Args:
+        cuda: major version of CUDA whose library has them; None for the newest.
 
     Raises:
         SpecError: a catalogue cannot be read or is malformed; one line with file and line.
     """
-    return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths))
+    return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda)
 
 
 def load_vector_kernels(paths: Iterable[Path]) -> tuple[VectorKernel, ...]:
@@ -64,7 +67,7 @@ def load_vector_kernels(paths: Iterable[Path]) -> tuple[VectorKernel, ...]:
 
 
 @lru_cache(maxsize=64)
-def _kernels_of_files(files: tuple[tuple[Path, str], ...]) -> tuple[Kernel, ...]:
+def _kernels_of_files(files: tuple[tuple[Path, str], ...], cuda: int | None) -> tuple[Kernel, ...]:
     catalogues = {path: _catalogue_of_file(path, sha256) for path, sha256 in files}
     reduction = next((one.split_k_reduction for one in catalogues.values() if one.split_k_reduction), None)
     for path, catalogue in catalogues.items():
@@ -72,7 +75,8 @@ def _kernels_of_files(files: tuple[tuple[Path, str], ...]) -> tuple[Kernel, ...]
             if "reduce" in family.split_k and reduction is None:
                 problem = "'reduce' needs a second kernel; add split_k_reduction to kernel_catalogues"
                 raise SpecError(str(read_yaml(path).error(f"families.{index}.split_k", problem)))
-    return tuple(kernel for catalogue in catalogues.values() for kernel in kernels_of(catalogue, reduction))
+    kernels = (kernel for catalogue in catalogues.values() for kernel in kernels_of(catalogue, reduction))
+    return tuple(kernel for kernel in kernels if cuda is None or kernel.family.since_cuda <= cuda)
 
 
 @lru_cache(maxsize=64)

@@ -193,7 +193,7 @@ def _catalogues_of(library: Stated[LibraryRecord], folders: Sequence[Path]) -> t
 
 def _library(library: Stated[LibraryRecord], catalogues: Sequence[Path]) -> Library:
     name, record = library.files[0].path.stem, library.record
-    kernels, vector_kernels = load_kernels(catalogues), load_vector_kernels(catalogues)
+    kernels, vector_kernels = load_kernels(catalogues, record.last_cuda), load_vector_kernels(catalogues)
     return Library(name, kernels, vector_kernels, record.heuristic_bias, record.split_k_search)
 
 

@@ -69,7 +69,8 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
             catalogues = catalogue_files(library.kernel_catalogues, search_folders(()), spec.files[0].parent)
         except SpecError as error:
             raise OverrideError(Finding(CATALOGUES, str(error))) from None
-        found = replace(found, kernels=load_kernels(catalogues), vector_kernels=load_vector_kernels(catalogues))
+        kernels = load_kernels(catalogues, library.last_cuda)
+        found = replace(found, kernels=kernels, vector_kernels=load_vector_kernels(catalogues))
         decided_by = (*decided_by, *((path, read_yaml(path).sha256) for path in catalogues))
     return replace(
         spec,

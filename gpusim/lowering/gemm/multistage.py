@@ -50,8 +50,10 @@ def mma(schedule: Schedule, *, pipelined: bool) -> Mma:
 
 
 def multistage_program(kernel: Kernel, loop: SimtLoop | MmaLoop, schedule: Schedule) -> Program:
-    """Fill the ring; then compute on one stage while the next ones are on their way. A single stage is filled and used
-    in turn."""
+    """Fill the ring; then compute on one stage while the next ones are on their way.
+
+    A single stage is filled and used in turn.
+    """
     step, pipelined = schedule.step, loop.pipelined
     store = StoreShared(step.shared_write_bytes / kernel.warps, step.load_instructions)
     before, load = ring_loads(schedule)

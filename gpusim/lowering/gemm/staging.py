@@ -19,7 +19,8 @@ from gpusim.units import ceil_div
 LINE_BYTES = 128
 """Unit in which caches hold data."""
 WARP_RUN_BYTES = 128
-"""Of a row that a warp's access covers, 8 threads of 16 bytes (CUTLASS: PitchLinearWarpRakedThreadMap)."""
+"""Of a row that a warp's access covers, 8 threads of 16 bytes (CUTLASS: PitchLinearWarpRakedThreadMap). Where rows are
+not aligned, it lies in two lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +69,18 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     conflicts = np.where(in_pieces & to_shared, kernels.vector_bytes / widths, 1.0)
     conflicts = np.where(transposed, gpu.shared_memory.transposed_store_conflict_degree, conflicts)
     widths = np.where(to_shared, fill_widths, widths)
-    # A warp's access takes at least one cycle of the port, however narrow.
+    # A warp's access takes at least one cycle of the port, however narrow. Each piece of a vector takes the lines that
+    # the warp's access touches, at one a cycle.
     ports = sm_bytes * np.maximum(1.0, port_rate / (lanes * widths))
     fills = panel_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
     if in_pieces.any():
-        pieces = _vector_port_bytes(gpu, kernels, problems, panel_bytes, widths)
+        lines = operands.touched_bytes(tiles.rows, kernels.tile_k, LINE_BYTES, WARP_RUN_BYTES) / LINE_BYTES
+        lines = lines * (tiles.k_per_step / kernels.tile_k)
+        pieces = lines * port_rate * kernels.vector_bytes / widths
         ports = np.where(in_pieces, pieces, ports)
         fills = np.where(in_pieces & to_shared, np.maximum(fills, pieces), fills)
-    loads = sm_bytes / widths / lanes
+    # Loads beyond the edge of a matrix are predicated off, and issued.
+    loads = kernels.tile * kernels.tile_k * operands.bits / 8 / widths / lanes
     return Staged(
         panel_bytes=panel_bytes,
         l2_bytes=sm_bytes / sharers,
@@ -113,15 +118,3 @@ def _load_bytes(kernels: Any, problems: Problems) -> Array:
         return aligned
     by_element = element_access_bytes(row_bytes, kernels.load_bytes, operands.element_bits / 8)
     return np.where(kernels.by_element, by_element, aligned)
-
-
-def _vector_port_bytes(gpu: Gpu, kernels: Any, problems: Problems, panel_bytes: Array, widths: Array) -> Array:
-    """Port time of vectors that are loaded in pieces: each piece touches all lines of the access, at one a cycle.
-
-    A warp's access reaches ``WARP_RUN_BYTES`` into a row; where rows are not aligned, that lies in two lines.
-    """
-    operands = problems.operands
-    lines = operands.touched_bytes(kernels.tile, kernels.tile_k, LINE_BYTES, WARP_RUN_BYTES) / LINE_BYTES
-    tile_bytes = kernels.tile * kernels.tile_k * operands.element_bits / 8
-    port_rate = gpu.shared_memory.bandwidth_bytes_per_cycle
-    return np.asarray(panel_bytes / tile_bytes * lines * port_rate * kernels.vector_bytes / widths)
