@@ -77,6 +77,8 @@ class Epilogue:
     """Accumulators of a split-K fix-up within the kernel, per partner [B]."""
     fixup_times: int
     """Partners a CTA waits for, one after the other."""
+    shared_passes: int
+    """Times that some rows of the results pass through shared memory, one after the other; 0 where all pass at once."""
     shared_pass_bytes: float
     """Results that pass through shared memory, so that rows of C are stored in full lines [B]."""
     shared_pass_cycles: float

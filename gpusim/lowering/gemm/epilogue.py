@@ -64,6 +64,7 @@ def epilogue_of(
         warps_k_bytes=tile_bytes * (kernels.warps_k - 1),
         fixup_bytes=results * problems.accumulator_bytes / kernels.warps,
         fixup_times=fixup_times,
+        shared_passes=kernels.shared_passes,
         shared_pass_bytes=np.where(kernels.passes_shared, tile_bytes, 0.0),
         shared_pass_cycles=kernels.shared_pass_cycles,
         store_bytes=store_bytes,
@@ -99,14 +100,23 @@ def epilogue_program(schedule: Schedule, warps_k: int, stored: str) -> Program:
         ops += [StoreShared(epilogue.warps_k_bytes, count), Barrier(), LoadShared(epilogue.warps_k_bytes, count)]
     if epilogue.fixup_times:
         ops.append(SplitKFixup(epilogue.fixup_bytes, epilogue.fixup_times))
+    return (*ops, *_stored_in_passes(schedule, stored))
+
+
+def _stored_in_passes(schedule: Schedule, stored: str) -> Program:
+    """Some rows at a time: while they are stored, the next ones pass through shared memory."""
+    epilogue = schedule.epilogue
+    passes = max(1, epilogue.shared_passes)
+    ops: list[Op] = []
     if epilogue.shared_pass_bytes:
-        count = epilogue.shared_pass_bytes / WIDE_SHARED_BYTES
-        ops += [StoreShared(epilogue.shared_pass_bytes, count), LoadShared(epilogue.shared_pass_bytes, count)]
+        size_bytes = epilogue.shared_pass_bytes / passes
+        count = size_bytes / WIDE_SHARED_BYTES
+        ops += [StoreShared(size_bytes, count), LoadShared(size_bytes, count)]
     if epilogue.shared_pass_cycles:
-        ops.append(Compute(epilogue.shared_pass_cycles))
+        ops.append(Compute(epilogue.shared_pass_cycles / passes))
     if epilogue.store_bytes:
-        l2_bytes = epilogue.store_bytes * schedule.store_passes
-        store = Store(stored, epilogue.store_bytes, l2_bytes, epilogue.store_instructions)
+        store_bytes = epilogue.store_bytes / passes
+        store = Store(stored, store_bytes, store_bytes * schedule.store_passes, epilogue.store_instructions / passes)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
         ops += [Barrier(), store, Barrier()] if epilogue.bulk_store else [store]
-    return tuple(ops)
+    return tuple(ops) * passes

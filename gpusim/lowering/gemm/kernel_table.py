@@ -53,6 +53,7 @@ class KernelRow:
     """The TMA stores the results of a tile."""
     passes_shared: bool
     """Results pass through shared memory before they are stored."""
+    shared_passes: int
     shared_pass_cycles: float
     setup_cycles: float
     issue_interval_cycles: float
@@ -165,6 +166,7 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         stores_from_registers=stores_from_registers(kernel),
         bulk_store=bulk,
         passes_shared=passes > 0 or (bulk and family.stores_result),
+        shared_passes=passes,
         shared_pass_cycles=passes * gpu.shared_memory.epilogue_pass_cycles,
         setup_cycles=loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles,
         issue_interval_cycles=instruction.issue_interval_cycles,

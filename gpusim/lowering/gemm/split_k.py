@@ -88,6 +88,7 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
             warps_k_bytes=0.0,
             fixup_bytes=0.0,
             fixup_times=0,
+            shared_passes=0,
             shared_pass_bytes=0.0,
             shared_pass_cycles=0.0,
             store_bytes=store_bytes / warps,
