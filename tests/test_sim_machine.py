@@ -123,7 +123,7 @@ def test_a_shared_memory_read_waits_for_the_port_and_then_for_the_latency() -> N
 
 
 def test_a_store_holds_the_warp_until_it_is_accepted_and_the_kernel_until_it_has_arrived() -> None:
-    on = machine(l2_port_bytes_per_cycle=64.0)
+    on = machine(l2_port_write_bytes_per_cycle=64.0)
     outcome = play(on, launch((Store("y", 640.0, 640.0, 1.0),)))
     assert causes(outcome) == {Cause.LG_THROTTLE: 10}  # 640 / 64
     assert outcome.cycles == 10 + 200  # and L2 is 200 cycles away
@@ -625,7 +625,7 @@ def test_instances_that_take_turns_hide_each_others_epilogues(detail: str) -> No
 @pytest.mark.parametrize("detail", DETAILS)
 def test_no_consumer_multiplies_the_next_tile_before_all_have_stored_theirs(detail: str) -> None:
     # 4 warps write 5000 B each at 50 B/cycle of the port: 400 cycles that 10 steps of 20 do not hide
-    on = machine(l2_port_bytes_per_cycle=50.0, shared_latency_cycles=1)
+    on = machine(l2_port_write_bytes_per_cycle=50.0, shared_latency_cycles=1)
     one = specialised(20.0, stages=16, steps=10, tiles=5)
     producer, consumer = one.roles
     stored = (*consumer.program, Barrier(), Store("y", 5000.0, 5000.0, 0.0), Barrier())

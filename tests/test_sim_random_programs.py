@@ -90,6 +90,7 @@ def played(draw: st.DrawFn) -> tuple[Machine, Launch]:
         sms=draw(st.sampled_from([1, 4])),
         shared_bytes_per_cycle=128.0,
         l2_port_bytes_per_cycle=64.0,
+        l2_port_write_bytes_per_cycle=32.0,
         l2_bytes_per_cycle=200.0,
         dram_bytes_per_cycle=draw(st.sampled_from([50.0, 100.0])),
         dram_latency_cycles=400.0,

@@ -131,6 +131,7 @@ class LoadStore(Record):
     l1_latency_cycles: Latency = Field(description="Latency of an L1 hit [SM cycles].")
     l1_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth of loads that hit in L1 [B/SM cycle].")
     l2_port_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from L2 to one SM [B/SM cycle].")
+    l2_port_write_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from one SM to L2 [B/SM cycle].")
     bulk_copy_cycles: Cycles = Field(description="Latency of a bulk copy (TMA) beyond that of a load [SM cycles].")
     staging_fma_slots: float = Field(
         ge=0,
@@ -166,6 +167,7 @@ class L2(Record):
     bandwidth_bytes_per_cycle: BytesPerCycle = Field(
         description="Achievable L2 bandwidth of the whole GPU at boost clock [B/SM cycle]."
     )
+    write_cost: float = Field(ge=0.1, le=10, description="Time of a written byte in L2 over that of a read one.")
     latency_cycles: Latency = Field(description="Latency of a hit in the near partition at boost clock [SM cycles].")
     far_latency_cycles: Latency = Field(
         description="Latency of a hit in the far partition at boost clock, or in the only one [SM cycles]."

@@ -100,10 +100,15 @@ class Machine:
     """The SM's load/store port, sustained: shared memory, and what arrives from L2."""
     shared_latency_cycles: float
     l2_port_bytes_per_cycle: float
-    """Between L2 and one SM."""
+    """From L2 to one SM."""
+    l2_port_write_bytes_per_cycle: float
+    """From one SM to L2."""
     bulk_copy_cycles: float
     """Latency of a bulk copy (TMA) beyond that of a load."""
     l2_bytes_per_cycle: float
+    """Read."""
+    l2_write_cost: float
+    """Time of a written byte over that of a read one."""
     l2_latency_cycles: float
     """Of a hit in the partition that the SM reads through."""
     l2_far_cycles: float
@@ -133,6 +138,11 @@ class Machine:
         """
         return self.dram_latency_cycles - self.l2_latency_cycles + far_fraction * self.l2_far_cycles
 
+    @property
+    def write_back_cycles(self) -> float:
+        """For which DRAM may still write results back that L2 has accepted: it holds no more [cycles]."""
+        return self.l2_copy_bytes / self.dram_bytes_per_cycle
+
     def share_of_sub_partition(self) -> Machine:
         """One sub-partition of each SM, with its share of what the sub-partitions have in common."""
         parts = self.sub_partitions
@@ -141,7 +151,9 @@ class Machine:
             sub_partitions=1,
             shared_bytes_per_cycle=self.shared_bytes_per_cycle / parts,
             l2_port_bytes_per_cycle=self.l2_port_bytes_per_cycle / parts,
+            l2_port_write_bytes_per_cycle=self.l2_port_write_bytes_per_cycle / parts,
             l2_bytes_per_cycle=self.l2_bytes_per_cycle / parts,
+            l2_copy_bytes=self.l2_copy_bytes / parts,
             dram_bytes_per_cycle=self.dram_bytes_per_cycle / parts,
         )
 
@@ -165,8 +177,10 @@ def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
         shared_bytes_per_cycle=gpu.shared_memory.sustained_bytes_per_cycle,
         shared_latency_cycles=gpu.shared_memory.latency_cycles,
         l2_port_bytes_per_cycle=gpu.load_store.l2_port_bytes_per_cycle,
+        l2_port_write_bytes_per_cycle=gpu.load_store.l2_port_write_bytes_per_cycle,
         bulk_copy_cycles=gpu.load_store.bulk_copy_cycles,
         l2_bytes_per_cycle=l2.bandwidth_bytes_per_cycle,
+        l2_write_cost=l2.write_cost,
         l2_latency_cycles=float(l2.latency_cycles),
         l2_far_cycles=far_cycles,
         l2_copy_bytes=l2.capacity_bytes / l2.partitions,

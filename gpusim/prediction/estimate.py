@@ -84,17 +84,22 @@ def _round_cycles(
         np.where(step.ahead > 0, arrive / np.maximum(step.ahead, 1), arrive + chained),
     )
     store = schedules.store_bytes * ctas
-    write = np.maximum(store * schedules.store_passes / l2_rate, store * dirty / dram_rate)
     shared_pass = 2 * schedules.epilogue_shared_bytes * ctas / shared_rate
+    sent = store * schedules.store_passes
+    # Rows are stored while the next ones pass shared memory; DRAM writes them back during later rounds, too.
+    write = _largest(
+        sent * gpu.l2.write_cost / l2_rate, sent / gpu.load_store.l2_port_write_bytes_per_cycle, shared_pass
+    )
+    dram = (load * missed * schedules.steps + store * dirty) / dram_rate
     fixup_bytes = 2 * epilogue.fixup_bytes * schedules.math_warps * ctas
     fixup = epilogue.fixup_times * (2 * gpu.l2.latency_cycles + fixup_bytes / l2_rate)
     steps = schedules.steps * turn
     setup = gpu.sm.cta_launch_cycles + schedules.serial_cycles
-    alone = setup + latency + transfer + steps + shared_pass + write + fixup
+    alone = np.maximum(dram, setup + latency + transfer + steps + write + fixup)
     if not np.any(later):
         return np.asarray(alone)
-    busy = steps + shared_pass + write + fixup
-    return np.asarray(np.where(later, np.maximum(steps, busy / schedules.instances), alone))
+    busy = (steps + write + fixup) / schedules.instances
+    return np.asarray(np.where(later, _largest(steps, busy, dram), alone))
 
 
 def _largest(*columns: Array) -> Array:

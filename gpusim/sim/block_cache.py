@@ -9,7 +9,7 @@ from itertools import product
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Axis, Coordinates, Launch
 from gpusim.program import Load, LoadBulk, Read, Store, executed
-from gpusim.sim.link import Link
+from gpusim.sim.link import DramLink, Link
 from gpusim.sim.memory import Stream
 
 SEED = 0
@@ -32,7 +32,7 @@ class BlockCache:
         self._machine = machine
         self._launch = launch
         self.l2 = Link("L2", machine.l2_bytes_per_cycle)
-        self.dram = Link("DRAM", machine.dram_bytes_per_cycle)
+        self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle)
         self.read_bytes = 0.0
         self.missed_bytes = 0.0
         self._tensors = {tensor.name: (number, tensor) for number, tensor in enumerate(launch.tensors)}
@@ -127,9 +127,10 @@ class BlockCache:
 
     def write(self, store: Store, now: float) -> float:
         """Take written bytes; when L2 has found room for the last [cycles]."""
-        accepted = self.l2.book(now, store.l2_bytes)
+        accepted = self.l2.book(now, store.l2_bytes * self._machine.l2_write_cost)
         if self._launch.write_back_cost > 0.0:
-            accepted = max(accepted, self.dram.book(now, store.size_bytes * self._launch.write_back_cost))
+            written = self.dram.write_back(now, store.size_bytes * self._launch.write_back_cost)
+            accepted = max(accepted, written - self._machine.write_back_cycles)
         return accepted
 
 
@@ -169,7 +170,8 @@ class FullMemory:
 
     def store(self, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
-        accepted = max(self.port.book(now, store.l2_bytes), self._cache.write(store, now))
+        sent = self.port.book(now, store.l2_bytes, self._machine.l2_port_write_bytes_per_cycle)
+        accepted = max(sent, self._cache.write(store, now))
         self.drained_at = max(self.drained_at, accepted + self._machine.l2_latency_cycles)
         return accepted
 

@@ -68,7 +68,9 @@ def _processes(decoded: DecodedLaunch, recorder: Recorder | None, progress: Prog
     _ = env.run()
     for sm in sms:
         sm.check_finished()
-    ended = max(int(env.now), *(whole_cycles(sm.memory.drained_at) for sm in sms))
+    # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
+    drained = (whole_cycles(sm.memory.drained_at) for sm in sms)
+    ended = max(int(env.now), whole_cycles(cache.dram.busy), *drained)
     if trace is not None:
         trace.finish(ended)
     busiest = max(sms, key=lambda sm: sum(sm.finished_ledger))

@@ -59,3 +59,34 @@ class Link:
         (4.0, 3.0)
         """
         return self.busy - max(0.0, self.free_at - now)
+
+
+class DramLink(Link):
+    """Device memory behind L2: reads in turn, and in their pauses what L2 writes back."""
+
+    __slots__ = ("written_at",)
+
+    def __init__(self, name: str, rate: float, burst_rate: float | None = None) -> None:
+        super().__init__(name, rate, burst_rate)
+        self.written_at = 0.0
+        """When all that was read and written back so far will have passed [cycles]."""
+
+    def book(self, now: float, amount: float, rate: float | None = None) -> float:
+        """Read ``amount`` from ``now`` on, before whatever waits to be written back."""
+        self.written_at = max(self.written_at, now) + amount / (rate or self.rate)
+        return super().book(now, amount, rate)
+
+    def write_back(self, now: float, amount: float) -> float:
+        """Write ``amount`` back as soon as nothing is read; when all has been written [cycles].
+
+        >>> dram = DramLink("DRAM", 10.0)
+        >>> dram.write_back(0, 50), dram.book(1, 20), dram.write_back(3, 10)
+        (5.0, 3.0, 8.0)
+        """
+        duration = amount / self.rate
+        start = max(self.written_at, now)
+        self.written_at = start + duration
+        self.busy += duration
+        if self.listener is not None and amount > 0:
+            self.listener(self.name, start, self.written_at, amount)
+        return self.written_at

@@ -129,7 +129,9 @@ def _processes(decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate
         sm.open_slot(slot)
     _ = env.run()
     sm.check_finished()
-    ended = max(int(env.now), whole_cycles(memory.drained_at))
+    # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
+    dram_cycles = memory.dram.busy + (skipped.busy[-1] if skipped.busy else 0.0) - skipped.cycles
+    ended = max(int(env.now), whole_cycles(memory.drained_at), whole_cycles(dram_cycles))
     if trace is not None:
         trace.finish(ended)
     ledger = [played + more for played, more in zip(sm.finished_ledger, skipped.ledger, strict=True)]

@@ -10,7 +10,7 @@ from gpusim.hardware.machine import Machine
 from gpusim.launch import Tensor
 from gpusim.program import Load, LoadBulk, Read, Store, executed
 from gpusim.sim.decoded import DecodedLaunch
-from gpusim.sim.link import Link
+from gpusim.sim.link import DramLink, Link
 from gpusim.sim.memory import Stream
 
 REMEMBERED_BLOCKS = 64
@@ -98,7 +98,7 @@ class SampledMemory:
         """How much later than the first SM this one was served [cycles]."""
         self.port = Link("L2 port", machine.l2_port_bytes_per_cycle)
         self.l2 = Link("L2", machine.l2_bytes_per_cycle / machine.sm_count, machine.l2_bytes_per_cycle)
-        self.dram = Link("DRAM", machine.dram_bytes_per_cycle / machine.sm_count, machine.dram_bytes_per_cycle)
+        self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle / machine.sm_count, machine.dram_bytes_per_cycle)
         self.drained_at = 0.0
         self._translated_at: float | None = None
 
@@ -158,10 +158,13 @@ class SampledMemory:
 
     def store(self, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
-        accepted = max(self.port.book(now, store.l2_bytes), self._last_of(self.l2, now, store.l2_bytes))
+        machine = self._machine
+        sent = self.port.book(now, store.l2_bytes, machine.l2_port_write_bytes_per_cycle)
+        accepted = max(sent, self._last_of(self.l2, now, store.l2_bytes * machine.l2_write_cost))
         if self._write_back_cost > 0.0:
-            accepted = max(accepted, self._last_of(self.dram, now, store.size_bytes * self._write_back_cost))
-        self.drained_at = max(self.drained_at, accepted + self._machine.l2_latency_cycles)
+            written = self.dram.write_back(now, store.size_bytes * self._write_back_cost)
+            accepted = max(accepted, written - machine.write_back_cycles)
+        self.drained_at = max(self.drained_at, accepted + machine.l2_latency_cycles)
         return accepted
 
     def fix_up(self, size_bytes: float, now: float) -> float:

@@ -22,10 +22,20 @@ def book(link: Any, now: float, amount: float, rate: float) -> float:
     duration = amount / (rate if rate != 0.0 else link.rate)
     end = start + duration
     link.free_at = end
+    link.written_at = max(now, link.written_at) + duration
     link.busy += duration
     if link.burst_rate != 0.0:
         return start + amount / link.burst_rate
     return end
+
+
+@compiled
+def write_back(link: Any, now: float, amount: float) -> float:
+    """Write ``amount`` back as soon as nothing is read; when all has been written."""
+    duration = amount / link.rate
+    link.written_at = max(now, link.written_at) + duration
+    link.busy += duration
+    return link.written_at
 
 
 @compiled

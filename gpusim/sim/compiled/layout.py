@@ -49,7 +49,8 @@ LAUNCH = _record(
     "full extrapolate persistent parts pipes links_per_sm roles warps lanes stage_consumers launch_cycles busiest "
     "last_round sm_count together ahead in_flight first_blocks ctas_per_sm pattern_blocks grid_x grid_y splits "
     "swizzle_width",
-    "cta_launch_cycles shared_latency bulk_copy l2_latency tlb_miss write_back_cost l2_rate dram_rate l2_copy_bytes",
+    "cta_launch_cycles shared_latency bulk_copy l2_latency tlb_miss write_back_cost write_back_cycles l2_rate "
+    "l2_write_cost l2_port_write_rate dram_rate l2_copy_bytes",
 )
 RUN = _record(
     "status now scheduled waiting fifo_first fifo_next urgent_first urgent_next ctas_left free_ctas turns "
@@ -57,7 +58,7 @@ RUN = _record(
     "read_bytes missed_bytes held_bytes",
     skipped=(np.int64, len(CAUSES)),
 )
-LINK = _record("", "rate burst_rate free_at busy")
+LINK = _record("", "rate burst_rate free_at written_at busy")
 SM = _record("resident port l2_port l2 dram", "translated_at drained_at behind", finished=(np.int64, len(CAUSES)))
 SLOT = _record("sm cta tiles left taken_first taken_next")
 CTA = _record("number sm slot warps left batch split x y")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpusim.sim.compiled.booking import book
+from gpusim.sim.compiled.booking import book, write_back
 from gpusim.sim.compiled.jit import compiled
 from gpusim.sim.compiled.layout import State
 from gpusim.sim.compiled.replacement import hold
@@ -24,9 +24,11 @@ def load(s: State, w: int, op: Any, block: int, now: float) -> float:
 def store(s: State, w: int, op: Any, now: float) -> float:
     """Write results; when the memory system has accepted them [cycles]."""
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
-    accepted = max(book(s.links[sm.l2_port], now, op.l2_bytes, 0.0), _last_of(s, sm, sm.l2, now, op.l2_bytes))
+    sent = book(s.links[sm.l2_port], now, op.l2_bytes, launch.l2_port_write_rate)
+    accepted = max(sent, _last_of(s, sm, sm.l2, now, op.l2_bytes * launch.l2_write_cost))
     if launch.write_back_cost > 0.0:
-        accepted = max(accepted, _last_of(s, sm, sm.dram, now, op.size_bytes * launch.write_back_cost))
+        written = write_back(s.links[sm.dram], now, op.size_bytes * launch.write_back_cost)
+        accepted = max(accepted, written - launch.write_back_cycles)
     sm.drained_at = max(sm.drained_at, accepted + launch.l2_latency)
     return accepted
 

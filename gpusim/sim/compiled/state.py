@@ -152,8 +152,11 @@ class Arrays:
             tlb_miss=machine.tlb_miss_cycles if launch.cold else 0.0,
             write_back_cost=launch.write_back_cost,
             l2_rate=machine.l2_bytes_per_cycle,
+            l2_write_cost=machine.l2_write_cost,
+            l2_port_write_rate=machine.l2_port_write_bytes_per_cycle,
             dram_rate=machine.dram_bytes_per_cycle,
             l2_copy_bytes=machine.l2_copy_bytes,
+            write_back_cycles=machine.write_back_cycles,
         )
 
     def _links(self) -> layout.Records:

@@ -35,6 +35,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "l2.bandwidth_bytes_per_cycle": (100.0, 20000.0),
     "l2.usable_fraction": (0.2, 1.0),
     "l2.merged_store_fraction": (0.01, 0.99),
+    "l2.write_cost": (1.0, 3.0),  # writes pass no faster than reads; 1.65 on Hopper
     "dram.efficiency_fraction": (0.3, 0.98),  # DRAM has to refresh
     "dram.activation_bytes": (1.0, 500.0),
     "dram.tlb_miss_ns": (1.0, 3000.0),
