@@ -91,8 +91,9 @@ class Tensor:
     far_hits_fraction: float = 0.0
     """Of the reads that L2 answers, those of lines that only the far partition holds. The near one keeps copies of
     what its SMs read."""
-    far_misses_fraction: float = 0.5
-    """Of the reads that DRAM answers, those of lines whose home is the far partition."""
+    far_misses_fraction: float = 1.0
+    """Of the reads that DRAM answers, those of lines whose home is the far partition. A block of several lines comes
+    with the last of them, which is one of those."""
     read_cost: float = 1.0
     """DRAM time of what is read, of the same bytes in a stream: more where DRAM pages are opened for little."""
 

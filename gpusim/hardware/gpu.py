@@ -192,6 +192,9 @@ class Dram(Record):
         le=10,
         description="DRAM time of a written byte over that of a read one, in streams that read and write all the time.",
     )
+    write_only_cost: float = Field(
+        ge=0.1, le=10, description="DRAM time of a written byte over that of a read one, in streams that only write."
+    )
     page_bytes: float = Field(ge=64, le=65_536, description="DRAM page that a row activation opens in one bank [B].")
     activation_bytes: float = Field(
         ge=0,
