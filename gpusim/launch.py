@@ -74,6 +74,17 @@ class Resources(NamedTuple):
     shared_bytes: int
 
 
+class Runs(NamedTuple):
+    """How a block lies in memory: in runs of neighbouring bytes, one in each of several rows."""
+
+    size_bytes: float
+    """Of a run [B]."""
+    row_bytes: float
+    """From a run to the next one of the block [B]."""
+    axis: Axis | None = None
+    """Beside it lies the run of the CTA one further along this axis; None: of the same CTA's next block."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """Data in global memory: how it is divided among the CTAs, and how much of it L2 holds."""
@@ -95,7 +106,17 @@ class Tensor:
     """Of the reads that DRAM answers, those of lines whose home is the far partition. A block of several lines comes
     with the last of them, which is one of those."""
     read_cost: float = 1.0
-    """DRAM time of what is read, of the same bytes in a stream: more where DRAM pages are opened for little."""
+    """DRAM time of what is read, of the same bytes in a stream: more where DRAM pages are opened for little. In
+    ``sampled``, and where no block is shared."""
+    runs: Runs | None = None
+    """What ``full`` counts lines and DRAM pages by; None: a block lies together."""
+
+
+class Work(NamedTuple):
+    """What CTAs do: their roles, and the blocks that these load and store."""
+
+    roles: tuple[Role, ...]
+    tensors: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +132,17 @@ class Launch:
     tensors: tuple[Tensor, ...] = ()
     write_back_cost: float = 0.0
     """DRAM time of the dirty data that what enters L2 (read on a miss, or written) pushes out, of the time that reading
-    it takes in a stream."""
+    it takes in a stream: in ``sampled``."""
+    write_cost: float = 1.0
+    """DRAM time of a byte that is written back, of one that is read in a stream."""
     persistent: bool = False
     """A CTA keeps its warps from tile to tile, and each goes on to the next as soon as it is done."""
     cold: bool = True
-    """Nothing was used lately: the first loads of an SM miss the TLB too. Otherwise earlier runs of the same launch
-    left in L2 what fits."""
+    """Nothing was used lately: the first loads of an SM miss the TLB too, and earlier runs left other data in L2.
+    Otherwise they left what fits of the launch's own."""
+    edges: tuple[Work, Work, Work] | None = None
+    """Of the CTAs that are last along x, along y, and along both, in programs that differ in amounts only. None: all
+    CTAs do the same, such as the mean of all."""
 
     def __post_init__(self) -> None:
         known = {tensor.name for tensor in self.tensors}
@@ -147,6 +173,15 @@ class Launch:
     def warps(self) -> int:
         """Warps that work on a CTA's tile."""
         return sum(role.warps for role in self.roles)
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """What CTAs do: within the grid, and at its edges."""
+        return Work(self.roles, self.tensors), *(self.edges or ())
+
+    def work_at(self, at: Coordinates) -> int:
+        """The number of what a CTA does."""
+        return (at.x == self.grid.x - 1) + 2 * (at.y == self.grid.y - 1) if self.edges else 0
 
     @property
     def lookahead(self) -> int:

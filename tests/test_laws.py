@@ -198,8 +198,8 @@ def lives(machine: Machine, launch: Launch) -> tuple[StreamingMultiprocessor, li
     """Play a launch on a single SM and watch its warps."""
     env = simpy.Environment()
     waiting = iter(range(launch.ctas))
-    memory = FullMemory(machine, launch, BlockCache(machine, launch))
     decoded = DecodedLaunch(machine, launch)
+    memory = FullMemory(decoded, BlockCache(decoded))
     sm = StreamingMultiprocessor(env, decoded, memory, lambda: next(waiting, None))
     watched: list[Life] = []
 

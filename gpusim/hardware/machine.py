@@ -13,6 +13,8 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.keyed import Keyed
 from gpusim.units import cycles_of_ns
 
+LINE_BYTES = 128
+"""Unit in which caches hold data."""
 MMA_PIPES = {"tensor": "tensor", "cuda": "fma"}
 """Pipe of a multiply-accumulate instruction, by its execution unit."""
 
@@ -115,8 +117,13 @@ class Machine:
     """What a read takes longer that the other partition answers, from its lines or from its half of DRAM."""
     l2_copy_bytes: float
     """Capacity that data read from every SM sees: each L2 partition keeps its own copy."""
+    l2_fetch_bytes: float
+    """Aligned unit that a miss reads from DRAM, into a line of :data:`LINE_BYTES`."""
     dram_bytes_per_cycle: float
     """Achievable."""
+    dram_page_bytes: float
+    dram_activation_bytes: float
+    """What could be read while a page is opened."""
     dram_latency_cycles: float
     """Of a line whose home is the near partition."""
     tlb_miss_cycles: float
@@ -184,7 +191,10 @@ def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
         l2_latency_cycles=float(l2.latency_cycles),
         l2_far_cycles=far_cycles,
         l2_copy_bytes=l2.capacity_bytes / l2.partitions,
+        l2_fetch_bytes=l2.fetch_bytes,
         dram_bytes_per_cycle=gpu.dram_bytes_per_cycle(clock_mhz),
+        dram_page_bytes=dram.page_bytes,
+        dram_activation_bytes=dram.activation_bytes,
         dram_latency_cycles=max(float(l2.latency_cycles), dram_latency),
         tlb_miss_cycles=cycles_of_ns(dram.tlb_miss_ns, clock_mhz),
         cta_launch_cycles=gpu.sm.cta_launch_cycles,

@@ -63,7 +63,7 @@ class Operands:
         """The operands of some of the products."""
         return replace(self, rows=self.rows[:, columns], row_bytes=self.row_bytes[:, columns])
 
-    def _run_bytes(self, rows: Any, tile_k: Any) -> Array:
+    def run_bytes(self, rows: Any, tile_k: Any) -> Array:
         """What lies together of so many rows and values of k [B]."""
         together = np.where(self.k_contiguous, tile_k * self.kept_fraction, rows)
         return np.asarray(np.minimum(together * self.element_bits / 8, self.row_bytes))
@@ -76,7 +76,7 @@ class Operands:
         Args:
             longest_bytes: what is read together; units that two readings share count twice [B].
         """
-        row_bytes, whole_bytes = self.row_bytes, self._run_bytes(rows, tile_k)
+        row_bytes, whole_bytes = self.row_bytes, self.run_bytes(rows, tile_k)
         run_bytes = np.minimum(whole_bytes, longest_bytes)
         runs = np.where(self.k_contiguous, rows, tile_k * self.kept_fraction) * (whole_bytes / run_bytes)
         aligned = np.minimum(access_bytes(row_bytes, unit_bytes), access_bytes(run_bytes, unit_bytes))
@@ -84,7 +84,7 @@ class Operands:
 
     def sector_overfetch(self, tile_rows: Any, tile_k: Any) -> Array:
         """Bytes that an SM fetches per byte wanted: runs that start inside a 32-byte sector touch one more."""
-        run_bytes, aligned = self._run_bytes(tile_rows, tile_k), access_bytes(self.row_bytes, SECTOR_BYTES)
+        run_bytes, aligned = self.run_bytes(tile_rows, tile_k), access_bytes(self.row_bytes, SECTOR_BYTES)
         return np.asarray(1.0 + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
 
     def page_share_bytes(self, asked_k: Any, page_bytes: float) -> Array:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.occupancy import Occupancy
-from gpusim.launch import Axis, Grid, Resources
+from gpusim.launch import Axis, Grid, Resources, Runs
 from gpusim.lowering.locality import Traffic
 from gpusim.units import ceil_div
 
@@ -28,6 +28,8 @@ class Block:
     """Sectors asked of L2; data that is multicast to a cluster counts once per cluster [B]."""
     sm_bytes: float
     """Sectors that pass the port of the CTA's SM: multicast data counts in full [B]."""
+    runs: Runs | None = None
+    """Where they lie in memory; None: side by side."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.launch import Launch
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.launches import lower, lower_tiles
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
 from gpusim.prediction.choose import Candidate, GemmCandidate, Ranking, VectorCandidate, candidates
@@ -52,11 +52,11 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
             raise UnsupportedError(f"operator '{operator.op}' is not predicted")
 
 
-def launches_of(planned: Plan) -> tuple[Launch, ...]:
-    """The launches of a plan, in order."""
+def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launch, ...]:
+    """The launches of a plan, in order: for ``full`` with edge tiles as they are."""
     match planned:
         case GemmPlan():
-            return lower(planned)
+            return lower_tiles(gpu, planned) if detail == "full" else lower(planned)
         case VectorPlan():
             return (planned.launch,)
 

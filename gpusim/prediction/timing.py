@@ -61,7 +61,7 @@ def time_plan(system: System, planned: Plan, options: Options, play: Play = simu
         play: what simulates a launch, for callers that cache outcomes.
     """
     gpu, warm = system.gpu, options.l2 == "warm"
-    launches = launches_of(planned)
+    launches = launches_of(gpu, planned, options.detail)
     runs: dict[float, list[LaunchOutcome]] = {}
 
     def time_at(clock_mhz: float) -> float:

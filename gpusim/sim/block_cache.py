@@ -2,147 +2,224 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterator
-from itertools import product
+from typing import NamedTuple
 
-from gpusim.hardware.machine import Machine
-from gpusim.launch import Axis, Coordinates, Launch
-from gpusim.program import Load, LoadBulk, Read, Store, executed
+from gpusim.hardware.machine import REPLACEMENT_CANDIDATES
+from gpusim.launch import Coordinates
+from gpusim.program import Read, Store
+from gpusim.sim.blocks import Sizes, Table, sizes_of, tables_of, units_of
+from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.link import DramLink, Link
 from gpusim.sim.memory import Stream
+from gpusim.sim.residency import NAMELESS, UNRELATED_LINES, touched_before
 
 SEED = 0
-"""Of the random choice of the blocks to replace."""
-WARMING_RUNS = 3
-"""Runs before a warm one; the share of blocks that survive hardly moves after that."""
+"""Of the random choice of the lines to replace."""
 
-_Key = tuple[int, ...]
-"""Tensor, coordinates that pick the block, number of the block within the CTA."""
+
+class _Block(NamedTuple):
+    """A block that a CTA loads."""
+
+    unit: int
+    page: int
+    line: int
+    units: int
+    """Of the line."""
+    blocks: int
+    """Of the unit."""
+    line_blocks: int
+    sizes: Sizes
+
+
+class _Line(NamedTuple):
+    """What L2 holds."""
+
+    first_unit: int
+    units: int
+    size_bytes: float
+    dirty_bytes: float
 
 
 class BlockCache:
-    """L2 and DRAM with the blocks of tensors that L2 holds; a full L2 replaces blocks at random.
+    """L2 and DRAM with the lines that L2 holds.
 
-    NVIDIA does not publish the policy. Random replacement is what :func:`gpusim.lowering.locality.survival_fraction`
-    assumes too; the draw is seeded, so that the same input gives the same output.
+    A full L2 replaces the least recently used of some lines drawn at random, and writes it back if it is dirty. The
+    draw is seeded, so that the same input gives the same output. A page of DRAM is opened for a read, and serves those
+    that ask for more of it until that read has passed.
     """
 
-    def __init__(self, machine: Machine, launch: Launch) -> None:
+    def __init__(self, decoded: DecodedLaunch) -> None:
+        machine, launch = decoded.machine, decoded.launch
         self._machine = machine
         self._launch = launch
         self.l2 = Link("L2", machine.l2_bytes_per_cycle)
         self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle)
         self.read_bytes = 0.0
         self.missed_bytes = 0.0
-        self._tensors = {tensor.name: (number, tensor) for number, tensor in enumerate(launch.tensors)}
+        self._tables = tables_of(machine, launch)
+        self._sizes: dict[tuple[int, int, int], Sizes] = {}
+        """By work, role and the identity of what is read."""
+        units = units_of(launch, self._tables)
+        self._arrival = [math.nan] * units
+        """When a unit was or will be in L2; not a number where it is not held [cycles]."""
+        self._open_until = [0.0] * units
+        """When the read has passed that a page was opened for, by the page's first unit [cycles]."""
+        self._stored: dict[tuple[int, str], int] = {}
+        """Pieces that a CTA has stored to a tensor."""
         self._held_bytes = 0.0
-        self._arrival: dict[_Key, float] = {}
-        self._slots: list[tuple[_Key, float]] = []
+        self._lines: list[_Line] = []
+        self._used = [0] * (units + 1)
+        """When a line was used last, by its first unit, in uses of all lines; what nobody names, never."""
+        self._uses = 0
         self._random = random.Random(SEED)  # noqa: S311 - no secret, only repeatable
-        if not launch.cold:
-            self._preload()
+        self._preload(decoded)
 
-    def _preload(self) -> None:
-        """Leave in L2 what earlier runs did: shared blocks and results, as far as they fit."""
-        shared = list(self._shared_blocks())
-        blocks = [*shared, *self._results()] if shared else []
-        for _ in range(WARMING_RUNS):
-            for key, size_bytes in blocks:
-                if key not in self._arrival:
-                    self._hold(key, size_bytes, 0.0)
+    def _preload(self, decoded: DecodedLaunch) -> None:
+        """Leave in L2 what earlier runs did; a cold run cannot use it, and finds L2 full."""
+        touched, runs = touched_before(decoded, self._tables)
+        lines = list(zip(*(column.tolist() for column in touched), strict=True))
+        for _ in range(runs):
+            for line in lines:
+                self._touch(_Line(*line))
+        if self._launch.cold:
+            self._forget()
+        self.dram.busy = self.dram.written_at = 0.0
 
-    def _shared_blocks(self) -> Iterator[tuple[_Key, float]]:
-        """Blocks that several CTAs read, plane by plane, in the order in which CTAs that advance together ask."""
-        counts: dict[str, int] = {}
-        for role in self._launch.roles:
-            for op, times in executed(role.program):
-                for read in op.reads if isinstance(op, Load | LoadBulk) else ():
-                    counts[read.tensor] = counts.get(read.tensor, 0) + times
-        grid = self._launch.grid
-        for batch, split in product(range(grid.batch), range(grid.splits)):
-            for block in range(max(counts.values(), default=0)):
-                for name, count in counts.items():
-                    number, tensor = self._tensors[name]
-                    if tensor.axes is None or block >= count:
-                        continue
-                    xs = range(grid.x if "x" in tensor.axes else 1)
-                    for x, y in product(xs, range(grid.y if "y" in tensor.axes else 1)):
-                        picked = _picked(tensor.axes, Coordinates(batch, split, x, y))
-                        yield (number, *picked, block), tensor.block_bytes
+    def _touch(self, line: _Line) -> None:
+        """Enter a line that L2 does not hold."""
+        first = line.first_unit
+        if first != NAMELESS and not math.isnan(self._arrival[first]):
+            self._use(first)
+            return
+        _ = self._hold(line, 0.0)
+        if first != NAMELESS:
+            self._arrival[first : first + line.units] = [0.0] * line.units
 
-    def _results(self) -> Iterator[tuple[_Key, float]]:
-        """What the CTAs store, one after the other."""
-        names = [op.tensor for role in self._launch.roles for op, _ in executed(role.program) if isinstance(op, Store)]
-        stored = [self._tensors[name] for name in dict.fromkeys(names)]
-        for cta in range(self._launch.ctas):
-            for number, tensor in stored:
-                yield (number, cta, 0), tensor.block_bytes
+    def _forget(self) -> None:
+        """Make what L2 holds unrelated, and fill it with more of the same."""
+        dirty_bytes = 0.0
+        for place, line in enumerate(self._lines):
+            dirty_bytes += line.dirty_bytes
+            self._lines[place] = line._replace(first_unit=NAMELESS)
+            if line.first_unit != NAMELESS:
+                self._arrival[line.first_unit : line.first_unit + line.units] = [math.nan] * line.units
+        if not self._held_bytes:
+            return
+        dirty = dirty_bytes / self._held_bytes
+        size_bytes = self._machine.l2_copy_bytes / UNRELATED_LINES
+        while self._held_bytes + size_bytes <= self._machine.l2_copy_bytes:
+            _ = self._hold(_Line(NAMELESS, 1, size_bytes, dirty * size_bytes), 0.0)
 
-    def _hold(self, key: _Key, size_bytes: float, arrival: float) -> None:
-        while self._held_bytes + size_bytes > self._machine.l2_copy_bytes and self._slots:
-            victim = self._random.randrange(len(self._slots))
-            self._slots[victim], self._slots[-1] = self._slots[-1], self._slots[victim]
-            evicted, evicted_bytes = self._slots.pop()
-            del self._arrival[evicted]
-            self._held_bytes -= evicted_bytes
-        self._arrival[key] = arrival
-        self._slots.append((key, size_bytes))
-        self._held_bytes += size_bytes
+    def _hold(self, line: _Line, now: float) -> float:
+        """Make room for a line; when what has to be written back for it will have passed DRAM [cycles]."""
+        passed = now
+        while self._held_bytes + line.size_bytes > self._machine.l2_copy_bytes and self._lines:
+            victim = self._victim()
+            self._lines[victim], self._lines[-1] = self._lines[-1], self._lines[victim]
+            first, units, size_bytes, dirty_bytes = self._lines.pop()
+            self._held_bytes -= size_bytes
+            if first != NAMELESS:
+                self._arrival[first : first + units] = [math.nan] * units
+            if dirty_bytes:
+                passed = self.dram.write_back(now, dirty_bytes * self._launch.write_cost)
+        self._lines.append(line)
+        self._held_bytes += line.size_bytes
+        self._use(line.first_unit)
+        return passed
+
+    def _victim(self) -> int:
+        """The least recently used of some lines."""
+        drawn = [self._random.randrange(len(self._lines)) for _ in range(REPLACEMENT_CANDIDATES)]
+        return min(drawn, key=lambda place: self._used[self._lines[place].first_unit])
+
+    def _use(self, line: int) -> None:
+        if line != NAMELESS:
+            self._uses += 1
+            self._used[line] = self._uses
 
     def fetch(self, stream: Stream, reads: tuple[Read, ...], block: int, now: float) -> float:
         """When the blocks that a load names are in L2: now, when an earlier miss brings them, or after one [cycles]."""
-        keys = stream.keys.get(block)
-        if keys is None:
-            keys = stream.keys[block] = [self._key(stream, read.tensor) for read in reads]
+        blocks = stream.blocks.get(block)
+        if blocks is None:
+            blocks = stream.blocks[block] = [self._block(stream, read) for read in reads]
         latest = now
-        for key, read in zip(keys, reads, strict=True):
-            arrival = self._arrival.get(key)
-            if arrival is None:
-                arrival = self._miss(key, read, self._launch.roles[stream.role].warps, now)
+        for one in blocks:
+            arrival = self._arrival[one.unit]
+            if math.isnan(arrival):
+                arrival = self._miss(one, now)
+            else:
+                self._use(one.line)
             latest = max(latest, arrival)
         return latest
 
-    def _miss(self, key: _Key, read: Read, warps: int, now: float) -> float:
-        """When a block that L2 does not hold has come from DRAM [cycles]."""
-        _, tensor = self._tensors[read.tensor]
-        size_bytes = tensor.block_bytes if tensor.axes is not None else tensor.miss_fraction * warps * read.l2_bytes
-        if not size_bytes:
+    def _miss(self, block: _Block, now: float) -> float:
+        """When a block that L2 does not hold has come from DRAM, with the rest of its unit [cycles]."""
+        sizes = block.sizes
+        if not sizes.block_bytes:
             return now
-        # What enters L2 pushes something out, some of it dirty.
-        passed = self.dram.book(now, size_bytes * (tensor.read_cost + self._launch.write_back_cost))
-        arrival = passed + self._machine.dram_cycles(tensor.far_misses_fraction)
-        self.missed_bytes += size_bytes
-        self._hold(key, size_bytes, arrival)
+        amount = block.blocks * sizes.read_bytes
+        opens = now >= self._open_until[block.page]
+        if opens:
+            amount += sizes.page_bytes
+        passed = self.dram.book(now, amount)
+        if opens:
+            self._open_until[block.page] = passed
+        self.missed_bytes += block.blocks * sizes.block_bytes
+        if all(math.isnan(self._arrival[block.line + unit]) for unit in range(block.units)):
+            _ = self._hold(_Line(block.line, block.units, block.line_blocks * sizes.block_bytes, 0.0), now)
+        arrival = self._arrival[block.unit] = passed + sizes.dram_cycles
         return arrival
 
-    def _key(self, stream: Stream, name: str) -> _Key:
-        """Name of the next block of a tensor that a stream loads."""
-        block = stream.counts.get(name, 0)
-        stream.counts[name] = block + 1
-        number, tensor = self._tensors[name]
-        if tensor.axes is None:
-            return number, stream.cta, block
-        return number, *_picked(tensor.axes, self._launch.grid.coordinates(stream.cta)), block
+    def _block(self, stream: Stream, read: Read) -> _Block:
+        """The next block of a tensor that a stream loads."""
+        block = stream.counts.get(read.tensor, 0)
+        stream.counts[read.tensor] = block + 1
+        table, at = self._tables[read.tensor], self._launch.grid.coordinates(stream.cta)
+        unit, row = block // table.blocks_per_unit, table.row(at, stream.cta) * table.units
+        line = unit - unit % table.units_per_line
+        before, line_before = unit * table.blocks_per_unit, line * table.blocks_per_unit
+        return _Block(
+            unit=table.first_unit + row + unit,
+            page=table.first_unit + table.page_row(at, stream.cta) * table.units + unit - unit % table.units_per_page,
+            line=table.first_unit + row + line,
+            units=table.units_per_line,
+            blocks=min(table.blocks_per_unit, table.blocks - before),
+            line_blocks=min(table.blocks_per_unit * table.units_per_line, table.blocks - line_before),
+            sizes=self._sizes_of(stream, read, at, table),
+        )
 
-    def write(self, store: Store, now: float) -> float:
+    def _sizes_of(self, stream: Stream, read: Read, at: Coordinates, table: Table) -> Sizes:
+        work = self._launch.work_at(at)
+        key = work, stream.role, id(read)
+        if key not in self._sizes:
+            doing = self._launch.works[work]
+            tensor = next(tensor for tensor in doing.tensors if tensor.name == read.tensor)
+            self._sizes[key] = sizes_of(self._machine, tensor, table, read, doing.roles[stream.role].warps)
+        return self._sizes[key]
+
+    def write(self, stream: Stream, store: Store, now: float) -> float:
         """Take written bytes; when L2 has found room for the last [cycles]."""
         accepted = self.l2.book(now, store.l2_bytes * self._machine.l2_write_cost)
-        if self._launch.write_back_cost > 0.0:
-            written = self.dram.write_back(now, store.size_bytes * self._launch.write_back_cost)
+        key = stream.cta, store.tensor
+        piece = self._stored[key] = self._stored.get(key, -1) + 1
+        table = self._tables[store.tensor]
+        unit = table.first_result + stream.cta * table.results + piece
+        if math.isnan(self._arrival[unit]):
+            written = self._hold(_Line(unit, 1, store.size_bytes, store.size_bytes), now)
             accepted = max(accepted, written - self._machine.write_back_cycles)
+            self._arrival[unit] = now
+        else:
+            self._use(unit)
         return accepted
-
-
-def _picked(axes: tuple[Axis, ...], at: Coordinates) -> tuple[int, ...]:
-    """The coordinates that tell a tensor's blocks apart."""
-    return tuple(getattr(at, axis) for axis in axes)
 
 
 class FullMemory:
     """One SM's port into the shared :class:`BlockCache`."""
 
-    def __init__(self, machine: Machine, launch: Launch, cache: BlockCache) -> None:
+    def __init__(self, decoded: DecodedLaunch, cache: BlockCache) -> None:
+        machine, launch = decoded.machine, decoded.launch
         self._machine = machine
         self._cache = cache
         self._tlb_miss_cycles = machine.tlb_miss_cycles if launch.cold else 0.0
@@ -168,10 +245,10 @@ class FullMemory:
         passed = max(self.port.book(now, sm_bytes), cache.l2.book(now, l2_bytes))
         return max(passed, in_l2) + self._machine.l2_latency_cycles
 
-    def store(self, store: Store, now: float) -> float:
+    def store(self, stream: Stream, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
         sent = self.port.book(now, store.l2_bytes, self._machine.l2_port_write_bytes_per_cycle)
-        accepted = max(sent, self._cache.write(store, now))
+        accepted = max(sent, self._cache.write(stream, store, now))
         self.drained_at = max(self.drained_at, accepted + self._machine.l2_latency_cycles)
         return accepted
 

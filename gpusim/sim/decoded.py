@@ -23,13 +23,20 @@ class DecodedLaunch:
         self.ctas_per_sm = occupancy(machine.limits, *launch.resources).ctas
         self.pipes = used_pipes(machine, launch)
         self.mmas: dict[str, MmaTiming] = {timing.name: timing for timing in machine.mmas}
-        loops = [loop for role in launch.roles for loop in longest_loops(role.program)]
+        self.works = launch.works
+        roles = [role for work in self.works for role in work.roles]
+        loops = [loop for role in roles for loop in longest_loops(role.program)]
         self._watched = {id(loop): WatchedLoop(loop) for loop in loops}
-        self._first = {id(role): next(iter(longest_loops(role.program)), None) for role in launch.roles}
+        self._first = {id(role): next(iter(longest_loops(role.program)), None) for role in roles}
         self.stage_consumers = sum(
             role.warps for role in launch.roles if any(isinstance(op, ReleaseStage) for op in operations(role.program))
         )
         """Warps that release each stage of a ring."""
+
+    def roles_of(self, cta: int) -> tuple[Role, ...]:
+        """The roles of a CTA."""
+        launch = self.launch
+        return self.works[launch.work_at(launch.grid.coordinates(cta))].roles if launch.edges else launch.roles
 
     def watched(self, loop: object) -> WatchedLoop | None:
         """What an extrapolation compares of a loop, if it watches this one."""

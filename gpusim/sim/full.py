@@ -1,8 +1,15 @@
-"""``full``: every CTA on every SM, with L2 as an explicit cache."""
+"""``full``: every CTA on every SM, with L2 as an explicit cache.
+
+CTAs are dealt out in the order of the grid, to whichever SM has a free slot, but to none more than its even share. Here
+the CTAs of an SM end together, and the first SM to end would take as many again while others take none. On GPUs they
+end one after the other: measured products of one to five waves (FP32, V100 and A100) show no such loss.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 
 import simpy
 
@@ -18,7 +25,7 @@ from gpusim.sim.outcome import LaunchOutcome, Played, busy_by_resource
 from gpusim.sim.sm import StreamingMultiprocessor
 from gpusim.sim.switch import WARP_TURN_S, compiled_play
 from gpusim.sim.trace import Recorder
-from gpusim.units import whole_cycles
+from gpusim.units import ceil_div, whole_cycles
 
 REPORTED_TURNS = 500
 """Turns between two reports of progress: some hundredths of a second."""
@@ -46,15 +53,14 @@ def simulate_full(
 def _processes(decoded: DecodedLaunch, recorder: Recorder | None, progress: Progress | None, total: int) -> Played:
     env = simpy.Environment()
     machine, launch = decoded.machine, decoded.launch
-    cache = BlockCache(machine, launch)
+    cache = BlockCache(decoded)
     waiting = iter(range(launch.ctas))
 
-    def next_cta() -> int | None:
-        return next(waiting, None)
-
+    sm_count = min(machine.sm_count, launch.ctas)
+    share = ceil_div(launch.ctas, sm_count)
     sms = [
-        StreamingMultiprocessor(env, decoded, FullMemory(machine, launch, cache), next_cta)
-        for _ in range(min(machine.sm_count, launch.ctas))
+        StreamingMultiprocessor(env, decoded, FullMemory(decoded, cache), partial(next, islice(waiting, share), None))
+        for _ in range(sm_count)
     ]
     trace = recorder.attach(sms[0], common=True) if recorder is not None else None
     if progress is not None:

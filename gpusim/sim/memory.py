@@ -7,7 +7,7 @@ tensors; ``full`` detail shares real links among all SMs and keeps the blocks in
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from gpusim.program import Read, Store
 from gpusim.sim.link import Link
@@ -16,7 +16,7 @@ from gpusim.sim.link import Link
 class Stream:
     """The blocks that the warps of one role load in one CTA, one after the other."""
 
-    __slots__ = ("asked", "counts", "cta", "in_l2", "keys", "role")
+    __slots__ = ("asked", "blocks", "counts", "cta", "in_l2", "role")
 
     def __init__(self, cta: int, role: int) -> None:
         self.cta = cta
@@ -28,8 +28,8 @@ class Stream:
         """The same by tensor (or by tensors, where one load takes several)."""
         self.in_l2: dict[int, float] = {}
         """When a block has passed the common part of the path, of the last ones [cycles]."""
-        self.keys: dict[int, list[tuple[int, ...]]] = {}
-        """Names of the blocks of each tensor that a load takes, where a cache keeps them."""
+        self.blocks: dict[int, list[Any]] = {}
+        """Where the blocks are that a load takes, where a cache keeps them."""
 
 
 class Memory(Protocol):
@@ -39,7 +39,7 @@ class Memory(Protocol):
         """Ask for one warp's part of a block; when its last byte is in the SM [cycles]."""
         ...
 
-    def store(self, store: Store, now: float) -> float:
+    def store(self, stream: Stream, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
         ...
 

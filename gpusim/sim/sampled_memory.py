@@ -156,7 +156,7 @@ class SampledMemory:
         passed = link.book(now, amount)
         return max(passed, link.free_at - self._behind)
 
-    def store(self, store: Store, now: float) -> float:
+    def store(self, stream: Stream, store: Store, now: float) -> float:  # noqa: ARG002 - a share knows no CTA
         """Write results; when the memory system has accepted them [cycles]."""
         machine = self._machine
         sent = self.port.book(now, store.l2_bytes, machine.l2_port_write_bytes_per_cycle)

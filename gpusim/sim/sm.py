@@ -106,7 +106,7 @@ class StreamingMultiprocessor:
         """All warps start together, and the slot is free when the last has left."""
         env = self.env
         cta = Cta(index, slot, Ring(env, self.decoded.stage_consumers))
-        for number, role in enumerate(self.launch.roles):
+        for number, role in enumerate(self.decoded.roles_of(index)):
             group = RoleWarps(env, role, Stream(index, number))
             for part in self._sub_partitions(role.warps):
                 _ = self._join(cta, group, part, f"warp {len(cta.warps)}")
@@ -160,7 +160,7 @@ class StreamingMultiprocessor:
 
     def _set_to_work(self, instance: RoleInstance, cta: Cta, launch_cycles: float) -> None:
         """Give warps their next tile; each begins when it is done with the one before."""
-        role = instance.role
+        role = self.decoded.roles_of(cta.index)[instance.number]
         group = RoleWarps(self.env, role, Stream(cta.index, instance.number))
         before: list[simpy.Process | None] = [*instance.work] if instance.work else [None] * role.warps
         instance.work = [

@@ -128,7 +128,7 @@ class Warp:
         self.turns_done += 1
         if self.turns_done > group.turns:
             group.turns += 1
-            if units.on_turn is not None and group.role is units.decoded.launch.roles[-1]:
+            if units.on_turn is not None and group.stream.role == len(units.decoded.launch.roles) - 1:
                 units.on_turn(self.cta)
 
     def _do(self, op: Op) -> Process | None:
@@ -170,7 +170,7 @@ class Warp:
                 return self._fix_up(op)
             case Store():
                 issued = self.part.issue.book(now, op.instructions)
-                return self._wait(Cause.LG_THROTTLE, max(issued, self.units.memory.store(op, now)))
+                return self._wait(Cause.LG_THROTTLE, max(issued, self.units.memory.store(self.group.stream, op, now)))
             case Repeat():
                 return self._repeat(op)
             case _:

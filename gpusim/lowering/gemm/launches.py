@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from gpusim.launch import Launch, Tensor
+from dataclasses import replace
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.launch import Launch, Tensor, Work
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.gemm.epilogue import epilogue_program
 from gpusim.lowering.gemm.mainloop_direct import direct_program
 from gpusim.lowering.gemm.mainloop_wgmma import consumer_program, producer_program
 from gpusim.lowering.gemm.multistage import multistage_program
-from gpusim.lowering.gemm.plan import GemmPlan
+from gpusim.lowering.gemm.plan import GemmPlan, tile_schedules
 from gpusim.lowering.gemm.split_k import PARTIAL_SUMS, reduction_program
 from gpusim.lowering.schedule import Schedule
 from gpusim.program import Compute, Drain, Program, Role
@@ -24,6 +27,18 @@ def lower(planned: GemmPlan) -> tuple[Launch, ...]:
     launches = [_launch(main, _roles(planned.kernel, main, stored), stored)]
     launches += [_launch(one, (Role(one.warps, reduction_program(one, RESULT)),), RESULT) for one in reductions]
     return tuple(launches)
+
+
+def lower_tiles(gpu: Gpu, planned: GemmPlan) -> tuple[Launch, ...]:
+    """As :func:`lower`, with each CTA at an edge of the product as it is, where that holds the mean of all."""
+    launch, *others = lower(planned)
+    schedules = tile_schedules(gpu, planned)
+    if len(schedules) == 1:
+        return launch, *others
+    stored = PARTIAL_SUMS if others else RESULT
+    within, *edges = (_launch(one, _roles(planned.kernel, one, stored), stored) for one in schedules)
+    of_x, of_y, of_both = (Work(one.roles, one.tensors) for one in edges)
+    return replace(within, edges=(of_x, of_y, of_both)), *others
 
 
 def _roles(kernel: Kernel, schedule: Schedule, stored: str) -> tuple[Role, ...]:
@@ -53,6 +68,7 @@ def _launch(schedule: Schedule, roles: tuple[Role, ...], stored: str) -> Launch:
             miss_fraction=moved.miss_fraction,
             missing_blocks_fraction=1.0 - moved.resident_fraction,
             read_cost=moved.read_cost,
+            runs=block.runs,
         )
         for block in schedule.step.blocks
     )

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from gpusim.hardware.gpu import Gpu, Instruction
-from gpusim.hardware.machine import SmLimits
+from gpusim.hardware.machine import LINE_BYTES, SmLimits
 from gpusim.hardware.occupancy import Occupancy, occupancy
 from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
@@ -22,7 +22,7 @@ from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes
 from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
 from gpusim.lowering.gemm.problem import Problem, Problems, Tiles, problem_of
 from gpusim.lowering.gemm.split_k import partners, reductions
-from gpusim.lowering.gemm.staging import LINE_BYTES, stage
+from gpusim.lowering.gemm.staging import stage
 from gpusim.lowering.gemm.step import step_of
 from gpusim.lowering.locality import Panels, Traffic, traffic, wave_panels
 from gpusim.lowering.pages import effective_l2_bytes, outlives_a_step, read_costs
@@ -196,17 +196,47 @@ def plans_of(table: KernelTable, problems: Sequence[Problem], choices: Choices, 
     return GemmPlans(table, columns, choices, main, tuple(found))
 
 
+def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
+    """What the CTAs of a plan's product do within the grid and at its edges; one schedule where all do the same.
+
+    The last along x, along y, and along both follow the others in this order.
+    """
+    problem, grid = problem_of(planned.operator), planned.grid
+    tile = np.array([planned.kernel.tile_m, planned.kernel.tile_n])
+    if not (np.array([problem.m, problem.n]) % tile).any():
+        return (planned.main,)
+    edges = np.array([[False, True, False, True], [False, False, True, True]]) | (np.array([[grid.x], [grid.y]]) == 1)
+    table = table_of(gpu, (planned.kernel,), problem)
+    choices = Choices(
+        problem=np.zeros(4, np.int64),
+        kernel=np.zeros(4, np.int64),
+        split_k=np.full(4, planned.split_k),
+        reduce=np.full(4, planned.mode == "reduce"),
+    )
+    problems = Problems.of([problem])[choices.problem]
+    main = _schedules(table, table[choices.kernel], problems, choices, warm=not planned.main.cold, edges=edges)
+    made = GemmPlans(table, problems, choices, main, ())
+    return tuple(made.plan(planned.operator, row).main for row in range(4))
+
+
 def _schedules(
-    table: KernelTable, kernels: SimpleNamespace, problems: Problems, choices: Choices, *, warm: bool
+    table: KernelTable,
+    kernels: SimpleNamespace,
+    problems: Problems,
+    choices: Choices,
+    *,
+    warm: bool,
+    edges: Array | None = None,
 ) -> Columns[Schedule]:
     """The products, without the names of kernels.
 
     Args:
         kernels: a row of the table for each choice.
         problems: one for each choice.
+        edges: whether the tile is the last along x, and along y; None for the average tile.
     """
     gpu, split_k = table.gpu, choices.split_k
-    tiles = _tiles(kernels, problems, split_k)
+    tiles = _tiles(kernels, problems, split_k, edges)
     staged = stage(gpu, kernels, problems, tiles)
     step = step_of(gpu, kernels, problems, staged)
     partial = choices.reduce & (split_k > 1)
@@ -248,11 +278,17 @@ def _schedules(
     )
 
 
-def _tiles(kernels: SimpleNamespace, problems: Problems, split_k: Array) -> Tiles:
-    """The tiles of problems on kernels."""
+def _tiles(kernels: SimpleNamespace, problems: Problems, split_k: Array, edges: Array | None) -> Tiles:
+    """The tiles of problems on kernels.
+
+    Args:
+        edges: whether the tile is the last along x, and along y; None for the average tile.
+    """
     counts = ceil_div(problems.operands.rows, kernels.tile)
     steps = ceil_div(ceil_div(problems.k, kernels.tile_k), split_k)
     rows = problems.operands.rows / counts
+    if edges is not None:
+        rows = np.where(edges, problems.operands.rows - (counts - 1) * kernels.tile, kernels.tile).astype(float)
     return Tiles(counts, problems.batch, split_k, steps, rows, problems.k / (steps * split_k))
 
 

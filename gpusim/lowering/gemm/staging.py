@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import LINE_BYTES
+from gpusim.launch import Runs
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.problem import Problems, Tiles
-from gpusim.lowering.operand import access_bytes, element_access_bytes
+from gpusim.lowering.operand import Operands, access_bytes, element_access_bytes
 from gpusim.lowering.pages import missed_pages
 from gpusim.lowering.schedule import Block
 from gpusim.units import ceil_div
 
-LINE_BYTES = 128
-"""Unit in which caches hold data."""
 WARP_RUN_BYTES = 128
 """Of a row that a warp's access covers, 8 threads of 16 bytes (CUTLASS: PitchLinearWarpRakedThreadMap). Where rows are
 not aligned, it lies in two lines."""
@@ -41,6 +41,8 @@ class Staged:
     """Warp-wide loads."""
     fill_bytes: Array
     """Shared-memory port time of writing operands there, bank conflicts included [B]."""
+    runs: tuple[Columns[Runs], Columns[Runs]]
+    """Where the panels lie in memory."""
     tlb_port_bytes: Array
     """Load/store path time lost to TLB misses, in bytes of port width [B]."""
 
@@ -89,6 +91,7 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
         load_port_bytes=ports[0] + ports[1],
         loads=loads[0] + loads[1],
         fill_bytes=np.where(kernels.in_shared_memory, fills[0] + fills[1], 0.0),
+        runs=_runs(operands, kernels),
         tlb_port_bytes=missed_pages(gpu, operands, tiles.rows) * gpu.load_store.tlb_miss_cycles * port_rate,
     )
 
@@ -103,8 +106,20 @@ def blocks_of(staged: Staged) -> tuple[Columns[Block], Columns[Block]]:
             block_bytes=staged.panel_bytes[place],
             l2_bytes=staged.l2_bytes[place],
             sm_bytes=staged.sm_bytes[place],
+            runs=staged.runs[place],
         )
         for place, (tensor, axis) in enumerate((("A", "x"), ("B", "y")))
+    )
+    return a, b
+
+
+def _runs(operands: Operands, kernels: Any) -> tuple[Columns[Runs], Columns[Runs]]:
+    """Where the panels of both operands lie in memory."""
+    sizes_bytes, rows_bytes = operands.run_bytes(kernels.tile, kernels.tile_k), operands.row_bytes
+    along_k = operands.k_contiguous.ravel().tolist()
+    a, b = (
+        Columns(Runs, size_bytes=sizes_bytes[place], row_bytes=rows_bytes[place], axis=None if along_k[place] else axis)
+        for place, axis in enumerate(("x", "y"))
     )
     return a, b
 

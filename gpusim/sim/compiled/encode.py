@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from gpusim.launch import Tensor
+from gpusim.launch import Work
 from gpusim.program import (
     AcquireStage,
     Alu,
@@ -29,6 +29,7 @@ from gpusim.program import (
     WarpgroupMma,
     executed,
 )
+from gpusim.sim.blocks import Table, sizes_of
 from gpusim.sim.compiled import layout
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.sampled_memory import Fetch
@@ -36,7 +37,7 @@ from gpusim.sim.sampled_memory import Fetch
 NO_LOOP = -1
 _OP = struct.Struct(f"={len(layout.OP_INTEGERS.split())}q{len(layout.OP_FLOATS.split())}d")
 _WORK = struct.Struct("=qd")
-_READ = struct.Struct("=qqqdddddd")
+_READ = struct.Struct("=qqqddddddd")
 _LOOP = struct.Struct("=qqq")
 _ROLE = struct.Struct("=qqqqqqq")
 
@@ -52,8 +53,10 @@ class Encoder:
     decoded: DecodedLaunch
     fetches: list[dict[int, Fetch]] | None
     """What loads move, by role; None where a cache keeps blocks."""
+    tables: dict[str, Table]
+    """Where the cache's blocks are."""
     ops: list[bytes] = field(default_factory=list)
-    work: list[bytes] = field(default_factory=list)
+    alu_work: list[bytes] = field(default_factory=list)
     reads: list[bytes] = field(default_factory=list)
     loops: list[bytes] = field(default_factory=list)
     roles: list[bytes] = field(default_factory=list)
@@ -66,21 +69,29 @@ class Encoder:
     """Of a watched loop, at most."""
     blocks: int = 1
     """That a warp loads, at most."""
+    work: Work = field(init=False)
+    """That is being encoded."""
 
     def encode(self) -> None:
         """Encode all roles."""
         launch = self.decoded.launch
         if self.fetches is None:
             self.keys = {tensor.name: number for number, tensor in enumerate(launch.tensors)}
+        for work in self.decoded.works if self.fetches is None else self.decoded.works[:1]:
+            self._work(work)
+
+    def _work(self, work: Work) -> None:
+        """Encode the roles of CTAs that do the same."""
+        self.work = work
         warps = lanes = 0
-        for number, role in enumerate(launch.roles):
+        for number, role in enumerate(work.roles):
             start = len(self.ops)
             self._program(role.program, number, NO_LOOP)
             self.blocks = max(self.blocks, _blocks(role.program))
             self._op(layout.END)
             first = self.decoded.first_loop(role)
             watched = NO_LOOP if first is None else self.loop_rows[id(first)]
-            reports = role is launch.roles[-1]
+            reports = number == len(work.roles) - 1
             self.roles.append(_ROLE.pack(start, role.warps, role.instances, warps, lanes, watched, reports))
             warps += role.warps
             lanes += role.warps * role.instances
@@ -143,7 +154,8 @@ class Encoder:
                 self.reads.append(self._cached_read(read, role))
         elif (fetch := self.fetches[role].get(id(op.reads))) is not None:
             key = self.keys.setdefault(fetch.key, len(self.keys))
-            amounts = fetch.l2_bytes, fetch.sm_bytes, 0.0, fetch.dram_bytes, fetch.far_cycles, fetch.dram_cycles
+            late = fetch.far_cycles, fetch.dram_cycles
+            amounts = fetch.l2_bytes, fetch.sm_bytes, 0.0, fetch.dram_bytes, 0.0, *late
             self.reads.append(_READ.pack(key, fetch.missing, fetch.pattern, *amounts))
         rows = start, len(self.reads)
         if isinstance(op, Load):
@@ -153,14 +165,12 @@ class Encoder:
             self._op(layout.LOAD_BULK, loop, rows, 0, 0, op.instructions, op.port_bytes, l2_bytes, sm_bytes)
 
     def _cached_read(self, read: Read, role: int) -> bytes:
-        launch = self.decoded.launch
-        tensor: Tensor = next(tensor for tensor in launch.tensors if tensor.name == read.tensor)
-        shared = tensor.axes is not None
-        warps = launch.roles[role].warps
-        size_bytes = tensor.block_bytes if shared else tensor.miss_fraction * warps * read.l2_bytes
-        dram_bytes = size_bytes * (tensor.read_cost + launch.write_back_cost)
-        late = 0.0, self.decoded.machine.dram_cycles(tensor.far_misses_fraction)
-        return _READ.pack(self.keys[read.tensor], 0, 1, read.l2_bytes, read.sm_bytes, size_bytes, dram_bytes, *late)
+        work, key = self.work, self.keys[read.tensor]
+        sizes = sizes_of(
+            self.decoded.machine, work.tensors[key], self.tables[read.tensor], read, work.roles[role].warps
+        )
+        moved = sizes.block_bytes, sizes.read_bytes, sizes.page_bytes
+        return _READ.pack(key, 0, 1, read.l2_bytes, read.sm_bytes, *moved, 0.0, sizes.dram_cycles)
 
     def _multiply(self, op: Mma | WarpgroupMma) -> None:
         timing = self.decoded.mmas[op.instruction]
@@ -190,11 +200,11 @@ class Encoder:
             )  # fmt: skip
 
     def _alu(self, op: Alu) -> None:
-        start = len(self.work)
+        start = len(self.alu_work)
         for pipe, count in op.work:
-            self.work.append(_WORK.pack(self.decoded.pipes.index(pipe), count))
+            self.alu_work.append(_WORK.pack(self.decoded.pipes.index(pipe), count))
         issued = sum(count for _, count in op.work)
-        self._op(layout.ALU, rows=(start, len(self.work)), instructions=issued, latency=op.latency_cycles)
+        self._op(layout.ALU, rows=(start, len(self.alu_work)), instructions=issued, latency=op.latency_cycles)
 
     def _plain(self, op: Op) -> None:
         match op:
@@ -220,8 +230,10 @@ class Encoder:
             case SplitKFixup():
                 self._op(layout.FIX_UP, count=op.times, size_bytes=op.size_bytes)
             case Store():
+                key = self.keys.get(op.tensor, 0)
                 self._op(
-                    layout.STORE, instructions=op.instructions, size_bytes=op.size_bytes, l2_bytes=op.l2_bytes
+                    layout.STORE, rows=(key, key), instructions=op.instructions, size_bytes=op.size_bytes,
+                    l2_bytes=op.l2_bytes,
                 )  # fmt: skip
             case _:
                 raise NotCoveredError(type(op).__name__)

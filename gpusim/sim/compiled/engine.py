@@ -24,6 +24,7 @@ from gpusim.sim.compiled.replacement import preload
 from gpusim.sim.compiled.shared import shared
 from gpusim.sim.compiled.sms import cta_ended, launched, start, take_cta, warp_ended
 from gpusim.sim.compiled.warps import resume
+from gpusim.sim.residency import Touched
 
 
 def _go_on(arrays: State, events: int) -> int:
@@ -53,9 +54,9 @@ def _go_on(arrays: State, events: int) -> int:
     return run.status
 
 
-def _preload(arrays: State, blocks: Integers, sizes: Floats) -> None:
+def _preload(arrays: State, lines: Integers, units: Integers, sizes: Floats, dirty: Floats, runs: int) -> None:
     """Leave in L2 what earlier runs did."""
-    preload(shared(arrays), blocks, sizes)
+    preload(shared(arrays), lines, units, sizes, dirty, runs)
 
 
 _machine_code: list[Any] = []
@@ -66,14 +67,14 @@ def play(state: State, events: int) -> int:
     return int(_of(state)[0](state, events))
 
 
-def fill_cache(state: State, blocks: Integers, sizes: Floats) -> None:
+def fill_cache(state: State, touched: Touched, runs: int) -> None:
     """Leave in L2 what earlier runs did."""
-    _of(state)[1](state, blocks, sizes)
+    _of(state)[1](state, *touched, runs)
 
 
 def _of(state: State) -> list[Any]:
     """Machine code for this and every state: they have the same types."""
     if not _machine_code:
-        blocks = np.empty(0, np.int64), np.empty(0)
-        _machine_code.extend(machine_code((_go_on, _preload), ((state, 1), (state, *blocks))))
+        touched = *[np.empty(0, np.int64)] * 2, *[np.empty(0)] * 2
+        _machine_code.extend(machine_code((_go_on, _preload), ((state, 1), (state, *touched, 1))))
     return _machine_code

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpusim.sim.blocks import Table
 from gpusim.sim.ledger import CAUSES
 
 ANNOUNCED = 16
@@ -40,28 +41,27 @@ OP = _record(OP_INTEGERS, OP_FLOATS)
 WORK = _record("pipe", "count")
 LOOP = _record("times watched blocks")
 ROLE = _record("program warps instances first_warp first_lane watched reports")
-READ = _record("key missing pattern", "l2_bytes sm_bytes size_bytes dram_bytes far_cycles dram_cycles")
+READ = _record("key missing pattern", "l2_bytes sm_bytes block_bytes dram_bytes page_bytes far_cycles dram_cycles")
 """``sampled``: what one load fetches; ``full``: what it reads of one tensor."""
-TENSOR = _record("first_block blocks batch split x y cta")
-"""Where the cache's blocks of a tensor are: those of a CTA begin at the first plus strides times its coordinates."""
+TENSOR = _record(" ".join(Table._fields))
 
 LAUNCH = _record(
     "full extrapolate persistent parts pipes links_per_sm roles warps lanes stage_consumers launch_cycles busiest "
     "last_round sm_count together ahead in_flight first_blocks ctas_per_sm pattern_blocks grid_x grid_y splits "
-    "swizzle_width",
-    "cta_launch_cycles shared_latency bulk_copy l2_latency tlb_miss write_back_cost write_back_cycles l2_rate "
-    "l2_write_cost l2_port_write_rate dram_rate l2_copy_bytes",
+    "swizzle_width edges cold share",
+    "cta_launch_cycles shared_latency bulk_copy l2_latency tlb_miss write_back_cost write_back_cycles write_cost "
+    "l2_rate l2_write_cost l2_port_write_rate dram_rate l2_copy_bytes",
 )
 RUN = _record(
     "status now scheduled waiting fifo_first fifo_next urgent_first urgent_next ctas_left free_ctas turns "
-    "marks look_at leader ended look_at_ended skipped_cycles twister_at held",
+    "marks look_at leader ended look_at_ended skipped_cycles twister_at held uses",
     "read_bytes missed_bytes held_bytes",
     skipped=(np.int64, len(CAUSES)),
 )
 LINK = _record("", "rate burst_rate free_at written_at busy")
-SM = _record("resident port l2_port l2 dram", "translated_at drained_at behind", finished=(np.int64, len(CAUSES)))
+SM = _record("resident taken port l2_port l2 dram", "translated_at drained_at behind", finished=(np.int64, len(CAUSES)))
 SLOT = _record("sm cta tiles left taken_first taken_next")
-CTA = _record("number sm slot warps left batch split x y")
+CTA = _record("number sm slot warps left work batch split x y")
 GROUP = _record("role warps arrived first_waiting last_waiting turns arrivals ready asked")
 WARP_RECORD = _record(
     "pc phase cta group role slot sm part links lane exited waits failed next_waiting successor since announced "
@@ -143,8 +143,17 @@ class State(NamedTuple):
     """Scratch: by warp, in a period."""
     merged: Floats
     """Scratch: events of warps that do the same."""
+    stored: Integers
+    """Pieces, by CTA and tensor."""
     arrival: Floats
-    """By block, when it was or will be in L2; not a number where it is not held."""
+    """By unit, when it was or will be in L2; not a number where it is not held."""
+    open_until: Floats
+    """By the first unit of a DRAM page."""
     held: Integers
+    """By line, its first unit."""
+    held_units: Integers
     held_bytes: Floats
+    held_dirty: Floats
+    used: Integers
+    """By line, when it was used last; the last element is of what nobody names."""
     twister: Integers

@@ -8,7 +8,7 @@ from typing import Any
 from gpusim.sim.compiled.booking import book, write_back
 from gpusim.sim.compiled.jit import compiled
 from gpusim.sim.compiled.layout import State
-from gpusim.sim.compiled.replacement import hold
+from gpusim.sim.compiled.replacement import hold, use
 from gpusim.sim.sampled_memory import REMEMBERED_BLOCKS
 
 
@@ -25,10 +25,7 @@ def store(s: State, w: int, op: Any, now: float) -> float:
     """Write results; when the memory system has accepted them [cycles]."""
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
     sent = book(s.links[sm.l2_port], now, op.l2_bytes, launch.l2_port_write_rate)
-    accepted = max(sent, _last_of(s, sm, sm.l2, now, op.l2_bytes * launch.l2_write_cost))
-    if launch.write_back_cost > 0.0:
-        written = write_back(s.links[sm.dram], now, op.size_bytes * launch.write_back_cost)
-        accepted = max(accepted, written - launch.write_back_cycles)
+    accepted = max(sent, _written(s, w, op, now) if launch.full else _written_share(s, sm, op, now))
     sm.drained_at = max(sm.drained_at, accepted + launch.l2_latency)
     return accepted
 
@@ -41,15 +38,26 @@ def fix_up(s: State, w: int, size_bytes: float, now: float) -> float:
     return passed + 2 * s.launch[0].l2_latency
 
 
+# One SM's share
+
+
+@compiled
+def _written_share(s: State, sm: Any, op: Any, now: float) -> float:
+    """Take written bytes; when L2 has found room for the last [cycles]."""
+    launch = s.launch[0]
+    accepted = _last_of(s, sm, sm.l2, now, op.l2_bytes * launch.l2_write_cost)
+    if launch.write_back_cost > 0.0:
+        written = write_back(s.links[sm.dram], now, op.size_bytes * launch.write_back_cost)
+        accepted = max(accepted, written - launch.write_back_cycles)
+    return accepted
+
+
 @compiled
 def _last_of(s: State, sm: Any, link_row: int, now: float, amount: float) -> float:
-    """Book results on L2 or DRAM; of a share, behind what the last SM stored."""
+    """Book results on L2 or DRAM, behind what the last SM stored."""
     link = s.links[link_row]
     passed = book(link, now, amount, 0.0)
-    return passed if s.launch[0].full else max(passed, link.free_at - sm.behind)
-
-
-# One SM's share
+    return max(passed, link.free_at - sm.behind)
 
 
 @compiled
@@ -134,18 +142,67 @@ def _load_from_cache(s: State, w: int, op: Any, now: float) -> float:
 @compiled
 def _in_l2(s: State, w: int, read: Any, now: float) -> float:
     """When the warp's next block of a tensor is in L2: now, when an earlier miss brings it, or after one [cycles]."""
-    run, warp = s.run[0], s.warps[w]
-    cta, tensor = s.ctas[warp.cta], s.tensors[read.key]
-    number = s.warp_counts[w, read.key]
-    s.warp_counts[w, read.key] = number + 1
-    row = cta.batch * tensor.batch + cta.split * tensor.split + cta.x * tensor.x + cta.y * tensor.y
-    block = tensor.first_block + (row + cta.number * tensor.cta) * tensor.blocks + number
-    if not math.isnan(s.arrival[block]):
-        return s.arrival[block]
-    if read.size_bytes == 0.0:
+    warp = s.warps[w]
+    cta, table = s.ctas[warp.cta], s.tensors[read.key]
+    block = s.warp_counts[w, read.key]
+    s.warp_counts[w, read.key] = block + 1
+    unit = block // table.blocks_per_unit
+    at = table.first_unit + _row(table, cta, cta.x, cta.y) * table.units + unit
+    if not math.isnan(s.arrival[at]):
+        use(s, at - unit % table.units_per_line)
+        return s.arrival[at]
+    return _miss(s, warp, read, unit, at, now)
+
+
+@compiled
+def _row(table: Any, cta: Any, x: int, y: int) -> int:
+    """The row of a CTA, if it stood there."""
+    return table.batch * cta.batch + table.split * cta.split + table.x * x + table.y * y + table.cta * cta.number
+
+
+@compiled
+def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> float:
+    """When a block that L2 does not hold has come from DRAM, with the rest of its unit [cycles]."""
+    run = s.run[0]
+    cta, table = s.ctas[warp.cta], s.tensors[read.key]
+    if read.block_bytes == 0.0:
         return now
-    passed = book(s.links[s.sms[warp.sm].dram], now, read.dram_bytes, 0.0)
-    arrival = passed + read.dram_cycles
-    run.missed_bytes += read.size_bytes
-    hold(s, block, read.size_bytes, arrival)
-    return arrival
+    blocks = min(table.blocks_per_unit, table.blocks - unit * table.blocks_per_unit)
+    amount = blocks * read.dram_bytes
+    near = _row(table, cta, cta.x - cta.x % table.x_per_page, cta.y - cta.y % table.y_per_page)
+    page = table.first_unit + near * table.units + unit - unit % table.units_per_page
+    opens = now >= s.open_until[page]
+    if opens:
+        amount += read.page_bytes
+    passed = book(s.links[s.sms[warp.sm].dram], now, amount, 0.0)
+    if opens:
+        s.open_until[page] = passed
+    run.missed_bytes += blocks * read.block_bytes
+    in_line = unit % table.units_per_line
+    line = at - in_line
+    held = False
+    for one in range(line, line + table.units_per_line):
+        held = held or not math.isnan(s.arrival[one])
+    if not held:
+        of_line = table.blocks_per_unit * table.units_per_line
+        line_blocks = min(of_line, table.blocks - (unit - in_line) * table.blocks_per_unit)
+        _ = hold(s, line, table.units_per_line, line_blocks * read.block_bytes, 0.0, now)
+    s.arrival[at] = passed + read.dram_cycles
+    return s.arrival[at]
+
+
+@compiled
+def _written(s: State, w: int, op: Any, now: float) -> float:
+    """Take written bytes; when L2 has found room for the last [cycles]."""
+    warp = s.warps[w]
+    accepted = book(s.links[s.sms[warp.sm].l2], now, op.l2_bytes * s.launch[0].l2_write_cost, 0.0)
+    table = s.tensors[op.first]
+    unit = table.first_result + s.ctas[warp.cta].number * table.results + s.stored[warp.cta, op.first]
+    s.stored[warp.cta, op.first] += 1
+    if math.isnan(s.arrival[unit]):
+        written = hold(s, unit, 1, op.size_bytes, op.size_bytes, now)
+        accepted = max(accepted, written - s.launch[0].write_back_cycles)
+        s.arrival[unit] = now
+    else:
+        use(s, unit)
+    return accepted

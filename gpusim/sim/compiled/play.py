@@ -13,6 +13,7 @@ from gpusim.sim.compiled.state import Arrays
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.outcome import Played
+from gpusim.sim.residency import touched_before
 from gpusim.sim.sm import never_finished
 from gpusim.units import whole_cycles
 
@@ -42,8 +43,8 @@ def played(
         arrays = Arrays(decoded, full=full, extrapolate=extrapolate)
         for scale in SCALES:
             state = arrays.state(scale)
-            if arrays.table is not None and not decoded.launch.cold:
-                fill_cache(state, *arrays.table.left())
+            if full:
+                fill_cache(state, *touched_before(decoded, arrays.tables))
             status = layout.RUNNING
             while status == layout.RUNNING:
                 status = play(state, EVENTS_AT_ONCE)

@@ -22,12 +22,13 @@ def take_cta(s: State, slot_row: int) -> None:
         # The warps stay where they are from tile to tile.
         for lane in range(launch.lanes):
             s.lane_parts[slot_row, lane] = _emptiest_part(s, slot.sm)
-    if run.ctas_left == 0:
+    if run.ctas_left == 0 or (launch.full and s.sms[slot.sm].taken == launch.share):
         return
     if run.free_ctas == 0:
         run.status = OUT_OF_ROOM
         return
     run.ctas_left -= 1
+    s.sms[slot.sm].taken += 1
     run.free_ctas -= 1
     cta = s.free_ctas[run.free_ctas]
     _open_cta(s, cta, slot_row, launch.busiest - 1 - run.ctas_left)
@@ -82,6 +83,7 @@ def _open_cta(s: State, row: int, slot_row: int, number: int) -> None:
     cta.left = launch.warps
     if launch.full:
         _locate(s, row)
+        s.stored[row] = 0
     for role in range(launch.roles):
         at = row * launch.roles + role
         group = s.groups[at]
@@ -102,12 +104,14 @@ def _locate(s: State, row: int) -> None:
     width = min(launch.swizzle_width, launch.grid_x - stripe * launch.swizzle_width)
     cta.y, x = divmod(within, width)
     cta.x = stripe * launch.swizzle_width + x
+    cta.work = (cta.x == launch.grid_x - 1) + 2 * (cta.y == launch.grid_y - 1) if launch.edges else 0
 
 
 @compiled
 def _new_warp(s: State, cta: int, role_row: int, one: int) -> int:
     """A warp of a CTA that has not joined it yet."""
-    launch, role = s.launch[0], s.roles[role_row]
+    launch = s.launch[0]
+    role = s.roles[s.ctas[cta].work * launch.roles + role_row]
     w = cta * launch.warps + role.first_warp + one
     warp = s.warps[w]
     warp.cta, warp.group, warp.role = cta, cta * launch.roles + role_row, role_row

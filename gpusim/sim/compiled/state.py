@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.sim.blocks import Table, tables_of, units_of
 from gpusim.sim.compiled import layout
 from gpusim.sim.compiled.encode import Encoder, NotCoveredError
 from gpusim.sim.compiled.events import KIND_BITS, NONE, SUBJECT_BITS
 from gpusim.sim.compiled.extrapolation import TOTALS
 from gpusim.sim.compiled.layout import State
 from gpusim.sim.compiled.replacement import WORDS, seeded_words
-from gpusim.sim.compiled.residency import BlockTable
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.extrapolate import meet_in_loops
+from gpusim.sim.residency import UNRELATED_LINES, WARMING_RUNS
 from gpusim.sim.sampled_memory import REMEMBERED_BLOCKS, fetches_of, pattern_blocks
 from gpusim.units import ceil_div, whole_cycles
 
@@ -41,9 +42,9 @@ class Arrays:
         self.extrapolate = extrapolate
         fetches = None if full else fetches_of(decoded)
         self.pattern_blocks = 1 if fetches is None else pattern_blocks(fetches)
-        self.encoder = Encoder(decoded, fetches)
+        self.tables = tables_of(machine, launch) if full else {}
+        self.encoder = Encoder(decoded, fetches, self.tables)
         self.encoder.encode()
-        self.table = BlockTable(launch) if full else None
         self.sms = min(machine.sm_count, launch.ctas) if full else 1
         self.slots = self.sms * decoded.ctas_per_sm
         self.links_per_sm = machine.sub_partitions * (len(decoded.pipes) + 1) + (2 if full else 4)
@@ -63,18 +64,20 @@ class Arrays:
         lanes = sum(role.warps * role.instances for role in launch.roles)
         loops, queue = len(encoder.loops), 1 << (2 * warps + 2 * self.slots + ctas).bit_length()
         links = self._links()
-        blocks_held = self.table.blocks if self.table is not None else 0
+        units = units_of(launch, self.tables) if self.full else 0
+        # Of earlier runs and of this one, and what fills the rest.
+        lines = 2 * (units + WARMING_RUNS * launch.ctas) + UNRELATED_LINES if self.full else 0
         return State(
             launch=self._launch(busiest, lanes),
             run=_record(
                 layout.RUN, ctas_left=busiest, free_ctas=ctas, leader=NONE, urgent_next=self.slots, twister_at=WORDS
             ),
             ops=_records(layout.OP, encoder.ops),
-            work=_records(layout.WORK, encoder.work),
+            work=_records(layout.WORK, encoder.alu_work),
             loops=_records(layout.LOOP, encoder.loops),
             roles=_records(layout.ROLE, encoder.roles),
             reads=_records(layout.READ, encoder.reads),
-            tensors=_records(layout.TENSOR, self.table.rows if self.table is not None else []),
+            tensors=_tables(self.tables),
             links=links,
             sms=self._sms(len(links)),
             slots=self._slots(),
@@ -111,9 +114,14 @@ class Arrays:
             skipped_busy=np.zeros(len(links)),
             turns=np.empty(warps, np.int64),
             merged=np.empty(turns * max(role.warps for role in launch.roles)),
-            arrival=np.full(blocks_held, np.nan),
-            held=np.empty(blocks_held, np.int64),
-            held_bytes=np.empty(blocks_held),
+            stored=np.zeros((ctas if self.full else 0, len(self.tables)), np.int64),
+            arrival=np.full(units, np.nan),
+            open_until=np.zeros(units),
+            held=np.empty(lines, np.int64),
+            held_units=np.empty(lines, np.int64),
+            held_bytes=np.empty(lines),
+            held_dirty=np.empty(lines),
+            used=np.zeros(units + 1, np.int64),
             twister=seeded_words() if self.full else np.empty(0, np.int64),
         )
 
@@ -145,12 +153,16 @@ class Arrays:
             grid_y=grid.y,
             splits=grid.splits,
             swizzle_width=grid.swizzle_width or grid.x,
+            edges=launch.edges is not None,
+            cold=launch.cold,
+            share=ceil_div(launch.ctas, self.sms),
             cta_launch_cycles=machine.cta_launch_cycles,
             shared_latency=machine.shared_latency_cycles,
             bulk_copy=machine.bulk_copy_cycles,
             l2_latency=machine.l2_latency_cycles,
             tlb_miss=machine.tlb_miss_cycles if launch.cold else 0.0,
             write_back_cost=launch.write_back_cost,
+            write_cost=launch.write_cost,
             l2_rate=machine.l2_bytes_per_cycle,
             l2_write_cost=machine.l2_write_cost,
             l2_port_write_rate=machine.l2_port_write_bytes_per_cycle,
@@ -206,6 +218,13 @@ def _record(kind: np.dtype[Any], **values: float) -> layout.Records:
 
 def _records(kind: np.dtype[Any], rows: list[bytes]) -> layout.Records:
     return np.frombuffer(bytearray(b"".join(rows)), kind)
+
+
+def _tables(tables: dict[str, Table]) -> layout.Records:
+    rows = np.zeros(len(tables), layout.TENSOR)
+    for at, table in enumerate(tables.values()):
+        rows[at] = table
+    return rows
 
 
 def _ring_rows(slots: int, stages: int) -> layout.Records:

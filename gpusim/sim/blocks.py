@@ -1,0 +1,160 @@
+"""Where the blocks of a launch's tensors lie: in units that DRAM delivers, lines of L2, and pages of DRAM.
+
+A tensor is a table of blocks: a CTA's coordinates pick a row, and its loads go along the row. Blocks that are narrower
+than a line share it with those beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from gpusim.hardware.machine import LINE_BYTES, Machine
+from gpusim.launch import Coordinates, Launch, Runs, Tensor
+from gpusim.program import Load, LoadBulk, Read, Store, executed
+
+
+class Table(NamedTuple):
+    """Where a tensor's blocks are. A row is numbered by strides times the coordinates of a CTA."""
+
+    batch: int
+    split: int
+    x: int
+    y: int
+    cta: int
+    blocks: int
+    """Of a row."""
+    units: int
+    """Of a row."""
+    blocks_per_unit: int
+    units_per_line: int
+    units_per_page: int
+    x_per_page: int
+    """Rows along x that lie in the same pages; likewise along y."""
+    y_per_page: int
+    first_unit: int
+    """A line, and a page, goes by its first unit."""
+    results: int
+    """Pieces that a CTA stores: a unit and a line each."""
+    first_result: int
+
+    def row(self, at: Coordinates, cta: int) -> int:
+        """The row of a CTA."""
+        return self.batch * at.batch + self.split * at.split + self.x * at.x + self.y * at.y + self.cta * cta
+
+    def page_row(self, at: Coordinates, cta: int) -> int:
+        """The row that the pages of a CTA's row go by."""
+        near = at._replace(x=at.x - at.x % self.x_per_page, y=at.y - at.y % self.y_per_page)
+        return self.row(near, cta)
+
+
+class Sizes(NamedTuple):
+    """Of a block as a load reads it."""
+
+    block_bytes: float
+    """From DRAM, on a miss."""
+    read_bytes: float
+    """The time that takes, in bytes of a stream."""
+    page_bytes: float
+    """The time of opening its pages, the same."""
+    dram_cycles: float
+    """What DRAM takes longer than L2."""
+
+
+def tables_of(machine: Machine, launch: Launch) -> dict[str, Table]:
+    """The tables of all tensors, one after the other."""
+    loads, stores = _executed(launch)
+    found: dict[str, Table] = {}
+    first = 0
+    for tensor in launch.tensors:
+        table = _table(machine, launch, tensor, max(1, loads.get(tensor.name, 0)))
+        rows, results = _rows(launch, tensor), stores.get(tensor.name, 0)
+        after = first + rows * table.units
+        found[tensor.name] = table._replace(first_unit=first, results=results, first_result=after)
+        first = after + launch.ctas * results
+    return found
+
+
+def units_of(launch: Launch, tables: dict[str, Table]) -> int:
+    """Units in all tables."""
+    last = tables[launch.tensors[-1].name] if launch.tensors else None
+    return last.first_result + launch.ctas * last.results if last else 0
+
+
+def _executed(launch: Launch) -> tuple[dict[str, int], dict[str, int]]:
+    """Blocks of each tensor that the roles of a CTA load, and how often its warps store."""
+    loads: dict[str, int] = {}
+    stores: dict[str, int] = {}
+    for role in launch.roles:
+        for op, times in executed(role.program):
+            for read in op.reads if isinstance(op, Load | LoadBulk) else ():
+                loads[read.tensor] = loads.get(read.tensor, 0) + times
+            if isinstance(op, Store):
+                stores[op.tensor] = stores.get(op.tensor, 0) + role.warps * times
+    return loads, stores
+
+
+def _extents(launch: Launch) -> dict[str, int]:
+    grid = launch.grid
+    return {"batch": grid.batch, "split": grid.splits, "x": grid.x, "y": grid.y, "cta": launch.ctas}
+
+
+def _axes(tensor: Tensor) -> tuple[str, ...]:
+    return ("cta",) if tensor.axes is None else tuple(dict.fromkeys(tensor.axes))
+
+
+def _rows(launch: Launch, tensor: Tensor) -> int:
+    extents = _extents(launch)
+    return math.prod(extents[axis] for axis in _axes(tensor))
+
+
+def _table(machine: Machine, launch: Launch, tensor: Tensor, blocks: int) -> Table:
+    """A tensor's table, as if it were the first."""
+    extents = _extents(launch)
+    strides, rows = dict.fromkeys(extents, 0), 1
+    for axis in _axes(tensor):
+        strides[axis] = rows
+        rows *= extents[axis]
+    runs, per_unit, per_line, per_page = tensor.runs, 1, 1, 1
+    across = {"x": 1, "y": 1}
+    if runs is not None and runs.axis is None:
+        per_unit = min(blocks, _within(machine.l2_fetch_bytes, runs.size_bytes))
+        per_line = _within(LINE_BYTES, per_unit * runs.size_bytes)
+        per_page = _within(machine.dram_page_bytes, per_unit * runs.size_bytes)
+        if runs.row_bytes < machine.dram_page_bytes:
+            per_page = blocks  # a page holds whole rows
+    elif runs is not None:
+        short = runs.row_bytes < machine.dram_page_bytes
+        across[runs.axis or "x"] = (
+            extents[runs.axis or "x"] if short else _within(machine.dram_page_bytes, runs.size_bytes)
+        )
+    units = -(-blocks // (per_unit * per_line)) * per_line
+    return Table(
+        **strides, blocks=blocks, units=units, blocks_per_unit=per_unit, units_per_line=per_line,
+        units_per_page=per_page, x_per_page=across["x"], y_per_page=across["y"],
+        first_unit=0, results=0, first_result=0,
+    )  # fmt: skip
+
+
+def _within(unit_bytes: float, size_bytes: float) -> int:
+    """How often a size goes into a unit, once at least."""
+    return max(1, int(unit_bytes // size_bytes)) if size_bytes else 1
+
+
+def sizes_of(machine: Machine, tensor: Tensor, table: Table, read: Read, warps: int) -> Sizes:
+    """Sizes of the blocks that so many warps read together."""
+    dram_cycles = machine.dram_cycles(tensor.far_misses_fraction)
+    if tensor.axes is None:
+        size_bytes = tensor.miss_fraction * warps * read.l2_bytes
+        return Sizes(size_bytes, size_bytes * tensor.read_cost, 0.0, dram_cycles)
+    runs = tensor.runs or Runs(tensor.block_bytes, tensor.block_bytes)
+    page = machine.dram_page_bytes
+    unit_run_bytes = runs.size_bytes * table.blocks_per_unit
+    opened = 0.0
+    if runs.size_bytes:
+        of_each_row = min(1.0, runs.row_bytes / page) * max(1.0, unit_run_bytes / page)
+        opened = tensor.block_bytes / runs.size_bytes * of_each_row
+    # The bandwidth is that of whole pages: their openings are in it.
+    whole = 1.0 + machine.dram_activation_bytes / page
+    read_bytes, page_bytes = tensor.block_bytes / whole, opened * machine.dram_activation_bytes / whole
+    return Sizes(tensor.block_bytes, read_bytes, page_bytes, dram_cycles)

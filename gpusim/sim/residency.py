@@ -1,0 +1,126 @@
+"""What earlier runs of a launch left in L2: the lines that its CTAs touched last, wave after wave."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusim.launch import Work
+from gpusim.program import Load, LoadBulk, Store, executed
+from gpusim.sim.blocks import Table
+from gpusim.sim.decoded import DecodedLaunch
+
+WARMING_RUNS = 3
+"""Runs before this one; the share of lines that survive hardly moves after that."""
+WARMING_CAPACITIES = 4.0
+"""Of a run that fills L2 so often, only the end matters: e^-4 of what was there before are left."""
+UNRELATED_LINES = 1024
+"""Pieces in which what a cold run finds beside is counted."""
+NAMELESS = -1
+"""In place of the first unit of a line that no CTA asks for."""
+
+
+Array: TypeAlias = NDArray[Any]
+
+
+class Touched(NamedTuple):
+    """Lines in the order in which CTAs touched them."""
+
+    line: Array
+    """First unit."""
+    units: Array
+    size_bytes: Array
+    dirty_bytes: Array
+    """Written, so that they go to DRAM when they leave L2."""
+
+
+def touched_before(decoded: DecodedLaunch, tables: dict[str, Table]) -> tuple[Touched, int]:
+    """The end of an earlier run, or the whole of a short one, and how often it was run."""
+    launch, machine = decoded.launch, decoded.machine
+    wave = machine.sm_count * decoded.ctas_per_sm
+    waves: list[Touched] = []
+    known = np.empty(0, np.int64)
+    entered_bytes, runs = 0.0, WARMING_RUNS
+    for first in range((launch.ctas - 1) // wave * wave, -1, -wave):
+        touched = _wave(decoded, tables, range(first, min(first + wave, launch.ctas)))
+        waves.append(touched)
+        named = touched.line[touched.line != NAMELESS]
+        new = ~np.isin(touched.line, known)
+        entered_bytes += float(touched.size_bytes[new].sum())
+        known = np.union1d(known, named)
+        if entered_bytes >= WARMING_CAPACITIES * machine.l2_copy_bytes:
+            runs = 1
+            break
+    columns = zip(*reversed(waves), strict=True)
+    return Touched(*(np.concatenate(column) for column in columns)), runs
+
+
+def _wave(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range) -> Touched:
+    """What CTAs that run side by side touch: the blocks that they share, step by step, and then what they store."""
+    launch = decoded.launch
+    works = launch.works
+    at = [launch.grid.coordinates(cta) for cta in ctas]
+    doing = [launch.work_at(place) for place in at]
+    parts, order = [], []
+    for number, tensor in enumerate(launch.tensors):
+        table = tables[tensor.name]
+        if tensor.axes is None or not _is_loaded(works[0], tensor.name):
+            continue
+        rows = {
+            table.row(place, 0): works[work].tensors[number].block_bytes for place, work in zip(at, doing, strict=True)
+        }
+        lines = np.arange(table.units // table.units_per_line)[:, None]
+        of_line = table.blocks_per_unit * table.units_per_line
+        blocks = np.minimum(of_line, table.blocks - lines * of_line)
+        first = table.first_unit + np.array([*rows]) * table.units + lines * table.units_per_line
+        sizes = blocks * np.array([*rows.values()])
+        order.append(np.broadcast_to(lines * of_line, first.shape).ravel())
+        parts.append(_touched(first.ravel(), table.units_per_line, sizes.ravel(), written=False))
+    step_by_step = np.argsort(np.concatenate(order), kind="stable") if order else np.empty(0, np.int64)
+    loaded = [np.concatenate(column)[step_by_step] for column in zip(*parts, strict=True)] if parts else None
+    stored = _stored(decoded, tables, ctas, doing)
+    return Touched(*(np.concatenate(both) for both in zip(loaded, stored, strict=True))) if loaded else stored
+
+
+def _touched(line: Array, units: int, size_bytes: Array, *, written: bool) -> Touched:
+    return Touched(line, np.full(len(line), units), size_bytes, size_bytes if written else np.zeros(len(line)))
+
+
+def _is_loaded(work: Work, name: str) -> bool:
+    reads = (op.reads for role in work.roles for op, _ in executed(role.program) if isinstance(op, Load | LoadBulk))
+    return any(read.tensor == name for of_load in reads for read in of_load)
+
+
+def _stored(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range, doing: list[int]) -> Touched:
+    """What CTAs store, one after the other, and before it what they alone read."""
+    works = [_own_lines(work, tables) for work in decoded.launch.works]
+    lines, sizes, dirty = [], [], []
+    for cta, work in zip(ctas, doing, strict=True):
+        for first, apart, size_bytes, dirty_bytes in works[work]:
+            lines.append(first + cta * apart)
+            sizes.append(size_bytes)
+            dirty.append(dirty_bytes)
+    count = len(lines)
+    return Touched(np.array(lines, np.int64), np.ones(count, np.int64), np.array(sizes), np.array(dirty))
+
+
+def _own_lines(work: Work, tables: dict[str, Table]) -> list[tuple[int, int, float, float]]:
+    """Of CTA 0, the lines that no other CTA touches, how far apart those of the next CTA are, sizes and dirty bytes."""
+    own = {tensor.name: tensor.miss_fraction for tensor in work.tensors if tensor.axes is None}
+    read_bytes = 0.0
+    stored: dict[str, list[float]] = {}
+    for role in work.roles:
+        for op, times in executed(role.program):
+            match op:
+                case Load() | LoadBulk():
+                    missed = sum(own.get(read.tensor, 0.0) * read.l2_bytes for read in op.reads)
+                    read_bytes += role.warps * times * missed
+                case Store():
+                    stored.setdefault(op.tensor, []).extend([op.size_bytes] * (role.warps * times))
+    lines = [(NAMELESS, 0, read_bytes, 0.0)] if read_bytes else []
+    for name, sizes in stored.items():
+        table = tables[name]
+        lines += [(table.first_result + piece, table.results, size, size) for piece, size in enumerate(sizes)]
+    return lines
