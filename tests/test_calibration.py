@@ -45,6 +45,7 @@ from gpusim.studies.calibration.parameters import (
     Board,
     Known,
     Parameter,
+    SourceTiming,
     parameters,
 )
 from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting
@@ -201,13 +202,13 @@ def test_a_users_host_is_given_and_not_fitted() -> None:
 
 def test_each_source_of_runs_has_one_way_of_timing_within_bounds(write_runs: WriteRuns) -> None:
     lines = [
-        measured_line((64, 64, 64), 50.0, method="event", source="lab-1"),
+        measured_line((64, 64, 64), 450.0, method="event", source="lab-1"),
         measured_line((64, 64, 64), 9.0, method="profiler", source="tracer"),
         measured_line((64, 64, 64), 9.0, method="graph", source="both"),
         measured_line((64, 64, 64), 9.0, method="event", source="both"),
     ]
     sources = timing_of_sources(read_measured(write_runs(lines)))
-    assert sources == {"lab_1": "event", "tracer": "profiler"}
+    assert sources == {"lab_1": SourceTiming("event", 450.0), "tracer": SourceTiming("profiler", 9.0)}
     spec = load_spec("t4")
     board = Board(spec.system, {}, "").with_sources(sources)
     (own,) = parameters([board], (), ("graph", "event"), sources)

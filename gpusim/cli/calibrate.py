@@ -34,6 +34,14 @@ def calibrate(
             "--rows", min=1, help="Rows per table, GPU, data type and operator that physical values are fitted to."
         ),
     ] = 100,
+    microbenchmarks: Annotated[
+        Path | None,
+        typer.Option(
+            "--microbenchmarks",
+            metavar="CSV",
+            help="Table of published readings, as of 'gpusim microbench': its curves fix what they identify first.",
+        ),
+    ] = None,
     overhead: OverheadOption = None,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the sampled rows.")] = 0,
     date: Annotated[str | None, typer.Option("--date", help="Date in the spec. Default: today.")] = None,
@@ -61,6 +69,7 @@ def calibrate(
             arch,
             measured,
             out,
+            microbenchmarks=microbenchmarks,
             overheads=parse_overheads(overhead or ()),
             rows_per_table=rows,
             seed=seed,

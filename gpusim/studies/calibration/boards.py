@@ -6,15 +6,14 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from gpusim.evidence.boards import board_of
-from gpusim.evidence.measured import MeasuredRow
 from gpusim.specs import Spec, UnknownGpuError
 from gpusim.studies.calibration.parameters import Board, Known, may_move
 
 
-def specs_of(start: Path, rows: Sequence[MeasuredRow], out: Path, arch_path: Sequence[Path]) -> dict[str, Spec]:
-    """The boards among the rows that have the spec in their chain, as they are without the output's values."""
+def specs_of(start: Path, names: Iterable[str], out: Path, arch_path: Sequence[Path]) -> dict[str, Spec]:
+    """The boards of some names that have the spec in their chain, as they are without the output's values."""
     specs = {}
-    for name in sorted({row.gpu for row in rows}):
+    for name in sorted(set(names)):
         try:
             spec = board_of(name, arch_path, without=out)
         except UnknownGpuError:

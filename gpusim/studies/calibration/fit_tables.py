@@ -32,13 +32,19 @@ def _parameter_table(report: Mapping[str, Any]) -> TextTable:
             one["kind"],
             f"{one['after']:.4g}",
             f"{one['low']:.4g} to {one['high']:.4g}",
-            "at its limit" if one["at_limit"] else f"unchanged: {one['reason']}" if one["reason"] else "",
+            _remark(one),
         )
         for one in report["parameters"]
     ]
     headings = ("value", ">before", "kind", ">after", ">95 %", "")
     title = f"{report['arch']}: values, fitted to {report['sampled_rows']} of {report['rows']} rows"
     return TextTable(title, headings, tuple(rows))
+
+
+def _remark(one: Mapping[str, Any]) -> str:
+    stated = f"the spec had {one['stated']}" if one["stated"] else ""
+    remark = "at its limit" if one["at_limit"] else f"unchanged: {one['reason']}" if one["reason"] else ""
+    return "; ".join(filter(None, (stated, remark)))
 
 
 def _bias_table(bias: Mapping[str, Any], whose: str) -> TextTable:

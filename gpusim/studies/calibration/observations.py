@@ -16,7 +16,7 @@ from gpusim.evidence.measured import MeasuredRow
 from gpusim.host.timing import source_key
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
-from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.calibration.parameters import Board, SourceTiming
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.workloads.gemm import Gemm
 
@@ -56,13 +56,18 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
     return found, reasons
 
 
-def timing_of_sources(rows: Iterable[MeasuredRow]) -> dict[str, str]:
-    """The timing method of each source of runs, by its key; a source that times in several ways has none of its own."""
-    methods: dict[str, set[str]] = {}
+def timing_of_sources(rows: Iterable[MeasuredRow]) -> dict[str, SourceTiming]:
+    """How each source of runs timed, by its key; one that timed in several ways has no value of its own."""
+    found: dict[str, SourceTiming] = {}
+    several: set[str] = set()
     for row in rows:
-        if row.source:
-            methods.setdefault(source_key(row.source), set()).add(row.method)
-    return {source: one for source, (one, *others) in methods.items() if not others}
+        key = source_key(row.source)
+        known = found.get(key)
+        shortest_us = min(row.time_us, known.shortest_us) if known else row.time_us
+        found[key] = SourceTiming(row.method, shortest_us)
+        if not key or (known and known.method != row.method):
+            several.add(key)
+    return {key: one for key, one in found.items() if key not in several}
 
 
 def groups(found: Sequence[Observation], kind: GroupKind) -> dict[str, NDArray[np.bool_]]:

@@ -55,7 +55,8 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 }
 """What may move (``*`` stands for a name) and the range that physics allows."""
 
-OF_SOURCE = "host.timing_of_source_us."
+HOST = "host"
+OF_SOURCE = f"{HOST}.timing_of_source_us."
 """Where the hosts state the ways of timing of sources."""
 
 TIMING_LIMITS_US: Mapping[str, tuple[float, float]] = {
@@ -75,6 +76,14 @@ REACHED: Mapping[str, tuple[float, ...]] = {
 """Limits that a GPU may have exactly: a fit that ends there misses nothing."""
 
 
+class SourceTiming(NamedTuple):
+    """How a source of runs timed."""
+
+    method: str
+    shortest_us: float
+    """Its shortest reading: neither the launch interval nor what is added is longer [us]."""
+
+
 class Known(NamedTuple):
     """How well a value is known before the fit."""
 
@@ -89,12 +98,26 @@ class Parameter:
 
     key_path: str
     value: float
-    """In the spec, before the fit."""
+    """Before the fit to runs: in the spec, or by microbenchmarks."""
     kind: str
     prior_sd: float
     """Standard deviation of the logarithm before the fit."""
     low: float
     high: float
+    stated: str = ""
+    """The spec's value and its kind, where microbenchmarks gave another."""
+    begins_high: bool = False
+    """Whether the search begins at the upper limit: a launch interval below the time of all kernels has no slope."""
+
+    def at(self, move: float) -> float:
+        """The value after a move of its logarithm, within the limits, with the digits that a spec states."""
+        return float(f"{min(max(self.value * math.exp(move), self.low), self.high):.6g}")
+
+    def measured(self, value: float, spread: float) -> Parameter:
+        """The value as microbenchmarks show it: runs may move it within the spread of these."""
+        low, high = max(self.low, value * (1 - spread)), min(self.high, value * (1 + spread))
+        stated = f"{self.value:g} ({self.kind})"
+        return Parameter(self.key_path, value, "measured", spread, low, high, stated)
 
     @property
     def known_sd(self) -> float:
@@ -148,14 +171,10 @@ class Board:
         system = replace(self.system, host=self.system.host.with_overheads(overheads))
         return Board(system, known, f"{self.sha256} {sorted(overheads.items())}")
 
-    def with_sources(self, methods: Mapping[str, str]) -> Board:
-        """The board in machines where each source of runs may have timed in its own way.
-
-        Args:
-            methods: timing method by key of the source.
-        """
+    def with_sources(self, sources: Mapping[str, SourceTiming]) -> Board:
+        """The board in machines where each source of runs, by its key, may have timed in its own way."""
         host = self.system.host
-        own = {source: host.timing_us(method) for source, method in methods.items() if method in TIMING_LIMITS_US}
+        own = {source: host.timing_us(one.method) for source, one in sources.items() if one.method in TIMING_LIMITS_US}
         known = {f"{OF_SOURCE}{source}": Known("assumed") for source in own}
         host = host.model_copy(update={"timing_of_source_us": {**own, **host.timing_of_source_us}})
         return Board(replace(self.system, host=host), {**known, **self.known}, self.sha256)
@@ -175,14 +194,14 @@ def parameters(
     boards: Collection[Board],
     instructions: Collection[str],
     methods: Collection[str],
-    sources: Mapping[str, str] = MappingProxyType({}),
+    sources: Mapping[str, SourceTiming] = MappingProxyType({}),
 ) -> tuple[Parameter, ...]:
     """What may move in the spec that boards extend.
 
     Args:
         instructions: that the runs used.
         methods: timing methods of runs without a source.
-        sources: timing method by key of the source, of the other runs.
+        sources: of the other runs, by key.
     """
     found: dict[str, Parameter] = {}
     for board in boards:
@@ -199,13 +218,18 @@ def parameters(
             stated = float(value_at(numbers, key_path.split(".")))
             if stated != 0.0:  # what a GPU does not have has no logarithm to search in
                 found[key_path] = _parameter(key_path, stated, known, limits)
-    return tuple(found.values())
+    intervals = {f"{OF_SOURCE}{source}" for source, one in sources.items() if one.method == "stream"}
+    return tuple(replace(one, begins_high=one.key_path in intervals) for one in found.values())
 
 
-def _limits(key_path: str, sources: Mapping[str, str]) -> tuple[float, float] | None:
+def _limits(key_path: str, sources: Mapping[str, SourceTiming]) -> tuple[float, float] | None:
     """The range that physics allows a value; None of one that does not move."""
     if key_path.startswith(OF_SOURCE):
-        return TIMING_LIMITS_US.get(sources.get(key_path.removeprefix(OF_SOURCE), ""))
+        source = sources.get(key_path.removeprefix(OF_SOURCE))
+        if source is None or source.method not in TIMING_LIMITS_US:
+            return None
+        low, high = TIMING_LIMITS_US[source.method]
+        return (low, min(high, source.shortest_us)) if low < source.shortest_us else None
     return next((limits for pattern, limits in LIMITS.items() if fnmatchcase(key_path, pattern)), None)
 
 

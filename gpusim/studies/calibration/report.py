@@ -96,6 +96,7 @@ class CalibrationReport:
                     "key_path": one.parameter.key_path,
                     "before": one.parameter.value,
                     "kind": one.parameter.kind,
+                    "stated": one.parameter.stated,
                     "after": one.value,
                     "low": one.interval[0],
                     "high": one.interval[1],

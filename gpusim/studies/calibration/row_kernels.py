@@ -40,10 +40,7 @@ class RowKernels:
 
     def values(self, theta: FloatArray) -> Values:
         """Trial values by key path, from the logarithms of their ratios to those of the spec."""
-        return tuple(
-            (one.key_path, float(f"{min(max(one.value * math.exp(move), one.low), one.high):.6g}"))
-            for one, move in zip(self.moving, theta, strict=True)
-        )
+        return tuple((one.key_path, one.at(move)) for one, move in zip(self.moving, theta, strict=True))
 
     def log_times(self, runs: Sequence[KernelRun], thetas: Sequence[FloatArray]) -> FloatArray:
         """Logarithms of what each run would have read under each of some trial values [us]: runs x trials."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpusim.errors import InputError
 from gpusim.evidence.measured import read_tables
+from gpusim.evidence.published_benchmarks import read_published
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.execution.store import remembering
@@ -20,8 +21,9 @@ from gpusim.specs.load import names_of
 from gpusim.studies.calibration.boards import fitted_board, specs_of, values_between
 from gpusim.studies.calibration.error import CalibrationError
 from gpusim.studies.calibration.fit import Calibrator
+from gpusim.studies.calibration.microbenchmarks import Curves, fixed_by_microbenchmarks
 from gpusim.studies.calibration.observations import Observation, observations, sample_rows, timing_of_sources
-from gpusim.studies.calibration.parameters import Board, Parameter, parameters
+from gpusim.studies.calibration.parameters import Board, Parameter, SourceTiming, parameters
 from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting
 from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.spec_writer import write_spec
@@ -50,6 +52,7 @@ def calibrate(
     files: Sequence[Path],
     out: Path,
     *,
+    microbenchmarks: Path | None = None,
     overheads: Mapping[str, float] | None = None,
     rows_per_table: int = 100,
     seed: int = 0,
@@ -64,6 +67,7 @@ def calibrate(
         arch: a board, or a base that boards extend: then all of them take part.
         files: measured tables; rows of other GPUs are counted and left out.
         out: file of the fitted spec; if it exists, its values are ignored.
+        microbenchmarks: table of published readings, whose curves fix values before the runs do.
         overheads: host time in the readings, by timing method [us]; what is given is not fitted.
         rows_per_table: most rows of a table, GPU, data type and operator that physical values are fitted to; sampled at
             random.
@@ -74,8 +78,8 @@ def calibrate(
     """
     start = spec_file(arch, arch_path)
     rows = read_tables(files)
-    tables = _hashes(files)
-    specs = specs_of(start, rows, out, arch_path)
+    tables = _hashes([*files, *([microbenchmarks] if microbenchmarks else [])])
+    specs = specs_of(start, (row.gpu for row in rows), out, arch_path)
     if not specs:
         gpus = ", ".join(sorted({row.gpu for row in rows}))
         raise CalibrationError(f"{arch}: none of the rows ran on it (they name {gpus}); give other tables")
@@ -94,8 +98,13 @@ def calibrate(
     if journal.damaged:
         log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
     places, moving = sample_rows(found, rows_per_table, seed), _parameters(boards, found, sources)
-    context = Boards(boards, cache=service.cache, compiled=len(places) * len(moving) >= WORTH_COMPILING)
+    points = read_published(microbenchmarks) if microbenchmarks else ()
+    of_points = specs_of(start, (point.gpu for point in points), out, arch_path)
+    played = {name: fitted_board(spec, names.files) for name, spec in of_points.items()}
+    compiled = len(places) * len(moving) >= WORTH_COMPILING
+    context = Boards({**played, **boards}, cache=service.cache, compiled=compiled)
     with remembering(disk=service.cache), service.executor(context, len(found)) as executor:
+        moving = fixed_by_microbenchmarks(moving, Curves.of(points, played), executor, log)
         timer = Timer(boards, executor, journal, progress)
         outcome = Calibrator(boards, found, places, moving, timer, log).calibrate()
     setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
@@ -134,7 +143,7 @@ def _hashes(files: Sequence[Path]) -> dict[str, str]:
 
 
 def _parameters(
-    boards: Mapping[str, Board], found: Sequence[Observation], sources: Mapping[str, str]
+    boards: Mapping[str, Board], found: Sequence[Observation], sources: Mapping[str, SourceTiming]
 ) -> tuple[Parameter, ...]:
     """The values that may move, given the instructions and timing methods of the rows."""
     instructions = {

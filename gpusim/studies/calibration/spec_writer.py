@@ -12,10 +12,10 @@ from gpusim.specs.load import HOSTS, LIBRARIES
 from gpusim.specs.sourced import Kind, Sourced
 from gpusim.specs.writing import file_text
 from gpusim.studies.calibration.heuristic_bias import BiasValues
+from gpusim.studies.calibration.parameters import HOST, Parameter
 from gpusim.studies.calibration.report import MIN_BONUS, CalibrationReport
 
 LIBRARY = "library"
-HOST = "host"
 COMMON_LIBRARY = "nvidia"
 """What all shipped libraries have in common; it has no bias for single kernels."""
 
@@ -63,6 +63,13 @@ def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, st
     return texts
 
 
+def was(before: Parameter) -> str:
+    """Where a value stood before it was fitted to runs."""
+    if before.stated:
+        return f"was {before.stated}; {before.value:.4g} ± {100 * before.prior_sd:.0f} % by microbenchmarks"
+    return f"was {before.value:g} ({before.kind})"
+
+
 def _nested(moved: Iterable[Moved], *, whole: bool) -> dict[str, Any]:
     """Values with their sources by nested keys; ``whole``: with the tables of a library that inherits none."""
     values: dict[str, Any] = {"heuristic_bias": {"single": {}, "batched": {}}} if whole else {}
@@ -79,8 +86,8 @@ def _moved(report: CalibrationReport, record: str) -> Iterator[Moved]:
     """Physical values that the fit settled: of the host, or of the GPU."""
     for one in report.calibration.fitted:
         before, (low, high) = one.parameter, one.interval
-        if one.identified and before.key_path.startswith(f"{HOST}.") == (record == HOST):
-            how = f"was {before.value:g} ({before.kind}); 95 % {low:.4g} to {high:.4g}"
+        if one.settled and before.key_path.startswith(f"{HOST}.") == (record == HOST):
+            how = f"{was(before)}; 95 % {low:.4g} to {high:.4g}"
             yield Moved(before.key_path, one.value, "fitted", how)
 
 

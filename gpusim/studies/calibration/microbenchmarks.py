@@ -1,0 +1,101 @@
+"""Values that microbenchmarks fix before any product is looked at.
+
+A benchmark is played as a program on the simulated machine, as a product is. What its readings identify becomes a
+measured value: the fit to products may move it within the spread of those readings only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpusim.evidence.published_benchmarks import PublishedPoint
+from gpusim.execution.executor import Executor
+from gpusim.studies.calibration.identification import SIGMAS, Identification, identify
+from gpusim.studies.calibration.least_squares import fit_values
+from gpusim.studies.calibration.parameters import HOST, SPREAD, Parameter
+from gpusim.studies.calibration.search import FloatArray, Log
+from gpusim.studies.calibration.timer import Boards, Values
+from gpusim.studies.microbench import UnsupportedBenchmarkError, play
+
+POINTS_OF_CURVE = 12
+"""Points of one benchmark on one board that take part: a curve has up to a hundred, which say nearly the same."""
+CHUNK = 8
+"""Points that a worker plays for one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Published points, each curve thinned, on boards that the fit knows."""
+
+    points: Sequence[PublishedPoint]
+
+    @classmethod
+    def of(cls, points: Sequence[PublishedPoint], boards: Mapping[str, object]) -> Curves:
+        """The points of some boards, at most so many of a benchmark on a board, evenly over its table."""
+        curves: dict[tuple[str, str], list[PublishedPoint]] = {}
+        for point in points:
+            if point.gpu in boards and point.value > 0:
+                curves.setdefault((point.gpu, point.benchmark), []).append(point)
+        places = {key: np.linspace(0, len(own) - 1, min(len(own), POINTS_OF_CURVE)) for key, own in curves.items()}
+        return cls([own[round(place)] for key, own in curves.items() for place in places[key]])
+
+
+def fixed_by_microbenchmarks(
+    moving: Sequence[Parameter], curves: Curves, executor: Executor[Boards], log: Log
+) -> tuple[Parameter, ...]:
+    """The values that may move, those that the curves identify as these show them."""
+    own = [one for one in moving if not one.key_path.startswith(f"{HOST}.")]
+    if not curves.points or not own:
+        return tuple(moving)
+
+    def log_readings(points: Sequence[PublishedPoint], thetas: Sequence[FloatArray]) -> FloatArray:
+        trials = [tuple((one.key_path, one.at(move)) for one, move in zip(own, at, strict=True)) for at in thetas]
+        chunks = [points[start : start + CHUNK] for start in range(0, len(points), CHUNK)]
+        found = dict(executor.run(_log_readings, ((chunk, trials) for chunk in chunks)))
+        return np.array([readings for number in range(len(chunks)) for readings in found[number]])
+
+    played = np.isfinite(log_readings(curves.points, [np.zeros(len(own))])[:, 0])
+    points = [point for point, known in zip(curves.points, played, strict=True) if known]
+    if not points:
+        return tuple(moving)
+    observed = np.array([math.log(point.value) for point in points])
+    of_curve = Counter((point.gpu, point.benchmark) for point in points)
+    weights = np.array([1 / math.sqrt(of_curve[point.gpu, point.benchmark]) for point in points])
+    known = Identification.of(own)
+    model = fit_values(
+        lambda thetas: log_readings(points, thetas),
+        observed,
+        weights / weights.mean(),
+        own,
+        known.values,
+        np.zeros(len(own)),
+        lambda text: log(f"microbenchmarks: {text}"),
+    )
+    known = identify(model, known)
+    theta = model.solved(np.ones(len(points), dtype=np.bool_), known.values)
+    log(f"microbenchmarks: {known.values.sum()} values fixed by {len(points)} points of {len(of_curve)} curves")
+    found = {
+        one.key_path: one.measured(one.at(move), max(SPREAD["measured"], SIGMAS * sd))
+        for one, move, sd, fixed in zip(own, theta, known.sd, known.values, strict=True)
+        if fixed
+    }
+    return tuple(found.get(one.key_path, one) for one in moving)
+
+
+def _log_readings(boards: Boards, task: tuple[Sequence[PublishedPoint], Sequence[Values]]) -> list[list[float]]:
+    """Logarithms of what each point would read under each of some trial values; not a number where it is not played."""
+    points, trials = task
+    return [[_log_reading(boards, point, values) for values in trials] for point in points]
+
+
+def _log_reading(boards: Boards, point: PublishedPoint, values: Values) -> float:
+    try:
+        read = play(boards.system(point.gpu, values), point.benchmark, point.parameters)
+    except UnsupportedBenchmarkError:
+        return math.nan
+    return math.log(read.value) if read.unit == point.unit and read.value > 0 else math.nan
