@@ -72,9 +72,12 @@ class Refit:
     def left_out(self, log: Log) -> list[LeftOut]:
         """Each source and each board, by a fit without it."""
         found = []
+        known: dict[bytes, FloatArray] = {}  # often a source is all that ran on a board
         for kind in GROUP_KINDS:
             for name, out in groups(self._kernels.rows, kind).items():
-                errors = None if out.all() else self._without(out)
+                if out.tobytes() not in known and not out.all():
+                    known[out.tobytes()] = self._without(out)
+                errors = known.get(out.tobytes())
                 log(f"without {kind} {name}: {'nothing remains' if errors is None else summary(errors)}")
                 found.append(LeftOut(kind, name, int(out.sum()), errors))
         return found

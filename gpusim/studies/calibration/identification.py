@@ -86,4 +86,4 @@ def _seen_as_one(model: LinearModel, places: Places, covariance: FloatArray) -> 
     names = [model.moving[places[one]].key_path for one in (first, second)]
     of_source = [name.startswith(OF_SOURCE) for name in names]
     fixed = of_source.index(False) if any(of_source) and not all(of_source) else int(sd[second] > sd[first])
-    return int(places[(first, second)[fixed]]), f"told apart from {names[1 - fixed]} by no run"
+    return int(places[(first, second)[fixed]]), f"the runs show only its sum with {names[1 - fixed]}"

@@ -15,12 +15,14 @@ import numpy as np
 
 from gpusim.evidence.published_benchmarks import PublishedPoint
 from gpusim.execution.executor import Executor
+from gpusim.sim.switch import prefer_compiled
 from gpusim.studies.calibration.identification import SIGMAS, Identification, identify
 from gpusim.studies.calibration.least_squares import fit_values
 from gpusim.studies.calibration.parameters import HOST, SPREAD, Parameter
 from gpusim.studies.calibration.search import FloatArray, Log
 from gpusim.studies.calibration.timer import Boards, Values
 from gpusim.studies.microbench import UnsupportedBenchmarkError, play
+from gpusim.studies.microbench.play import SUITES
 
 POINTS_OF_CURVE = 12
 """Points of one benchmark on one board that take part: a curve has up to a hundred, which say nearly the same."""
@@ -36,10 +38,10 @@ class Curves:
 
     @classmethod
     def of(cls, points: Sequence[PublishedPoint], boards: Mapping[str, object]) -> Curves:
-        """The points of some boards, at most so many of a benchmark on a board, evenly over its table."""
+        """The points of some boards, at most so many of a benchmark on a board, evenly over its table; no products."""
         curves: dict[tuple[str, str], list[PublishedPoint]] = {}
         for point in points:
-            if point.gpu in boards and point.value > 0:
+            if point.gpu in boards and point.value > 0 and point.benchmark not in SUITES["gemm"]:
                 curves.setdefault((point.gpu, point.benchmark), []).append(point)
         places = {key: np.linspace(0, len(own) - 1, min(len(own), POINTS_OF_CURVE)) for key, own in curves.items()}
         return cls([own[round(place)] for key, own in curves.items() for place in places[key]])
@@ -90,6 +92,8 @@ def fixed_by_microbenchmarks(
 def _log_readings(boards: Boards, task: tuple[Sequence[PublishedPoint], Sequence[Values]]) -> list[list[float]]:
     """Logarithms of what each point would read under each of some trial values; not a number where it is not played."""
     points, trials = task
+    if boards.compiled:
+        prefer_compiled()
     return [[_log_reading(boards, point, values) for values in trials] for point in points]
 
 
