@@ -162,7 +162,10 @@ class ReleaseStage:
 
 @dataclass(frozen=True, slots=True)
 class SplitKFixup:
-    """Split-K partial sums through L2: read ``size_bytes`` of another CTA's, add, pass on; ``times`` in a chain."""
+    """Split-K partial sums through L2: read ``size_bytes`` of another CTA's, add, pass on; ``times`` in a chain.
+
+    The warp waits for the CTAs before it, each of which takes as long as this one then does.
+    """
 
     size_bytes: float
     times: int

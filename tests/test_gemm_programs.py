@@ -30,9 +30,11 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.program import (
     Barrier,
+    Compute,
     Drain,
     Load,
     LoadBulk,
+    LoadShared,
     Mma,
     Op,
     Program,
@@ -136,6 +138,11 @@ def test_results_pass_through_shared_memory_a_few_rows_at_a_time(
     assert cycles[1] - cycles[0] == 100.0 * passes
 
 
+def test_rows_of_results_are_stored_before_the_next_ones_pass_through_shared_memory() -> None:
+    program = program_of(plan(V100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM)))
+    assert [type(op) for op in program[-16:]] == 4 * [StoreShared, LoadShared, Compute, Store]
+
+
 @pytest.mark.parametrize(("n", "passes"), [(1024, 1.0), (1022, 1 + 3 * 0.75), (1021, 1 + 3 * 0.75)])
 def test_results_that_are_not_aligned_are_written_element_by_element(n: int, passes: float) -> None:
     l2 = V100.gpu.l2.model_copy(update={"merged_store_fraction": 0.25})
@@ -215,4 +222,4 @@ def test_programs_load_and_multiply_what_their_schedule_says(
         assert port == pytest.approx(steps * step.port_bytes)
         assert mma == pytest.approx(steps * schedule.math_warps * step.mma_instructions)
         assert shared == pytest.approx(steps * schedule.math_warps * step.operand_bytes)
-        assert stored == pytest.approx(schedule.epilogue.store_bytes * schedule.math_warps)
+        assert stored == pytest.approx(schedule.store_bytes)

@@ -129,8 +129,23 @@ def test_a_store_holds_the_warp_until_it_is_accepted_and_the_kernel_until_it_has
     assert outcome.cycles == 10 + 200  # and L2 is 200 cycles away
 
 
+@pytest.mark.parametrize("detail", DETAILS)
+@pytest.mark.parametrize(
+    ("held_bytes", "compute", "each"),
+    [(1e6, 900.0, 900), (0.0, 900.0, 900 + 500), (1e6, 300.0, 500)],
+)
+def test_dram_writes_back_what_l2_holds_while_later_ctas_compute(
+    held_bytes: float, compute: float, each: int, detail: str
+) -> None:
+    # 5000 B of results a CTA at 10 B/cycle: 500 cycles, hidden but for what L2 has no room for, or DRAM no time
+    on = machine(sms=1, dram_bytes_per_cycle=10.0, l2_copy_bytes=held_bytes)
+    one = launch((Compute(compute), Store("y", 5000.0, 5000.0, 0.0)), ctas=20, slots=1)
+    outcome = play(on, dataclasses.replace(one, write_back_cost=1.0), detail)
+    assert outcome.cycles == pytest.approx(20 * each, rel=0.03)
+
+
 def test_partial_sums_go_to_l2_and_back_once_for_each_cta_of_the_chain() -> None:
-    on = machine(l2_port_bytes_per_cycle=64.0)
+    on = machine(l2_port_bytes_per_cycle=64.0, l2_port_write_bytes_per_cycle=64.0)
     outcome = play(on, launch((SplitKFixup(640.0, 3),)))
     assert outcome.cycles == 3 * (2 * 10 + 2 * 200)  # read and written: twice the bytes, twice the way
     assert causes(outcome) == {Cause.LONG_SCOREBOARD: 3 * 420}

@@ -254,5 +254,8 @@ class FullMemory:
 
     def fix_up(self, size_bytes: float, now: float) -> float:
         """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
-        passed = max(self.port.book(now, 2 * size_bytes), self._cache.l2.book(now, 2 * size_bytes))
-        return passed + 2 * self._machine.l2_latency_cycles
+        machine = self._machine
+        _ = self.port.book(now, size_bytes)
+        written = self.port.book(now, size_bytes, machine.l2_port_write_bytes_per_cycle)
+        passed = max(written, self._cache.l2.book(now, size_bytes * (1.0 + machine.l2_write_cost)))
+        return passed + 2 * machine.l2_latency_cycles

@@ -274,9 +274,9 @@ class Warp:
         return self._wait(Cause.SHORT_SCOREBOARD, served + self.units.shared_latency)
 
     def _fix_up(self, op: SplitKFixup) -> Process:
-        units = self.units
-        for _ in range(op.times):
-            yield from self._wait(Cause.LONG_SCOREBOARD, units.memory.fix_up(op.size_bytes, self.env.now))
+        now = self.env.now
+        done = self.units.memory.fix_up(op.size_bytes, now)
+        return self._wait(Cause.LONG_SCOREBOARD, now + op.times * (done - now))
 
     def _alu(self, op: Alu, now: float) -> Process:
         """Issue to all pipes at once, and wait for the last result."""

@@ -44,17 +44,24 @@ def stores_from_registers(kernel: Kernel) -> bool:
 
 
 def epilogue_of(
-    gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles, result_bytes: Array, fixup_times: Array
+    gpu: Gpu,
+    kernels: Any,
+    problems: Problems,
+    tiles: Tiles,
+    result_bytes: Array,
+    stored_bytes: Array,
+    fixup_times: Array,
 ) -> Columns[Epilogue]:
     """What math warps do at the end of a tile.
 
     Args:
         kernels: columns of :class:`gpusim.lowering.gemm.kernel_table.KernelRow`, a row for each problem.
         result_bytes: of an element as the kernel writes it [B].
+        stored_bytes: what the average CTA stores [B].
         fixup_times: partners of a split-K fix-up within the kernel.
     """
     results = tiles.rows[0] * tiles.rows[1]
-    store_bytes = np.where(kernels.stores_result, results * result_bytes / kernels.warps, 0.0)
+    store_bytes = stored_bytes / kernels.warps
     # Warpgroups round their results before they pass shared memory (stmatrix), others after.
     passed = np.where(kernels.bulk_store, result_bytes, problems.accumulator_bytes)
     tile_bytes = kernels.tile[0] * kernels.tile[1] * passed / kernels.warps

@@ -270,7 +270,7 @@ def _schedules(
         setup_cycles=kernels.setup_cycles,
         steps=tiles.steps,
         step=step,
-        epilogue=epilogue_of(gpu, kernels, problems, tiles, result_bytes, fixup_times),
+        epilogue=epilogue_of(gpu, kernels, problems, tiles, result_bytes, store_bytes, fixup_times),
         store_bytes=store_bytes,
         store_passes=store_passes(gpu, kernels, problems, result_bytes),
         traffic=_traffic(gpu, kernels, problems, tiles, step, tiles.ctas * store_bytes, swizzle_width, warm=warm),

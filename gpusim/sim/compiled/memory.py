@@ -33,9 +33,11 @@ def store(s: State, w: int, op: Any, now: float) -> float:
 @compiled
 def fix_up(s: State, w: int, size_bytes: float, now: float) -> float:
     """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
-    sm = s.sms[s.warps[w].sm]
-    passed = max(book(s.links[sm.l2_port], now, 2 * size_bytes, 0.0), book(s.links[sm.l2], now, 2 * size_bytes, 0.0))
-    return passed + 2 * s.launch[0].l2_latency
+    launch, sm = s.launch[0], s.sms[s.warps[w].sm]
+    _ = book(s.links[sm.l2_port], now, size_bytes, 0.0)
+    written = book(s.links[sm.l2_port], now, size_bytes, launch.l2_port_write_rate)
+    passed = max(written, book(s.links[sm.l2], now, size_bytes * (1.0 + launch.l2_write_cost), 0.0))
+    return passed + 2 * launch.l2_latency
 
 
 # One SM's share

@@ -188,13 +188,10 @@ def _load_shared(s: State, w: int, warp: Any, op: Any) -> bool:
 
 @compiled
 def _fix_up(s: State, w: int, warp: Any, op: Any) -> bool:
-    while warp.phase < op.count:
-        warp.phase += 1
-        if waits(s, w, LONG_SCOREBOARD, fix_up(s, w, op.size_bytes, s.run[0].now)):
-            return True
-    warp.phase = 0
+    now = s.run[0].now
     warp.pc += 1
-    return False
+    done = fix_up(s, w, op.size_bytes, now)
+    return waits(s, w, LONG_SCOREBOARD, now + op.count * (done - now))
 
 
 @compiled
