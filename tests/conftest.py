@@ -109,7 +109,8 @@ def with_gpu(system: System, **parts: object) -> System:
 def suited(arch: System, gemm: Gemm) -> tuple[Kernel, ...]:
     """A board's kernels that a library considers for a product; those for vectors among them."""
     known = arch.library.kernels
-    return considered([one for one in known if multiplies(arch.gpu, gemm, one) and not refusals(gemm, one)])
+    multiplying = [one for one in known if multiplies(arch.gpu, gemm, one)]
+    return considered([one for one in multiplying if not refusals(gemm, one)], multiplying)
 
 
 @pytest.fixture(scope="session")

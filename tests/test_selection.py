@@ -62,15 +62,15 @@ def test_a_pinned_kernel_is_the_one_that_runs(name: str) -> None:
     arch = load_spec(name).system
     for kernel in arch.library.kernels:
         instruction = arch.gpu.instructions[kernel.family.instruction]
+        sparsity, accumulate = instruction.sparsity, instruction.accumulate
+        layout = "tn" if "tn" in kernel.layouts else kernel.layouts[0]
         for dtype in kernel.family.inputs:
-            gemm = Gemm(
-                128, 128, 128, dtype, sparsity=instruction.sparsity, accumulate=instruction.accumulate, layout="tn"
-            )
+            gemm = Gemm(128, 128, 128, dtype, sparsity=sparsity, accumulate=accumulate, layout=layout)
             try:
                 plan(arch.gpu, gemm, kernel)
             except DoesNotFitError:
                 continue
-            printed = kernel.printed_name("tn", dtype)
+            printed = kernel.printed_name(layout, dtype)
             result = predict(arch, gemm, Options(kernel=printed, load="burst"))
             assert result.kernel == printed
             assert {one.kernel for one in result.alternatives} == {printed}
@@ -176,7 +176,7 @@ def test_the_leading_dimensions_decide_which_tensor_core_kernels_serve(
     gemm = Gemm(m, n, k, Dtype.FP16, layout=layout, order=order, accumulate=accumulate)
     tiled = [one.plan.kernel for one in ranked_plans(load_spec(name).system, gemm)]
     found = {one.alignment for one in tiled if one.family.name.startswith(("volta", "turing", "cutlass_7"))}
-    assert found == {alignment}
+    assert found - {None} == {alignment}  # kernels on CUDA cores have none
 
 
 @pytest.mark.parametrize("name", BOARDS_WITH_ALIGNED_KERNELS)
@@ -212,10 +212,24 @@ def test_an_a100_has_a_kernel_for_each_alignment_that_profiles_show(k: int, dtyp
     assert re.match(kernel, predict(load_spec("A100-SXM4-40GB").system, Gemm(4096, 4096, k, dtype)).kernel)
 
 
+def test_cuda_cores_are_considered_for_operands_that_are_not_aligned() -> None:
+    arch = load_spec("V100-SXM2-16GB").system
+    odd, aligned = (ranked_plans(arch, Gemm(512, n, 512, Dtype.FP16, layout="nn")) for n in (511, 512))
+    units = [{one.plan.main.instruction.unit for one in those} for those in (odd, aligned)]
+    assert units == [{"cuda", "tensor"}, {"tensor"}]
+
+
 def test_a_pinned_kernel_that_needs_aligned_operands_is_refused_with_the_remedy() -> None:
     gemm, name = Gemm(64, 63, 64, Dtype.FP16, layout="nn"), "volta_fp16_s884gemm_fp16_64x64_ldg8_f2f_nn"
     with pytest.raises(UnsupportedError, match=f"{name}: n must be a multiple of 8, got 63; pad it to 64"):
         predict(load_spec("V100-SXM2-16GB").system, gemm, Options(kernel=name))
+
+
+@pytest.mark.parametrize("layout", ["nn", "tn"])
+def test_a_matrix_that_is_not_transposed_has_its_own_kernels_for_vectors(layout: str) -> None:
+    gemm = Gemm(1, 8192, 8192, Dtype.FP16, layout=layout)
+    name, results = {"nn": ("gemv2N_kernel_32x1_fp16", 32), "tn": ("gemvx_kernel_8x1_fp16", 8)}[layout]
+    assert predict(load_spec("A100-SXM4-40GB").system, gemm, Options(kernel=name)).grid[0] == 8192 // results
 
 
 @pytest.mark.parametrize("name", ["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "H100-SXM5-80GB"])

@@ -108,7 +108,9 @@ class Family(Entry):
         description="elements that the leading dimensions of A, B and C must be multiples of, a kernel for each; a "
         "thread loads as many at once",
     )
-    fallback: bool = Field(default=False, description="launched only where no other kernel serves")
+    fallback: bool = Field(
+        default=False, description="considered only for operands that are less aligned than other kernels need"
+    )
     since_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] = Field(
         default=0, description="first major version of CUDA whose library has these kernels, if not all"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from gpusim.errors import InputError
@@ -77,7 +77,7 @@ def _usable_kernels(
         reasons = dict.fromkeys(reason for kernel in for_matrices or multiplying for reason in refusals(gemm, kernel))
         raise UnsupportedError(f"{_wanted(gemm)} on {gpu.name}: {'; '.join(reasons)}")
     if name is None:
-        return considered(accepting)
+        return considered(accepting, multiplying)
     printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in accepting}
     if name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
@@ -187,12 +187,17 @@ def _not_a_multiple(name: str, size: int, unit: int) -> str:
     return f"{name} must be a multiple of {unit}, got {size}; pad it to {ceil_div(size, unit) * unit}"
 
 
-def considered(kernels: list[Kernel]) -> tuple[Kernel, ...]:
+def considered(kernels: Sequence[Kernel], multiplying: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """The kernels that a library considers, of those that can run a workload.
 
-    Of kernels that are compiled for an alignment it takes those with the widest that the operands have, and a fallback
-    only where nothing else serves.
+    Of kernels that are compiled for an alignment it takes those with the widest that the operands have. A fallback is
+    considered where that is less than others need, or nothing else serves.
+
+    Args:
+        multiplying: all that multiply operands of these types, whatever their layout, sizes and alignment.
     """
-    widest = max((kernel.alignment or 0 for kernel in kernels), default=0)
+    widest, full = (max((kernel.alignment or 0 for kernel in those), default=0) for those in (kernels, multiplying))
     found = [kernel for kernel in kernels if kernel.alignment in (None, widest)]
+    if widest < full:
+        return tuple(found)
     return tuple([kernel for kernel in found if not kernel.family.fallback] or found)
