@@ -51,7 +51,7 @@ IN_THE_LAUNCH = {
 
 BESIDE_THEM = {
     # clocks and power; what lies around a kernel; stated peaks; what only a reader wants to know
-    *("clock.", "power.", "front_end.", "stated_peaks.", "instructions.*.energy_pj_per_fma"),
+    *("clock.", "power.", "front_end.", "stated_peaks."),
     *("shared_memory.unified_l1_kib", "shared_memory.banks", "load_store.matrix_load"),
     *("load_store.l1_latency_cycles", "load_store.l1_bytes_per_cycle", "dram.write_only_cost"),
     "dram.capacity_gb",

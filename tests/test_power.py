@@ -27,9 +27,10 @@ BOARD = with_overrides(
     {
         "clock.min_mhz": 100.0,
         "power.idle_w": 100.0,
-        "power.active_static_w": 20.0,
+        "power.leakage_w_per_sm": 20.0 / 8,
         "power.min_voltage_v": 0.5,
         "power.min_voltage_mhz": 400.0,
+        "power.voltage_mv_per_mhz": 500 / 600,
         "power.board_limit_w": 300.0,
     },
 )
@@ -49,7 +50,7 @@ def planned(arch: System, gemm: Gemm) -> GemmPlan:
 @pytest.mark.parametrize(
     ("value", "core_pj", "dram_pj"),
     [
-        ("instructions.ffma.energy_pj_per_fma", 32**3, 0),
+        ("power.cuda_pj_per_fma", 32**3, 0),
         # A (32 x 32) by all 8 CTAs, B (32 x 4) by one each; nothing is stored
         ("power.l2_pj_per_byte", 8 * (32 * 32 + 32 * 4) * 4, 0),
         ("power.dram_pj_per_byte", 0, 2 * 32 * 32 * 4),  # A and B once
@@ -64,7 +65,7 @@ def test_each_energy_is_paid_for_each_byte_or_operation(value: str, core_pj: flo
 
 
 def test_zeros_take_a_share_of_the_energy_on_data_and_all_of_that_to_issue_and_of_dram() -> None:
-    values = {"instructions.ffma.energy_pj_per_fma": 1.0, "power.dram_pj_per_byte": 1.0}
+    values = {"power.cuda_pj_per_fma": 1.0, "power.dram_pj_per_byte": 1.0}
     arch = with_overrides(BOARD, {**values, "power.zeros_energy_fraction": 0.25}).system
     totals = planned(arch, Gemm(32, 32, 32, Dtype.FP32)).totals
     random_, zeros = (energy(arch.gpu, totals, operands) for operands in ("random", "zeros"))
@@ -86,6 +87,18 @@ def test_zeros_take_a_share_of_the_energy_on_data_and_all_of_that_to_issue_and_o
 )
 def test_power_is_idle_and_leakage_and_energy_over_time(clock_mhz: float, watts: float) -> None:
     assert power_w(BOARD.gpu, Energy(80e-6, 30e-6), 1.0, clock_mhz) == pytest.approx(watts)
+
+
+def test_a_chip_leaks_with_its_temperature_and_that_rises_with_power_and_time() -> None:
+    # 20 W of leakage at 65 C, 1 % a kelvin: 13 W at the coolant's 30 C; 300 W settle at 80 C, 1/6 K/W.
+    values = {"power.leakage_per_k": 0.01, "power.coolant_c": 30.0, "power.limit_temperature_c": 80.0}
+    gpu = with_overrides(BOARD, {**values, "power.warm_up_s": 10.0}).gpu
+    used = Energy(67e-6, 0.0)  # in 1 us: 67 W
+    cold, after_10_s, settled_w = (power_w(gpu, used, 1.0, 1000.0, busy_us) for busy_us in (0.0, 1e7, math.inf))
+    assert cold == pytest.approx(100 + 67 + 13)
+    assert settled_w == pytest.approx(100 + 67 + 20 * (1 + 0.01 * (30 + settled_w / 6 - 65)))
+    warmth = 1 - math.exp(-1)
+    assert after_10_s == pytest.approx(167 + 20 * (1 + 0.01 * (30 + warmth * after_10_s / 6 - 65)))
 
 
 # The governor
@@ -225,6 +238,37 @@ def test_zeros_draw_less_power_than_random_operands_or_run_at_a_higher_clock() -
         assert zeros.time_us <= drawn.time_us
 
 
+def test_a_hotter_board_clocks_lower() -> None:
+    for name in ("V100-PCIe-16GB", "T4", "A40"):
+        cool, hot = (
+            predict(
+                with_overrides(load_spec(name), {"power.limit_temperature_c": at_c}).system, Gemm(*LARGE, Dtype.FP32)
+            )
+            for at_c in (60.0, 90.0)
+        )
+        assert hot.clock_mhz < cool.clock_mhz
+
+
+def test_a_run_of_minutes_clocks_lower_than_one_of_tenths_of_a_second() -> None:
+    v100 = load_spec("V100-PCIe-16GB").system
+    short, long = (predict(v100, Gemm(4096, 8192, 8192, Dtype.FP16), Options(load=load)) for load in ("105", "20000"))
+    assert long.clock_mhz < 0.97 * short.clock_mhz
+
+
+@pytest.mark.parametrize("name", REAL_BOARDS)
+def test_no_board_draws_what_it_cannot(name: str) -> None:
+    # Streams of DRAM reach no board's limit at its highest clock, or just so (T4). L2 at its full rate takes at most
+    # twice that.
+    gpu = load_spec(name).gpu
+    dram_bytes = gpu.dram.peak_bandwidth_gb_per_s * gpu.dram.efficiency_fraction * 1e9
+    l2_bytes = gpu.l2.bandwidth_bytes_per_cycle * gpu.clock.max_mhz * 1e6
+    power = gpu.power
+    stream = Energy(dram_bytes * power.l2_pj_per_byte * 1e-12, dram_bytes * power.dram_pj_per_byte * 1e-12)
+    assert power_w(gpu, stream, 1e6, gpu.clock.max_mhz) < 1.05 * power.board_limit_w
+    cached = Energy(l2_bytes * power.l2_pj_per_byte * 1e-12, 0.0)
+    assert power_w(gpu, cached, 1e6, gpu.clock.max_mhz) < 2 * power.board_limit_w
+
+
 def test_a_tiny_product_never_meets_the_limit() -> None:
     for name in REAL_BOARDS:
         arch = unfitted(name)
@@ -257,10 +301,10 @@ def test_a_t4_reaches_its_peak_only_in_a_burst() -> None:
 
 def test_an_a100_at_its_400_w_sustains_the_published_fp16_rate() -> None:
     # thonking.ai, 'Strangely, Matrix Multiplications on GPUs Run Faster When Given Predictable Data':
-    # 257 TFLOP/s on random data. The energy of this instruction comes from that figure: a check, no evidence.
+    # 257 TFLOP/s on random data. The energies were fitted to that figure and to others: a check, no evidence.
     a100 = unfitted("A100-SXM4-80GB")
     sustained = predict(a100, Gemm(*LARGE, Dtype.FP16))
-    assert sustained.tflops == pytest.approx(257, rel=0.02)
+    assert sustained.tflops == pytest.approx(257, rel=0.06)
     assert sustained.clock_mhz < a100.gpu.clock.max_mhz
     burst = predict(a100, Gemm(*LARGE, Dtype.FP16), Options(load="burst"))
     assert burst.clock_mhz == a100.gpu.clock.max_mhz
@@ -276,3 +320,27 @@ def test_of_two_equal_chips_the_one_with_the_lower_limit_is_slower() -> None:
     assert slower.clock_mhz < faster.clock_mhz
     assert slower.time_us > faster.time_us
     assert math.isclose(slower.power_w, 250.0, rel_tol=LIMIT_TOLERANCE)
+
+
+def test_a_v100_sustains_sgemm_at_the_clock_of_four_measured_ones() -> None:
+    # rajesh-s/mlsys-gpu-power-variability@9ecefa3: 25536^3 on V100 SXM2 at 295 W: 1417 to 1462 MHz at 62 to 75 C.
+    result = predict(unfitted("V100-SXM2-16GB"), Gemm(25536, 25536, 25536, Dtype.FP32, layout="nn"))
+    assert 1400 <= result.clock_mhz <= 1480
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "size", "tflops"),
+    [
+        # zzc0721/torch-performance-test-data: 36 calls of torch.matmul
+        ("V100-SXM2-16GB", Dtype.FP16, 8192, 97.4),
+        ("A40", Dtype.FP16, 10240, 119.2),
+        ("A40", Dtype.TF32, 10240, 59.4),
+        ("A40", Dtype.FP32, 8192, 23.7),
+    ],
+)
+def test_a_board_at_its_limit_multiplies_random_data_as_published(
+    name: str, dtype: Dtype, size: int, tflops: float
+) -> None:
+    result = predict(unfitted(name), Gemm(size, size, size, dtype), Options(load="36"))
+    assert result.clock_mhz < unfitted(name).gpu.clock.max_mhz
+    assert result.tflops == pytest.approx(tflops, rel=0.12)

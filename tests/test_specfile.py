@@ -330,7 +330,7 @@ CONTRADICTIONS = [
     ("shared_memory", "unified_l1_kib", 163.0, r"shared_memory\.carveouts_kib: 164 KiB exceeds the unified L1 of 163"),
     ("shared_memory", "max_kib_per_cta", 164.1, r"shared_memory\.max_kib_per_cta: 164\.1 KiB with its reserve exceeds"),
     ("l2", "far_latency_cycles", 199, r"l2\.far_latency_cycles: 199 is below the near latency 200; swap them"),
-    ("power", "min_voltage_v", 1.1, r"power\.min_voltage_v: 1\.1 V exceeds the maximum 1 V; swap them"),
+    ("power", "limit_temperature_c", 9, r"power\.limit_temperature_c: 9 is below coolant_c 25; swap them"),
 ]
 
 
@@ -445,7 +445,7 @@ def values_at(data: Any, keys: list[str]) -> list[float]:
 NATURAL_ENDS: dict[str, tuple[float, float]] = {
     "fraction": (0.01, 1), "merged_store_fraction": (0, 0.99), "transposed_store_conflict_degree": (1, 32),
     "shape": (1, 4096), "latency_cycles": (1, 10_000), "partitions": (1, 64), "sub_partitions": (1, 32),
-    "sparsity": (0, 0), "factors": (2, -1), "min_steps": (1, -1),
+    "c": (-50, 200), "sparsity": (0, 0), "factors": (2, -1), "min_steps": (1, -1),
 }  # fmt: skip
 """Ends of ranges that are no matter of taste: a fraction is one at most, nothing answers in less than a cycle, and
 a split has two parts."""
@@ -536,10 +536,13 @@ def test_all_problems_of_a_file_are_reported_each_at_its_line(board: Writer) -> 
 
 
 def test_all_contradictions_are_reported(board: Writer) -> None:
-    path = board(f"l2:\n  far_latency_cycles: {leaf(1)}\npower:\n  min_voltage_v: {leaf(4.0)}\n")
+    path = board(f"l2:\n  far_latency_cycles: {leaf(1)}\npower:\n  coolant_c: {leaf(99.0)}\n")
     with pytest.raises(SpecError) as raised:
         load_spec(path)
-    assert [line.split(": ")[1] for line in raised.value.problems] == ["l2.far_latency_cycles", "power.min_voltage_v"]
+    assert [line.split(": ")[1] for line in raised.value.problems] == [
+        "l2.far_latency_cycles",
+        "power.limit_temperature_c",
+    ]
 
 
 def test_a_boost_clock_is_not_raised_above_what_the_board_runs_at() -> None:
@@ -743,6 +746,7 @@ def test_json_schema_describes_every_key(record: type[Record]) -> None:
 
 
 UNITS = {
+    "_mv_per_mhz": "[mV/MHz]",
     "_mhz": "[MHz]",
     "_kib": "[KiB]",
     "_mib": "[MiB]",
@@ -758,6 +762,9 @@ UNITS = {
     "_w": "[W]",
     "_v": "[V]",
     "_pj_per_byte": "[pJ/B]",
+    "_per_k": "[1/K]",
+    "_c": "[degrees C]",
+    "_s": "[s]",
 }
 
 

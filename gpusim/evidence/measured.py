@@ -47,10 +47,11 @@ UNSTATED_PADDING = {"deepbench": 8}
 matrices for Tensor Cores (PAD_KERNELS in code/nvidia/gemm_bench.cu); its results state the sizes before padding."""
 
 
-UNSTATED_OPERANDS = {"deepbench": "zeros"}
-"""What operands hold by source, for rows that do not state it, FP32 ones excepted; all others are random. DeepBench
-draws floats from 0 to 1 and copies them to integers where it means halves: each becomes zero (``rand`` in
-code/nvidia/tensor.h, ``uint16_t`` in gemm_bench.cu and conv_bench.cu)."""
+UNSTATED_OPERANDS = {"deepbench": "zeros", "aiconfigurator-vllm": "zeros"}
+"""What operands hold by how a source begins, for rows that do not state it, FP32 ones excepted; all others are random.
+DeepBench draws floats from 0 to 1 and copies them to integers where it means halves: each becomes zero (``rand`` in
+code/nvidia/tensor.h, ``uint16_t`` in gemm_bench.cu and conv_bench.cu). AIConfigurator multiplies by weights of vLLM
+layers that nobody has written: fresh device memory (collector/vllm/collect_gemm.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,10 @@ class MeasuredRow:
     @property
     def operands(self) -> str:
         """What the operands held: as stated, or as the source is known to fill them."""
-        unstated = "random" if self.dtype is Dtype.FP32 else UNSTATED_OPERANDS.get(self.source, "random")
-        return self.stated_operands or unstated
+        if self.stated_operands or self.dtype is Dtype.FP32:
+            return self.stated_operands or "random"
+        known = (held for source, held in UNSTATED_OPERANDS.items() if self.source.startswith(source))
+        return next(known, "random")
 
 
 def _operator(row: MeasuredRow) -> Operator | None:

@@ -8,6 +8,10 @@ UNITS = {
     "_pj_per_byte": "pJ/B",
     "_pj_per_fma": "pJ",
     "_pj_per_lane": "pJ",
+    "_pj_per_sm_cycle": "pJ",
+    "_mv_per_mhz": "mV/MHz",
+    "_w_per_sm": "W",
+    "_per_k": "1/K",
     "_mib": "MiB",
     "_kib": "KiB",
     "_gb": "GB",
@@ -20,6 +24,8 @@ UNITS = {
     "_mj": "mJ",
     "_w": "W",
     "_v": "V",
+    "_c": "degrees C",
+    "_s": "s",
 }
 """By what the keys of specs end in."""
 ACRONYMS = {

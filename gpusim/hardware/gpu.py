@@ -43,6 +43,10 @@ Watt = Annotated[float, Field(ge=0, le=10_000)]
 """Power [W]: boards take up to 700."""
 Picojoule = Annotated[float, Field(ge=0, le=10_000)]
 """Energy of an operation or a byte [pJ]: up to 133."""
+Celsius = Annotated[float, Field(ge=-50, le=200)]
+"""Temperature [degrees C]: chips run at 30 to 90."""
+RelativeEnergy = Annotated[float, Field(ge=0.001, le=100)]
+"""Energy relative to that of another operation."""
 Extent = Annotated[int, Field(ge=1, le=4096)]
 """Extent of an instruction: up to 256."""
 TeraPerSecond = Annotated[float, Field(ge=0.001, le=1_000_000)]
@@ -237,13 +241,17 @@ class Instruction(Record):
         description="Fraction of the peak rate that a register-only microbenchmark sustains [0 to 1]."
     )
     latency_cycles: float = Field(ge=1, le=10_000, description="Latency of a dependent instruction [SM cycles].")
-    energy_pj_per_fma: Picojoule = Field(description="Energy of a multiply-add at power.energy_voltage_v [pJ].")
 
     @property
     def fma(self) -> int:
         """Multiply-adds of one warp instruction (dense-equivalent)."""
         m, n, k = self.shape
         return m * n * k
+
+    @property
+    def energy_key(self) -> str:
+        """Key of ``power.relative_energy``: unit and first format, such as tensor_fp16."""
+        return f"{self.unit}_{self.inputs[0]}"
 
 
 class FrontEnd(Record):
@@ -256,33 +264,52 @@ class Power(Record):
     """Inputs of the clock governor. Energies of the core are stated at ``energy_voltage_v``."""
 
     board_limit_w: float = Field(ge=1, le=NO_LIMIT, description="Power limit of the board [W].")
-    idle_w: Watt = Field(description="Power of the board at full clock with no kernel [W].")
-    active_static_w: Watt = Field(
-        description="Static power added once any SM works, at max_voltage_v; scales with the voltage squared [W]."
-    )
     averaging_ms: float = Field(
         ge=0, le=10_000, description="Time constant of the average power that the governor holds to the limit [ms]."
     )
+    idle_w: Watt = Field(description="Power of the board that no clock and no voltage of the core changes [W].")
+    leakage_w_per_sm: Watt = Field(description="Leakage of the chip, per SM, at energy_voltage_v and 65 degrees C [W].")
+    leakage_per_k: float = Field(ge=0, le=0.1, description="Relative rise of the leakage [1/K].")
+    coolant_c: Celsius = Field(description="Temperature of what cools the board [degrees C].")
+    limit_temperature_c: Celsius = Field(description="Temperature at which the chip settles at its limit [degrees C].")
+    warm_up_s: float = Field(ge=0.01, le=10_000, description="Time constant of the chip's temperature [s].")
     energy_voltage_v: Volt = Field(description="Core voltage that the energies are stated at [V].")
-    max_voltage_v: Volt = Field(description="Core voltage at clock.max_mhz [V].")
     min_voltage_v: Volt = Field(description="Lowest core voltage [V].")
     min_voltage_mhz: Mhz = Field(description="Highest SM clock that min_voltage_v sustains [MHz].")
+    voltage_mv_per_mhz: float = Field(ge=0, le=10, description="Rise of the core voltage above that clock [mV/MHz].")
+    clock_pj_per_sm_cycle: Picojoule = Field(description="Energy of a cycle of the clocks and idle pipes, per SM [pJ].")
+    cuda_pj_per_fma: Picojoule = Field(
+        description="Energy of an FP32 multiply-add of CUDA cores, its instruction included [pJ]."
+    )
+    tensor_pj_per_fma: Picojoule = Field(
+        description="Energy of an FP16 multiply-add of Tensor Cores into FP32, its instruction included [pJ]."
+    )
+    relative_energy: dict[str, RelativeEnergy] = Field(
+        description="Energy of a multiply-add by unit and format (tensor_int8), relative to those two; also "
+        "fp16_accumulator, of Tensor Cores, and sparse, of 2:4."
+    )
+    zeros_energy_fraction: Share = Field(
+        description="Energy of arithmetic and on-chip transfers on zeros, relative to random operands [0 to 1]."
+    )
     instruction_pj_per_lane: Picojoule = Field(
         description="Energy to fetch, decode and feed one instruction of a thread [pJ]."
     )
     shared_pj_per_byte: Picojoule = Field(description="Energy of a shared memory access [pJ/B].")
-    l2_pj_per_byte: Picojoule = Field(description="Energy of an L2 access [pJ/B].")
+    l2_pj_per_byte: Picojoule = Field(description="Energy of an L2 access, the way to the SM included [pJ/B].")
     dram_pj_per_byte: Picojoule = Field(description="Energy of a DRAM access; does not scale with core voltage [pJ/B].")
-    zeros_energy_fraction: Share = Field(
-        description="Energy of arithmetic and on-chip transfers on zeros, relative to random operands [0 to 1]."
-    )
 
-    def voltage_v(self, clock_mhz: float, max_clock_mhz: float) -> float:
-        """Core voltage at a clock [V]: flat up to ``min_voltage_mhz``, then linear to the maximum."""
-        if clock_mhz <= self.min_voltage_mhz:
-            return self.min_voltage_v
-        share = (clock_mhz - self.min_voltage_mhz) / (max_clock_mhz - self.min_voltage_mhz)
-        return self.min_voltage_v + min(1.0, share) * (self.max_voltage_v - self.min_voltage_v)
+    def voltage_v(self, clock_mhz: float) -> float:
+        """Core voltage at a clock [V]: flat up to ``min_voltage_mhz``, then linear."""
+        return self.min_voltage_v + 1e-3 * self.voltage_mv_per_mhz * max(0.0, clock_mhz - self.min_voltage_mhz)
+
+    def pj_per_fma(self, instruction: Instruction) -> float:
+        """Energy of a multiply-add of an instruction, dense-equivalent, at ``energy_voltage_v`` [pJ]."""
+        relative = self.relative_energy[instruction.energy_key]
+        if instruction.unit == "cuda":
+            return relative * self.cuda_pj_per_fma
+        relative *= self.relative_energy["fp16_accumulator"] if instruction.accumulate == "fp16" else 1.0
+        relative *= self.relative_energy["sparse"] if instruction.sparsity == "2:4" else 1.0
+        return relative * self.tensor_pj_per_fma
 
 
 class Gpu(Record):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import Occupancy, occupancy
 from gpusim.launch import Launch
@@ -23,7 +24,7 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Bytes, instructions and energy of a launch."""
+    """Bytes and instructions of a launch."""
 
     ctas: int
     occupancy: Occupancy
@@ -36,10 +37,10 @@ class Totals:
     """Read from shared memory and written there in main loops [B]."""
     shared_port_bytes: float
     """Time of the port that this takes, in bytes of its width: what an access costs in energy [B]."""
-    math_pj: float
-    """Energy of the arithmetic, at the voltage that energies are stated at [pJ]."""
+    multiply_adds: tuple[tuple[Instruction, float], ...]
+    """Multiply-adds, dense-equivalent, by the instruction that executes them."""
     other_instructions: float
-    """Warp instructions besides that arithmetic."""
+    """Warp instructions besides these."""
 
     def ctas_on_busiest_sm(self, gpu: Gpu) -> int:
         return ceil_div(self.ctas, gpu.sm.count)
@@ -55,19 +56,18 @@ class Totals:
 def totals_of(gpu: Gpu, lowered: Lowered) -> Totals:
     """What a launch's programs come to over all its CTAs."""
     launch, moved = lowered.launch, lowered.traffic
-    instructions = shared = stored = loads = math_pj = 0.0
-    fma_pj = gpu.sm.warp_size * gpu.instructions["ffma"].energy_pj_per_fma
+    instructions = shared = stored = loads = 0.0
+    fma = defaultdict[str, float](float)
     for role in launch.roles:
         for op, times in executed(role.program):
             count = launch.ctas * role.warps * times
             match op:
                 case Alu():
                     multiplied = sum(amount for pipe, amount in op.work if pipe == "fma")
-                    math_pj += count * multiplied * fma_pj
+                    fma["ffma"] += count * multiplied * gpu.sm.warp_size
                     instructions += count * (sum(amount for _, amount in op.work) - multiplied)
                 case Mma():
-                    one = gpu.instructions[op.instruction]
-                    math_pj += count * op.instructions * one.fma * one.energy_pj_per_fma
+                    fma[op.instruction] += count * op.instructions * gpu.instructions[op.instruction].fma
                     instructions += count * op.other_instructions
                 case LoadShared() | StoreShared():
                     instructions += count * op.instructions
@@ -87,6 +87,6 @@ def totals_of(gpu: Gpu, lowered: Lowered) -> Totals:
         l2_bytes=moved.l2_read_bytes + stored,
         shared_bytes=shared,
         shared_port_bytes=shared,
-        math_pj=math_pj,
+        multiply_adds=tuple((gpu.instructions[name], amount) for name, amount in fma.items()),
         other_instructions=instructions,
     )

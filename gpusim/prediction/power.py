@@ -1,7 +1,7 @@
 """The clock governor: the highest SM clock at which modelled power stays within the board limit.
 
-Power = idle + leakage + energy per second. Arithmetic and on-chip traffic switch the core, so their energy
-scales with the square of its voltage; DRAM energy does not.
+Power = idle + leakage + clocks + energy per second. What switches in the core scales with the square of its voltage;
+DRAM and what lies around the chip do not. Leakage rises with the temperature, and that with power and time.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.gpu import Gpu, Power
 from gpusim.lowering.totals import Totals
 
 TOLERANCE_FRACTION = 0.01
 """How close to the board limit a sustained clock has to draw, of what the limit leaves above idle."""
 MAX_ROUNDS = 12
 BISECTED_TURN = 2
+LEAKAGE_STATED_AT_C = 65.0
+"""Temperature that ``power.leakage_w_per_sm`` is stated at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +35,33 @@ def energy(gpu: Gpu, totals: Sequence[Totals], operands: str = "random") -> Ener
     data = power.zeros_energy_fraction if operands == "zeros" else 1.0
     core = dram = 0.0
     for one in totals:
-        on_data_pj = one.math_pj + one.shared_port_bytes * power.shared_pj_per_byte
-        on_data_pj += one.l2_bytes * power.l2_pj_per_byte
+        on_data_pj = sum(fma * power.pj_per_fma(instruction) for instruction, fma in one.multiply_adds)
+        on_data_pj += one.shared_port_bytes * power.shared_pj_per_byte + one.l2_bytes * power.l2_pj_per_byte
         core += data * on_data_pj + one.other_instructions * gpu.sm.warp_size * power.instruction_pj_per_lane
         dram += (one.traffic.dram_read_bytes + one.traffic.dram_write_bytes) * power.dram_pj_per_byte
     return Energy(core * 1e-12, dram * 1e-12)
 
 
-def power_w(gpu: Gpu, used: Energy, time_us: float, clock_mhz: float) -> float:
-    """Board power while the launches run again and again [W]."""
+def power_w(gpu: Gpu, used: Energy, time_us: float, clock_mhz: float, busy_us: float = math.inf) -> float:
+    """Board power while the launches run again and again, after ``busy_us`` of them [W]."""
     power = gpu.power
-    voltage_v = power.voltage_v(clock_mhz, gpu.clock.max_mhz)
-    static_w = power.active_static_w * (voltage_v / power.max_voltage_v) ** 2
-    used_j = used.core_j * (voltage_v / power.energy_voltage_v) ** 2 + used.dram_j
-    return power.idle_w + static_w + used_j / (time_us * 1e-6)
+    core = (power.voltage_v(clock_mhz) / power.energy_voltage_v) ** 2
+    clocks_w = gpu.sm.count * power.clock_pj_per_sm_cycle * clock_mhz * 1e-6
+    switched_w = used.core_j / (time_us * 1e-6) + clocks_w
+    fixed_w = power.idle_w + used.dram_j / (time_us * 1e-6) + core * switched_w
+    cold, per_w = _relative_leakage(power, busy_us)
+    leakage = core * gpu.sm.count * power.leakage_w_per_sm
+    # The chip leaks in proportion to the power P that heats it: P = fixed + leakage (cold + per_w P).
+    feedback = leakage * per_w
+    return (fixed_w + leakage * cold) / (1 - feedback) if feedback < 1 else math.inf
+
+
+def _relative_leakage(power: Power, busy_us: float) -> tuple[float, float]:
+    """Leakage at the temperature of the coolant, and its rise per watt of the board, both relative to that stated."""
+    warmth = -math.expm1(-busy_us * 1e-6 / power.warm_up_s)
+    kelvin_per_w = warmth * (power.limit_temperature_c - power.coolant_c) / power.board_limit_w
+    cold = 1 + power.leakage_per_k * (power.coolant_c - LEAKAGE_STATED_AT_C)
+    return cold, power.leakage_per_k * kelvin_per_w
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +97,13 @@ def sustained_clock(gpu: Gpu, used: Energy, time_at: Callable[[float], float], c
         calls: executions back to back, after which the board may rest.
     """
     tolerance_w = TOLERANCE_FRACTION * (gpu.power.board_limit_w - gpu.power.idle_w)
+
+    def drawn_w(clock_mhz: float, time_us: float) -> float:
+        return power_w(gpu, used, time_us, clock_mhz, calls * time_us)
+
     low, high = gpu.clock.min_mhz, gpu.clock.max_mhz
     tried, exponent = {high: time_at(high)}, 1.0
-    clock, drawn = high, power_w(gpu, used, tried[high], high)
+    clock, drawn = high, drawn_w(high, tried[high])
     if drawn <= limit_w(gpu, calls * tried[high]):
         return Sustained(high, drawn)
     for turn in range(MAX_ROUNDS):
@@ -98,12 +117,12 @@ def sustained_clock(gpu: Gpu, used: Energy, time_at: Callable[[float], float], c
             break
         tried[clock] = time_at(clock)
         exponent = min(1.0, max(0.0, math.log(tried[clock] / tried[last]) / math.log(last / clock)))
-        drawn = power_w(gpu, used, tried[clock], clock)
+        drawn = drawn_w(clock, tried[clock])
         over_w = drawn - limit_w(gpu, calls * tried[clock])
         if abs(over_w) <= tolerance_w:
             return Sustained(clock, drawn)
         low, high = (low, clock) if over_w > 0 else (clock, high)
-    return Sustained(low, power_w(gpu, used, tried.get(low) or time_at(low), low))
+    return Sustained(low, drawn_w(low, tried.get(low) or time_at(low)))
 
 
 def _clock_within(
@@ -119,7 +138,8 @@ def _clock_within(
     while high - low > 1:
         middle = (low + high) / 2
         there_us = time_us * (tried_mhz / middle) ** exponent
-        if power_w(gpu, used, there_us, middle) > limit_w(gpu, calls * there_us):
+        busy_us = calls * there_us
+        if power_w(gpu, used, there_us, middle, busy_us) > limit_w(gpu, busy_us):
             high = middle
         else:
             low = middle

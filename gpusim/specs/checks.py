@@ -59,11 +59,18 @@ def contradictions(gpu: Gpu) -> Iterator[Finding]:
             "l2.far_latency_cycles",
             f"{l2.far_latency_cycles} is below the near latency {l2.latency_cycles}; swap them",
         )
-    if power.min_voltage_v > power.max_voltage_v:
+    if power.limit_temperature_c < power.coolant_c:
         yield Finding(
-            "power.min_voltage_v",
-            f"{power.min_voltage_v:g} V exceeds the maximum {power.max_voltage_v:g} V; swap them",
+            "power.limit_temperature_c",
+            f"{power.limit_temperature_c:g} is below coolant_c {power.coolant_c:g}; swap them",
         )
+    for key, instruction in gpu.instructions.items():
+        if instruction.energy_key not in power.relative_energy:
+            yield Finding(
+                "power.relative_energy",
+                f"no {instruction.energy_key}, which instructions.{key} executes"
+                f"{did_you_mean(instruction.energy_key, power.relative_energy)}",
+            )
 
 
 def _wrong_sm(gpu: Gpu) -> Iterator[Finding]:

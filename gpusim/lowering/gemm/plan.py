@@ -72,7 +72,7 @@ class GemmPlan:
     @property
     def totals(self) -> tuple[Totals, ...]:
         """What each launch comes to; zeros that pad a tile switch next to nothing."""
-        math_pj = self.operator.flops / 2 * self.instruction.energy_pj_per_fma
+        fma = self.operator.flops / 2
         return tuple(
             Totals(
                 ctas=one.ctas,
@@ -82,7 +82,7 @@ class GemmPlan:
                 l2_bytes=one.l2_bytes,
                 shared_bytes=one.shared_bytes,
                 shared_port_bytes=one.shared_port_bytes,
-                math_pj=math_pj if one is self.main else 0.0,
+                multiply_adds=((self.instruction, fma),) if one is self.main else (),
                 other_instructions=one.other_instructions,
             )
             for one in self.schedules
