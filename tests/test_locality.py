@@ -258,7 +258,7 @@ def test_splits_of_a_tile_take_slots_from_the_wave() -> None:
 
 
 def test_what_leaves_l2_is_dirty_in_the_share_in_which_it_was_written() -> None:
-    assert Traffic(400.0, 300.0, 100.0).dirty_fraction == 0.25  # 100 of 300 + 100
+    assert Traffic(400.0, 300.0, 100.0).write_back_cost == 0.25  # 100 of 300 + 100
     assert Traffic(400.0, 300.0, 100.0).miss_fraction == 0.75  # 300 of 400
-    assert Traffic(400.0, 0.0, 0.0).dirty_fraction == 0.0
+    assert Traffic(400.0, 0.0, 0.0).write_back_cost == 0.0
     assert Traffic(0.0, 0.0, 0.0).miss_fraction == 0.0

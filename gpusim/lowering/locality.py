@@ -29,6 +29,8 @@ class Traffic:
     """Share of the operands' tiles that L2 holds before the launch."""
     read_cost: float = 1.0
     """DRAM time of what is read, of the same bytes in a stream: more where pages are opened for little."""
+    write_cost: float = 1.0
+    """DRAM time of a written byte over that of one read in a stream."""
 
     @property
     def missing_steps_fraction(self) -> float:
@@ -41,9 +43,9 @@ class Traffic:
         return float(miss_fraction(self.l2_read_bytes, self.dram_read_bytes))
 
     @property
-    def dirty_fraction(self) -> float:
-        """Share of the lines leaving L2 that must be written back."""
-        return float(dirty_fraction(self.dram_read_bytes, self.dram_write_bytes))
+    def write_back_cost(self) -> float:
+        """DRAM time of writing back what leaves L2 for a line that enters, of the time that reading it takes."""
+        return self.write_cost * float(dirty_fraction(self.dram_read_bytes, self.dram_write_bytes))
 
 
 def miss_fraction(l2_read_bytes: Any, dram_read_bytes: Any) -> Array:

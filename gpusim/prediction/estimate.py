@@ -61,7 +61,7 @@ def _round_cycles(
     l2_rate = np.minimum(port_rate, gpu.l2.bandwidth_bytes_per_cycle * ctas / active)
     dram_rate = gpu.dram_bytes_per_cycle(clock_mhz) * ctas / active
     shared_rate = gpu.shared_memory.sustained_bytes_per_cycle
-    dirty = dirty_fraction(moved.dram_read_bytes, moved.dram_write_bytes)
+    dirty = gpu.dram.mixed_write_cost * dirty_fraction(moved.dram_read_bytes, moved.dram_write_bytes)
     missed = miss_fraction(moved.l2_read_bytes, moved.dram_read_bytes) * (moved.read_cost + dirty)
     latency = np.where(missed != 0, cycles_of_ns(gpu.dram.latency_ns, clock_mhz), gpu.l2.latency_cycles)
     # Warps stay on the sub-partition they start on: the fullest one decides.

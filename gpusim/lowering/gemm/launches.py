@@ -78,7 +78,7 @@ def _launch(schedule: Schedule, roles: tuple[Role, ...], stored: str) -> Launch:
         roles=roles,
         resources=schedule.resources,
         tensors=(*loaded, Tensor(stored, schedule.store_bytes)),
-        write_back_cost=moved.dirty_fraction,
+        write_back_cost=moved.write_back_cost,
         persistent=schedule.persistent,
         cold=schedule.cold,
     )

@@ -327,4 +327,5 @@ def _traffic(
         outlives_a_step=outlives,
         drift_steps=gpu.l2.drift_steps,
     )
-    return moved.replaced(l2_read_bytes=tiles.ctas * tiles.steps * step.l2_bytes)
+    read_bytes = tiles.ctas * tiles.steps * step.l2_bytes
+    return moved.replaced(l2_read_bytes=read_bytes, write_cost=gpu.dram.mixed_write_cost)
