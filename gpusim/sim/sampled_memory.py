@@ -30,6 +30,8 @@ class Fetch:
     """Of one warp."""
     dram_bytes: float
     """Of a block that needs DRAM, in bytes of a stream."""
+    evicted_bytes: float
+    """What that has L2 write back, the same."""
     far_cycles: float
     """What L2 takes longer than a hit in the near partition, on average."""
     dram_cycles: float
@@ -52,7 +54,7 @@ def _fetch_of(
     write_back_cost: float,
 ) -> Fetch:
     """The blocks of a load that a CTA executes ``blocks`` times."""
-    share_in_l2, dram_bytes = 1.0, 0.0
+    share_in_l2, dram_bytes, evicted_bytes = 1.0, 0.0, 0.0
     far_hits = far_misses = 0.0
     for read in reads:
         tensor = tensors[read.tensor]
@@ -61,19 +63,22 @@ def _fetch_of(
         if tensor.miss_fraction:
             share_in_l2 *= 1.0 - tensor.missing_blocks_fraction
             # What enters L2 pushes something out, some of it dirty.
-            cost = tensor.read_cost + write_back_cost
-            dram_bytes += warps * read.l2_bytes * tensor.miss_fraction * cost
+            missed_bytes = warps * read.l2_bytes * tensor.miss_fraction
+            dram_bytes += missed_bytes * tensor.read_cost
+            evicted_bytes += missed_bytes * write_back_cost
     missing, pattern = 0, 1
     if dram_bytes:
         longest = max(1, min(LONGEST_PATTERN_BLOCKS, blocks))
         share = Fraction(1.0 - share_in_l2).limit_denominator(longest) or Fraction(1, longest)
         missing, pattern = share.numerator, share.denominator
-        dram_bytes *= blocks / (blocks * missing // pattern)
+        uneven = blocks / (blocks * missing // pattern)
+        dram_bytes, evicted_bytes = uneven * dram_bytes, uneven * evicted_bytes
     return Fetch(
         key=" ".join(read.tensor for read in reads),
         l2_bytes=warps * sum(read.l2_bytes for read in reads),
         sm_bytes=sum(read.sm_bytes for read in reads),
         dram_bytes=dram_bytes,
+        evicted_bytes=evicted_bytes,
         far_cycles=far_hits * machine.l2_far_cycles,
         dram_cycles=machine.dram_cycles(far_misses),
         missing=missing,
@@ -137,6 +142,8 @@ class SampledMemory:
                 self._translated_at = now + self._tlb_miss_cycles
             from_dram = self._served(self.dram, max(now, self._translated_at), fetch.dram_bytes, at_once=at_once)
             passed = max(passed, from_dram + fetch.dram_cycles)
+            if fetch.evicted_bytes:
+                _ = self.dram.write_back(now, fetch.evicted_bytes)
         return passed
 
     def _served(self, link: Link, now: float, amount: float, *, at_once: bool) -> float:

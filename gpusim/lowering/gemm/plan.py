@@ -7,7 +7,7 @@ at once, as columns; one of them becomes a :class:`GemmPlan` when it is asked fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -236,7 +236,7 @@ def _schedules(
         edges: whether the tile is the last along x, and along y; None for the average tile.
     """
     gpu, split_k = table.gpu, choices.split_k
-    tiles = _tiles(kernels, problems, split_k, edges)
+    tiles = _tiles(gpu, kernels, problems, split_k, edges)
     staged = stage(gpu, kernels, problems, tiles)
     step = step_of(gpu, kernels, problems, staged)
     partial = choices.reduce & (split_k > 1)
@@ -278,7 +278,7 @@ def _schedules(
     )
 
 
-def _tiles(kernels: SimpleNamespace, problems: Problems, split_k: Array, edges: Array | None) -> Tiles:
+def _tiles(gpu: Gpu, kernels: SimpleNamespace, problems: Problems, split_k: Array, edges: Array | None) -> Tiles:
     """The tiles of problems on kernels.
 
     Args:
@@ -287,9 +287,13 @@ def _tiles(kernels: SimpleNamespace, problems: Problems, split_k: Array, edges: 
     counts = ceil_div(problems.operands.rows, kernels.tile)
     steps = ceil_div(ceil_div(problems.k, kernels.tile_k), split_k)
     rows = problems.operands.rows / counts
+    largest = np.minimum(problems.operands.rows, kernels.tile)
     if edges is not None:
-        rows = np.where(edges, problems.operands.rows - (counts - 1) * kernels.tile, kernels.tile).astype(float)
-    return Tiles(counts, problems.batch, split_k, steps, rows, problems.k / (steps * split_k))
+        rows = np.where(edges, problems.operands.rows - (counts - 1) * kernels.tile, largest).astype(float)
+    k_per_step = problems.k / (steps * split_k)
+    tiles = Tiles(counts, problems.batch, split_k, steps, rows, rows, k_per_step)
+    at_once = (tiles.ctas <= gpu.sm.count * kernels.resident_ctas) & (edges is None)
+    return replace(tiles, sm_rows=np.where(at_once, largest, rows))
 
 
 def _traffic(

@@ -117,6 +117,8 @@ class Tiles:
     """K-steps of each of them."""
     rows: Array
     """Rows of A in the average tile, and of B."""
+    sm_rows: Array
+    """The same of the tile whose SM ends last: the largest where all run at once, else the average."""
     k_per_step: Array
     """Values of k in the average step."""
 

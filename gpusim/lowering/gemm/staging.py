@@ -29,6 +29,8 @@ class Staged:
 
     panel_bytes: Array
     """Of the operands, without the rest of the sectors that their edges share: panels lie in L2 without it [B]."""
+    sm_panel_bytes: Array
+    """The same of the tile whose SM ends last."""
     l2_bytes: Array
     """Sectors asked of L2; data that is multicast to a cluster counts once per cluster [B]."""
     sm_bytes: Array
@@ -55,8 +57,9 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     """
     lanes, port_rate = gpu.sm.warp_size, gpu.shared_memory.bandwidth_bytes_per_cycle
     operands = problems.operands
-    panel_bytes = tiles.rows * tiles.k_per_step * operands.bits / 8
-    sm_bytes = panel_bytes * operands.sector_overfetch(kernels.tile, kernels.tile_k)
+    panel_bytes, sm_panel_bytes = (rows * tiles.k_per_step * operands.bits / 8 for rows in (tiles.rows, tiles.sm_rows))
+    overfetch = operands.sector_overfetch(kernels.tile, kernels.tile_k)
+    sm_bytes = sm_panel_bytes * overfetch
     # A row of tiles that a cluster ends in the middle of is loaded by the CTAs that are there.
     across = tiles.counts[::-1]
     sharers = across / ceil_div(across, kernels.cluster[::-1])
@@ -74,9 +77,9 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     # A warp's access takes at least one cycle of the port, however narrow. Each piece of a vector takes the lines that
     # the warp's access touches, at one a cycle.
     ports = sm_bytes * np.maximum(1.0, port_rate / (lanes * widths))
-    fills = panel_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
+    fills = sm_panel_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
     if in_pieces.any():
-        lines = operands.touched_bytes(tiles.rows, kernels.tile_k, LINE_BYTES, WARP_RUN_BYTES) / LINE_BYTES
+        lines = operands.touched_bytes(tiles.sm_rows, kernels.tile_k, LINE_BYTES, WARP_RUN_BYTES) / LINE_BYTES
         lines = lines * (tiles.k_per_step / kernels.tile_k)
         pieces = lines * port_rate * kernels.vector_bytes / widths
         ports = np.where(in_pieces, pieces, ports)
@@ -85,14 +88,15 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     loads = kernels.tile * kernels.tile_k * operands.bits / 8 / widths / lanes
     return Staged(
         panel_bytes=panel_bytes,
-        l2_bytes=sm_bytes / sharers,
+        sm_panel_bytes=sm_panel_bytes,
+        l2_bytes=panel_bytes * overfetch / sharers,
         sm_bytes=sm_bytes,
         to_shared=to_shared,
         load_port_bytes=ports[0] + ports[1],
         loads=loads[0] + loads[1],
         fill_bytes=np.where(kernels.in_shared_memory, fills[0] + fills[1], 0.0),
         runs=_runs(operands, kernels),
-        tlb_port_bytes=missed_pages(gpu, operands, tiles.rows) * gpu.load_store.tlb_miss_cycles * port_rate,
+        tlb_port_bytes=missed_pages(gpu, operands, tiles.sm_rows) * gpu.load_store.tlb_miss_cycles * port_rate,
     )
 
 

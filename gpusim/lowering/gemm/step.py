@@ -30,7 +30,7 @@ def step_of(gpu: Gpu, kernels: Any, problems: Problems, staged: Staged) -> Colum
     per_load = kernels.load_overhead_instructions + np.where(through_registers, 2, 1)
     other = kernels.step_instructions + kernels.operand_bytes / WIDE_SHARED_BYTES + load_instructions * per_load
     word_bits = max(problems.operands.element_bits, WORD_BITS)
-    words = staged.panel_bytes * 8 / word_bits / gpu.sm.warp_size
+    words = staged.sm_panel_bytes * 8 / word_bits / gpu.sm.warp_size
     pipe_slots = kernels.mma_instructions + (words[0] + words[1]) / kernels.warps * kernels.staging_slots
     return Columns(
         Step,

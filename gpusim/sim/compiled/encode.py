@@ -37,7 +37,7 @@ from gpusim.sim.sampled_memory import Fetch
 NO_LOOP = -1
 _OP = struct.Struct(f"={len(layout.OP_INTEGERS.split())}q{len(layout.OP_FLOATS.split())}d")
 _WORK = struct.Struct("=qd")
-_READ = struct.Struct("=qqqddddddd")
+_READ = struct.Struct("=qqqdddddddd")
 _LOOP = struct.Struct("=qqq")
 _ROLE = struct.Struct("=qqqqqqq")
 
@@ -155,7 +155,7 @@ class Encoder:
         elif (fetch := self.fetches[role].get(id(op.reads))) is not None:
             key = self.keys.setdefault(fetch.key, len(self.keys))
             late = fetch.far_cycles, fetch.dram_cycles
-            amounts = fetch.l2_bytes, fetch.sm_bytes, 0.0, fetch.dram_bytes, 0.0, *late
+            amounts = fetch.l2_bytes, fetch.sm_bytes, 0.0, fetch.dram_bytes, 0.0, fetch.evicted_bytes, *late
             self.reads.append(_READ.pack(key, fetch.missing, fetch.pattern, *amounts))
         rows = start, len(self.reads)
         if isinstance(op, Load):
@@ -170,7 +170,7 @@ class Encoder:
             self.decoded.machine, work.tensors[key], self.tables[read.tensor], read, work.roles[role].warps
         )
         moved = sizes.block_bytes, sizes.read_bytes, sizes.page_bytes
-        return _READ.pack(key, 0, 1, read.l2_bytes, read.sm_bytes, *moved, 0.0, sizes.dram_cycles)
+        return _READ.pack(key, 0, 1, read.l2_bytes, read.sm_bytes, *moved, 0.0, 0.0, sizes.dram_cycles)
 
     def _multiply(self, op: Mma | WarpgroupMma) -> None:
         timing = self.decoded.mmas[op.instruction]

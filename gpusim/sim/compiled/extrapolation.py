@@ -63,7 +63,7 @@ def _count(s: State, totals: Integers, busy: Floats, before: int, after: int, ti
 def _possible(totals: Integers, busy: Floats, before: int, after: int) -> bool:
     """Whether no link was given more work than it can do in the time."""
     cycles = totals[after, 0] - totals[before, 0]
-    for link in range(busy.shape[1]):
+    for link in range(busy.shape[1] - 1):
         if busy[after, link] - busy[before, link] > cycles + ROUNDING:
             return False
     return True

@@ -41,7 +41,9 @@ OP = _record(OP_INTEGERS, OP_FLOATS)
 WORK = _record("pipe", "count")
 LOOP = _record("times watched blocks")
 ROLE = _record("program warps instances first_warp first_lane watched reports")
-READ = _record("key missing pattern", "l2_bytes sm_bytes block_bytes dram_bytes page_bytes far_cycles dram_cycles")
+READ = _record(
+    "key missing pattern", "l2_bytes sm_bytes block_bytes dram_bytes page_bytes evicted_bytes far_cycles dram_cycles"
+)
 """``sampled``: what one load fetches; ``full``: what it reads of one tensor."""
 TENSOR = _record(" ".join(Table._fields))
 

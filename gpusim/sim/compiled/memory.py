@@ -104,6 +104,8 @@ def _fetched(s: State, w: int, read: Any, block: int, now: float) -> float:
     if (number + 1) * read.missing // read.pattern > number * read.missing // read.pattern:
         from_dram = _served(s, sm, sm.dram, max(now, _translated(s, sm, now)), read.dram_bytes, at_once)
         passed = max(passed, from_dram + read.dram_cycles)
+        if read.evicted_bytes != 0.0:
+            _ = write_back(s.links[sm.dram], now, read.evicted_bytes)
     return passed
 
 
