@@ -32,6 +32,7 @@ from gpusim.sim.block_cache import BlockCache, FullMemory
 from gpusim.sim.causes import Cause
 from gpusim.sim.cta import Cta
 from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.dispatcher import Dispatcher
 from gpusim.sim.simulate import simulate
 from gpusim.sim.sm import StreamingMultiprocessor
 from gpusim.sim.warp import Warp
@@ -200,7 +201,7 @@ def lives(machine: Machine, launch: Launch) -> tuple[StreamingMultiprocessor, li
     waiting = iter(range(launch.ctas))
     decoded = DecodedLaunch(machine, launch)
     memory = FullMemory(decoded, BlockCache(decoded))
-    sm = StreamingMultiprocessor(env, decoded, memory, lambda: next(waiting, None))
+    sm = StreamingMultiprocessor(env, decoded, memory, lambda: next(waiting, None), Dispatcher(0.0))
     watched: list[Life] = []
 
     def on_warp(warp: Warp) -> None:

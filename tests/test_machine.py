@@ -21,6 +21,7 @@ CLOCK_MHZ = 1000.0
 
 IN_THE_MACHINE = {
     *("sm.count", "sm.sub_partitions", "sm.issue_per_cycle", "sm.warp_size", "sm.cta_launch_cycles"),
+    "front_end.cta_interval_cycles",
     *("sm.max_warps", "sm.max_ctas", "sm.max_threads_per_cta"),
     *("sm.registers", "sm.register_allocation_unit", "sm.max_registers_per_thread"),
     *("shared_memory.carveouts_kib", "shared_memory.max_kib_per_cta"),

@@ -95,6 +95,7 @@ def played(draw: st.DrawFn) -> tuple[Machine, Launch]:
         dram_bytes_per_cycle=draw(st.sampled_from([50.0, 100.0])),
         dram_latency_cycles=400.0,
         pipes=(Pipe("tensor", 1.0), Pipe("fma", 0.5), Pipe("sfu", 0.125)),
+        cta_interval_cycles=1.25,
         cta_launch_cycles=20.0,
     )
     role = Role(draw(st.sampled_from([1, 2, 3, 4, 8])), draw(programs()))

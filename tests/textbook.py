@@ -49,6 +49,7 @@ def machine(*, sms: int = 1, sub_partitions: int = 4, mma_interval: float = 1.0,
         dram_activation_bytes=0.0,
         dram_latency_cycles=200.0,
         tlb_miss_cycles=0.0,
+        cta_interval_cycles=0.0,
         cta_launch_cycles=0.0,
         limits=LIMITS,
     )

@@ -258,6 +258,9 @@ class FrontEnd(Record):
     """What starts kernels on the GPU."""
 
     kernel_latency_us: Microseconds = Field(description="Duration of an empty kernel: start, drain and flush [us].")
+    cta_interval_cycles: Cycles = Field(
+        description="Least time between CTAs that start, on whichever SMs they do [SM cycles]."
+    )
 
 
 class Power(Record):

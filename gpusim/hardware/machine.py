@@ -128,6 +128,8 @@ class Machine:
     """Of a line whose home is the near partition."""
     tlb_miss_cycles: float
     """Added while an SM first translates a page."""
+    cta_interval_cycles: float
+    """Least time between CTAs that start, on whichever SMs."""
     cta_launch_cycles: float
     """From a free CTA slot to the first instruction."""
     limits: SmLimits
@@ -197,6 +199,7 @@ def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
         dram_activation_bytes=dram.activation_bytes,
         dram_latency_cycles=max(float(l2.latency_cycles), dram_latency),
         tlb_miss_cycles=cycles_of_ns(dram.tlb_miss_ns, clock_mhz),
+        cta_interval_cycles=gpu.front_end.cta_interval_cycles,
         cta_launch_cycles=gpu.sm.cta_launch_cycles,
         limits=SmLimits.of(gpu),
     )

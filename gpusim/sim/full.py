@@ -20,6 +20,7 @@ from gpusim.progress import Progress
 from gpusim.sim.block_cache import BlockCache, FullMemory
 from gpusim.sim.cta import Cta
 from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.dispatcher import Dispatcher
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.outcome import LaunchOutcome, Played, busy_by_resource
 from gpusim.sim.sm import StreamingMultiprocessor
@@ -58,9 +59,11 @@ def _processes(decoded: DecodedLaunch, recorder: Recorder | None, progress: Prog
 
     sm_count = min(machine.sm_count, launch.ctas)
     share = ceil_div(launch.ctas, sm_count)
+    dispatcher = Dispatcher(machine.cta_interval_cycles)
+    memories = [FullMemory(decoded, cache) for _ in range(sm_count)]
     sms = [
-        StreamingMultiprocessor(env, decoded, FullMemory(decoded, cache), partial(next, islice(waiting, share), None))
-        for _ in range(sm_count)
+        StreamingMultiprocessor(env, decoded, memory, partial(next, islice(waiting, share), None), dispatcher)
+        for memory in memories
     ]
     trace = recorder.attach(sms[0], common=True) if recorder is not None else None
     if progress is not None:

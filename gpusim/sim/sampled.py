@@ -11,6 +11,7 @@ from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch, l2_read_bytes
 from gpusim.program import Barrier, Load, LoadBulk, LoadShared, Mma, Repeat, Role, Store, StoreShared
 from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.dispatcher import Dispatcher
 from gpusim.sim.extrapolate import Extrapolator, Skipped
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.outcome import LaunchOutcome, Played, busy_by_resource
@@ -115,7 +116,8 @@ def _processes(decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate
         left[0] -= 1
         return busiest - 1 - left[0]
 
-    sm = StreamingMultiprocessor(env, decoded, memory, next_cta)
+    dispatcher = Dispatcher(machine.cta_interval_cycles, machine.sm_count)
+    sm = StreamingMultiprocessor(env, decoded, memory, next_cta, dispatcher)
 
     def share_among() -> None:
         # Every SM runs a CTA like each of ours, except that only some have one more at the end.

@@ -11,6 +11,7 @@ from gpusim.program import Role
 from gpusim.sim.causes import Cause
 from gpusim.sim.cta import Cta, RoleWarps
 from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.dispatcher import Dispatcher
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.link import Link
 from gpusim.sim.memory import Memory, Stream
@@ -46,12 +47,14 @@ class StreamingMultiprocessor:
         decoded: DecodedLaunch,
         memory: Memory,
         next_cta: Callable[[], int | None],
+        dispatcher: Dispatcher,
     ) -> None:
         self.env = env
         self.decoded = decoded
         self.launch = decoded.launch
         self.memory = memory
         self.next_cta = next_cta
+        self.dispatcher = dispatcher
         self.units = SharedUnits(env, decoded, memory)
         machine = decoded.machine
         self.parts = [
@@ -112,11 +115,11 @@ class StreamingMultiprocessor:
                 _ = self._join(cta, group, part, f"warp {len(cta.warps)}")
         self.resident.append(cta)
         self._residency_changed()
-        launch_cycles = whole_cycles(self.cta_launch_cycles)
-        if launch_cycles:
+        launched = whole_cycles(self.dispatcher.start(env.now) + self.cta_launch_cycles)
+        if launched > env.now:
             for warp in cta.warps:
-                warp.ledger.expect(Cause.LAUNCH, env.now + launch_cycles)
-            yield env.timeout(launch_cycles)
+                warp.ledger.expect(Cause.LAUNCH, launched)
+            yield env.timeout(launched - int(env.now))
             for warp in cta.warps:
                 warp.ledger.settle(int(env.now))
         yield env.all_of([env.process(warp.run()) for warp in cta.warps])
@@ -134,8 +137,9 @@ class StreamingMultiprocessor:
             self.resident.append(cta)
             self._residency_changed()
             taking = [of_role[tiles % len(of_role)] for of_role in instances]
+            launch_cycles = 0.0 if tiles else self.dispatcher.start(env.now) - env.now + self.cta_launch_cycles
             for instance in taking:
-                self._set_to_work(instance, cta, 0.0 if tiles else self.cta_launch_cycles)
+                self._set_to_work(instance, cta, launch_cycles)
             _ = env.process(self._retire_after(cta, [process for instance in taking for process in instance.work]))
             yield env.all_of(taking[0].work)
             tiles += 1

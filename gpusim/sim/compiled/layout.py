@@ -48,16 +48,16 @@ READ = _record(
 TENSOR = _record(" ".join(Table._fields))
 
 LAUNCH = _record(
-    "full extrapolate persistent parts pipes links_per_sm roles warps lanes stage_consumers launch_cycles busiest "
+    "full extrapolate persistent parts pipes links_per_sm roles warps lanes stage_consumers busiest "
     "last_round sm_count together ahead in_flight first_blocks ctas_per_sm pattern_blocks grid_x grid_y splits "
     "swizzle_width edges cold share",
-    "cta_launch_cycles shared_latency bulk_copy l2_latency tlb_miss write_back_cost write_back_cycles write_cost "
-    "l2_rate l2_write_cost l2_port_write_rate dram_rate l2_copy_bytes",
+    "cta_interval cta_share cta_launch_cycles shared_latency bulk_copy l2_latency tlb_miss write_back_cost "
+    "write_back_cycles write_cost l2_rate l2_write_cost l2_port_write_rate dram_rate l2_copy_bytes",
 )
 RUN = _record(
     "status now scheduled waiting fifo_first fifo_next urgent_first urgent_next ctas_left free_ctas turns "
     "marks look_at leader ended look_at_ended skipped_cycles twister_at held uses",
-    "read_bytes missed_bytes held_bytes",
+    "read_bytes missed_bytes held_bytes dispatcher_free",
     skipped=(np.int64, len(CAUSES)),
 )
 LINK = _record("", "rate burst_rate free_at written_at busy")

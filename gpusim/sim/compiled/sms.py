@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from gpusim.sim.causes import Cause
-from gpusim.sim.compiled.booking import expect, settle, waits
+from gpusim.sim.compiled.booking import ROUNDED_CYCLES, expect, settle, waits
 from gpusim.sim.compiled.events import NONE, event, schedule, schedule_now, schedule_urgent
 from gpusim.sim.compiled.extrapolation import on_finish
 from gpusim.sim.compiled.jit import compiled
@@ -43,12 +45,22 @@ def take_cta(s: State, slot_row: int) -> None:
             s.warps[w].part = _emptiest_part(s, slot.sm)
             _join(s, w)
     _move_in(s, cta)
-    if launch.launch_cycles == 0:
+    begins = math.ceil(_dispatched(s) + launch.cta_launch_cycles - ROUNDED_CYCLES)
+    if begins <= run.now:
         launched(s, slot_row)
         return
     for at in range(s.ctas[cta].warps):
-        expect(s.warps[s.cta_warps[cta, at]], LAUNCH, run.now + launch.launch_cycles)
-    schedule(s, run.now + launch.launch_cycles, event(LAUNCHED, slot_row))
+        expect(s.warps[s.cta_warps[cta, at]], LAUNCH, begins)
+    schedule(s, begins, event(LAUNCHED, slot_row))
+
+
+@compiled
+def _dispatched(s: State) -> float:
+    """Start a CTA: :class:`gpusim.sim.dispatcher.Dispatcher`."""
+    launch, run = s.launch[0], s.run[0]
+    began = max(float(run.now), run.dispatcher_free)
+    run.dispatcher_free = began + launch.cta_share
+    return began + launch.cta_interval
 
 
 @compiled
@@ -167,6 +179,7 @@ def _set_to_work(s: State, cta: int, slot_row: int) -> None:
     launch, slot = s.launch[0], s.slots[slot_row]
     _move_in(s, cta)
     slot.left = s.roles[0].warps
+    launch_cycles = 0.0 if slot.tiles else _dispatched(s) - s.run[0].now + launch.cta_launch_cycles
     for role_row in range(launch.roles):
         role = s.roles[role_row]
         for one in range(role.warps):
@@ -174,7 +187,7 @@ def _set_to_work(s: State, cta: int, slot_row: int) -> None:
             warp = s.warps[w]
             warp.lane = role.first_lane + slot.tiles % role.instances * role.warps + one
             warp.part = s.lane_parts[slot_row, warp.lane]
-            warp.launch_cycles = 0.0 if slot.tiles else launch.cta_launch_cycles
+            warp.launch_cycles = launch_cycles
             earlier = s.lanes[slot_row, warp.lane]
             s.lanes[slot_row, warp.lane] = w
             if earlier == NONE:

@@ -19,7 +19,7 @@ from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.extrapolate import meet_in_loops
 from gpusim.sim.residency import UNRELATED_LINES, WARMING_RUNS
 from gpusim.sim.sampled_memory import REMEMBERED_BLOCKS, fetches_of, pattern_blocks
-from gpusim.units import ceil_div, whole_cycles
+from gpusim.units import ceil_div
 
 FIRST_TURNS, FIRST_BLOCKS, FIRST_STAGES, FIRST_TILES, FIRST_ENDED = 512, 2048, 16, 8, 512
 """Room for what grows: turns and blocks of a loop, stages of a ring, tiles on their way, CTAs that ended."""
@@ -139,7 +139,6 @@ class Arrays:
             warps=launch.warps,
             lanes=lanes,
             stage_consumers=self.decoded.stage_consumers,
-            launch_cycles=whole_cycles(machine.cta_launch_cycles),
             busiest=busiest,
             last_round=launch.ctas - (busiest - 1) * machine.sm_count,
             sm_count=machine.sm_count,
@@ -156,6 +155,8 @@ class Arrays:
             edges=launch.edges is not None,
             cold=launch.cold,
             share=ceil_div(launch.ctas, self.sms),
+            cta_interval=machine.cta_interval_cycles,
+            cta_share=machine.cta_interval_cycles * (1 if self.full else machine.sm_count),
             cta_launch_cycles=machine.cta_launch_cycles,
             shared_latency=machine.shared_latency_cycles,
             bulk_copy=machine.bulk_copy_cycles,
