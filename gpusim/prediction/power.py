@@ -38,7 +38,9 @@ def energy(gpu: Gpu, totals: Sequence[Totals], operands: str = "random") -> Ener
         on_data_pj = sum(fma * power.pj_per_fma(instruction) for instruction, fma in one.multiply_adds)
         on_data_pj += one.shared_port_bytes * power.shared_pj_per_byte + one.l2_bytes * power.l2_pj_per_byte
         core += data * on_data_pj + one.other_instructions * gpu.sm.warp_size * power.instruction_pj_per_lane
-        dram += (one.traffic.dram_read_bytes + one.traffic.dram_write_bytes) * power.dram_pj_per_byte
+        # Opening pages and reading again what L2 lost switch DRAM for the time that they take.
+        dram_bytes = one.traffic.dram_read_bytes * one.traffic.read_cost + one.traffic.dram_write_bytes
+        dram += dram_bytes * power.dram_pj_per_byte
     return Energy(core * 1e-12, dram * 1e-12)
 
 
