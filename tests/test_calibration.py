@@ -48,6 +48,7 @@ from gpusim.studies.calibration.parameters import (
     SourceTiming,
     parameters,
 )
+from gpusim.studies.calibration.physics import beyond_physics
 from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting
 from gpusim.studies.calibration.search import search
 from gpusim.studies.calibration.session import calibrate, write_fitted
@@ -157,6 +158,18 @@ def test_a_fit_at_a_limit_is_reported_however_narrow_the_range(
     )
     assert bool(ended.refusals) == driven
     assert any("ended at its limit" in text for text in ended.warnings) == (at_limit and not driven)
+
+
+def test_what_no_board_could_draw_refuses_a_fit() -> None:
+    t4 = unfitted("t4")
+    assert not list(beyond_physics(t4.gpu))
+    hungry = t4.with_values([("power.l2_pj_per_byte", 127.0)]).gpu
+    (text,) = beyond_physics(hungry)
+    assert re.fullmatch(r"T4: L2 at full bandwidth at 1590 MHz draws 1\d\d W of 70 W", text)
+    nothing = BiasValues(NO_BIAS, {})
+    outcome = Calibration((), nothing, {None: nothing}, np.zeros(1), np.zeros(1), np.zeros(1), beyond_physics=(text,))
+    setting = CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, (), frozenset()))
+    assert CalibrationReport(setting, outcome, (), 1, {}, {}, 0).refusals == [f"beyond physics: {text}"]
 
 
 def test_what_is_known_of_a_value_beforehand_is_no_more_than_its_range_allows() -> None:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from gpusim.studies.calibration.assessment import LeftOut, OwnTiming, Refit, own_timings, summary
 from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels
-from gpusim.studies.calibration.identification import SIGMAS, Identification, identify
-from gpusim.studies.calibration.least_squares import fit_values
-from gpusim.studies.calibration.linear_model import LinearModel, Mask
+from gpusim.studies.calibration.identification import SIGMAS, Identification
+from gpusim.studies.calibration.least_squares import Readings, identified_fit
 from gpusim.studies.calibration.observations import Observation, even_weights
 from gpusim.studies.calibration.parameters import Board, Parameter
 from gpusim.studies.calibration.physics import beyond_physics
@@ -114,7 +114,7 @@ class Calibrator:
     def calibrate(self) -> Calibration:
         """Alternate the fits, then assess the result."""
         rows, everything = self._kernels, range(len(self._rows))
-        known, theta = Identification.of(self._moving), np.zeros(len(self._moving))
+        theta = np.zeros(len(self._moving))
         bias: LibraryBias = {None: rows.start}
         before = rows.errors_as_chosen(theta, bias, everything)
         theta = np.array([one.high_move if one.begins_high else 0.0 for one in self._moving])
@@ -122,8 +122,8 @@ class Calibrator:
         for turn in range(1, ROUNDS + 1):
             log = self._phase(f"round {turn} of {ROUNDS}")
             _, runs, bias = self._explained(theta, bias, log)
-            model = self._fitted(theta, known.values, runs, log)
-            known = identify(model, known)
+            readings = Readings(partial(rows.log_times, runs), rows.measured[self._sample], self._weights)
+            model, known = identified_fit(readings, self._moving, theta, log)
             theta = model.solved(np.ones(len(runs), dtype=np.bool_), known.values)
             log(f"{summary(model.errors)} with the kernels that explain the times; {known.values.sum()} values stay")
         options, _, bias = self._explained(theta, bias, self._phase("assessment"))
@@ -157,19 +157,6 @@ class Calibrator:
         found = self._kernels.fitted_bias(options, range(len(options)))
         runs = [self._kernels.explained(place, candidates[place], options[place], found) for place in self._sample]
         return options, runs, found
-
-    def _fitted(self, theta: FloatArray, values: Mask, runs: Sequence[KernelRun], log: Log) -> LinearModel:
-        """The fit of some values to the sampled rows."""
-        measured = self._kernels.measured[self._sample]
-        return fit_values(
-            lambda thetas: self._kernels.log_times(runs, thetas),
-            measured,
-            self._weights,
-            self._moving,
-            values,
-            theta,
-            log,
-        )
 
     def _fitted_values(self, theta: FloatArray, known: Identification) -> tuple[FittedValue, ...]:
         """Each value with its interval."""

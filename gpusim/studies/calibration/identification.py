@@ -52,7 +52,7 @@ def identify(model: LinearModel, known: Identification) -> Identification:
         places = np.flatnonzero(kept)
         covariance = model.covariance(kept)
         sd[places] = np.sqrt(np.diag(covariance))
-        found = _least_known(model, places, sd) or _seen_as_one(model, places, covariance)
+        found = _seen_as_one(model, places, covariance) or _least_known(model, places, sd)
         if found is None:
             break
         place, reason = found
@@ -86,4 +86,4 @@ def _seen_as_one(model: LinearModel, places: Places, covariance: FloatArray) -> 
     names = [model.moving[places[one]].key_path for one in (first, second)]
     of_source = [name.startswith(OF_SOURCE) for name in names]
     fixed = of_source.index(False) if any(of_source) and not all(of_source) else int(sd[second] > sd[first])
-    return int(places[(first, second)[fixed]]), f"the runs show only its sum with {names[1 - fixed]}"
+    return int(places[(first, second)[fixed]]), f"the runs show it only together with {names[1 - fixed]}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from gpusim.studies.calibration.identification import Identification, identify
 from gpusim.studies.calibration.linear_model import RESIDUAL_SCALE, LinearModel, Mask
 from gpusim.studies.calibration.parameters import Parameter
 from gpusim.studies.calibration.search import FloatArray, Log, search
@@ -18,27 +20,40 @@ LogReadings = Callable[[Sequence[FloatArray]], FloatArray]
 """Logarithms of the predicted readings under each of some moves of all values: rows x moves."""
 
 
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Readings, and what is predicted of them."""
+
+    predicted: LogReadings
+    observed: FloatArray
+    """Logarithms of the readings."""
+    weights: FloatArray
+
+
+def linearised(readings: Readings, moving: Sequence[Parameter], values: Mask, at: FloatArray) -> LinearModel:
+    """How the readings follow some values around moves of all."""
+    slopes = np.zeros((len(readings.observed), len(values)))
+    high = np.array([one.high_move for one in moving])
+    steps = np.where(at + STEP <= high, STEP, -STEP)[values]
+    here = readings.predicted([at])
+    aside = readings.predicted([at + step for step in np.eye(len(values))[values] * steps[:, None]])
+    slopes[:, values] = (aside - here) / steps
+    return LinearModel(moving, at, here[:, 0] - readings.observed, slopes, readings.weights)
+
+
 def fit_values(
-    log_readings: LogReadings,
-    observed: FloatArray,
-    weights: FloatArray,
-    moving: Sequence[Parameter],
-    values: Mask,
-    start: FloatArray,
-    log: Log,
+    readings: Readings, moving: Sequence[Parameter], values: Mask, start: FloatArray, log: Log
 ) -> LinearModel:
     """The fit of some values, linear around its end.
 
     Args:
-        observed: logarithms of the readings.
-        weights: of the readings.
         values: which of ``moving`` take part; the others stay as in the spec.
         start: moves of all values to begin with.
     """
     taking_part = [one for one, moves in zip(moving, values, strict=True) if moves]
     sd = np.array([one.prior_sd for one in taking_part])
     low, high = np.array([one.low_move for one in taking_part]), np.array([one.high_move for one in taking_part])
-    rows, scale = len(observed), RESIDUAL_SCALE / np.sqrt(weights)
+    rows, scale = len(readings.observed), RESIDUAL_SCALE / np.sqrt(readings.weights)
 
     def whole(at: FloatArray) -> FloatArray:
         found = np.zeros(len(values))
@@ -46,17 +61,25 @@ def fit_values(
         return found
 
     def residuals(at: FloatArray) -> FloatArray:
-        errors = log_readings([whole(at)])[:, 0] - observed
+        errors = readings.predicted([whole(at)])[:, 0] - readings.observed
         return np.concatenate([errors / scale, at / sd])
 
     def derivatives(at: FloatArray) -> FloatArray:
-        steps = [STEP if at[index] + STEP <= high[index] else -STEP for index in range(len(at))]
-        stepped = log_readings([whole(at + step) for step in np.diag(steps)])
-        slopes = (stepped - log_readings([whole(at)])) / np.array(steps)
+        slopes = linearised(readings, moving, values, whole(at)).slopes[:, values]
         return np.concatenate([slopes / scale[:, None], np.diag(1 / sd)])
 
     log(f"{len(taking_part)} values on {rows} rows")
     found = search(residuals, derivatives, np.clip(start[values], low, high), low, high, robust=rows, log=log)
     slopes = np.zeros((rows, len(values)))
     slopes[:, values] = found.slopes[:rows] * scale[:, None]
-    return LinearModel(moving, whole(found.at), found.residuals[:rows] * scale, slopes, weights)
+    return LinearModel(moving, whole(found.at), found.residuals[:rows] * scale, slopes, readings.weights)
+
+
+def identified_fit(
+    readings: Readings, moving: Sequence[Parameter], start: FloatArray, log: Log
+) -> tuple[LinearModel, Identification]:
+    """The fit of those values that the readings tell, asked around the start and again around the end."""
+    known = Identification.of(moving)
+    known = identify(linearised(readings, moving, known.values, start), known)
+    model = fit_values(readings, moving, known.values, np.where(known.values, start, 0.0), log)
+    return model, identify(model, known)

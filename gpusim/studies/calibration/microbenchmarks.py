@@ -10,14 +10,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from gpusim.evidence.published_benchmarks import PublishedPoint
 from gpusim.execution.executor import Executor
 from gpusim.sim.switch import prefer_compiled
-from gpusim.studies.calibration.identification import SIGMAS, Identification, identify
-from gpusim.studies.calibration.least_squares import fit_values
+from gpusim.studies.calibration.identification import SIGMAS
+from gpusim.studies.calibration.least_squares import Readings, identified_fit
 from gpusim.studies.calibration.parameters import HOST, SPREAD, Parameter
 from gpusim.studies.calibration.search import FloatArray, Log
 from gpusim.studies.calibration.timer import Boards, Values
@@ -68,17 +69,9 @@ def fixed_by_microbenchmarks(
     observed = np.array([math.log(point.value) for point in points])
     of_curve = Counter((point.gpu, point.benchmark) for point in points)
     weights = np.array([1 / math.sqrt(of_curve[point.gpu, point.benchmark]) for point in points])
-    known = Identification.of(own)
-    model = fit_values(
-        lambda thetas: log_readings(points, thetas),
-        observed,
-        weights / weights.mean(),
-        own,
-        known.values,
-        np.zeros(len(own)),
-        lambda text: log(f"microbenchmarks: {text}"),
-    )
-    known = identify(model, known)
+    readings = Readings(partial(log_readings, points), observed, weights / weights.mean())
+    start = np.zeros(len(own))
+    model, known = identified_fit(readings, own, start, lambda text: log(f"microbenchmarks: {text}"))
     theta = model.solved(np.ones(len(points), dtype=np.bool_), known.values)
     log(f"microbenchmarks: {known.values.sum()} values fixed by {len(points)} points of {len(of_curve)} curves")
     found = {

@@ -1,0 +1,120 @@
+"""Sources of runs beside each other: what each adds is its own, and how a fit without one predicts it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from conftest import MEASURED_HEADER, measured_line, unfitted
+from test_calibration import LARGE, SMALL, STREAMS, by_key, specs
+
+from gpusim.execution.service import Service
+from gpusim.host.timing import observed_time_us
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.studies.calibration.fit_tables import calibration_tables
+from gpusim.studies.calibration.identification import Identification, identify
+from gpusim.studies.calibration.linear_model import LinearModel
+from gpusim.studies.calibration.parameters import OF_SOURCE, Parameter
+from gpusim.studies.calibration.report import CalibrationReport
+from gpusim.studies.calibration.session import calibrate
+from gpusim.workloads.gemm import Gemm
+
+LAB_US = 75.0
+"""What the calls of one source take beside their kernels."""
+SLOWER = 1.6
+"""Times of another source, over those of all others."""
+
+
+def line(source: str, method: str, shape: tuple[int, int, int], slower: float = 1.0) -> str:
+    """What a source would have read on a T4."""
+    arch = unfitted("t4").with_values([("host.method_overhead_us.event", LAB_US)])
+    result = predict(arch, Gemm(*shape, Dtype.FP16), Options(l2="cold"))
+    time_us = slower * observed_time_us(result.kernel_time_us, method, arch.host)
+    grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, result.grid), strict=True))
+    return measured_line(shape, time_us, method=method, l2="cold", source=source, kernel=result.kernel, **grid)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> CalibrationReport:
+    folder = tmp_path_factory.mktemp("sources")
+    lines = [line("tracer", "profiler", shape) for shape in STREAMS + LARGE[:2]]
+    lines += [line("lab", "event", shape) for shape in (*SMALL, *STREAMS[:2])]
+    lines += [line("slow", "profiler", shape, SLOWER) for shape in LARGE[1:]]
+    table = folder / "runs.csv"
+    table.write_text("\n".join([MEASURED_HEADER, *lines]) + "\n", encoding="utf-8")
+    return calibrate("t4", [table], folder / "mine.yaml", service=Service(2), arch_path=[specs(folder)])
+
+
+def test_what_a_source_adds_goes_to_its_way_of_timing_and_not_to_the_gpu(report: CalibrationReport) -> None:
+    found = by_key(report)
+    own = found[f"{OF_SOURCE}lab"]
+    assert own.identified
+    assert own.value == pytest.approx(LAB_US, rel=0.05)
+    latency = found["front_end.kernel_latency_us"]
+    assert latency.value == pytest.approx(latency.parameter.value, rel=0.3)
+    assert f"{OF_SOURCE}tracer" not in found  # a profiler adds nothing
+    (carried,) = report.as_dict()["own_timing"]
+    assert carried["source"] == "lab"
+    assert carried["share"] > 0.1
+    assert carried["mape_without"] > 3 * carried["mape"]
+
+
+def test_a_source_that_differs_shows_where_it_is_left_out(report: CalibrationReport) -> None:
+    without = {(one["kind"], one["name"]): one for one in report.as_dict()["without"]}
+    slow = without["source", "slow"]
+    assert slow["bias"] == pytest.approx(100 * (1 / SLOWER - 1), abs=5)  # the others say what they say
+    assert without["source", "tracer"]["mape"] < slow["mape"]
+    assert without["source", "all"]["rows"] == len(report.observed)
+    assert without["board", "t4"]["mape"] is None  # no other board remains
+    assert "not testable" in "\n".join(map(str, calibration_tables(report.as_dict())))
+
+
+# What runs tell, by hand
+
+
+def value(key_path: str, prior_sd: float = 0.7) -> Parameter:
+    return Parameter(key_path, 1.0, "assumed", prior_sd, 0.1, 10.0)
+
+
+def model(moving: Sequence[Parameter], slopes: Sequence[Sequence[float]]) -> LinearModel:
+    """Rows that a fit predicts."""
+    matrix = np.array(slopes)
+    return LinearModel(moving, np.zeros(len(moving)), np.zeros(len(matrix)), matrix, np.ones(len(matrix)))
+
+
+def test_of_two_values_seen_as_a_sum_one_stays_as_assumed() -> None:
+    latency, gap = value("front_end.kernel_latency_us"), value(f"{OF_SOURCE}lab")
+    alike = [[0.3, 0.3], [0.1, 0.1], [0.2, 0.2], [0.4, 0.4]]
+    for moving in ([latency, gap], [gap, latency]):
+        found = identify(model(moving, alike), Identification.of(moving))
+        assert found.reasons == {latency.key_path: f"the runs show it only together with {gap.key_path}"}
+        assert dict(zip((one.key_path for one in moving), found.values, strict=True))[gap.key_path]
+    apart = [[0.3, 0.0], [0.1, 0.0], [0.0, 0.2], [0.0, 0.4]]
+    assert not identify(model([latency, gap], apart), Identification.of([latency, gap])).reasons
+
+
+def test_a_value_known_within_more_than_a_factor_of_four_stays_as_assumed() -> None:
+    moving = [value("sm.cta_launch_cycles"), value("dram.activation_bytes")]
+    found = identify(model(moving, [[0.08, 0.0], [0.0, 0.5]]), Identification.of(moving))
+    assert found.values.tolist() == [False, True]
+    assert found.reasons["sm.cta_launch_cycles"].startswith("known within a factor of")
+
+
+def test_a_refit_without_rows_keeps_what_the_others_say_and_goes_back_where_they_say_nothing() -> None:
+    moving = [value("dram.activation_bytes"), value("sm.cta_launch_cycles")]
+    slopes = np.array([[1.0, 0.0]] * 8 + [[0.0, 1.0]] * 8)
+    at = np.array([0.3, -0.2])
+    found = LinearModel(moving, at, np.zeros(16), slopes, np.ones(16))
+    everything, both = np.ones(16, dtype=np.bool_), np.ones(2, dtype=np.bool_)
+    assert found.solved(everything, both) == pytest.approx(at, abs=0.005)
+    assert found.solved(np.arange(16) < 8, both) == pytest.approx([0.3, 0.0], abs=0.005)
+
+
+def test_an_outlier_moves_a_refit_little() -> None:
+    moving = [value("dram.activation_bytes")]
+    errors = np.array([0.0] * 9 + [2.0])
+    found = LinearModel(moving, np.zeros(1), errors, np.ones((10, 1)), np.ones(10))
+    assert abs(found.solved(np.ones(10, dtype=np.bool_), np.ones(1, dtype=np.bool_))[0]) < 0.02
