@@ -64,10 +64,27 @@ def test_each_piece_of_a_threads_access_passes_l1_as_long_as_the_whole(alignment
     gemm = Gemm(1024 + alignment, 1024, k, Dtype.FP16, layout="nn", order="column")
     name = f"cutlass_70_tensorop_f16_s884gemm_f16_128x128_tn_align{alignment}"
     launch = plan(V100.gpu, gemm, kernel(V100, name)).main
-    rows = 1024 + alignment
-    lines_a = 32 * (rows / 9 * 2 / 128) * (128 + 128 - 2 * alignment) / 128
+    # All tiles run at once, and the whole ones end last.
+    lines_a = 32 * 2 * (128 + 128 - 2 * alignment) / 128
     lines_b = 128 * (64 + 128 - 2 * alignment) / 128
     assert launch.step.port_bytes == pytest.approx((lines_a + lines_b) * k / (33 * 32) * pieces * 128)
-    assert launch.step.shared_write_bytes == pytest.approx(
-        (rows / 9 * 2 + 128 * 2) * k / 33
-    )  # gathered in registers first: shared memory is filled 16 B at a time
+    # gathered in registers first: shared memory is filled 16 B at a time
+    assert launch.step.shared_write_bytes == pytest.approx(2 * 128 * 2 * k / 33)
+
+
+def test_pieces_of_four_bytes_are_copied_asynchronously_and_take_the_port_as_long() -> None:
+    # A step of 128 x 32 TF32 values of either operand along k: 128 rows of 128 B, each in two lines where they are odd.
+    name = "cutlass_80_tensorop_s1688gemm_128x128_32x3_tn_align"
+    kernels = {
+        one.printed_name("tn", Dtype.TF32): one for one in A100.library.kernels if Dtype.TF32 in one.family.inputs
+    }
+    odd, aligned = (
+        plan(A100.gpu, Gemm(1024, 1024, k, Dtype.TF32), kernels[f"{name}{alignment}"]).main
+        for k, alignment in ((32 * 33, 4), (32 * 33 - 1, 1))[::-1]
+    )
+    assert odd.step.to_shared
+    assert odd.step.ahead == aligned.step.ahead == 2
+    assert aligned.step.port_bytes == 2 * 128 * 128
+    lines = 2 * 128 * (128 + 128 - 4) / 128 * (32 * 33 - 1) / (32 * 33)
+    assert odd.step.port_bytes == pytest.approx(lines * 4 * 128)
+    assert odd.step.load_instructions == 4 * aligned.step.load_instructions

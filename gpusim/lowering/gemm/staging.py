@@ -66,8 +66,8 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     widths = _load_bytes(kernels, problems)
     to_shared = kernels.copies_itself & (np.minimum(widths[0], widths[1]) >= kernels.least_copy_bytes)
     transposed = kernels.transposes & operands.k_contiguous
-    # Pieces are put together in registers; those that are copied asynchronously lie a vector apart, in as many banks
-    # less.
+    # Pieces that pass registers are stored as whole vectors. Those that are copied asynchronously lie a vector apart:
+    # a warp's fall into fewer banks.
     in_pieces = kernels.vector_bytes > 0
     fill_widths = np.where(in_pieces & ~to_shared, kernels.vector_bytes, widths)
     fill_widths = np.where(transposed, math.ceil(operands.element_bits / 8), fill_widths)
