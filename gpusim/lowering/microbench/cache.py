@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Launch, Resources, Tensor
-from gpusim.lowering.microbench.levels import KIB, cyclic_hit_fraction
-from gpusim.program import Load, LoadShared, Op, Read, Repeat, Role, WaitLoad
+from gpusim.lowering.locality import residency_of_all_sms, survival_fraction
+from gpusim.lowering.microbench.l1 import l1_bytes, l1_hit
+from gpusim.program import Load, Op, Read, Repeat, Role, WaitLoad
 from gpusim.units import ceil_div
 
 IN_FLIGHT = 8
 """Loads of a thread that an unrolled loop issues before it uses the first."""
 ROUNDS = 64
 """Turns of that loop; more change nothing."""
-RANDOM = 1.0
-"""Victims of a stream that runs through L1 are drawn from all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,10 @@ class CacheRead:
 
 def cache_read_launch(gpu: Gpu, read: CacheRead) -> Launch:
     """The launch of a kernel that reads."""
-    l1_bytes = gpu.shared_memory.unified_l1_kib * KIB
-    in_l1 = cyclic_hit_fraction(read.footprint_bytes, l1_bytes, RANDOM) if read.private else 0.0
-    missed = 1.0 - cyclic_hit_fraction(read.footprint_bytes, gpu.l2.capacity_bytes)
+    in_l1 = survival_fraction(read.footprint_bytes, l1_bytes(gpu)) if read.private else 0.0
+    found = residency_of_all_sms(gpu, read.footprint_bytes)
+    missed = found.dram_near + found.dram_far
+    far = found.far / (found.near + found.far) if missed < 1.0 else 0.0
     if read.private:
         # All SMs read the same lines at about the same time; the first of them brings a line for the others.
         missed /= gpu.sm.count
@@ -55,10 +55,10 @@ def cache_read_launch(gpu: Gpu, read: CacheRead) -> Launch:
         loads = (Read("buffer", asked_bytes, asked_bytes),)
         program.append(Load(loads, asked_bytes, IN_FLIGHT * (1.0 - in_l1)))
     if hit_bytes:
-        program.append(LoadShared(hit_bytes, IN_FLIGHT * in_l1))
+        program += l1_hit(gpu, hit_bytes, IN_FLIGHT * in_l1)
     if asked_bytes:
         program.append(WaitLoad())
-    tensor = Tensor("buffer", warps * asked_bytes, None, missed)
+    tensor = Tensor("buffer", warps * asked_bytes, None, missed, far_hits_fraction=far)
     resources = Resources(read.threads, 32, 0)
     roles = (Role(warps, (Repeat(tuple(program), ROUNDS),)),)
     return Launch("cache_read", Grid(read.ctas), roles, resources, (tensor,), cold=False)

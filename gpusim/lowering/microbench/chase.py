@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Launch, Resources, Tensor
-from gpusim.lowering.microbench.levels import Levels, levels_of
+from gpusim.lowering.locality import Residency, residency_of_all_sms, residency_of_one_sm, survival_fraction
+from gpusim.lowering.microbench.l1 import l1_bytes, l1_hit
 from gpusim.program import (
     AcquireStage,
     Alu,
-    Compute,
     Load,
     LoadBulk,
     LoadShared,
@@ -31,6 +32,7 @@ Path = Literal["register", "async", "bulk"]
 HOPS = 4096
 SECTOR_BYTES = 32
 """What a load of one thread moves [B]."""
+FLUSHED = Residency(near=0.0, far=0.0, dram_near=0.5, dram_far=0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,49 +48,58 @@ class Chase:
     """Dependent integer instructions of a hop, where the chain holds indices and not addresses."""
     cached_in_l1: bool = True
     flushed: bool = False
+    """L2 was emptied before, and so was L1."""
 
 
 def chase_launch(gpu: Gpu, chase: Chase) -> Launch:
-    """The launch of a chase of ``HOPS`` hops a chain."""
-    bulk = chase.path == "bulk"
-    in_l1 = chase.cached_in_l1 and not bulk
-    found = levels_of(gpu, chase.footprint_bytes, cached_in_l1=in_l1, flushed=chase.flushed)
-    tensors = (Tensor("lines in L2", SECTOR_BYTES), Tensor("lines in DRAM", SECTOR_BYTES, miss_fraction=1.0))
-    program = tuple(Repeat(_hop(gpu, chase, level), times) for level, times in _hops_by_level(found).items() if times)
-    shared_bytes = 0 if chase.path == "register" else SECTOR_BYTES
-    resources = Resources(gpu.sm.warp_size * chase.warps, 32, shared_bytes)
-    return Launch(
-        f"chase_{chase.path}", Grid(chase.ctas), (Role(chase.warps, program),), resources, tensors, cold=False
-    )
+    """The launch of a chase of ``HOPS`` hops a chain: those that each level serves, one loop after the other."""
+    in_l1 = chase.cached_in_l1 and chase.path != "bulk" and not chase.flushed
+    l1 = survival_fraction(chase.footprint_bytes, l1_bytes(gpu)) if in_l1 else 0.0
+    hops = round(HOPS * l1)
+    hit = (*_address(gpu, chase), *l1_hit(gpu, SECTOR_BYTES), *_to_register(chase.path))
+    loops = [Repeat(hit, hops)] if hops else []
+    tensors: list[Tensor] = []
+    for tensor, served in _tensors(_residency(gpu, chase)):
+        before, hops = hops, round(HOPS * (l1 + (1.0 - l1) * served))
+        if hops > before:
+            tensors.append(tensor)
+            loops.append(Repeat(_past_l1(gpu, chase, tensor.name), hops - before))
+    resources = Resources(gpu.sm.warp_size * chase.warps, 32, 0 if chase.path == "register" else SECTOR_BYTES)
+    role = Role(chase.warps, tuple(loops))
+    return Launch(f"chase_{chase.path}", Grid(chase.ctas), (role,), resources, tuple(tensors), cold=False)
 
 
-def _hops_by_level(found: Levels) -> dict[str, int]:
-    l1, l2 = round(HOPS * found.l1), round(HOPS * (found.near + found.far))
-    return {"L1": l1, "L2": l2, "DRAM": HOPS - l1 - l2}
+def _residency(gpu: Gpu, chase: Chase) -> Residency:
+    if chase.flushed:
+        return FLUSHED
+    return (residency_of_one_sm if chase.ctas == 1 else residency_of_all_sms)(gpu, chase.footprint_bytes)
 
 
-def _hop(gpu: Gpu, chase: Chase, level: str) -> Program:
-    """One hop that a level serves."""
-    address = _address(gpu, chase.address_instructions)
-    if level == "L1":
-        return *address, *_l1_hit(gpu), *_to_register(chase.path)
-    read = Read(f"lines in {level}", SECTOR_BYTES, SECTOR_BYTES)
+def _tensors(found: Residency) -> Iterator[tuple[Tensor, float]]:
+    """The lines that each level past L1 serves, and the share that it and those before it serve."""
+    served = 0.0
+    for name, share, missed, far in (
+        ("near L2", found.near, 0.0, 0.0),
+        ("far L2", found.far, 0.0, 1.0),
+        ("near DRAM", found.dram_near, 1.0, 0.0),
+        ("far DRAM", found.dram_far, 1.0, 1.0),
+    ):
+        served += share
+        yield Tensor(name, SECTOR_BYTES, None, missed, far_hits_fraction=far, far_misses_fraction=far), served
+
+
+def _past_l1(gpu: Gpu, chase: Chase, tensor: str) -> Program:
+    """A hop that L2 or DRAM serves."""
+    address, read = _address(gpu, chase), Read(tensor, SECTOR_BYTES, SECTOR_BYTES)
     if chase.path == "bulk":
         bulk = LoadBulk((read,), SECTOR_BYTES, 1.0)
         return *address, AcquireStage(1), bulk, WaitStage(), *_to_register(chase.path), ReleaseStage(0)
     return *address, Load((read,), SECTOR_BYTES, 1.0), WaitLoad(), *_to_register(chase.path)
 
 
-def _address(gpu: Gpu, instructions: int) -> tuple[Op, ...]:
-    if not instructions:
-        return ()
-    return (Alu((("alu", float(instructions)),), instructions * gpu.pipes["alu"].latency_cycles),)
-
-
-def _l1_hit(gpu: Gpu) -> tuple[Op, ...]:
-    """L1 is the same memory as shared memory, behind the same port; looking up the line takes the rest."""
-    lookup_cycles = gpu.load_store.l1_latency_cycles - gpu.shared_memory.latency_cycles
-    return LoadShared(SECTOR_BYTES, 1.0), Compute(max(0.0, lookup_cycles))
+def _address(gpu: Gpu, chase: Chase) -> tuple[Op, ...]:
+    count = chase.address_instructions
+    return (Alu((("alu", float(count)),), count * gpu.pipes["alu"].latency_cycles),) if count else ()
 
 
 def _to_register(path: Path) -> tuple[Op, ...]:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Launch, Resources, Tensor
-from gpusim.lowering.locality import Traffic
-from gpusim.lowering.microbench.levels import cyclic_hit_fraction
+from gpusim.lowering.locality import Traffic, residency_of_all_sms
 from gpusim.lowering.totals import Lowered
 from gpusim.program import Alu, Load, Op, Read, Role, Store, WaitLoad
 from gpusim.units import ceil_div
@@ -32,7 +31,7 @@ class Stream:
     """Of a thread and an array [B]."""
     accesses: int = 1
     """Of a thread and an array, all on their way together."""
-    footprint_bytes: float = float("inf")
+    footprint_bytes: float = 2.0**40
     """Which the launches go round, one after the other [B]."""
 
     @property
@@ -45,13 +44,14 @@ def stream_launch(gpu: Gpu, stream: Stream) -> Lowered:
     """The launch of a stream that ran just before, on the same arrays."""
     warps = ceil_div(stream.threads, gpu.sm.warp_size)
     warp_bytes = stream.threads / warps * stream.access_bytes * stream.accesses
-    missed = 1.0 - cyclic_hit_fraction(stream.footprint_bytes, gpu.l2.capacity_bytes)
+    found = residency_of_all_sms(gpu, stream.footprint_bytes)
+    missed = found.dram_near + found.dram_far
+    far = found.far / (found.near + found.far) if missed < 1.0 else 0.0
     names = tuple(f"input {number}" for number in range(stream.reads))
-    tensors = (
-        *(Tensor(name, warp_bytes * warps, None, missed) for name in names),
-        Tensor("result", warp_bytes * warps),
-    )
-    of_array = warp_bytes * warps * stream.ctas
+    cta_bytes = warp_bytes * warps
+    inputs = (Tensor(name, cta_bytes, None, missed, far_hits_fraction=far) for name in names)
+    tensors = (*inputs, Tensor("result", cta_bytes))
+    of_array = cta_bytes * stream.ctas
     moved = Traffic(stream.reads * of_array, missed * stream.reads * of_array, missed * stream.writes * of_array)
     launch = Launch(
         "stream",

@@ -8,7 +8,7 @@ from functools import partial
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.lowering.microbench.cache import CacheRead, cache_read_launch
-from gpusim.lowering.microbench.levels import KIB
+from gpusim.lowering.microbench.l1 import KIB
 from gpusim.lowering.microbench.stream import Stream, stream_launch
 from gpusim.sim.simulate import simulate
 from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, UnsupportedBenchmarkError, points

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.lowering.microbench.chase import HOPS, Chase, chase_launch
-from gpusim.lowering.microbench.levels import KIB
+from gpusim.lowering.microbench.l1 import KIB
 from gpusim.sim.simulate import simulate
 from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, points
 from gpusim.system import System
