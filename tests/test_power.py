@@ -14,6 +14,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.power import Energy, energy, power_w, sustained_clock
 from gpusim.prediction.predict import predict
 from gpusim.specs import list_archs, load_spec, with_overrides
+from gpusim.studies.calibration.physics import beyond_physics
 from gpusim.system import System
 from gpusim.workloads.conditions import OPERANDS
 from gpusim.workloads.gemm import Gemm
@@ -267,6 +268,13 @@ def test_no_board_draws_what_it_cannot(name: str) -> None:
     assert power_w(gpu, stream, 1e6, gpu.clock.max_mhz) < 1.05 * power.board_limit_w
     cached = Energy(l2_bytes * power.l2_pj_per_byte * 1e-12, 0.0)
     assert power_w(gpu, cached, 1e6, gpu.clock.max_mhz) < 2 * power.board_limit_w
+
+
+def test_an_energy_that_a_board_cannot_draw_is_beyond_physics() -> None:
+    # At 127 pJ/B the L2 of a T4 would take 120 W at full rate.
+    t4 = with_overrides(load_spec("T4"), {"power.l2_pj_per_byte": 127.0}).gpu
+    assert [text for text in beyond_physics(t4) if text.startswith("T4: L2 at full bandwidth")]
+    assert not [text for name in REAL_BOARDS for text in beyond_physics(load_spec(name).gpu)]
 
 
 def test_a_tiny_product_never_meets_the_limit() -> None:
