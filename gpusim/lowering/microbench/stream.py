@@ -80,7 +80,7 @@ def _write_cost(gpu: Gpu, stream: Stream) -> float:
     """DRAM time of what is written, for each byte that enters L2: each pushes out its like."""
     if not stream.writes:
         return 0.0
-    cost = gpu.dram.mixed_write_cost if stream.reads else 1.0
+    cost = gpu.dram.mixed_write_cost if stream.reads else gpu.dram.write_only_cost
     return cost * stream.writes / (stream.reads + stream.writes)
 
 
