@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n auto
 # Measured runs, where there are any: the folder that holds validate/ and calibrate/.
 MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
+MICROBENCHMARKS := $(MEASURED)/../facts/microbenchmarks.csv
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4_fp32 \
 	aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
 	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32
@@ -96,7 +97,10 @@ calibrate: $(addprefix calibrate-,$(CALIBRATED))
 
 calibrate-%: $(VENV)/.fast
 	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml --rows $(or $(ROWS_OF_$*),50) $(if $(DATE),--date $(DATE)) \
-		$(foreach table,$(MEASURED_ON_$*),--measured $(MEASURED)/calibrate/$(table).csv)
+		$(foreach table,$(MEASURED_ON_$*),--measured $(MEASURED)/calibrate/$(table).csv) \
+		$(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
+		--format json > experiments/calibration/$*.json.new
+	mv experiments/calibration/$*.json.new experiments/calibration/$*.json
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

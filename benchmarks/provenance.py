@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 BENCH_RESULTS = ROOT / "benchmarks" / "results" / "bench.json"
 """What `make bench` writes."""
+CALIBRATIONS = ROOT / "experiments" / "calibration"
+"""Where `make calibrate` writes its reports."""
 CPUINFO = Path("/proc/cpuinfo")
 
 

@@ -1,10 +1,11 @@
-"""Writes the accuracy table and the speed table of the README.
+"""Writes the tables of the README: accuracy, what fits leave out, and speed.
 
     python benchmarks/readme.py [MEASURED.csv...]
 
 What stands between the accuracy markers is replaced by the errors on the given tables, with the date, the commit and
-the tables' hashes; without tables it stays. What stands between the speed markers is replaced by the figures of the
-last benchmark (``make bench``); without one it stays.
+the tables' hashes; without tables it stays. What stands between the left-out markers is replaced by what the last
+calibrations (``make calibrate``) report of rows, sources and boards that they leave out, and what stands between the
+speed markers by the figures of the last benchmark (``make bench``); without any it stays.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from provenance import BENCH_RESULTS, README, commit
+from calibration_table import left_out_table
+from provenance import BENCH_RESULTS, CALIBRATIONS, README, commit
 from speed_table import speed_table
 
 from gpusim.evidence.fields import MeasuredError
@@ -33,11 +35,14 @@ PAIR = ("V100-PCIE-32GB", "A100-PCIE-40GB")
 def main() -> None:
     """Write the tables and the sentences after them."""
     files = [Path(name) for name in sys.argv[1:]]
-    if not files and not BENCH_RESULTS.exists():
-        sys.exit("readme: nothing to write: name measured tables, or run 'make bench' first")
+    calibrations = sorted(CALIBRATIONS.glob("*.json"))
+    if not files and not calibrations and not BENCH_RESULTS.exists():
+        sys.exit("readme: nothing to write: name measured tables, or run 'make calibrate' or 'make bench' first")
     text = README.read_text(encoding="utf-8")
     if files:
         text = between(text, "accuracy", accuracy_tables(files))
+    if calibrations:
+        text = between(text, "left-out", left_out_table(calibrations))
     if BENCH_RESULTS.exists():
         text = between(text, "speed", speed_table(json.loads(BENCH_RESULTS.read_bytes())))
     README.write_text(text, encoding="utf-8")

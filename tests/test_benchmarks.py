@@ -10,6 +10,7 @@ from pathlib import Path
 
 import bench
 import calibration
+import calibration_table
 import comparison
 import pytest
 import readme
@@ -145,8 +146,10 @@ REPORT = {
 
 
 def test_the_readme_shows_the_figures_of_the_last_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results, page = tmp_path / "bench.json", tmp_path / "README.md"
+    results, page = tmp_path / "results" / "bench.json", tmp_path / "README.md"
+    results.parent.mkdir()
     monkeypatch.setattr(readme, "BENCH_RESULTS", results)
+    monkeypatch.setattr(readme, "CALIBRATIONS", tmp_path)
     monkeypatch.setattr(readme, "README", page)
     monkeypatch.setattr(sys, "argv", ["readme.py"])
     page.write_text("before\n<!-- speed:begin -->\nold\n<!-- speed:end -->\nafter\n", encoding="utf-8")
@@ -160,6 +163,26 @@ def test_the_readme_shows_the_figures_of_the_last_benchmark(tmp_path: Path, monk
     assert (written.startswith("before\n"), written.endswith("after\n"), "old" in written) == (True, True, False)
     readme.main()
     assert page.read_text(encoding="utf-8") == written
+
+
+def test_what_fits_leave_out_is_a_table_of_the_readme(tmp_path: Path) -> None:
+    errors = {"held_out_mape": 7.25, "held_out_median_ape": 4.0, "held_out_bias": -0.5}
+    without = {"kind": "source", "name": "lab", "rows": 30, "mape": 12.5, "median_ape": 9.0, "bias": 3.0}
+    untested = {"kind": "board", "name": "t4", "rows": 60, "mape": None, "median_ape": None, "bias": None}
+    timing = {"source": "lab", "common_us": 8.0, "own_us": 29.5, "share": 0.012, "mape_without": 14.0, "mape": 9.5}
+    report = {
+        "arch": "turing",
+        "errors": [{"table": "all", "rows": 60, **errors}],
+        "without": [without, untested],
+        "own_timing": [timing],
+    }
+    path = tmp_path / "turing.json"
+    path.write_text(json.dumps(report), encoding="utf-8")
+    text = calibration_table.left_out_table([path])
+    assert "| turing | a third of the rows, in turn | 60 | 7.2 % | 4.0 % | -0.5 % |" in text
+    assert "| turing | the source lab | 30 | 12.5 % | 9.0 % | +3.0 % |" in text
+    assert "| turing | the board t4 | 60 | not testable: nothing else was measured |  |  |" in text
+    assert "29.5 us in place of 8; 1.2 % of its predicted times (median), and the error goes from 14.0 to 9.5 %" in text
 
 
 def test_a_readme_without_its_markers_is_refused() -> None:

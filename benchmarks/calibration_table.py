@@ -1,0 +1,51 @@
+"""The README's table of how fits predict the rows, sources and boards that they leave out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+WITHOUT = {"source": "the source", "board": "the board"}
+
+
+def left_out_table(files: Sequence[Path]) -> str:
+    """The errors of what fits leave out, and what the ways of timing carry, from reports of ``gpusim calibrate``."""
+    reports = [json.loads(path.read_bytes()) for path in files]
+    headings = ("architecture", "fitted without", "rows", "mean error", "median", "median bias")
+    lines = [_line(headings), "|---|---|---:|---:|---:|---:|"]
+    lines += [_line((report["arch"], *cells)) for report in reports for cells in _left_out(report)]
+    return "\n".join([*lines, "", *_timing_lines(reports), ""])
+
+
+def _left_out(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    whole = next(one for one in report["errors"] if one["table"] == "all")
+    errors = (whole["held_out_mape"], whole["held_out_median_ape"], whole["held_out_bias"])
+    yield "a third of the rows, in turn", str(whole["rows"]), *_percents(errors)
+    for one in report["without"]:
+        what = f"each {one['kind']}, in turn" if one["name"] == "all" else f"{WITHOUT[one['kind']]} {one['name']}"
+        if one["mape"] is None:
+            yield what, str(one["rows"]), "not testable: nothing else was measured", "", ""
+        else:
+            yield what, str(one["rows"]), *_percents((one["mape"], one["median_ape"], one["bias"]))
+
+
+def _timing_lines(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each source with a fitted way of timing."""
+    for report in reports:
+        for one in report["own_timing"]:
+            yield (
+                f"- {report['arch']}, {one['source']}: its way of timing takes {one['own_us']:.3g} us in place of "
+                f"{one['common_us']:.3g}; {100 * one['share']:.1f} % of its predicted times (median), and the error "
+                f"goes from {one['mape_without']:.1f} to {one['mape']:.1f} %."
+            )
+
+
+def _percents(errors: tuple[float, float, float]) -> tuple[str, str, str]:
+    mean, median, bias = errors
+    return f"{mean:.1f} %", f"{median:.1f} %", f"{bias:+.1f} %"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return " | ".join(("", *cells, "")).strip()
