@@ -35,7 +35,7 @@ class Fetch:
     far_cycles: float
     """What L2 takes longer than a hit in the near partition, on average."""
     dram_cycles: float
-    """What DRAM takes longer than that."""
+    """What DRAM takes longer than a hit in the near partition."""
     missing: int
     pattern: int
     """So many (``missing``) of each ``pattern`` blocks need DRAM, spread evenly."""
