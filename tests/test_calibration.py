@@ -31,7 +31,6 @@ from gpusim.specs import Spec, load_spec
 from gpusim.specs.load import Names
 from gpusim.studies.calibration.fit import Calibration, FittedValue
 from gpusim.studies.calibration.heuristic_bias import (
-    BiasValues,
     RankedKernels,
     fit_bias,
     posterior,
@@ -127,7 +126,7 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: CalibrationReport
     assert "staging_fma_slots" not in "".join(spec_texts(report, Path("mine.yaml"), "2026-01-01").values())
 
 
-NO_BIAS = {"tile_size_exponent": 0.0, "split_k_exponent": 0.0}
+NO_BIAS = {"mma.tile_area": 0.0, "mma.split_k": 0.0}
 SHARE = Parameter("shared_memory.broadcast_fraction", 0.75, "assumed", 0.7, 0.5, 1.0)
 USABLE = Parameter("l2.usable_fraction", 0.67, "assumed", 0.7, 0.2, 1.0)
 MEASURED = Parameter("dram.efficiency_fraction", 0.9, "measured", 0.02, 0.882, 0.918)
@@ -151,10 +150,9 @@ def test_a_fit_at_a_limit_is_reported_however_narrow_the_range(
 ) -> None:
     one = FittedValue(parameter, value, (value, value))
     assert (one.at_limit, one.driven_to_limit) == (at_limit, driven)
-    nothing = BiasValues(NO_BIAS, {})
-    outcome = Calibration((one,), nothing, {None: nothing}, np.zeros(1), np.zeros(1), np.zeros(1))
+    outcome = Calibration((one,), NO_BIAS, {None: NO_BIAS}, np.zeros(1), np.zeros(1), np.zeros(1))
     ended = CalibrationReport(
-        CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, (), frozenset())), outcome, (), 1, {}, {}, 0
+        CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, frozenset())), outcome, (), 1, {}, {}, 0
     )
     assert bool(ended.refusals) == driven
     assert any("ended at its limit" in text for text in ended.warnings) == (at_limit and not driven)
@@ -312,11 +310,11 @@ def recorded_line(shape: tuple[int, int, int], label: str) -> str:
 def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
     tmp_path: Path,
 ) -> None:
-    of_cuda = {10: "hmma_1688_f32_64x64x32", 12: "hmma_1688_f32_128x128x32"}
+    of_cuda = {10: "hmma_1688_f32_64x64x32", 12: "hmma_1688_f32_64x128x32"}
     shapes = [*LARGE, (2048, 2048, 512), (1024, 2048, 1024)]
     lines = [f"{recorded_line(shape, label)},{cuda}" for shape in shapes for cuda, label in of_cuda.items()]
     table = tmp_path / "runs.csv"
-    table.write_text("\n".join([f"{MEASURED_HEADER},cuda", *lines]) + "\n", encoding="utf-8")
+    table.write_text("\n".join([f"{MEASURED_HEADER},cuda", *4 * lines]) + "\n", encoding="utf-8")
     report = calibrate(
         "t4", [table], tmp_path / "mine.yaml", rows_per_table=1, service=Service(2), arch_path=[specs(tmp_path)]
     )
@@ -324,9 +322,9 @@ def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
     folder = tmp_path / "libraries"
     newest, older = (yaml.safe_load((folder / f"{stem}.yaml").read_text()) for stem in ("mine", "mine_cuda_10"))
     assert (newest["older"], older["last_cuda"]) == (["mine_cuda_10"], 10)
-    assert "gemv_kernel_bonus" not in newest["heuristic_bias"]  # none of the runs is of a vector
-    assert older["heuristic_bias"]["gemv_kernel_bonus"]["kind"] == "assumed"
-    assert older["heuristic_bias"]["tile_size_exponent"]["kind"] == "fitted"
+    for library in (newest, older):  # none of the runs is of a vector, or on CUDA cores
+        assert set(library["heuristic_bias"]) == {"mma"}
+        assert {one["kind"] for one in library["heuristic_bias"]["mma"].values()} == {"fitted"}
     gemm = Gemm(1536, 1024, 1024, Dtype.FP16)
     systems = {cuda: load_spec(tmp_path / "mine.yaml", cuda=cuda).system for cuda in (10, 12, None)}
     chosen = {cuda: ranked_plans(system, gemm)[0].plan.kernel.label for cuda, system in systems.items()}
@@ -346,16 +344,15 @@ def test_values_that_a_spec_between_has_of_its_own_are_reported(write_runs: Writ
 
 def test_a_few_runs_of_ones_own_do_not_undo_an_earlier_fit(write_runs: WriteRuns, tmp_path: Path) -> None:
     spec = load_spec("t4")
-    known = {f"single.{label}": credit for label, credit in spec.system.library.heuristic_bias.single.items()}
+    known = spec.system.library.heuristic_bias.mma
     lines = []
     for shape in LARGE[:2]:
         time_us = predict(spec.system, Gemm(*shape, Dtype.FP16)).kernel_time_us
         lines.append(measured_line(shape, time_us, method="profiler", l2="cold"))
     report = calibrate("t4", [write_runs(lines)], tmp_path / "mine.yaml", service=Service(2))
-    found = report.calibration.bias[None].by_label
-    shared = {label for label in found if abs(known.get(label, 0.0)) > 0.1}
-    assert shared
-    assert all(found[label] == pytest.approx(known[label], abs=0.05) for label in shared)
+    found = report.calibration.bias[None]
+    assert known
+    assert all(found[f"mma.{feature}"] == pytest.approx(weight, abs=0.05) for feature, weight in known.items())
     assert all(one.parameter.prior_sd <= 0.2 for one in report.calibration.fitted if one.parameter.kind == "fitted")
     assert np.abs(np.expm1(report.calibration.after)).max() < 0.02
 
@@ -468,54 +465,59 @@ def test_values_that_start_at_a_limit_do_not_block_the_search_for_others() -> No
 
 
 def option(recorded: int, estimates: Sequence[float]) -> RankedKernels:
+    """A row of kernels whose tiles double in area, one of them recorded."""
     count = len(estimates)
-    return RankedKernels(
-        np.log(estimates), np.zeros((count, 2)), tuple(f"single.k{at}" for at in range(count)), np.eye(count)[recorded]
-    )  # fmt: skip
+    return RankedKernels(np.log(estimates), doubling(count), np.eye(count)[recorded])
 
 
-def test_a_kernel_that_is_recorded_in_spite_of_longer_estimates_gets_a_bonus() -> None:
-    found = fit_bias([option(1, (1.0, 1.1))] * 30, BiasValues(NO_BIAS, {}))
-    assert found.by_label["single.k1"] - found.by_label["single.k0"] > math.log(1.1)
+def doubling(count: int) -> dict[str, NDArray[np.float64]]:
+    return {"mma.tile_area": np.arange(count, dtype=np.float64) * math.log(2), "mma.split_k": np.zeros(count)}
+
+
+def test_a_feature_of_kernels_that_are_recorded_in_spite_of_longer_estimates_gets_a_bonus() -> None:
+    found = fit_bias([option(1, (1.0, 1.1))] * 30, NO_BIAS)
+    assert -found["mma.tile_area"] * math.log(2) > math.log(1.1)
     assert probabilities(option(1, (1.0, 1.1)), found)[1] > 0.5
 
 
-def test_a_bonus_on_which_no_row_depends_stays_at_zero() -> None:
-    even = RankedKernels(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), np.ones(2))
-    found = fit_bias([even], BiasValues({"tile_size_exponent": 0.1, "split_k_exponent": 0.02}, {}))
-    assert found.by_label == {"single.a": 0.0, "single.b": 0.0}
-    assert found.common == {"tile_size_exponent": 0.1, "split_k_exponent": 0.02}
+def test_a_weight_on_which_no_row_depends_stays_as_it_is() -> None:
+    even = RankedKernels(np.zeros(2), dict.fromkeys(NO_BIAS, np.ones(2)), np.ones(2))
+    start = {"mma.tile_area": 0.1, "mma.split_k": 0.02}
+    assert fit_bias([even], start) == start
+
+
+def test_a_weight_that_a_few_rows_would_move_stays_as_it_is() -> None:
+    start = {"mma.tile_area": 0.1, "mma.split_k": 0.02}
+    assert fit_bias([option(1, (1.0, 1.05))], start) == start
 
 
 def test_the_time_tells_which_kernel_ran() -> None:
-    row = RankedKernels(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), np.array([1.0, 1e-6]))
-    assert posterior(row, BiasValues(NO_BIAS, {}))[0] > 0.99
+    row = RankedKernels(np.zeros(2), doubling(2), np.array([1.0, 1e-6]))
+    assert posterior(row, NO_BIAS)[0] > 0.99
 
 
 def test_a_kernel_that_was_not_timed_did_not_run_however_well_it_is_liked() -> None:
     errors = np.array([-0.5, np.inf])
-    row = RankedKernels(np.zeros(2), np.zeros((2, 2)), ("single.a", "single.b"), time_likelihoods(errors), errors)
-    assert posterior(row, BiasValues(NO_BIAS, {"single.b": 1.5})).tolist() == [1.0, 0.0]
+    row = RankedKernels(np.zeros(2), doubling(2), time_likelihoods(errors), errors)
+    assert posterior(row, {"mma.tile_area": -1.5}).tolist() == [1.0, 0.0]
 
 
 def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_a_bonus() -> None:
     errors = np.array([-0.3, 0.02])
-    row = RankedKernels(
-        np.log([1.0, 1.1]), np.zeros((2, 2)), ("single.a", "single.b"), time_likelihoods(errors), errors
-    )
-    found = fit_bias([row] * 30, BiasValues(NO_BIAS, {}))
-    assert probabilities(row, BiasValues(NO_BIAS, {}))[1] < 0.2
+    row = RankedKernels(np.log([1.0, 1.1]), doubling(2), time_likelihoods(errors), errors)
+    found = fit_bias([row] * 30, NO_BIAS)
+    assert probabilities(row, NO_BIAS)[1] < 0.2
     assert probabilities(row, found)[1] > 0.5
 
 
 def test_a_kernel_that_is_not_worth_timing_gets_no_bonus() -> None:
     # The third is the second kernel in a far slower way: a bonus of the one must not bring the other to the top.
     errors = np.array([-0.3, 0.02, np.inf])
-    labels = ("single.a", "single.b", "single.b")
-    charged = np.array([[0.0], [0.0], [1.0]])
-    row = RankedKernels(np.log([1.0, 1.1, 3.0]), charged, labels, time_likelihoods(errors), errors)
+    charges = {"mma.tile_area": np.array([0.0, 1.0, 1.0]), "mma.split_k": np.array([0.0, 0.0, 1.0])}
+    row = RankedKernels(np.log([1.0, 1.1, 3.0]), charges, time_likelihoods(errors), errors)
     assert time_likelihoods(errors)[2] == 0.0
-    found = fit_bias([row] * 30, BiasValues({"split_k_exponent": -1.1}, {}))
-    assert np.argmax(probabilities(row, BiasValues({"split_k_exponent": -1.1}, {}))) != 1
+    start = {"mma.tile_area": 0.0, "mma.split_k": -1.1}
+    found = fit_bias([row] * 30, start)
+    assert np.argmax(probabilities(row, start)) != 1
     assert np.argmax(probabilities(row, found)) == 1
-    assert math.isfinite(sum(found.by_label.values()))
+    assert math.isfinite(sum(found.values()))

@@ -1,5 +1,6 @@
 """Kernel choice: the candidates, their order, and pinned kernels."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from gpusim.library.library import HeuristicBias
 from gpusim.lowering.gemm.plan import plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import GemmCandidate, candidates
-from gpusim.prediction.heuristic import charges_of, scores_of
+from gpusim.prediction.heuristic import WEIGHTED, scores_of
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
@@ -78,8 +79,8 @@ def test_k_is_split_also_where_there_are_tiles_enough() -> None:
 
 def without_bias(arch: System, **values: float | dict[str, float]) -> System:
     """A board whose library goes by estimated time and nothing but what is given."""
-    common = charges_of(ranked(arch, square(Dtype.FP32))[0].plans)
-    bias = HeuristicBias.model_validate({**dict.fromkeys(common, 0.0), "single": {}, "batched": {}, **values})
+    none: dict[str, dict[str, float]] = {family: {} for family in WEIGHTED}
+    bias = HeuristicBias.model_validate({**none, "gemv_kernel_bonus": 0.0, **values})
     return replace(arch, library=replace(arch.library, heuristic_bias=bias))
 
 
@@ -91,21 +92,33 @@ def test_without_bias_the_shortest_estimate_comes_first(name: str, gemm: Gemm) -
     assert estimates == pytest.approx(sorted(estimates))  # logarithms of equal times differ in the last digit
 
 
-def test_credit_moves_a_kernel_up_and_a_bias_for_tile_size_prefers_large_tiles() -> None:
+@pytest.mark.parametrize(
+    ("feature", "extreme"),
+    [
+        ("tile_area", lambda one: -one.kernel.tile_m * one.kernel.tile_n),
+        ("split_k", lambda one: -one.split_k),
+        ("step_k", lambda one: -one.kernel.tile_k),
+    ],
+)
+def test_a_bonus_for_a_feature_prefers_kernels_that_have_most_of_it(
+    feature: str, extreme: Callable[[GemmCandidate], float]
+) -> None:
     arch, gemm = load_spec("a100-sxm4-80gb").system, Gemm(2048, 2048, 1536, Dtype.BF16)
-    plain = without_bias(arch)
-    last = ranked(plain, gemm)[-1].plan.kernel.label
-    credited = without_bias(arch, single={last: 10.0})
-    assert ranked(credited, gemm)[0].plan.kernel.label == last
-    largest = ranked(without_bias(arch, tile_size_exponent=10.0), gemm)[0].plan.kernel
-    assert largest.tile_m * largest.tile_n == 256 * 128
+    found = ranked(without_bias(arch, mma={feature: -8.0}), gemm)
+    assert extreme(found[0]) == min(map(extreme, found))
 
 
-def test_an_older_library_goes_by_biases_of_its_own() -> None:
+def test_an_older_library_has_the_kernels_of_its_version() -> None:
     libraries = {cuda: load_spec("V100-SXM2-16GB", cuda=cuda).system.library for cuda in (None, 9, 10, 11, 12)}
     assert libraries[9] == libraries[10]
     assert libraries[None] == libraries[11] == libraries[12] != libraries[10]
     assert libraries[10].kernels == tuple(one for one in libraries[None].kernels if one.family.since_cuda <= 10)
+
+
+def test_single_and_batched_products_on_cuda_cores_have_weights_of_their_own() -> None:
+    arch = without_bias(load_spec("V100-SXM2-16GB").system, simt_batched={"tile_area": 10.0})
+    tiles = {batch: ranked(arch, Gemm(1024, 1024, 1024, Dtype.FP32, batch=batch))[0].kernel.label for batch in (1, 16)}
+    assert tiles == {1: "ffma_128x64x8", 16: "ffma_64x32x32_sliced1x4"}
 
 
 @settings(derandomize=True, max_examples=15, deadline=None)
@@ -207,7 +220,7 @@ def test_a_result_for_overridden_values_names_what_a_library_for_them_would_laun
 
 def test_overridden_values_of_the_library_itself_hold() -> None:
     spec, gemm = load_spec("A100-SXM4-80GB"), Gemm(2048, 2048, 1536, Dtype.BF16)
-    large = with_overrides(spec, {DRAM: 4000.0, "library.heuristic_bias.tile_size_exponent": 10.0}).system
+    large = with_overrides(spec, {DRAM: 4000.0, "library.heuristic_bias.mma.tile_intensity": -10.0}).system
     best = ranked_plans(large, gemm)[0].plan.kernel
     assert best.tile_m * best.tile_n == 256 * 128
 
@@ -229,16 +242,9 @@ def test_a_long_product_with_a_vector_takes_no_longer_than_one_with_two(name: st
     assert one.kernel_time_us <= two.kernel_time_us
 
 
-def test_kernels_for_vectors_are_credited_over_the_same_matrix_tile_whatever_large_tiles_are() -> None:
-    def margin(tile_size_exponent: float) -> float:
-        arch, gemm = (
-            without_bias(load_spec("T4").system, tile_size_exponent=tile_size_exponent),
-            Gemm(1, 512, 512, Dtype.FP32),
-        )
-        everything = ranked(arch, gemm)
-        found = {one.kernel.label: one for one in everything if one.split_k == 1}
-        matrix, vector = found["ffma_32x128x16"], found["ffma_8x1x64"]
-        of_rows = dict(zip([id(one) for one in everything], scores(arch, everything), strict=True))
-        return of_rows[id(matrix)] - of_rows[id(vector)]
-
-    assert margin(1.0) == pytest.approx(margin(0.0))
+def test_kernels_for_vectors_are_credited_over_matrix_tiles_whatever_large_tiles_are() -> None:
+    # All tiles of a product with a vector have next to the same intensity: one element of C for each that they load.
+    arch, gemm = load_spec("T4").system, Gemm(1, 512, 512, Dtype.FP32)
+    for weight in (-1.0, 1.0):
+        biased = without_bias(arch, simt={"tile_intensity": weight}, gemv_kernel_bonus=1.0)
+        assert ranked(biased, gemm)[0].kernel.family.main_loop.kind == "direct"

@@ -137,14 +137,13 @@ def test_a_kernel_can_be_pinned_by_the_name_that_explain_prints(command: RunGpus
 
 
 def test_an_older_library_chooses_by_its_own_bias(command: RunGpusim, tmp_path: Path) -> None:
-    preferred = "hmma_884_f32_256x64x32"
     spec = tmp_path / "biased.yaml"
     spec.write_text("extends: v100_sxm2_16gb\nlibrary: biased\n")
     (tmp_path / "libraries").mkdir()
     (tmp_path / "libraries" / "biased.yaml").write_text("extends: volta_fitted\nolder: [biased_10]\n")
     (tmp_path / "libraries" / "biased_10.yaml").write_text(
-        "extends: volta_fitted_cuda_10\nheuristic_bias: {single: "
-        f"{{{preferred}: {{value: 5.0, kind: assumed, source: strong enough}}}}}}\n"
+        "extends: volta_fitted\nlast_cuda: 10\n"
+        "heuristic_bias: {mma: {tall_tile: {value: -5.0, kind: assumed, source: strong enough}}}\n"
     )
     found = {}
     for cuda in (10, 12):

@@ -339,7 +339,7 @@ def test_a_library_states_the_last_version_of_cuda_that_it_came_with(board: Writ
     (tmp_path / "libraries").mkdir()
     mine, older = (tmp_path / "libraries" / f"{stem}.yaml" for stem in ("mine", "older"))
     mine.write_text("extends: teaching\nolder: [older]\n")
-    bias = f"heuristic_bias:\n  split_k_exponent: {leaf(0.1)}\n"
+    bias = f"heuristic_bias:\n  mma:\n    split_k: {leaf(0.1)}\n"
     older.write_text(f"extends: teaching\nlast_cuda: 10\n{bias}")
     found = {cuda: load_spec(path, cuda=cuda).system.library for cuda in (None, 9, 10, 11)}
     assert {cuda: library.name for cuda, library in found.items()} == {
@@ -348,7 +348,7 @@ def test_a_library_states_the_last_version_of_cuda_that_it_came_with(board: Writ
         10: "older",
         11: "mine",
     }
-    assert found[10].heuristic_bias.split_k_exponent == 0.1
+    assert found[10].heuristic_bias.mma["split_k"] == 0.1
     older.write_text(f"extends: teaching\n{bias}")
     with pytest.raises(SpecError, match=rf"^{older}:1: last_cuda: missing; state the last major version of CUDA"):
         load_spec(path, cuda=10)
@@ -374,7 +374,7 @@ def test_the_records_of_a_board_have_hashes_of_their_own() -> None:
     assert slower.content_hash != t4.system.content_hash
     again = load_spec("t4").system
     assert again.content_hash == t4.system.content_hash
-    biased = with_overrides(t4, {"library.heuristic_bias.split_k_exponent": 1.0}).system
+    biased = with_overrides(t4, {"library.heuristic_bias.mma.split_k": 1.0}).system
     assert biased.library.content_hash != t4.system.library.content_hash
     assert biased.host == t4.system.host
 

@@ -104,15 +104,17 @@ def test_the_tables_of_a_fit_and_of_a_training_are_readable_too() -> None:
         "low": 0.9,
         "high": 0.95,
     }
-    bias = {"common": {"split_k_exponent": 0.0625}, "kernels": {"hmma_1688_f32_256x128x32": 0.25}}
+    bias = {"mma.split_k": 0.0625, "simt.waves": 0.25, "simt.padding": 0.0}
     report = {
         "arch": "T4",
         "sampled_rows": 100,
         "rows": 470,
-        "parameters": [{**value, "at_limit": True, "identified": True}],
-        **bias,
+        "parameters": [{**value, "at_limit": True, "identified": True, "stated": "", "reason": ""}],
+        "bias": bias,
         "older": {"cuda_10": bias},
         "errors": [{"table": "deepbench_t4_fp16", "gpu": "t4", "dtype": "fp16", "op": "gemm", "rows": 47, **errors}],
+        "without": [],
+        "own_timing": [],
         "left_out": {"operator 'conv' is not predicted": 12},
     }
     row = {

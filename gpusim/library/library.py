@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -23,27 +23,35 @@ LogTime = Annotated[float, Field(ge=-10, le=10)]
 """Logarithm of a ratio of times: up to 1.3, a factor of 3.7; 10 is a factor of 22,000."""
 
 
-class HeuristicBias(Record):
-    """How a library's choice departs from the shortest estimated time."""
+Feature = Literal[
+    "tile_intensity",
+    "tile_area",
+    "tall_tile",
+    "tile_along_result",
+    "padding",
+    "waves",
+    "split_k",
+    "reduction_kernel",
+    "sliced_k",
+    "step_k",
+]
+"""What a heuristic knows of a choice besides its estimated time (:func:`gpusim.prediction.heuristic.features_of`)."""
 
-    tile_size_exponent: LogTime = Field(
-        description="Bonus per logarithm of the elements of C that a CTA computes: libraries prefer large tiles."
-    )
-    split_k_exponent: LogTime = Field(
-        description="Penalty per logarithm of the CTAs that share the k of a tile (split-K)."
-    )
-    reduction_kernel_penalty: LogTime = Field(
-        description="Penalty of a second kernel that adds the partial sums of split-K [logarithm of time]."
-    )
-    gemv_kernel_bonus: LogTime = Field(
-        description="Bonus of GEMV kernels over GEMM kernels with tiles of 32 rows [logarithm of time]."
-    )
-    single: dict[str, LogTime] = Field(
-        description="Bonus of a kernel, by its label, in a single product [logarithm of time]."
-    )
-    batched: dict[str, LogTime] = Field(
-        description="Bonus of a kernel, by its label, in batched products [logarithm of time]."
-    )
+Weights = dict[Feature, LogTime]
+
+
+class HeuristicBias(Record):
+    """How a library's choice departs from the shortest estimated time.
+
+    A candidate is charged the sum of its features, each times the weight that the kernel's family gives it; a feature
+    that has no weight counts nothing.
+    """
+
+    simt: Weights = Field(description="Penalty per unit of a feature, kernels on CUDA cores [logarithm of time].")
+    simt_batched: Weights = Field(description="The same of their batched products, which libraries choose otherwise.")
+    mma: Weights = Field(description="The same of kernels on Tensor Cores that hold operands in registers.")
+    wgmma: Weights = Field(description="The same of kernels on Tensor Cores whose warpgroups read shared memory.")
+    gemv_kernel_bonus: LogTime = Field(description="Bonus of GEMV kernels over GEMM kernels [logarithm of time].")
 
 
 class SplitKSearch(Record):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import get_args
 
 import numpy as np
 
 from gpusim.keyed import Keyed
-from gpusim.library.library import HeuristicBias, Library
+from gpusim.library.library import Feature, HeuristicBias, Library
 from gpusim.lowering.columns import Array, elementwise
 from gpusim.lowering.gemm.kernel_table import KernelTable
 from gpusim.lowering.gemm.plan import Choices, GemmPlans
@@ -16,8 +17,9 @@ from gpusim.lowering.gemm.problem import Problems
 from gpusim.system import System
 from gpusim.units import ceil_div
 
-VECTOR_ROWS = 32
-"""Rows of the matrix tile that a kernel for vectors is compared with: the smallest of most catalogues."""
+WEIGHTED = ("simt", "simt_batched", "mma", "wgmma")
+"""Families of kernels that have weights of features."""
+FEATURES: tuple[Feature, ...] = get_args(Feature)
 
 
 def choices_of(system: System, table: KernelTable, problems: Problems) -> Choices:
@@ -49,40 +51,76 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     return Choices(problem, kernel, split_k, reduces)
 
 
-def charges_of(plans: GemmPlans) -> dict[str, Array]:
-    """How often each value of :class:`gpusim.library.library.HeuristicBias` counts as a penalty, bonuses negative."""
+def features_of(plans: GemmPlans) -> dict[Feature, Array]:
+    """What a library could know of each choice, by name; all but flags are logarithms.
+
+    Tiles are compared with one of 64 x 64 x 32, so that weights of their size leave GEMV kernels, which have none, as
+    they are.
+    """
     choices = plans.choices
-    kernels, m, n = plans.table[choices.kernel], plans.problems.m[choices.problem], plans.problems.n[choices.problem]
-    for_vectors = kernels.for_vectors
-    # Kernels for vectors are credited beyond a matrix kernel that serves them, whatever large tiles are credited.
-    rows = np.minimum(np.where(for_vectors, VECTOR_ROWS, kernels.tile[0]), m)
-    results = rows * np.where(for_vectors, 1, np.minimum(kernels.tile[1], n))
+    kernels, problems, main = plans.table[choices.kernel], plans.problems[choices.problem], plans.main
+    tile_m, tile_n = kernels.tile
+    m, n = problems.m.astype(float), problems.n.astype(float)
+    rows, columns = np.minimum(tile_m, m), np.minimum(tile_n, n)
+    tall = elementwise(math.log, tile_m / tile_n)
+    tiles = main.grid.x * tile_m * main.grid.y * tile_n
+    slots = plans.table.gpu.sm.count * kernels.resident_ctas
     return {
-        "tile_size_exponent": -elementwise(math.log, results),
-        "split_k_exponent": elementwise(math.log, choices.split_k),
-        "reduction_kernel_penalty": (choices.reduce & (choices.split_k > 1)).astype(float),
-        "gemv_kernel_bonus": -for_vectors.astype(float),
+        "tile_intensity": elementwise(math.log, rows * columns / (rows + columns)),
+        "tile_area": elementwise(math.log, tile_m * tile_n / (64 * 64)),
+        "tall_tile": tall,
+        "tile_along_result": tall * np.clip(elementwise(math.log, m / n), -1.0, 1.0),
+        "padding": elementwise(math.log, tiles / (m * n)),
+        "waves": elementwise(math.log, np.maximum(1.0, main.ctas / slots)),
+        "split_k": elementwise(math.log, choices.split_k),
+        "reduction_kernel": (choices.reduce & (choices.split_k > 1)).astype(float),
+        "sliced_k": (kernels.warps_k > 1).astype(float),
+        "step_k": elementwise(math.log, kernels.tile_k / 32),
     }
 
 
+def charges_of(plans: GemmPlans) -> dict[str, Array]:
+    """How often each value of a library's bias counts as a penalty, bonuses negative, by its key path."""
+    family, features = _families_of(plans), features_of(plans)
+    charges = {
+        f"{name}.{feature}": np.where(family == number, column, 0.0)
+        for number, name in enumerate(WEIGHTED)
+        for feature, column in features.items()
+    }
+    return {**charges, "gemv_kernel_bonus": -(family == len(WEIGHTED)).astype(float)}
+
+
 def scores_of(library: Library, plans: GemmPlans, estimates_us: Array) -> Array:
-    """What a library goes by: the logarithm of the estimated time, with its bias for the kernel."""
-    bias, choices = library.heuristic_bias, plans.choices
-    single, batched = _bonuses(Keyed(plans.table), Keyed(bias))
-    of_one = plans.problems.batch[choices.problem] == 1
-    bonus = np.where(of_one, single[choices.kernel], batched[choices.kernel])
-    charges = 0.0
-    for name, times in charges_of(plans).items():
-        charges = charges + times * getattr(bias, name)
-    return np.asarray(elementwise(math.log, estimates_us) + charges - bonus)
+    """What a library goes by: the logarithm of the estimated time, with its bias."""
+    family, features = _families_of(plans), features_of(plans)
+    charges = np.where(family == len(WEIGHTED), -library.heuristic_bias.gemv_kernel_bonus, 0.0)
+    for feature, of_families in _weights_of(Keyed(library.heuristic_bias)).items():
+        charges = charges + of_families[family] * features[feature]
+    return np.asarray(elementwise(math.log, estimates_us) + charges)
+
+
+def _families_of(plans: GemmPlans) -> Array:
+    """The number of each choice's family among :data:`WEIGHTED`, or one past them for GEMV kernels."""
+    choices = plans.choices
+    single, batched = _families(Keyed(plans.table))
+    return np.where(plans.problems.batch[choices.problem] == 1, single[choices.kernel], batched[choices.kernel])
 
 
 @lru_cache(maxsize=256)
-def _bonuses(table: Keyed[KernelTable], bias: Keyed[HeuristicBias]) -> tuple[Array, Array]:
-    """Bonus of each kernel in single and in batched products."""
-    labels = [kernel.label for kernel in table.record.kernels]
+def _families(table: Keyed[KernelTable]) -> tuple[Array, Array]:
+    """Number of each kernel's family in single and in batched products."""
+    kinds = [kernel.family.main_loop.kind for kernel in table.record.kernels]
+    order = (*WEIGHTED, "direct")
     single, batched = (
-        np.array([bonus.get(label, 0.0) for label in labels], dtype=float)
-        for bonus in (bias.record.single, bias.record.batched)
+        np.array([order.index(f"{kind}{suffix}" if f"{kind}{suffix}" in order else kind) for kind in kinds], dtype=int)
+        for suffix in ("", "_batched")
     )
     return single, batched
+
+
+@lru_cache(maxsize=256)
+def _weights_of(bias: Keyed[HeuristicBias]) -> dict[Feature, Array]:
+    """The weight of a feature in each family, of features that have one; GEMV kernels, which have none, come last."""
+    families = [getattr(bias.record, family) for family in WEIGHTED]
+    weights = {name: np.array([*(of_family.get(name, 0.0) for of_family in families), 0.0]) for name in FEATURES}
+    return {name: of_families for name, of_families in weights.items() if of_families.any()}

@@ -96,8 +96,6 @@ class Names:
 
     library: str | None
     host: str | None
-    kernel_catalogues: tuple[str, ...]
-    """Of the library."""
     files: frozenset[Path]
     """Resolved: of the GPU, the library and the host."""
 
@@ -114,16 +112,11 @@ def names_of(path: Path, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Na
     for document in reversed(documents):
         found |= dict.fromkeys(document.names, document)
     files = [document.file for document in documents]
-    catalogues: tuple[str, ...] = ()
     for key, kind in (("library", LIBRARIES), ("host", HOSTS)):
         if key in found:
-            below = _below(folders, kind)
-            of_record = chain(_path_of(found[key], key, kind, folders), below)
-            files += of_record
-            named = (file.data["kernel_catalogues"] for file in of_record if "kernel_catalogues" in file.data)
-            catalogues = tuple(next(named, catalogues))
+            files += chain(_path_of(found[key], key, kind, folders), _below(folders, kind))
     names = {key: document.names[key] for key, document in found.items()}
-    return Names(names.get("library"), names.get("host"), catalogues, frozenset(file.path.resolve() for file in files))
+    return Names(names.get("library"), names.get("host"), frozenset(file.path.resolve() for file in files))
 
 
 def digest(decided_by: Iterable[tuple[Path, str]], overrides: Mapping[str, object]) -> str:

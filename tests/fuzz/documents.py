@@ -41,7 +41,7 @@ KEYS = (
         "gpus.0",
         "gemms.0.square",
         "plots.0.kind",
-        "library.heuristic_bias.tile_size_exponent",
+        "library.heuristic_bias.mma.tile_intensity",
         "k" * 3000,
         "a.b.c",
         "clock",

@@ -34,7 +34,7 @@ METRICS = ("time_us", "tflops", "pct_of_peak", "l2_hit_fraction", "dram_bytes", 
 VALUES = {
     "l2.capacity_mib": ("0.5x", "1x", "1.7x", 40, 123.456, 1000),
     "dram.peak_bandwidth_gb_per_s": ("0.25x", "1x", "2x", 1000, 54321.5),
-    "library.heuristic_bias.tile_size_exponent": (-0.1, 0, 0.05, 0.11),
+    "library.heuristic_bias.mma.tile_intensity": (-0.1, 0, 0.05, 0.11),
     "sm.count": ("0.5x", "1x", 60, 61, 2048),
 }
 DTYPES = ("fp32", "fp16", "int8", "fp64", "tf32", "bf16")

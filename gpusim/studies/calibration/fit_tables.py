@@ -7,13 +7,10 @@ from typing import Any
 
 from gpusim.report.text_table import TextTable
 
-MIN_SHOWN_BONUS = 0.05
-"""Smaller bonuses of kernels stand in the written spec only."""
-
 
 def calibration_tables(report: Mapping[str, Any]) -> list[TextTable]:
     """Fitted values, the heuristic bias, and the errors before and after."""
-    tables = [_parameter_table(report), _bias_table(report, "")]
+    tables = [_parameter_table(report), _bias_table(report["bias"], "")]
     tables += [_bias_table(found, f" of {name}") for name, found in report["older"].items()]
     tables.append(_error_table(report))
     tables.append(_without_table(report))
@@ -47,13 +44,9 @@ def _remark(one: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, (stated, remark)))
 
 
-def _bias_table(bias: Mapping[str, Any], whose: str) -> TextTable:
-    rows = [(name, f"{value:+.3f}") for name, value in bias["common"].items()]
-    kernels = sorted(bias["kernels"].items(), key=lambda item: -item[1])
-    rows += [(label, f"{bonus:+.3f}") for label, bonus in kernels if abs(bonus) >= MIN_SHOWN_BONUS]
-    return TextTable(
-        f"Heuristic bias of the library{whose} (logarithms of time)", ("value or kernel", ">bias"), tuple(rows)
-    )
+def _bias_table(bias: Mapping[str, float], whose: str) -> TextTable:
+    rows = tuple((name, f"{value:+.3f}") for name, value in bias.items() if value)
+    return TextTable(f"Heuristic bias of the library{whose} (logarithms of time)", ("weight", ">bias"), rows)
 
 
 def _error_table(report: Mapping[str, Any]) -> TextTable:

@@ -14,13 +14,11 @@ import numpy as np
 from gpusim.specs.load import Names
 from gpusim.studies.calibration.assessment import LeftOut
 from gpusim.studies.calibration.fit import Calibration
-from gpusim.studies.calibration.heuristic_bias import BiasValues
 from gpusim.studies.calibration.observations import GROUP_KINDS, Observation
 from gpusim.studies.calibration.search import FloatArray
 
-MIN_BONUS = 0.01
-"""Smaller bonuses of kernels are left out of a spec: they change choices only between kernels whose times differ by
-less than 1 %."""
+MIN_BIAS = 0.01
+"""Smaller moves of a weight are left out of a spec: a feature spans a few units, and the estimates are not as sure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +103,8 @@ class CalibrationReport:
                 }
                 for one in outcome.fitted
             ],
-            **_bias(outcome.bias[None]),
-            "older": {
-                f"cuda_{library}": _bias(found) for library, found in outcome.bias.items() if library is not None
-            },
+            "bias": dict(outcome.bias[None]),
+            "older": {f"cuda_{library}": dict(found) for library, found in outcome.bias.items() if library is not None},
             "errors": self._errors(),
             "without": self._without(),
             "own_timing": self._own_timing(),
@@ -171,10 +167,6 @@ class CalibrationReport:
                 }
             )
         return found
-
-
-def _bias(found: BiasValues) -> dict[str, dict[str, float]]:
-    return {"common": dict(found.common), "kernels": dict(found.by_label)}
 
 
 def _figures(when: str, log_errors: FloatArray) -> dict[str, float]:

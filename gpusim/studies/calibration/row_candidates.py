@@ -18,8 +18,8 @@ from gpusim.studies.calibration.timer import KernelRun
 from gpusim.system import System
 
 WORTH_TIMING = 1.5
-"""Longest estimate worth timing, over the shortest. A longer one is chosen only with a bonus above its logarithm, 0.41;
-142 of the 153 kernels with a bonus in the shipped libraries have a smaller one."""
+"""Longest estimate worth timing, over the shortest. A longer one is chosen only where the bias outweighs its logarithm,
+0.41."""
 SPLIT_SCALE = 0.3
 """Difference of the logarithms of split-K counts at which a candidate explains a recorded split e times worse: a factor
 of two, the next choice that libraries have, explains it a tenth as well."""
@@ -89,21 +89,16 @@ def run_of(item: Observation, candidate: GemmCandidate) -> KernelRun:
     return KernelRun(row.gpu, item.gemm, item.options, one.kernel, one.split_k, one.mode, row.method, row.source)
 
 
-def ranked_kernels(
-    item: Observation, one: RowCandidates, names: Sequence[str], log_errors: FloatArray | None
-) -> RankedKernels:
+def ranked_kernels(item: Observation, one: RowCandidates, log_errors: FloatArray | None) -> RankedKernels:
     """The candidates of a row as the fit of the heuristic bias reads them.
 
     Args:
-        names: values of the bias that all kernels share.
         log_errors: of the candidates' times; None if the kernel was recorded.
     """
-    table = "single" if item.gemm.batch == 1 else "batched"
-    charges = charges_of(one.items[0].plans)
+    rows = [candidate.row for candidate in one.items]
     return RankedKernels(
         np.log([candidate.estimate_us for candidate in one.items]),
-        np.array([[charges[name][candidate.row] for name in names] for candidate in one.items]),
-        tuple(f"{table}.{candidate.kernel.label}" for candidate in one.items),
+        {name: column[rows] for name, column in charges_of(one.items[0].plans).items()},
         _recorded_likelihoods(item, one) if log_errors is None else time_likelihoods(log_errors),
         log_errors,
     )

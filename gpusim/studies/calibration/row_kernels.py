@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from gpusim.prediction.heuristic import FEATURES, WEIGHTED
 from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, posterior
 from gpusim.studies.calibration.observations import Observation
 from gpusim.studies.calibration.parameters import Board, Parameter
@@ -20,6 +21,9 @@ from gpusim.system import System
 
 LibraryBias = Mapping[int | None, BiasValues]
 """Heuristic bias by major version of CUDA: of older libraries, and of the newest (None)."""
+
+MANY_ALIKE = 5
+"""Rows from which on the median of their errors counts as common to all."""
 
 
 class RowKernels:
@@ -56,25 +60,52 @@ class RowKernels:
         runs = [run for one in candidates if one.recorded is None for run in one.runs]
         log(f"{len(runs):,} candidates of rows whose kernel was not recorded")
         log_times = iter(self.log_times(runs, [theta])[:, 0])
-        rows = []
-        for item, one, measured in zip(self.rows, candidates, self.measured, strict=True):
-            log_errors = None
-            if one.recorded is None:
-                # those not worth timing count as equally wrong
-                log_errors = np.full(len(one.items), np.inf)
-                log_errors[: len(one.runs)] = [next(log_times) - measured for _ in one.runs]
-            rows.append(ranked_kernels(item, one, tuple(self.start.common), log_errors))
-        return rows
+        log_errors: list[FloatArray | None] = []
+        for one, measured in zip(candidates, self.measured, strict=True):
+            timed = one.runs if one.recorded is None else ()
+            # those not worth timing count as equally wrong
+            errors = np.full(len(one.items), np.inf)
+            errors[: len(timed)] = [next(log_times) - measured for _ in timed]
+            log_errors.append(errors if timed else None)
+        return [
+            ranked_kernels(item, one, errors)
+            for item, one, errors in zip(self.rows, candidates, self._centred(log_errors), strict=True)
+        ]
+
+    def _centred(self, log_errors: Sequence[FloatArray | None]) -> list[FloatArray | None]:
+        """Errors of candidates, less what the rows of a table that take about as long miss alike.
+
+        That is for physical values to explain, and would otherwise teach the heuristic to prefer slow kernels where all
+        are predicted too fast.
+        """
+        groups = [
+            (item.row.file, item.row.gpu, item.row.dtype, math.floor(math.log2(item.row.time_us))) for item in self.rows
+        ]
+        first: dict[tuple[object, ...], list[float]] = {}
+        for group, errors in zip(groups, log_errors, strict=True):
+            if errors is not None:
+                first.setdefault(group, []).append(float(errors[0]))
+        common = {group: float(np.median(errors)) for group, errors in first.items() if len(errors) >= MANY_ALIKE}
+        return [
+            None if errors is None else errors - common.get(group, 0.0)
+            for group, errors in zip(groups, log_errors, strict=True)
+        ]
 
     def fitted_bias(self, options: Sequence[RankedKernels], places: Iterable[int]) -> LibraryBias:
-        """The bias fitted to some rows: of all libraries together, then of each with that as its prior."""
+        """The bias fitted to some rows: of all libraries together, then with that as prior of each that has records.
+
+        Times alone do not separate the heuristics of two versions: without records, that of the newest holds.
+        """
         by_library: dict[int | None, list[RankedKernels]] = {}
+        places = list(places)
+        recorded = {self._library(self.rows[place]) for place in places if self.rows[place].row.kernel}
         for place in places:
-            by_library.setdefault(self._library(self.rows[place]), []).append(options[place])
+            library = self._library(self.rows[place])
+            by_library.setdefault(library if library in recorded else None, []).append(options[place])
         pooled = fit_bias([one for rows in by_library.values() for one in rows], self.start)
-        if len(by_library) == 1:
-            return {None: pooled}
-        return {None: pooled} | {library: fit_bias(rows, pooled) for library, rows in by_library.items()}
+        own = {library: fit_bias(rows, pooled) for library, rows in by_library.items()} if len(by_library) > 1 else {}
+        newest = own.get(None, pooled)
+        return {self._library(item): newest for item in self.rows} | {None: newest} | own
 
     def explained(self, place: int, one: RowCandidates, row: RankedKernels, bias: LibraryBias) -> KernelRun:
         """The recorded run of a row, or else the most probable one."""
@@ -116,12 +147,11 @@ class RowKernels:
 def bias_of(system: System) -> BiasValues:
     """The heuristic bias of a system's library, from which the fit starts."""
     bias = system.library.heuristic_bias
-    tables = {"single": bias.single, "batched": bias.batched}
-    by_label = {f"{table}.{label}": bonus for table, of_label in tables.items() for label, bonus in of_label.items()}
-    common = {name: value for name, value in bias.model_dump().items() if isinstance(value, float)}
-    return BiasValues(common, by_label)
+    weights = {
+        f"{family}.{feature}": getattr(bias, family).get(feature, 0.0) for family in WEIGHTED for feature in FEATURES
+    }
+    return {**weights, "gemv_kernel_bonus": bias.gemv_kernel_bonus}
 
 
 def _bias_values(bias: BiasValues) -> Values:
-    found = (*bias.common.items(), *sorted(bias.by_label.items()))
-    return tuple((f"library.heuristic_bias.{key}", value) for key, value in found)
+    return tuple((f"library.heuristic_bias.{name}", value) for name, value in bias.items())

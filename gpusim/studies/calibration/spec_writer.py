@@ -13,11 +13,9 @@ from gpusim.specs.sourced import Kind, Sourced
 from gpusim.specs.writing import file_text
 from gpusim.studies.calibration.heuristic_bias import BiasValues
 from gpusim.studies.calibration.parameters import HOST, Parameter
-from gpusim.studies.calibration.report import MIN_BONUS, CalibrationReport
+from gpusim.studies.calibration.report import MIN_BIAS, CalibrationReport
 
 LIBRARY = "library"
-COMMON_LIBRARY = "nvidia"
-"""What all shipped libraries have in common; it has no bias for single kernels."""
 
 
 class Moved(NamedTuple):
@@ -38,15 +36,14 @@ def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, st
     def text(what: str, keys: Mapping[str, Any], moved: Iterable[Moved]) -> str:
         comments = [f"{what} fitted to measured runs by gpusim calibrate; do not edit, run it again."]
         comments += [f"{table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()]
-        return file_text(comments, keys, sources, _nested(moved, whole="last_cuda" in keys))
+        return file_text(comments, keys, sources, _nested(moved))
 
     older = {library: f"{stem}_cuda_{library}" for library in sorted(one for one in bias if one is not None)}
     texts = {}
     for library, name in older.items():
-        whole = {"extends": COMMON_LIBRARY, "kernel_catalogues": names.kernel_catalogues, "last_cuda": library}
-        values = _whole_bias(bias[library], report.calibration.start)
+        keys: dict[str, Any] = {"extends": stem, "last_cuda": library}
         texts[out.parent / LIBRARIES / f"{name}.yaml"] = text(
-            f"Library of {start.stem} up to CUDA {library},", whole, values
+            f"Library of {start.stem} up to CUDA {library},", keys, _moved_bias(bias[library], bias[None])
         )
     newest = {"extends": names.library, **({"older": list(older.values())} if older else {})}
     texts[out.parent / LIBRARIES / out.name] = text(
@@ -70,9 +67,9 @@ def was(before: Parameter) -> str:
     return f"was {before.value:g} ({before.kind})"
 
 
-def _nested(moved: Iterable[Moved], *, whole: bool) -> dict[str, Any]:
-    """Values with their sources by nested keys; ``whole``: with the tables of a library that inherits none."""
-    values: dict[str, Any] = {"heuristic_bias": {"single": {}, "batched": {}}} if whole else {}
+def _nested(moved: Iterable[Moved]) -> dict[str, Any]:
+    """Values with their sources by nested keys."""
+    values: dict[str, Any] = {}
     for key_path, value, kind, how in moved:
         *parents, last = key_path.split(".")
         part = values
@@ -92,24 +89,10 @@ def _moved(report: CalibrationReport, record: str) -> Iterator[Moved]:
 
 
 def _moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
-    """What the heuristic of the newest library has of its own."""
-    for name, value in found.common.items():
-        if value != start.common[name]:
-            yield Moved(f"heuristic_bias.{name}", value, "fitted", "conditional logit")
-    for label, bonus in sorted(found.by_label.items()):
-        if abs(bonus - start.by_label.get(label, 0.0)) >= MIN_BONUS:
-            yield Moved(f"heuristic_bias.{label}", bonus, "fitted", "conditional logit")
-
-
-def _whole_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
-    """The heuristic of an older library, which inherits no bias."""
-    for name, value in found.common.items():
-        settled = value != start.common[name]
-        how = "conditional logit" if settled else "no run depends on it; value of the newest library"
-        yield Moved(f"heuristic_bias.{name}", value, "fitted" if settled else "assumed", how)
-    for label, bonus in sorted(found.by_label.items()):
-        if abs(bonus) >= MIN_BONUS:
-            yield Moved(f"heuristic_bias.{label}", bonus, "fitted", "conditional logit")
+    """What the heuristic of a library has of its own."""
+    for name, value in found.items():
+        if abs(value - start[name]) >= MIN_BIAS:
+            yield Moved(f"heuristic_bias.{name}", value, "fitted", f"conditional logit; was {start[name]:g}")
 
 
 def write_spec(report: CalibrationReport, out: Path, date: str) -> None:
