@@ -164,9 +164,8 @@ def test_what_no_board_could_draw_refuses_a_fit() -> None:
     hungry = t4.with_values([("power.l2_pj_per_byte", 127.0)]).gpu
     (text,) = beyond_physics(hungry)
     assert re.fullmatch(r"T4: L2 at full bandwidth at 1590 MHz draws 1\d\d W of 70 W", text)
-    nothing = BiasValues(NO_BIAS, {})
-    outcome = Calibration((), nothing, {None: nothing}, np.zeros(1), np.zeros(1), np.zeros(1), beyond_physics=(text,))
-    setting = CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, (), frozenset()))
+    outcome = Calibration((), NO_BIAS, {None: NO_BIAS}, np.zeros(1), np.zeros(1), np.zeros(1), beyond_physics=(text,))
+    setting = CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, frozenset()))
     assert CalibrationReport(setting, outcome, (), 1, {}, {}, 0).refusals == [f"beyond physics: {text}"]
 
 

@@ -36,8 +36,9 @@ def linearised(readings: Readings, moving: Sequence[Parameter], values: Mask, at
     high = np.array([one.high_move for one in moving])
     steps = np.where(at + STEP <= high, STEP, -STEP)[values]
     here = readings.predicted([at])
-    aside = readings.predicted([at + step for step in np.eye(len(values))[values] * steps[:, None]])
-    slopes[:, values] = (aside - here) / steps
+    if values.any():
+        aside = readings.predicted([at + step for step in np.eye(len(values))[values] * steps[:, None]])
+        slopes[:, values] = (aside - here) / steps
     return LinearModel(moving, at, here[:, 0] - readings.observed, slopes, readings.weights)
 
 
@@ -69,6 +70,8 @@ def fit_values(
         return np.concatenate([slopes / scale[:, None], np.diag(1 / sd)])
 
     log(f"{len(taking_part)} values on {rows} rows")
+    if not taking_part:
+        return linearised(readings, moving, values, np.zeros(len(values)))
     found = search(residuals, derivatives, np.clip(start[values], low, high), low, high, robust=rows, log=log)
     slopes = np.zeros((rows, len(values)))
     slopes[:, values] = found.slopes[:rows] * scale[:, None]
