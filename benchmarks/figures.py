@@ -1,4 +1,4 @@
-"""Draws the plots in docs/, each from a shipped experiment.
+"""Draws the plots in docs/: of shipped experiments, and of microbenchmarks.
 
 python benchmarks/figures.py
 """
@@ -12,6 +12,9 @@ from gpusim.execution.service import Service
 from gpusim.execution.workers import available_cores
 from gpusim.experiment.definition import TrainingExperiment
 from gpusim.experiment.loading import open_experiment
+from gpusim.figures.microbench_plots import draw_curves
+from gpusim.studies.microbench.curves import panels_of
+from gpusim.studies.microbench.suite import play_defaults
 from gpusim.studies.run import run_experiment, run_training
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +41,9 @@ def main() -> None:
             _ = run_experiment(experiment, out, service=Service(available_cores()))
         for plot, picture in pictures.items():
             print(f"wrote {shutil.copyfile(out / plot, docs / picture)}")
+    curves = docs / "microbenchmarks.png"
+    draw_curves(panels_of(play_defaults("bandwidth", "A100-SXM4-80GB")), "Microbenchmarks: bandwidth", curves)
+    print(f"wrote {curves}")
 
 
 if __name__ == "__main__":

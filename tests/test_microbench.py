@@ -227,6 +227,31 @@ def test_curves_are_drawn_the_same_each_time(tmp_path: Path, table: Path) -> Non
     assert run_cli(["microbench", "latency", "--measured", str(table), "--plot", str(paths[0])]) == 2  # one point
 
 
+HELD_TO = {
+    "A100-PCIe-80GB": (7, 20),
+    "A100-SXM4-40GB": (7, 20),
+    "A100-SXM4-80GB": (7, 20),
+    "H100-PCIe-80GB": (7, 20),
+    "H200-SXM-141GB": (7, 20),
+    "RTX-2070": (7, 20),
+    "RTX-3090": (7, 20),
+    "V100-SXM2-16GB": (7, 20),
+    "A40": (7, 40),
+    "V100-PCIe-16GB": (7, 40),
+}
+"""Median and 90th percentile of the errors that boards with many published readings stay within [%]."""
+
+
+@pytest.mark.slow
+def test_published_curves_are_met(measured_folder: Path) -> None:
+    table = measured_folder.parent / "facts" / "microbenchmarks.csv"
+    if not table.exists():
+        pytest.skip("no table of published microbenchmarks beside the measured tables")
+    whole = {one["gpu"]: one for one in summary(play_published("all", table)) if one["benchmark"] == "all"}
+    reached = {gpu: (whole[gpu]["median_ape"], whole[gpu]["p90_ape"]) for gpu in HELD_TO}
+    assert {gpu: of for gpu, of in reached.items() if of[0] > HELD_TO[gpu][0] or of[1] > HELD_TO[gpu][1]} == {}
+
+
 def test_a_reading_is_a_value_with_a_unit() -> None:
     reading = play(load_spec("t4").system, "babelstream_copy", {})
     assert isinstance(reading, Reading)

@@ -13,7 +13,7 @@ from gpusim.lowering.microbench.stream import Stream, stream_launch
 from gpusim.sim.simulate import simulate
 from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, UnsupportedBenchmarkError, points
 from gpusim.system import System
-from gpusim.units import MEGA, ceil_div, us_of_cycles
+from gpusim.units import GIGA, MEGA, ceil_div, us_of_cycles
 
 STREAMS = {"init": (0, 1), "write": (0, 1), "read": (1, 0), "scale": (1, 1), "copy": (1, 1), "mul": (1, 1),
            "add": (2, 1), "triad": (2, 1), "dot": (2, 0)}  # fmt: skip
@@ -22,6 +22,8 @@ STREAM_ELEMENTS = 128 * 2**20
 ELEMENT_BYTES = 8.0
 """The streams are of doubles."""
 BABELSTREAM_THREADS = 1024
+VECTOR_THREADS = 512
+SCALAR_BYTES = {"float": 4.0, "half": 2.0}
 CACHE_THREADS = 256
 
 
@@ -54,6 +56,17 @@ def babelstream(kernel: str, system: System, given: Parameters) -> Reading:
     ctas = ceil_div(int(elements), BABELSTREAM_THREADS)
     stream = Stream(reads, writes, BABELSTREAM_THREADS, ctas, access_bytes=element_bytes)
     return _bandwidth(system, stream, given)
+
+
+def copy_by_width(system: System, given: Parameters) -> Reading:
+    """A copy of a gigabyte, each thread one vector."""
+    vector = given.word("vec", "float4")
+    kind = vector.rstrip("0123456789")
+    if kind not in SCALAR_BYTES or not vector[len(kind) :]:
+        raise UnsupportedBenchmarkError(f"parameter vec: '{vector}' is no vector of {' or '.join(SCALAR_BYTES)}")
+    width_bytes = SCALAR_BYTES[kind] * int(vector[len(kind) :])
+    ctas = ceil_div(int(GIGA), int(width_bytes) * VECTOR_THREADS)
+    return _bandwidth(system, Stream(1, 1, VECTOR_THREADS, ctas, access_bytes=width_bytes), given)
 
 
 def private_cache_read(system: System, given: Parameters) -> Reading:
@@ -108,7 +121,7 @@ THREADS = (32, 64, 128, 192, 256, 384, 512, 768, 1024)
 SIZES_KB = tuple(2**power for power in range(2, 19))
 BENCHMARKS: Mapping[str, Benchmark] = {
     "dram_stream_bw": Benchmark(
-        dram_stream, "occ", ("kernel",), points("cta", THREADS, kernel="scale", ctas_per_sm="2")
+        dram_stream, "cta", ("kernel", "ctas_per_sm"), points("cta", THREADS, kernel="scale", ctas_per_sm="2")
     ),
     "l2_dram_stream_bw_footprint": Benchmark(
         stream_over_footprint,
@@ -116,6 +129,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         ("kernel", "cta", "ctas_per_sm"),
         points("footprint_kb", SIZES_KB[8:], kernel="read", cta="512", ctas_per_sm="2"),
     ),
+    "copy_bw_1gb": Benchmark(copy_by_width, "", ("vec",), points("vec", ("half1", "float1", "float4"))),
+    "memory_bandwidth_copy": Benchmark(partial(babelstream, "copy")),
+    "memory_bandwidth_copy_1.4GiB": Benchmark(partial(babelstream, "copy"), points=points("array_mb", ("1503.2",))),
     "cache_read_bw_private": Benchmark(private_cache_read, "footprint_kb", (), points("footprint_kb", SIZES_KB)),
     "l2_read_bw": Benchmark(l2_read, "footprint_kb", (), points("footprint_kb", SIZES_KB[8:])),
     **{

@@ -9,21 +9,33 @@ from gpusim.studies.microbench.parameters import Benchmark
 from gpusim.studies.microbench.play import BENCHMARKS
 from gpusim.studies.microbench.suite import PlayedPoint
 
-UNITS = {"_kb": " [KiB]", "_b": " [B]", "_mhz_set": " [MHz]", "_f64": "", "_mb": " [MB]", "flop_per_byte": " [FLOP/B]"}
-"""Of parameters, by the end of their names."""
+LABELS = {
+    "footprint_kb": "footprint [KiB]",
+    "footprint_b": "footprint [B]",
+    "cta": "threads of a CTA",
+    "ctas": "CTAs",
+    "warps": "warps of an SM",
+    "warps_per_sm": "warps of an SM",
+    "ilp": "independent chains of a warp",
+    "elements_f64": "elements of 8 B",
+    "fma_iters": "multiply-adds of an element",
+    "iters": "multiply-adds of an element",
+    "clock_mhz_set": "highest clock, as set [MHz]",
+    "m": "m = n = k",
+    "n": "m = n = k",
+}
+"""Of parameters along an axis; others have their name."""
 
 
 def panels_of(points: Sequence[PlayedPoint]) -> list[CurvePanel]:
     """The panels of points that were played; benchmarks of single points have none."""
     found = []
-    several = len({one.gpu for one in points}) > 1
     for gpu, name in dict.fromkeys((one.gpu, one.benchmark) for one in points if one.value is not None):
         benchmark = BENCHMARKS[name]
         own = [one for one in points if (one.gpu, one.benchmark) == (gpu, name) and one.value is not None]
         drawn = tuple(point for one in own if (point := _point(one, benchmark)) is not None)
         if len({point.x for point in drawn}) > 1:
-            title = f"{gpu}: {name}" if several else name
-            found.append(CurvePanel(title, _label(benchmark.x), f"[{own[0].unit}]", drawn))
+            found.append(CurvePanel(f"{gpu}: {name}", LABELS.get(benchmark.x, benchmark.x), own[0].unit, drawn))
     return found
 
 
@@ -34,8 +46,3 @@ def _point(one: PlayedPoint, benchmark: Benchmark) -> CurvePoint | None:
         return None
     named = [f"{name} {one.parameters[name]}" for name in benchmark.series if name in one.parameters]
     return CurvePoint(", ".join(named), x, one.value or 0.0, one.published)
-
-
-def _label(parameter: str) -> str:
-    unit = next((unit for end, unit in UNITS.items() if parameter.endswith(end)), "")
-    return parameter.removesuffix("_kb").removesuffix("_b").replace("_", " ") + unit
