@@ -20,6 +20,8 @@ from gpusim.system import System
 WORTH_TIMING = 1.5
 """Longest estimate worth timing, over the shortest. A longer one is chosen only where the bias outweighs its logarithm,
 0.41."""
+MOST_TIMED = 12
+"""Candidates of a row that are timed, those with the shortest estimates; with splits of k there are up to a hundred."""
 SPLIT_SCALE = 0.3
 """Difference of the logarithms of split-K counts at which a candidate explains a recorded split e times worse: a factor
 of two, the next choice that libraries have, explains it a tenth as well."""
@@ -48,8 +50,9 @@ def candidates_of(item: Observation, system: System) -> RowCandidates:
     found = ranked(item, system)
     recorded = _recorded(item, found)
     shortest = min(one.estimate_us for one in found)
-    near = [one for one in found if one.estimate_us <= WORTH_TIMING * shortest]
-    far = [one for one in found if one.estimate_us > WORTH_TIMING * shortest]
+    longest = min(WORTH_TIMING * shortest, sorted(one.estimate_us for one in found)[:MOST_TIMED][-1])
+    near = [one for one in found if one.estimate_us <= longest]
+    far = [one for one in found if one.estimate_us > longest]
     items = [*near, *far]
     place = None if recorded is None else next(at for at, one in enumerate(items) if one is recorded)
     # the recorded kernel may have a long estimate and a large bonus
