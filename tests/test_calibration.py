@@ -328,6 +328,9 @@ def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
     systems = {cuda: load_spec(tmp_path / "mine.yaml", cuda=cuda).system for cuda in (10, 12, None)}
     chosen = {cuda: ranked_plans(system, gemm)[0].plan.kernel.label for cuda, system in systems.items()}
     assert chosen == of_cuda | {None: of_cuda[12]}
+    score = report.as_dict()["choices"]
+    assert score["rows"] == len(4 * lines)
+    assert score["log_loss"] < math.log(8)  # no better than chance among as many tiles
 
 
 def test_values_that_a_spec_between_has_of_its_own_are_reported(write_runs: WriteRuns, tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpusim.host.timing import source_key
-from gpusim.studies.calibration.heuristic_bias import RankedKernels
+from gpusim.studies.calibration.heuristic_bias import RankedKernels, probabilities
 from gpusim.studies.calibration.linear_model import LinearModel, Mask
 from gpusim.studies.calibration.observations import GROUP_KINDS, GroupKind, groups
 from gpusim.studies.calibration.parameters import OF_SOURCE
@@ -17,6 +18,8 @@ from gpusim.studies.calibration.search import FloatArray, Log
 
 FOLDS = 3
 """Of the cross-validation by rows: every fit keeps two thirds of them."""
+LEAST_CHANCE = 1e-9
+"""Added to the probability of a recorded kernel, so that one which the heuristic rules out costs 21 nats, not all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,17 @@ class OwnTiming:
     """Logarithms of predicted over measured time with the timing method's common value in its place."""
     errors: FloatArray
     """The same with its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceScore:
+    """How well a heuristic foretells recorded kernels, their shapes left out of its fit."""
+
+    rows: int
+    log_loss: float
+    """Mean of the negative logarithm of the probability of the recorded kernel, whatever its split [nats]."""
+    same_kernel_fraction: float
+    """Rows whose most probable choice is on the recorded kernel."""
 
 
 class Refit:
@@ -81,6 +95,25 @@ class Refit:
                 log(f"without {kind} {name}: {'nothing remains' if errors is None else summary(errors)}")
                 found.append(LeftOut(kind, name, int(out.sum()), errors))
         return found
+
+    def choices(self) -> ChoiceScore | None:
+        """Of recorded kernels, each foretold by a fit without the third of the shapes that it belongs to."""
+        shapes = [(item.gemm.batch, item.gemm.m, item.gemm.n, item.gemm.k) for item in self._kernels.rows]
+        numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
+        folds = np.array([numbers[shape] % FOLDS for shape in shapes])
+        scores = []
+        for fold in range(FOLDS):
+            bias = self._kernels.fitted_bias(self._options, np.flatnonzero(folds != fold).tolist())
+            for place in np.flatnonzero(folds == fold).tolist():
+                options = self._options[place]
+                if options.log_errors is None:
+                    chances = probabilities(options, self._kernels.bias_at(place, bias))
+                    same = options.likelihoods > 0
+                    scores.append((-math.log(chances[same].sum() + LEAST_CHANCE), bool(same[np.argmax(chances)])))
+        if not scores:
+            return None
+        log_loss, agreement = np.mean(scores, axis=0)
+        return ChoiceScore(len(scores), float(log_loss), float(agreement))
 
     def _without(self, out: Mask) -> FloatArray:
         theta = self._model.solved(~out[self._sample], self._values)

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from gpusim.studies.calibration.assessment import LeftOut, OwnTiming, Refit, own_timings, summary
+from gpusim.studies.calibration.assessment import ChoiceScore, LeftOut, OwnTiming, Refit, own_timings, summary
 from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels
 from gpusim.studies.calibration.identification import SIGMAS, Identification
 from gpusim.studies.calibration.least_squares import Readings, identified_fit
@@ -83,6 +83,8 @@ class Calibration:
     """Of rows that the values were not fitted to."""
     left_out: tuple[LeftOut, ...] = ()
     own_timing: tuple[OwnTiming, ...] = ()
+    choices: ChoiceScore | None = None
+    """Of recorded kernels whose shapes were left out; None without records."""
     beyond_physics: tuple[str, ...] = ()
     """What the fitted values would need a board to do that it cannot."""
 
@@ -141,6 +143,7 @@ class Calibrator:
             held_out,
             tuple(refit.left_out(self._log)),
             tuple(own_timings(rows, theta, bias)),
+            refit.choices(),
             tuple(dict.fromkeys(text for board in self._boards.values() for text in self._beyond(board, theta))),
         )
 

@@ -16,6 +16,8 @@ def calibration_tables(report: Mapping[str, Any]) -> list[TextTable]:
     tables.append(_without_table(report))
     if report["own_timing"]:
         tables.append(_timing_table(report))
+    if report["choices"]:
+        tables.append(_choice_table(report["choices"]))
     if report["left_out"]:
         tables.append(_left_out_table(report))
     return tables
@@ -89,6 +91,11 @@ def _timing_table(report: Mapping[str, Any]) -> TextTable:
     ]
     headings = ("source", ">common us", ">own us", ">share of time %", ">MAPE % with common", ">MAPE % with own")
     return TextTable("What a source's own way of timing carries", headings, tuple(rows))
+
+
+def _choice_table(found: Mapping[str, Any]) -> TextTable:
+    row = (str(found["rows"]), f"{found['log_loss']:.2f}", f"{found['same_kernel_pct']:.1f}")
+    return TextTable("Recorded kernels, by fits without their shapes", (">rows", ">log-loss", ">same kernel %"), (row,))
 
 
 def _left_out_table(report: Mapping[str, Any]) -> TextTable:

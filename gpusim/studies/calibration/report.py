@@ -108,6 +108,7 @@ class CalibrationReport:
             "errors": self._errors(),
             "without": self._without(),
             "own_timing": self._own_timing(),
+            "choices": self._choices(),
             "refusals": self.refusals,
             "warnings": self.warnings,
         }
@@ -130,6 +131,14 @@ class CalibrationReport:
             }
             for key, places in groups.items()
         ]
+
+    def _choices(self) -> dict[str, Any] | None:
+        """How well the heuristic foretells recorded kernels of shapes that were left out."""
+        found = self.calibration.choices
+        if found is None:
+            return None
+        agreement = 100 * found.same_kernel_fraction
+        return {"rows": found.rows, "log_loss": found.log_loss, "same_kernel_pct": agreement}
 
     def _without(self) -> list[dict[str, Any]]:
         """Each source and each board as a fit without it predicts it, and all that could be left out together."""

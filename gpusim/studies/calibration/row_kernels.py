@@ -111,7 +111,11 @@ class RowKernels:
         """The recorded run of a row, or else the most probable one."""
         if one.recorded is not None:
             return one.runs[one.recorded]
-        return one.runs[int(np.argmax(posterior(row, bias[self._known(self.rows[place], bias)])))]
+        return one.runs[int(np.argmax(posterior(row, self.bias_at(place, bias))))]
+
+    def bias_at(self, place: int, bias: LibraryBias) -> BiasValues:
+        """The bias of a row's library."""
+        return bias[self._known(self.rows[place], bias)]
 
     def chosen(self, theta: FloatArray, bias: LibraryBias, places: Sequence[int]) -> list[KernelRun]:
         """Some rows on the kernels that a prediction would choose."""
