@@ -100,7 +100,7 @@ MORE: dict[str, dict[str, float]] = {
     "arithmetic": {"instructions.issue_interval_cycles": 0.5},
     "issue": {"sm.issue_per_cycle": 2},
     "shared_memory": {"shared_memory.bandwidth_bytes_per_cycle": 2},
-    "l2_port": {"load_store.l2_port_bytes_per_cycle": 2},
+    "l2_port": {"load_store.l2_port_bytes_per_cycle": 2, "load_store.l2_port_write_bytes_per_cycle": 2},
     "l2": {"l2.bandwidth_bytes_per_cycle": 2},
     "dram": {"dram.peak_bandwidth_gb_per_s": 2},
     "latency": {

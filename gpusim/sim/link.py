@@ -79,14 +79,13 @@ class DramLink(Link):
     def write_back(self, now: float, amount: float) -> float:
         """Write ``amount`` back as soon as nothing is read; when all has been written [cycles].
 
+        In which pauses is not known, so that a trace shows reads only.
+
         >>> dram = DramLink("DRAM", 10.0)
         >>> dram.write_back(0, 50), dram.book(1, 20), dram.write_back(3, 10)
         (5.0, 3.0, 8.0)
         """
         duration = amount / self.rate
-        start = max(self.written_at, now)
-        self.written_at = start + duration
+        self.written_at = max(self.written_at, now) + duration
         self.busy += duration
-        if self.listener is not None and amount > 0:
-            self.listener(self.name, start, self.written_at, amount)
         return self.written_at
