@@ -98,7 +98,8 @@ class Tensor:
     miss_fraction: float = 0.0
     """Bytes that come from DRAM, of those that loads ask of L2: in ``sampled``, and where no block is shared."""
     missing_blocks_fraction: float = 1.0
-    """Share of the blocks of which something comes from DRAM, if anything does."""
+    """Share of the blocks of which something comes from DRAM, if anything does; of results, of those that L2 does not
+    hold from an earlier run."""
     far_hits_fraction: float = 0.0
     """Of the reads that L2 answers, those of lines that only the far partition holds. The near one keeps copies of
     what its SMs read."""

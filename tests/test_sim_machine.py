@@ -144,6 +144,14 @@ def test_dram_writes_back_what_l2_holds_while_later_ctas_compute(
     assert outcome.cycles == pytest.approx(20 * each, rel=0.03)
 
 
+def test_results_that_an_earlier_run_left_in_l2_push_nothing_out() -> None:
+    on = machine(sms=1, dram_bytes_per_cycle=10.0, l2_copy_bytes=0.0)
+    one = launch((Compute(900.0), Store("y", 5000.0, 5000.0, 0.0)), ctas=20, slots=1)
+    held = tuple(dataclasses.replace(tensor, missing_blocks_fraction=0.0) for tensor in one.tensors)
+    outcome = play(on, dataclasses.replace(one, tensors=held, write_back_cost=1.0), "sampled")
+    assert outcome.cycles == pytest.approx(20 * 900, rel=0.03)
+
+
 def test_partial_sums_go_to_l2_and_back_once_for_each_cta_of_the_chain() -> None:
     on = machine(l2_port_bytes_per_cycle=64.0, l2_port_write_bytes_per_cycle=64.0)
     outcome = play(on, launch((SplitKFixup(640.0, 3),)))

@@ -90,7 +90,7 @@ def _round_cycles(
     write = _largest(
         sent * gpu.l2.write_cost / l2_rate, sent / gpu.load_store.l2_port_write_bytes_per_cycle, shared_pass
     )
-    dram = (load * missed * schedules.steps + store * dirty) / dram_rate
+    dram = (load * missed * schedules.steps + store * dirty * (1.0 - moved.resident_fraction)) / dram_rate
     fixup_bytes = 2 * epilogue.fixup_bytes * schedules.math_warps * ctas
     fixup = epilogue.fixup_times * (2 * gpu.l2.latency_cycles + fixup_bytes / l2_rate)
     steps = schedules.steps * turn

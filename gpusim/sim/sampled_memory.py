@@ -94,6 +94,7 @@ class SampledMemory:
         self._machine = machine
         self._tlb_miss_cycles = machine.tlb_miss_cycles if launch.cold else 0.0
         self._write_back_cost = launch.write_back_cost
+        self._missing = {tensor.name: tensor.missing_blocks_fraction for tensor in launch.tensors}
         self._first_blocks = max(1, launch.lookahead)
         self._ctas_per_sm = decoded.ctas_per_sm
         self._fetches = fetches_of(decoded)
@@ -169,7 +170,8 @@ class SampledMemory:
         sent = self.port.book(now, store.l2_bytes, machine.l2_port_write_bytes_per_cycle)
         accepted = max(sent, self._last_of(self.l2, now, store.l2_bytes * machine.l2_write_cost))
         if self._write_back_cost > 0.0:
-            written = self.dram.write_back(now, store.size_bytes * self._write_back_cost)
+            evicted_bytes = store.size_bytes * self._write_back_cost * self._missing[store.tensor]
+            written = self.dram.write_back(now, evicted_bytes)
             accepted = max(accepted, written - machine.write_back_cycles)
         self.drained_at = max(self.drained_at, accepted + machine.l2_latency_cycles)
         return accepted

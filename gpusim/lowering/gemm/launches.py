@@ -77,7 +77,7 @@ def _launch(schedule: Schedule, roles: tuple[Role, ...], stored: str) -> Launch:
         grid=schedule.grid,
         roles=roles,
         resources=schedule.resources,
-        tensors=(*loaded, Tensor(stored, schedule.store_bytes)),
+        tensors=(*loaded, Tensor(stored, schedule.store_bytes, missing_blocks_fraction=1.0 - moved.resident_fraction)),
         write_back_cost=moved.write_back_cost,
         persistent=schedule.persistent,
         cold=schedule.cold,

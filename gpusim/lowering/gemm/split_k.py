@@ -102,6 +102,7 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
             l2_read_bytes=read,
             dram_read_bytes=read * (1 - survives),
             dram_write_bytes=elements * problems.output_bits / 8,
+            resident_fraction=0.0,
             read_cost=1.0,
             write_cost=gpu.dram.mixed_write_cost,
         ),

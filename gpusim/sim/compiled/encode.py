@@ -164,6 +164,10 @@ class Encoder:
             self.rings = True
             self._op(layout.LOAD_BULK, loop, rows, 0, 0, op.instructions, op.port_bytes, l2_bytes, sm_bytes)
 
+    def _missing(self, name: str) -> float:
+        """Share of the results of a tensor that L2 does not hold from an earlier run."""
+        return next(tensor.missing_blocks_fraction for tensor in self.decoded.launch.tensors if tensor.name == name)
+
     def _cached_read(self, read: Read, role: int) -> bytes:
         work, key = self.work, self.keys[read.tensor]
         sizes = sizes_of(
@@ -233,7 +237,7 @@ class Encoder:
                 key = self.keys.get(op.tensor, 0)
                 self._op(
                     layout.STORE, rows=(key, key), instructions=op.instructions, size_bytes=op.size_bytes,
-                    l2_bytes=op.l2_bytes,
+                    l2_bytes=op.l2_bytes, amount=self._missing(op.tensor),
                 )  # fmt: skip
             case _:
                 raise NotCoveredError(type(op).__name__)

@@ -49,7 +49,7 @@ def _written_share(s: State, sm: Any, op: Any, now: float) -> float:
     launch = s.launch[0]
     accepted = _last_of(s, sm, sm.l2, now, op.l2_bytes * launch.l2_write_cost)
     if launch.write_back_cost > 0.0:
-        written = write_back(s.links[sm.dram], now, op.size_bytes * launch.write_back_cost)
+        written = write_back(s.links[sm.dram], now, op.size_bytes * launch.write_back_cost * op.amount)
         accepted = max(accepted, written - launch.write_back_cycles)
     return accepted
 
