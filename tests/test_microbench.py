@@ -76,6 +76,16 @@ def test_what_no_program_plays_is_refused_with_its_reason() -> None:
         ("mem_latency_pchase_random", {"footprint_kb": "many"}, "footprint_kb: expected a number, got 'many'"),
         ("dram_stream_bw", {"kernel": "knead"}, "kernel"),
         ("dram_stream_bw", {"cta": "0.5"}, "cta: expected a whole number"),
+        ("dram_stream_bw", {"cta": "9000"}, "threads a CTA"),
+        ("l2_read_bw", {"footprint_kb": "0"}, "footprint_kb: expected a number above 0"),
+        ("small_kernel_chain_bw", {"elements_f64": "64", "cta": "16xmany"}, "cta: expected a number, got 'many'"),
+        ("small_kernel_chain_bw", {"elements_f64": "64", "mode": "pt"}, "a barrier of the whole grid"),
+        ("babelstream_bw_clock_powercap", {"clock_mhz_set": "1", "power_limit_w": "100"}, "no board has these"),
+        ("roofline_bw", {"fma_iters": "8", "flop_per_byte": "7"}, "fits neither"),
+        ("copy_bw_1gb", {"vec": "float0"}, "vec: 'float0' is none of float1"),
+        ("alu_reciprocal_throughput", {"op": "DFMA", "warps_per_sm": "48"}, "no 48 warps"),
+        ("instr_latency", {"op": "TEA"}, "op: 'TEA' compiles"),
+        ("torch_gemm_tflops", {"type": "fp4"}, "type: 'fp4' is none of"),
     ):
         with pytest.raises(UnsupportedBenchmarkError, match=reason):
             play(system, benchmark, parameters)

@@ -35,11 +35,10 @@ class InstructionLoop:
 
 
 def instruction_launch(gpu: Gpu, loop: InstructionLoop) -> Launch:
-    """The launch of a loop; CTAs of more warps than one may have are as many CTAs as it takes."""
-    of_cta = min(loop.warps, gpu.sm.max_threads_per_cta // gpu.sm.warp_size)
-    role = Role(of_cta, (Repeat((_chained(gpu, loop),), TURNS),))
-    resources = Resources(of_cta * gpu.sm.warp_size, 32, 0)
-    return Launch(f"loop_{loop.instruction}", Grid(loop.warps // of_cta), (role,), resources, cold=False)
+    """The launch of a loop."""
+    role = Role(loop.warps, (Repeat((_chained(gpu, loop),), TURNS),))
+    resources = Resources(loop.warps * gpu.sm.warp_size, 32, 0)
+    return Launch(f"loop_{loop.instruction}", Grid(1), (role,), resources, cold=False)
 
 
 def _chained(gpu: Gpu, loop: InstructionLoop) -> Op:

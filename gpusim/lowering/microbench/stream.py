@@ -91,4 +91,4 @@ def _shared_bytes(gpu: Gpu, ctas_per_sm: int | None) -> int:
     shared = gpu.shared_memory
     unit = shared.allocation_unit_bytes
     of_a_cta = shared.capacity_bytes // ctas_per_sm // unit * unit - shared.reserved_bytes_per_cta
-    return int(min(of_a_cta, shared.max_kib_per_cta * 1024))
+    return max(0, int(min(of_a_cta, shared.max_kib_per_cta * 1024)))

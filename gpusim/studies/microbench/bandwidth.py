@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from gpusim.errors import excerpt
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.lowering.microbench.cache import CacheRead, cache_read_launch
@@ -39,7 +40,7 @@ def stream_over_footprint(system: System, given: Parameters) -> Reading:
     """The same over arrays that L2 may hold, again and again."""
     threads, ctas_per_sm = _occupancy(system, given)
     reads, writes = _arrays(given)
-    footprint_bytes = given.number("footprint_kb") * KIB
+    footprint_bytes = given.amount("footprint_kb") * KIB
     stream = Stream(
         reads, writes, threads, ceil_div(STREAM_ELEMENTS, threads), ctas_per_sm, footprint_bytes=footprint_bytes
     )
@@ -52,7 +53,7 @@ def babelstream(kernel: str, system: System, given: Parameters) -> Reading:
     if kernel == "dot" and given.word("impl", "CUDA") != "CUDA":
         raise UnsupportedBenchmarkError("parameter impl: how it adds up what its threads have is not stated")
     element_bytes = 4.0 if given.word("precision", "double") == "float" else ELEMENT_BYTES
-    elements = given.number("array_mb", 268.4) * MEGA / element_bytes
+    elements = given.amount("array_mb", 268.4) * MEGA / element_bytes
     ctas = ceil_div(int(elements), BABELSTREAM_THREADS)
     stream = Stream(reads, writes, BABELSTREAM_THREADS, ctas, access_bytes=element_bytes)
     return _bandwidth(system, stream, given)
@@ -61,24 +62,24 @@ def babelstream(kernel: str, system: System, given: Parameters) -> Reading:
 def copy_by_width(system: System, given: Parameters) -> Reading:
     """A copy of a gigabyte, each thread one vector."""
     vector = given.word("vec", "float4")
-    kind = vector.rstrip("0123456789")
-    if kind not in SCALAR_BYTES or not vector[len(kind) :]:
-        raise UnsupportedBenchmarkError(f"parameter vec: '{vector}' is no vector of {' or '.join(SCALAR_BYTES)}")
-    width_bytes = SCALAR_BYTES[kind] * int(vector[len(kind) :])
+    widths = {f"{kind}{count}": count * size for kind, size in SCALAR_BYTES.items() for count in (1, 2, 4, 8)}
+    if vector not in widths:
+        raise UnsupportedBenchmarkError(f"parameter vec: '{excerpt(vector)}' is none of {', '.join(widths)}")
+    width_bytes = widths[vector]
     ctas = ceil_div(int(GIGA), int(width_bytes) * VECTOR_THREADS)
     return _bandwidth(system, Stream(1, 1, VECTOR_THREADS, ctas, access_bytes=width_bytes), given)
 
 
 def private_cache_read(system: System, given: Parameters) -> Reading:
     """A CTA on each SM goes round a buffer, the same for all."""
-    footprint_bytes = given.number("footprint_kb") * KIB
+    footprint_bytes = given.amount("footprint_kb") * KIB
     read = CacheRead(footprint_bytes, system.gpu.sm.count, 4 * CACHE_THREADS, 4.0, private=True)
     return _rate(system, cache_read_launch(system.gpu, read), read.moved_bytes, given)
 
 
 def l2_read(system: System, given: Parameters) -> Reading:
     """A grid goes round a buffer, CTA by CTA."""
-    footprint_bytes, threads = given.number("footprint_kb") * KIB, given.count("threads_per_cta", 1024)
+    footprint_bytes, threads = given.amount("footprint_kb") * KIB, given.count("threads_per_cta", 1024)
     read = CacheRead(footprint_bytes, given.count("ctas", 200_000), threads, ELEMENT_BYTES, private=False)
     return _rate(system, cache_read_launch(system.gpu, read), read.moved_bytes, given)
 
@@ -87,7 +88,7 @@ def _arrays(given: Parameters) -> tuple[int, int]:
     """Arrays read and written; a triad of four is A = B * C + D."""
     kernel = given.word("kernel", "triad")
     if kernel not in STREAMS:
-        raise UnsupportedBenchmarkError(f"parameter kernel: '{kernel}' is not one of {', '.join(STREAMS)}")
+        raise UnsupportedBenchmarkError(f"parameter kernel: '{excerpt(kernel)}' is not one of {', '.join(STREAMS)}")
     if "streams" in given:
         return given.count("streams") - 1, 1
     return STREAMS[kernel]
@@ -112,7 +113,7 @@ def _bandwidth(system: System, stream: Stream, given: Parameters) -> Reading:
 
 
 def _rate(system: System, launch: Launch, moved_bytes: float, given: Parameters) -> Reading:
-    clock_mhz = given.number("clock_mhz", system.gpu.clock.max_mhz)
+    clock_mhz = given.amount("clock_mhz", system.gpu.clock.max_mhz)
     time_us = us_of_cycles(simulate(Machine.of(system.gpu, clock_mhz), launch).cycles, clock_mhz)
     return Reading(moved_bytes / time_us / 1e3, "GB/s")
 

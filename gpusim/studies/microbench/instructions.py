@@ -73,6 +73,8 @@ def _played(system: System, given: Parameters, warps: int, chains: int) -> Loop:
         raise UnsupportedBenchmarkError(
             f"parameter op: '{excerpt(operation)}' compiles to instructions that are not stated"
         )
+    if warps * gpu.sm.warp_size > gpu.sm.max_threads_per_cta:
+        raise UnsupportedBenchmarkError(f"parameter warps_per_sm: a CTA of {gpu.name} has no {warps} warps")
     loop = InstructionLoop(INSTRUCTION_OF[operation], warps, chains)
     cycles = simulate(Machine.of(gpu, gpu.clock.max_mhz), instruction_launch(gpu, loop)).cycles
     return Loop(cycles - gpu.sm.cta_launch_cycles, loop.of_a_warp, gpu.sm.warp_size)

@@ -45,13 +45,13 @@ def bulk_chase(system: System, given: Parameters) -> Reading:
 def chase_with_warps(system: System, given: Parameters) -> Reading:
     """Ns of a hop while so many warps of an SM chase, or one of so many CTAs, in DRAM."""
     chase = Chase(
-        given.number("buffer_mb") * MIB, ctas=given.count("ctas", 1), warps=given.count("warps", 1), flushed=True
+        given.amount("buffer_mb") * MIB, ctas=given.count("ctas", 1), warps=given.count("warps", 1), flushed=True
     )
     return _ns(system.gpu, replace(chase, address_instructions=INDEX_INSTRUCTIONS), given)
 
 
 def _footprint_bytes(given: Parameters) -> float:
-    return given.number("footprint_b") if "footprint_b" in given else given.number("footprint_kb") * KIB
+    return given.amount("footprint_b") if "footprint_b" in given else given.amount("footprint_kb") * KIB
 
 
 def _indexed(chase: Chase, given: Parameters) -> Chase:
@@ -70,12 +70,12 @@ def _hop_cycles(gpu: Gpu, chase: Chase, clock_mhz: float) -> float:
 
 
 def _cycles(system: System, chase: Chase, given: Parameters) -> Reading:
-    clock_mhz = given.number("clock_mhz", system.gpu.clock.max_mhz)
+    clock_mhz = given.amount("clock_mhz", system.gpu.clock.max_mhz)
     return Reading(_hop_cycles(system.gpu, chase, clock_mhz), "cycles")
 
 
 def _ns(gpu: Gpu, chase: Chase, given: Parameters) -> Reading:
-    clock_mhz = given.number("clock_mhz", gpu.clock.max_mhz)
+    clock_mhz = given.amount("clock_mhz", gpu.clock.max_mhz)
     return Reading(1e3 * us_of_cycles(_hop_cycles(gpu, chase, clock_mhz), clock_mhz), "ns")
 
 

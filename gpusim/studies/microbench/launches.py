@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from gpusim.errors import excerpt
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Grid, Launch, Resources
 from gpusim.lowering.microbench.stream import Stream, stream_launch
@@ -23,13 +24,21 @@ def chain_bandwidth(system: System, given: Parameters) -> Reading:
     """Two arrays that copy into each other, kernel after kernel: their bytes over the interval."""
     mode = given.word("mode", "graph")
     if mode not in MODES:
-        raise UnsupportedBenchmarkError(f"parameter mode: '{mode}' a barrier of the whole grid is not simulated")
+        raise UnsupportedBenchmarkError(
+            f"parameter mode: '{excerpt(mode)}' a barrier of the whole grid is not simulated"
+        )
     elements = given.count("elements_f64")
-    threads = math.prod(int(extent) for extent in given.word("cta", "256").split("x"))
+    threads = _threads(given)
     footprint_bytes = 2 * elements * ELEMENT_BYTES
     stream = Stream(1, 1, threads, ceil_div(elements, threads), footprint_bytes=footprint_bytes)
     interval_us = _interval_us(system, stream_launch(system.gpu, stream).launch, MODES[mode])
     return Reading(footprint_bytes / interval_us / 1e3, "GB/s")
+
+
+def _threads(given: Parameters) -> int:
+    """Threads of a CTA of one or several dimensions, such as ``64x16``."""
+    extents = given.word("cta", "256").split("x")
+    return math.prod(Parameters({"cta": extent}).count("cta") for extent in extents)
 
 
 def empty_kernels(system: System, given: Parameters) -> Reading:

@@ -55,6 +55,17 @@ class Parameters:
             raise UnsupportedBenchmarkError(f"parameter {name}: {problem}")
         return value
 
+    def amount(self, name: str, default: float | None = None) -> float:
+        """A number above 0.
+
+        Raises:
+            UnsupportedBenchmarkError: it is missing and has no default, or is no such number.
+        """
+        value = self.number(name, default)
+        if not value:
+            raise UnsupportedBenchmarkError(f"parameter {name}: expected a number above 0")
+        return value
+
     def count(self, name: str, default: int | None = None) -> int:
         """A number of things: 1 or more.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpusim.errors import excerpt
+from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.studies.microbench import bandwidth, gemm, instructions, latency, launches, power
 from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, UnsupportedBenchmarkError
 from gpusim.system import System
@@ -59,4 +60,7 @@ def play(system: System, benchmark: str, parameters: Mapping[str, str]) -> Readi
     if benchmark not in BENCHMARKS:
         reasons = (reason for start, reason in NOT_PLAYED.items() if benchmark.startswith(start))
         raise UnsupportedBenchmarkError(f"benchmark '{excerpt(benchmark)}': {next(reasons, 'no program plays it')}")
-    return BENCHMARKS[benchmark].play(system, Parameters(parameters))
+    try:
+        return BENCHMARKS[benchmark].play(system, Parameters(parameters))
+    except DoesNotFitError as error:
+        raise UnsupportedBenchmarkError(str(error)) from None

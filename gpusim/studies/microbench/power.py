@@ -73,8 +73,12 @@ def sgemm(figure: Callable[[Result], float], unit: str, system: System, given: P
 
 def capped_stream(system: System, given: Parameters) -> Governed:
     """BabelStream's triad at a clock that was set, below a power limit that was set."""
-    clock_mhz = min(given.number("clock_mhz_set"), system.gpu.clock.max_mhz)
-    system = system.with_values((("clock.max_mhz", clock_mhz), ("power.board_limit_w", given.number("power_limit_w"))))
+    clock_mhz = min(given.amount("clock_mhz_set"), system.gpu.clock.max_mhz)
+    limit = ("power.board_limit_w", given.amount("power_limit_w"))
+    try:
+        system = system.with_values((("clock.max_mhz", clock_mhz), limit))
+    except ValueError:
+        raise UnsupportedBenchmarkError("parameters clock_mhz_set and power_limit_w: no board has these") from None
     return governed(system.gpu, stream_launch(system.gpu, _triad()))
 
 
@@ -95,7 +99,7 @@ def _triad() -> Stream:
 def _roofline(system: System, given: Parameters) -> MultiplyAddStream:
     """Two arrays; elements of 4 bytes, or of 8 where the stated intensity is theirs."""
     multiply_adds = int(given.number("fma_iters"))
-    element_bytes = (1 + multiply_adds) / given.number("flop_per_byte", (1 + multiply_adds) / 4)
+    element_bytes = (1 + multiply_adds) / given.amount("flop_per_byte", (1 + multiply_adds) / 4)
     if round(element_bytes) not in (4, 8):
         raise UnsupportedBenchmarkError("parameter flop_per_byte: fits neither elements of 4 nor of 8 bytes")
     instruction = "ffma" if round(element_bytes) == 4 else "dfma"
