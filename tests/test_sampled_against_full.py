@@ -20,17 +20,39 @@ from gpusim.prediction.choose import candidates
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.sim.simulate import simulate
+from gpusim.sim.switch import prefer_compiled
 from gpusim.specs import load_spec
 from gpusim.system import System
-from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.gemm import LAYOUTS, Gemm
 
 BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB")
 SEEDS = (1, 2)
 CASES_PER_SEED = 120
 MEDIAN_TOLERANCE = 0.02  # what a user of `sampled` is promised
 P95_TOLERANCE = 0.05  # the same
+MOST_TOLERANCE = 0.10  # wanted
 JUMP_TOLERANCE = 0.005  # extrapolated against simulated without extrapolation
+
+
+OLDER = ((Dtype.FP32, "dense"), (Dtype.FP16, "dense"))
+ARCHITECTURES = {
+    ("V100-SXM2-16GB", "V100-PCIe-16GB"): OLDER,
+    ("T4", "RTX-2080-Ti", "TITAN-RTX"): (*OLDER, (Dtype.INT8, "dense")),
+    ("A100-SXM4-80GB", "A100-PCIe-40GB"): (
+        *OLDER,
+        *((dtype, "dense") for dtype in (Dtype.BF16, Dtype.TF32, Dtype.INT8)),
+        (Dtype.FP16, "2:4"),
+    ),
+    ("A40", "A10", "RTX-3090"): (*OLDER, *((dtype, "dense") for dtype in (Dtype.BF16, Dtype.TF32, Dtype.INT8))),
+    ("H100-SXM5-80GB", "H200-SXM-141GB", "H100-PCIe-80GB"): (
+        *OLDER,
+        *((dtype, "dense") for dtype in (Dtype.BF16, Dtype.TF32, Dtype.INT8, Dtype.FP8)),
+        (Dtype.FP16, "2:4"),
+    ),
+}
+"""Of each architecture, and the types that it is drawn with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +118,38 @@ def drawn_of_hopper(seed: int, count: int) -> list[Case]:
     return cases
 
 
+def drawn_of_all(seed: int, count: int, most_turns: int) -> list[Case]:
+    """Sizes even on a logarithmic scale: m and n to 2^14, k as large as so many turns of warps allow.
+
+    A million turns take ``full`` about half a second, compiled.
+    """
+    rng = random.Random(seed)
+    cases: list[Case] = []
+    while len(cases) < count:
+        case = one_drawn(rng)
+        arch = load_spec(case.name).system
+        try:
+            planned = ranked_plans(arch, case.gemm, Options(l2=case.l2))[0].plan
+        except UnsupportedError:
+            continue
+        if sum(one.ctas * one.warps * one.steps for one in planned.schedules) <= most_turns:
+            cases.append(case)
+    return cases
+
+
+def one_drawn(rng: random.Random) -> Case:
+    """A product of any type, layout and order, on any board."""
+    boards = rng.choice(list(ARCHITECTURES))
+    dtype, sparsity = rng.choice(ARCHITECTURES[boards])
+    m, n, k = 2 ** rng.uniform(4, 14), 2 ** rng.uniform(4, 14), 2 ** rng.uniform(0, 14)
+    unit = rng.choice([1, 8, 64]) if sparsity == "dense" else 64
+    m, n, k = (unit * max(1, round(size / unit)) for size in (m, n, k))
+    layout, batch = (rng.choice(LAYOUTS), rng.choice([1, 1, 1, 8])) if sparsity == "dense" else ("tn", 1)
+    order = rng.choice(["row", "column"])
+    gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, order=order)
+    return Case(rng.choice(boards), gemm, rng.choice(["cold", "warm"]))
+
+
 def compared(case: Case) -> Comparison:
     arch = load_spec(case.name).system
     sampled, full = (
@@ -146,6 +200,33 @@ def test_sampled_agrees_with_full_on_random_products(
     assert len(differences) == 240
     assert statistics.median(differences) <= MEDIAN_TOLERANCE
     assert percentile(differences, 95) <= P95_TOLERANCE
+
+
+def differences(count: int, most_turns: int, capsys: pytest.CaptureFixture[str]) -> list[float]:
+    """Of so many random products, as fractions of the time in ``full``; prints a table of them."""
+    with ProcessPoolExecutor(max_workers=2, initializer=prefer_compiled) as pool:
+        found = list(pool.map(compared, drawn_of_all(seed=1, count=count, most_turns=most_turns)))
+    with capsys.disabled():
+        print(f"\n{table(found)}")
+    assert len(found) == count
+    return [abs(one.difference) for one in found]
+
+
+@pytest.mark.slow
+def test_sampled_agrees_with_full_on_products_of_every_architecture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert statistics.median(differences(200, 20_000_000, capsys)) <= MEDIAN_TOLERANCE
+
+
+def test_sampled_agrees_with_full_on_small_products_of_every_architecture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert statistics.median(differences(20, 200_000, capsys)) <= MEDIAN_TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="8.7 % at the 95th percentile and 19 % at most: SMs store out of step in full")
+def test_sampled_differs_from_full_on_no_product_by_much(capsys: pytest.CaptureFixture[str]) -> None:
+    found = differences(200, 20_000_000, capsys)
+    assert percentile(found, 95) <= P95_TOLERANCE
+    assert max(found) <= MOST_TOLERANCE
 
 
 def test_the_percentile_is_the_rank_that_it_names() -> None:
@@ -247,7 +328,6 @@ def test_jumps_over_what_repeats_lose_next_to_nothing() -> None:
     assert max(abs(jumped / whole - 1) for jumped, whole in pairs) <= JUMP_TOLERANCE
 
 
-@pytest.mark.xfail(strict=True, reason="13.9 % too slow: DRAM is less busy than in full")
 def test_ctas_of_a_single_step_that_store_much_take_as_long_as_in_full() -> None:
     arch = load_spec("TITAN-RTX").system
     gemm = Gemm(1496, 1166, 2, Dtype.FP32, layout="nt", order="column")

@@ -214,7 +214,7 @@ def traffic(
     compulsory = batch * (totals[0] + totals[1])
     l2_read = batch * tiles * (panels.sizes_bytes[0] + panels.sizes_bytes[1])
     written_by_wave = result_bytes / np.maximum(1.0, batch * tiles / wave_tiles)
-    reads = _dram_reads(panels, totals, wave, swizzle_width, written_by_wave, l2_capacity_bytes)
+    reads = _dram_reads(panels, totals, wave, wave_tiles, swizzle_width, written_by_wave, l2_capacity_bytes)
     costs = panels.read_costs * [fetches(readers, outlives_a_step, drift_steps) for readers in wave[::-1]]
     both = reads[0] + reads[1]
     read_cost = (reads[0] * costs[0] + reads[1] * costs[1]) / both
@@ -238,6 +238,7 @@ def _dram_reads(
     panels: Panels,
     totals: Array,
     wave: Array,
+    wave_tiles: Array,
     swizzle_width: Array,
     written_by_wave: Array,
     l2_capacity_bytes: float,
@@ -247,17 +248,22 @@ def _dram_reads(
     Args:
         totals: bytes of all x panels and all y panels [B].
         wave: different x and y panels that a wave of tiles reads.
+        wave_tiles: tiles of a wave.
         written_by_wave: results of a wave [B].
     """
     (x_count, y_count), (x_bytes, y_bytes), (x_total, y_total) = panels.counts, panels.sizes_bytes, totals
     width = np.minimum(swizzle_width, x_count)
     stripes = ceil_div(x_count, width)
-    waves_per_stripe = np.maximum(1.0, y_count / wave[1])
     # Along a stripe each y panel is read once and the stripe's x panels once a wave, unless they survive.
-    wave_bytes = wave[0] * x_bytes + wave[1] * y_bytes + written_by_wave
+    # Waves begin and end within rows of tiles.
+    waves_per_stripe = np.minimum(y_count, np.maximum(1.0, width * y_count / wave_tiles))
+    # The next tile that reads an x panel is a row of tiles away.
+    written_by_row = written_by_wave * np.minimum(1.0, width / wave_tiles)
+    wave_bytes = wave[0] * x_bytes + wave[1] * y_bytes + written_by_row
     x_survives = survival_fractions(wave_bytes, l2_capacity_bytes)
     x_reads = x_total * (1.0 + (waves_per_stripe - 1.0) * (1.0 - x_survives))
-    # The next stripe needs all y panels again.
-    stripe_bytes = width * x_bytes + y_total
+    # The next stripe needs all y panels again; the waves between two uses of one read the x panels of both stripes.
+    stripes_read = np.minimum(2.0, waves_per_stripe)
+    stripe_bytes = stripes_read * width * x_bytes + y_total + waves_per_stripe * written_by_wave
     y_survives = survival_fractions(stripe_bytes, l2_capacity_bytes)
     return x_reads, y_total * (1.0 + (stripes - 1) * (1.0 - y_survives))

@@ -79,6 +79,7 @@ def _launch(schedule: Schedule, roles: tuple[Role, ...], stored: str) -> Launch:
         resources=schedule.resources,
         tensors=(*loaded, Tensor(stored, schedule.store_bytes, missing_blocks_fraction=1.0 - moved.resident_fraction)),
         write_back_cost=moved.write_back_cost,
+        write_cost=moved.write_cost,
         persistent=schedule.persistent,
         cold=schedule.cold,
     )

@@ -60,6 +60,7 @@ def stream_launch(gpu: Gpu, stream: Stream) -> Lowered:
         Resources(stream.threads, 32, _shared_bytes(gpu, stream.ctas_per_sm)),
         tensors,
         write_back_cost=missed * _write_cost(gpu, stream),
+        write_cost=gpu.dram.mixed_write_cost if stream.reads else gpu.dram.write_only_cost,
         cold=False,
     )
     return Lowered(launch, moved)

@@ -53,9 +53,20 @@ def lower_rows(
     result = Tensor("result", operator.result_bytes / grid.ctas)
     role = Role(ceil_div(resources.threads, gpu.sm.warp_size), program)
 
+    write_cost = gpu.dram.mixed_write_cost
+
     def launch(write_back_cost: float) -> Launch:
         tensors = (*reads, result)
-        return Launch(name, grid, (role,), resources, tensors, write_back_cost=write_back_cost, cold=not warm)
+        return Launch(
+            name,
+            grid,
+            (role,),
+            resources,
+            tensors,
+            write_back_cost=write_back_cost,
+            write_cost=write_cost,
+            cold=not warm,
+        )
 
     asked = l2_read_bytes(launch(0.0))
     missed = sum(asked[tensor.name] * tensor.miss_fraction for tensor in reads)
@@ -63,7 +74,7 @@ def lower_rows(
     # Each byte that enters L2 pushes one out, and what is pushed out was written in the proportion in which it entered.
     entered = missed + operator.result_bytes
     moved = Traffic(sum(asked.values()), missed, written)
-    return Lowered(launch(gpu.dram.mixed_write_cost * written / entered), moved)
+    return Lowered(launch(write_cost * written / entered), moved)
 
 
 def resident_ctas(gpu: Gpu, resources: Resources, ctas: int) -> int:
