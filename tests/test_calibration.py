@@ -33,6 +33,7 @@ from gpusim.studies.calibration.fit import Calibration, FittedValue
 from gpusim.studies.calibration.heuristic_bias import (
     RankedKernels,
     fit_bias,
+    less_common_errors,
     posterior,
     probabilities,
     time_likelihoods,
@@ -510,6 +511,16 @@ def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_a_bo
     found = fit_bias([row] * 30, NO_BIAS)
     assert probabilities(row, NO_BIAS)[1] < 0.2
     assert probabilities(row, found)[1] > 0.5
+
+
+def test_what_all_rows_miss_alike_teaches_no_choice() -> None:
+    too_fast = [np.array([-0.2, -0.2 + 0.01 * row, np.inf]) for row in range(5)]
+    rest = less_common_errors(["all"] * 5, [*too_fast[:4], np.array([-0.5, 0.0, np.inf])])
+    assert [one[0] for one in rest if one is not None] == pytest.approx([0.0] * 4 + [-0.3])
+    assert all(one is not None and np.isinf(one[2]) for one in rest)
+    few = less_common_errors(["few"] * 2, [too_fast[0], None])
+    assert few[1] is None
+    assert few[0] == pytest.approx(too_fast[0])
 
 
 def test_a_kernel_that_is_not_worth_timing_gets_no_bonus() -> None:

@@ -1,13 +1,13 @@
 """The heuristic bias of a library, fitted to recorded kernels and, for rows without a record, to times.
 
 The model is a conditional logit: the probability that a library selects a candidate decreases with its score
-(:func:`gpusim.prediction.choose.score`). The likelihood of a row with a recorded kernel is the probability of that
-kernel; for a row with a time alone the expected deviation of the predicted time counts.
+(:func:`gpusim.prediction.heuristic.scores_of`). The likelihood of a row with a recorded kernel is the probability of
+that kernel; for a row with a time alone the expected deviation of the predicted time counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,8 @@ FAR_OFF = 0.6
 WEIGHT_SCALE = 0.03
 """Mean deviation of a weight from that in the spec (Laplace): most stay where they are, and few move far. With 0.03 and
 with 0.01 rows left out of the fit came out alike, with 68 and 51 values in the shipped libraries."""
+MANY_ALIKE = 5
+"""Rows of a group from which on the median of their errors counts as common to all."""
 BiasValues = Mapping[str, float]
 """Values of :class:`gpusim.library.library.HeuristicBias` by key path: ``mma.split_k``, ``gemv_kernel_bonus``."""
 
@@ -47,6 +49,27 @@ class RankedKernels:
 def time_likelihoods(log_errors: FloatArray) -> FloatArray:
     """Likelihood of a reading, from the logarithms of the ratios of predicted times to it."""
     return np.exp(-np.abs(log_errors) / EXPLAINED_SCALE)
+
+
+def less_common_errors(groups: Sequence[Hashable], log_errors: Sequence[FloatArray | None]) -> list[FloatArray | None]:
+    """Errors of rows' candidates, less what the choices of all rows of a group miss alike.
+
+    That is for physical values to explain. It would otherwise teach the heuristic to prefer slow kernels where all are
+    predicted too fast.
+
+    Args:
+        groups: of the rows: a table, and those of it that take about as long.
+        log_errors: of each row's candidates, that of the library first; None where the kernel was recorded.
+    """
+    chosen: dict[Hashable, list[float]] = {}
+    for group, errors in zip(groups, log_errors, strict=True):
+        if errors is not None:
+            chosen.setdefault(group, []).append(float(errors[0]))
+    common = {group: float(np.median(errors)) for group, errors in chosen.items() if len(errors) >= MANY_ALIKE}
+    return [
+        None if errors is None else errors - common.get(group, 0.0)
+        for group, errors in zip(groups, log_errors, strict=True)
+    ]
 
 
 def probabilities(options: RankedKernels, bias: BiasValues) -> FloatArray:

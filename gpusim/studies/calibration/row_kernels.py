@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from gpusim.prediction.heuristic import FEATURES, WEIGHTED
-from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, posterior
+from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, less_common_errors, posterior
 from gpusim.studies.calibration.observations import Observation
 from gpusim.studies.calibration.parameters import Board, Parameter
 from gpusim.studies.calibration.row_candidates import RowCandidates, candidates_of, ranked, ranked_kernels, run_of
@@ -21,9 +21,6 @@ from gpusim.system import System
 
 LibraryBias = Mapping[int | None, BiasValues]
 """Heuristic bias by major version of CUDA: of older libraries, and of the newest (None)."""
-
-MANY_ALIKE = 5
-"""Rows from which on the median of their errors counts as common to all."""
 
 
 class RowKernels:
@@ -67,28 +64,11 @@ class RowKernels:
             errors = np.full(len(one.items), np.inf)
             errors[: len(timed)] = [next(log_times) - measured for _ in timed]
             log_errors.append(errors if timed else None)
+        rows = [item.row for item in self.rows]
+        alike = [(row.file, row.gpu, row.dtype, math.floor(math.log2(row.time_us))) for row in rows]
         return [
             ranked_kernels(item, one, errors)
-            for item, one, errors in zip(self.rows, candidates, self._centred(log_errors), strict=True)
-        ]
-
-    def _centred(self, log_errors: Sequence[FloatArray | None]) -> list[FloatArray | None]:
-        """Errors of candidates, less what the rows of a table that take about as long miss alike.
-
-        That is for physical values to explain, and would otherwise teach the heuristic to prefer slow kernels where all
-        are predicted too fast.
-        """
-        groups = [
-            (item.row.file, item.row.gpu, item.row.dtype, math.floor(math.log2(item.row.time_us))) for item in self.rows
-        ]
-        first: dict[tuple[object, ...], list[float]] = {}
-        for group, errors in zip(groups, log_errors, strict=True):
-            if errors is not None:
-                first.setdefault(group, []).append(float(errors[0]))
-        common = {group: float(np.median(errors)) for group, errors in first.items() if len(errors) >= MANY_ALIKE}
-        return [
-            None if errors is None else errors - common.get(group, 0.0)
-            for group, errors in zip(groups, log_errors, strict=True)
+            for item, one, errors in zip(self.rows, candidates, less_common_errors(alike, log_errors), strict=True)
         ]
 
     def fitted_bias(self, options: Sequence[RankedKernels], places: Iterable[int]) -> LibraryBias:
