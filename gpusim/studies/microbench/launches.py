@@ -25,7 +25,7 @@ def chain_bandwidth(system: System, given: Parameters) -> Reading:
     mode = given.word("mode", "graph")
     if mode not in MODES:
         raise UnsupportedBenchmarkError(
-            f"parameter mode: '{excerpt(mode)}' a barrier of the whole grid is not simulated"
+            f"parameter mode: '{excerpt(mode)}': a barrier of the whole grid is not simulated"
         )
     elements = given.count("elements_f64")
     threads = _threads(given)
