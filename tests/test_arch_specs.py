@@ -73,7 +73,10 @@ def test_a_fitted_value_says_by_which_data_and_what_it_was(name: str) -> None:
         if origin.source.startswith("gpusim calibrate"):
             assert re.match(r"gpusim calibrate, \d{4}-\d\d-\d\d, data sha256 ", origin.source), key_path
             if not key_path.startswith("library."):
-                assert re.search(r"was \S+ \((measured|assumed|fitted)\); 95 % \S+ to \S+$", origin.source), key_path
+                assert re.search(
+                    r"was \S+ \((measured|assumed|fitted)\);( \S+ ± \d+ % by microbenchmarks;)? 95 % \S+ to \S+$",
+                    origin.source,
+                ), key_path
 
 
 def test_no_other_simulators_config_is_the_source_of_a_value() -> None:

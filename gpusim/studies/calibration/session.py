@@ -152,4 +152,5 @@ def _parameters(
         for kernel in usable_kernels(boards[item.row.gpu].system, item.gemm, item.options.kernel, item.options.unit)
     }
     methods = {item.row.method for item in found if source_key(item.row.source) not in sources}
+    methods |= {"stream"} & {one.method for one in sources.values()}  # the gap is of the driver, not of the source
     return parameters(boards.values(), instructions, methods, sources)
