@@ -31,6 +31,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "shared_memory.broadcast_fraction": (0.5, 1.0),
     "shared_memory.transposed_store_conflict_degree": (1.0, 32.0),
     "shared_memory.sustained_fraction": (0.3, 1.0),
+    "shared_memory.epilogue_pass_cycles": (20.0, 600.0),
     "l2.bandwidth_bytes_per_cycle": (100.0, 20000.0),
     "l2.usable_fraction": (0.1, 1.0),
     "l2.merged_store_fraction": (0.01, 0.99),
@@ -44,7 +45,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "power.tensor_pj_per_fma": (0.3, 10.0),
     "front_end.kernel_latency_us": (0.1, 10.0),
     "host.graph_gap_us": (0.01, 10.0),
-    "host.stream_gap_us": (0.5, 6.0),  # from one empty kernel of a stream to the next: 1.4 us and more
+    "host.stream_gap_us": (0.5, 10.0),  # from one empty kernel of a stream to the next: 1.4 us and more
     "host.library_interval_us": (0.1, 50.0),
     "host.method_overhead_us.*": (0.1, 200.0),
 }
