@@ -163,7 +163,7 @@ def test_what_no_board_could_draw_refuses_a_fit() -> None:
     t4 = unfitted("t4")
     assert not list(beyond_physics(t4.gpu))
     hungry = t4.with_values([("power.l2_pj_per_byte", 127.0)]).gpu
-    (text,) = beyond_physics(hungry)
+    text = next(beyond_physics(hungry))
     assert re.fullmatch(r"T4: L2 at full bandwidth at 1590 MHz draws 1\d\d W of 70 W", text)
     outcome = Calibration((), NO_BIAS, {None: NO_BIAS}, np.zeros(1), np.zeros(1), np.zeros(1), beyond_physics=(text,))
     setting = CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, frozenset()))
@@ -190,13 +190,13 @@ def board_of(spec: Spec) -> Board:
 def test_a_measured_value_moves_within_its_spread_only() -> None:
     spec = load_spec("t4")
     known = {
-        "dram.efficiency_fraction": Known("measured", 0.05),
+        "dram.efficiency_fraction": Known("measured", 0.1),
         "l2.bandwidth_bytes_per_cycle": Known("measured"),
         "l2.usable_fraction": Known("assumed", 0.2),
     }
     moving = {one.key_path: one for one in parameters([Board(spec.system, known, "")], (), ())}
     efficiency, bandwidth, usable = (moving[key] for key in known)
-    assert (efficiency.low, efficiency.high) == pytest.approx((0.95 * efficiency.value, 0.98))  # DRAM has to refresh
+    assert (efficiency.low, efficiency.high) == pytest.approx((0.9 * efficiency.value, 0.98))  # DRAM has to refresh
     assert (bandwidth.low, bandwidth.high) == pytest.approx((0.97 * bandwidth.value, 1.03 * bandwidth.value))
     assert (usable.low, usable.high, usable.prior_sd) == (*LIMITS["l2.usable_fraction"], 0.2)
 
@@ -388,7 +388,7 @@ def test_a_killed_calibration_takes_up_where_it_stopped(
 
 
 def test_a_fit_against_a_physical_limit_is_refused(command: RunGpusim, write_runs: WriteRuns, tmp_path: Path) -> None:
-    slow = [made_up_line(shape, (("dram.activation_bytes", 5000.0),)) for shape in STREAMS[:3]]
+    slow = [made_up_line(shape, (("dram.activation_bytes", 5000.0),)) for shape in STREAMS]
     out = tmp_path / "mine.yaml"
     done = command("calibrate", "--arch", "t4", "--measured", str(write_runs(slow)), "-o", str(out),
                   "--arch-path", str(specs(tmp_path)))  # fmt: skip

@@ -9,6 +9,8 @@ import pytest
 from conftest import MEASURED_HEADER, measured_line, unfitted
 from test_calibration import LARGE, SMALL, STREAMS, by_key, specs
 
+from gpusim.evidence.published_benchmarks import PublishedPoint
+from gpusim.execution.executor import Inline
 from gpusim.execution.service import Service
 from gpusim.host.timing import observed_time_us
 from gpusim.numbers.formats import Dtype
@@ -17,9 +19,13 @@ from gpusim.prediction.predict import predict
 from gpusim.studies.calibration.fit_tables import calibration_tables
 from gpusim.studies.calibration.identification import Identification, identify
 from gpusim.studies.calibration.linear_model import LinearModel
-from gpusim.studies.calibration.parameters import OF_SOURCE, Parameter
+from gpusim.studies.calibration.microbenchmarks import Curves, fixed_by_microbenchmarks
+from gpusim.studies.calibration.parameters import OF_SOURCE, Board, Known, Parameter, parameters
 from gpusim.studies.calibration.report import CalibrationReport
 from gpusim.studies.calibration.session import calibrate
+from gpusim.studies.calibration.timer import Boards
+from gpusim.studies.microbench import play
+from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 LAB_US = 75.0
@@ -118,3 +124,27 @@ def test_an_outlier_moves_a_refit_little() -> None:
     errors = np.array([0.0] * 9 + [2.0])
     found = LinearModel(moving, np.zeros(1), errors, np.ones((10, 1)), np.ones(10))
     assert abs(found.solved(np.ones(10, dtype=np.bool_), np.ones(1, dtype=np.bool_))[0]) < 0.02
+
+
+def point(system: System, given: dict[str, str]) -> PublishedPoint:
+    """What a stream reads on a T4."""
+    read = play(system, "dram_stream_bw", given)
+    return PublishedPoint("table.csv", 2, "t4", "dram_stream_bw", given, read.value, read.unit, "made up")
+
+
+def test_microbenchmarks_give_a_value_that_they_contradict_and_leave_one_that_they_confirm() -> None:
+    t4 = unfitted("t4")
+    known = {"dram.efficiency_fraction": Known("assumed"), "l2.merged_store_fraction": Known("assumed")}
+    board = Board(t4, known, "")
+    moving = parameters([board], (), ())
+    for planted, moves in ((0.6, True), (t4.gpu.dram.efficiency_fraction, False)):
+        true = t4.with_values([("dram.efficiency_fraction", planted)])
+        points = [point(true, {"kernel": "triad", "cta": cta, "ctas_per_sm": "2"}) for cta in ("256", "512", "1024")]
+        executor = Inline(Boards({"t4": board}))
+        found = fixed_by_microbenchmarks(moving, Curves.of(points, {"t4": board}), executor, lambda _text: None)
+        efficiency, merged = found
+        assert efficiency.value == pytest.approx(planted, rel=0.02)
+        assert efficiency.kind == "measured"
+        assert bool(efficiency.stated) == moves
+        assert efficiency.high < 1.2 * planted
+        assert merged == moving[1]  # no stream has anything to merge

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,8 +81,12 @@ def fit_values(
 def identified_fit(
     readings: Readings, moving: Sequence[Parameter], start: FloatArray, log: Log
 ) -> tuple[LinearModel, Identification]:
-    """The fit of those values that the readings tell, asked around the start and again around the end."""
+    """The fit of those values that the readings tell, asked around the start and again around the end.
+
+    At the start no reading counts as an outlier: a fit may explain it.
+    """
     known = Identification.of(moving)
-    known = identify(linearised(readings, moving, known.values, start), known)
+    around_start = linearised(readings, moving, known.values, start)
+    known = identify(replace(around_start, errors=np.zeros(len(around_start.errors))), known)
     model = fit_values(readings, moving, known.values, np.where(known.values, start, 0.0), log)
     return model, identify(model, known)

@@ -75,7 +75,7 @@ def fixed_by_microbenchmarks(
     theta = model.solved(np.ones(len(points), dtype=np.bool_), known.values)
     log(f"microbenchmarks: {known.values.sum()} values fixed by {len(points)} points of {len(of_curve)} curves")
     found = {
-        one.key_path: one.measured(one.at(move), max(SPREAD["measured"], SIGMAS * sd))
+        one.key_path: one.measured(move, max(SPREAD["measured"], SIGMAS * sd))
         for one, move, sd, fixed in zip(own, theta, known.sd, known.values, strict=True)
         if fixed
     }

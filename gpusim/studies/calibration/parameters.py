@@ -109,10 +109,15 @@ class Parameter:
         """The value after a move of its logarithm, within the limits, with the digits that a spec states."""
         return float(f"{min(max(self.value * math.exp(move), self.low), self.high):.6g}")
 
-    def measured(self, value: float, spread: float) -> Parameter:
-        """The value as microbenchmarks show it: runs may move it within the spread of these."""
+    def measured(self, move: float, spread: float) -> Parameter:
+        """The value as microbenchmarks show it: runs may move it within the spread of these.
+
+        Where they agree with the spec, its value stays.
+        """
+        agrees = abs(move) <= spread
+        value = self.value if agrees else self.at(move)
         low, high = max(self.low, value * (1 - spread)), min(self.high, value * (1 + spread))
-        stated = f"{self.value:g} ({self.kind})"
+        stated = "" if agrees else f"{self.value:g} ({self.kind})"
         return Parameter(self.key_path, value, "measured", spread, low, high, stated)
 
     @property

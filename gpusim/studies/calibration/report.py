@@ -17,7 +17,7 @@ from gpusim.studies.calibration.fit import Calibration
 from gpusim.studies.calibration.observations import GROUP_KINDS, Observation
 from gpusim.studies.calibration.search import FloatArray
 
-MIN_BIAS = 0.01
+MIN_BIAS = 0.02
 """Smaller moves of a weight are left out of a spec: a feature spans a few units, and the estimates are not as sure."""
 
 
