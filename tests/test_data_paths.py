@@ -133,7 +133,7 @@ def test_tf32_on_an_a100_approaches_ten_times_fp32_on_a_v100_where_arithmetic_bi
     assert speedups[0] < 5.0
     assert speedups[1] < 9.5
     assert min(speedups[2:]) > 9.0
-    assert max(speedups) < 156 / 15.7  # no more than the peaks
+    assert max(speedups) < 10.0  # "up to 10X", NVIDIA A100 whitepaper: 156 over 15.7, of which either reaches 95 %
 
 
 def test_tf32_on_an_a100_is_as_much_faster_as_its_memory_where_weights_stream() -> None:
@@ -249,9 +249,8 @@ def test_a_large_2_4_product_runs_at_its_published_rate() -> None:
     assert best(square(16384, Dtype.FP16, "2:4")).tflops == pytest.approx(484, rel=0.15)
 
 
-@pytest.mark.xfail(strict=True, reason="1.87: unfitted, 484 sparse, as measured, but 259 dense instead of 302")
 def test_a_large_2_4_product_is_as_much_faster_as_published() -> None:
-    # 302 TFLOP/s dense and 484 sparse in the same place
+    # 302 TFLOP/s dense and 484 sparse in the same place; of the two it is dense that comes out too slow, by 14 %
     ratio = best(square(16384, Dtype.FP16, "2:4")).tflops / best(square(16384, Dtype.FP16)).tflops
     assert ratio == pytest.approx(484 / 302, rel=0.15)
 
@@ -265,6 +264,17 @@ def test_fp64_on_tensor_cores_is_twice_cuda_cores() -> None:
     assert "d884gemm" in tensor.kernel
     assert "dgemm" in cuda.kernel
     assert cuda.kernel_time_us / tensor.kernel_time_us == pytest.approx(2.0, rel=0.08)
+
+
+@pytest.mark.parametrize("name", ["V100-SXM2-16GB", "A100-SXM4-40GB", "T4"])
+def test_filling_shared_memory_takes_nothing_of_the_fp64_pipe(name: str) -> None:
+    arch = unfitted(name)
+    fp64, fp32 = (
+        plan(arch.gpu, square(1024, dtype), kernel_of(arch, instruction, (128, 128))).main.step
+        for dtype, instruction in ((Dtype.FP64, "dfma"), (Dtype.FP32, "ffma"))
+    )
+    assert fp64.pipe_slots == fp64.mma_instructions
+    assert fp32.pipe_slots > fp32.mma_instructions
 
 
 def test_int8_on_a_volta_is_four_times_fp32_by_dp4a_where_arithmetic_binds() -> None:

@@ -16,7 +16,7 @@ def simt_turn(gpu: Gpu, kernel: Kernel, loop: SimtLoop, problem: Problem) -> Tur
     """A turn of a CUDA-core kernel.
 
     Threads multiply along m and n: an operand that lies along k is transposed on its way into shared memory, an element
-    at a time. Filling shared memory takes slots of the FMA pipe.
+    at a time. Filling shared memory takes slots of the FMA pipe; FP64 multiplies on a pipe of its own.
     """
     fma, k_groups = fma_instructions(gpu, kernel)
     return Turn(
@@ -30,8 +30,13 @@ def simt_turn(gpu: Gpu, kernel: Kernel, loop: SimtLoop, problem: Problem) -> Tur
         load_overhead_instructions=loop.load_overhead_instructions.value,
         by_element=True,
         transposes=True,
-        staging_slots=gpu.load_store.staging_fma_slots * kernel.fill_pipe_share,
+        staging_slots=0.0 if _has_own_pipe(gpu, kernel) else gpu.load_store.staging_fma_slots * kernel.fill_pipe_share,
     )
+
+
+def _has_own_pipe(gpu: Gpu, kernel: Kernel) -> bool:
+    """Whether a kernel multiplies on the FP64 pipe, which computes no addresses and converts nothing."""
+    return "fp64" in gpu.instructions[kernel.family.instruction].inputs
 
 
 def fma_instructions(gpu: Gpu, kernel: Kernel) -> tuple[int, int]:
