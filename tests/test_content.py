@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from gpusim import program
 from gpusim.content import canonical, content_hash
 from gpusim.hardware.machine import Machine, MmaTiming, Pipe, SmLimits
-from gpusim.launch import Grid, Launch, Resources, Tensor
+from gpusim.launch import Grid, Launch, Resources, Runs, Tensor, Work
 from gpusim.library.catalogue import Kernel
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
@@ -50,7 +50,7 @@ OPS = (
     program.Role(2, (program.Drain(),), 1),
     Grid(3, 2, 4, 5, 6),
     Resources(64, 32, 1024),
-    Tensor("x", 128.0, ("x", "split"), 0.5, 0.25, 2.0),
+    Tensor("x", 128.0, ("x", "split"), 0.5, 0.25, 2.0, runs=Runs(64.0, 256.0, "x")),
     Pipe("fma", 0.5),
     MmaTiming("ffma", "fma", 0.5, 4.0),
 )
@@ -65,13 +65,11 @@ t4 = load_spec("t4").system
 print(t4.content_hash, outcome_key(Machine.of(t4.gpu, 1590.0), LAUNCH))
 """
 
-LAUNCH = Launch(
-    "test",
-    Grid(3),
+WORK = Work(
     (program.Role(2, (OPS[2], program.WaitLoad(), OPS[5])),),
-    Resources(64, 32, 0),
-    (Tensor("x", 128.0, ("x",), 0.5),),
+    (Tensor("x", 128.0, ("x",), 0.5, runs=Runs(64.0, 256.0, "x")),),
 )
+LAUNCH = Launch("test", Grid(3), WORK.roles, Resources(64, 32, 0), WORK.tensors, edges=(WORK, WORK, WORK))
 
 
 def names(record: Any) -> tuple[str, ...]:
@@ -123,7 +121,11 @@ def test_records_without_fields_differ_by_their_class() -> None:
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Launch)])
 def test_every_field_of_a_launch_but_its_name_is_in_the_key_of_its_outcome(name: str) -> None:
     machine = Machine.of(load_spec("t4").gpu, 1590.0)
-    more = {"roles": (*LAUNCH.roles, *LAUNCH.roles), "tensors": (*LAUNCH.tensors, Tensor("y", 1.0))}
+    more = {
+        "roles": (*LAUNCH.roles, *LAUNCH.roles),
+        "tensors": (*LAUNCH.tensors, Tensor("y", 1.0)),
+        "edges": None,
+    }
     other = changed(LAUNCH, name, more[name] if name in more else next(others(getattr(LAUNCH, name))))
     assert (outcome_key(machine, other) == outcome_key(machine, LAUNCH)) == (name == "name")
 

@@ -100,7 +100,7 @@ def scores_of(library: Library, plans: GemmPlans, estimates_us: Array) -> Array:
 
 
 def _families_of(plans: GemmPlans) -> Array:
-    """The number of each choice's family among :data:`WEIGHTED`, or one past them for GEMV kernels."""
+    """The number of each choice's family among :data:`WEIGHTED`, one past them for GEMV kernels, two for the rest."""
     choices = plans.choices
     single, batched = _families(Keyed(plans.table))
     return np.where(plans.problems.batch[choices.problem] == 1, single[choices.kernel], batched[choices.kernel])
@@ -110,17 +110,15 @@ def _families_of(plans: GemmPlans) -> Array:
 def _families(table: Keyed[KernelTable]) -> tuple[Array, Array]:
     """Number of each kernel's family in single and in batched products."""
     kinds = [kernel.family.main_loop.kind for kernel in table.record.kernels]
-    order = (*WEIGHTED, "direct")
-    single, batched = (
-        np.array([order.index(f"{kind}{suffix}" if f"{kind}{suffix}" in order else kind) for kind in kinds], dtype=int)
-        for suffix in ("", "_batched")
-    )
-    return single, batched
+    numbers = {kind: number for number, kind in enumerate((*WEIGHTED, "direct"))}
+    single = [numbers.get(kind, len(numbers)) for kind in kinds]
+    batched = [numbers.get(f"{kind}_batched", number) for kind, number in zip(kinds, single, strict=True)]
+    return np.array(single, dtype=int), np.array(batched, dtype=int)
 
 
 @lru_cache(maxsize=256)
 def _weights_of(bias: Keyed[HeuristicBias]) -> dict[Feature, Array]:
-    """The weight of a feature in each family, of features that have one; GEMV kernels, which have none, come last."""
+    """The weight of a feature in each family, of features that have one; the two kinds without any come last."""
     families = [getattr(bias.record, family) for family in WEIGHTED]
-    weights = {name: np.array([*(of_family.get(name, 0.0) for of_family in families), 0.0]) for name in FEATURES}
+    weights = {name: np.array([*(of_family.get(name, 0.0) for of_family in families), 0.0, 0.0]) for name in FEATURES}
     return {name: of_families for name, of_families in weights.items() if of_families.any()}
