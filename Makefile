@@ -38,7 +38,7 @@ help:
 	@echo "make bench        speed of predictions, beside the baseline (make bench-baseline: record it)"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again; of one architecture:"
 	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper"
-	@echo "make readme       update the tables of the README: accuracy, and speed by the last make bench"
+	@echo "make readme       update the tables of the README: accuracy, microbenchmarks, the last make calibrate and make bench"
 	@echo "make figures      draw the pictures of docs/ again, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
@@ -87,7 +87,8 @@ bench-baseline: $(VENV)/.dev
 	$(BIN)/python $(BENCH) --record
 
 readme: $(VENV)/.runtime
-	$(BIN)/python benchmarks/readme.py $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
+	$(BIN)/python benchmarks/readme.py $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
+		$(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
 
 figures: $(VENV)/.runtime
 	$(BIN)/python benchmarks/figures.py

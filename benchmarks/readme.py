@@ -1,15 +1,17 @@
-"""Writes the tables of the README: accuracy, what fits leave out, and speed.
+"""Writes the tables of the README: accuracy, what fits leave out, microbenchmarks, and speed.
 
-    python benchmarks/readme.py [MEASURED.csv...]
+    python benchmarks/readme.py [--microbenchmarks PUBLISHED.csv] [MEASURED.csv...]
 
 What stands between the accuracy markers is replaced by the errors on the given tables, with the date, the commit and
 the tables' hashes; without tables it stays. What stands between the left-out markers is replaced by what the last
-calibrations (``make calibrate``) report of rows, sources and boards that they leave out, and what stands between the
-speed markers by the figures of the last benchmark (``make bench``); without any it stays.
+calibrations (``make calibrate``) report of rows, sources and boards that they leave out, what stands between the
+microbenchmark markers by the errors on published readings, and what stands between the speed markers by the figures of
+the last benchmark (``make bench``); without any it stays.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -18,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from calibration_table import left_out_table
+from microbench_table import microbench_table
 from provenance import BENCH_RESULTS, CALIBRATIONS, README, commit
 from speed_table import speed_table
 
+from gpusim.errors import InputError
 from gpusim.evidence.fields import MeasuredError
 from gpusim.execution.service import Service
 from gpusim.execution.workers import available_cores
 from gpusim.files.yamlfile import SpecError
+from gpusim.studies.microbench.suite import ALL, play_published, summary
 from gpusim.studies.validation.report import validate
 from gpusim.workloads.gemm import GEMM_OPS
 
@@ -34,15 +39,21 @@ PAIR = ("V100-PCIE-32GB", "A100-PCIE-40GB")
 
 def main() -> None:
     """Write the tables and the sentences after them."""
-    files = [Path(name) for name in sys.argv[1:]]
+    parser = argparse.ArgumentParser(description="Write the tables of the README.")
+    parser.add_argument("files", nargs="*", type=Path, metavar="MEASURED.csv")
+    parser.add_argument("--microbenchmarks", type=Path, metavar="PUBLISHED.csv")
+    given = parser.parse_args()
+    files: list[Path] = given.files
     calibrations = sorted(CALIBRATIONS.glob("*.json"))
-    if not files and not calibrations and not BENCH_RESULTS.exists():
+    if not files and not calibrations and not given.microbenchmarks and not BENCH_RESULTS.exists():
         sys.exit("readme: nothing to write: name measured tables, or run 'make calibrate' or 'make bench' first")
     text = README.read_text(encoding="utf-8")
     if files:
         text = between(text, "accuracy", accuracy_tables(files))
     if calibrations:
         text = between(text, "left-out", left_out_table(calibrations))
+    if given.microbenchmarks:
+        text = between(text, "microbenchmarks", microbenchmarks(given.microbenchmarks))
     if BENCH_RESULTS.exists():
         text = between(text, "speed", speed_table(json.loads(BENCH_RESULTS.read_bytes())))
     README.write_text(text, encoding="utf-8")
@@ -55,6 +66,14 @@ def between(text: str, name: str, paragraphs: str) -> str:
         sys.exit(f"readme: README.md needs a line {begin.strip()} and a line {end}, once each")
     before, _, rest = text.partition(begin)
     return before + begin + paragraphs + end + rest.partition(end)[2]
+
+
+def microbenchmarks(published: Path) -> str:
+    """The errors on published microbenchmarks."""
+    try:
+        return microbench_table(summary(play_published(ALL, published))) + "\n"
+    except InputError as error:
+        sys.exit(f"readme: {error}")
 
 
 def accuracy_tables(files: Sequence[Path]) -> str:
