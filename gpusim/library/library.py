@@ -6,7 +6,7 @@ estimate that is 10 % longer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -94,6 +94,10 @@ class Library:
     split_k_search: SplitKSearch
     tuned_for: Gpu | None = None
     """GPU whose estimated times the heuristic compares; None for the one that it runs on."""
+
+    def as_of(self, cuda: int) -> Library:
+        """The same heuristic over the kernels that a major version of CUDA had."""
+        return replace(self, kernels=tuple(kernel for kernel in self.kernels if kernel.family.since_cuda <= cuda))
 
     @property
     def content_hash(self) -> str:

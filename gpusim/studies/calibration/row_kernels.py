@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from gpusim.studies.calibration.timer import KernelRun, Timer, Values
 from gpusim.system import System
 
 LibraryBias = Mapping[int | None, BiasValues]
-"""Heuristic bias by major version of CUDA: of older libraries, and of the newest (None)."""
+"""Heuristic bias by major version of CUDA: of older libraries, and of the newest (None), which holds for the others."""
 
 
 class RowKernels:
@@ -95,7 +96,7 @@ class RowKernels:
 
     def bias_at(self, place: int, bias: LibraryBias) -> BiasValues:
         """The bias of a row's library."""
-        return bias[self._known(self.rows[place], bias)]
+        return bias.get(self._library(self.rows[place]), bias[None])
 
     def chosen(self, theta: FloatArray, bias: LibraryBias, places: Sequence[int]) -> list[KernelRun]:
         """Some rows on the kernels that a prediction would choose."""
@@ -112,20 +113,15 @@ class RowKernels:
         """The library that a row ran on: an older version of CUDA, or the newest."""
         return None if item.row.cuda == self._newest else item.row.cuda
 
-    def _known(self, item: Observation, bias: LibraryBias) -> int | None:
-        """The key of the bias of a row's library: that of all libraries together until it has its own."""
-        library = self._library(item)
-        return library if library in bias else None
-
     def _trials(self, theta: FloatArray, bias: LibraryBias) -> Callable[[Observation], System]:
-        """The system of each row with trial values and the bias of its library."""
+        """The system of each row with trial values, and the kernels and the bias of its library."""
         values = self.values(theta)
         boards = {
-            (name, library): board.with_values(values).with_values(_bias_values(of_library))
+            (name, library): _with_library(board.with_values(values), library, bias.get(library, bias[None]))
             for name, board in self._boards.items()
-            for library, of_library in bias.items()
+            for library in {self._library(item) for item in self.rows}
         }
-        return lambda item: boards[item.row.gpu, self._known(item, bias)]
+        return lambda item: boards[item.row.gpu, self._library(item)]
 
 
 def bias_of(system: System) -> BiasValues:
@@ -135,6 +131,12 @@ def bias_of(system: System) -> BiasValues:
         f"{family}.{feature}": getattr(bias, family).get(feature, 0.0) for family in WEIGHTED for feature in FEATURES
     }
     return {**weights, "gemv_kernel_bonus": bias.gemv_kernel_bonus}
+
+
+def _with_library(system: System, cuda: int | None, bias: BiasValues) -> System:
+    """A system with the kernels of a version of CUDA, the newest if None, and a bias."""
+    library = system.library if cuda is None else system.library.as_of(cuda)
+    return replace(system, library=library).with_values(_bias_values(bias))
 
 
 def _bias_values(bias: BiasValues) -> Values:
