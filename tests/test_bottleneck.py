@@ -61,10 +61,10 @@ def test_the_tensor_pipes_are_averaged_over_all_sms(skinny: Result) -> None:
 
 
 def test_a_tail_wave_counts_as_idle_sms() -> None:
-    # 81 tiles of 128 x 128 on 80 SMs, one CTA each at a time: 79 SMs wait for the second of one
+    # 9 x 9 tiles of 128 x 256 on 80 SMs, one CTA each at a time: 79 SMs wait for the second of one
     kernel = "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_tn"
-    result = predict(V100.system, Gemm(81 * 128, 256, 8192, Dtype.FP16), Options(l2="warm", kernel=kernel))
-    assert result.grid == (1, 81, 1)
+    result = predict(V100.system, Gemm(9 * 128, 9 * 256, 2048, Dtype.FP16), Options(l2="warm", kernel=kernel))
+    assert result.grid == (9, 9, 1)
     assert result.time_shares["idle_sms"] > 0.35
     assert result.gpu_busy_fractions["arithmetic"] == pytest.approx(81 / 160 * result.busy_fractions["arithmetic"])
 

@@ -201,7 +201,9 @@ def lives(machine: Machine, launch: Launch) -> tuple[StreamingMultiprocessor, li
     waiting = iter(range(launch.ctas))
     decoded = DecodedLaunch(machine, launch)
     memory = FullMemory(decoded, BlockCache(decoded))
-    sm = StreamingMultiprocessor(env, decoded, memory, lambda: next(waiting, None), Dispatcher(0.0))
+    sm = StreamingMultiprocessor(
+        env, decoded, memory, lambda: next(waiting, None), Dispatcher(machine.cta_interval_cycles)
+    )
     watched: list[Life] = []
 
     def on_warp(warp: Warp) -> None:

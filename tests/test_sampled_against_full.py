@@ -279,7 +279,7 @@ def test_tiles_of_persistent_ctas_are_jumped_in_whole_turns_once_they_are_steady
         # a CTA starts beside one that is about to end, and then has its share of DRAM too
         (
             "A100-SXM4-40GB",
-            Gemm(8523, 1, 3406, Dtype.FP16, 4, "tt", order="column"),
+            Gemm(8528, 8, 3408, Dtype.FP16, 4, "tt", order="column"),
             "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tt",
         ),
         # three CTAs of two warps slip past each other every few turns
