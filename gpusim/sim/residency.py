@@ -53,6 +53,10 @@ def touched_before(decoded: DecodedLaunch, tables: dict[str, Table]) -> tuple[To
         if entered_bytes >= WARMING_CAPACITIES * machine.l2_copy_bytes:
             runs = 1
             break
+    if launch.cold and entered_bytes <= machine.l2_copy_bytes:
+        # Every run before had operands of its own. Repeated, this one would find its results in L2, and not what no
+        # line names: its share would grow.
+        runs = 1
     columns = zip(*reversed(waves), strict=True)
     return Touched(*(np.concatenate(column) for column in columns)), runs
 
