@@ -310,7 +310,7 @@ def recorded_line(shape: tuple[int, int, int], label: str) -> str:
 def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
     tmp_path: Path,
 ) -> None:
-    of_cuda = {10: "hmma_1688_f32_64x64x32", 12: "hmma_1688_f32_64x128x32"}
+    of_cuda = {10: "hmma_1688_f32_64x128x32", 12: "hmma_1688_f32_128x128x32"}
     shapes = [*LARGE, (2048, 2048, 512), (1024, 2048, 1024)]
     lines = [f"{recorded_line(shape, label)},{cuda}" for shape in shapes for cuda, label in of_cuda.items()]
     table = tmp_path / "runs.csv"
