@@ -184,6 +184,7 @@ def products() -> list[Sampled]:
     return sampled_products(250)
 
 
+@pytest.mark.xfail(strict=True, reason="129 of 149 (87 %): the others keep two resources 80 to 98 % busy")
 def test_more_of_what_takes_most_of_the_time_helps_most(products: list[Sampled]) -> None:
     # Of 561 other products of which a share takes half of the time or more, 525 (94 %) gain most, within 1 %, where
     # that share is relieved. Of the rest most gain next to nothing by any one change: several things bind at once.
