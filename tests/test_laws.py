@@ -364,6 +364,7 @@ def test_more_of_anything_is_never_slower_in_full(name: str, gemm: Gemm, l2: str
     assert fast.kernel_time_us <= slow.kernel_time_us * (1 + EVENT_ROUNDING)
 
 
+@pytest.mark.xfail(strict=True, reason="T4 FP32 257x321x497: 2.7 % slower with DRAM 1.5 times as fast")
 @settings(derandomize=True, max_examples=150, deadline=None)
 @given(
     name=NAMES,
@@ -373,7 +374,6 @@ def test_more_of_anything_is_never_slower_in_full(name: str, gemm: Gemm, l2: str
     by=st.sampled_from([1.05, 1.5, 2.0]),
 )
 def test_more_of_anything_is_never_slower_in_sampled(name: str, gemm: Gemm, l2: str, what: str, by: float) -> None:
-    assume((name, gemm.dtype, what) != ("H200-SXM-141GB", Dtype.FP32, "L2 bandwidth"))  # known: see below
     spec = board(name)
     slow, fast = before_and_after(spec, gemm, MORE[what], by, Options(l2=l2, load="burst"))
     # another pace brings the CTAs of an SM into another order, and a jump averages over another period

@@ -114,7 +114,8 @@ def test_a_machine_is_in_cycles_and_bytes() -> None:
     assert mean == pytest.approx(GPU.dram.latency_ns * 1.4)
     fma = next(pipe for pipe in fast.pipes if pipe.name == "fma")
     sfu = next(pipe for pipe in fast.pipes if pipe.name == "sfu")
-    assert (fma.instructions_per_cycle, sfu.instructions_per_cycle) == (64 / 4 / 32, 16 / 4 / 32)
+    sustained = GPU.instructions["ffma"].sustained_fraction
+    assert (fma.instructions_per_cycle, sfu.instructions_per_cycle) == (64 / 4 / 32 * sustained, 16 / 4 / 32)
 
 
 # The key of an outcome
