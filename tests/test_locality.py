@@ -206,7 +206,7 @@ def test_dram_reads_lie_between_every_operand_once_and_all_that_ctas_ask_for(pro
     assert product.compulsory_bytes * (1 - ROUNDING) <= moved.dram_read_bytes <= moved.l2_read_bytes * (1 + ROUNDING)
     assert moved.dram_write_bytes == product.result_bytes
     assert 0.0 < moved.miss_fraction <= 1.0
-    assert moved.missing_steps_fraction == 1.0  # cold: each operand's first reader misses
+    assert moved.resident_fraction == 0.0  # cold: each operand's first reader misses
 
 
 @settings(derandomize=True)
@@ -215,7 +215,7 @@ def test_a_warm_l2_never_costs_traffic(product: Tiled, capacity: float) -> None:
     cold, warm = product.traffic(capacity, warm=False), product.traffic(capacity, warm=True)
     assert 0.0 <= warm.dram_read_bytes <= cold.dram_read_bytes
     assert 0.0 <= warm.dram_write_bytes <= cold.dram_write_bytes
-    assert 0.0 <= warm.missing_steps_fraction <= 1.0
+    assert 0.0 <= warm.resident_fraction <= 1.0
 
 
 @settings(derandomize=True)
@@ -232,7 +232,7 @@ def test_a_problem_that_fits_l2_is_read_once_when_cold_and_not_at_all_when_warm(
     cold, warm = product.traffic(capacity, warm=False), product.traffic(capacity, warm=True)
     assert cold.dram_read_bytes == pytest.approx(product.compulsory_bytes, rel=ROUNDING)
     assert warm.dram_read_bytes == pytest.approx(0.0, abs=ROUNDING * product.compulsory_bytes)
-    assert (warm.dram_write_bytes, warm.missing_steps_fraction) == (0.0, 0.0)
+    assert (warm.dram_write_bytes, warm.resident_fraction) == (0.0, pytest.approx(1.0, rel=ROUNDING))
 
 
 def test_a_panel_is_read_again_by_every_wave_that_finds_it_evicted() -> None:

@@ -33,11 +33,6 @@ class Traffic:
     """DRAM time of a written byte over that of one read in a stream."""
 
     @property
-    def missing_steps_fraction(self) -> float:
-        """Share of a CTA's steps that need something from DRAM, if any do: a step needs a tile of either operand."""
-        return 1.0 - self.resident_fraction**2
-
-    @property
     def miss_fraction(self) -> float:
         """Share of the bytes read from L2 that L2 had to fetch from DRAM."""
         return float(miss_fraction(self.l2_read_bytes, self.dram_read_bytes))
