@@ -248,14 +248,16 @@ def test_a_table_of_deepbenchs_that_lacks_the_column_states_sizes_before_padding
 
 def test_operands_are_as_stated_or_as_the_source_fills_them(tmp_path: Path) -> None:
     kinds = [
-        ("deepbench", "fp16", ""),
-        ("deepbench", "fp16", "random"),
-        ("deepbench", "fp32", ""),
-        ("mine", "fp16", ""),
+        ("deepbench", "t4", "fp16", "", "zeros"),
+        ("deepbench", "t4", "fp16", "random", "random"),
+        ("deepbench", "t4", "fp32", "", "random"),
+        ("aiconfigurator-vllm-0.14.0", "a100-sxm4-80gb", "bf16", "", "zeros"),
+        ("aiconfigurator-vllm-0.24.0", "h200-sxm-141gb", "bf16", "", "random"),
+        ("mine", "t4", "fp16", "", "random"),
     ]
-    lines = [f"{stated(source=source, dtype=dtype)},{held}" for source, dtype, held in kinds]
+    lines = [f"{stated(source=source, gpu=gpu, dtype=dtype)},{held}" for source, gpu, dtype, held, _ in kinds]
     rows = read_measured(write(tmp_path, HEADER + ",operands", *lines))
-    assert [row.operands for row in rows] == ["zeros", "random", "random", "random"]
+    assert [row.operands for row in rows] == [expected for *_, expected in kinds]
 
 
 @pytest.mark.parametrize(

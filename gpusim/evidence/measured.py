@@ -47,11 +47,12 @@ UNSTATED_PADDING = {"deepbench": 8}
 matrices for Tensor Cores (PAD_KERNELS in code/nvidia/gemm_bench.cu); its results state the sizes before padding."""
 
 
-UNSTATED_OPERANDS = {"deepbench": "zeros", "aiconfigurator-vllm": "zeros"}
-"""What operands hold by how a source begins, for rows that do not state it, FP32 ones excepted; all others are random.
-DeepBench draws floats from 0 to 1 and copies them to integers where it means halves: each becomes zero (``rand`` in
-code/nvidia/tensor.h, ``uint16_t`` in gemm_bench.cu and conv_bench.cu). AIConfigurator multiplies by weights of vLLM
-layers that nobody has written: fresh device memory (collector/vllm/collect_gemm.py)."""
+UNSTATED_OPERANDS = {("deepbench", ""): "zeros", ("aiconfigurator-vllm", "a100"): "zeros"}
+"""What operands hold by how source and board begin, for rows that do not state it, FP32 ones excepted; all others are
+random. DeepBench draws floats from 0 to 1 and copies them to integers where it means halves: each becomes zero
+(``rand`` in code/nvidia/tensor.h, ``uint16_t`` in gemm_bench.cu and conv_bench.cu). AIConfigurator multiplies by
+weights of vLLM layers that nobody has written (collector/vllm/collect_gemm.py): fresh device memory on an A100. On
+boards with FP8 the process has drawn random weights in that memory for the cases before (``fp8_block``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,11 @@ class MeasuredRow:
         """What the operands held: as stated, or as the source is known to fill them."""
         if self.stated_operands or self.dtype is Dtype.FP32:
             return self.stated_operands or "random"
-        known = (held for source, held in UNSTATED_OPERANDS.items() if self.source.startswith(source))
+        known = (
+            held
+            for (source, board), held in UNSTATED_OPERANDS.items()
+            if self.source.startswith(source) and self.gpu.startswith(board)
+        )
         return next(known, "random")
 
 
