@@ -6,15 +6,16 @@ from __future__ import annotations
 class Dispatcher:
     """Starts CTAs at least ``interval`` cycles apart.
 
-    An SM that stands for all of them has a share: between two CTAs of its own the others start one each.
+    An SM that stands for all of them has a share: between two CTAs of its own the others start one each. So many of
+    them start their first one ``before`` it.
     """
 
     __slots__ = ("_free_at", "_interval", "_share")
 
-    def __init__(self, interval: float, sms: int = 1) -> None:
+    def __init__(self, interval: float, sms: int = 1, before: int = 0) -> None:
         self._interval = interval
         self._share = interval * sms
-        self._free_at = 0.0
+        self._free_at = interval * before
 
     def start(self, now: float) -> float:
         """Start a CTA; when that is done [cycles].

@@ -116,7 +116,7 @@ def _processes(decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate
         left[0] -= 1
         return busiest - 1 - left[0]
 
-    dispatcher = Dispatcher(machine.cta_interval_cycles, machine.sm_count)
+    dispatcher = Dispatcher(machine.cta_interval_cycles, machine.sm_count, last_round - 1)
     sm = StreamingMultiprocessor(env, decoded, memory, next_cta, dispatcher)
 
     def share_among() -> None:

@@ -60,6 +60,7 @@ class Arrays:
         blocks = encoder.blocks if self.full else min(FIRST_BLOCKS * scale, encoder.blocks)
         stages = FIRST_STAGES * scale if encoder.rings else 0
         busiest = ceil_div(launch.ctas, 1 if self.full else machine.sm_count)
+        last_round = launch.ctas - (busiest - 1) * machine.sm_count
         marks, ended = (each * scale if self.extrapolate else 0 for each in (FIRST_TURNS, FIRST_ENDED))
         lanes = sum(role.warps * role.instances for role in launch.roles)
         loops, queue = len(encoder.loops), 1 << (2 * warps + 2 * self.slots + ctas).bit_length()
@@ -70,7 +71,13 @@ class Arrays:
         return State(
             launch=self._launch(busiest, lanes),
             run=_record(
-                layout.RUN, ctas_left=busiest, free_ctas=ctas, leader=NONE, urgent_next=self.slots, twister_at=WORDS
+                layout.RUN,
+                ctas_left=busiest,
+                free_ctas=ctas,
+                leader=NONE,
+                urgent_next=self.slots,
+                twister_at=WORDS,
+                dispatcher_free=0.0 if self.full else machine.cta_interval_cycles * (last_round - 1),
             ),
             ops=_records(layout.OP, encoder.ops),
             work=_records(layout.WORK, encoder.alu_work),
