@@ -56,7 +56,9 @@ def test_a_step_of_one_cta_by_hand() -> None:
     assert launch.step.l2_bytes == (128 + 128) * 32 * 2
     # 4 warps of 64 x 64 x 32, instructions of 16 x 16 x 4: 4 x 4 x 8 in 8 slices of k
     assert (launch.warps, launch.step.mma_instructions, launch.step.k_groups) == (4, 128, 8)
-    assert launch.step.operand_bytes == (64 + 64) * 32 * 2  # a warp reads its rows and columns
+    assert (
+        launch.step.operand_bytes == 2 * (64 + 64) * 32 * 2
+    )  # a warp reads its rows and columns into two threads each
     assert launch.step.shared_write_bytes == (128 + 128) * 32 * 2
     assert launch.store_bytes == 128 * 128 * 2
     # 64 x 64 tiles of 128 x 128 on 80 SMs with 2 CTAs each (232 registers: 2 warps a sub-partition)

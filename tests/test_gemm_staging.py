@@ -52,7 +52,8 @@ def test_odd_rows_are_loaded_in_narrow_pieces_that_waste_the_port() -> None:
     aligned = plan(A100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
     odd = plan(A100.gpu, Gemm(1024, 1024, 1023, Dtype.FP16), kernel(A100, AMPERE_HGEMM)).main
     assert aligned.step.port_bytes == aligned.step.l2_bytes
-    assert odd.step.port_bytes == pytest.approx(2 * odd.step.l2_bytes)  # 2 B in banks of 4
+    # 2 B in banks of 4, and through registers: the lines of L1 are filled before that
+    assert odd.step.port_bytes == pytest.approx((1 + 2) * odd.step.l2_bytes)
     assert odd.step.ahead == 1  # cp.async moves 4, 8 or 16 B (PTX ISA); narrower ones pass registers
 
 
@@ -67,9 +68,26 @@ def test_each_piece_of_a_threads_access_passes_l1_as_long_as_the_whole(alignment
     # All tiles run at once, and the whole ones end last.
     lines_a = 32 * 2 * (128 + 128 - 2 * alignment) / 128
     lines_b = 128 * (64 + 128 - 2 * alignment) / 128
-    assert launch.step.port_bytes == pytest.approx((lines_a + lines_b) * k / (33 * 32) * pieces * 128)
+    passed = (lines_a + lines_b) * k / (33 * 32) * pieces * 128
+    assert launch.step.port_bytes == pytest.approx(launch.step.sm_bytes + passed)
     # gathered in registers first: shared memory is filled 16 B at a time
     assert launch.step.shared_write_bytes == pytest.approx(2 * 128 * 2 * k / 33)
+
+
+@pytest.mark.parametrize(
+    ("tile", "tensor_busy", "memory_busy"), [("256x128", 80.8, 64.0), ("128x128", 77.8, 72.2), ("64x64", 48.2, 87.0)]
+)
+def test_shared_memory_and_l1_are_as_busy_as_profiles_of_a_v100_show(
+    tile: str, tensor_busy: float, memory_busy: float
+) -> None:
+    # Nsight Compute on a V100 (CUDA 12, FP16): busiest unit of the SM, and of its memory [%], of cuBLAS
+    name = f"volta_fp16_s884gemm_fp16_{tile}_ldg8_f2f_tn"
+    launch = plan(V100.gpu, Gemm(8192, 8192, 8192, Dtype.FP16), kernel(V100, name)).main
+    step = launch.step
+    port_bytes = step.port_bytes + step.shared_write_bytes + launch.math_warps * step.operand_bytes
+    port_cycles = port_bytes / V100.gpu.shared_memory.bandwidth_bytes_per_cycle
+    tensor_cycles = launch.math_warps / 4 * step.mma_instructions * launch.instruction.issue_interval_cycles
+    assert port_cycles / tensor_cycles == pytest.approx(memory_busy / tensor_busy, rel=0.06)
 
 
 def test_pieces_of_four_bytes_are_copied_asynchronously_and_take_the_port_as_long() -> None:

@@ -92,6 +92,9 @@ class MmaLoop(_MultiStage):
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "tensor"
     kind: Literal["mma"]
+    fragment_copies: Cited[Count] | None = Field(
+        default=None, description="threads of a warp that hold each element of A and B, and read it; none: one"
+    )
     epilogue_pass_rows: Cited[Count] = Field(
         description="rows of a warp's results that pass through shared memory at once, so that rows are stored in full "
         "lines"

@@ -70,7 +70,9 @@ def _round_cycles(
     interval = instruction.issue_interval_cycles / instruction.sustained_fraction
     chained = step.k_groups * instruction.latency_cycles
     load = step.l2_bytes * ctas
-    shared = (step.operand_bytes * schedules.math_warps + step.shared_write_bytes) * ctas
+    # Loads into registers pass the port before what they load is written to shared memory.
+    loaded = np.where(step.to_shared, 0.0, step.port_bytes)
+    shared = (step.operand_bytes * schedules.math_warps + step.shared_write_bytes + loaded) * ctas
     transfer = _largest(load / l2_rate, step.sm_bytes * ctas / port_rate, load * missed / dram_rate)
     # One CTA's step on its way: at the port's rate, not at the SM's share of what all SMs contend for.
     arrive = latency + step.sm_bytes / port_rate + step.shared_write_bytes / shared_rate

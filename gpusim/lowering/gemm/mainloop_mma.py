@@ -17,13 +17,14 @@ def mma_turn(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> Turn:
     warp_m, warp_n, warp_k = kernel.warp_tile
     m, n, k = gpu.instructions[kernel.family.instruction].shape
     k_groups = math.ceil(warp_k / k)
+    copies = loop.fragment_copies.value if loop.fragment_copies else 1
     aligned_bytes = (kernel.alignment or math.inf) * problem.a.element_bits / 8
     return Turn(
         load_bytes=int(min(loop.load_bytes, aligned_bytes)),
         step_instructions=loop.step_instructions.value,
         mma_instructions=math.ceil(warp_m / m) * math.ceil(warp_n / n) * k_groups,
         k_groups=k_groups,
-        operand_bytes=(warp_m * problem.a.bits + warp_n * problem.b.bits) * warp_k / 8,
+        operand_bytes=copies * (warp_m * problem.a.bits + warp_n * problem.b.bits) * warp_k / 8,
         copies_itself=copies_asynchronously(gpu, loop),
         least_copy_bytes=MIN_ASYNC_COPY_BYTES,
         load_overhead_instructions=loop.load_overhead_instructions.value,

@@ -75,7 +75,7 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     conflicts = np.where(transposed, gpu.shared_memory.transposed_store_conflict_degree, conflicts)
     widths = np.where(to_shared, fill_widths, widths)
     # A warp's access takes at least one cycle of the port, however narrow. Each piece of a vector takes the lines that
-    # the warp's access touches, at one a cycle.
+    # the warp's access touches, at one a cycle. Before they are read into registers, lines of L1 are filled.
     ports = sm_bytes * np.maximum(1.0, port_rate / (lanes * widths))
     fills = sm_panel_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
     if in_pieces.any():
@@ -92,7 +92,7 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
         l2_bytes=panel_bytes * overfetch / sharers,
         sm_bytes=sm_bytes,
         to_shared=to_shared,
-        load_port_bytes=ports[0] + ports[1],
+        load_port_bytes=sm_bytes[0] + sm_bytes[1] + ports[0] + ports[1],
         loads=loads[0] + loads[1],
         fill_bytes=np.where(kernels.in_shared_memory, fills[0] + fills[1], 0.0),
         runs=_runs(operands, kernels),
