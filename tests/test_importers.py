@@ -542,6 +542,20 @@ def test_neusights_n_is_the_length_of_the_sums_and_its_milliseconds_become_micro
     assert found.skipped == {"operator addu is outside the schema": 1}
 
 
+def test_a_table_of_launches_gives_the_kernels_that_multiply_with_their_reductions() -> None:
+    found = import_file("traces", SAMPLES / "launches.csv", ImportOptions())
+    split, batched = found.rows
+    assert (shape(split), types(split)) == (("linear", 1, 512, 1024, 768), ("bf16", "fp32", "tn", "dense"))
+    assert (split.gpu, split.time_us, split.timer_us, split.grid) == ("a100-sxm4-80gb", 25.0, 0.5, (8, 8, 3))
+    assert (shape(batched), types(batched)) == (("bmm", 16, 128, 96, 64), ("tf32", "fp32", "nn", "dense"))
+    assert (batched.cuda, batched.timer_us, batched.threads, batched.source) == (12, None, 128, "inference")
+    assert found.skipped == {
+        "kernel whose name is no matrix multiplication's": 1,
+        "launch that others disturbed: median 1.5 times the shortest, or more": 1,
+        "operator cudnn_convolution/fprop is no matrix multiplication": 1,
+    }
+
+
 def test_layers_take_their_shapes_from_the_model_split_over_the_gpus() -> None:
     options = ImportOptions(gpu="RTX-3090", dtype=Dtype.FP16, model_config=SAMPLES / "config.json")
     found = import_file("llmservingsim", SAMPLES / "layers.csv", options)
@@ -729,6 +743,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], Path], ImportOptions, str]] = {
         T4,
         ":4: H: ",
     ),
+    "a grid of two numbers": ("traces", edited("launches.csv", "8x8x3", "8x8"), T4, ":2: grid: expected XxYxZ"),
     "a trace cut short": ("kineto", edited("trace.json", '"traceName": "trace.json"\n}', ""), T4, ":26: column 1: "),
     "a trace without events": ("kineto", edited("trace.json", "traceEvents", "events"), T4, ":1: no list traceEvents"),
     "an event without a time": ("kineto", edited("trace.json", '"ts": 1010.000,', ""), T4, ": traceEvents[1].ts: exp"),
@@ -798,6 +813,7 @@ TEXTS = {
     "llmservingsim": ("layers.csv", ImportOptions(gpu="t4", dtype=Dtype.FP16, model_config=SAMPLES / "config.json")),
     "aiconfigurator": ("gemm_perf.txt", T4),
     "kineto": ("trace.json", T4),
+    "traces": ("launches.csv", T4),
 }
 
 
@@ -1057,6 +1073,38 @@ def test_a_kernels_name_tells_types_layout_and_tile(
 )
 def test_other_kernels_are_no_products(name: str) -> None:
     assert product_kernel(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "same"),
+    [
+        ("volta_sgemm_32x32_sliced1x4_tn", "volta_sgemm_32x32_tn", False),
+        ("volta_sgemm_64x64_tn", "volta_fp16_s884gemm_fp16_64x64_ldg8_f2f_tn", False),
+        (
+            "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn",
+            "turing_fp16_s1688gemm_fp16_128x128_f2f_stages_32x1_tn",
+            True,
+        ),
+        (
+            "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x32x64_stage3_ffma",
+            "cutlass_80_tensorop_s1688gemm_64x32_64x3_tn_align4",
+            True,
+        ),
+        (
+            "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_64x1_nn_align8",
+            "cutlass_80_tensorop_bf16_s16816gemm_bf16_32x32_64x1_nn_align8",
+            False,
+        ),
+        ("gemv2N_kernel_8x4_fp32", "gemv2N_kernel_8x4_fp32", True),
+    ],
+)
+def test_names_are_of_one_kernel_where_they_state_the_same_tile_steps_and_instruction(
+    name: str, other: str, same: bool
+) -> None:
+    one, another = product_kernel(name), product_kernel(other)
+    assert one is not None
+    assert another is not None
+    assert one.may_be(another) is another.may_be(one) is same
 
 
 def test_an_argument_of_a_kernel_with_quantised_inputs_is_not_their_type() -> None:

@@ -29,6 +29,7 @@ llmservingsim   casys-kaist/LLMServingSim: perf_models/**/layers.csv
 ncu             ncu --clock-control none --csv --page raw --log-file runs.csv
 neusight        sitar-lab/NeuSight: dataset/**/*.csv
 nsys            Nsight Systems: nsys export --type sqlite report.nsys-rep
+traces          CSV of launches from traces: op, batch, m, n, k, dtype, kernel, grid, time_us
 
 Entries that are no row of the table are counted on standard error, by reason.
 """

@@ -116,4 +116,5 @@ def sources(folder: Path) -> dict[str, tuple[Path, ImportOptions]]:
         "ncu": (SAMPLES / "ncu.csv", ImportOptions(gpu="a100-pcie-40gb", m=1024, n=1024, k=1024)),
         "neusight": (SAMPLES / "neusight.csv", ImportOptions()),
         "nsys": (report(folder, ranges=True), ImportOptions()),
+        "traces": (SAMPLES / "launches.csv", ImportOptions()),
     }

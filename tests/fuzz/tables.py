@@ -70,6 +70,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "ncu": ("--gpu", "a100-pcie-40gb", *SHAPE),
     "neusight": (),
     "nsys": SHAPE,
+    "traces": (),
 }
 HOSTILE = (
     *("", " ", "0", "-1", "1", "1.5", "-0.0", "1e3", "1e400", "1e-400", "1e308", "nan", "inf", "-inf", "NaN", "true"),

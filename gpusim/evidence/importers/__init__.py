@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gpusim.evidence.importers import aiconfigurator, cutlass, deepbench, kineto, llmservingsim, ncu, neusight, nsys
+from gpusim.evidence.importers import (
+    aiconfigurator,
+    cutlass,
+    deepbench,
+    kineto,
+    llmservingsim,
+    ncu,
+    neusight,
+    nsys,
+    traces,
+)
 from gpusim.evidence.importers.rows import Import, ImportOptions, SourceError
 
 __all__ = ["KINDS", "Import", "ImportOptions", "SourceError", "import_file"]
@@ -23,6 +33,7 @@ KINDS: Mapping[str, Callable[[Path, ImportOptions], Import]] = {
     "ncu": ncu.read,
     "neusight": neusight.read,
     "nsys": nsys.read,
+    "traces": traces.read,
 }
 
 

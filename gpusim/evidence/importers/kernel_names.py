@@ -1,4 +1,4 @@
-"""Parsing of the names of matrix-multiplication kernels: data types, layout, CTA tile.
+"""Parsing of the names of matrix-multiplication kernels: data types, layout, CTA tile, steps of k.
 
 Names follow no published grammar; the patterns cover what cuBLAS, cuBLASLt and CUTLASS print on Volta to
 Hopper (``ampere_fp16_s16816gemm_fp16_128x64_..._tn``, ``sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize...``,
@@ -54,7 +54,10 @@ _NVJET = re.compile(rf"nvjet_(?:sm\d+_)?(?P<letters>{_any_of(DTYPE_OF_NVJET)})[a
 _ARGUMENT = re.compile(rf"(?<!\w)({'|'.join(DTYPE_IN_TEMPLATE)})(?!\w)")
 _QUANTISED = re.compile(r"fp[48]|int[48]|float[468]_t|e2m1|w\d+a\d+|quant|marlin")  # the arguments are not the inputs'
 _LAYOUT = re.compile(r"_([nt]{2})[nt]{0,2}(?:_|$|>)")
-_TILE = re.compile(r"(?:_|tilesize)(\d+)x(\d+)(?:x\d+)?(?![\dx])")
+_TILE = re.compile(r"(?:_|tilesize)(\d+)x(\d+)(?:x(?P<tile_k>\d+))?(?![\dx])(?:_stage(?P<stages>\d+))?")
+_RING = re.compile(r"_(?P<tile_k>\d+)x(?P<stages>\d+)(?=_|>|$)")
+_SLICES = re.compile(r"_sliced1x(\d+)(?=_|$)")
+_INSTRUCTION = re.compile(rf"[{_LETTERS}](\d{{3,6}})(?:tf32)?(?:sp)?gemm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,31 @@ class ProductKernel:
     tile: tuple[int, int] | None
     """In the order of the name: column-major."""
     sparsity: str
+    instruction: str = ""
+    """Its shape of a Tensor Core's instruction (``16816``), or ``simt``."""
+    tile_k: int | None = None
+    stages: int | None = None
+    slices: int = 1
+    """Warps that share a tile's k."""
+
+    def may_be(self, other: ProductKernel) -> bool:
+        """Whether two names may be of one kernel: of tile, steps of k and instruction they state nothing different.
+
+        Libraries of two versions print one kernel in two ways, and add its epilogue.
+
+        >>> ours = product_kernel("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn")
+        >>> ours.may_be(product_kernel("cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x4_tn_align8"))
+        True
+        >>> ours.may_be(product_kernel("ampere_bf16_s16816gemm_bf16_128x64_ldg8_relu_f2f_stages_64x3_tn"))
+        False
+        """
+        stated = (
+            (self.instruction, other.instruction),
+            (self.tile_k, other.tile_k),
+            (self.stages, other.stages),
+        )
+        same_tile = self.tile is not None and self.tile == other.tile and self.slices == other.slices
+        return same_tile and all(not ours or not theirs or ours == theirs for ours, theirs in stated)
 
 
 def product_kernel(name: str) -> ProductKernel | None:
@@ -84,12 +112,18 @@ def product_kernel(name: str) -> ProductKernel | None:
         return None
     dtype, accumulate = _types(text)
     layout, tile = _LAYOUT.search(text), _TILE.search(text)
+    ring = tile if tile and tile["tile_k"] else _RING.search(text, tile.end()) if tile else None
+    core, slices = _INSTRUCTION.search(text), _SLICES.search(text)
     return ProductKernel(
         dtype,
         accumulate,
         layout[1] if layout else "",
         (int(tile[1]), int(tile[2])) if tile else None,
         "2:4" if "spgemm" in text or "sparse" in text else "dense",
+        core[1] if core else "simt" if _BLAS.search(text) else "",
+        int(ring["tile_k"]) if ring else None,
+        int(ring["stages"]) if ring and ring["stages"] else None,
+        int(slices[1]) if slices else 1,
     )
 
 

@@ -241,7 +241,7 @@ def _extent(value: Any) -> tuple[int, int, int] | None:
     """Three positive whole numbers, or None."""
     match value:
         case [int(x), int(y), int(z)] if min(x, y, z) > 0 and max(x, y, z) <= LARGEST_SIZE:
-            return x, y, z
+            return int(x), int(y), int(z)  # true is a whole number to Python
     return None
 
 

@@ -1,0 +1,112 @@
+"""Tables of launches that were read out of traces of frameworks: a line for each kernel, beside its operator.
+
+Columns: ``board`` (or ``gpu``), ``op`` (mm, addmm, bmm), ``batch``, ``m``, ``n``, ``k``, ``dtype`` (of the tensors),
+``layout``, ``kernel``, ``grid`` and ``block`` (``16x8x1``), ``time_us`` (the median), ``time_min_us``, ``cuda``,
+``source``. The kernel that multiplies makes the row; a split-K reduction on the next line joins it, other kernels of
+the operator are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from gpusim.errors import excerpt
+from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
+from gpusim.evidence.importers.kernel_names import is_reduction, product_kernel
+from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
+from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME
+from gpusim.workloads.gemm import LAYOUTS
+
+SHAPE = ("source", "op", "batch", "m", "n", "k")
+"""Columns by which lines belong to one operator."""
+REQUIRED = ("op", "batch", "m", "n", "k", "dtype", "kernel", "grid", "time_us")
+PRODUCTS = {"mm": "bmm", "bmm": "bmm", "baddbmm": "bmm", "addmm": "linear"}
+"""Operators that multiply, and what the schema calls them."""
+TIMING = Timing("profiler", "cold", "traces")
+DISTURBED = 1.5
+"""Median of an operator's launches over their shortest, from which on others ran beside them."""
+WHOLE_US_ERROR_US = 0.5
+"""Mean deviation of a time that a trace cut off to whole microseconds."""
+_EXTENT = re.compile(r"(\d{1,10})x(\d{1,10})x(\d{1,10})", re.ASCII)
+
+
+def read(path: Path, options: ImportOptions) -> Import:
+    """The matrix multiplications of a table of launches."""
+    found = Import(str(path), options, TIMING)
+    product: list[str] | None = None  # the operator of the last row, until it is complete
+    for line, fields in csv_fields(
+        str(path), read_text(path), lambda where, names: header_with(REQUIRED, where, names)
+    ):
+        op, of = fields.get("op"), [fields.get(column) for column in SHAPE]
+        if op not in PRODUCTS:
+            found.skip(f"operator {excerpt(op) or 'empty'} is no matrix multiplication")
+        elif of == product and is_reduction(fields.get("kernel")):
+            row = found.rows[-1]
+            found.rows[-1] = replace(row, time_us=row.time_us + fields.time_us("time_us"))
+            product = None
+        else:
+            product = of if _add(found, line, fields, PRODUCTS[op]) else None
+    return found
+
+
+def _add(found: Import, line: int, fields: Fields, op: str) -> bool:
+    """Add the row of one launch, unless it multiplies nothing or others disturbed it; whether it did."""
+    name = fields.get("kernel")
+    fact = product_kernel(name)
+    if fact is None:
+        found.skip("kernel whose name is no matrix multiplication's")
+        return False
+    time_us = fields.time_us("time_us")
+    shortest_us = fields.time_us("time_min_us") if fields.get("time_min_us") else time_us
+    if time_us >= DISTURBED * shortest_us:
+        found.skip(f"launch that others disturbed: median {DISTURBED:g} times the shortest, or more")
+        return False
+    stated = fields.one_of("dtype", tuple(DTYPE_IN_KERNEL_NAME), unknown=("",))
+    dtype = DTYPE_IN_KERNEL_NAME[stated] if stated else fact.dtype
+    if dtype and fact.dtype is dtype.on_tensor_cores:
+        dtype = fact.dtype  # tensors of FP32 that are multiplied as TF32
+    batch, m, n, k = (fields.number(size) for size in ("batch", "m", "n", "k"))
+    whole = shortest_us % 1 == 0
+    found.add(
+        fields.where,
+        line,
+        op,
+        (batch, m, n, k),
+        dtype,
+        time_us,
+        device=fields.get("board") or fields.get("gpu"),
+        accumulate=fact.accumulate,
+        layout=fields.one_of("layout", LAYOUTS, unknown=("",)) or fact.layout,
+        sparsity=fact.sparsity,
+        kernel=RecordedKernel(name, time_us, _extent(fields, "grid"), _threads(fields)),
+        tile=fact.tile,
+        timing=replace(
+            TIMING,
+            source=fields.get("source") or TIMING.source,
+            cuda=_major(fields),
+            timer_us=WHOLE_US_ERROR_US if whole else None,
+        ),
+    )
+    return True
+
+
+def _extent(fields: Fields, column: str) -> tuple[int, int, int] | None:
+    """Three numbers such as ``16x8x1``; None where the column is empty."""
+    text = fields.get(column)
+    found = _EXTENT.fullmatch(text)
+    if text and not found:
+        raise fields.refuse(column, f"expected XxYxZ, got '{excerpt(text)}'", "correct or empty it")
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def _threads(fields: Fields) -> int | None:
+    block = _extent(fields, "block")
+    return block[0] * block[1] * block[2] if block else None
+
+
+def _major(fields: Fields) -> int | None:
+    """The major version of CUDA; ``12.4`` is 12."""
+    version = fields.quantity("cuda", 1_000)
+    return int(version) or None if version else None
