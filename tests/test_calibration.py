@@ -33,7 +33,6 @@ from gpusim.studies.calibration.fit import Calibration, FittedValue
 from gpusim.studies.calibration.heuristic_bias import (
     RankedKernels,
     fit_bias,
-    less_common_errors,
     posterior,
     probabilities,
     time_likelihoods,
@@ -125,6 +124,14 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: CalibrationReport
     assert not fills.identified
     assert fills.value == pytest.approx(fills.parameter.value, rel=1e-5)
     assert "staging_fma_slots" not in "".join(spec_texts(report, Path("mine.yaml"), "2026-01-01").values())
+
+
+def test_a_table_that_a_fit_makes_worse_is_named(report: CalibrationReport) -> None:
+    assert not any("before this fit" in text for text in report.warnings)
+    outcome = replace(report.calibration, replaced=report.calibration.after / 2)
+    worse = replace(outcome, after=outcome.after + 0.05)
+    (named,) = (text for text in replace(report, calibration=worse).warnings if "before this fit" in text)
+    assert named.startswith("runs, linear in fp16 on t4: mean error ")
 
 
 NO_BIAS = {"mma.tile_area": 0.0, "mma.split_k": 0.0}
@@ -513,14 +520,13 @@ def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_a_bo
     assert probabilities(row, found)[1] > 0.5
 
 
-def test_what_all_rows_miss_alike_teaches_no_choice() -> None:
-    too_fast = [np.array([-0.2, -0.2 + 0.01 * row, np.inf]) for row in range(5)]
-    rest = less_common_errors(["all"] * 5, [*too_fast[:4], np.array([-0.5, 0.0, np.inf])])
-    assert [one[0] for one in rest if one is not None] == pytest.approx([0.0] * 4 + [-0.3])
-    assert all(one is not None and np.isinf(one[2]) for one in rest)
-    few = less_common_errors(["few"] * 2, [too_fast[0], None])
-    assert few[1] is None
-    assert few[0] == pytest.approx(too_fast[0])
+def test_a_row_counts_as_many_times_as_it_weighs() -> None:
+    errors = np.array([-0.3, 0.02])
+    slow = RankedKernels(np.log([1.0, 1.1]), doubling(2), time_likelihoods(errors), errors)
+    fast = option(0, (1.0, 1.02))
+    repeated = fit_bias([slow] * 24 + [fast] * 16, NO_BIAS)
+    weighed = fit_bias([replace(slow, weight=2.0)] * 12 + [replace(fast, weight=0.5)] * 32, NO_BIAS)
+    assert weighed == pytest.approx(repeated, abs=0.002)
 
 
 def test_a_kernel_that_is_not_worth_timing_gets_no_bonus() -> None:

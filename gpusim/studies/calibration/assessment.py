@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpusim.host.timing import source_key
-from gpusim.studies.calibration.heuristic_bias import RankedKernels, probabilities
-from gpusim.studies.calibration.linear_model import LinearModel, Mask
+from gpusim.studies.calibration.heuristic_bias import probabilities
+from gpusim.studies.calibration.linear_model import LinearModel, Mask, Places
 from gpusim.studies.calibration.observations import GROUP_KINDS, GroupKind, groups
 from gpusim.studies.calibration.parameters import OF_SOURCE
-from gpusim.studies.calibration.row_kernels import LibraryBias, RowKernels
+from gpusim.studies.calibration.row_kernels import LibraryBias, RowKernels, RowOptions
 from gpusim.studies.calibration.search import FloatArray, Log
 
 FOLDS = 3
@@ -59,28 +59,31 @@ class ChoiceScore:
 
 
 class Refit:
-    """Fits without some rows: physical values by the linear model, then the bias, then times by the simulator."""
+    """Fits without some rows: physical values by the linear model, then the bias by new times, then predictions.
 
-    def __init__(
-        self,
-        kernels: RowKernels,
-        model: LinearModel,
-        values: Mask,
-        options: Sequence[RankedKernels],
-        sample: FloatArray,
-    ) -> None:
+    Args:
+        model: of all rows, around their fit.
+        values: those that take part.
+        places: the row of each reading of the model.
+    """
+
+    def __init__(self, kernels: RowKernels, model: LinearModel, values: Mask, places: Places) -> None:
         self._kernels = kernels
         self._model = model
         self._values = values
-        self._options = options
-        self._sample = sample
+        self._places = places
 
-    def held_out(self) -> FloatArray:
-        """Errors of all rows, each by a fit without the third of the rows that it belongs to."""
-        errors = np.zeros(len(self._options))
+    def held_out(self, options: Mapping[int, RowOptions]) -> FloatArray:
+        """Errors of all rows, each by a fit without the third of the rows that it belongs to.
+
+        Args:
+            options: of all rows, under the values fitted to all of them: a third of the rows moves these too little to
+                time the candidates again.
+        """
+        errors = np.zeros(len(options))
         for fold in range(FOLDS):
             out = np.arange(len(errors)) % FOLDS == fold
-            errors[out] = self._without(out)
+            errors[out] = self._without(out, options)
         return errors
 
     def left_out(self, log: Log) -> list[LeftOut]:
@@ -96,28 +99,39 @@ class Refit:
                 found.append(LeftOut(kind, name, int(out.sum()), errors))
         return found
 
-    def choices(self) -> ChoiceScore | None:
+    def choices(self, options: Mapping[int, RowOptions]) -> ChoiceScore | None:
         """Of recorded kernels, each foretold by a fit without the third of the shapes that it belongs to."""
         shapes = [(item.gemm.batch, item.gemm.m, item.gemm.n, item.gemm.k) for item in self._kernels.rows]
         numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
         folds = np.array([numbers[shape] % FOLDS for shape in shapes])
         scores = []
         for fold in range(FOLDS):
-            bias = self._kernels.fitted_bias(self._options, np.flatnonzero(folds != fold).tolist())
+            bias = self._kernels.fitted_bias({place: one for place, one in options.items() if folds[place] != fold})
             for place in np.flatnonzero(folds == fold).tolist():
-                options = self._options[place]
-                if options.log_errors is None:
-                    chances = probabilities(options, self._kernels.bias_at(place, bias))
-                    same = options.likelihoods > 0
+                row = options[place].ranked
+                if row.log_errors is None:
+                    chances = probabilities(row, self._kernels.bias_at(place, bias))
+                    same = row.likelihoods > 0
                     scores.append((-math.log(chances[same].sum() + LEAST_CHANCE), bool(same[np.argmax(chances)])))
         if not scores:
             return None
         log_loss, agreement = np.mean(scores, axis=0)
         return ChoiceScore(len(scores), float(log_loss), float(agreement))
 
-    def _without(self, out: Mask) -> FloatArray:
-        theta = self._model.solved(~out[self._sample], self._values)
-        bias = self._kernels.fitted_bias(self._options, np.flatnonzero(~out).tolist())
+    def _without(self, out: Mask, options: Mapping[int, RowOptions] | None = None) -> FloatArray:
+        """Errors of the rows that a fit leaves out.
+
+        If no options are given, the candidates of the others are timed again: of rows that physical values are fitted
+        to, and of those with a recorded kernel, which need no time.
+        """
+        theta = self._model.solved(~out[self._places], self._values)
+        if options is None:
+            fitted = {
+                *self._places.tolist(),
+                *(place for place, item in enumerate(self._kernels.rows) if item.row.kernel),
+            }
+            options = self._kernels.options(theta, sorted(fitted - set(np.flatnonzero(out).tolist())))
+        bias = self._kernels.fitted_bias({place: one for place, one in options.items() if not out[place]})
         return self._kernels.errors_as_chosen(theta, bias, np.flatnonzero(out).tolist())
 
 

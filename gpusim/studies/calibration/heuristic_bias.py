@@ -7,10 +7,11 @@ that kernel; for a row with a time alone the expected deviation of the predicted
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from gpusim.studies.calibration.search import FloatArray
@@ -26,8 +27,6 @@ FAR_OFF = 0.6
 WEIGHT_SCALE = 0.03
 """Mean deviation of a weight from that in the spec (Laplace): most stay where they are, and few move far. With 0.03 and
 with 0.01 rows left out of the fit came out alike, with 68 and 51 values in the shipped libraries."""
-MANY_ALIKE = 5
-"""Rows of a group from which on the median of their errors counts as common to all."""
 BiasValues = Mapping[str, float]
 """Values of :class:`gpusim.library.library.HeuristicBias` by key path: ``mma.split_k``, ``gemv_kernel_bonus``."""
 
@@ -44,32 +43,13 @@ class RankedKernels:
     log_errors: FloatArray | None = None
     """Logarithm of the ratio of each candidate's time to the reading, where the kernel was not recorded; infinite of
     those that are not worth timing."""
+    weight: float = 1.0
+    """Of the row."""
 
 
 def time_likelihoods(log_errors: FloatArray) -> FloatArray:
     """Likelihood of a reading, from the logarithms of the ratios of predicted times to it."""
     return np.exp(-np.abs(log_errors) / EXPLAINED_SCALE)
-
-
-def less_common_errors(groups: Sequence[Hashable], log_errors: Sequence[FloatArray | None]) -> list[FloatArray | None]:
-    """Errors of rows' candidates, less what the choices of all rows of a group miss alike.
-
-    That is for physical values to explain. It would otherwise teach the heuristic to prefer slow kernels where all are
-    predicted too fast.
-
-    Args:
-        groups: of the rows: a table, and those of it that take about as long.
-        log_errors: of each row's candidates, that of the library first; None where the kernel was recorded.
-    """
-    chosen: dict[Hashable, list[float]] = {}
-    for group, errors in zip(groups, log_errors, strict=True):
-        if errors is not None:
-            chosen.setdefault(group, []).append(float(errors[0]))
-    common = {group: float(np.median(errors)) for group, errors in chosen.items() if len(errors) >= MANY_ALIKE}
-    return [
-        None if errors is None else errors - common.get(group, 0.0)
-        for group, errors in zip(groups, log_errors, strict=True)
-    ]
 
 
 def probabilities(options: RankedKernels, bias: BiasValues) -> FloatArray:
@@ -97,32 +77,77 @@ def fit_bias(rows: Sequence[RankedKernels], start: BiasValues) -> BiasValues:
     expected deviation of the predicted time.
     """
     moving = [name for name in start if any(np.ptp(row.charges[name]) > 0 for row in rows)]
-    charged = [np.stack([row.charges[name] for name in moving], axis=1) for row in rows] if moving else []
+    if not moving:
+        return start
+    table = _Candidates.of(rows, moving)
     centre = np.array([start[name] for name in moving])
     count = len(moving)
 
     def loss(parts: FloatArray) -> tuple[float, FloatArray]:
         """Of moves up and down, both positive, so that the prior has a slope at no move too."""
-        at = centre + parts[:count] - parts[count:]
-        total, slope = float(parts.sum()) / WEIGHT_SCALE, np.zeros(count)
-        for row, charges in zip(rows, charged, strict=True):
-            chances = _probabilities(row.log_estimates + charges @ at)
-            if row.log_errors is None:
-                joint = chances * (row.likelihoods + 1e-12)
-                explained = joint.sum()
-                total -= float(np.log(explained))
-                pushed = (joint / explained - chances) / SCALE  # d total / d score of each candidate
-            else:
-                deviations = np.minimum(np.abs(row.log_errors), FAR_OFF) / TIME_SCALE
-                expected = float(chances @ deviations)
-                total += expected
-                pushed = chances * (expected - deviations) / SCALE
-            slope += pushed @ charges
-        return total, np.concatenate([slope, -slope]) + 1 / WEIGHT_SCALE
+        total, slope = table.loss(centre + parts[:count] - parts[count:])
+        return total + float(parts.sum()) / WEIGHT_SCALE, np.concatenate([slope, -slope]) + 1 / WEIGHT_SCALE
 
-    if not moving:
-        return start
     bounds = [(0.0, None)] * (2 * count)
     found = minimize(loss, np.zeros(2 * count), jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 500})
     moves = found.x[:count] - found.x[count:]
     return {**start, **{name: round(start[name] + float(move), 4) for name, move in zip(moving, moves, strict=True)}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """The candidates of many rows, one after the other, as columns."""
+
+    first: NDArray[np.intp]
+    """Number of the first candidate of each row."""
+    row: NDArray[np.intp]
+    """Of each candidate."""
+    weights: FloatArray
+    """Of the rows."""
+    recorded: NDArray[np.bool_]
+    """Rows whose kernel was recorded."""
+    log_estimates: FloatArray
+    charges: FloatArray
+    """Candidates x weights."""
+    likelihoods: FloatArray
+    deviations: FloatArray
+    """Of predicted times, 0 where the kernel was recorded."""
+
+    @classmethod
+    def of(cls, rows: Sequence[RankedKernels], moving: Sequence[str]) -> _Candidates:
+        counts = [len(row.log_estimates) for row in rows]
+        errors = [
+            np.zeros(count) if row.log_errors is None else row.log_errors
+            for row, count in zip(rows, counts, strict=True)
+        ]
+        return cls(
+            np.cumsum([0, *counts[:-1]]),
+            np.repeat(np.arange(len(rows)), counts),
+            np.array([row.weight for row in rows]),
+            np.array([row.log_errors is None for row in rows]),
+            np.concatenate([row.log_estimates for row in rows]),
+            np.concatenate([np.stack([row.charges[name] for name in moving], axis=1) for row in rows]),
+            np.concatenate([row.likelihoods for row in rows]) + 1e-12,
+            np.minimum(np.abs(np.concatenate(errors)), FAR_OFF) / TIME_SCALE,
+        )
+
+    def loss(self, bias: FloatArray) -> tuple[float, FloatArray]:
+        """Sum over rows, and its derivative."""
+        scores = self.log_estimates + self.charges @ bias
+        chances = np.exp((np.minimum.reduceat(scores, self.first)[self.row] - scores) / SCALE)
+        chances /= self._sums(chances)[self.row]
+        joint = chances * self.likelihoods
+        explained, expected = self._sums(joint), self._sums(chances * self.deviations)
+        losses = np.where(self.recorded, -np.log(explained), expected)
+        # d loss / d score of each candidate
+        pushed = np.where(
+            self.recorded[self.row],
+            joint / explained[self.row] - chances,
+            chances * (expected[self.row] - self.deviations),
+        )
+        slope = (pushed * self.weights[self.row] / SCALE) @ self.charges
+        return float(self.weights @ losses), np.asarray(slope)
+
+    def _sums(self, column: FloatArray) -> FloatArray:
+        """Over the candidates of each row."""
+        return np.asarray(np.add.reduceat(column, self.first))

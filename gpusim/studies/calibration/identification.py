@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpusim.studies.calibration.linear_model import LinearModel, Mask
+from gpusim.studies.calibration.linear_model import LinearModel, Mask, Places
 from gpusim.studies.calibration.parameters import OF_SOURCE, Parameter
 from gpusim.studies.calibration.search import FloatArray
 
@@ -24,8 +23,6 @@ SEEN_AS_ONE = 0.9
 """Correlation of two values, without its sign, from which the rows show only what they are together."""
 SIGMAS = 1.96
 """Standard deviations on each side of a 95 % interval."""
-
-Places = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)

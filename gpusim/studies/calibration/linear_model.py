@@ -19,6 +19,7 @@ REWEIGHTINGS = 6
 """Solutions of the linear problem with the weights that the last one gives outliers; then they stand."""
 
 Mask = NDArray[np.bool_]
+Places = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ from gpusim.studies.calibration.search import FloatArray
 
 MIN_BIAS = 0.02
 """Smaller moves of a weight are left out of a spec: a feature spans a few units, and the estimates are not as sure."""
+
+
+WORSE = 0.5
+"""Rise of a table's mean error that a report names [percent points]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +70,23 @@ class CalibrationReport:
 
     @property
     def warnings(self) -> list[str]:
-        """Findings to check: values at a limit that they were near, and larger errors of held-out rows."""
+        """Findings to check: values at a limit that they were near, and larger errors of tables or of held-out rows."""
         at_limit = [
             f"{one.parameter.key_path} ended at its limit {one.value:g}, near the {one.parameter.value:g} that it had"
             for one in self.calibration.fitted
             if one.at_limit and not one.driven_to_limit
         ]
         worse = "rows held out are predicted worse than before the fit; measure more rows, or keep the spec as it was"
-        return [*at_limit, worse] if self.worse_held_out else at_limit
+        return [*at_limit, *self._worse_tables(), *([worse] if self.worse_held_out else [])]
+
+    def _worse_tables(self) -> Iterator[str]:
+        """Tables that the fit predicts worse than the one which it replaces did, or the spec if there was none."""
+        outcome = self.calibration
+        known = outcome.before if outcome.replaced is None else outcome.replaced
+        for (table, gpu, dtype, op), places in self._groups().items():
+            was, now = (_figures("", errors[places])["_mape"] for errors in (known, outcome.after))
+            if now > was + WORSE:
+                yield f"{table}, {op} in {dtype} on {gpu}: mean error {now:.1f} %, {was:.1f} % before this fit"
 
     @property
     def data_sha256(self) -> str:
@@ -113,13 +126,17 @@ class CalibrationReport:
             "warnings": self.warnings,
         }
 
-    def _errors(self) -> list[dict[str, Any]]:
-        """Errors of each table before and after, and on rows held out of the fit."""
+    def _groups(self) -> dict[tuple[str, ...], list[int]]:
+        """The rows of each table, GPU, data type and operator."""
         groups: dict[tuple[str, ...], list[int]] = {}
         for index, item in enumerate(self.observed):
             row = item.row
             groups.setdefault((Path(row.file).stem, row.gpu, row.dtype.value, row.op), []).append(index)
-        groups[("all", "", "", "")] = list(range(len(self.observed)))
+        return groups
+
+    def _errors(self) -> list[dict[str, Any]]:
+        """Errors of each table before and after, and on rows held out of the fit."""
+        groups = {**self._groups(), ("all", "", "", ""): list(range(len(self.observed)))}
         outcome = self.calibration
         return [
             {

@@ -92,11 +92,14 @@ def run_of(item: Observation, candidate: GemmCandidate) -> KernelRun:
     return KernelRun(row.gpu, item.gemm, item.options, one.kernel, one.split_k, one.mode, row.method, row.source)
 
 
-def ranked_kernels(item: Observation, one: RowCandidates, log_errors: FloatArray | None) -> RankedKernels:
+def ranked_kernels(
+    item: Observation, one: RowCandidates, log_errors: FloatArray | None, weight: float
+) -> RankedKernels:
     """The candidates of a row as the fit of the heuristic bias reads them.
 
     Args:
         log_errors: of the candidates' times; None if the kernel was recorded.
+        weight: of the row.
     """
     rows = [candidate.row for candidate in one.items]
     return RankedKernels(
@@ -104,4 +107,5 @@ def ranked_kernels(item: Observation, one: RowCandidates, log_errors: FloatArray
         {name: column[rows] for name, column in charges_of(one.items[0].plans).items()},
         _recorded_likelihoods(item, one) if log_errors is None else time_likelihoods(log_errors),
         log_errors,
+        weight,
     )

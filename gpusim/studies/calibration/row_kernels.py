@@ -7,21 +7,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpusim.prediction.heuristic import FEATURES, WEIGHTED
-from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, less_common_errors, posterior
-from gpusim.studies.calibration.observations import Observation
+from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, posterior
+from gpusim.studies.calibration.observations import Observation, even_weights
 from gpusim.studies.calibration.parameters import Board, Parameter
 from gpusim.studies.calibration.row_candidates import RowCandidates, candidates_of, ranked, ranked_kernels, run_of
-from gpusim.studies.calibration.search import FloatArray, Log
+from gpusim.studies.calibration.search import FloatArray
 from gpusim.studies.calibration.timer import KernelRun, Timer, Values
 from gpusim.system import System
 
+LEAST_SHARE = 0.1
+"""Probability below which a candidate does not explain a row."""
 LibraryBias = Mapping[int | None, BiasValues]
 """Heuristic bias by major version of CUDA: of older libraries, and of the newest (None), which holds for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """What a row may have run on."""
+
+    candidates: RowCandidates
+    ranked: RankedKernels
+    """The candidates with their likelihoods."""
 
 
 class RowKernels:
@@ -35,6 +46,7 @@ class RowKernels:
         self.moving = moving
         self._timer = timer
         self._newest = max((item.row.cuda for item in observed if item.row.cuda is not None), default=None)
+        self._weights = even_weights(observed)
         self.measured = np.array([math.log(item.row.time_us) for item in observed])
         """Logarithms of the measured times [us]."""
         self.start = bias_of(next(iter(boards.values())).system)
@@ -48,51 +60,46 @@ class RowKernels:
         """Logarithms of what each run would have read under each of some trial values [us]: runs x trials."""
         return self._timer.log_times(runs, [self.values(theta) for theta in thetas])
 
-    def candidates(self, theta: FloatArray, bias: LibraryBias) -> list[RowCandidates]:
-        """The candidates of each row."""
-        trial = self._trials(theta, bias)
-        return [candidates_of(item, trial(item)) for item in self.rows]
-
-    def ranked_rows(self, candidates: Sequence[RowCandidates], theta: FloatArray, log: Log) -> list[RankedKernels]:
-        """The candidates of each row with their likelihoods."""
-        runs = [run for one in candidates if one.recorded is None for run in one.runs]
-        log(f"{len(runs):,} candidates of rows whose kernel was not recorded")
-        log_times = iter(self.log_times(runs, [theta])[:, 0])
-        log_errors: list[FloatArray | None] = []
-        for one, measured in zip(candidates, self.measured, strict=True):
-            timed = one.runs if one.recorded is None else ()
+    def options(self, theta: FloatArray, places: Iterable[int]) -> dict[int, RowOptions]:
+        """What some rows may have run on under trial values, by the number of the row."""
+        trial = self._trials(theta, {None: self.start})
+        candidates = {place: candidates_of(self.rows[place], trial(self.rows[place])) for place in places}
+        timed = {place: one.runs for place, one in candidates.items() if one.recorded is None}
+        log_times = iter(self.log_times([run for runs in timed.values() for run in runs], [theta])[:, 0])
+        found = {}
+        for place, one in candidates.items():
             # those not worth timing count as equally wrong
             errors = np.full(len(one.items), np.inf)
-            errors[: len(timed)] = [next(log_times) - measured for _ in timed]
-            log_errors.append(errors if timed else None)
-        rows = [item.row for item in self.rows]
-        alike = [(row.file, row.gpu, row.dtype, math.floor(math.log2(row.time_us))) for row in rows]
-        return [
-            ranked_kernels(item, one, errors)
-            for item, one, errors in zip(self.rows, candidates, less_common_errors(alike, log_errors), strict=True)
-        ]
+            for number in range(len(timed.get(place, ()))):
+                errors[number] = next(log_times) - self.measured[place]
+            item, known = self.rows[place], errors if place in timed else None
+            found[place] = RowOptions(one, ranked_kernels(item, one, known, self._weights[place]))
+        return found
 
-    def fitted_bias(self, options: Sequence[RankedKernels], places: Iterable[int]) -> LibraryBias:
+    def fitted_bias(self, options: Mapping[int, RowOptions]) -> LibraryBias:
         """The bias fitted to some rows: of all libraries together, then with that as prior of each that has records.
 
         Times alone do not separate the heuristics of two versions: without records, that of the newest holds.
         """
         by_library: dict[int | None, list[RankedKernels]] = {}
-        places = list(places)
-        recorded = {self._library(self.rows[place]) for place in places if self.rows[place].row.kernel}
-        for place in places:
+        recorded = {self._library(self.rows[place]) for place in options if self.rows[place].row.kernel}
+        for place, one in options.items():
             library = self._library(self.rows[place])
-            by_library.setdefault(library if library in recorded else None, []).append(options[place])
+            by_library.setdefault(library if library in recorded else None, []).append(one.ranked)
         pooled = fit_bias([one for rows in by_library.values() for one in rows], self.start)
         own = {library: fit_bias(rows, pooled) for library, rows in by_library.items()} if len(by_library) > 1 else {}
         newest = own.get(None, pooled)
         return {self._library(item): newest for item in self.rows} | {None: newest} | own
 
-    def explained(self, place: int, one: RowCandidates, row: RankedKernels, bias: LibraryBias) -> KernelRun:
-        """The recorded run of a row, or else the most probable one."""
-        if one.recorded is not None:
-            return one.runs[one.recorded]
-        return one.runs[int(np.argmax(posterior(row, self.bias_at(place, bias))))]
+    def explaining(self, place: int, one: RowOptions, bias: LibraryBias) -> list[tuple[KernelRun, float]]:
+        """The runs that explain a row, each with its share: the recorded one, or else the most probable ones."""
+        runs, recorded = one.candidates.runs, one.candidates.recorded
+        if recorded is not None:
+            return [(runs[recorded], 1.0)]
+        shares = posterior(one.ranked, self.bias_at(place, bias))[: len(runs)]
+        probable = np.flatnonzero(shares >= min(LEAST_SHARE, shares.max()))
+        whole = shares[probable].sum()
+        return [(runs[number], float(shares[number] / whole)) for number in probable]
 
     def bias_at(self, place: int, bias: LibraryBias) -> BiasValues:
         """The bias of a row's library."""

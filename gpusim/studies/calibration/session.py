@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpusim.errors import InputError
+from gpusim.evidence.boards import board_of
 from gpusim.evidence.measured import read_tables
 from gpusim.evidence.published_benchmarks import read_published
 from gpusim.execution.journal import Journal
@@ -28,6 +29,7 @@ from gpusim.studies.calibration.report import CalibrationReport, CalibrationSett
 from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.spec_writer import write_spec
 from gpusim.studies.calibration.timer import Boards, Timer
+from gpusim.system import System
 
 WORTH_COMPILING = 1000
 """Derivatives by rows and values from which on the simulator is compiled: half a minute once on a machine, and a second
@@ -106,7 +108,8 @@ def calibrate(
     with remembering(disk=service.cache), service.executor(context, len(found)) as executor:
         moving = fixed_by_microbenchmarks(moving, Curves.of(points, played), executor, log)
         timer = Timer(boards, executor, journal, progress)
-        outcome = Calibrator(boards, found, places, moving, timer, log).calibrate()
+        replaced = _replaced(out, next(iter(specs)), arch_path)
+        outcome = Calibrator(boards, found, places, moving, timer, log).calibrate(replaced)
     setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
     return CalibrationReport(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
 
@@ -132,6 +135,12 @@ def write_fitted(report: CalibrationReport, out: Path, date: str | None = None) 
 def journal_of(out: Path) -> Path:
     """The journal with the timings of an unfinished calibration."""
     return out.with_name(out.name + ".journal")
+
+
+def _replaced(out: Path, board: str, arch_path: Sequence[Path]) -> System | None:
+    """A board with the fitted values that are to be replaced; None if there are none."""
+    spec = board_of(board, arch_path)
+    return spec.system if out.resolve() in (file.resolve() for file in spec.files) else None
 
 
 def _hashes(files: Sequence[Path]) -> dict[str, str]:
