@@ -200,7 +200,7 @@ def lives(machine: Machine, launch: Launch) -> tuple[StreamingMultiprocessor, li
     env = simpy.Environment()
     waiting = iter(range(launch.ctas))
     decoded = DecodedLaunch(machine, launch)
-    memory = FullMemory(decoded, BlockCache(decoded))
+    memory = FullMemory(decoded, BlockCache(decoded), sms=1)
     sm = StreamingMultiprocessor(
         env, decoded, memory, lambda: next(waiting, None), Dispatcher(machine.cta_interval_cycles)
     )

@@ -192,7 +192,7 @@ def test_sampled_agrees_with_full_on_random_products(
     draw: Callable[[int, int], list[Case]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = [case for seed in SEEDS for case in draw(seed, CASES_PER_SEED)]
-    with ProcessPoolExecutor(max_workers=2) as pool:
+    with ProcessPoolExecutor(max_workers=2, initializer=prefer_compiled) as pool:
         found = list(pool.map(compared, cases))
     with capsys.disabled():
         print(f"\n{table(found)}")

@@ -11,7 +11,7 @@ from gpusim.launch import Coordinates
 from gpusim.program import Read, Store
 from gpusim.sim.blocks import Sizes, Table, sizes_of, tables_of, units_of
 from gpusim.sim.decoded import DecodedLaunch
-from gpusim.sim.link import DramLink, Link
+from gpusim.sim.link import DramLink, Link, SharedLink
 from gpusim.sim.memory import Stream
 from gpusim.sim.residency import NAMELESS, UNRELATED_LINES, touched_before
 
@@ -139,7 +139,7 @@ class BlockCache:
             self._uses += 1
             self._used[line] = self._uses
 
-    def fetch(self, stream: Stream, reads: tuple[Read, ...], block: int, now: float) -> float:
+    def fetch(self, stream: Stream, reads: tuple[Read, ...], block: int, now: float, dram: SharedLink) -> float:
         """When the blocks that a load names are in L2: now, when an earlier miss brings them, or after one [cycles]."""
         blocks = stream.blocks.get(block)
         if blocks is None:
@@ -148,13 +148,13 @@ class BlockCache:
         for one in blocks:
             arrival = self._arrival[one.unit]
             if math.isnan(arrival):
-                arrival = self._miss(one, now)
+                arrival = self._miss(one, now, dram)
             else:
                 self._use(one.line)
             latest = max(latest, arrival)
         return latest
 
-    def _miss(self, block: _Block, now: float) -> float:
+    def _miss(self, block: _Block, now: float, dram: SharedLink) -> float:
         """When a block that L2 does not hold has come from DRAM, with the rest of its unit [cycles]."""
         sizes = block.sizes
         if not sizes.block_bytes:
@@ -163,7 +163,7 @@ class BlockCache:
         opens = now >= self._open_until[block.page]
         if opens:
             amount += sizes.page_bytes
-        passed = self.dram.book(now, amount)
+        passed = dram.book(now, amount)
         if opens:
             self._open_until[block.page] = passed
         self.missed_bytes += block.blocks * sizes.block_bytes
@@ -199,9 +199,9 @@ class BlockCache:
             self._sizes[key] = sizes_of(self._machine, tensor, table, read, doing.roles[stream.role].warps)
         return self._sizes[key]
 
-    def write(self, stream: Stream, store: Store, now: float) -> float:
+    def write(self, stream: Stream, store: Store, now: float, l2: SharedLink) -> float:
         """Take written bytes; when L2 has found room for the last [cycles]."""
-        accepted = self.l2.book(now, store.l2_bytes * self._machine.l2_write_cost)
+        accepted = l2.book(now, store.l2_bytes * self._machine.l2_write_cost)
         key = stream.cta, store.tensor
         piece = self._stored[key] = self._stored.get(key, -1) + 1
         table = self._tables[store.tensor]
@@ -218,12 +218,14 @@ class BlockCache:
 class FullMemory:
     """One SM's port into the shared :class:`BlockCache`."""
 
-    def __init__(self, decoded: DecodedLaunch, cache: BlockCache) -> None:
+    def __init__(self, decoded: DecodedLaunch, cache: BlockCache, sms: int) -> None:
         machine, launch = decoded.machine, decoded.launch
         self._machine = machine
         self._cache = cache
         self._tlb_miss_cycles = machine.tlb_miss_cycles if launch.cold else 0.0
         self.port = Link("L2 port", machine.l2_port_bytes_per_cycle)
+        self._l2 = SharedLink(cache.l2, sms)
+        self._dram = SharedLink(cache.dram, sms)
         self.drained_at = 0.0
         self._translated_at: float | None = None
 
@@ -241,14 +243,14 @@ class FullMemory:
         cache.read_bytes += l2_bytes
         if self._translated_at is None:
             self._translated_at = now + self._tlb_miss_cycles
-        in_l2 = cache.fetch(stream, reads, block, max(now, self._translated_at))
-        passed = max(self.port.book(now, sm_bytes), cache.l2.book(now, l2_bytes))
+        in_l2 = cache.fetch(stream, reads, block, max(now, self._translated_at), self._dram)
+        passed = max(self.port.book(now, sm_bytes), self._l2.book(now, l2_bytes))
         return max(passed, in_l2) + self._machine.l2_latency_cycles
 
     def store(self, stream: Stream, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
         sent = self.port.book(now, store.l2_bytes, self._machine.l2_port_write_bytes_per_cycle)
-        accepted = max(sent, self._cache.write(stream, store, now))
+        accepted = max(sent, self._cache.write(stream, store, now, self._l2))
         self.drained_at = max(self.drained_at, accepted + self._machine.l2_latency_cycles)
         return accepted
 

@@ -89,3 +89,27 @@ class DramLink(Link):
         self.written_at = max(self.written_at, now) + duration
         self.busy += duration
         return self.written_at
+
+
+class SharedLink:
+    """A link that all SMs share, as one of them sees it.
+
+    The link serves the SMs in turn, so that a transfer waits for what is ahead of it, but for no longer than if every
+    SM had asked for as much as this one. What the others have been promised is not taken back.
+    """
+
+    __slots__ = ("_link", "_share")
+
+    def __init__(self, link: Link, sms: int) -> None:
+        self._link = link
+        self._share = Link(f"share of {link.name}", link.rate / sms)
+
+    def book(self, now: float, amount: float) -> float:
+        """Serve ``amount`` units from ``now`` on; the time the last one has passed [cycles].
+
+        >>> l2 = Link("L2", 100.0)
+        >>> first, second = SharedLink(l2, sms=2), SharedLink(l2, sms=2)
+        >>> first.book(0, 800), second.book(0, 100), second.book(0, 700)
+        (8.0, 2.0, 16.0)
+        """
+        return min(self._link.book(now, amount), self._share.book(now, amount))

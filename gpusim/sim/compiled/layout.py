@@ -61,7 +61,11 @@ RUN = _record(
     skipped=(np.int64, len(CAUSES)),
 )
 LINK = _record("", "rate burst_rate free_at written_at busy")
-SM = _record("resident taken port l2_port l2 dram", "translated_at drained_at behind", finished=(np.int64, len(CAUSES)))
+SM = _record(
+    "resident taken port l2_port l2_share dram_share l2 dram",
+    "translated_at drained_at behind",
+    finished=(np.int64, len(CAUSES)),
+)
 SLOT = _record("sm cta tiles left taken_first taken_next")
 CTA = _record("number sm slot warps left work batch split x y")
 GROUP = _record("role warps arrived first_waiting last_waiting turns arrivals ready asked")

@@ -132,6 +132,12 @@ def _translated(s: State, sm: Any, now: float) -> float:
 
 
 @compiled
+def _in_turn(s: State, link: int, share: int, now: float, amount: float) -> float:
+    """Book an SM's turn at a link, as :class:`gpusim.sim.link.SharedLink` does."""
+    return min(book(s.links[link], now, amount, 0.0), book(s.links[share], now, amount, 0.0))
+
+
+@compiled
 def _load_from_cache(s: State, w: int, op: Any, now: float) -> float:
     sm, run = s.sms[s.warps[w].sm], s.run[0]
     run.read_bytes += op.l2_bytes
@@ -139,7 +145,7 @@ def _load_from_cache(s: State, w: int, op: Any, now: float) -> float:
     in_l2 = asked
     for at in range(op.first, op.last):
         in_l2 = max(in_l2, _in_l2(s, w, s.reads[at], asked))
-    passed = max(book(s.links[sm.l2_port], now, op.amount, 0.0), book(s.links[sm.l2], now, op.l2_bytes, 0.0))
+    passed = max(book(s.links[sm.l2_port], now, op.amount, 0.0), _in_turn(s, sm.l2, sm.l2_share, now, op.l2_bytes))
     return max(passed, in_l2) + s.launch[0].l2_latency
 
 
@@ -178,7 +184,8 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
     opens = now >= s.open_until[page]
     if opens:
         amount += read.page_bytes
-    passed = book(s.links[s.sms[warp.sm].dram], now, amount, 0.0)
+    sm = s.sms[warp.sm]
+    passed = _in_turn(s, sm.dram, sm.dram_share, now, amount)
     if opens:
         s.open_until[page] = passed
     run.missed_bytes += blocks * read.block_bytes
@@ -199,7 +206,8 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
 def _written(s: State, w: int, op: Any, now: float) -> float:
     """Take written bytes; when L2 has found room for the last [cycles]."""
     warp = s.warps[w]
-    accepted = book(s.links[s.sms[warp.sm].l2], now, op.l2_bytes * s.launch[0].l2_write_cost, 0.0)
+    sm = s.sms[warp.sm]
+    accepted = _in_turn(s, sm.l2, sm.l2_share, now, op.l2_bytes * s.launch[0].l2_write_cost)
     table = s.tensors[op.first]
     unit = table.first_result + s.ctas[warp.cta].number * table.results + s.stored[warp.cta, op.first]
     s.stored[warp.cta, op.first] += 1

@@ -47,7 +47,7 @@ class Arrays:
         self.encoder.encode()
         self.sms = min(machine.sm_count, launch.ctas) if full else 1
         self.slots = self.sms * decoded.ctas_per_sm
-        self.links_per_sm = machine.sub_partitions * (len(decoded.pipes) + 1) + (2 if full else 4)
+        self.links_per_sm = machine.sub_partitions * (len(decoded.pipes) + 1) + 4
 
     def state(self, scale: int) -> State:
         """New arrays."""
@@ -180,7 +180,7 @@ class Arrays:
         )
 
     def _links(self) -> layout.Records:
-        """Of each SM: those of its sub-partitions, its port, its path to memory; where all share L2 and DRAM, these."""
+        """Of each SM: its sub-partitions', its port, its path to memory, its shares; in ``full`` then L2 and DRAM."""
         machine = self.decoded.machine
         rate_of = {pipe.name: pipe.instructions_per_cycle for pipe in machine.pipes}
         part = [*(rate_of[name] for name in self.decoded.pipes), machine.issue_per_cycle]
@@ -188,11 +188,10 @@ class Arrays:
         common = [machine.l2_bytes_per_cycle, machine.dram_bytes_per_cycle]
         if min(of_sm + common) <= 0.0:
             raise NotCoveredError("a link without a rate")
-        links = np.zeros(self.sms * len(of_sm) + 2, layout.LINK)
-        if self.full:
-            links["rate"] = of_sm * self.sms + common
-        else:
-            links["rate"] = of_sm + [rate / machine.sm_count for rate in common]
+        of_sm += [rate / (self.sms if self.full else machine.sm_count) for rate in common]
+        links = np.zeros(self.sms * len(of_sm) + (2 if self.full else 0), layout.LINK)
+        links["rate"] = of_sm * self.sms + (common if self.full else [])
+        if not self.full:
             links["burst_rate"][-2:] = common
         return links
 
@@ -200,7 +199,10 @@ class Arrays:
         after_parts = self.decoded.machine.sub_partitions * (len(self.decoded.pipes) + 1)
         common = {"l2": links - 2, "dram": links - 1, "translated_at": math.nan}
         ports = (sm * self.links_per_sm + after_parts for sm in range(self.sms))
-        rows = [_record(layout.SM, port=port, l2_port=port + 1, **common) for port in ports]
+        rows = [
+            _record(layout.SM, port=port, l2_port=port + 1, l2_share=port + 2, dram_share=port + 3, **common)
+            for port in ports
+        ]
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
     def _slots(self) -> layout.Records:
