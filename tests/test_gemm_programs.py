@@ -153,6 +153,16 @@ def test_results_that_are_not_aligned_are_written_element_by_element(n: int, pas
     assert plan(arch.gpu, Gemm(64, n, 64, Dtype.FP16), kernel(arch, VOLTA_HGEMM)).main.store_passes == 1.0
 
 
+@pytest.mark.parametrize(("alignment", "pieces"), [(2, 4), (1, 8)])
+def test_a_kernel_of_less_alignment_stores_results_in_the_pieces_that_it_loads(alignment: int, pieces: int) -> None:
+    # C is aligned: k is not.
+    gemm = Gemm(1024, 1024, 1024 + alignment, Dtype.FP16)
+    name = f"cutlass_70_tensorop_f16_s884gemm_f16_128x128_tn_align{alignment}"
+    launch = plan(V100.gpu, gemm, kernel(V100, name)).main
+    assert launch.epilogue.store_instructions == pytest.approx(128 * 128 / 4 / 32 / alignment)
+    assert launch.store_passes == pytest.approx(1 + (pieces - 1) * (1 - V100.gpu.l2.merged_store_fraction))
+
+
 def test_warpgroups_meet_before_a_tile_is_stored_and_until_it_has_been_taken() -> None:
     gemm = Gemm(1024, 1024, 1024, Dtype.FP16)
     producer, consumer = lower(plan(H100.gpu, gemm, kernel(H100, HOPPER_HGEMM)))[0].roles

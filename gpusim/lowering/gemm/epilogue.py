@@ -81,16 +81,19 @@ def epilogue_of(
 
 
 def store_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array) -> Array:
-    """How often each sector of C is written to L2: in one piece after a pass through shared memory."""
+    """How often each sector of C is written to L2: once after a pass through shared memory in whole vectors."""
     narrow = WIDEST_STORE_BYTES / store_width_bytes(kernels, problems, result_bytes)
     merged = 1.0 + (narrow - 1.0) * (1.0 - gpu.l2.merged_store_fraction)
-    return np.where(kernels.stores_from_registers, merged, 1.0)
+    return np.where(kernels.stores_from_registers | (kernels.vector_bytes > 0), merged, 1.0)
 
 
 def store_width_bytes(kernels: Any, problems: Problems, result_bytes: Array) -> Array:
     """Width of a thread's global store [B]."""
     row_bytes = problems.m * result_bytes
     aligned = access_bytes(row_bytes, WIDEST_STORE_BYTES)
+    # CUTLASS (python/cutlass_library/generator.py) gives C the alignment of A and B.
+    pieces = kernels.load_bytes * result_bytes * 8 / problems.operands.element_bits
+    aligned = np.where(kernels.vector_bytes > 0, np.minimum(aligned, pieces), aligned)
     if not kernels.stores_from_registers.any():
         return aligned
     by_element = np.where(row_bytes % WIDEST_STORE_BYTES == 0, WIDEST_STORE_BYTES, np.ceil(result_bytes))
