@@ -20,7 +20,7 @@ import yaml
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, refused, unfitted
 from numpy.typing import NDArray
 
-from gpusim.evidence.measured import read_measured
+from gpusim.evidence.measured import MeasuredRow, read_measured
 from gpusim.execution.service import Service
 from gpusim.host.timing import observed_time_us
 from gpusim.numbers.formats import Dtype
@@ -49,6 +49,7 @@ from gpusim.studies.calibration.parameters import (
 )
 from gpusim.studies.calibration.physics import beyond_physics
 from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting
+from gpusim.studies.calibration.row_candidates import candidates_of, records
 from gpusim.studies.calibration.search import search
 from gpusim.studies.calibration.session import calibrate, write_fitted
 from gpusim.studies.calibration.spec_writer import spec_texts, write_spec
@@ -518,6 +519,34 @@ def test_where_there_is_a_time_alone_the_kernel_that_is_predicted_well_gets_a_bo
     found = fit_bias([row] * 30, NO_BIAS)
     assert probabilities(row, NO_BIAS)[1] < 0.2
     assert probabilities(row, found)[1] > 0.5
+
+
+def timed(errors: Sequence[float], estimates: Sequence[float], source: str = "") -> RankedKernels:
+    """A row with a time, of kernels whose tiles double in area."""
+    found = np.array(errors)
+    return RankedKernels(np.log(estimates), doubling(len(errors)), time_likelihoods(found), found, source=source)
+
+
+def test_the_kernel_that_misses_all_times_of_a_source_alike_gets_a_bonus_over_one_that_is_right_at_times() -> None:
+    rows = [timed((-0.2 + step, -0.2), (1.0, 1.03)) for step in (-0.2, -0.1, 0.0, 0.1, 0.2)] * 6
+    found = fit_bias(rows, NO_BIAS)
+    assert probabilities(rows[0], NO_BIAS)[1] < 0.5
+    assert probabilities(rows[0], found)[1] > 0.8
+
+
+def test_names_that_libraries_print_otherwise_teach_a_choice() -> None:
+    name = "turing_fp16_s1688gemm_fp16_128x64_relu_f2f_stages_32x1_tn"
+    row = MeasuredRow("", 1, "t4", "linear", 1, 512, 512, 512, Dtype.FP16, "fp32", "tn", "dense", 20.0, "profiler",
+                      "cold", name, grid=(4, 8, 3))  # fmt: skip
+    other = replace(row, kernel="volta_sgemm_128x64_tn")
+    spec = load_spec("t4")
+    found, left_out = records([row, other], {"t4": board_of(spec)})
+    assert [item.row for item in found] == [row]
+    assert left_out == {"kernel that is no candidate of the library, or none recorded": 1}
+    one = candidates_of(found[0], spec.system)
+    assert one.recorded is not None
+    assert one.items[one.recorded].kernel.label.startswith("hmma_1688_f32_128x64")
+    assert one.runs[one.recorded].split_k == 3
 
 
 def test_a_row_counts_as_many_times_as_it_weighs() -> None:

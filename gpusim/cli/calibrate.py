@@ -34,6 +34,14 @@ def calibrate(
             "--rows", min=1, help="Rows per table, GPU, data type and operator that physical values are fitted to."
         ),
     ] = 100,
+    recorded: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--recorded",
+            metavar="FILE",
+            help="Table of runs whose kernels count and whose times do not: others ran beside them. May be repeated.",
+        ),
+    ] = None,
     microbenchmarks: Annotated[
         Path | None,
         typer.Option(
@@ -69,6 +77,7 @@ def calibrate(
             arch,
             measured,
             out,
+            recorded=recorded or (),
             microbenchmarks=microbenchmarks,
             overheads=parse_overheads(overhead or ()),
             rows_per_table=rows,

@@ -77,13 +77,14 @@ class Refit:
         """Errors of all rows, each by a fit without the third of the rows that it belongs to.
 
         Args:
-            options: of all rows, under the values fitted to all of them: a third of the rows moves these too little to
-                time the candidates again.
+            options: of all rows and records, under the values fitted to all of them: a third of the rows moves these
+                too little to time the candidates again.
         """
-        errors = np.zeros(len(options))
+        count = len(self._kernels.rows)
+        errors = np.zeros(count)
         for fold in range(FOLDS):
-            out = np.arange(len(errors)) % FOLDS == fold
-            errors[out] = self._without(out, options)
+            out = (np.arange(len(options)) % FOLDS == fold) & (np.arange(len(options)) < count)
+            errors[out[:count]] = self._without(out, options)
         return errors
 
     def left_out(self, log: Log) -> list[LeftOut]:
@@ -91,17 +92,20 @@ class Refit:
         found = []
         known: dict[bytes, FloatArray] = {}  # often a source is all that ran on a board
         for kind in GROUP_KINDS:
-            for name, out in groups(self._kernels.rows, kind).items():
-                if out.tobytes() not in known and not out.all():
+            for name, out in groups(self._kernels.items, kind).items():
+                rows = out[: len(self._kernels.rows)]
+                if not rows.any():
+                    continue  # nothing but records
+                if out.tobytes() not in known and not rows.all():
                     known[out.tobytes()] = self._without(out)
                 errors = known.get(out.tobytes())
                 log(f"without {kind} {name}: {'nothing remains' if errors is None else summary(errors)}")
-                found.append(LeftOut(kind, name, int(out.sum()), errors))
+                found.append(LeftOut(kind, name, int(rows.sum()), errors))
         return found
 
     def choices(self, options: Mapping[int, RowOptions]) -> ChoiceScore | None:
         """Of recorded kernels, each foretold by a fit without the third of the shapes that it belongs to."""
-        shapes = [(item.gemm.batch, item.gemm.m, item.gemm.n, item.gemm.k) for item in self._kernels.rows]
+        shapes = [(item.gemm.batch, item.gemm.m, item.gemm.n, item.gemm.k) for item in self._kernels.items]
         numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
         folds = np.array([numbers[shape] % FOLDS for shape in shapes])
         scores = []
@@ -119,7 +123,7 @@ class Refit:
         return ChoiceScore(len(scores), float(log_loss), float(agreement))
 
     def _without(self, out: Mask, options: Mapping[int, RowOptions] | None = None) -> FloatArray:
-        """Errors of the rows that a fit leaves out.
+        """Errors of the rows that a fit leaves out, of all items that are out.
 
         If no options are given, the candidates of the others are timed again: of rows that physical values are fitted
         to, and of those with a recorded kernel, which need no time.
@@ -128,11 +132,11 @@ class Refit:
         if options is None:
             fitted = {
                 *self._places.tolist(),
-                *(place for place, item in enumerate(self._kernels.rows) if item.row.kernel),
+                *(place for place, item in enumerate(self._kernels.items) if item.row.kernel),
             }
             options = self._kernels.options(theta, sorted(fitted - set(np.flatnonzero(out).tolist())))
         bias = self._kernels.fitted_bias({place: one for place, one in options.items() if not out[place]})
-        return self._kernels.errors_as_chosen(theta, bias, np.flatnonzero(out).tolist())
+        return self._kernels.errors_as_chosen(theta, bias, np.flatnonzero(out[: len(self._kernels.rows)]).tolist())
 
 
 def own_timings(kernels: RowKernels, theta: FloatArray, bias: LibraryBias) -> Iterator[OwnTiming]:

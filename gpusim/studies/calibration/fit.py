@@ -116,7 +116,8 @@ class Calibrator:
     """Fits the values to the rows.
 
     The heuristic bias is fitted to all rows: a row is timed a few times only. Physical values need many timings per
-    row: they are fitted to the rows at ``sample``. Every source of runs counts by the root of its rows.
+    row: they are fitted to the rows at ``sample``. Every source of runs counts by the root of its rows. The kernels of
+    ``records`` count and their times do not.
     """
 
     def __init__(
@@ -127,13 +128,14 @@ class Calibrator:
         moving: Sequence[Parameter],
         timer: Timer,
         log: Log = lambda _text: None,
+        records: Sequence[Observation] = (),
     ) -> None:
         self._boards = boards
         self._rows = observed
         self._sample = sample
         self._weights = dict(zip(sample, even_weights([observed[place] for place in sample]), strict=True))
         self._moving = moving
-        self._kernels = RowKernels(boards, observed, moving, timer)
+        self._kernels = RowKernels(boards, observed, moving, timer, records)
         self._log = log
 
     def calibrate(self, replaced: System | None = None) -> Calibration:
@@ -174,7 +176,7 @@ class Calibrator:
         """Rounds until rows held out, on the kernels chosen for them, are predicted no better."""
         theta = np.array([one.high_move if one.begins_high else 0.0 for one in self._moving])
         bias: LibraryBias = {None: self._kernels.start}
-        options: Mapping[int, RowOptions] = self._kernels.options(theta, range(len(self._rows)))
+        options: Mapping[int, RowOptions] = self._kernels.options(theta, range(len(self._kernels.items)))
         best: _Round | None = None
         for turn in range(1, MOST_ROUNDS + 1):
             one = self._round(theta, bias, options, self._phase(f"round {turn} of at most {MOST_ROUNDS}"))
@@ -196,7 +198,7 @@ class Calibrator:
         model, known = identified_fit(readings, self._moving, theta, log)
         found = model.solved(np.ones(len(places), dtype=np.bool_), known.values)
         log(f"{summary(model.errors)} with the kernels that explain the times; {known.values.sum()} values stay")
-        new = rows.options(found, range(len(self._rows)))
+        new = rows.options(found, range(len(rows.items)))
         refit = Refit(rows, model, known.values, places)
         one = _Round(found, rows.fitted_bias(new), new, known, refit, refit.held_out(new))
         log(f"held out: {summary(one.held_out)}")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
+from gpusim.evidence.importers.kernel_names import product_kernel
+from gpusim.evidence.measured import MeasuredRow
 from gpusim.prediction.choose import GemmCandidate, candidates
 from gpusim.prediction.heuristic import charges_of
 from gpusim.prediction.selection import usable_kernels
 from gpusim.studies.calibration.heuristic_bias import RankedKernels, time_likelihoods
-from gpusim.studies.calibration.observations import Observation
+from gpusim.studies.calibration.observations import Observation, observations
+from gpusim.studies.calibration.parameters import Board
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.studies.calibration.timer import KernelRun
 from gpusim.system import System
@@ -62,6 +67,24 @@ def candidates_of(item: Observation, system: System) -> RowCandidates:
     return RowCandidates(tuple(items), tuple(runs), place)
 
 
+def records(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tuple[list[Observation], dict[str, int]]:
+    """The rows whose recorded kernel is a candidate of the library, and how many are not, by reason."""
+    predicted, reasons = observations(rows, boards)
+    found = [item for item in predicted if _recorded(item, ranked(item, boards[item.row.gpu].system)) is not None]
+    if len(found) < len(predicted):
+        reasons["kernel that is no candidate of the library, or none recorded"] = len(predicted) - len(found)
+    return found, reasons
+
+
+@lru_cache(maxsize=4096)
+def _same_kernel(candidate: str, recorded: str) -> bool:
+    """Whether two names are of one kernel: equal, or with nothing different in tile, steps of k and instruction."""
+    if candidate == recorded:
+        return True
+    ours, theirs = product_kernel(candidate), product_kernel(recorded)
+    return ours is not None and theirs is not None and ours.may_be(theirs)
+
+
 def _recorded_split(item: Observation) -> int:
     """CTAs that shared a tile's k in the recorded grid."""
     return 1 if item.row.grid is None else max(1, item.row.grid[2] // item.gemm.batch)
@@ -69,7 +92,7 @@ def _recorded_split(item: Observation) -> int:
 
 def _recorded(item: Observation, found: Sequence[GemmCandidate]) -> GemmCandidate | None:
     """The candidate of the recorded kernel whose split lies nearest."""
-    same = [one for one in found if one.name == item.row.kernel]
+    same = [one for one in found if _same_kernel(one.name, item.row.kernel)] if item.row.kernel else []
     split = _recorded_split(item)
     return min(same, key=lambda one: abs(math.log(one.split_k / split)), default=None)
 
@@ -79,7 +102,7 @@ def _recorded_likelihoods(item: Observation, one: RowCandidates) -> FloatArray:
     return np.array(
         [
             math.exp(-abs(math.log(candidate.split_k / split)) / SPLIT_SCALE)
-            if candidate.name == item.row.kernel
+            if _same_kernel(candidate.name, item.row.kernel)
             else 0.0
             for candidate in one.items
         ]
@@ -108,4 +131,5 @@ def ranked_kernels(
         _recorded_likelihoods(item, one) if log_errors is None else time_likelihoods(log_errors),
         log_errors,
         weight,
+        (Path(item.row.file).stem, item.row.gpu, item.row.dtype),
     )

@@ -36,17 +36,28 @@ class RowOptions:
 
 
 class RowKernels:
-    """The measured rows, their candidate kernels and the times of these."""
+    """The measured rows, their candidate kernels and the times of these.
+
+    Args:
+        records: rows of which the recorded kernel counts and the time does not.
+    """
 
     def __init__(
-        self, boards: Mapping[str, Board], observed: Sequence[Observation], moving: Sequence[Parameter], timer: Timer
+        self,
+        boards: Mapping[str, Board],
+        observed: Sequence[Observation],
+        moving: Sequence[Parameter],
+        timer: Timer,
+        records: Sequence[Observation] = (),
     ) -> None:
         self._boards = boards
         self.rows = observed
+        self.items = (*observed, *records)
+        """What teaches the choice: the rows, then the records."""
         self.moving = moving
         self._timer = timer
         self._newest = max((item.row.cuda for item in observed if item.row.cuda is not None), default=None)
-        self._weights = even_weights(observed)
+        self._weights = np.concatenate([even_weights(observed), np.ones(len(records))])
         self.measured = np.array([math.log(item.row.time_us) for item in observed])
         """Logarithms of the measured times [us]."""
         self.start = bias_of(next(iter(boards.values())).system)
@@ -61,9 +72,9 @@ class RowKernels:
         return self._timer.log_times(runs, [self.values(theta) for theta in thetas])
 
     def options(self, theta: FloatArray, places: Iterable[int]) -> dict[int, RowOptions]:
-        """What some rows may have run on under trial values, by the number of the row."""
+        """What some of the items may have run on under trial values, by the number of the item."""
         trial = self._trials(theta, {None: self.start})
-        candidates = {place: candidates_of(self.rows[place], trial(self.rows[place])) for place in places}
+        candidates = {place: candidates_of(self.items[place], trial(self.items[place])) for place in places}
         timed = {place: one.runs for place, one in candidates.items() if one.recorded is None}
         log_times = iter(self.log_times([run for runs in timed.values() for run in runs], [theta])[:, 0])
         found = {}
@@ -72,24 +83,24 @@ class RowKernels:
             errors = np.full(len(one.items), np.inf)
             for number in range(len(timed.get(place, ()))):
                 errors[number] = next(log_times) - self.measured[place]
-            item, known = self.rows[place], errors if place in timed else None
+            item, known = self.items[place], errors if place in timed else None
             found[place] = RowOptions(one, ranked_kernels(item, one, known, self._weights[place]))
         return found
 
     def fitted_bias(self, options: Mapping[int, RowOptions]) -> LibraryBias:
-        """The bias fitted to some rows: of all libraries together, then with that as prior of each that has records.
+        """The bias fitted to some items: of all libraries together, then with that as prior of each that has records.
 
         Times alone do not separate the heuristics of two versions: without records, that of the newest holds.
         """
         by_library: dict[int | None, list[RankedKernels]] = {}
-        recorded = {self._library(self.rows[place]) for place in options if self.rows[place].row.kernel}
+        recorded = {self._library(self.items[place]) for place in options if self.items[place].row.kernel}
         for place, one in options.items():
-            library = self._library(self.rows[place])
+            library = self._library(self.items[place])
             by_library.setdefault(library if library in recorded else None, []).append(one.ranked)
         pooled = fit_bias([one for rows in by_library.values() for one in rows], self.start)
         own = {library: fit_bias(rows, pooled) for library, rows in by_library.items()} if len(by_library) > 1 else {}
         newest = own.get(None, pooled)
-        return {self._library(item): newest for item in self.rows} | {None: newest} | own
+        return {self._library(item): newest for item in self.items} | {None: newest} | own
 
     def explaining(self, place: int, one: RowOptions, bias: LibraryBias) -> list[tuple[KernelRun, float]]:
         """The runs that explain a row, each with its share: the recorded one, or else the most probable ones."""
@@ -102,8 +113,8 @@ class RowKernels:
         return [(runs[number], float(shares[number] / whole)) for number in probable]
 
     def bias_at(self, place: int, bias: LibraryBias) -> BiasValues:
-        """The bias of a row's library."""
-        return bias.get(self._library(self.rows[place]), bias[None])
+        """The bias of an item's library."""
+        return bias.get(self._library(self.items[place]), bias[None])
 
     def chosen(self, theta: FloatArray, bias: LibraryBias, places: Sequence[int]) -> list[KernelRun]:
         """Some rows on the kernels that a prediction would choose."""
@@ -126,7 +137,7 @@ class RowKernels:
         boards = {
             (name, library): _with_library(board.with_values(values), library, bias.get(library, bias[None]))
             for name, board in self._boards.items()
-            for library in {self._library(item) for item in self.rows}
+            for library in {self._library(item) for item in self.items}
         }
         return lambda item: boards[item.row.gpu, self._library(item)]
 

@@ -26,6 +26,7 @@ from gpusim.studies.calibration.microbenchmarks import Curves, fixed_by_microben
 from gpusim.studies.calibration.observations import Observation, observations, sample_rows, timing_of_sources
 from gpusim.studies.calibration.parameters import Board, Parameter, SourceTiming, parameters
 from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting
+from gpusim.studies.calibration.row_candidates import records
 from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.spec_writer import write_spec
 from gpusim.studies.calibration.timer import Boards, Timer
@@ -54,6 +55,7 @@ def calibrate(
     files: Sequence[Path],
     out: Path,
     *,
+    recorded: Sequence[Path] = (),
     microbenchmarks: Path | None = None,
     overheads: Mapping[str, float] | None = None,
     rows_per_table: int = 100,
@@ -69,6 +71,7 @@ def calibrate(
         arch: a board, or a base that boards extend: then all of them take part.
         files: measured tables; rows of other GPUs are counted and left out.
         out: file of the fitted spec; if it exists, its values are ignored.
+        recorded: tables of which the recorded kernels count and the times do not.
         microbenchmarks: table of published readings, whose curves fix values before the runs do.
         overheads: host time in the readings, by timing method [us]; what is given is not fitted.
         rows_per_table: most rows of a table, GPU, data type and operator that physical values are fitted to; sampled at
@@ -79,9 +82,9 @@ def calibrate(
         CalibrationError: no row can be used, or two tables have the same file name.
     """
     start = spec_file(arch, arch_path)
-    rows = read_tables(files)
-    tables = _hashes([*files, *([microbenchmarks] if microbenchmarks else [])])
-    specs = specs_of(start, (row.gpu for row in rows), out, arch_path)
+    rows, of_kernels = read_tables(files), read_tables(recorded)
+    tables = _hashes([*files, *recorded, *([microbenchmarks] if microbenchmarks else [])])
+    specs = specs_of(start, (row.gpu for row in (*rows, *of_kernels)), out, arch_path)
     if not specs:
         gpus = ", ".join(sorted({row.gpu for row in rows}))
         raise CalibrationError(f"{arch}: none of the rows ran on it (they name {gpus}); give other tables")
@@ -96,6 +99,9 @@ def calibrate(
     found, left_out = observations(rows, boards)
     if not found:
         raise CalibrationError(f"{arch}: none of its rows can be predicted: {'; '.join(left_out)}")
+    kernels, without_kernel = records(of_kernels, boards)
+    for reason, count in without_kernel.items():
+        left_out[f"recorded: {reason}"] = count
     journal = Journal(journal_of(out))
     if journal.damaged:
         log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")
@@ -109,7 +115,7 @@ def calibrate(
         moving = fixed_by_microbenchmarks(moving, Curves.of(points, played), executor, log)
         timer = Timer(boards, executor, journal, progress)
         replaced = _replaced(out, next(iter(specs)), arch_path)
-        outcome = Calibrator(boards, found, places, moving, timer, log).calibrate(replaced)
+        outcome = Calibrator(boards, found, places, moving, timer, log, kernels).calibrate(replaced)
     setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
     return CalibrationReport(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
 
@@ -162,4 +168,5 @@ def _parameters(
     }
     methods = {item.row.method for item in found if source_key(item.row.source) not in sources}
     methods |= {"stream"} & {one.method for one in sources.values()}  # the gap is of the driver, not of the source
-    return parameters(boards.values(), instructions, methods, sources)
+    timed = dict.fromkeys(item.row.gpu for item in found)
+    return parameters([boards[name] for name in timed], instructions, methods, sources)
