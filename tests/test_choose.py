@@ -118,7 +118,7 @@ def test_an_older_library_has_the_kernels_of_its_version() -> None:
 def test_single_and_batched_products_on_cuda_cores_have_weights_of_their_own() -> None:
     arch = without_bias(load_spec("V100-SXM2-16GB").system, simt_batched={"tile_area": 10.0})
     tiles = {batch: ranked(arch, Gemm(1024, 1024, 1024, Dtype.FP32, batch=batch))[0].kernel.label for batch in (1, 16)}
-    assert tiles == {1: "ffma_128x64x8", 16: "ffma_64x32x32_sliced1x4"}
+    assert tiles == {1: "ffma_128x128x8", 16: "ffma_64x32x32_sliced1x4"}
 
 
 @settings(derandomize=True, max_examples=15, deadline=None)
@@ -204,7 +204,7 @@ def test_a_faster_memory_changes_no_choice(name: str, gemm: Gemm) -> None:
 
 
 def test_a_result_for_overridden_values_names_what_a_library_for_them_would_launch() -> None:
-    name, gemm = "A100-SXM4-40GB", Gemm(256, 4096, 4096, Dtype.FP16)
+    name, gemm = "A100-SXM4-40GB", Gemm(64, 4096, 4096, Dtype.FP16)
     shipped, faster = (
         predict(arch, gemm, Options(l2="warm")) for arch in (load_spec(name).system, doubled_memory(name))
     )

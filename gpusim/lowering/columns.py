@@ -68,7 +68,7 @@ def _item(column: Any, index: int) -> Any:
 
 def elementwise(function: Callable[..., float], *columns: Array) -> Array:
     """A function of :mod:`math` of each row: numpy's own differ in the last bit from processor to processor."""
-    return np.array([function(*row) for row in zip(*(column.tolist() for column in columns), strict=True)])
+    return np.array(list(map(function, *(column.tolist() for column in columns))))
 
 
 def share(part: Any, whole: Any) -> Array:

@@ -79,7 +79,10 @@ def _survival(ratio: float) -> float:
 
 def survival_fractions(reuse_bytes: Array, capacity_bytes: float) -> Array:
     """:func:`survival_fraction` of each row."""
-    return elementwise(_survival, reuse_bytes / capacity_bytes)
+    found, ratios = np.ones(reuse_bytes.shape), reuse_bytes / capacity_bytes
+    lost = np.flatnonzero(ratios > 1.0)
+    found[lost] = elementwise(_survival, ratios[lost])
+    return found
 
 
 @dataclass(frozen=True, slots=True)

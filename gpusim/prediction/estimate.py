@@ -1,107 +1,249 @@
-"""Estimated times of launches, in closed form: waves, occupancy, the busiest resource of a step; nothing of events."""
+"""Estimated times of launches: the machine of the simulation in closed form, for many launches at once.
+
+A CTA is launched, asks for its first blocks, makes the turns of its main loop, and ends with its epilogue. Each takes
+the longest of what the resources need for all CTAs of the SM, and of what a CTA goes through on its own.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import Machine
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.plan import GemmPlans
 from gpusim.lowering.locality import dirty_fraction, miss_fraction
 from gpusim.lowering.schedule import Schedule
 from gpusim.system import System
-from gpusim.units import ceil_div, cycles_of_ns, us_of_cycles
+from gpusim.units import ceil_div, us_of_cycles
 
 
 def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
     """Time of each plan's launches [us]."""
-    gpu = system.gpu
-    cycles: Any = _launch_cycles(gpu, plans.main, clock_mhz)
+    machine = Machine.of(system.gpu, clock_mhz)
+    cycles: Any = _launch_cycles(machine, plans.main)
     launches = np.ones(cycles.shape)
     for rows, reductions in plans.reductions:
-        cycles[rows] += _launch_cycles(gpu, reductions, clock_mhz)
+        cycles[rows] += _launch_cycles(machine, reductions)
         launches[rows] += 1
     gaps = system.host.graph_gap_us * (launches - 1)
-    fixed = gpu.front_end.kernel_latency_us * launches
+    fixed = system.gpu.front_end.kernel_latency_us * launches
     return np.asarray(us_of_cycles(cycles, clock_mhz) + gaps + fixed, dtype=float)
 
 
-def _launch_cycles(gpu: Gpu, schedules: Columns[Schedule], clock_mhz: float) -> Array:
-    """Full rounds of the busiest SM's slots, then what is left over."""
-    sms, slots, persistent = gpu.sm.count, schedules.occupancy.ctas, schedules.persistent
-    busiest = schedules.ctas_on_busiest_sm(gpu)
+def _launch_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
+    """Full rounds of the busiest SM's slots, then what is left over; at least the time of all DRAM traffic."""
+    sms, slots = machine.sm_count, schedules.occupancy.ctas
+    busiest = ceil_div(schedules.ctas, sms)
     rounds = busiest // slots
-    rest = busiest - rounds * slots
+    left = busiest - rounds * slots
     last = schedules.ctas - (busiest - 1) * sms
-    some = rounds > 0
-    left = np.maximum(rest, 1)
-    active = np.where((rest == 0) & (rounds == 1), last + (slots - 1) * sms, slots * sms)
-    ctas, active = np.array([slots + 0 * rounds, left]), np.array([active, last + (left - 1) * sms])
-    later = persistent & np.array([some | True, some])
-    whole, late = _round_cycles(gpu, schedules, clock_mhz, ctas, active, later=later)
-    total = np.where(some, (rounds - persistent) * whole, 0.0)
-    if np.any(persistent):
-        first = _round_cycles(gpu, schedules, clock_mhz, ctas[0], active[0], later=False)
-        total = total + np.where(persistent & some, first, 0.0)
-    return np.asarray(total + np.where(rest > 0, late, 0.0))
+    active = np.where((left == 0) & (rounds == 1), last + (slots - 1) * sms, slots * sms)
+    late = np.maximum(left, 1)
+    ctas = np.array([slots + 0 * rounds, late])
+    of = _round_of(machine, schedules, _step_of(machine, schedules), ctas, np.array([active, last + (late - 1) * sms]))
+    full = of.first[0] + (rounds - 1) * of.next[0]
+    total = np.where(rounds > 0, full + np.where(left > 0, of.alone[1], 0.0), of.first[1])
+    # The SM with most CTAs that is the last to get its first one stands for all.
+    total = total + last * machine.cta_interval_cycles
+    return np.asarray(np.maximum(total + machine.l2_latency_cycles, _dram_cycles(machine, schedules)))
 
 
-def _round_cycles(
-    gpu: Gpu, schedules: Columns[Schedule], clock_mhz: float, ctas: Array, active: Array, *, later: Any
-) -> Array:
-    """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU.
+def _dram_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
+    """What all that a launch reads, and all that it has written back, takes of DRAM."""
+    moved = schedules.traffic
+    dirty = moved.write_cost * dirty_fraction(moved.dram_read_bytes, moved.dram_write_bytes)
+    missed = miss_fraction(moved.l2_read_bytes, moved.dram_read_bytes)
+    read = schedules.steps * schedules.step.l2_bytes * missed * (moved.read_cost + dirty)
+    written = schedules.store_bytes * dirty * (1.0 - moved.resident_fraction)
+    return np.asarray(schedules.ctas * (read + written) / machine.dram_bytes_per_cycle)
 
-    ``later``: tiles of persistent CTAs that had others before, during which their first loads were on their way.
-    """
-    step, epilogue, moved = schedules.step, schedules.epilogue, schedules.traffic
-    port_rate = gpu.load_store.l2_port_bytes_per_cycle
-    l2_rate = np.minimum(port_rate, gpu.l2.bandwidth_bytes_per_cycle * ctas / active)
-    dram_rate = gpu.dram_bytes_per_cycle(clock_mhz) * ctas / active
-    shared_rate = gpu.shared_memory.sustained_bytes_per_cycle
-    dirty = gpu.dram.mixed_write_cost * dirty_fraction(moved.dram_read_bytes, moved.dram_write_bytes)
-    missed = miss_fraction(moved.l2_read_bytes, moved.dram_read_bytes) * (moved.read_cost + dirty)
-    latency = np.where(missed != 0, cycles_of_ns(gpu.dram.latency_ns, clock_mhz), gpu.l2.latency_cycles)
-    # Warps stay on the sub-partition they start on: the fullest one decides.
-    warps_of_part = ceil_div(schedules.math_warps * ctas, gpu.sm.sub_partitions)
-    instruction = schedules.instruction
-    interval = instruction.issue_interval_cycles / instruction.sustained_fraction
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A turn of one CTA's main loop, as columns [cycles]."""
+
+    warp_pipe: Array
+    """Of a warp's pipe."""
+    warp_issue: Array
+    """Of a warp's scheduler."""
+    port: Array
+    """Of the load/store port: what arrives, operands, and what passes registers on its way to shared memory."""
+    arriving_port: Array
+    """The first of these."""
+    filling_port: Array
+    """The last of these: a CTA waits for it."""
+    math: Array
+    """From the operands in shared memory to the end of the last multiply-accumulate."""
+    asked: Array
+    """Blocks on their way when the first turn begins."""
+    alone: Array
+    """All turns of a CTA that waits for no other."""
+    dram_bytes: Array
+    """In bytes of a stream [B]."""
+    dram_latency: Array
+    """Beyond that of L2; 0 where nothing is missed."""
+    l2_latency: Array
+    """Of a hit."""
+
+
+def _step_of(machine: Machine, schedules: Columns[Schedule]) -> _Step:
+    step, instruction, moved = schedules.step, schedules.instruction, schedules.traffic
+    warps, rate, queued = schedules.math_warps, machine.shared_bytes_per_cycle, schedules.epilogue.bulk_store
+    of_part = ceil_div(warps, machine.sub_partitions)
+    missed = miss_fraction(moved.l2_read_bytes, moved.dram_read_bytes)
+    dram_latency = np.where(missed != 0, machine.dram_cycles(1.0), 0.0)
+    l2_latency = machine.l2_latency_cycles + np.where(queued, machine.bulk_copy_cycles, 0.0)
+    pipe = step.pipe_slots * instruction.issue_interval_cycles / instruction.sustained_fraction
+    issue = (step.issue_slots + np.where(step.to_shared, 0.0, step.load_instructions)) / machine.issue_per_cycle
+    arriving, read = step.port_bytes / rate, step.operand_bytes * warps / rate
+    filling = np.where(step.to_shared, 0.0, step.shared_write_bytes / rate)
+    # Of a k-group; the next turn begins while the last one executes.
+    group = pipe / step.k_groups
     chained = step.k_groups * instruction.latency_cycles
-    load = step.l2_bytes * ctas
-    # Loads into registers pass the port before what they load is written to shared memory.
-    loaded = np.where(step.to_shared, 0.0, step.port_bytes)
-    shared = (step.operand_bytes * schedules.math_warps + step.shared_write_bytes + loaded) * ctas
-    transfer = _largest(load / l2_rate, step.sm_bytes * ctas / port_rate, load * missed / dram_rate)
-    # One CTA's step on its way: at the port's rate, not at the SM's share of what all SMs contend for.
-    arrive = latency + step.sm_bytes / port_rate + step.shared_write_bytes / shared_rate
-    turn = _largest(
-        warps_of_part * step.pipe_slots * interval,
-        chained,
-        warps_of_part * step.issue_slots / gpu.sm.issue_per_cycle,
-        shared / shared_rate,
-        step.port_bytes * ctas / shared_rate,
-        transfer,
-        np.where(step.ahead > 0, arrive / np.maximum(step.ahead, 1), arrive + chained),
+    computed = _largest(of_part * pipe, of_part * issue, chained - instruction.latency_cycles + group)
+    fed = np.where(step.operand_bytes > 0, read + machine.shared_latency_cycles + np.where(queued, 0.0, group), 0.0)
+    math = np.maximum(computed, fed)
+    # Kernels without a ring, or with a single stage, wait for a block in the turn that needs it; as do warpgroups.
+    unstaged = step.shared_write_bytes == 0
+    single = (step.ahead == 0) & ~unstaged
+    at_once = queued | single | unstaged
+    begun = of_part * np.maximum(pipe, issue) - np.maximum(pipe, issue)
+    resumed = math - (math - begun) / step.k_groups
+    loading = np.maximum(computed, fed + arriving)
+    loading = loading - (loading - begun) / step.k_groups
+    own = np.where(
+        queued,
+        np.maximum(of_part * pipe, math / 2),
+        np.where(single, math + instruction.latency_cycles, resumed + filling),
     )
-    store = schedules.store_bytes * ctas
-    shared_pass = 2 * schedules.epilogue_shared_bytes * ctas / shared_rate
-    sent = store * schedules.store_passes
-    # Rows are stored while the next ones pass shared memory; DRAM writes them back during later rounds, too.
-    write = _largest(
-        sent * gpu.l2.write_cost / l2_rate, sent / gpu.load_store.l2_port_write_bytes_per_cycle, shared_pass
+    own = np.where(queued, own, np.maximum(own, chained))
+    arrival = np.maximum(
+        l2_latency + np.maximum(step.sm_bytes / machine.l2_port_bytes_per_cycle, dram_latency), arriving
     )
-    dram = (load * missed * schedules.steps + store * dirty * (1.0 - moved.resident_fraction)) / dram_rate
-    fixup_bytes = 2 * epilogue.fixup_bytes * schedules.math_warps * ctas
-    fixup = epilogue.fixup_times * (2 * gpu.l2.latency_cycles + fixup_bytes / l2_rate)
-    steps = schedules.steps * turn
-    setup = gpu.sm.cta_launch_cycles + schedules.serial_cycles
-    alone = np.maximum(dram, setup + latency + transfer + steps + write + fixup)
-    if not np.any(later):
-        return np.asarray(alone)
-    busy = (steps + write + fixup) / schedules.instances
-    return np.asarray(np.where(later, _largest(steps, busy, dram), alone))
+    asked = step.ahead + at_once
+    needed = np.where(queued, math, own)
+    waiting = np.where(at_once, (arrival + np.where(queued | unstaged, 0.0, filling) + needed), arrival) / np.maximum(
+        asked, 1
+    )
+    waiting = _largest(own, np.where(at_once, waiting, np.maximum(waiting, loading) + filling))
+    fast = np.minimum(schedules.steps, asked)
+    return _Step(
+        warp_pipe=pipe,
+        warp_issue=issue,
+        port=arriving + read + filling,
+        arriving_port=arriving,
+        filling_port=filling,
+        math=math,
+        asked=fast,
+        alone=fast * own + (schedules.steps - fast) * waiting,
+        dram_bytes=step.l2_bytes * missed * moved.read_cost,
+        dram_latency=dram_latency,
+        l2_latency=l2_latency,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """CTAs side by side on an SM, as columns [cycles]."""
+
+    first: Array
+    """The first of a launch: all SMs ask for their blocks at once, and the TLB misses."""
+    alone: Array
+    """One that begins when all others have ended."""
+    next: Array
+    """One after another: its CTAs are out of step, or go on with the next tile."""
+
+
+def _round_of(machine: Machine, schedules: Columns[Schedule], one: _Step, ctas: Array, active: Array) -> _Round:
+    """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU."""
+    step, steps = schedules.step, schedules.steps
+    in_port = machine.l2_port_bytes_per_cycle
+    l2_rate = np.minimum(in_port, machine.l2_bytes_per_cycle * ctas / active)
+    from_port = step.sm_bytes / in_port
+    from_l2 = np.maximum(step.l2_bytes / l2_rate, from_port)
+    from_dram = one.dram_bytes / (machine.dram_bytes_per_cycle * ctas / active)
+    transfer = np.maximum(from_l2, from_dram)
+    of_part = ceil_div(schedules.math_warps * ctas, machine.sub_partitions)
+    math = steps * of_part * np.maximum(one.warp_pipe, one.warp_issue)
+    port = steps * ctas * one.port
+    read = steps * ctas * transfer
+    # The first block, and those asked for with it, whose way through the port is over before it is there
+    issued = np.where(step.ahead > 0, of_part * step.load_instructions, 0.0) + one.filling_port
+    booked = one.asked * ctas * one.arriving_port
+    late = np.where((one.dram_latency != 0) & schedules.cold, machine.tlb_miss_cycles, 0.0) + one.dram_latency
+    here = np.maximum(one.l2_latency + np.maximum(from_port, one.dram_latency), one.arriving_port) + issued
+    own = np.maximum(one.l2_latency + np.maximum(from_l2, from_dram + late), one.arriving_port) + issued
+    all_here = (
+        np.maximum(one.l2_latency + np.maximum(ctas * from_l2, ctas * from_dram + late), one.arriving_port) + issued
+    )
+    # Of all but the first blocks, the last is there before the SM's share has paid for it.
+    last = issued + one.l2_latency + read + one.math
+    first = _largest(
+        own + math,
+        np.maximum(own - booked, 0.0) + port,
+        all_here + one.alone + (ctas - 1) * machine.cta_interval_cycles * machine.sm_count,
+        last + late - np.where(steps > step.ahead, transfer, 0.0),
+    )
+    later = _largest(here + np.maximum(math, port), here + one.alone, last + one.dram_latency - transfer)
+    turn = np.maximum(math, port) / steps
+    end, own_end, sent = _epilogue_of(machine, schedules, ctas, l2_rate, turn)
+    drain = np.where(schedules.persistent, 0.0, schedules.instruction.latency_cycles)
+    setup = machine.cta_launch_cycles + schedules.setup_cycles + drain
+    # CTAs that are out of step: the busiest resource, one that waits for no other, and something of both.
+    passed = 2 * schedules.epilogue_shared_bytes * ctas / machine.shared_bytes_per_cycle
+    busiest = _largest(math, port + passed, read, steps * ctas * from_l2 + sent)
+    undisturbed = setup + here + one.alone + own_end
+    in_step = setup + later + end
+    both = np.asarray(busiest * busiest + undisturbed * undisturbed, dtype=float)
+    out_of_step = np.maximum(busiest, np.minimum(in_step, np.sqrt(both)))
+    tile = _largest(math, port, read, (np.maximum(np.maximum(math, port), one.alone) + end) / schedules.instances)
+    again = np.where(schedules.persistent, tile, np.where(ctas > 1, out_of_step, in_step))
+    return _Round(setup + first + end, np.where(schedules.persistent, tile, in_step), again)
+
+
+def _epilogue_of(
+    machine: Machine, schedules: Columns[Schedule], ctas: Array, l2_rate: Array, turn: Array
+) -> tuple[Array, Array, Array]:
+    """The end of CTAs that leave their main loops together, of one CTA on its own, and what L2 takes for the stores.
+
+    Args:
+        turn: the last of the main loop, over which the warps are spread.
+    """
+    epilogue, warps = schedules.epilogue, schedules.math_warps * ctas
+    rate, out_port = machine.shared_bytes_per_cycle, machine.l2_port_write_bytes_per_cycle
+    latency = machine.shared_latency_cycles
+    sliced = epilogue.warps_k_bytes > 0
+    summed = epilogue.warps_k_bytes / rate
+    together = np.where(sliced, 1, np.minimum(warps, machine.sub_partitions))
+    spread = np.where(sliced, (warps - 1) * summed, (warps - together) / warps * turn)
+
+    def queue(each: Array) -> Array:
+        """Until a resource has served all warps, from when the last of them comes to it."""
+        return np.asarray(np.maximum(warps * each - spread, together * each))
+
+    partial = epilogue.fixup_bytes
+    both_ways = np.maximum(
+        partial / machine.l2_port_bytes_per_cycle + partial / out_port,
+        partial * (1.0 + machine.l2_write_cost) / l2_rate,
+    )
+    fixup = epilogue.fixup_times * (2 * machine.l2_latency_cycles + queue(both_ways))
+    passes = np.maximum(1, epilogue.shared_passes)
+    passed = 2 * epilogue.shared_pass_bytes / rate
+    sent = epilogue.store_bytes * schedules.store_passes
+    stored = np.maximum(sent * machine.l2_write_cost / l2_rate, sent / out_port)
+    most = np.maximum(passed, stored)
+    own = passed + sent / out_port + schedules.epilogue.shared_pass_cycles + np.where(passed > 0, passes * latency, 0.0)
+    ended = np.where(
+        epilogue.bulk_store,
+        warps * (passed + stored) + latency,
+        np.maximum(own + (together - 1) * most / passes, queue(most) + own / passes),
+    )
+    sums = 2 * warps * summed + np.where(sliced, latency, 0.0)
+    return np.asarray(sums + fixup + ended), np.asarray(sums / ctas + fixup + own), warps * stored
 
 
 def _largest(*columns: Array) -> Array:
