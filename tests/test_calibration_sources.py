@@ -17,7 +17,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.studies.calibration.fit_tables import calibration_tables
-from gpusim.studies.calibration.identification import Identification, identify
+from gpusim.studies.calibration.identification import Identification, contradicted, identify
 from gpusim.studies.calibration.linear_model import LinearModel
 from gpusim.studies.calibration.microbenchmarks import Curves, fixed_by_microbenchmarks
 from gpusim.studies.calibration.parameters import OF_SOURCE, Board, Known, Parameter, parameters
@@ -107,6 +107,16 @@ def test_a_value_known_within_more_than_a_factor_of_four_stays_as_assumed() -> N
     found = identify(model(moving, [[0.08, 0.0], [0.0, 0.5]]), Identification.of(moving))
     assert found.values.tolist() == [False, True]
     assert found.reasons["sm.cta_launch_cycles"].startswith("known within a factor of")
+
+
+def test_a_value_that_the_runs_agree_with_stays_as_in_the_spec() -> None:
+    moving = [value("dram.activation_bytes"), value("sm.cta_launch_cycles")]
+    slopes = np.array([[1.0, 0.0]] * 8 + [[0.0, 1.0]] * 8)
+    errors = np.array([-0.3] * 8 + [0.01] * 8)
+    fitted = LinearModel(moving, np.zeros(2), errors, slopes, np.ones(16))
+    found = contradicted(fitted, Identification.of(moving))
+    assert found.values.tolist() == [True, False]
+    assert found.reasons == {"sm.cta_launch_cycles": "the runs agree with it"}
 
 
 def test_a_refit_without_rows_keeps_what_the_others_say_and_goes_back_where_they_say_nothing() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpusim.studies.calibration.assessment import ChoiceScore, LeftOut, OwnTiming, Refit, own_timings, summary
 from gpusim.studies.calibration.heuristic_bias import BiasValues
-from gpusim.studies.calibration.identification import SIGMAS, Identification
+from gpusim.studies.calibration.identification import SIGMAS, Identification, contradicted
 from gpusim.studies.calibration.least_squares import Readings, identified_fit
 from gpusim.studies.calibration.observations import Observation, even_weights
 from gpusim.studies.calibration.parameters import Board, Parameter
@@ -196,6 +196,7 @@ class Calibrator:
         weights = np.array([share * self._weights[place] for place, _, share in explaining])
         readings = Readings(partial(rows.log_times, [run for _, run, _ in explaining]), rows.measured[places], weights)
         model, known = identified_fit(readings, self._moving, theta, log)
+        known = contradicted(model, known)
         found = model.solved(np.ones(len(places), dtype=np.bool_), known.values)
         log(f"{summary(model.errors)} with the kernels that explain the times; {known.values.sum()} values stay")
         new = rows.options(found, range(len(rows.items)))

@@ -58,6 +58,22 @@ def identify(model: LinearModel, known: Identification) -> Identification:
     return Identification(kept, reasons, sd)
 
 
+def contradicted(model: LinearModel, known: Identification) -> Identification:
+    """Of the identified values those that the rows move: where they agree with the spec, its value stays."""
+    kept, reasons, sd = known.values.copy(), dict(known.reasons), known.sd.copy()
+    every = np.ones(len(model.errors), dtype=np.bool_)
+    while kept.any():
+        places = np.flatnonzero(kept)
+        sd[places] = np.sqrt(np.diag(model.covariance(kept)))
+        moved = np.abs(model.solved(every, kept)[places]) / sd[places]
+        if moved.min() > SIGMAS:
+            break
+        place = int(places[moved.argmin()])
+        kept[place] = False
+        reasons[model.moving[place].key_path] = "the runs agree with it"
+    return Identification(kept, reasons, sd)
+
+
 def _least_known(model: LinearModel, places: Places, sd: FloatArray) -> tuple[int, str] | None:
     """The value that the rows tell least of."""
     shares = {int(place): sd[place] / model.moving[place].known_sd for place in places}
