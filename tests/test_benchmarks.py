@@ -15,6 +15,7 @@ import comparison
 import pytest
 import readme
 import shapes
+import shared_values
 from comparison import Figure, Measured, Results, compared, costs
 
 LOOP_SECONDS = 0.02
@@ -183,6 +184,19 @@ def test_what_fits_leave_out_is_a_table_of_the_readme(tmp_path: Path) -> None:
     assert "| turing | the source lab | 30 | 12.5 % | 9.0 % | +3.0 % |" in text
     assert "| turing | the board t4 | 60 | not testable: nothing else was measured |  |  |" in text
     assert "29.5 us in place of 8; 1.2 % of its predicted times (median), and the error goes from 14.0 to 9.5 %" in text
+
+
+def test_what_several_fits_find_of_a_value_has_a_mean_and_a_spread(tmp_path: Path) -> None:
+    known = {"key_path": "l2.write_cost", "reason": ""}
+    files = []
+    for arch, after in (("volta", 1.6), ("turing", 2.5)):
+        alone = {"key_path": f"instructions.{arch}.sustained_fraction", "after": 0.9, "reason": ""}
+        untold = {"key_path": "dram.activation_bytes", "after": 40.0, "reason": "the runs tell nothing of it"}
+        report = {"arch": arch, "parameters": [{**known, "after": after}, alone, untold]}
+        files.append(tmp_path / f"{arch}.json")
+        files[-1].write_text(json.dumps(report), encoding="utf-8")
+    rows = shared_values.shared_values(files).splitlines()[2:]
+    assert rows == ["| `l2.write_cost` | volta 1.6, turing 2.5 | 2 | 0.32 |"]
 
 
 def test_a_readme_without_its_markers_is_refused() -> None:

@@ -59,7 +59,7 @@ TIMING_LIMITS_US: Mapping[str, tuple[float, float]] = {
     "graph": (0.2, 2.0),  # the shortest kernels of a graph follow each other in 1.1 to 1.4 us, start and end included
     "stream": (1.5, 40.0),  # from a bare launch to a framework's call that a slow CPU makes
     "layer": (2.0, 15.0),
-    "event": (20.0, 100.0),  # a framework's call by fast and by slow CPUs
+    "event": (10.0, 100.0),  # a framework's call by fast and by slow CPUs
     "host": (10.0, 60.0),
 }
 """The range of a source's own way of timing, by timing method; a profiler reads the kernels alone."""
