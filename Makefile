@@ -10,6 +10,9 @@ PYTEST := $(BIN)/python -m pytest -n auto
 # Measured runs, where there are any: the folder that holds validate/ and calibrate/.
 MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 MICROBENCHMARKS := $(MEASURED)/../facts/microbenchmarks.csv
+# Kernels that traces recorded beside others: they teach choice and not times.
+TRACES := $(wildcard $(MEASURED)/../traces/kernels.csv)
+RECORDED := $(if $(TRACES),$(VENV)/traces.csv)
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4_fp32 \
 	aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
 	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32
@@ -27,7 +30,7 @@ ROWS_OF_ampere_ga10x := 75
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow replay fuzz calibrate check format bench bench-baseline readme figures wheel constraints clean
+.PHONY: help demo test test-slow replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -38,6 +41,7 @@ help:
 	@echo "make bench        speed of predictions, beside the baseline (make bench-baseline: record it)"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again; of one architecture:"
 	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper"
+	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
 	@echo "make readme       update the tables of the README: accuracy, microbenchmarks, the last make calibrate and make bench"
 	@echo "make figures      draw the pictures of docs/ again, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
@@ -96,10 +100,21 @@ figures: $(VENV)/.runtime
 
 calibrate: $(addprefix calibrate-,$(CALIBRATED))
 
-calibrate-%: $(VENV)/.fast
+# Weights that all libraries share, at the physical values of the specs; the architectures are calibrated around them.
+calibrate-libraries: $(VENV)/.fast $(RECORDED)
+	mkdir -p experiments/calibration/libraries
+	$(BIN)/gpusim calibrate --library nvidia -o arch_specs/libraries/nvidia_fitted.yaml $(if $(DATE),--date $(DATE)) \
+		$(foreach table,$(sort $(foreach arch,$(CALIBRATED),$(MEASURED_ON_$(arch)))),--measured $(MEASURED)/calibrate/$(table).csv) \
+		$(addprefix --recorded ,$(RECORDED)) --format json > experiments/calibration/libraries/nvidia.json.new
+	mv experiments/calibration/libraries/nvidia.json.new experiments/calibration/libraries/nvidia.json
+
+$(VENV)/traces.csv: $(TRACES) | $(VENV)/.runtime
+	$(BIN)/gpusim import traces $< -o $@
+
+calibrate-%: $(VENV)/.fast $(RECORDED)
 	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml --rows $(or $(ROWS_OF_$*),50) $(if $(DATE),--date $(DATE)) \
 		$(foreach table,$(MEASURED_ON_$*),--measured $(MEASURED)/calibrate/$(table).csv) \
-		$(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
+		$(addprefix --recorded ,$(RECORDED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
 		--format json > experiments/calibration/$*.json.new
 	mv experiments/calibration/$*.json.new experiments/calibration/$*.json
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -304,15 +305,15 @@ def test_the_written_spec_extends_the_original_and_predicts_the_runs(
     assert out.read_bytes() == first  # its own values do not feed back
 
 
-def recorded_line(shape: tuple[int, int, int], label: str) -> str:
-    """A T4's product on a kernel of a label, as a profiler recorded it."""
-    arch, gemm = unfitted("t4"), Gemm(*shape, Dtype.FP16)
+def recorded_line(shape: tuple[int, int, int], label: str, gpu: str = "t4") -> str:
+    """A product on a kernel of a label, as a profiler recorded it."""
+    arch, gemm = unfitted(gpu), Gemm(*shape, Dtype.FP16)
     found = next(
         one.plan for one in ranked_plans(arch, gemm) if one.plan.kernel.label == label and one.plan.split_k == 1
     )
     time_us = predict(arch, gemm, PredictOptions(kernel=found.name)).kernel_time_us
     grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, found.main.grid.extents), strict=True))
-    return measured_line(shape, time_us, method="profiler", l2="cold", kernel=found.name, **grid)
+    return measured_line(shape, time_us, gpu=gpu, method="profiler", l2="cold", kernel=found.name, **grid)
 
 
 def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
@@ -569,3 +570,44 @@ def test_a_kernel_that_is_not_worth_timing_gets_no_bonus() -> None:
     assert np.argmax(probabilities(row, start)) != 1
     assert np.argmax(probabilities(row, found)) == 1
     assert math.isfinite(sum(found.values()))
+
+
+def test_one_command_writes_the_weights_that_libraries_of_several_architectures_share(
+    command: RunGpusim, tmp_path: Path
+) -> None:
+    # Tensor Core kernels with tall tiles, on boards of two architectures; the teaching machine has another library.
+    tall = {"t4": "hmma_1688_f32_256x128x32", "v100-sxm2-16gb": "hmma_884_f32_256x128x32"}
+    lines = [recorded_line(shape, label, gpu) for shape in LARGE for gpu, label in tall.items()]
+    (tmp_path / "kernels.csv").write_text("\n".join([MEASURED_HEADER, *4 * lines]) + "\n", encoding="utf-8")
+    timed = measured_line(LARGE[0], 1000.0, method="profiler")
+    other = measured_line(LARGE[0], 1000.0, gpu="teaching")
+    (tmp_path / "times.csv").write_text(f"{MEASURED_HEADER}\n{timed}\n{other}\n", encoding="utf-8")
+    tables = ("--measured", "times.csv", "--recorded", "kernels.csv")
+    fit = ("calibrate", "--library", "nvidia", *tables, "-o", "shared.yaml")
+    done = command(*fit, "--date", "2026-01-01", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["bias"]["mma.tall_tile"] < 0
+    assert {(one["table"], one["gpu"], one["timed"] > 0) for one in report["scores"]} == {
+        ("kernels", "t4", False), ("kernels", "v100-sxm2-16gb", False), ("times", "t4", True)
+    }  # fmt: skip
+    assert report["left_out"] == {"of another GPU (teaching)": 1}
+    written = (tmp_path / "shared.yaml").read_text(encoding="utf-8")
+    document = yaml.safe_load(written)
+    assert document["extends"] == "nvidia"
+    assert document["sources"]["fit"].startswith("gpusim calibrate --library nvidia, 2026-01-01, data sha256 ")
+    assert document["heuristic_bias"]["mma"]["tall_tile"]["kind"] == "fitted"
+    assert "# kernels: sha256 " in written
+
+
+def test_a_fit_is_of_gpus_or_of_what_libraries_share(command: RunGpusim, write_runs: WriteRuns) -> None:
+    table = write_runs([measured_line(LARGE[0], 1000.0)])
+    for given in ((), ("--arch", "t4", "--library", "nvidia")):
+        assert "give --arch GPU, or --library NAME" in refused(
+            command("calibrate", *given, "--measured", table, "-o", "x.yaml")
+        )
+    problem = refused(command("calibrate", "--library", "nvidia", "--measured", table, "-o", "nvidia.yaml"))
+    assert "of another name than the base" in problem
+    assert "no GPU of the rows has it" in refused(
+        command("calibrate", "--library", "nvida", "--measured", table, "-o", "x.yaml")
+    )

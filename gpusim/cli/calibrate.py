@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refusing_file_errors
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors
 from gpusim.cli.options import (
     ArchPathOption,
     ClusterOption,
@@ -19,15 +20,26 @@ from gpusim.cli.options import (
     service_of,
 )
 
+if TYPE_CHECKING:
+    from gpusim.execution.service import Service
+
 
 def calibrate(
-    arch: Annotated[
-        str, typer.Option("--arch", metavar="GPU", help="GPU to fit, or an architecture: all of its measured GPUs.")
-    ],
     measured: Annotated[
         list[Path], typer.Option("--measured", help="Table of measured runs. May be repeated.", metavar="FILE")
     ],
     out: Annotated[Path, typer.Option("-o", help="Spec to write.", metavar="SPEC.yaml")],
+    arch: Annotated[
+        str, typer.Option("--arch", metavar="GPU", help="GPU to fit, or an architecture: all of its measured GPUs.")
+    ] = "",
+    library: Annotated[
+        str,
+        typer.Option(
+            "--library",
+            metavar="NAME",
+            help="Base of libraries, in place of --arch: fit the weights of the heuristic that all of them share.",
+        ),
+    ] = "",
     rows: Annotated[
         int,
         typer.Option(
@@ -64,6 +76,9 @@ def calibrate(
     Writes a spec that extends the given one by the fitted values, and the library and the host that it names, in the
     folders libraries and hosts beside it.
 
+    With --library, writes that base with the weights that all libraries share, at the physical values that the specs
+    have. Architectures are calibrated around them.
+
     Exit status 1: the fit drives a value to a physical limit. No spec is written.
     """
     from gpusim.host.timing import parse_overheads
@@ -71,6 +86,12 @@ def calibrate(
     from gpusim.studies.calibration.session import calibrate as calibrate_spec
     from gpusim.studies.calibration.session import check_spec_path, write_fitted
 
+    if bool(arch) == bool(library):
+        refuse("give --arch GPU, or --library NAME to fit what the libraries of all architectures share")
+    if library:
+        service = service_of(jobs, cluster, no_cache=no_cache)
+        _calibrate_library(library, measured, out, recorded or (), arch_path or (), date, output, service)
+        return
     check_spec_path(arch, out, arch_path or ())
     with refusing_file_errors(out), progress_bar("calibrate") as progress:
         report = calibrate_spec(
@@ -97,6 +118,33 @@ def calibrate(
         written = write_fitted(report, out, date)
     if not written:
         raise typer.Exit(1)
+    _log(f"wrote {out}")
+
+
+def _calibrate_library(
+    library: str,
+    measured: Sequence[Path],
+    out: Path,
+    recorded: Sequence[Path],
+    arch_path: Sequence[Path],
+    date: str | None,
+    output: str,
+    service: Service,
+) -> None:
+    """Fit and write the weights that libraries share."""
+    from gpusim.studies.calibration.fit_tables import library_tables
+    from gpusim.studies.calibration.library_session import calibrate_library, write_library
+
+    with refusing_file_errors(out), progress_bar("calibrate") as progress:
+        report = calibrate_library(
+            library, measured, out, recorded=recorded, service=service, arch_path=arch_path, progress=progress, log=_log
+        )
+    if output == "json":
+        emit_json(report.as_dict())
+    else:
+        emit_tables(library_tables(report.as_dict()))
+    with refusing_file_errors(out, "run it again; the timings are kept"):
+        write_library(report, out, date)
     _log(f"wrote {out}")
 
 

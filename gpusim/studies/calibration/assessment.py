@@ -11,7 +11,7 @@ import numpy as np
 from gpusim.host.timing import source_key
 from gpusim.studies.calibration.heuristic_bias import probabilities
 from gpusim.studies.calibration.linear_model import LinearModel, Mask, Places
-from gpusim.studies.calibration.observations import GROUP_KINDS, GroupKind, groups
+from gpusim.studies.calibration.observations import GROUP_KINDS, GroupKind, groups, shape_folds
 from gpusim.studies.calibration.parameters import OF_SOURCE
 from gpusim.studies.calibration.row_kernels import LibraryBias, RowKernels, RowOptions
 from gpusim.studies.calibration.search import FloatArray, Log
@@ -105,9 +105,7 @@ class Refit:
 
     def choices(self, options: Mapping[int, RowOptions]) -> ChoiceScore | None:
         """Of recorded kernels, each foretold by a fit without the third of the shapes that it belongs to."""
-        shapes = [(item.gemm.batch, item.gemm.m, item.gemm.n, item.gemm.k) for item in self._kernels.items]
-        numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
-        folds = np.array([numbers[shape] % FOLDS for shape in shapes])
+        folds = shape_folds(self._kernels.items, FOLDS)
         scores = []
         for fold in range(FOLDS):
             bias = self._kernels.fitted_bias({place: one for place, one in options.items() if folds[place] != fold})

@@ -23,6 +23,27 @@ def calibration_tables(report: Mapping[str, Any]) -> list[TextTable]:
     return tables
 
 
+def library_tables(report: Mapping[str, Any]) -> list[TextTable]:
+    """The weights that libraries share, and how shapes left out of the fit come out."""
+    rows = [
+        (
+            *(one["table"], one["gpu"], one["dtype"], str(one["timed"]), _figure(one["mape"], 1)),
+            *(str(one["recorded"]), _figure(one["log_loss"], 2), _figure(one["same_kernel_pct"], 1)),
+        )
+        for one in report["scores"]
+    ]
+    headings = ("table", "GPU", "type", ">timed", ">MAPE %", ">recorded", ">log-loss", ">same kernel %")
+    tables = [
+        _bias_table(report["bias"], f" {report['library']}"),
+        TextTable("Rows by fits without their shapes, each library with weights of its own too", headings, tuple(rows)),
+    ]
+    return [*tables, _left_out_table(report)] if report["left_out"] else tables
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
 def _parameter_table(report: Mapping[str, Any]) -> TextTable:
     rows = [
         (

@@ -81,6 +81,13 @@ def source_of(item: Observation) -> str:
     return item.row.source or Path(item.row.file).stem
 
 
+def shape_folds(found: Sequence[Observation], folds: int) -> NDArray[np.intp]:
+    """The part of each observation where shapes are divided into so many parts."""
+    shapes = [(item.gemm.batch, item.gemm.m, item.gemm.n, item.gemm.k) for item in found]
+    numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
+    return np.array([numbers[shape] % folds for shape in shapes])
+
+
 def even_weights(found: Sequence[Observation]) -> FloatArray:
     """Weight of each observation such that a source counts by the root of its rows: a large one drowns no small one."""
     weights = np.ones(len(found))

@@ -83,7 +83,7 @@ def calibrate(
     """
     start = spec_file(arch, arch_path)
     rows, of_kernels = read_tables(files), read_tables(recorded)
-    tables = _hashes([*files, *recorded, *([microbenchmarks] if microbenchmarks else [])])
+    tables = hashes_of([*files, *recorded, *([microbenchmarks] if microbenchmarks else [])])
     specs = specs_of(start, (row.gpu for row in (*rows, *of_kernels)), out, arch_path)
     if not specs:
         gpus = ", ".join(sorted({row.gpu for row in rows}))
@@ -149,7 +149,7 @@ def _replaced(out: Path, board: str, arch_path: Sequence[Path]) -> System | None
     return spec.system if out.resolve() in (file.resolve() for file in spec.files) else None
 
 
-def _hashes(files: Sequence[Path]) -> dict[str, str]:
+def hashes_of(files: Sequence[Path]) -> dict[str, str]:
     """The hash of each table by its file name."""
     tables = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     if len(tables) < len(files):

@@ -36,18 +36,18 @@ def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, st
     def text(what: str, keys: Mapping[str, Any], moved: Iterable[Moved]) -> str:
         comments = [f"{what} fitted to measured runs by gpusim calibrate; do not edit, run it again."]
         comments += [f"{table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()]
-        return file_text(comments, keys, sources, _nested(moved))
+        return file_text(comments, keys, sources, nested(moved))
 
     older = {library: f"{stem}_cuda_{library}" for library in sorted(one for one in bias if one is not None)}
     texts = {}
     for library, name in older.items():
         keys: dict[str, Any] = {"extends": stem, "last_cuda": library}
         texts[out.parent / LIBRARIES / f"{name}.yaml"] = text(
-            f"Library of {start.stem} up to CUDA {library},", keys, _moved_bias(bias[library], bias[None])
+            f"Library of {start.stem} up to CUDA {library},", keys, moved_bias(bias[library], bias[None])
         )
     newest = {"extends": names.library, **({"older": list(older.values())} if older else {})}
     texts[out.parent / LIBRARIES / out.name] = text(
-        f"Library of {start.stem},", newest, _moved_bias(bias[None], report.calibration.start)
+        f"Library of {start.stem},", newest, moved_bias(bias[None], report.calibration.start)
     )
     of_host = [one._replace(key_path=one.key_path.removeprefix("host.")) for one in _moved(report, HOST)]
     if of_host:
@@ -67,7 +67,7 @@ def was(before: Parameter) -> str:
     return f"was {before.value:g} ({before.kind})"
 
 
-def _nested(moved: Iterable[Moved]) -> dict[str, Any]:
+def nested(moved: Iterable[Moved]) -> dict[str, Any]:
     """Values with their sources by nested keys."""
     values: dict[str, Any] = {}
     for key_path, value, kind, how in moved:
@@ -88,7 +88,7 @@ def _moved(report: CalibrationReport, record: str) -> Iterator[Moved]:
             yield Moved(before.key_path, one.value, "fitted", how)
 
 
-def _moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
+def moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
     """What the heuristic of a library has of its own."""
     for name, value in found.items():
         if abs(value - start[name]) >= MIN_BIAS:
