@@ -35,18 +35,15 @@ def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
 
 
 def _launch_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
-    """Full rounds of the busiest SM's slots, then what is left over; at least the time of all DRAM traffic."""
+    """Rounds of the busiest SM's slots, the last of what is left over; at least the time of all DRAM traffic."""
     sms, slots = machine.sm_count, schedules.occupancy.ctas
     busiest = ceil_div(schedules.ctas, sms)
-    rounds = busiest // slots
+    rounds = (busiest - 1) // slots
     left = busiest - rounds * slots
     last = schedules.ctas - (busiest - 1) * sms
-    active = np.where((left == 0) & (rounds == 1), last + (slots - 1) * sms, slots * sms)
-    late = np.maximum(left, 1)
-    ctas = np.array([slots + 0 * rounds, late])
-    of = _round_of(machine, schedules, _step_of(machine, schedules), ctas, np.array([active, last + (late - 1) * sms]))
-    full = of.first[0] + (rounds - 1) * of.next[0]
-    total = np.where(rounds > 0, full + np.where(left > 0, of.alone[1], 0.0), of.first[1])
+    ctas, active = np.array([slots + 0 * rounds, left]), np.array([slots * sms + 0 * rounds, last + (left - 1) * sms])
+    of = _round_of(machine, schedules, _step_of(machine, schedules), ctas, active)
+    total = np.where(rounds > 0, of.first[0] + (rounds - 1) * of.next[0] + of.next[1], of.first[1])
     # The SM with most CTAs that is the last to get its first one stands for all.
     total = total + last * machine.cta_interval_cycles
     return np.asarray(np.maximum(total + machine.l2_latency_cycles, _dram_cycles(machine, schedules)))
@@ -152,8 +149,6 @@ class _Round:
 
     first: Array
     """The first of a launch: all SMs ask for their blocks at once, and the TLB misses."""
-    alone: Array
-    """One that begins when all others have ended."""
     next: Array
     """One after another: its CTAs are out of step, or go on with the next tile."""
 
@@ -193,16 +188,15 @@ def _round_of(machine: Machine, schedules: Columns[Schedule], one: _Step, ctas: 
     end, own_end, sent = _epilogue_of(machine, schedules, ctas, l2_rate, turn)
     drain = np.where(schedules.persistent, 0.0, schedules.instruction.latency_cycles)
     setup = machine.cta_launch_cycles + schedules.setup_cycles + drain
-    # CTAs that are out of step: the busiest resource, one that waits for no other, and something of both.
     passed = 2 * schedules.epilogue_shared_bytes * ctas / machine.shared_bytes_per_cycle
     busiest = _largest(math, port + passed, read, steps * ctas * from_l2 + sent)
     undisturbed = setup + here + one.alone + own_end
     in_step = setup + later + end
-    both = np.asarray(busiest * busiest + undisturbed * undisturbed, dtype=float)
-    out_of_step = np.maximum(busiest, np.minimum(in_step, np.sqrt(both)))
-    tile = _largest(math, port, read, (np.maximum(np.maximum(math, port), one.alone) + end) / schedules.instances)
-    again = np.where(schedules.persistent, tile, np.where(ctas > 1, out_of_step, in_step))
-    return _Round(setup + first + end, np.where(schedules.persistent, tile, in_step), again)
+    # CTAs that follow each other overlap in part: half way from none to what the busiest resource allows.
+    out_of_step = 0.5 * (in_step + _largest(busiest, undisturbed, in_step * (ctas == 1)))
+    tile = _largest(busiest, (_largest(math, port, one.alone) + end) / schedules.instances)
+    again = np.where(schedules.persistent, tile, out_of_step)
+    return _Round(setup + first + end, again)
 
 
 def _epilogue_of(
