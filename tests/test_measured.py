@@ -253,6 +253,7 @@ def test_operands_are_as_stated_or_as_the_source_fills_them(tmp_path: Path) -> N
         ("deepbench", "t4", "fp32", "", "random"),
         ("aiconfigurator-vllm-0.14.0", "a100-sxm4-80gb", "bf16", "", "zeros"),
         ("aiconfigurator-vllm-0.24.0", "h200-sxm-141gb", "bf16", "", "random"),
+        ("cutlass-profiler", "a100-sxm4-80gb", "tf32", "", "zeros"),
         ("mine", "t4", "fp16", "", "random"),
     ]
     lines = [f"{stated(source=source, gpu=gpu, dtype=dtype)},{held}" for source, gpu, dtype, held, _ in kinds]

@@ -47,12 +47,19 @@ UNSTATED_PADDING = {"deepbench": 8}
 matrices for Tensor Cores (PAD_KERNELS in code/nvidia/gemm_bench.cu); its results state the sizes before padding."""
 
 
-UNSTATED_OPERANDS = {("deepbench", ""): "zeros", ("aiconfigurator-vllm", "a100"): "zeros"}
+UNSTATED_OPERANDS = {
+    ("deepbench", ""): "zeros",
+    ("aiconfigurator-vllm", "a100"): "zeros",
+    ("cutlass-profiler", ""): "zeros",
+    ("https://github.com/NVIDIA/cutlass/", ""): "zeros",
+}
 """What operands hold by how source and board begin, for rows that do not state it, FP32 ones excepted; all others are
 random. DeepBench draws floats from 0 to 1 and copies them to integers where it means halves: each becomes zero
 (``rand`` in code/nvidia/tensor.h, ``uint16_t`` in gemm_bench.cu and conv_bench.cu). AIConfigurator multiplies by
 weights of vLLM layers that nobody has written (collector/vllm/collect_gemm.py): fresh device memory on an A100. On
-boards with FP8 the process has drawn random weights in that memory for the cases before (``fp8_block``)."""
+boards with FP8 the process has drawn random weights in that memory for the cases before (``fp8_block``). The profiler
+of CUTLASS draws whole numbers from -3 or -4 to 3 or 4 (tools/profiler/src/options.cu), which switch about as little as
+zeros: 16384^3 in FP16 takes an A100 29.1 ms, as it does with identity matrices (NVIDIA/cutlass issue 408)."""
 
 
 @dataclass(frozen=True, slots=True)
