@@ -185,7 +185,7 @@ def test_metadata_travels_through_every_level() -> None:
     launch = plan(A100.gpu, gemm, kernel).main
     assert (launch.grid.extents, launch.steps) == ((2, 4, 1), 16)
     assert launch.step.l2_bytes == 128 * 64 * (9 + 16) / 8
-    assert launch.step.shared_write_bytes == launch.step.l2_bytes
+    assert launch.step.shared_write_bytes == 2 * launch.step.l2_bytes  # two sectors a cycle, of a port of four
     assert launch.step.operand_bytes == 64 * 64 * (9 + 16) / 8  # a warp's 64 x 64 of 2 x 2
     assert launch.traffic.dram_read_bytes == 1024 * (256 * 9 + 512 * 16) / 8
     bounds = bounds_us(A100.gpu, gemm, launch.instruction, 1000.0, warm=False, tile=TileFacts(128, 128, staged=True))
@@ -204,8 +204,9 @@ def test_a_2_4_result_names_what_it_carries_out_beside_its_dense_equivalent() ->
     assert sparse.bound_us <= sparse.kernel_time_us
 
 
-def test_2_4_wins_nearly_twofold_where_arithmetic_binds_and_little_where_the_product_is_small() -> None:
-    assert 1.8 < sparse_speedup(A100, square(8192, Dtype.FP16)) <= 2.0
+def test_2_4_wins_half_as_much_again_where_arithmetic_binds_and_little_where_the_product_is_small() -> None:
+    # shared memory binds then: 484 TFLOP/s where dense reaches 302 (NVIDIA/cutlass issue 408)
+    assert 1.45 < sparse_speedup(A100, square(8192, Dtype.FP16)) <= 1.7
     assert 0.8 < sparse_speedup(A100, square(256, Dtype.FP16)) < 1.25
     # activations stream and stay dense: many columns on few weights
     assert sparse_speedup(A100, Gemm(128, 65536, 128, Dtype.FP16)) < 1.25
@@ -239,20 +240,22 @@ def test_2_4_needs_the_bandwidth_of_shared_memory() -> None:
     assert speedups[0] < speedups[1] <= speedups[2]
 
 
-def best(gemm: Gemm) -> Result:
-    """A product on the A100 of the published runs, which had its clock locked at the boost."""
-    return predict(unfitted("A100-SXM4-80GB"), gemm, Options(l2="warm"))
+def profiled(gemm: Gemm) -> Result:
+    """A product in CUTLASS's profiler, whose operands are small whole numbers, on the A100 of the published runs."""
+    return predict(unfitted("A100-SXM4-80GB"), gemm, Options(l2="warm", operands="zeros"))
 
 
-def test_a_large_2_4_product_runs_at_its_published_rate() -> None:
-    # 484 TFLOP/s dense equivalent, CUTLASS on an A100 SXM at 400 W (NVIDIA/cutlass issue 408)
-    assert best(square(16384, Dtype.FP16, "2:4")).tflops == pytest.approx(484, rel=0.15)
+def test_large_products_run_at_their_published_rates_dense_and_2_4() -> None:
+    # 302 TFLOP/s, and 484 of the dense product: A100 SXM at 400 W and 1410 MHz (NVIDIA/cutlass issue 408)
+    assert profiled(square(16384, Dtype.FP16)).tflops == pytest.approx(302, rel=0.05)
+    assert profiled(square(16384, Dtype.FP16, "2:4")).tflops == pytest.approx(484, rel=0.08)
 
 
-def test_a_large_2_4_product_is_as_much_faster_as_published() -> None:
-    # 302 TFLOP/s dense and 484 sparse in the same place; of the two it is dense that comes out too slow, by 14 %
-    ratio = best(square(16384, Dtype.FP16, "2:4")).tflops / best(square(16384, Dtype.FP16)).tflops
-    assert ratio == pytest.approx(484 / 302, rel=0.15)
+def test_whole_numbers_and_random_ones_run_at_their_published_rates() -> None:
+    # 288 TFLOP/s in CUTLASS's profiler, 257 with random numbers (thonking.ai, A100 at 400 W)
+    gemm = square(8192, Dtype.FP16)
+    assert profiled(gemm).tflops == pytest.approx(288, rel=0.05)
+    assert predict(unfitted("A100-SXM4-80GB"), gemm).tflops == pytest.approx(257, rel=0.05)
 
 
 # The other types

@@ -84,6 +84,9 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
         pieces = lines * port_rate * kernels.vector_bytes / widths
         ports = np.where(in_pieces, pieces, ports)
         fills = np.where(in_pieces & to_shared, np.maximum(fills, pieces), fills)
+    # Asynchronous copies write what arrives as it comes, a part of the port's width a cycle; bulk copies write rows.
+    arriving = sm_bytes * max(1.0, port_rate / gpu.load_store.l2_port_bytes_per_cycle)
+    fills = np.where(to_shared & np.isnan(kernels.bulk_load_instructions), np.maximum(fills, arriving), fills)
     # Loads beyond the edge of a matrix are predicated off, and issued.
     loads = kernels.tile * kernels.tile_k * operands.bits / 8 / widths / lanes
     return Staged(
