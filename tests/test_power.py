@@ -243,7 +243,7 @@ def test_a_hotter_board_clocks_lower() -> None:
     for name in ("V100-PCIe-16GB", "T4", "A40"):
         cool, hot = (
             predict(
-                with_overrides(load_spec(name), {"power.limit_temperature_c": at_c}).system, Gemm(*LARGE, Dtype.FP32)
+                with_overrides(load_spec(name), {"power.limit_temperature_c": at_c}).system, Gemm(*LARGE, Dtype.FP16)
             )
             for at_c in (60.0, 90.0)
         )
