@@ -13,10 +13,11 @@ class Link:
     """Serves bookings one after the other at ``rate`` units per cycle.
 
     A share of a bigger link has a ``burst_rate``: each transfer passes as fast as the whole link lets it,
-    but the next one waits until the share has paid for it.
+    but the next one waits until the share has paid for it. With ``credit`` it pays with what it left unused in the
+    last so many cycles.
     """
 
-    __slots__ = ("burst_rate", "busy", "free_at", "listener", "name", "rate")
+    __slots__ = ("burst_rate", "busy", "credit", "free_at", "listener", "name", "rate")
 
     def __init__(self, name: str, rate: float, burst_rate: float | None = None) -> None:
         if rate <= 0:
@@ -24,6 +25,7 @@ class Link:
         self.name = name
         self.rate = rate
         self.burst_rate = burst_rate
+        self.credit = 0.0
         self.free_at = 0.0
         self.busy = 0.0
         """Cycles of service so far."""
@@ -40,7 +42,7 @@ class Link:
         >>> port.book(0, 256), port.book(0, 128), port.book(10, 128), port.book(11, 64, rate=32.0)
         (2.0, 3.0, 11.0, 13.0)
         """
-        start = max(now, self.free_at)
+        start = max(now - self.credit, self.free_at)
         duration = amount / (rate or self.rate)
         end = start + duration
         self.free_at = end
@@ -48,7 +50,7 @@ class Link:
         if self.listener is not None and amount > 0:
             self.listener(self.name, start, end, amount)
         if self.burst_rate is not None:
-            return start + amount / self.burst_rate
+            return max(now, start) + amount / self.burst_rate
         return end
 
     def busy_until(self, now: float) -> float:
@@ -73,7 +75,7 @@ class DramLink(Link):
 
     def book(self, now: float, amount: float, rate: float | None = None) -> float:
         """Read ``amount`` from ``now`` on, before whatever waits to be written back."""
-        self.written_at = max(self.written_at, now) + amount / (rate or self.rate)
+        self.written_at = max(self.written_at, now - self.credit) + amount / (rate or self.rate)
         return super().book(now, amount, rate)
 
     def write_back(self, now: float, amount: float) -> float:
@@ -86,7 +88,7 @@ class DramLink(Link):
         (5.0, 3.0, 8.0)
         """
         duration = amount / self.rate
-        self.written_at = max(self.written_at, now) + duration
+        self.written_at = max(self.written_at, now - self.credit) + duration
         self.busy += duration
         return self.written_at
 

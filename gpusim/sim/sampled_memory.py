@@ -18,6 +18,9 @@ REMEMBERED_BLOCKS = 64
 LONGEST_PATTERN_BLOCKS = 16
 """Blocks after which the pattern of those that need DRAM repeats, at most; their bytes are exact."""
 
+SPREADING_GENERATIONS = 8
+"""Generations of CTAs in which SMs leave step; by then they store at any time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
@@ -107,6 +110,9 @@ class SampledMemory:
         self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle / machine.sm_count, machine.dram_bytes_per_cycle)
         self.drained_at = 0.0
         self._translated_at: float | None = None
+        self._spread = machine.cta_interval_cycles * machine.sm_count
+        """How far apart SMs start [cycles]."""
+        self._spread_growth = math.log(machine.sm_count)
 
     @property
     def links(self) -> tuple[Link, Link, Link]:
@@ -162,11 +168,25 @@ class SampledMemory:
     def _last_of(self, link: Link, now: float, amount: float) -> float:
         """The same for results, which all SMs produce as far apart as they started [cycles]."""
         passed = link.book(now, amount)
-        return max(passed, link.free_at - self._behind)
+        return max(passed, link.free_at if link.credit else link.free_at - self._behind)
 
-    def store(self, stream: Stream, store: Store, now: float) -> float:  # noqa: ARG002 - a share knows no CTA
+    def _leave_step(self, generation: int) -> None:
+        """Set how far apart SMs are when CTAs of a generation store.
+
+        Of N SMs that begin to store a little after each other, and are served in turn, the first is alone for that
+        while, the second shares with one, and so on: they end ln N times as far apart. What the others stored before
+        this SM does has passed.
+        """
+        if generation > 0:
+            spread = self._spread
+            for _ in range(min(generation, SPREADING_GENERATIONS)):
+                spread *= self._spread_growth
+            self.l2.credit = self.dram.credit = max(spread, self._behind)
+
+    def store(self, stream: Stream, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
         machine = self._machine
+        self._leave_step(stream.cta // self._ctas_per_sm)
         sent = self.port.book(now, store.l2_bytes, machine.l2_port_write_bytes_per_cycle)
         accepted = max(sent, self._last_of(self.l2, now, store.l2_bytes * machine.l2_write_cost))
         if self._write_back_cost > 0.0:

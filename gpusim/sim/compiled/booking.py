@@ -18,14 +18,14 @@ MOST_CYCLES = 2.0**53
 @compiled
 def book(link: Any, now: float, amount: float, rate: float) -> float:
     """Serve ``amount`` units from ``now`` on, at the link's own rate if ``rate`` is 0; when the last has passed."""
-    start = max(now, link.free_at)
+    start = max(now - link.credit, link.free_at)
     duration = amount / (rate if rate != 0.0 else link.rate)
     end = start + duration
     link.free_at = end
-    link.written_at = max(now, link.written_at) + duration
+    link.written_at = max(now - link.credit, link.written_at) + duration
     link.busy += duration
     if link.burst_rate != 0.0:
-        return start + amount / link.burst_rate
+        return max(now, start) + amount / link.burst_rate
     return end
 
 
@@ -33,7 +33,7 @@ def book(link: Any, now: float, amount: float, rate: float) -> float:
 def write_back(link: Any, now: float, amount: float) -> float:
     """Write ``amount`` back as soon as nothing is read; when all has been written."""
     duration = amount / link.rate
-    link.written_at = max(now, link.written_at) + duration
+    link.written_at = max(now - link.credit, link.written_at) + duration
     link.busy += duration
     return link.written_at
 

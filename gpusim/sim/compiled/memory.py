@@ -9,7 +9,7 @@ from gpusim.sim.compiled.booking import book, write_back
 from gpusim.sim.compiled.jit import compiled
 from gpusim.sim.compiled.layout import State
 from gpusim.sim.compiled.replacement import hold, use
-from gpusim.sim.sampled_memory import REMEMBERED_BLOCKS
+from gpusim.sim.sampled_memory import REMEMBERED_BLOCKS, SPREADING_GENERATIONS
 
 
 @compiled
@@ -25,7 +25,7 @@ def store(s: State, w: int, op: Any, now: float) -> float:
     """Write results; when the memory system has accepted them [cycles]."""
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
     sent = book(s.links[sm.l2_port], now, op.l2_bytes, launch.l2_port_write_rate)
-    accepted = max(sent, _written(s, w, op, now) if launch.full else _written_share(s, sm, op, now))
+    accepted = max(sent, _written(s, w, op, now) if launch.full else _written_share(s, w, op, now))
     sm.drained_at = max(sm.drained_at, accepted + launch.l2_latency)
     return accepted
 
@@ -44,9 +44,10 @@ def fix_up(s: State, w: int, size_bytes: float, now: float) -> float:
 
 
 @compiled
-def _written_share(s: State, sm: Any, op: Any, now: float) -> float:
+def _written_share(s: State, w: int, op: Any, now: float) -> float:
     """Take written bytes; when L2 has found room for the last [cycles]."""
-    launch = s.launch[0]
+    launch, sm = s.launch[0], s.sms[s.warps[w].sm]
+    _leave_step(s, sm, s.ctas[s.warps[w].cta].number // launch.ctas_per_sm)
     accepted = _last_of(s, sm, sm.l2, now, op.l2_bytes * launch.l2_write_cost)
     if launch.write_back_cost > 0.0:
         written = write_back(s.links[sm.dram], now, op.size_bytes * launch.write_back_cost * op.amount)
@@ -55,11 +56,22 @@ def _written_share(s: State, sm: Any, op: Any, now: float) -> float:
 
 
 @compiled
+def _leave_step(s: State, sm: Any, generation: int) -> None:
+    """Set how far apart SMs are when CTAs of a generation store."""
+    launch = s.launch[0]
+    if generation > 0:
+        spread = launch.cta_share
+        for _ in range(min(generation, SPREADING_GENERATIONS)):
+            spread *= launch.spread_growth
+        s.links[sm.l2].credit = s.links[sm.dram].credit = max(spread, sm.behind)
+
+
+@compiled
 def _last_of(s: State, sm: Any, link_row: int, now: float, amount: float) -> float:
     """Book results on L2 or DRAM, behind what the last SM stored."""
     link = s.links[link_row]
     passed = book(link, now, amount, 0.0)
-    return max(passed, link.free_at - sm.behind)
+    return max(passed, link.free_at if link.credit != 0.0 else link.free_at - sm.behind)
 
 
 @compiled

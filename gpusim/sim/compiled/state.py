@@ -177,6 +177,7 @@ class Arrays:
             dram_rate=machine.dram_bytes_per_cycle,
             l2_copy_bytes=machine.l2_copy_bytes,
             write_back_cycles=machine.write_back_cycles,
+            spread_growth=math.log(machine.sm_count),
         )
 
     def _links(self) -> layout.Records:
