@@ -204,15 +204,16 @@ def test_a_faster_memory_changes_no_choice(name: str, gemm: Gemm) -> None:
 
 
 def test_a_result_for_overridden_values_names_what_a_library_for_them_would_launch() -> None:
-    name, gemm = "A100-SXM4-40GB", Gemm(64, 4096, 4096, Dtype.FP16)
-    shipped, faster = (
-        predict(arch, gemm, Options(l2="warm")) for arch in (load_spec(name).system, doubled_memory(name))
-    )
+    name, warm = "A100-SXM4-40GB", Options(l2="warm")
+    board, faster_board = load_spec(name).system, doubled_memory(name)
+    tuned = replace(faster_board, library=replace(faster_board.library, tuned_for=None))
+    sizes = [Gemm(m, n, 4096, Dtype.FP16) for m in (16, 64, 256) for n in (2048, 4096, 8192)]
+    kernels = [tuple(ranked_plans(arch, gemm, warm)[0].name for arch in (board, tuned)) for gemm in sizes]
+    gemm = sizes[next(place for place, (here, there) in enumerate(kernels) if here != there)]
+    shipped, faster = (predict(arch, gemm, warm) for arch in (board, faster_board))
     assert (faster.kernel, faster.split_k) == (shipped.kernel, shipped.split_k)
     assert faster.kernel_time_us <= shipped.kernel_time_us
-    faster_board = doubled_memory(name)
-    tuned = replace(faster_board, library=replace(faster_board.library, tuned_for=None))
-    other = ranked_plans(tuned, gemm, Options(l2="warm"))[0].plan
+    other = ranked_plans(tuned, gemm, warm)[0].plan
     assert other.name != shipped.kernel
     assert shipped.notes == ()
     assert any(f"would launch {other.name}, split-K {other.split_k}" in note for note in faster.notes)

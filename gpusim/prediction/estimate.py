@@ -212,8 +212,8 @@ def _epilogue_of(
     latency = machine.shared_latency_cycles
     sliced = epilogue.warps_k_bytes > 0
     summed = epilogue.warps_k_bytes / rate
-    together = np.where(sliced, 1, np.minimum(warps, machine.sub_partitions))
-    spread = np.where(sliced, (warps - 1) * summed, (warps - together) / warps * turn)
+    together = np.where(sliced, 1, schedules.math_warps)
+    spread = np.where(sliced, (warps - 1) * summed, (ctas - 1) / ctas * turn)
 
     def queue(each: Array) -> Array:
         """Until a resource has served all warps, from when the last of them comes to it."""
