@@ -36,37 +36,27 @@ def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
 
 def _launch_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
     """Rounds of the busiest SM's slots, the last of what is left over; at least the time of all DRAM traffic."""
-    sms, slots = machine.sm_count, schedules.occupancy.ctas
-    busiest = ceil_div(schedules.ctas, sms)
+    sms, slots, grid = machine.sm_count, schedules.occupancy.ctas, schedules.ctas
+    busiest = ceil_div(grid, sms)
     rounds = (busiest - 1) // slots
     left = busiest - rounds * slots
-    last = schedules.ctas - (busiest - 1) * sms
+    last = grid - (busiest - 1) * sms
     ctas, active = np.array([slots + 0 * rounds, left]), np.array([slots * sms + 0 * rounds, last + (left - 1) * sms])
-    of = _round_of(machine, schedules, _step_of(machine, schedules), ctas, active)
+    step = _step_of(machine, schedules)
+    of = _round_of(machine, schedules, step, ctas, active)
     total = np.where(rounds > 0, of.first[0] + (rounds - 1) * of.next[0] + of.next[1], of.first[1])
     # The SM with most CTAs that is the last to get its first one stands for all.
     total = total + last * machine.cta_interval_cycles
-    return np.asarray(np.maximum(total + machine.l2_latency_cycles, _dram_cycles(machine, schedules)))
-
-
-def _dram_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
-    """What all that a launch reads, and all that it has written back, takes of DRAM."""
-    moved = schedules.traffic
-    dirty = moved.write_cost * dirty_fraction(moved.dram_read_bytes, moved.dram_write_bytes)
-    missed = miss_fraction(moved.l2_read_bytes, moved.dram_read_bytes)
-    read = schedules.steps * schedules.step.l2_bytes * missed * (moved.read_cost + dirty)
-    written = schedules.store_bytes * dirty * (1.0 - moved.resident_fraction)
-    return np.asarray(schedules.ctas * (read + written) / machine.dram_bytes_per_cycle)
+    dram = grid * step.dram_traffic_bytes / machine.dram_bytes_per_cycle
+    return np.asarray(np.maximum(total + machine.l2_latency_cycles, dram))
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
     """A turn of one CTA's main loop, as columns [cycles]."""
 
-    warp_pipe: Array
-    """Of a warp's pipe."""
-    warp_issue: Array
-    """Of a warp's scheduler."""
+    warp: Array
+    """Of a warp's pipe or scheduler, whichever is longer at work."""
     port: Array
     """Of the load/store port: what arrives, operands, and what passes registers on its way to shared memory."""
     arriving_port: Array
@@ -79,68 +69,97 @@ class _Step:
     """Blocks on their way when the first turn begins."""
     alone: Array
     """All turns of a CTA that waits for no other."""
+    l2_bytes: Array
+    """Of a block [B]."""
+    from_port: Array
+    """Of the port from L2 to the SM."""
     dram_bytes: Array
     """In bytes of a stream [B]."""
+    dram_traffic_bytes: Array
+    """The same of the whole CTA, with what is written back [B]."""
     dram_latency: Array
     """Beyond that of L2; 0 where nothing is missed."""
     l2_latency: Array
     """Of a hit."""
+    arrival: Array
+    """From asking for a block to its last byte, where nothing else is under way."""
 
 
 def _step_of(machine: Machine, schedules: Columns[Schedule]) -> _Step:
     step, instruction, moved = schedules.step, schedules.instruction, schedules.traffic
-    warps, rate, queued = schedules.math_warps, machine.shared_bytes_per_cycle, schedules.epilogue.bulk_store
-    of_part = ceil_div(warps, machine.sub_partitions)
-    missed = miss_fraction(moved.l2_read_bytes, moved.dram_read_bytes)
-    dram_latency = np.where(missed != 0, machine.dram_cycles(1.0), 0.0)
-    l2_latency = machine.l2_latency_cycles + np.where(queued, machine.bulk_copy_cycles, 0.0)
+    rate, of_warpgroups = machine.shared_bytes_per_cycle, schedules.epilogue.bulk_store
+    l2_bytes, from_port = step.l2_bytes, step.sm_bytes / machine.l2_port_bytes_per_cycle
+    missed_bytes = l2_bytes * miss_fraction(moved.l2_read_bytes, moved.dram_read_bytes)
+    dirty = moved.write_cost * dirty_fraction(moved.dram_read_bytes, moved.dram_write_bytes)
+    read_bytes = schedules.steps * missed_bytes * (moved.read_cost + dirty)
+    written_bytes = schedules.store_bytes * dirty * (1.0 - moved.resident_fraction)
+    dram_latency = np.where(missed_bytes != 0, machine.dram_cycles(1.0), 0.0)
+    l2_latency = machine.l2_latency_cycles + np.where(of_warpgroups, machine.bulk_copy_cycles, 0.0)
     pipe = step.pipe_slots * instruction.issue_interval_cycles / instruction.sustained_fraction
     issue = (step.issue_slots + np.where(step.to_shared, 0.0, step.load_instructions)) / machine.issue_per_cycle
-    arriving, read = step.port_bytes / rate, step.operand_bytes * warps / rate
+    arriving, operands = step.port_bytes / rate, step.operand_bytes * schedules.math_warps / rate
     filling = np.where(step.to_shared, 0.0, step.shared_write_bytes / rate)
-    # Of a k-group; the next turn begins while the last one executes.
-    group = pipe / step.k_groups
-    chained = step.k_groups * instruction.latency_cycles
-    computed = _largest(of_part * pipe, of_part * issue, chained - instruction.latency_cycles + group)
-    fed = np.where(step.operand_bytes > 0, read + machine.shared_latency_cycles + np.where(queued, 0.0, group), 0.0)
-    math = np.maximum(computed, fed)
-    # Kernels without a ring, or with a single stage, wait for a block in the turn that needs it; as do warpgroups.
-    unstaged = step.shared_write_bytes == 0
-    single = (step.ahead == 0) & ~unstaged
-    at_once = queued | single | unstaged
-    begun = of_part * np.maximum(pipe, issue) - np.maximum(pipe, issue)
-    resumed = math - (math - begun) / step.k_groups
-    loading = np.maximum(computed, fed + arriving)
-    loading = loading - (loading - begun) / step.k_groups
-    own = np.where(
-        queued,
-        np.maximum(of_part * pipe, math / 2),
-        np.where(single, math + instruction.latency_cycles, resumed + filling),
-    )
-    own = np.where(queued, own, np.maximum(own, chained))
-    arrival = np.maximum(
-        l2_latency + np.maximum(step.sm_bytes / machine.l2_port_bytes_per_cycle, dram_latency), arriving
-    )
-    asked = step.ahead + at_once
-    needed = np.where(queued, math, own)
-    waiting = np.where(at_once, (arrival + np.where(queued | unstaged, 0.0, filling) + needed), arrival) / np.maximum(
-        asked, 1
-    )
-    waiting = _largest(own, np.where(at_once, waiting, np.maximum(waiting, loading) + filling))
-    fast = np.minimum(schedules.steps, asked)
+    arrival = np.maximum(l2_latency + np.maximum(from_port, dram_latency), arriving)
+    math, asked, alone = _turns_of(machine, schedules, pipe, issue, operands, arriving, filling, arrival)
     return _Step(
-        warp_pipe=pipe,
-        warp_issue=issue,
-        port=arriving + read + filling,
+        warp=np.maximum(pipe, issue),
+        port=arriving + operands + filling,
         arriving_port=arriving,
         filling_port=filling,
         math=math,
-        asked=fast,
-        alone=fast * own + (schedules.steps - fast) * waiting,
-        dram_bytes=step.l2_bytes * missed * moved.read_cost,
+        asked=asked,
+        alone=alone,
+        l2_bytes=l2_bytes,
+        from_port=from_port,
+        dram_bytes=missed_bytes * moved.read_cost,
+        dram_traffic_bytes=read_bytes + written_bytes,
         dram_latency=dram_latency,
         l2_latency=l2_latency,
+        arrival=arrival,
     )
+
+
+def _turns_of(
+    machine: Machine,
+    schedules: Columns[Schedule],
+    pipe: Array,
+    issue: Array,
+    operands: Array,
+    arriving: Array,
+    filling: Array,
+    arrival: Array,
+) -> tuple[Array, Array, Array]:
+    """The math of a turn, the blocks on their way when the first begins, and all turns of a CTA that is alone.
+
+    Args:
+        pipe: a warp's time of its pipe, and ``issue`` of its scheduler.
+        operands: a CTA's time of the load/store port, ``arriving`` that of its loads, and ``filling`` of its stores.
+        arrival: from asking for a block to its last byte.
+    """
+    step, latency = schedules.step, schedules.instruction.latency_cycles
+    of_part, of_warpgroups = ceil_div(schedules.math_warps, machine.sub_partitions), schedules.epilogue.bulk_store
+    warp = np.maximum(pipe, issue)
+    # Each k-group accumulates onto the one before. The next turn begins while the last one executes.
+    group, chained = pipe / step.k_groups, step.k_groups * latency
+    computed = np.maximum(of_part * warp, chained - latency + group)
+    fed = np.where(
+        step.operand_bytes > 0, operands + machine.shared_latency_cycles + np.where(of_warpgroups, 0.0, group), 0.0
+    )
+    math, loading = np.maximum(computed, fed), np.maximum(computed, fed + arriving)
+    begun = of_part * warp - warp
+    resumed, loading = (one - (one - begun) / step.k_groups for one in (math, loading))
+    # Warpgroups, and kernels without a ring or with a single stage, wait for a block in the turn that needs it.
+    direct = step.shared_write_bytes == 0
+    single = (step.ahead == 0) & ~direct
+    own = np.maximum(np.where(single, math + latency, resumed + filling), chained)
+    own = np.where(of_warpgroups, np.maximum(of_part * pipe, math / 2), own)
+    at_once = of_warpgroups | single | direct
+    asked = step.ahead + at_once
+    needed = np.where(of_warpgroups, math, np.where(direct, own, filling + own))
+    waiting = np.where(at_once, arrival + needed, arrival) / np.maximum(asked, 1)
+    waiting = np.maximum(own, np.where(at_once, waiting, np.maximum(waiting, loading) + filling))
+    before = np.minimum(schedules.steps, asked)
+    return math, before, before * own + (schedules.steps - before) * waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,23 +175,21 @@ class _Round:
 def _round_of(machine: Machine, schedules: Columns[Schedule], one: _Step, ctas: Array, active: Array) -> _Round:
     """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU."""
     step, steps = schedules.step, schedules.steps
-    in_port = machine.l2_port_bytes_per_cycle
-    l2_rate = np.minimum(in_port, machine.l2_bytes_per_cycle * ctas / active)
-    from_port = step.sm_bytes / in_port
-    from_l2 = np.maximum(step.l2_bytes / l2_rate, from_port)
+    l2_rate = np.minimum(machine.l2_port_bytes_per_cycle, machine.l2_bytes_per_cycle * ctas / active)
+    from_l2 = np.maximum(one.l2_bytes / l2_rate, one.from_port)
     from_dram = one.dram_bytes / (machine.dram_bytes_per_cycle * ctas / active)
     transfer = np.maximum(from_l2, from_dram)
     of_part = ceil_div(schedules.math_warps * ctas, machine.sub_partitions)
-    math = steps * of_part * np.maximum(one.warp_pipe, one.warp_issue)
+    math = steps * of_part * one.warp
     port = steps * ctas * one.port
     read = steps * ctas * transfer
     # The first block, and those asked for with it, whose way through the port is over before it is there
     issued = np.where(step.ahead > 0, of_part * step.load_instructions, 0.0) + one.filling_port
     booked = one.asked * ctas * one.arriving_port
     late = np.where((one.dram_latency != 0) & schedules.cold, machine.tlb_miss_cycles, 0.0) + one.dram_latency
-    here = np.maximum(one.l2_latency + np.maximum(from_port, one.dram_latency), one.arriving_port) + issued
+    here = one.arrival + issued
     own = np.maximum(one.l2_latency + np.maximum(from_l2, from_dram + late), one.arriving_port) + issued
-    all_here = (
+    all_own = (
         np.maximum(one.l2_latency + np.maximum(ctas * from_l2, ctas * from_dram + late), one.arriving_port) + issued
     )
     # Of all but the first blocks, the last is there before the SM's share has paid for it.
@@ -180,7 +197,7 @@ def _round_of(machine: Machine, schedules: Columns[Schedule], one: _Step, ctas: 
     first = _largest(
         own + math,
         np.maximum(own - booked, 0.0) + port,
-        all_here + one.alone + (ctas - 1) * machine.cta_interval_cycles * machine.sm_count,
+        all_own + one.alone + (ctas - 1) * machine.cta_interval_cycles * machine.sm_count,
         last + late - np.where(steps > step.ahead, transfer, 0.0),
     )
     later = _largest(here + np.maximum(math, port), here + one.alone, last + one.dram_latency - transfer)
