@@ -28,15 +28,12 @@ from gpusim.studies.calibration.heuristic_bias import BiasValues
 from gpusim.studies.calibration.library_fit import TableScore, scores, shared_weights
 from gpusim.studies.calibration.observations import observations
 from gpusim.studies.calibration.parameters import Board
-from gpusim.studies.calibration.row_candidates import records
+from gpusim.studies.calibration.row_candidates import MOST_TIMED, records
 from gpusim.studies.calibration.row_kernels import RowKernels
 from gpusim.studies.calibration.search import Log
-from gpusim.studies.calibration.session import hashes_of, journal_of
+from gpusim.studies.calibration.session import WORTH_COMPILING, hashes_of, journal_of
 from gpusim.studies.calibration.spec_writer import moved_bias, nested
 from gpusim.studies.calibration.timer import Boards, Timer
-
-WORTH_COMPILING = 100
-"""Rows with a time from which on the simulator is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,7 @@ def calibrate_library(
         raise CalibrationError(f"library {library}: no GPU of the rows has it, nor one that extends it")
     if not found and not kernels:
         raise CalibrationError(f"library {library}: none of its rows can be predicted: {'; '.join(left_out)}")
-    context = Boards(boards, cache=service.cache, compiled=len(found) >= WORTH_COMPILING)
+    context = Boards(boards, cache=service.cache, compiled=len(found) * MOST_TIMED >= WORTH_COMPILING)
     with remembering(disk=service.cache), service.executor(context, len(found) + len(kernels)) as executor:
         timer = Timer(boards, executor, Journal(journal_of(out)), progress)
         of_rows = RowKernels(boards, found, (), timer, kernels)

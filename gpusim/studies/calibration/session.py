@@ -26,15 +26,15 @@ from gpusim.studies.calibration.microbenchmarks import Curves, fixed_by_microben
 from gpusim.studies.calibration.observations import Observation, observations, sample_rows, timing_of_sources
 from gpusim.studies.calibration.parameters import Board, Parameter, SourceTiming, parameters
 from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting
-from gpusim.studies.calibration.row_candidates import records
+from gpusim.studies.calibration.row_candidates import MOST_TIMED, records
 from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.spec_writer import write_spec
 from gpusim.studies.calibration.timer import Boards, Timer
 from gpusim.system import System
 
 WORTH_COMPILING = 1000
-"""Derivatives by rows and values from which on the simulator is compiled: half a minute once on a machine, and a second
-for each process, to play launches in a tenth of the time."""
+"""Derivatives by rows and values, and candidates, from which on the simulator is compiled: half a minute once on a
+machine, and a second for each process, to play launches in a tenth of the time."""
 
 
 def check_spec_path(arch: str, out: Path, arch_path: Sequence[Path] = ()) -> None:
@@ -109,7 +109,7 @@ def calibrate(
     points = read_published(microbenchmarks) if microbenchmarks else ()
     of_points = specs_of(start, (point.gpu for point in points), out, arch_path)
     played = {name: fitted_board(spec, names.files) for name, spec in of_points.items()}
-    compiled = len(places) * len(moving) >= WORTH_COMPILING
+    compiled = len(places) * len(moving) + len(found) * MOST_TIMED >= WORTH_COMPILING
     context = Boards({**played, **boards}, cache=service.cache, compiled=compiled)
     with remembering(disk=service.cache), service.executor(context, len(found)) as executor:
         moving = fixed_by_microbenchmarks(moving, Curves.of(points, played), executor, log)
