@@ -175,7 +175,8 @@ class SampledMemory:
 
         Of N SMs that begin to store a little after each other, and are served in turn, the first is alone for that
         while, the second shares with one, and so on: they end ln N times as far apart. What the others stored before
-        this SM does has passed.
+        this SM does has passed. SMs of one CTA at a time stay in step: products of V100 that store as long as they
+        multiply take a whole number of waves, however many there are.
         """
         if generation > 0:
             spread = self._spread
@@ -186,7 +187,8 @@ class SampledMemory:
     def store(self, stream: Stream, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
         machine = self._machine
-        self._leave_step(stream.cta // self._ctas_per_sm)
+        if self._ctas_per_sm > 1:
+            self._leave_step(stream.cta // self._ctas_per_sm)
         sent = self.port.book(now, store.l2_bytes, machine.l2_port_write_bytes_per_cycle)
         accepted = max(sent, self._last_of(self.l2, now, store.l2_bytes * machine.l2_write_cost))
         if self._write_back_cost > 0.0:

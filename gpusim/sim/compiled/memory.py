@@ -47,7 +47,8 @@ def fix_up(s: State, w: int, size_bytes: float, now: float) -> float:
 def _written_share(s: State, w: int, op: Any, now: float) -> float:
     """Take written bytes; when L2 has found room for the last [cycles]."""
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
-    _leave_step(s, sm, s.ctas[s.warps[w].cta].number // launch.ctas_per_sm)
+    if launch.ctas_per_sm > 1:
+        _leave_step(s, sm, s.ctas[s.warps[w].cta].number // launch.ctas_per_sm)
     accepted = _last_of(s, sm, sm.l2, now, op.l2_bytes * launch.l2_write_cost)
     if launch.write_back_cost > 0.0:
         written = write_back(s.links[sm.dram], now, op.size_bytes * launch.write_back_cost * op.amount)
