@@ -291,9 +291,12 @@ def _tiles(gpu: Gpu, kernels: SimpleNamespace, problems: Problems, split_k: Arra
     if edges is not None:
         rows = np.where(edges, problems.operands.rows - (counts - 1) * kernels.tile, largest).astype(float)
     k_per_step = problems.k / (steps * split_k)
-    tiles = Tiles(counts, problems.batch, split_k, steps, rows, rows, k_per_step)
-    at_once = (tiles.ctas <= gpu.sm.count * kernels.resident_ctas) & (edges is None)
-    return replace(tiles, sm_rows=np.where(at_once, largest, rows))
+    tiles = Tiles(counts, problems.batch, split_k, steps, rows, rows, rows, k_per_step)
+    at_once = tiles.ctas <= gpu.sm.count * kernels.resident_ctas
+    if edges is not None:
+        return replace(tiles, filled_rows=largest)
+    sm_rows = np.where(at_once, largest, rows)
+    return replace(tiles, sm_rows=sm_rows, filled_rows=sm_rows)
 
 
 def _traffic(

@@ -119,6 +119,9 @@ class Tiles:
     """Rows of A in the average tile, and of B."""
     sm_rows: Array
     """The same of the tile whose SM ends last: the largest where all run at once, else the average."""
+    filled_rows: Array
+    """The same of what is written to shared memory. A tile at an edge that stands for itself is written whole: CUTLASS
+    writes zeros where it loads nothing, and ``cp.async`` fills what it does not copy with zeros (PTX ISA)."""
     k_per_step: Array
     """Values of k in the average step."""
 

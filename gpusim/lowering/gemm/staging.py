@@ -77,7 +77,8 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     # A warp's access takes at least one cycle of the port, however narrow. Each piece of a vector takes the lines that
     # the warp's access touches, at one a cycle. Before they are read into registers, lines of L1 are filled.
     ports = sm_bytes * np.maximum(1.0, port_rate / (lanes * widths))
-    fills = sm_panel_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
+    filled_bytes = tiles.filled_rows * tiles.k_per_step * operands.bits / 8
+    fills = filled_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
     if in_pieces.any():
         lines = operands.touched_bytes(tiles.sm_rows, kernels.tile_k, LINE_BYTES, WARP_RUN_BYTES) / LINE_BYTES
         lines = lines * (tiles.k_per_step / kernels.tile_k)
