@@ -25,9 +25,10 @@ class DecodedLaunch:
         self.mmas: dict[str, MmaTiming] = {timing.name: timing for timing in machine.mmas}
         self.works = launch.works
         roles = [role for work in self.works for role in work.roles]
-        loops = [loop for role in roles for loop in longest_loops(role.program)]
-        self._watched = {id(loop): WatchedLoop(loop) for loop in loops}
-        self._first = {id(role): next(iter(longest_loops(role.program)), None) for role in roles}
+        loops = {id(role): longest_loops(role.program) for role in roles}
+        self._watched = {id(loop): WatchedLoop(loop) for of_role in loops.values() for loop in of_role}
+        self._first = {role: next(iter(of_role), None) for role, of_role in loops.items()}
+        self.lookahead = launch.lookahead
         self.stage_consumers = sum(
             role.warps for role in launch.roles if any(isinstance(op, ReleaseStage) for op in operations(role.program))
         )

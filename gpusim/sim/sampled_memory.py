@@ -98,7 +98,7 @@ class SampledMemory:
         self._tlb_miss_cycles = machine.tlb_miss_cycles if launch.cold else 0.0
         self._write_back_cost = launch.write_back_cost
         self._missing = {tensor.name: tensor.missing_blocks_fraction for tensor in launch.tensors}
-        self._first_blocks = max(1, launch.lookahead)
+        self._first_blocks = max(1, decoded.lookahead)
         self._ctas_per_sm = decoded.ctas_per_sm
         self._fetches = fetches_of(decoded)
         self.pattern_blocks = pattern_blocks(self._fetches)

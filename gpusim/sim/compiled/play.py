@@ -61,9 +61,9 @@ def played(
 
 
 def _check_finished(decoded: DecodedLaunch, state: State) -> None:
-    left = np.flatnonzero(state.sms["resident"])
-    if len(left):
-        row = state.resident[left[0], 0]
+    left = state.sms["resident"] > 0
+    if left.any():
+        row = state.resident[left.argmax(), 0]
         cta = state.ctas[row]
         warps = state.cta_warps[row, : cta["warps"]]
         waiting = int((state.warps["exited"][warps] == 0).sum())
