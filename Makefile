@@ -24,9 +24,9 @@ MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 vi
 	neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16 vidur_a40_fp16
 MEASURED_ON_hopper := aiconfigurator_h200_bf16
-# Rows per table, GPU and data type, if not 50: more where there are few tables.
-ROWS_OF_hopper := 150
-ROWS_OF_ampere_ga10x := 75
+# Rows per table, GPU and data type, if not 30: more where there are few tables.
+ROWS_OF_hopper := 80
+ROWS_OF_ampere_ga10x := 60
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
@@ -112,7 +112,7 @@ $(VENV)/traces.csv: $(TRACES) | $(VENV)/.runtime
 	$(BIN)/gpusim import traces $< -o $@
 
 calibrate-%: $(VENV)/.fast $(RECORDED)
-	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml --rows $(or $(ROWS_OF_$*),50) $(if $(DATE),--date $(DATE)) \
+	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml --rows $(or $(ROWS_OF_$*),30) $(if $(DATE),--date $(DATE)) \
 		$(foreach table,$(MEASURED_ON_$*),--measured $(MEASURED)/calibrate/$(table).csv) \
 		$(addprefix --recorded ,$(RECORDED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
 		--format json > experiments/calibration/$*.json.new
