@@ -301,8 +301,12 @@ def test_the_written_spec_extends_the_original_and_predicts_the_runs(
     assert document["sources"]["fit"].startswith("gpusim calibrate, 2026-01-01, data sha256 ")
     assert command("archs", "check", str(out)).returncode == 0
     assert not list(tmp_path.glob("*.journal"))
+    (tmp_path / "hosts").mkdir(exist_ok=True)
+    earlier = tmp_path / "hosts" / "mine.yaml"
+    earlier.write_text("extends: turing\n", encoding="utf-8")
     assert command(*fit).returncode == 0
     assert out.read_bytes() == first  # its own values do not feed back
+    assert not earlier.exists()  # of a host whose values no run tells
 
 
 def recorded_line(shape: tuple[int, int, int], label: str, gpu: str = "t4") -> str:

@@ -98,9 +98,13 @@ def moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
 def write_spec(report: CalibrationReport, out: Path, date: str) -> None:
     """Write the files of the fitted spec, each whole or not at all.
 
-    The file of the GPU, which names the others, comes last.
+    The file of the GPU, which names the others, comes last; a file of an earlier fit that it names no more goes.
     """
-    for path, text in spec_texts(report, out, date).items():
+    texts = spec_texts(report, out, date)
+    for path, text in texts.items():
         path.parent.mkdir(exist_ok=True)
         with replacing(path) as whole:
             whole.write_text(text, encoding="utf-8")
+    host = out.parent / HOSTS / out.name
+    if host not in texts:
+        host.unlink(missing_ok=True)
