@@ -71,7 +71,9 @@ def test_a_fitted_value_says_by_which_data_and_what_it_was(name: str) -> None:
         if origin.kind == "fitted":
             assert re.match(r"[^:]*, data sha256 [0-9a-f]{12}: ", origin.source), key_path
         if origin.source.startswith("gpusim calibrate"):
-            assert re.match(r"gpusim calibrate, \d{4}-\d\d-\d\d, data sha256 ", origin.source), key_path
+            assert re.match(r"gpusim calibrate( --library nvidia)?, \d{4}-\d\d-\d\d, data sha256 ", origin.source), (
+                key_path
+            )
             if not key_path.startswith("library."):
                 assert re.search(
                     r"was \S+ \((measured|assumed|fitted)\);( \S+ ± \d+ % by microbenchmarks;)? 95 % \S+ to \S+$",

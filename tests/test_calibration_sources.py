@@ -28,7 +28,7 @@ from gpusim.studies.microbench import play
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
-LAB_US = 75.0
+LAB_US = 60.0
 """What the calls of one source take beside their kernels."""
 SLOWER = 1.6
 """Times of another source, over those of all others."""
