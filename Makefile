@@ -13,8 +13,8 @@ MICROBENCHMARKS := $(MEASURED)/../facts/microbenchmarks.csv
 # Kernels that traces recorded beside others: they teach choice and not times.
 TRACES := $(wildcard $(MEASURED)/../traces/kernels.csv)
 RECORDED := $(if $(TRACES),$(VENV)/traces.csv)
-TABLES := deepbench_v100_fp16 deepbench_v100_fp32 deepbench_t4_fp16 deepbench_t4_fp32 \
-	aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
+TABLES := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 deepbench_t4_fp16 deepbench_t4_fp32 \
+	vidur_a100_fp16 vidur_a40_fp16 aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
 	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32
 # Tables of MEASURED/calibrate that each architecture is calibrated on.
 CALIBRATED := volta turing ampere_ga100 ampere_ga10x hopper
