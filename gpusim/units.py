@@ -69,15 +69,19 @@ def us_of_cycles(cycles: float, clock_mhz: float) -> float:
     return cycles / clock_mhz
 
 
+BOOKING_ROUNDING_CYCLES = 1e-3
+"""What sums of bookings may be off."""
+
+
 def whole_cycles(time_cycles: float) -> int:
     """The first whole cycle at or after a time [cycles].
 
-    Events happen in whole cycles, rounded up; a thousandth of a cycle is what sums of bookings may be off.
+    Events happen in whole cycles, rounded up.
 
     >>> whole_cycles(199.0002), whole_cycles(199.5), whole_cycles(200.0)
     (199, 200, 200)
     """
-    return math.ceil(time_cycles - 1e-3)
+    return math.ceil(time_cycles - BOOKING_ROUNDING_CYCLES)
 
 
 def us_of_duration(text: str, unit: str) -> float:

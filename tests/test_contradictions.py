@@ -51,6 +51,15 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return wrong
 
 
+def busy_to_the_last_cycle(outcome: LaunchOutcome) -> LaunchOutcome:
+    return dataclasses.replace(outcome, busy_cycles={**outcome.busy_cycles, "dram": outcome.cycles + 5e-4})
+
+
+def test_bookings_that_add_up_to_all_cycles_but_for_rounding_contradict_nothing(inject: Callable[..., None]) -> None:
+    inject(busy_to_the_last_cycle, whole_too=True)
+    assert predict(load_spec("t4").system, PRODUCT, Options(load="burst")).consistent
+
+
 @pytest.mark.parametrize("fault", [too_fast, too_busy])
 def test_a_contradiction_that_playing_everything_mends_is_no_more(fault: Fault, inject: Callable[..., None]) -> None:
     arch = load_spec("t4").system

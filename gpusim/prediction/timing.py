@@ -16,7 +16,7 @@ from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
 from gpusim.system import System
-from gpusim.units import us_of_cycles
+from gpusim.units import BOOKING_ROUNDING_CYCLES, us_of_cycles
 from gpusim.workloads.conditions import calls_of
 
 FLOAT_ROUNDING = 1e-9
@@ -100,6 +100,6 @@ def contradictions(timed: Timed) -> tuple[str, ...]:
         f"{name} is {100 * busy / outcome.cycles:.1f} % busy in {launch.name}"
         for launch, outcome in zip(timed.launches, timed.outcomes, strict=False)
         for name, busy in outcome.busy_cycles.items()
-        if busy > most * outcome.cycles
+        if busy > most * outcome.cycles + BOOKING_ROUNDING_CYCLES
     ]
     return (*below, *above)
