@@ -161,7 +161,7 @@ def test_an_older_library_chooses_by_its_own_bias(command: RunGpusim, tmp_path: 
 
 
 def test_a_value_of_the_spec_can_be_replaced(command: RunGpusim) -> None:
-    question = ("gemm", "--arch", "t4", "-m", "16", "-n", "8192", "-k", "8192", "--format", "json")
+    question = ("gemm", "--arch", "t4", "-m", "4", "-n", "8192", "-k", "8192", "--format", "json")  # weights stream
     plain = object_of(command(*question))
     faster = object_of(command(*question, "--set", "dram.peak_bandwidth_gb_per_s=640"))
     assert plain["bottleneck"] == "dram"

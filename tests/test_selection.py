@@ -179,12 +179,27 @@ def test_the_leading_dimensions_decide_which_tensor_core_kernels_serve(
     assert found - {None} == {alignment}  # kernels on CUDA cores have none
 
 
-@pytest.mark.parametrize("name", BOARDS_WITH_ALIGNED_KERNELS)
-def test_a_product_that_is_not_aligned_takes_longer_than_its_padded_one(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "load"),
+    [
+        ("V100-SXM2-16GB", "sustained"),
+        ("V100-SXM2-16GB", "burst"),
+        ("T4", "burst"),
+        pytest.param(
+            "T4",
+            "sustained",
+            marks=pytest.mark.xfail(strict=True, reason="1.25 times: at 70 W the padded product runs at 706 MHz"),
+        ),
+    ],
+)
+def test_a_product_that_is_not_aligned_takes_longer_than_its_padded_one(name: str, load: str) -> None:
     arch = load_spec(name).system
-    odd, even, padded = (predict(arch, Gemm(8192, n, 4096, Dtype.FP16, layout="nn")) for n in (1025, 1026, 1032))
-    assert odd.kernel_time_us > 1.3 * padded.kernel_time_us
-    assert odd.kernel_time_us > even.kernel_time_us > padded.kernel_time_us
+    odd, even, padded = (
+        predict(arch, Gemm(8192, n, 4096, Dtype.FP16, layout="nn"), Options(load=load)).kernel_time_us
+        for n in (1025, 1026, 1032)
+    )
+    assert odd > even > padded
+    assert odd > 1.3 * padded
 
 
 @pytest.mark.parametrize("name", BOARDS_WITH_ALIGNED_KERNELS)
