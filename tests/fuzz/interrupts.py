@@ -146,8 +146,10 @@ def interrupted(command: Command, out: Path, moment_s: float, number: signal.Sig
 def judged(status: int, errors: str, number: signal.Signals) -> str:
     """The outcome of an interrupt."""
     if "Traceback" in errors:
-        # In the first 30 ms the interpreter has no handler yet and prints its own traceback.
-        ours = str(REPOSITORY / "gpusim") in errors and "from gpusim.files.interrupts import" not in errors
+        # In the first 30 ms the interpreter has no handler yet and prints its own traceback: while it imports the
+        # package, and then what sets the handlers.
+        main = str(REPOSITORY / "gpusim" / "__main__.py")
+        ours = main in errors and "from gpusim.files.interrupts import" not in errors
         return f"defect: a traceback\n{errors}" if ours else "interrupted before the program began"
     if number == signal.SIGKILL:  # the interpreter counts the semaphores of its workers' queues
         errors = "".join(line for line in errors.splitlines(keepends=True) if "resource_tracker" not in line)
