@@ -345,7 +345,6 @@ def test_jumps_over_what_repeats_lose_next_to_nothing() -> None:
     assert max(abs(jumped / whole - 1) for jumped, whole in pairs) <= JUMP_TOLERANCE
 
 
-@pytest.mark.xfail(strict=True, reason="`sampled` is 22 % slower: it plays stores of all SMs in step")
 def test_ctas_of_a_single_step_that_store_much_take_as_long_as_in_full() -> None:
     arch = load_spec("TITAN-RTX").system
     gemm = Gemm(1496, 1166, 2, Dtype.FP32, layout="nt", order="column")
