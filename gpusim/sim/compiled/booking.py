@@ -8,9 +8,8 @@ from typing import Any
 from gpusim.sim.compiled.events import event, schedule
 from gpusim.sim.compiled.jit import compiled
 from gpusim.sim.compiled.layout import ANNOUNCED, UNCOVERED, WARP, State
+from gpusim.units import BOOKING_ROUNDING_CYCLES
 
-ROUNDED_CYCLES = 1e-3
-"""As in :func:`gpusim.units.whole_cycles`."""
 MOST_CYCLES = 2.0**53
 """Beyond it a float no longer holds every cycle."""
 
@@ -41,7 +40,7 @@ def write_back(link: Any, now: float, amount: float) -> float:
 @compiled
 def expect(warp: Any, cause: int, until: float) -> None:
     """The time up to ``until`` goes to ``cause``, after what was announced before."""
-    if until - ROUNDED_CYCLES <= warp.since:
+    if until - BOOKING_ROUNDING_CYCLES <= warp.since:
         return  # nothing would be booked
     if warp.announced == ANNOUNCED:
         warp.failed = 1
@@ -61,7 +60,7 @@ def settle(warp: Any, now: int) -> None:
     for at in range(warp.announced):
         cause, until = warp.causes[at], warp.until[at]
         if since < now:
-            end = now if until >= now else math.ceil(until - ROUNDED_CYCLES)
+            end = now if until >= now else math.ceil(until - BOOKING_ROUNDING_CYCLES)
             if end > since:
                 warp.booked[cause] += end - since
                 since = end
@@ -83,7 +82,7 @@ def waits(s: State, w: int, cause: int, until: float) -> bool:
     if warp.failed or until > MOST_CYCLES:
         run.status = UNCOVERED
         return True
-    time = math.ceil(until - ROUNDED_CYCLES)
+    time = math.ceil(until - BOOKING_ROUNDING_CYCLES)
     if time <= run.now:
         return False
     schedule(s, time, event(WARP, w))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from gpusim.sim.causes import Cause
-from gpusim.sim.compiled.booking import ROUNDED_CYCLES, expect, settle, waits
+from gpusim.sim.compiled.booking import expect, settle, waits
 from gpusim.sim.compiled.events import NONE, event, schedule, schedule_now, schedule_urgent
 from gpusim.sim.compiled.extrapolation import on_finish
 from gpusim.sim.compiled.jit import compiled
 from gpusim.sim.compiled.layout import CTA_ENDED, LAUNCHED, OUT_OF_ROOM, TAKE_CTA, WARP, WARP_STARTED, State
 from gpusim.sim.compiled.memory import share_among
 from gpusim.sim.compiled.warps import resume
+from gpusim.units import BOOKING_ROUNDING_CYCLES
 
 LAUNCH = Cause.LAUNCH.index
 
@@ -45,7 +46,7 @@ def take_cta(s: State, slot_row: int) -> None:
             s.warps[w].part = _emptiest_part(s, slot.sm)
             _join(s, w)
     _move_in(s, cta)
-    begins = math.ceil(_dispatched(s) + launch.cta_launch_cycles - ROUNDED_CYCLES)
+    begins = math.ceil(_dispatched(s) + launch.cta_launch_cycles - BOOKING_ROUNDING_CYCLES)
     if begins <= run.now:
         launched(s, slot_row)
         return
