@@ -1,0 +1,56 @@
+"""A model with all its sizes known: layers in the order in which they run, each with the shapes that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpusim.models.layers.base import Layer, Shape, elements
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A layer in its place."""
+
+    name: str
+    """Path of the names that lead to it: ``stage2.0.residual.conv2d``."""
+    layer: Layer
+    inputs: tuple[str, ...]
+    """Names of nodes or of inputs of the graph."""
+    shapes: tuple[Shape, ...]
+    """Of the inputs."""
+    result: Shape
+    shares: str | None = None
+    """The node whose weights it uses, in place of its own."""
+
+    @property
+    def weights(self) -> dict[str, Shape]:
+        """Its own trainable tensors, by name."""
+        return {} if self.shares else self.layer.weights(*self.shapes)
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.layer.multiply_adds(*self.shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A model at given sizes."""
+
+    name: str
+    item: str
+    """What throughput counts: ``img``, ``seq`` or ``tok``."""
+    sizes: Mapping[str, int]
+    """The named sizes of the model, such as ``batch`` and ``seq_len``."""
+    inputs: Mapping[str, Shape]
+    nodes: tuple[Node, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Trainable elements; shared ones count once."""
+        return sum(elements(shape) for node in self.nodes for shape in node.weights.values())
+
+    @property
+    def flops(self) -> int:
+        """Of the forward pass: two for each multiply-add of convolutions and matrix products, as usually published."""
+        return 2 * sum(node.multiply_adds for node in self.nodes)

@@ -1,0 +1,165 @@
+"""Layers that move elements and compute little: views, copies, gathers, pooling, regions of detectors."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gpusim.models.layers.base import Index, Layer, Offset, OffsetPair, Shape, Size, SizePair, elements, shown
+
+
+class Reshape(Layer):
+    """Another shape of the same elements; one dimension may be -1. A view."""
+
+    op: Literal["reshape"] = "reshape"
+    shape: list[Index]
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        known = elements(tuple(size for size in self.shape if size != -1))
+        self.needs(self.shape.count(-1) <= 1, "one dimension may be -1")
+        rest, left = divmod(elements(shape), known) if known else (0, 0)
+        new = tuple(rest if size == -1 else size for size in self.shape)
+        self.needs(left == 0 and elements(new) == elements(shape), f"{shown(shape)} is not of shape {shown(new)}")
+        return new
+
+
+class Flatten(Layer):
+    """All dimensions from one on as one. A view."""
+
+    op: Literal["flatten"] = "flatten"
+    start: Index = 1
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        return *shape[: self.start], elements(shape[self.start :])
+
+
+class Permute(Layer):
+    """Dimensions in another order: a view, or a copy where ``contiguous``."""
+
+    op: Literal["permute"] = "permute"
+    dims: list[Index]
+    contiguous: bool = False
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        order = [dim % len(shape) for dim in self.dims]
+        self.needs(
+            sorted(order) == list(range(len(shape))), f"dims {self.dims} are no order of {len(shape)} dimensions"
+        )
+        return tuple(shape[dim] for dim in order)
+
+
+class Slice(Layer):
+    """Some of the elements along a dimension. A view."""
+
+    op: Literal["slice"] = "slice"
+    dim: Index = -1
+    start: Offset = 0
+    length: Size
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        dim = self.dim % len(shape)
+        self.needs(self.start + self.length <= shape[dim], f"{self.start} + {self.length} is beyond {shape[dim]}")
+        return *shape[:dim], self.length, *shape[dim + 1 :]
+
+
+class Concat(Layer):
+    """Several tensors beside each other along a dimension. A copy."""
+
+    op: Literal["concat"] = "concat"
+    dim: Index = 1
+
+    def result(self, *shapes: Shape) -> Shape:
+        first = shapes[0]
+        dim = self.dim % len(first)
+        rests = {(*shape[:dim], *shape[dim + 1 :]) for shape in shapes}
+        self.needs(len(rests) == 1, f"cannot join {' and '.join(map(shown, shapes))} along dimension {self.dim}")
+        return *first[:dim], sum(shape[dim] for shape in shapes), *first[dim + 1 :]
+
+
+class Embedding(Layer):
+    """A row of a table for each index (``aten::embedding``)."""
+
+    op: Literal["embedding"] = "embedding"
+    entries: Size
+    features: Size
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        return *shape, self.features
+
+    def weights(self, *shapes: Shape) -> dict[str, Shape]:
+        return {"weight": (self.entries, self.features)}
+
+
+class Pool2d(Layer):
+    """The largest or the mean of windows of images."""
+
+    op: Literal["max_pool2d", "avg_pool2d"]
+    kernel: SizePair
+    stride: SizePair | None = None
+    """None: windows do not overlap."""
+    padding: OffsetPair = (0, 0)
+    round_up: bool = False
+    """A last window may hang over the edge."""
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        self.needs(len(shape) == 4, f"images are images x channels x height x width, got {shown(shape)}")
+        sides = zip(shape[2:], self.kernel, self.stride or self.kernel, self.padding, strict=True)
+        height, width = (
+            (side + 2 * pad - kernel + (stride - 1 if self.round_up else 0)) // stride + 1
+            for side, kernel, stride, pad in sides
+        )
+        self.needs(min(height, width) >= 1, f"a window of {shown(self.kernel)} is larger than {shown(shape[2:])}")
+        return *shape[:2], height, width
+
+
+class GlobalAvgPool2d(Layer):
+    """The mean of each channel of an image, as one pixel."""
+
+    op: Literal["global_avg_pool2d"] = "global_avg_pool2d"
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        self.needs(len(shape) == 4, f"images are images x channels x height x width, got {shown(shape)}")
+        return *shape[:2], 1, 1
+
+
+class Upsample(Layer):
+    """Images enlarged by repeating pixels."""
+
+    op: Literal["upsample"] = "upsample"
+    factor: Size = 2
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        return *shape[:2], shape[2] * self.factor, shape[3] * self.factor
+
+
+class RoiAlign(Layer):
+    """Windows of images resampled to one size, for regions of interest; the second input holds their corners."""
+
+    op: Literal["roi_align"] = "roi_align"
+    size: SizePair
+    sampling: Size = 2
+    """Samples along each side of a result's pixel."""
+
+    def result(self, *shapes: Shape) -> Shape:
+        images, regions = shapes
+        self.needs(len(images) == 4 and len(regions) == 2, f"takes images and regions x 4, got {shown(regions)}")
+        return regions[0], images[1], *self.size
+
+
+class Nms(Layer):
+    """The boxes, best first, that overlap none of those kept before."""
+
+    op: Literal["nms"] = "nms"
+    kept: Size
+
+    def result(self, *shapes: Shape) -> Shape:
+        (boxes,) = shapes
+        self.needs(len(boxes) == 2 and boxes[1] == 4, f"takes boxes x 4, got {shown(boxes)}")
+        return min(self.kept, boxes[0]), 4

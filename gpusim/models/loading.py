@@ -1,0 +1,194 @@
+"""Loading of models: lookup by name, sizes, expansion of blocks, shapes of every layer; errors name file and line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from gpusim.errors import excerpt
+from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
+from gpusim.files.yamlfile import SpecError, YamlFile
+from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Published
+from gpusim.models.expression import evaluate
+from gpusim.models.graph import Graph, Node
+from gpusim.models.layers.base import Shape
+from gpusim.models.layers.known import parse_layer
+
+MOST_NODES = 100_000
+"""Layers of a model, blocks expanded; the largest that ships has fewer than 2,000."""
+_OF_ENTRY = ("name", "inputs", "repeat", "shares")
+"""Keys of an entry that say where a layer stands, not what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model file: sizes may still be chosen."""
+
+    name: str
+    file: YamlFile
+    content: ModelFile
+
+    @property
+    def published(self) -> Mapping[str, Published]:
+        return self.content.published
+
+    def graph(self, sizes: Mapping[str, int] | None = None) -> Graph:
+        """The model at given sizes, others as the file has them.
+
+        Raises:
+            SpecError: a size that the model does not have, or shapes that do not fit; one line with file and line.
+        """
+        return _Expansion(self, sizes or {}).graph()
+
+
+def shipped_models() -> dict[str, Path]:
+    """Models that can be loaded by name."""
+    return {path.stem: path for path in sorted((shipped_folder("experiments") / "models").glob("*.yaml"))}
+
+
+def load_model(name_or_path: str) -> Model:
+    """A model by the name of a shipped one, or from a YAML file.
+
+    Raises:
+        SpecError: no such model, or an invalid file.
+    """
+    file = load_document(find_shipped(name_or_path, shipped_models(), "model"))
+    return Model(file.path.stem, file, checked(ModelFile, file, cast(dict[str, Any], file.data), PARTS))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What names mean where a layer stands."""
+
+    path: str
+    """Of the nodes, with a dot at the end unless empty."""
+    key_path: str
+    """Of the layers in the file."""
+    sizes: Mapping[str, int]
+    tensors: dict[str, str]
+    """Nodes or inputs of the graph by their names here."""
+
+
+class _Expansion:
+    """One expansion of a model into its graph."""
+
+    def __init__(self, model: Model, sizes: Mapping[str, int]) -> None:
+        self._model, self._file, self._content = model, model.file, model.content
+        self._nodes: list[Node] = []
+        self._shapes: dict[str, Shape] = {}
+        self._sizes = self._named_sizes(sizes)
+
+    def graph(self) -> Graph:
+        inputs = {
+            name: tuple(self._size(f"inputs.{name}.{at}", size, self._sizes) for at, size in enumerate(shape))
+            for name, shape in self._content.inputs.items()
+        }
+        self._shapes.update(inputs)
+        scope = _Scope("", "layers", self._sizes, {name: name for name in inputs})
+        self._layers(self._content.layers, scope, next(iter(inputs)))
+        return Graph(self._model.name, self._content.item, self._sizes, inputs, tuple(self._nodes))
+
+    def _named_sizes(self, chosen: Mapping[str, int]) -> dict[str, int]:
+        for name in chosen:
+            if name not in self._content.sizes:
+                known = ", ".join(self._content.sizes)
+                raise SpecError(f"{self._model.name} has no size '{excerpt(name)}'; it has {known}")
+        sizes: dict[str, int] = {}
+        for name, value in self._content.sizes.items():
+            sizes[name] = chosen.get(name) or self._size(f"sizes.{name}", value, sizes)
+        return sizes
+
+    def _size(self, key_path: str, value: int | str, names: Mapping[str, int]) -> int:
+        try:
+            return evaluate(value, names) if isinstance(value, str) else value
+        except ValueError as error:
+            raise self._file.error(key_path, str(error)) from None
+
+    def _layers(self, entries: Sequence[LayerEntry], scope: _Scope, last: str) -> str:
+        """Add layers to the graph; the name of the last one's result."""
+        for at, entry in enumerate(entries):
+            key_path = f"{scope.key_path}.{at}"
+            repeat = self._size(f"{key_path}.repeat", entry.get("repeat", 1), scope.sizes)
+            name = str(entry.get("name") or entry.get("use") or entry.get("op"))
+            inputs = [self._tensor(key_path, one, scope) for one in entry.get("inputs", ())] or [last]
+            for turn in range(repeat):
+                path = f"{scope.path}{name}" + (f".{turn}" if repeat > 1 else "")
+                last = self._entry(entry, key_path, self._unused(path), inputs, scope)
+                inputs = [last, *inputs[1:]]
+            scope.tensors[name] = last
+        return last
+
+    def _unused(self, path: str) -> str:
+        """A path that no node has yet: names repeat where a file gives none."""
+        taken, number = path, 1
+        while taken in self._shapes:
+            number += 1
+            taken = f"{path}_{number}"
+        return taken
+
+    def _tensor(self, key_path: str, name: object, scope: _Scope) -> str:
+        if name in scope.tensors:
+            return scope.tensors[str(name)]
+        if name in self._content.inputs:
+            return str(name)
+        close = difflib.get_close_matches(str(name), scope.tensors, n=1, cutoff=0.5)
+        remedy = f"did you mean {close[0]}?" if close else f"above it are {', '.join(scope.tensors)}"
+        raise self._file.error(f"{key_path}.inputs", f"no layer '{excerpt(str(name))}' above this one; {remedy}")
+
+    def _entry(self, entry: LayerEntry, key_path: str, path: str, inputs: Sequence[str], scope: _Scope) -> str:
+        """A layer, or the layers of a block; the name of the result."""
+        if "use" in entry:
+            return self._block(entry, key_path, path, inputs, scope)
+        values = {key: value for key, value in entry.items() if key not in _OF_ENTRY}
+        shapes = tuple(self._shapes[one] for one in inputs)
+        try:
+            layer = parse_layer(values, scope.sizes)
+            result = layer.result(*shapes)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            at = ".".join(map(str, problem["loc"][:1]))
+            raise self._file.error(f"{key_path}.{at}", problem["msg"].removeprefix("Value error, ")) from None
+        except ValueError as error:
+            raise self._file.error(key_path, str(error)) from None
+        shares = self._tensor(key_path, entry["shares"], scope) if "shares" in entry else None
+        if len(self._nodes) >= MOST_NODES:
+            raise self._file.error(key_path, f"a model has at most {MOST_NODES:,} layers")
+        self._nodes.append(Node(path, layer, tuple(inputs), shapes, result, shares))
+        self._shapes[path] = result
+        return path
+
+    def _block(self, entry: LayerEntry, key_path: str, path: str, inputs: Sequence[str], scope: _Scope) -> str:
+        name = str(entry["use"])
+        if name not in self._content.blocks:
+            known = ", ".join(self._content.blocks) or "none"
+            raise self._file.error(f"{key_path}.use", f"no block '{excerpt(name)}'; known are {known}")
+        block = self._content.blocks[name]
+        if scope.path.count(".") > 20:
+            raise self._file.error(f"{key_path}.use", "blocks within blocks more than 20 deep")
+        sizes = self._taken(block, entry, key_path, scope)
+        if len(inputs) != len(block.inputs):
+            raise self._file.error(key_path, f"{name} takes {len(block.inputs)} inputs, got {len(inputs)}")
+        tensors = dict(zip(block.inputs, inputs, strict=True))
+        within = _Scope(f"{path}.", f"blocks.{name}.layers", {**self._sizes, **sizes}, tensors)
+        return self._layers(block.layers, within, inputs[0])
+
+    def _taken(self, block: Block, entry: LayerEntry, key_path: str, scope: _Scope) -> dict[str, int]:
+        """The sizes that a use of a block states."""
+        given = {key: value for key, value in entry.items() if key not in ("use", *_OF_ENTRY)}
+        for key in given:
+            if key not in block.takes:
+                known = ", ".join(block.takes) or "no sizes"
+                raise self._file.error(f"{key_path}.{key}", f"{entry['use']} takes {known}")
+        taken: dict[str, int] = {}
+        for key, default in block.takes.items():
+            value = given.get(key, default)
+            if value is None:
+                raise self._file.error(key_path, f"{entry['use']} needs {key}; add it")
+            names = scope.sizes if key in given else {**self._sizes, **taken}
+            taken[key] = self._size(f"{key_path}.{key}", value, names)
+        return taken
