@@ -48,4 +48,15 @@ class ModelFile(Part):
     published: dict[str, Published] = {}
 
 
+class VariantFile(Part):
+    """A model that differs from another one in sizes, or in some of its blocks."""
+
+    title: Title
+    source: str
+    extends: str
+    sizes: Sizes = {}
+    blocks: dict[str, Block] = {}
+    published: dict[str, Published] = {}
+
+
 PARTS = {"blocks": Block, "published": Published}

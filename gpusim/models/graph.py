@@ -21,12 +21,13 @@ class Node:
     """Of the inputs."""
     result: Shape
     shares: str | None = None
-    """The node whose weights it uses, in place of its own."""
+    """The node whose weight it uses; a bias is its own."""
 
     @property
     def weights(self) -> dict[str, Shape]:
         """Its own trainable tensors, by name."""
-        return {} if self.shares else self.layer.weights(*self.shapes)
+        own = self.layer.weights(*self.shapes)
+        return {name: shape for name, shape in own.items() if name == "bias"} if self.shares else own
 
     @property
     def multiply_adds(self) -> int:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from gpusim.errors import excerpt
 from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import SpecError, YamlFile
-from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Published
+from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Published, VariantFile
 from gpusim.models.expression import evaluate
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.base import Shape
@@ -30,7 +30,8 @@ class Model:
     """A model file: sizes may still be chosen."""
 
     name: str
-    file: YamlFile
+    files: Mapping[str, YamlFile]
+    """The file that states what begins with a key path; an empty path stands for all others."""
     content: ModelFile
 
     @property
@@ -58,7 +59,32 @@ def load_model(name_or_path: str) -> Model:
         SpecError: no such model, or an invalid file.
     """
     file = load_document(find_shipped(name_or_path, shipped_models(), "model"))
-    return Model(file.path.stem, file, checked(ModelFile, file, cast(dict[str, Any], file.data), PARTS))
+    data = cast(dict[str, Any], file.data)
+    if "extends" not in data:
+        content = checked(ModelFile, file, data, PARTS)
+        return Model(file.path.stem, {"": file}, content)
+    return _variant(file, checked(VariantFile, file, data, PARTS))
+
+
+def _variant(file: YamlFile, own: VariantFile) -> Model:
+    """A model that another file describes, with sizes and blocks of its own."""
+    beside = file.path.with_name(own.extends)
+    base = load_model(str(beside) if own.extends.endswith((".yaml", ".yml")) else own.extends)
+    if unknown := [name for name in own.sizes if name not in base.content.sizes]:
+        known = ", ".join(base.content.sizes)
+        raise file.error(f"sizes.{unknown[0]}", f"{base.name} has no such size; it has {known}")
+    if unknown := [name for name in own.blocks if name not in base.content.blocks]:
+        known = ", ".join(base.content.blocks)
+        raise file.error(f"blocks.{unknown[0]}", f"{base.name} has no such block; it has {known}")
+    changed = {
+        "title": own.title,
+        "source": own.source,
+        "sizes": {**base.content.sizes, **own.sizes},
+        "blocks": {**base.content.blocks, **own.blocks},
+        "published": own.published,
+    }
+    files = {**base.files, **{f"{part}.{name}": file for part in ("sizes", "blocks") for name in getattr(own, part)}}
+    return Model(file.path.stem, files, base.content.model_copy(update=changed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +104,7 @@ class _Expansion:
     """One expansion of a model into its graph."""
 
     def __init__(self, model: Model, sizes: Mapping[str, int]) -> None:
-        self._model, self._file, self._content = model, model.file, model.content
+        self._model, self._content = model, model.content
         self._nodes: list[Node] = []
         self._shapes: dict[str, Shape] = {}
         self._sizes = self._named_sizes(sizes)
@@ -103,11 +129,15 @@ class _Expansion:
             sizes[name] = chosen.get(name) or self._size(f"sizes.{name}", value, sizes)
         return sizes
 
+    def _error(self, key_path: str, message: str) -> SpecError:
+        file = self._model.files.get(".".join(key_path.split(".")[:2]), self._model.files[""])
+        return file.error(key_path, message)
+
     def _size(self, key_path: str, value: int | str, names: Mapping[str, int]) -> int:
         try:
             return evaluate(value, names) if isinstance(value, str) else value
         except ValueError as error:
-            raise self._file.error(key_path, str(error)) from None
+            raise self._error(key_path, str(error)) from None
 
     def _layers(self, entries: Sequence[LayerEntry], scope: _Scope, last: str) -> str:
         """Add layers to the graph; the name of the last one's result."""
@@ -138,7 +168,7 @@ class _Expansion:
             return str(name)
         close = difflib.get_close_matches(str(name), scope.tensors, n=1, cutoff=0.5)
         remedy = f"did you mean {close[0]}?" if close else f"above it are {', '.join(scope.tensors)}"
-        raise self._file.error(f"{key_path}.inputs", f"no layer '{excerpt(str(name))}' above this one; {remedy}")
+        raise self._error(f"{key_path}.inputs", f"no layer '{excerpt(str(name))}' above this one; {remedy}")
 
     def _entry(self, entry: LayerEntry, key_path: str, path: str, inputs: Sequence[str], scope: _Scope) -> str:
         """A layer, or the layers of a block; the name of the result."""
@@ -152,12 +182,14 @@ class _Expansion:
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             at = ".".join(map(str, problem["loc"][:1]))
-            raise self._file.error(f"{key_path}.{at}", problem["msg"].removeprefix("Value error, ")) from None
+            raise self._error(f"{key_path}.{at}", problem["msg"].removeprefix("Value error, ")) from None
         except ValueError as error:
-            raise self._file.error(key_path, str(error)) from None
-        shares = self._tensor(key_path, entry["shares"], scope) if "shares" in entry else None
+            raise self._error(key_path, str(error)) from None
+        shares = str(entry["shares"]) if "shares" in entry else None
+        if shares not in (None, *self._shapes):
+            raise self._error(f"{key_path}.shares", f"no layer '{excerpt(str(shares))}' above this one; give its path")
         if len(self._nodes) >= MOST_NODES:
-            raise self._file.error(key_path, f"a model has at most {MOST_NODES:,} layers")
+            raise self._error(key_path, f"a model has at most {MOST_NODES:,} layers")
         self._nodes.append(Node(path, layer, tuple(inputs), shapes, result, shares))
         self._shapes[path] = result
         return path
@@ -166,13 +198,13 @@ class _Expansion:
         name = str(entry["use"])
         if name not in self._content.blocks:
             known = ", ".join(self._content.blocks) or "none"
-            raise self._file.error(f"{key_path}.use", f"no block '{excerpt(name)}'; known are {known}")
+            raise self._error(f"{key_path}.use", f"no block '{excerpt(name)}'; known are {known}")
         block = self._content.blocks[name]
         if scope.path.count(".") > 20:
-            raise self._file.error(f"{key_path}.use", "blocks within blocks more than 20 deep")
+            raise self._error(f"{key_path}.use", "blocks within blocks more than 20 deep")
         sizes = self._taken(block, entry, key_path, scope)
         if len(inputs) != len(block.inputs):
-            raise self._file.error(key_path, f"{name} takes {len(block.inputs)} inputs, got {len(inputs)}")
+            raise self._error(key_path, f"{name} takes {len(block.inputs)} inputs, got {len(inputs)}")
         tensors = dict(zip(block.inputs, inputs, strict=True))
         within = _Scope(f"{path}.", f"blocks.{name}.layers", {**self._sizes, **sizes}, tensors)
         return self._layers(block.layers, within, inputs[0])
@@ -183,12 +215,12 @@ class _Expansion:
         for key in given:
             if key not in block.takes:
                 known = ", ".join(block.takes) or "no sizes"
-                raise self._file.error(f"{key_path}.{key}", f"{entry['use']} takes {known}")
+                raise self._error(f"{key_path}.{key}", f"{entry['use']} takes {known}")
         taken: dict[str, int] = {}
         for key, default in block.takes.items():
             value = given.get(key, default)
             if value is None:
-                raise self._file.error(key_path, f"{entry['use']} needs {key}; add it")
+                raise self._error(key_path, f"{entry['use']} needs {key}; add it")
             names = scope.sizes if key in given else {**self._sizes, **taken}
             taken[key] = self._size(f"{key_path}.{key}", value, names)
         return taken

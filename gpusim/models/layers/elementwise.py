@@ -6,7 +6,8 @@ from typing import Literal
 
 from gpusim.models.layers.base import Index, Layer, Shape, Size, shown
 
-Activated = Literal["relu", "gelu", "gelu_tanh", "tanh", "sigmoid", "silu", "exp", "sqrt", "neg", "cast"]
+Activated = Literal["relu", "gelu", "gelu_tanh", "tanh", "sigmoid", "silu", "exp", "sqrt", "neg", "cast", "rope"]
+"""``gelu_tanh`` approximates the error function, ``rope`` turns pairs of features by the angle of their place."""
 Combined = Literal["add", "sub", "mul", "div", "maximum", "where"]
 
 
