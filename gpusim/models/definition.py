@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from gpusim.files.checked_document import Part
 from gpusim.record import Title
@@ -12,7 +13,7 @@ from gpusim.record import Title
 Sizes = dict[str, int | str]
 """Integers, or expressions of those above them."""
 LayerEntry = dict[str, Any]
-"""A layer (``op``) or a block (``use``) with its attributes; checked when the graph is built, as sizes are known then."""
+"""A layer (``op``) or a block (``use``) with its attributes, which are checked once sizes are known."""
 
 
 class Published(Part):
@@ -20,7 +21,7 @@ class Published(Part):
 
     value: float
     source: str
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int] = Field(default={})
     """The sizes that it is of, where not those of the file."""
     tolerance: float = 0.01
 
@@ -28,9 +29,9 @@ class Published(Part):
 class Block(Part):
     """Layers that are used more than once."""
 
-    takes: dict[str, int | str | None] = {}
+    takes: dict[str, int | str | None] = Field(default={})
     """Sizes that each use states; those with a value have it as default."""
-    inputs: list[str] = ["input"]
+    inputs: list[str] = Field(default=["input"])
     """Names of its inputs, in order."""
     layers: list[LayerEntry] = Field(min_length=1)
 
@@ -40,12 +41,14 @@ class ModelFile(Part):
 
     title: Title
     source: str
+    include: list[str] = Field(default=[])
+    """Models whose blocks this one uses, too."""
     item: Annotated[str, Field(pattern="^(img|seq|tok)$")]
     sizes: Sizes
     inputs: dict[str, list[int | str]] = Field(min_length=1)
-    blocks: dict[str, Block] = {}
+    blocks: dict[str, Block] = Field(default={})
     layers: list[LayerEntry] = Field(min_length=1)
-    published: dict[str, Published] = {}
+    published: dict[str, Published] = Field(default={})
 
 
 class VariantFile(Part):
@@ -54,9 +57,9 @@ class VariantFile(Part):
     title: Title
     source: str
     extends: str
-    sizes: Sizes = {}
-    blocks: dict[str, Block] = {}
-    published: dict[str, Published] = {}
+    sizes: Sizes = Field(default={})
+    blocks: dict[str, Block] = Field(default={})
+    published: dict[str, Published] = Field(default={})
 
 
-PARTS = {"blocks": Block, "published": Published}
+PARTS: Mapping[str, type[BaseModel]] = {"blocks": Block, "published": Published}

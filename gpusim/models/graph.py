@@ -20,14 +20,10 @@ class Node:
     shapes: tuple[Shape, ...]
     """Of the inputs."""
     result: Shape
+    weights: Mapping[str, Shape]
+    """Its own trainable tensors, by name: those that it does not share."""
     shares: str | None = None
-    """The node whose weight it uses; a bias is its own."""
-
-    @property
-    def weights(self) -> dict[str, Shape]:
-        """Its own trainable tensors, by name."""
-        own = self.layer.weights(*self.shapes)
-        return {name: shape for name, shape in own.items() if name == "bias"} if self.shares else own
+    """The node whose trainable tensors it uses, those of them that both have."""
 
     @property
     def multiply_adds(self) -> int:

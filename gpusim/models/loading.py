@@ -61,9 +61,22 @@ def load_model(name_or_path: str) -> Model:
     file = load_document(find_shipped(name_or_path, shipped_models(), "model"))
     data = cast(dict[str, Any], file.data)
     if "extends" not in data:
-        content = checked(ModelFile, file, data, PARTS)
-        return Model(file.path.stem, {"": file}, content)
+        return _with_included(Model(file.path.stem, {"": file}, checked(ModelFile, file, data, PARTS)))
     return _variant(file, checked(VariantFile, file, data, PARTS))
+
+
+def _with_included(model: Model) -> Model:
+    """A model with the blocks of those that it includes; its own replace them."""
+    blocks: dict[str, Block] = {}
+    files: dict[str, YamlFile] = {}
+    for name in model.content.include:
+        included = load_model(name)
+        blocks |= included.content.blocks
+        files |= {f"blocks.{block}": included.files[""] for block in included.content.blocks}
+    own = model.content.blocks
+    files = {place: file for place, file in files.items() if place.removeprefix("blocks.") not in own}
+    content = model.content.model_copy(update={"blocks": {**blocks, **own}})
+    return Model(model.name, {**files, **model.files}, content)
 
 
 def _variant(file: YamlFile, own: VariantFile) -> Model:
@@ -107,6 +120,7 @@ class _Expansion:
         self._model, self._content = model, model.content
         self._nodes: list[Node] = []
         self._shapes: dict[str, Shape] = {}
+        self._weights: dict[str, set[str]] = {}
         self._sizes = self._named_sizes(sizes)
 
     def graph(self) -> Graph:
@@ -186,11 +200,14 @@ class _Expansion:
         except ValueError as error:
             raise self._error(key_path, str(error)) from None
         shares = str(entry["shares"]) if "shares" in entry else None
-        if shares not in (None, *self._shapes):
+        if shares not in (None, *self._weights):
             raise self._error(f"{key_path}.shares", f"no layer '{excerpt(str(shares))}' above this one; give its path")
         if len(self._nodes) >= MOST_NODES:
             raise self._error(key_path, f"a model has at most {MOST_NODES:,} layers")
-        self._nodes.append(Node(path, layer, tuple(inputs), shapes, result, shares))
+        shared = self._weights[shares] if shares else ()
+        own = {name: shape for name, shape in layer.weights(*shapes).items() if name not in shared}
+        self._nodes.append(Node(path, layer, tuple(inputs), shapes, result, own, shares))
+        self._weights[path] = set(layer.weights(*shapes))
         self._shapes[path] = result
         return path
 

@@ -1,1 +1,1 @@
-"""Layers: what a model's graph is made of, one record each; shapes, weights and multiply-adds follow from the inputs."""
+"""Layers, one record each: shapes, weights and multiply-adds follow from their inputs."""

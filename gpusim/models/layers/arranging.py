@@ -90,8 +90,39 @@ class Embedding(Layer):
         (shape,) = shapes
         return *shape, self.features
 
-    def weights(self, *shapes: Shape) -> dict[str, Shape]:
+    def weights(self, *shapes: Shape) -> dict[str, Shape]:  # noqa: ARG002
         return {"weight": (self.entries, self.features)}
+
+
+class Gather(Layer):
+    """Some rows of a matrix, those that a router or a sampler picks."""
+
+    op: Literal["gather"] = "gather"
+    rows: Size
+
+    def result(self, *shapes: Shape) -> Shape:
+        return self.rows, shapes[0][-1]
+
+
+class Scatter(Layer):
+    """A tensor with some of its rows replaced by those of the second input."""
+
+    op: Literal["scatter"] = "scatter"
+
+    def result(self, *shapes: Shape) -> Shape:
+        whole, rows = shapes
+        self.needs(whole[-1] == rows[-1], f"rows of {rows[-1]} do not fit {shown(whole)}")
+        return whole
+
+
+class Sort(Layer):
+    """Elements of each row in order, as hard-negative mining and proposals need them."""
+
+    op: Literal["sort"] = "sort"
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        return shape
 
 
 class Pool2d(Layer):
@@ -154,12 +185,14 @@ class RoiAlign(Layer):
 
 
 class Nms(Layer):
-    """The boxes, best first, that overlap none of those kept before."""
+    """Of each image the boxes, best first, that overlap none of those kept before."""
 
     op: Literal["nms"] = "nms"
+    considered: Size
+    """Boxes of an image with the best scores, of which some are kept."""
     kept: Size
 
     def result(self, *shapes: Shape) -> Shape:
-        (boxes,) = shapes
-        self.needs(len(boxes) == 2 and boxes[1] == 4, f"takes boxes x 4, got {shown(boxes)}")
-        return min(self.kept, boxes[0]), 4
+        boxes = shapes[0]
+        self.needs(len(boxes) == 3 and boxes[2] == 4, f"takes images x boxes x 4, got {shown(boxes)}")
+        return boxes[0] * min(self.kept, self.considered, boxes[1]), 4

@@ -59,11 +59,11 @@ class Layer(BaseModel):
         """
         raise NotImplementedError
 
-    def weights(self, *shapes: Shape) -> dict[str, Shape]:
+    def weights(self, *shapes: Shape) -> dict[str, Shape]:  # noqa: ARG002
         """Shapes of its trainable tensors, by name."""
         return {}
 
-    def multiply_adds(self, *shapes: Shape) -> int:
+    def multiply_adds(self, *shapes: Shape) -> int:  # noqa: ARG002
         """Of matrix multiplications and convolutions, the way published counts of operations go."""
         return 0
 

@@ -8,7 +8,7 @@ from gpusim.models.layers.base import Index, Layer, Shape, Size, shown
 
 Activated = Literal["relu", "gelu", "gelu_tanh", "tanh", "sigmoid", "silu", "exp", "sqrt", "neg", "cast", "rope"]
 """``gelu_tanh`` approximates the error function, ``rope`` turns pairs of features by the angle of their place."""
-Combined = Literal["add", "sub", "mul", "div", "maximum", "where"]
+Combined = Literal["add", "sub", "mul", "div", "maximum", "where", "smooth_l1"]
 
 
 class Activation(Layer):

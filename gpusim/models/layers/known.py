@@ -11,13 +11,16 @@ from gpusim.models.layers.arranging import (
     Concat,
     Embedding,
     Flatten,
+    Gather,
     GlobalAvgPool2d,
     Nms,
     Permute,
     Pool2d,
     Reshape,
     RoiAlign,
+    Scatter,
     Slice,
+    Sort,
     Upsample,
 )
 from gpusim.models.layers.base import Layer
@@ -38,7 +41,22 @@ from gpusim.models.layers.multiplying import Attention, Conv2d, ConvTranspose2d,
 _LAYERS: tuple[type[Layer], ...] = (
     *(Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul),
     *(Activation, BatchNorm, Combination, CrossEntropy, Dropout, GroupNorm, LayerNorm, Reduced, Scale, Softmax),
-    *(Concat, Embedding, Flatten, GlobalAvgPool2d, Nms, Permute, Pool2d, Reshape, RoiAlign, Slice, Upsample),
+    *(
+        Concat,
+        Embedding,
+        Flatten,
+        Gather,
+        GlobalAvgPool2d,
+        Nms,
+        Permute,
+        Pool2d,
+        Reshape,
+        RoiAlign,
+        Scatter,
+        Slice,
+        Sort,
+        Upsample,
+    ),
 )
 LAYERS: Mapping[str, type[Layer]] = {
     name: layer for layer in _LAYERS for name in get_args(layer.model_fields["op"].annotation)

@@ -35,7 +35,7 @@ class Conv2d(Layer):
 
     def weights(self, *shapes: Shape) -> dict[str, Shape]:
         (shape,) = shapes
-        weight = {"weight": (self.filters, shape[1] // self.groups, *self.kernel)}
+        weight: dict[str, Shape] = {"weight": (self.filters, shape[1] // self.groups, *self.kernel)}
         return {**weight, "bias": (self.filters,)} if self.bias else weight
 
     def multiply_adds(self, *shapes: Shape) -> int:
@@ -62,7 +62,7 @@ class ConvTranspose2d(Layer):
 
     def weights(self, *shapes: Shape) -> dict[str, Shape]:
         (shape,) = shapes
-        weight = {"weight": (shape[1], self.filters, *self.kernel)}
+        weight: dict[str, Shape] = {"weight": (shape[1], self.filters, *self.kernel)}
         return {**weight, "bias": (self.filters,)} if self.bias else weight
 
     def multiply_adds(self, *shapes: Shape) -> int:
@@ -84,7 +84,7 @@ class Linear(Layer):
 
     def weights(self, *shapes: Shape) -> dict[str, Shape]:
         (shape,) = shapes
-        weight = {"weight": (self.features, shape[-1])}
+        weight: dict[str, Shape] = {"weight": (self.features, shape[-1])}
         return {**weight, "bias": (self.features,)} if self.bias else weight
 
     def multiply_adds(self, *shapes: Shape) -> int:
@@ -112,7 +112,8 @@ class Matmul(Layer):
 class Attention(Layer):
     """Scaled dot-product attention of queries, keys and values, ``batch x length x features`` each.
 
-    How it is computed, as separate products around a softmax or as one kernel, is the framework's.
+    A fourth input is added to the scores, broadcast to ``batch x heads x queries x keys``. How it is computed, as
+    separate products around a softmax or as one kernel, is the framework's.
     """
 
     op: Literal["attention"] = "attention"
@@ -123,8 +124,8 @@ class Attention(Layer):
     dropout: float = 0.0
 
     def result(self, *shapes: Shape) -> Shape:
-        queries, keys, values = shapes
-        for shape in shapes:
+        queries, keys, values = shapes[:3]
+        for shape in shapes[:3]:
             self.needs(len(shape) == 3, f"takes batch x length x features, got {shown(shape)}")
         self.needs(keys[:2] == values[:2] and keys[0] == queries[0], f"keys {shown(keys)}, values {shown(values)}")
         of_keys = self.key_heads or self.heads
@@ -134,7 +135,7 @@ class Attention(Layer):
         return *queries[:2], self.heads * (values[2] // of_keys)
 
     def multiply_adds(self, *shapes: Shape) -> int:
-        queries, keys, _ = shapes
+        queries, keys = shapes[:2]
         return elements(queries) * keys[1] + elements(self.result(*shapes)) * keys[1]
 
 

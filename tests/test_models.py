@@ -1,0 +1,82 @@
+"""Shipped models have the parameters and operations that others publish; wrong model files are refused with a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpusim.files.yamlfile import SpecError
+from gpusim.models.expression import evaluate
+from gpusim.models.loading import load_model, shipped_models
+
+MODELS = sorted(shipped_models())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_those_published(name: str) -> None:
+    model = load_model(name)
+    if "parameters" not in model.published:
+        pytest.skip("its source states none")
+    published = model.published["parameters"]
+    assert model.graph(published.sizes).parameters == pytest.approx(published.value, rel=published.tolerance)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_operations_of_the_forward_pass_are_those_published(name: str) -> None:
+    model = load_model(name)
+    if "forward_flops_per_item" not in model.published:
+        pytest.skip("its source states none")
+    published = model.published["forward_flops_per_item"]
+    graph = model.graph({"batch": 1, **published.sizes})
+    assert graph.flops == pytest.approx(published.value, rel=published.tolerance)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_operations_are_proportional_to_the_batch(name: str) -> None:
+    model = load_model(name)
+    assert model.graph({"batch": 6}).flops == 3 * model.graph({"batch": 2}).flops
+
+
+def test_a_larger_image_takes_more_operations_and_no_more_parameters() -> None:
+    small, large = (load_model("resnet50").graph({"batch": 1, "image_size": size}) for size in (224, 448))
+    assert large.parameters == small.parameters
+    assert large.flops == pytest.approx(4 * small.flops, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ("[{op: linaer, features: 8}]", "unknown layer 'linaer'; did you mean linear"),
+        ("[{op: linear, features: 8, biass: true}]", "biass"),
+        ("[{op: linear, features: hiden}]", "unknown size 'hiden'; did you mean hidden?"),
+        ("[{op: linear, features: 2 ** 9}]", "use + - * // % and"),
+        ("[{op: conv2d, filters: 8, kernel: 3}]", "conv2d: images are images x channels x height x width, got 4x16"),
+        ("[{op: add, inputs: [x, y]}]", "no layer 'y' above this one"),
+        ("[{use: encoder}]", "no block 'encoder'; known are none"),
+        ("[{op: matmul, inputs: [x, x]}]", "cannot multiply 4x16 by 4x16"),
+    ],
+)
+def test_a_wrong_layer_is_refused_with_its_line(tmp_path: Path, layers: str, message: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    sizes = "sizes: {hidden: 16}\ninputs: {x: [4, hidden]}\n"
+    path.write_text(f"title: wrong\nsource: none\nitem: seq\n{sizes}layers: {layers}\n")
+    with pytest.raises(SpecError) as caught:
+        load_model(str(path)).graph()
+    assert message in str(caught.value)
+    assert f"{path}:6: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_size_that_the_model_does_not_have_is_refused() -> None:
+    with pytest.raises(SpecError, match="resnet50 has no size 'seq_len'; it has batch"):
+        load_model("resnet50").graph({"seq_len": 128})
+
+
+def test_an_expression_computes_on_named_integers_only() -> None:
+    assert evaluate("-(3 - hidden) * 2 % 7", {"hidden": 10}) == 0
+    for text in ("__import__('os')", "1.5 * 2", "hidden.real", "[1]", "2 ** 64", "1 //"):
+        with pytest.raises(ValueError, match=r"is not understood|is no expression"):
+            evaluate(text, {"hidden": 1})
+    with pytest.raises(ValueError, match="divides by zero"):
+        evaluate("1 // 0", {})
