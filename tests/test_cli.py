@@ -404,6 +404,7 @@ def test_an_installed_wheel_finds_its_specs_and_experiments(tmp_path: Path) -> N
     )
     assert Path(found.stdout.strip()).is_relative_to(site)
     assert "A100-SXM4-40GB" in run("archs", "list")
+    assert "336,226,108" in run("models", "show", "bert_large")
     assert "speedup.png" in run("run", "a100_vs_v100_gemm")
     assert (empty / "results" / "a100_vs_v100_gemm" / "speedup.png").is_file()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from conftest import RunGpusim, refused
 
 from gpusim.files.yamlfile import SpecError
 from gpusim.models.expression import evaluate
@@ -80,3 +82,33 @@ def test_an_expression_computes_on_named_integers_only() -> None:
             evaluate(text, {"hidden": 1})
     with pytest.raises(ValueError, match="divides by zero"):
         evaluate("1 // 0", {})
+
+
+def test_every_shipped_model_is_listed(command: RunGpusim) -> None:
+    listed = json.loads(command("models", "list", "--format", "json").stdout)["models"]
+    assert [one["name"] for one in listed] == MODELS
+    table = command("models", "list").stdout
+    assert all(name in table for name in MODELS)
+
+
+def test_a_model_is_shown_at_given_sizes_layer_by_layer(command: RunGpusim) -> None:
+    shown = json.loads(command("models", "show", "bert_large", "--set", "seq_len=128", "--format", "json").stdout)
+    assert shown["sizes"]["seq_len"] == 128
+    assert shown["parameters"] == sum(node["parameters"] for node in shown["nodes"])
+    assert shown["forward_flops"] == sum(node["flops"] for node in shown["nodes"])
+    table = command("models", "show", "resnet50").stdout
+    assert "25,557,032" in table
+    assert "arXiv:1512.03385" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("resnet5",), "resnet5: unknown model; did you mean resnet50"),
+        (("resnet50", "--set", "batch=none"), "--set batch: expected a positive integer, got 'none'"),
+        (("resnet50", "--set", "batch=0"), "--set batch: expected a positive integer, got '0'"),
+        (("resnet50", "--set", "seq_len=1"), "resnet50 has no size 'seq_len'"),
+    ],
+)
+def test_a_wrong_model_or_size_is_refused(command: RunGpusim, arguments: tuple[str, ...], problem: str) -> None:
+    assert problem in refused(command("models", "show", *arguments))

@@ -25,6 +25,7 @@ from gpusim.cli import (
     mathmode,
     measure,
     microbench,
+    models,
     numerics,
     run,
     trace,
@@ -44,6 +45,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain text: [m, n] and start:end:step are no markup
 )
 app.add_typer(archs.app, name="archs")
+app.add_typer(models.app, name="models")
 app.add_typer(cache.app, name="cache")
 app.command()(with_groups(gemm.gemm))
 app.command()(with_groups(trace.trace))

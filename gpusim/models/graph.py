@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpusim.models.layers.base import Layer, Shape, elements
+from gpusim.models.layers.layer import Layer, Shape, elements
 
 
 @dataclass(frozen=True, slots=True)

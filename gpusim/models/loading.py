@@ -16,8 +16,8 @@ from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Published, VariantFile
 from gpusim.models.expression import evaluate
 from gpusim.models.graph import Graph, Node
-from gpusim.models.layers.base import Shape
-from gpusim.models.layers.known import parse_layer
+from gpusim.models.layers.layer import Shape
+from gpusim.models.layers.registry import parse_layer
 
 MOST_NODES = 100_000
 """Layers of a model, blocks expanded; the largest that ships has fewer than 2,000."""
@@ -140,7 +140,9 @@ class _Expansion:
                 raise SpecError(f"{self._model.name} has no size '{excerpt(name)}'; it has {known}")
         sizes: dict[str, int] = {}
         for name, value in self._content.sizes.items():
-            sizes[name] = chosen.get(name) or self._size(f"sizes.{name}", value, sizes)
+            sizes[name] = chosen[name] if name in chosen else self._size(f"sizes.{name}", value, sizes)
+            if sizes[name] < 1:
+                raise SpecError(f"{self._model.name}: size {name}: expected a positive integer, got {sizes[name]}")
         return sizes
 
     def _error(self, key_path: str, message: str) -> SpecError:

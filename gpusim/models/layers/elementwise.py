@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpusim.models.layers.base import Index, Layer, Shape, Size, shown
+from gpusim.models.layers.layer import Index, Layer, Shape, Size, shown
 
 Activated = Literal["relu", "gelu", "gelu_tanh", "tanh", "sigmoid", "silu", "exp", "sqrt", "neg", "cast", "rope"]
 """``gelu_tanh`` approximates the error function, ``rope`` turns pairs of features by the angle of their place."""

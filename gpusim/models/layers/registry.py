@@ -7,7 +7,21 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from gpusim.errors import excerpt
-from gpusim.models.layers.arranging import (
+from gpusim.models.layers.elementwise import (
+    Activation,
+    BatchNorm,
+    Combination,
+    CrossEntropy,
+    Dropout,
+    GroupNorm,
+    LayerNorm,
+    Reduced,
+    Scale,
+    Softmax,
+)
+from gpusim.models.layers.layer import Layer
+from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul
+from gpusim.models.layers.movement import (
     Concat,
     Embedding,
     Flatten,
@@ -23,20 +37,6 @@ from gpusim.models.layers.arranging import (
     Sort,
     Upsample,
 )
-from gpusim.models.layers.base import Layer
-from gpusim.models.layers.elementwise import (
-    Activation,
-    BatchNorm,
-    Combination,
-    CrossEntropy,
-    Dropout,
-    GroupNorm,
-    LayerNorm,
-    Reduced,
-    Scale,
-    Softmax,
-)
-from gpusim.models.layers.multiplying import Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul
 
 _LAYERS: tuple[type[Layer], ...] = (
     *(Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpusim.models.layers.base import Layer, OffsetPair, Shape, Size, SizePair, elements, shown
+from gpusim.models.layers.layer import Layer, OffsetPair, Shape, Size, SizePair, elements, shown
 
 
 class Conv2d(Layer):

@@ -1,0 +1,56 @@
+"""Models: list, show."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gpusim.cli.console import emit_json, emit_tables, refuse
+from gpusim.cli.options import FormatOption, pairs_of
+
+app = typer.Typer(help="List and show models.", no_args_is_help=True)
+
+
+@app.command("list")
+def models_list(output: FormatOption = "table") -> None:
+    """List the models that ship, with their weights and the operations of a forward pass."""
+    from gpusim.models.loading import load_model, shipped_models
+    from gpusim.report import graph_tables
+
+    models = [load_model(name) for name in shipped_models()]
+    summaries = [graph_tables.model_summary(model, model.graph()) for model in models]
+    if output == "json":
+        emit_json({"models": summaries})
+    else:
+        emit_tables([graph_tables.models_table(summaries)])
+
+
+@app.command("show")
+def models_show(
+    name: Annotated[str, typer.Argument(help="Model: name, or a .yaml file.")],
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Size of the model, such as batch or seq_len. May be repeated.", metavar="SIZE=N"),
+    ] = None,
+    output: FormatOption = "table",
+) -> None:
+    """Show one model: sizes, weights, operations, layers, and the source of its shape.
+
+    JSON lists every layer.
+    """
+    from gpusim.models.loading import load_model
+    from gpusim.report import graph_tables
+
+    model = load_model(name)
+    graph = model.graph({name: _size(name, text) for name, text in pairs_of("--set", sizes).items()})
+    if output == "json":
+        emit_json(graph_tables.model_object(model, graph))
+    else:
+        emit_tables(graph_tables.model_tables(model, graph))
+
+
+def _size(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= 2**48):
+        refuse(f"--set {name}: expected a positive integer, got '{text[:40]}'")
+    return int(text)
