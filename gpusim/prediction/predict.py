@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gpusim.errors import excerpt
@@ -13,9 +13,10 @@ from gpusim.launch import Launch
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.assembly import result_of
 from gpusim.prediction.options import Options
+from gpusim.prediction.power import Sustained
 from gpusim.prediction.ranked import Ranked, rank
 from gpusim.prediction.results import Result
-from gpusim.prediction.timing import Simulate, Timed, contradictions, kernel_time_us, time_plan
+from gpusim.prediction.timing import PlanTimer, Play, Simulate, Timed, contradictions, kernel_time_us
 from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
@@ -51,18 +52,53 @@ def predict(
     """
     if not isinstance(system, System):
         raise TypeError(f"system: expected a System, such as load_spec('t4').system, got {excerpt(repr(system))}")
+    prepared = prepare(system, operator, options, partial(simulate, progress=progress), ranked)
+    return prepared.result(recorder=recorder, progress=progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An operator whose kernel is selected; it is played at the clocks that are asked for."""
+
+    system: System
+    options: Options
+    ranked: Ranked
+    timer: PlanTimer
+    """Of the plan that the library launches."""
+
+    def result(
+        self, at: Sustained | None = None, recorder: Recorder | None = None, progress: Progress | None = None
+    ) -> Result:
+        """The prediction at a clock and a power; None: those of a run of this operator alone, again and again."""
+        system, options = self.system, self.options
+        chosen = self.ranked.candidates[0].plan
+        timed = self.timer.timed(at or self.timer.sustained())
+        wrong = contradictions(timed)
+        if wrong and options.detail == "sampled" and _warp_turns(system.gpu, timed.totals) <= WHOLE_TURNS:
+            whole = PlanTimer(system, chosen, options, _played_whole)
+            timed = whole.timed(at or whole.sustained())
+            wrong = contradictions(timed)
+        if recorder is not None:
+            timed = _recorded(system, options, timed, recorder, progress)
+        notes = (*_other_choice(system, self.ranked), *wrong)
+        return result_of(system, options, self.ranked.candidates, chosen, timed, notes, consistent=not wrong)
+
+
+def prepare(
+    system: System, operator: Operator, options: Options, play: Play = simulate, ranked: Ranked | None = None
+) -> Prepared:
+    """Select the kernel of an operator.
+
+    Args:
+        play: simulates a launch.
+        ranked: of the same arguments, where they are known.
+
+    Raises:
+        UnsupportedError: the GPU has no path for the operator, or the pinned kernel does not fit.
+    """
     if ranked is None:
         ranked = rank(system, operator, options)
-    chosen = ranked.candidates[0].plan
-    timed = time_plan(system, chosen, options, partial(simulate, progress=progress))
-    wrong = contradictions(timed)
-    if wrong and options.detail == "sampled" and _warp_turns(system.gpu, timed.totals) <= WHOLE_TURNS:
-        timed = time_plan(system, chosen, options, _played_whole)
-        wrong = contradictions(timed)
-    if recorder is not None:
-        timed = _recorded(system, options, timed, recorder, progress)
-    notes = (*_other_choice(system, ranked), *wrong)
-    return result_of(system, options, ranked.candidates, chosen, timed, notes, consistent=not wrong)
+    return Prepared(system, options, ranked, PlanTimer(system, ranked.candidates[0].plan, options, play))
 
 
 def _played_whole(machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:

@@ -54,31 +54,48 @@ class Simulate(Protocol):
         """
 
 
-def time_plan(system: System, planned: Plan, options: Options, play: Play = simulate) -> Timed:
-    """Run a plan at its sustained clock, or at the highest one where the load is a burst.
+class PlanTimer:
+    """A plan at any clock: its launches are played once for each clock that is asked for.
 
     Args:
         play: what simulates a launch, for callers that cache outcomes.
     """
-    gpu, warm = system.gpu, options.l2 == "warm"
-    launches = launches_of(gpu, planned, options.detail)
-    runs: dict[float, list[LaunchOutcome]] = {}
 
-    def time_at(clock_mhz: float) -> float:
-        if options.detail == "bound":
-            return max(bounds_of(gpu, planned, clock_mhz, warm=warm).values())
-        if clock_mhz not in runs:
+    def __init__(self, system: System, planned: Plan, options: Options, play: Play = simulate) -> None:
+        self.launches = launches_of(system.gpu, planned, options.detail)
+        self.totals = planned.totals
+        self.energy = energy(system.gpu, self.totals, options.operands)
+        self._system, self._planned, self._options, self._play = system, planned, options, play
+        self._runs: dict[float, list[LaunchOutcome]] = {}
+
+    def time_at(self, clock_mhz: float) -> float:
+        """Kernel time at a clock [us]."""
+        gpu = self._system.gpu
+        if self._options.detail == "bound":
+            return max(bounds_of(gpu, self._planned, clock_mhz, warm=self._options.l2 == "warm").values())
+        if clock_mhz not in self._runs:
             machine = Machine.of(gpu, clock_mhz)
-            runs[clock_mhz] = [play(machine, launch, options.detail) for launch in launches]
-        return kernel_time_us(system, runs[clock_mhz], clock_mhz)
+            self._runs[clock_mhz] = [self._play(machine, launch, self._options.detail) for launch in self.launches]
+        return kernel_time_us(self._system, self._runs[clock_mhz], clock_mhz)
 
-    totals = planned.totals
-    used = energy(gpu, totals, options.operands)
-    # A lower bound knows no power limit.
-    calls = 0.0 if options.detail == "bound" else calls_of(options.load)
-    sustained = sustained_clock(gpu, used, time_at, calls)
-    bounds = bounds_of(gpu, planned, gpu.clock.max_mhz, warm=warm)
-    return Timed(launches, totals, sustained, time_at(sustained.clock_mhz), runs.get(sustained.clock_mhz, []), bounds)
+    def sustained(self) -> Sustained:
+        """The clock that the load leaves it, run again and again by itself: the highest one where that is a burst."""
+        # A lower bound knows no power limit.
+        calls = 0.0 if self._options.detail == "bound" else calls_of(self._options.load)
+        return sustained_clock(self._system.gpu, self.energy, self.time_at, calls)
+
+    def timed(self, sustained: Sustained) -> Timed:
+        """The run at a clock."""
+        clock_mhz, gpu = sustained.clock_mhz, self._system.gpu
+        bounds = bounds_of(gpu, self._planned, gpu.clock.max_mhz, warm=self._options.l2 == "warm")
+        time_us = self.time_at(clock_mhz)
+        return Timed(self.launches, self.totals, sustained, time_us, self._runs.get(clock_mhz, []), bounds)
+
+
+def time_plan(system: System, planned: Plan, options: Options, play: Play = simulate) -> Timed:
+    """Run a plan at its sustained clock, or at the highest one where the load is a burst."""
+    timer = PlanTimer(system, planned, options, play)
+    return timer.timed(timer.sustained())
 
 
 def kernel_time_us(system: System, outcomes: Sequence[LaunchOutcome], clock_mhz: float) -> float:
