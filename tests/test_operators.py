@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
+from gpusim.workloads.functions import COLUMN_REDUCTIONS, FUNCTIONS, POINTWISE, REDUCTIONS, ROW_REDUCTIONS
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, Gemm
+from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.operators import OPS, Operator, operator_key, parse_operator
-from gpusim.workloads.vector import FUNCTIONS, REDUCTIONS, Elementwise, LayerNorm, Reduction, Softmax
+from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax
 
 sizes = st.integers(1, 10**6)
 dtypes = st.sampled_from(Dtype)
@@ -33,6 +35,9 @@ gemms = st.builds(
     op=st.sampled_from(GEMM_OPS),
     b_dtype=st.none() | dtypes,
 ) | st.builds(Gemm, sizes, sizes, sizes, dtypes, op=st.just("linear"), bias=st.booleans())
+functions = st.lists(st.sampled_from([name for name in POINTWISE if name != "copy"]), min_size=1, max_size=3).map(tuple)
+accesses = st.builds(Access, sizes, dtypes, st.none() | sizes, st.none() | sizes)
+tensors, results = (st.lists(accesses, min_size=least, max_size=3).map(tuple) for least in (0, 1))
 operators = st.one_of(
     gemms,
     st.builds(
@@ -42,6 +47,9 @@ operators = st.one_of(
     st.builds(LayerNorm, sizes, sizes, dtypes),
     st.builds(Elementwise, sizes, sizes, dtypes, st.sampled_from(list(FUNCTIONS))),
     st.builds(Reduction, sizes, sizes, dtypes, st.sampled_from(list(REDUCTIONS))),
+    st.builds(Pointwise, functions, sizes, tensors, results),
+    st.builds(RowReduction, st.sampled_from(list(ROW_REDUCTIONS)), sizes, sizes, tensors, results),
+    st.builds(ColumnReduction, st.sampled_from(list(COLUMN_REDUCTIONS)), sizes, sizes, tensors, results),
 )
 
 
@@ -80,6 +88,19 @@ def test_an_operator_on_rows_reads_and_writes_each_tensor_once(operator: Operato
     assert operator.size_bytes == pytest.approx(tensors * 128 * 1000 * 2)
 
 
+def test_what_is_broadcast_is_read_once() -> None:
+    x, bias = Access(64 * 1024, Dtype.FP16), Access(64 * 1024, Dtype.FP16, distinct=1024)
+    chain = Pointwise(("add", "gelu"), 64 * 1024, (x, bias), (x,))
+    assert chain.operand_bytes == 2 * (64 * 1024 + 1024)
+    assert chain.result_bytes == 2 * 64 * 1024
+    assert chain.flops == 64 * 1024 * (1 + Elementwise(1, 1, Dtype.FP16, "gelu").flops)
+
+
+def test_a_move_has_bytes_and_no_arithmetic() -> None:
+    cast = Pointwise(("copy",), 100, (Access(100, Dtype.FP32),), (Access(100, Dtype.FP16),))
+    assert (cast.flops, cast.size_bytes, cast.dtype) == (0, 600, Dtype.FP16)
+
+
 def test_a_convolution_counts_the_operations_of_its_implicit_multiplication() -> None:
     shape = ConvolutionShape(4, 1, 161, 700, 32, 5, 20, (0, 0), (2, 2))
     assert shape.output == (79, 341)
@@ -100,6 +121,15 @@ def test_operands_of_two_types_count_the_bytes_of_each() -> None:
     assert Gemm(8, 8, 8, Dtype.FP16, b_dtype=Dtype.FP16) == Gemm(8, 8, 8, Dtype.FP16)
 
 
+POINTWISE_ROW = {
+    "op": "pointwise",
+    "function": "add",
+    "m": 4096,
+    "n": 1,
+    "dtype": "fp16",
+    "reads": "4096 fp16",
+    "writes": "4096 fp16",
+}
 CONVOLUTION = {
     "op": "conv_fwd",
     "n_img": 1,
@@ -136,6 +166,12 @@ CONVOLUTION = {
         ),
         ({**CONVOLUTION, "filter_h": 9}, "filter_h, filter_w: the filter is larger than the padded image"),
         ({**CONVOLUTION, "stride_h": 0}, "stride_h: expected a positive integer, got 0"),
+        ({**POINTWISE_ROW, "function": "addd"}, "functions: unknown 'addd'; nearest: add, add_scaled, adam"),
+        (
+            {**POINTWISE_ROW, "reads": "4096 fp16 run"},
+            "expected an access such as '4096 fp16 run 8 distinct 64', got '4096 fp16 run'",
+        ),
+        ({**POINTWISE_ROW, "writes": "0 fp16"}, "elements: expected a positive integer, got '0'"),
         ({**CONVOLUTION, "layout": "nhcw"}, "layout: expected 'nchw' or 'nhwc', got 'nhcw'"),
     ],
 )

@@ -23,10 +23,11 @@ from gpusim.roofline import vector_bounds_us
 from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_vector_kernels
 from gpusim.system import System
-from gpusim.workloads.vector import FUNCTIONS, Elementwise, LayerNorm, Reduction, Softmax, VectorOperator
+from gpusim.workloads.functions import FUNCTIONS
+from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, RowsOperator, Softmax
 
 BOARDS = [entry.name for entry in list_archs() if load_spec(entry.name).system.library.vector_kernels]
-SMALL: tuple[VectorOperator, ...] = (
+SMALL: tuple[RowsOperator, ...] = (
     *(Elementwise(512, 1000, Dtype.FP32, function) for function in FUNCTIONS),
     Softmax(600, 100, Dtype.FP32),
     Softmax(600, 1000, Dtype.FP16),
@@ -57,7 +58,7 @@ def test_each_board_predicts_each_operator_at_or_above_its_bound(board: str) -> 
 
 
 @pytest.mark.parametrize("operator", SMALL, ids=NAMES)
-def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, operator: VectorOperator) -> None:
+def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, operator: RowsOperator) -> None:
     result = predict(t4, operator)
     read = operator.operand_bytes
     if isinstance(operator, LayerNorm):
@@ -67,7 +68,7 @@ def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, oper
 
 
 @pytest.mark.parametrize("operator", SMALL, ids=NAMES)
-def test_sampled_tells_what_full_does(t4: System, operator: VectorOperator) -> None:
+def test_sampled_tells_what_full_does(t4: System, operator: RowsOperator) -> None:
     sampled, full = (
         predict(t4, operator, Options(detail=detail, load="burst")).cycles for detail in ("sampled", "full")
     )
@@ -87,7 +88,7 @@ def test_twice_the_rows_take_longer(kind: str, m: int, quads: int) -> None:
     assert time_us(2 * m) >= 0.99 * time_us(m)
 
 
-def _operator(kind: str, m: int, n: int) -> VectorOperator:
+def _operator(kind: str, m: int, n: int) -> RowsOperator:
     match kind:
         case "softmax":
             return Softmax(m, n, Dtype.FP32)
@@ -126,7 +127,7 @@ def test_a_warm_run_that_fits_l2_leaves_dram_alone(t4: System) -> None:
 
 def test_the_kernels_are_those_that_pytorch_was_recorded_to_launch(t4: System) -> None:
     """Grids and threads from NeuSight's rows for calibration (PyTorch 2.1 on a T4)."""
-    recorded: tuple[tuple[VectorOperator, str, int, int], ...] = (
+    recorded: tuple[tuple[RowsOperator, str, int, int], ...] = (
         (Elementwise(3413, 652, Dtype.FP32, "add"), "vectorized_elementwise_kernel<4, add>", 4347, 128),
         (Softmax(3581, 1016, Dtype.FP32), "softmax_warp_forward", 896, 128),
         (Softmax(1846, 1099, Dtype.FP32), "cunn_SoftMaxForward", 1846, 256),
@@ -156,7 +157,7 @@ def test_the_kernels_are_those_that_pytorch_was_recorded_to_launch(t4: System) -
     ],
 )
 def test_what_no_kernel_runs_is_refused_with_the_reason(
-    t4: System, operator: VectorOperator, kernel: str | None, says: str
+    t4: System, operator: RowsOperator, kernel: str | None, says: str
 ) -> None:
     with pytest.raises(UnsupportedError, match=re.escape(says)):
         _ = predict(t4, operator, Options(kernel=kernel))
@@ -178,11 +179,11 @@ def test_every_kernel_says_how_its_figures_are_known() -> None:
         assert all((kernel.source, kernel.registers.source, kernel.instruction_counts.source))
 
 
-def test_a_catalogue_with_a_function_that_no_operator_has_is_refused(tmp_path: Path) -> None:
+def test_a_catalogue_with_arithmetic_that_no_operator_has_is_refused(tmp_path: Path) -> None:
     shipped = Path(__file__).parent.parent / "arch_specs" / "kernels" / "pytorch_vector.yaml"
     own = tmp_path / "own.yaml"
-    own.write_text(shipped.read_text(encoding="utf-8").replace("      gelu:", "      gleu:"), encoding="utf-8")
-    with pytest.raises(SpecError, match=r"own.yaml:\d+: vector_kernels.0.functions: unknown gleu; known are add, mul"):
+    own.write_text(shipped.read_text(encoding="utf-8").replace("      tanh:", "      thna:"), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"own.yaml:\d+: vector_kernels.0.arithmetic: unknown thna; known are add, mul"):
         _ = load_vector_kernels((own,))
 
 

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, Field
 
 from gpusim.library.main_loops import Cited, Count, Entry
 from gpusim.numbers.formats import Dtype
+from gpusim.workloads.functions import KINDS_OF_ARITHMETIC, REDUCTIONS
+from gpusim.workloads.memory_bound import MemoryBoundOperator
 from gpusim.workloads.vector import (
-    FUNCTIONS,
-    REDUCTIONS,
     Elementwise,
     LayerNorm,
     Reduction,
@@ -81,6 +81,10 @@ class _Kernel(Entry):
         return "" if self.computes(operator) else f"it does not compute {operator.op}"
 
 
+StreamedOperator = Elementwise | MemoryBoundOperator
+"""An operator that a kernel computes in one pass over what it touches."""
+
+
 class ElementwiseKernel(_Kernel):
     """Each thread loads its elements, computes, and stores."""
 
@@ -88,10 +92,22 @@ class ElementwiseKernel(_Kernel):
     threads: Threads
     elements_per_thread: Count
     vector_elements: Count = Field(description="elements of one load or store")
-    functions: Annotated[dict[str, Work], _names_among(FUNCTIONS)] = Field(description="of an element, by function")
+    arithmetic: Annotated[dict[str, Work], _names_among(KINDS_OF_ARITHMETIC)] = Field(
+        description="of an operation on one element, by kind"
+    )
 
     def computes(self, operator: VectorOperator) -> bool:
-        return isinstance(operator, Elementwise) and operator.function in self.functions
+        return isinstance(operator, StreamedOperator) and operator.arithmetic.keys() <= self.arithmetic.keys()
+
+    def work(self, operator: StreamedOperator) -> Work:
+        """Of an element: its operations one after the other."""
+        operations = [(self.arithmetic[kind], count) for kind, count in operator.arithmetic.items()]
+
+        def total(works: list[tuple[Pipes, int]]) -> dict[str, float]:
+            return {pipe: sum(count * work.by_pipe[pipe] for work, count in works) for pipe in ("fma", "alu", "sfu")}
+
+        chain = total([(work.chain, count) for work, count in operations])
+        return Work(**total(list(operations)), chain=Pipes(**chain))
 
 
 class WarpSoftmaxKernel(_Kernel):
@@ -114,7 +130,9 @@ class WarpSoftmaxKernel(_Kernel):
         return isinstance(operator, Softmax)
 
     def refusal(self, operator: VectorOperator) -> str:
-        return f"n must be at most {self.max_n}, got {operator.n}" if operator.n > self.max_n else ""
+        if not isinstance(operator, Softmax) or operator.n <= self.max_n:
+            return _Kernel.refusal(self, operator)
+        return f"n must be at most {self.max_n}, got {operator.n}"
 
 
 class BlockSoftmaxKernel(_Kernel):
@@ -149,8 +167,9 @@ class LayerNormKernel(_Kernel):
         return isinstance(operator, LayerNorm)
 
     def refusal(self, operator: VectorOperator) -> str:
-        vector = self.vector_elements
-        return f"n must be a multiple of {vector}, got {operator.n}" if operator.n % vector else ""
+        if not isinstance(operator, LayerNorm) or operator.n % self.vector_elements == 0:
+            return _Kernel.refusal(self, operator)
+        return f"n must be a multiple of {self.vector_elements}, got {operator.n}"
 
 
 class ReductionKernel(_Kernel):

@@ -16,8 +16,9 @@ from gpusim.measure.device import UnavailableError
 from gpusim.numbers.formats import FORMATS, Dtype, NumberFormat
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.memory_bound import ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.operators import Operator
-from gpusim.workloads.vector import Elementwise, LayerNorm, VectorOperator
+from gpusim.workloads.vector import Elementwise, LayerNorm, RowsOperator
 
 TorchTensor = Any  # torch.Tensor, where PyTorch is installed
 Operands = tuple[TorchTensor, ...]
@@ -47,8 +48,10 @@ def call_of(operator: Operator, device: str) -> OperatorCall:
             return _dense_gemm(operator, device)
         case Convolution():
             return _convolution(operator, device)
+        case Pointwise() | RowReduction() | ColumnReduction():
+            raise UnavailableError(f"{operator.op} is no call of PyTorch: measure the operators that it stands for")
         case _:
-            return _vector(operator, device)
+            return _on_rows(operator, device)
 
 
 @contextmanager
@@ -242,7 +245,7 @@ def _convolution(operator: Convolution, device: str) -> OperatorCall:
     return OperatorCall(operands, forward if operator.op == "conv_fwd" else backward)
 
 
-def _vector(operator: VectorOperator, device: str) -> OperatorCall:
+def _on_rows(operator: RowsOperator, device: str) -> OperatorCall:
     _refuse_narrow(operator)
     if operator.dtype.format.stored_as:
         raise _unavailable(operator)

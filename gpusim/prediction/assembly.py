@@ -99,7 +99,7 @@ def result_of(
         dram_write_bytes=round(dram_write),
         l2_bytes=round(sum(one.l2_bytes for one in totals)),
         shared_bytes=round(sum(one.shared_bytes for one in totals)),
-        l2_hit_fraction=1.0 - min(1.0, dram_read / l2_read),
+        l2_hit_fraction=1.0 - min(1.0, dram_read / l2_read) if l2_read else 0.0,
         tensor_active_fraction=gpu_busy["arithmetic"] if instruction.unit == "tensor" else 0.0,
         power_w=power,
         energy_mj=power * kernel_time_us * 1e-3,

@@ -24,7 +24,6 @@ from gpusim.system import System
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
-from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax
 
 Plan = GemmPlan | VectorPlan
 """How an operator may run; the union of the plans of all kinds of operators."""
@@ -43,13 +42,13 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
     match operator:
         case Gemm():
             return _ranked_gemm_plans(system, operator, options)
-        case Elementwise() | Softmax() | LayerNorm() | Reduction():
+        case Convolution():
+            raise UnsupportedError(f"operator '{operator.op}' is not predicted")
+        case _:
             gpu, warm = system.gpu, options.l2 == "warm"
             planned = vector_plan(gpu, operator, vector_kernel(system, operator, options.kernel), warm=warm)
             bounds = bounds_of(gpu, planned, gpu.clock.boost_mhz, warm=warm)
             return [VectorCandidate(planned, max(bounds.values()))]
-        case Convolution():
-            raise UnsupportedError(f"operator '{operator.op}' is not predicted")
 
 
 def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launch, ...]:

@@ -9,16 +9,22 @@ module of its own, a case of the union and of :func:`parse_operator`, and a lowe
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpusim.errors import excerpt
 from gpusim.workloads.convolution import CONVOLUTION_OPS, SIZE_COLUMNS, Convolution, ConvolutionShape
+from gpusim.workloads.functions import FUNCTIONS, REDUCTIONS
 from gpusim.workloads.gemm import GEMM_OPS, Gemm
+from gpusim.workloads.memory_bound import (
+    MEMORY_BOUND_OPS,
+    ColumnReduction,
+    Pointwise,
+    RowReduction,
+    parse_accesses,
+)
 from gpusim.workloads.sizes import checked_size
 from gpusim.workloads.vector import (
-    FUNCTIONS,
-    REDUCTIONS,
     VECTOR_OPS,
     Elementwise,
     LayerNorm,
@@ -35,9 +41,10 @@ _SHAPE, _PAD, _STRIDE = SIZE_COLUMNS[:-4], SIZE_COLUMNS[-4:-2], SIZE_COLUMNS[-2:
 _EVERYWHERE: tuple[str, ...] = ("batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity")
 _OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype")
 _OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *SIZE_COLUMNS)
+_OF_ACCESSES: tuple[str, ...] = (*_EVERYWHERE, "function", "reads", "writes")
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 
-OPS: tuple[str, ...] = (*GEMM_OPS, *CONVOLUTION_OPS, *VECTOR_OPS)
+OPS: tuple[str, ...] = (*GEMM_OPS, *CONVOLUTION_OPS, *VECTOR_OPS, *MEMORY_BOUND_OPS)
 """Names of operators in the measured CSV schema."""
 
 
@@ -46,7 +53,7 @@ def parse_operator(values: Mapping[str, Any]) -> Operator:
 
     ``op`` selects the operator; without it a matrix multiplication with row-major C. Sizes may be integers or decimal
     text, types any of their names. Values that follow from others are accepted and ignored: ``m``, ``n`` and ``k`` of a
-    convolution, ``k``, ``layout`` and ``acc_dtype`` of an operator on rows.
+    convolution, ``k``, ``layout`` and ``acc_dtype`` of an operator on rows, ``dtype`` of one by its accesses.
 
     Raises:
         ValueError: a missing, unknown or invalid value; the text is one line.
@@ -60,12 +67,9 @@ def parse_operator(values: Mapping[str, Any]) -> Operator:
     op = str(given.pop("op", ""))
     if op and op not in OPS:
         raise ValueError(f"op: unknown '{excerpt(op)}'; {_nearest(op, OPS)}")
-    if op in ("", *GEMM_OPS):
-        read, known = _gemm, _OF_GEMMS
-    else:
-        read, known = (_convolution, _OF_CONVOLUTIONS) if op in CONVOLUTION_OPS else (_on_rows, _EVERYWHERE)
-        if given.get("sparsity", "dense") != "dense":
-            raise ValueError(f"sparsity: {op} is dense, got '{excerpt(str(given['sparsity']))}'")
+    read, known = _READERS.get(op, (_on_rows, _EVERYWHERE))
+    if read is not _gemm and given.get("sparsity", "dense") != "dense":
+        raise ValueError(f"sparsity: {op} is dense, got '{excerpt(str(given['sparsity']))}'")
     for name in given:
         if name not in known:
             raise ValueError(f"{excerpt(name)}: not an argument of {op or 'gemm'}; {_nearest(name, known)}")
@@ -118,6 +122,23 @@ def _on_rows(op: str, given: Mapping[str, Any]) -> Operator:
     if op in REDUCTIONS:
         return Reduction(m, n, dtype, op)
     return Softmax(m, n, dtype) if op == "softmax" else LayerNorm(m, n, dtype)
+
+
+def _touching(op: str, given: Mapping[str, Any]) -> Operator:
+    function, m, n = (_needed(op, given, name) for name in ("function", "m", "n"))
+    reads, writes = parse_accesses(str(given.get("reads", ""))), parse_accesses(str(_needed(op, given, "writes")))
+    if op == "pointwise":
+        elements = checked_size("m", m) * checked_size("n", n)
+        return Pointwise(tuple(function.split("+")), elements, reads, writes)
+    return (RowReduction if op == "row_reduction" else ColumnReduction)(function, m, n, reads, writes)
+
+
+_READERS: dict[str, tuple[Callable[[str, Mapping[str, Any]], Operator], tuple[str, ...]]] = {
+    **dict.fromkeys(("", *GEMM_OPS), (_gemm, _OF_GEMMS)),
+    **dict.fromkeys(CONVOLUTION_OPS, (_convolution, _OF_CONVOLUTIONS)),
+    **dict.fromkeys(MEMORY_BOUND_OPS, (_touching, _OF_ACCESSES)),
+}
+"""How operators are read by op, and from which arguments; others are functions on rows."""
 
 
 def _needed(op: str, given: Mapping[str, Any], name: str) -> Any:

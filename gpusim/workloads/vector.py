@@ -1,42 +1,18 @@
 """Operators on m rows of n elements that multiply no matrices: elementwise, softmax, layer norm, reductions.
 
-``arithmetic`` counts operations on one element by kind (``add``, ``mul``, ``max``, ``exp``, ``erf``, ``tanh``) in the
-definition of the function. Instructions of a kernel are data of the catalogue.
+These are the operators of the measured tables, each a case of those of :mod:`gpusim.workloads.memory_bound`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar, Literal, get_args
 
 from gpusim.numbers.formats import Dtype, dtype_named
+from gpusim.workloads.functions import FUNCTIONS, LAYER_NORM_ARITHMETIC, REDUCTIONS, SOFTMAX_ARITHMETIC
+from gpusim.workloads.memory_bound import MemoryBoundOperator
 from gpusim.workloads.sizes import checked_size
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A function of one element of each input."""
-
-    inputs: int
-    arithmetic: Mapping[str, int]
-
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({
-    "add": Function(2, {"add": 1}),
-    "mul": Function(2, {"mul": 1}),
-    "relu": Function(1, {"max": 1}),
-    "gelu": Function(1, {"mul": 3, "add": 1, "erf": 1}),  # x * 1/2 * (1 + erf(x * 1/sqrt 2))
-    "tanh": Function(1, {"tanh": 1}),
-})  # fmt: skip
-"""Elementwise functions by name, as PyTorch defines them."""
-REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({"sum": {"add": 1}})
-"""Arithmetic of a reduction per element of its input, by name."""
-SOFTMAX_ARITHMETIC: Mapping[str, int] = MappingProxyType({"max": 1, "add": 2, "exp": 1, "mul": 1})
-"""Largest, difference, exponential, sum, scale."""
-LAYER_NORM_ARITHMETIC: Mapping[str, int] = MappingProxyType({"add": 4, "mul": 3})
-"""Sum, difference, square, sum of squares, scale, weight, bias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +174,10 @@ class Reduction(_Rows):
         return self.m * self.dtype.bits / 8
 
 
-VectorOperator = Elementwise | Softmax | LayerNorm | Reduction
+RowsOperator = Elementwise | Softmax | LayerNorm | Reduction
+"""An operator on m rows of n elements."""
+VectorOperator = RowsOperator | MemoryBoundOperator
+"""An operator that multiplies no matrices."""
 VectorOp = Literal["softmax", "layernorm", "add", "mul", "relu", "gelu", "tanh", "sum"]
 VECTOR_OPS: tuple[VectorOp, ...] = get_args(VectorOp)
 

@@ -19,6 +19,7 @@ from gpusim.lowering.vector.elementwise import lower_elementwise
 from gpusim.lowering.vector.layer_norm import lower_layer_norm
 from gpusim.lowering.vector.reduction import lower_reduction
 from gpusim.lowering.vector.softmax import lower_block_softmax, lower_warp_softmax
+from gpusim.workloads.memory_bound import ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax, VectorOperator
 
 
@@ -58,7 +59,7 @@ def vector_plan(gpu: Gpu, operator: VectorOperator, kernel: VectorKernel, *, war
 
 def _lowered(gpu: Gpu, operator: VectorOperator, kernel: VectorKernel, *, warm: bool) -> Lowered:
     match operator, kernel:
-        case Elementwise(), ElementwiseKernel():
+        case ((Elementwise() | Pointwise() | RowReduction() | ColumnReduction()), ElementwiseKernel()):
             return lower_elementwise(gpu, operator, kernel, warm=warm)
         case Softmax(), WarpSoftmaxKernel():
             return lower_warp_softmax(gpu, operator, kernel, warm=warm)

@@ -18,7 +18,7 @@ from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.lowering.totals import Lowered
 from gpusim.program import Program, Role
 from gpusim.units import ceil_div
-from gpusim.workloads.vector import VectorOperator
+from gpusim.workloads.vector import RowsOperator, VectorOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def resident_ctas(gpu: Gpu, resources: Resources, ctas: int) -> int:
     return min(ctas, fit.ctas * gpu.sm.count)
 
 
-def evicted_between_passes(gpu: Gpu, operator: VectorOperator, rows_in_flight: int, passes: int) -> float:
+def evicted_between_passes(gpu: Gpu, operator: RowsOperator, rows_in_flight: int, passes: int) -> float:
     """Chance that L2 no longer holds a piece of a row when the next of so many passes over the row reads it.
 
     Between two passes a CTA goes through an equal part of its life, and the others that are resident read and write

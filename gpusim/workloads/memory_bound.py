@@ -1,0 +1,312 @@
+"""Operators that multiply no matrices, by what they touch: pointwise functions, reductions of rows and of columns.
+
+An :class:`Access` says how much of a tensor an operator touches, and how that lies in memory. An operator touches each
+tensor once; a kernel that reads its rows again is a matter of the kernel.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from gpusim.errors import excerpt
+from gpusim.numbers.formats import Dtype, dtype_named
+from gpusim.workloads.functions import COLUMN_REDUCTIONS, POINTWISE, ROW_REDUCTIONS
+from gpusim.workloads.sizes import checked_size
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What an operator touches of one tensor. Indices of 64 bits count as FP64, truth values as INT8.
+
+    >>> Access(4096, "fp16", distinct=64)  # a bias of 64 values, added to 64 rows
+    Access(elements=4096, dtype=<Dtype.FP16: 'fp16'>, run=None, distinct=64)
+
+    Raises:
+        ValueError: an invalid field; the text begins with its name.
+    """
+
+    elements: int
+    """Elements touched, each as often as it is."""
+    dtype: Dtype
+    run: int | None = None
+    """Contiguous elements that stand together, in the order in which threads touch them; None: all."""
+    distinct: int | None = None
+    """Different elements among them, where the tensor is broadcast or read again; None: all."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_named(self.dtype))
+        object.__setattr__(self, "elements", checked_size("elements", self.elements))
+        for name in ("run", "distinct"):
+            given = getattr(self, name)
+            # What says nothing has one spelling.
+            known = None if given is None else min(checked_size(name, given), self.elements)
+            object.__setattr__(self, name, None if known == self.elements else known)
+
+    @property
+    def element_bytes(self) -> float:
+        return self.dtype.bits / 8
+
+    @property
+    def touched_bytes(self) -> float:
+        """Of all elements, each as often as it is touched [B]."""
+        return self.elements * self.element_bytes
+
+    @property
+    def distinct_bytes(self) -> float:
+        """Of the different elements [B]."""
+        return (self.distinct or self.elements) * self.element_bytes
+
+    def __str__(self) -> str:
+        """As :func:`parse_accesses` reads it: elements, type, and what is stated of run and distinct elements."""
+        run = f" run {self.run}" if self.run else ""
+        distinct = f" distinct {self.distinct}" if self.distinct else ""
+        return f"{self.elements} {self.dtype.value}{run}{distinct}"
+
+
+def parse_accesses(text: str) -> tuple[Access, ...]:
+    """Accesses as text, separated by commas.
+
+    >>> [str(access) for access in parse_accesses("4096 fp16, 4096 fp32 run 8 distinct 64")]
+    ['4096 fp16', '4096 fp32 run 8 distinct 64']
+
+    Raises:
+        ValueError: anything else.
+    """
+    return tuple(_parsed_access(part) for part in text.split(",") if part.strip())
+
+
+def _parsed_access(text: str) -> Access:
+    words = text.split()
+    stated = dict(zip(words[2::2], words[3::2], strict=False))
+    if len(words) not in (2, 4, 6) or len(stated) != (len(words) - 2) // 2 or stated.keys() - {"run", "distinct"}:
+        raise ValueError(f"expected an access such as '4096 fp16 run 8 distinct 64', got '{excerpt(text.strip())}'")
+    return Access(words[0], words[1], **stated)  # type: ignore[arg-type]  # parsed by the record
+
+
+class _Touching:
+    """What an operator touches, and what follows from it."""
+
+    __slots__ = ()
+
+    op: ClassVar[str]
+    """Name in the measured CSV schema."""
+
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+
+    @property
+    def arithmetic(self) -> Mapping[str, int]:
+        """Operations on one element, by kind."""
+        raise NotImplementedError
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        """Rows and columns of the elements that it computes with."""
+        raise NotImplementedError
+
+    @property
+    def computes(self) -> str:
+        """The function, or functions, by name."""
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> Dtype:
+        """Of its first result."""
+        return self.writes[0].dtype
+
+    @property
+    def operand_bytes(self) -> float:
+        """What is read, each element once [B]."""
+        return sum(access.distinct_bytes for access in self.reads)
+
+    @property
+    def result_bytes(self) -> float:
+        """What is written, each element once [B]."""
+        return sum(access.distinct_bytes for access in self.writes)
+
+    @property
+    def size_bytes(self) -> float:
+        """Operands and results [B]."""
+        return self.operand_bytes + self.result_bytes
+
+    @property
+    def flops(self) -> int:
+        """Operations of its arithmetic, each counted as one."""
+        rows, columns = self.extents
+        return rows * columns * sum(self.arithmetic.values())
+
+    @property
+    def columns(self) -> dict[str, str | int]:
+        """Its columns of the measured CSV schema."""
+        rows, columns = self.extents
+        return {
+            "op": self.op,
+            "batch": 1,
+            "m": rows,
+            "n": columns,
+            "k": "",
+            "dtype": self.dtype.value,
+            "acc_dtype": self.dtype.default_accumulate,
+            "layout": "",
+            "sparsity": "dense",
+            "function": self.computes,
+            "reads": ", ".join(map(str, self.reads)),
+            "writes": ", ".join(map(str, self.writes)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise(_Touching):
+    """Functions one after the other of each element: of broadcast, gathered, cast or transposed tensors too.
+
+    A window of a pooling is a read that touches each element several times; an optimizer reads and writes its state.
+
+    >>> bias = Access(1 << 20, "fp16", distinct=1024)
+    >>> x = Access(1 << 20, "fp16")
+    >>> Pointwise(("add", "relu"), 1 << 20, (x, bias), (x,)).flops >> 20
+    2
+
+    Raises:
+        ValueError: an invalid field; the text begins with its name.
+    """
+
+    op: ClassVar[str] = "pointwise"
+
+    functions: tuple[str, ...]
+    elements: int
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "functions", tuple(self.functions))
+        object.__setattr__(self, "elements", checked_size("elements", self.elements))
+        _check_writes(self.writes)
+        for function in self.functions:
+            _check_function("functions", function, POINTWISE)
+        if not self.functions:
+            raise ValueError("functions: expected one or more; a move is 'copy'")
+
+    @property
+    def kind(self) -> str:
+        """Operators of a kind are called alike."""
+        return "elementwise"
+
+    @property
+    def arithmetic(self) -> Mapping[str, int]:
+        total: Counter[str] = Counter()
+        for function in self.functions:
+            total.update(POINTWISE[function])
+        return total
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        return self.elements, 1
+
+    @property
+    def computes(self) -> str:
+        return "+".join(self.functions)
+
+
+@dataclass(frozen=True, slots=True)
+class RowReduction(_Touching):
+    """``function`` of each of m rows of n contiguous elements: norms, softmax, sums, and their gradients.
+
+    Raises:
+        ValueError: an invalid field; the text begins with its name.
+    """
+
+    op: ClassVar[str] = "row_reduction"
+
+    function: str
+    m: int
+    n: int
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+
+    def __post_init__(self) -> None:
+        _check_reduction(self, ROW_REDUCTIONS)
+
+    @property
+    def kind(self) -> str:
+        """Operators of a kind are called alike."""
+        if "softmax" in self.function or self.function == "cross_entropy":
+            return "softmax"
+        return "layer_norm" if "norm_" in f"{self.function}_" and self.function != "norm" else "reduction"
+
+    @property
+    def arithmetic(self) -> Mapping[str, int]:
+        return ROW_REDUCTIONS[self.function]
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        return self.m, self.n
+
+    @property
+    def computes(self) -> str:
+        return self.function
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReduction(_Touching):
+    """``function`` of each of n columns of m elements: gradients of biases and of norms' weights, batch statistics.
+
+    Elements of a column lie apart, or, in NCHW, in pieces of ``run`` of the read.
+
+    Raises:
+        ValueError: an invalid field; the text begins with its name.
+    """
+
+    op: ClassVar[str] = "column_reduction"
+
+    function: str
+    m: int
+    n: int
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+
+    def __post_init__(self) -> None:
+        _check_reduction(self, COLUMN_REDUCTIONS)
+
+    @property
+    def kind(self) -> str:
+        """Operators of a kind are called alike."""
+        return "reduction"
+
+    @property
+    def arithmetic(self) -> Mapping[str, int]:
+        return COLUMN_REDUCTIONS[self.function]
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        return self.m, self.n
+
+    @property
+    def computes(self) -> str:
+        return self.function
+
+
+MemoryBoundOperator = Pointwise | RowReduction | ColumnReduction
+MemoryBoundOp = Literal["pointwise", "row_reduction", "column_reduction"]
+MEMORY_BOUND_OPS: tuple[MemoryBoundOp, ...] = get_args(MemoryBoundOp)
+
+
+def _check_reduction(operator: RowReduction | ColumnReduction, known: Iterable[str]) -> None:
+    for name in ("m", "n"):
+        object.__setattr__(operator, name, checked_size(name, getattr(operator, name)))
+    _check_writes(operator.writes)
+    _check_function("function", operator.function, known)
+
+
+def _check_writes(writes: tuple[Access, ...]) -> None:
+    if not writes:
+        raise ValueError("writes: expected one access or more")
+
+
+def _check_function(field: str, function: str, known: Iterable[str]) -> None:
+    if function not in known:
+        near = difflib.get_close_matches(function, list(known), n=3, cutoff=0.0)
+        raise ValueError(f"{field}: unknown '{excerpt(function)}'; nearest: {', '.join(near)}")
