@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Annotated
 
 from pydantic import Field
 
 from gpusim.record import Microseconds, Record
+
+Factor = Annotated[float, Field(ge=0.01, le=100)]
 
 
 class Host(Record):
@@ -31,6 +35,24 @@ class Host(Record):
         description="What the timing method of a source of measured runs adds there, or its launch interval [us].",
     )
 
+    framework_call_us: dict[str, Microseconds] = Field(
+        default={}, description="Host time of a call of an eager framework that launches kernels, by its kind [us]."
+    )
+    framework_factors: dict[str, Factor] = Field(
+        default={}, description="Host time of all calls relative to framework_call_us, by framework and version."
+    )
+
+    def call_us(self, kind: str, framework: str = "") -> float:
+        """Host time of a framework's call that launches kernels [us].
+
+        Args:
+            kind: of the call; one that the record does not list takes as long as an elementwise function.
+            framework: and its version, such as ``pytorch-21.03``; one that the record does not list has no factor.
+        """
+        times = self.framework_call_us
+        factor = self.framework_factors.get(source_key(framework), 1.0)
+        return factor * times.get(kind, times.get("elementwise", 0.0))
+
     def with_overheads(self, overheads: Mapping[str, float]) -> Host:
         """The same host with other overheads of some timing methods [us], whatever the source of a run."""
         if not overheads:
@@ -51,3 +73,12 @@ class Host(Record):
             case "stream":
                 return max(self.stream_interval_us, self.library_interval_us)
         return self.method_overhead_us[method]
+
+
+def source_key(source: str) -> str:
+    """A source of measured runs, or a framework with its version, as a key of the host's record.
+
+    >>> source_key("aiconfigurator-vllm-0.14.0")
+    'aiconfigurator_vllm_0_14_0'
+    """
+    return re.sub(r"[^a-z0-9]+", "_", source.lower()).strip("_")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from gpusim.errors import InputError, excerpt
-from gpusim.host.host import Host
+from gpusim.host.host import Host, source_key
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import VectorOperator
 
@@ -54,15 +54,6 @@ def observed_time_us(
         case "event" | "host":
             return kernel_time_us + host.graph_gap_us + added_us
     return kernel_time_us + added_us
-
-
-def source_key(source: str) -> str:
-    """A source of measured runs as a key of the host's record.
-
-    >>> source_key("aiconfigurator-vllm-0.14.0")
-    'aiconfigurator_vllm_0_14_0'
-    """
-    return re.sub(r"[^a-z0-9]+", "_", source.lower()).strip("_")
 
 
 def dispatched_as(operator: Operator) -> str | None:

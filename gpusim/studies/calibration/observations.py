@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.evidence.measured import MeasuredRow
-from gpusim.host.timing import source_key
+from gpusim.host.host import source_key
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.studies.calibration.parameters import Board, SourceTiming

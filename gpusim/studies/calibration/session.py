@@ -14,7 +14,7 @@ from gpusim.evidence.published_benchmarks import read_published
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.execution.store import remembering
-from gpusim.host.timing import source_key
+from gpusim.host.host import source_key
 from gpusim.prediction.selection import usable_kernels
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import spec_file

@@ -1,0 +1,19 @@
+"""Options of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepOptions:
+    """How a step runs."""
+
+    accumulation: int = 1
+    """Forward and backward passes for each update."""
+    graphs: bool = False
+    """Replayed as a CUDA graph: the host makes one call, and the gaps are those of a graph."""
+    synchronised: bool = False
+    """The host waits for the end of each step before it begins the next, as a loop does that reads a result."""
+    framework: str = ""
+    """Whose host times count, such as ``pytorch-21.03``; empty: those of the host's record as they are."""

@@ -1,0 +1,104 @@
+"""The play of a step in SimPy: a host that launches, streams that work in order. Times in microseconds.
+
+The host spends the time of a framework's call, launches the kernels of the call, and goes on; it waits for the GPU only
+where a value is read back. A stream starts a kernel a gap after the one before it has ended, or after it was launched,
+and after the kernels of other streams that it depends on. A GPU without work is idle: a step is bound by the host where
+that happens often, without any rule that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import simpy
+
+Process = Generator[simpy.Event, object, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel, or several in a row, that the host launches at once."""
+
+    call_us: float
+    """Host time before the launch; 0 where the call before it launches this one too."""
+    duration_us: float
+    stream: str = "compute"
+    after: tuple[int, ...] = ()
+    """Places of the launches of other streams that have to end first."""
+    read_back: bool = False
+    """The host waits until it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When a launch ran [us]."""
+
+    launch: int
+    """Its place."""
+    stream: str
+    launched_us: float
+    start_us: float
+    end_us: float
+
+    def moved(self, launch: int, by_us: float) -> Span:
+        """The same of another launch, at another time."""
+        times = (self.launched_us + by_us, self.start_us + by_us, self.end_us + by_us)
+        return Span(launch, self.stream, *times)
+
+
+def play(launches: Sequence[Launch], gap_us: float) -> list[Span]:
+    """Play launches from a host and streams that are idle; the spans in the order in which they ended.
+
+    Args:
+        gap_us: from the end of a kernel to the start of the next of a stream, and from a launch to the start of the
+            kernel in a stream that is idle.
+    """
+    return _Step(launches, gap_us).played()
+
+
+class _Step:
+    """One run of the processes."""
+
+    def __init__(self, launches: Sequence[Launch], gap_us: float) -> None:
+        self._launches = launches
+        self._gap_us = gap_us
+        self._env = simpy.Environment()
+        awaited = {place for launch in launches for place in launch.after}
+        awaited |= {place for place, launch in enumerate(launches) if launch.read_back}
+        self._ended = {place: self._env.event() for place in awaited}
+        self._queues = {launch.stream: simpy.Store(self._env) for launch in launches}
+        self._spans: list[Span] = []
+        self._launched_us: list[float] = []
+
+    def played(self) -> list[Span]:
+        for stream, queue in self._queues.items():
+            _ = self._env.process(self._stream(stream, queue))
+        _ = self._env.process(self._host())
+        _ = self._env.run()
+        return self._spans
+
+    def _host(self) -> Process:
+        """Make every call in its turn."""
+        for place, launch in enumerate(self._launches):
+            if launch.call_us:
+                yield self._env.timeout(launch.call_us)
+            self._launched_us.append(self._env.now)
+            yield self._queues[launch.stream].put(place)
+            if launch.read_back:
+                yield self._ended[place]
+
+    def _stream(self, name: str, queue: simpy.Store) -> Process:
+        """Run what was launched, one after the other."""
+        while True:
+            place = yield queue.get()
+            assert isinstance(place, int)
+            launch = self._launches[place]
+            for other in launch.after:
+                yield self._ended[other]
+            yield self._env.timeout(self._gap_us)
+            start_us = self._env.now
+            yield self._env.timeout(launch.duration_us)
+            self._spans.append(Span(place, name, self._launched_us[place], start_us, self._env.now))
+            if place in self._ended:
+                _ = self._ended[place].succeed()

@@ -1,0 +1,86 @@
+"""The schedule of a step: the launches of two steps in a row, played, and what one step takes in the long run.
+
+The first step starts with an idle GPU, the second one as all further ones do: its interval is the time of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpusim.host.host import Host
+from gpusim.models.task import Task
+from gpusim.step.options import StepOptions
+from gpusim.step.play import Launch, Span, play
+
+COMPUTE, COMMUNICATION = "compute", "communication"
+"""Streams."""
+STEPS = 2
+MOST_PASSES = 2
+"""Forward and backward passes of a step that are played; of more, each takes as long as the last of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A step among others like it [us]."""
+
+    step_us: float
+    pass_us: float
+    """Of ``step_us``, one forward and backward pass."""
+    spans: tuple[Span, ...]
+    """Of the passes that were played and the update, from the end of the step before; ``launch`` counts tasks."""
+
+
+def run(host: Host, tasks: Sequence[Task], durations_us: Sequence[float], options: StepOptions) -> Run:
+    """Play a step.
+
+    Args:
+        durations_us: of the kernels of each task.
+    """
+    order = list(_order(tasks, options))
+    launches = _launches(host, tasks, durations_us, order, options)
+    ends = [0.0] * len(order)
+    spans = play(launches, host.graph_gap_us if options.graphs else host.stream_gap_us)
+    for span in spans:
+        ends[span.launch] = span.end_us
+    length = len(order) // STEPS
+    began_us, ended_us = max(ends[:length]), max(ends)
+    passes = min(options.accumulation, MOST_PASSES)
+    pass_us = _last_pass_us(ends[length:], sum(task.phase != "update" for task in tasks), passes, began_us)
+    shown = tuple(span.moved(order[span.launch], -began_us) for span in spans if span.launch >= length)
+    return Run(ended_us - began_us + (options.accumulation - passes) * pass_us, pass_us, shown)
+
+
+def _order(tasks: Sequence[Task], options: StepOptions) -> Iterator[int]:
+    """Places of the tasks of all steps, as they are launched."""
+    passes = [place for place, task in enumerate(tasks) if task.phase != "update"]
+    updates = [place for place, task in enumerate(tasks) if task.phase == "update"]
+    for _ in range(STEPS):
+        for _ in range(min(options.accumulation, MOST_PASSES)):
+            yield from passes
+        yield from updates
+
+
+def _launches(
+    host: Host, tasks: Sequence[Task], durations_us: Sequence[float], order: Sequence[int], options: StepOptions
+) -> list[Launch]:
+    """One launch for each task: the host time of its call, its duration, and what it waits for on another stream."""
+    last_of_step = {len(order) * step // STEPS - 1 for step in range(1, STEPS + 1)}
+    written: dict[str, tuple[int, str]] = {}
+    found = []
+    for number, place in enumerate(order):
+        task = tasks[place]
+        stream = COMMUNICATION if task.phase == "communication" else COMPUTE
+        writers = {written[tensor.name] for tensor in task.reads if tensor.name in written}
+        call_us = host.call_us(task.call, options.framework) if task.call and not options.graphs else 0.0
+        after = tuple(sorted(other for other, elsewhere in writers if elsewhere != stream))
+        read_back = options.synchronised and number in last_of_step
+        found.append(Launch(call_us, durations_us[place], stream, after, read_back))
+        written |= {tensor.name: (number, stream) for tensor in task.writes}
+    return found
+
+
+def _last_pass_us(ends: Sequence[float], length: int, passes: int, began_us: float) -> float:
+    """Time from the end of the pass before the last one of a step to its end."""
+    before_us = max(ends[: length * (passes - 1)], default=began_us)
+    return max(ends[length * (passes - 1) : length * passes], default=before_us) - before_us

@@ -1,0 +1,154 @@
+"""A step: the host and the streams in SimPy, residency in L2, one clock for all kernels, its parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpusim.api import load_system, predict
+from gpusim.models.task import Phase, Task, Tensor
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict as predict_operator
+from gpusim.step.options import StepOptions
+from gpusim.step.play import Launch, play
+from gpusim.step.predict import predict_step
+from gpusim.step.residency import resident_fractions
+from gpusim.step.schedule import run
+from gpusim.system import System
+from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.operators import Operator
+from gpusim.workloads.vector import Elementwise
+
+SMALL = Elementwise(64, 1024, Dtype.FP16, "relu")
+LARGE = Gemm(4096, 4096, 4096, Dtype.FP16, op="linear")
+
+
+@pytest.fixture(scope="module")
+def t4() -> System:
+    return load_system("t4")
+
+
+def _task(
+    operator: Operator = SMALL, name: str = "layer", phase: Phase = "forward", call: str = "elementwise",
+    reads: tuple[Tensor, ...] = (), writes: tuple[Tensor, ...] = (),
+) -> Task:  # fmt: skip
+    return Task(name, phase, operator, reads, writes, call)
+
+
+def test_a_stream_starts_a_kernel_a_gap_after_its_launch_and_after_the_one_before() -> None:
+    spans = play([Launch(10, 5), Launch(1, 5), Launch(100, 5)], gap_us=2)
+    assert [(span.launched_us, span.start_us, span.end_us) for span in spans] == [
+        (10, 12, 17),
+        (11, 19, 24),  # launched while the first ran
+        (111, 113, 118),  # the GPU idled
+    ]
+
+
+def test_a_kernel_waits_for_the_other_stream_that_it_depends_on() -> None:
+    spans = play([Launch(1, 50), Launch(1, 5, "communication", after=(0,)), Launch(1, 5)], gap_us=0)
+    assert [(span.launch, span.start_us) for span in spans] == [(0, 1), (1, 51), (2, 51)]
+
+
+def test_the_host_waits_where_a_value_is_read_back() -> None:
+    spans = play([Launch(1, 50, read_back=True), Launch(1, 5)], gap_us=0)
+    assert [span.launched_us for span in spans] == [1, 52]
+
+
+def test_a_step_is_bound_by_the_host_where_its_calls_take_longer_than_its_kernels(t4: System) -> None:
+    tasks = [_task()] * 20
+    call_us = t4.host.call_us("elementwise")
+    assert run(t4.host, tasks, [1.0] * 20, StepOptions()).step_us == pytest.approx(20 * call_us)
+    gap_us = t4.host.stream_gap_us
+    assert run(t4.host, tasks, [100.0] * 20, StepOptions()).step_us == pytest.approx(20 * (100 + gap_us))
+
+
+def test_a_graph_costs_the_host_nothing(t4: System) -> None:
+    graphs = run(t4.host, [_task()] * 20, [1.0] * 20, StepOptions(graphs=True))
+    assert graphs.step_us == pytest.approx(20 * (1 + t4.host.graph_gap_us))
+
+
+def test_kernels_of_one_call_share_its_host_time(t4: System) -> None:
+    tasks = [_task(), _task(call="")]
+    assert run(t4.host, tasks, [1.0, 1.0], StepOptions()).step_us == pytest.approx(t4.host.call_us("elementwise"))
+
+
+def test_the_host_times_of_a_framework_have_its_factor(t4: System) -> None:
+    host = t4.host.model_copy(update={"framework_factors": {"pytorch_21_03": 0.5}})
+    assert host.call_us("linear", "pytorch-21.03") == t4.host.call_us("linear") / 2
+    assert host.call_us("unheard-of") == t4.host.call_us("elementwise")
+
+
+def test_a_loop_that_reads_a_result_pays_for_the_first_launch_of_each_step(t4: System) -> None:
+    tasks = [_task(call="linear")] * 3
+    free = run(t4.host, tasks, [1000.0] * 3, StepOptions()).step_us
+    waiting = run(t4.host, tasks, [1000.0] * 3, StepOptions(synchronised=True)).step_us
+    assert waiting == pytest.approx(free + t4.host.call_us("linear"))
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 3, 64])
+def test_an_update_comes_once_after_all_passes(t4: System, accumulation: int) -> None:
+    tasks = [_task(), _task(phase="backward"), _task(phase="update")]
+    ran = run(t4.host, tasks, [1000.0, 2000.0, 500.0], StepOptions(accumulation=accumulation))
+    gap_us = t4.host.stream_gap_us
+    assert ran.pass_us == pytest.approx(3000 + 2 * gap_us)
+    assert ran.step_us == pytest.approx(accumulation * ran.pass_us + 500 + gap_us)
+
+
+def test_l2_holds_what_was_touched_last() -> None:
+    first, second, large = Tensor("first", 30), Tensor("second", 60), Tensor("large", 1000)
+    tasks = [
+        _task(writes=(first,)),
+        _task(reads=(first,), writes=(second,)),
+        _task(reads=(first, second)),
+        _task(writes=(large,)),
+        _task(reads=(large, first)),
+    ]
+    assert resident_fractions(tasks, 100) == [0.0, 1.0, 1.0, 0.0, 100 / 1030]
+
+
+def test_a_tensor_that_was_partly_replaced_is_partly_resident() -> None:
+    first, second = Tensor("first", 60), Tensor("second", 60)
+    tasks = [_task(writes=(first,)), _task(writes=(second,)), _task(reads=(first,))]
+    assert resident_fractions(tasks, 100)[-1] == pytest.approx(40 / 60)
+
+
+def test_a_step_of_one_operator_takes_its_predicted_time_and_a_gap(t4: System) -> None:
+    step = predict_step(t4, [_task(LARGE, call="linear")])
+    alone = predict_operator(t4, LARGE, Options())
+    assert step.kernel_us == pytest.approx(alone.kernel_time_us, rel=0.01)
+    assert step.step_us == pytest.approx(step.kernel_us + t4.host.stream_gap_us)
+    assert step.power_w == pytest.approx(alone.power_w, rel=0.02)
+    assert step.tflops == pytest.approx(alone.tflops, rel=0.01)
+
+
+def test_products_run_at_a_higher_clock_beside_kernels_that_take_less_power(t4: System) -> None:
+    light = _task(Elementwise(4096, 4096, Dtype.FP32, "relu"))
+    product = _task(LARGE, "product", call="linear")
+    alone, mixed = predict_step(t4, [product]), predict_step(t4, [product, *[light] * 40])
+    assert alone.clock_mhz < mixed.clock_mhz
+    assert {one.result.clock_mhz for one in mixed.tasks} == {mixed.clock_mhz}
+
+
+def test_what_the_kernel_before_wrote_is_read_faster(t4: System) -> None:
+    tensor = Tensor("activations", SMALL.operand_bytes)
+    cold = predict_step(t4, [_task(writes=(tensor,)), _task()])
+    warm = predict_step(t4, [_task(writes=(tensor,)), _task(reads=(tensor,))])
+    assert warm.tasks[1].time_us < cold.tasks[1].time_us
+    assert warm.tasks[1].time_us == pytest.approx(
+        predict("t4", SMALL, l2="warm", load="burst").kernel_time_us, rel=0.05
+    )
+
+
+def test_operators_add_up_to_the_kernels_of_the_step(t4: System) -> None:
+    tasks = [_task(LARGE, "first", call="linear"), _task(), _task(LARGE, "second", "backward", "linear")]
+    step = predict_step(t4, [*tasks, _task(phase="update")], StepOptions(accumulation=4))
+    operators = step.operators()
+    assert [(one.name, one.count) for one in operators] == [("first", 8), ("layer", 5)]
+    assert sum(one.time_us for one in operators) == pytest.approx(step.kernel_us)
+    assert sum(step.times_by(lambda one: one.task.phase).values()) == pytest.approx(step.kernel_us)
+    assert step.flops == 8 * LARGE.flops
+    assert step.kernels == 13
+    assert 0 < step.tensor_active_fraction < 1
+    assert replace(step, power_w=70.0).energy_j == pytest.approx(70e-6 * step.step_us)
