@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Instruction
+from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.vector import VectorOperator
 
@@ -68,6 +69,29 @@ def bounds_us(
         "l2": max(ports_cycles, l2_cycles) / clock_mhz,
         "shared_memory": 2 * tile_bytes / shared_rate / clock_mhz if tile.staged else 0.0,
         "issue": issue_cycles / clock_mhz,
+    }
+
+
+def convolution_bounds_us(
+    gpu: Gpu, convolution: Convolution, instruction: Instruction, clock_mhz: float, *, warm: bool
+) -> dict[str, float]:
+    """Lower bounds of a convolution as an implicit multiplication, by resource [us].
+
+    ``arithmetic``: all multiply-adds at the instruction's issue rate on all SMs, those on padding left out.
+    ``dram``: operands and result once at peak bandwidth, less what L2 may hold of them.
+    ``l2``: operands and result once, at the SMs' port rate and at that of L2.
+    ``issue``: one issue slot per multiply instruction.
+    """
+    sms, capacity = gpu.sm.count, gpu.l2.capacity_bytes
+    instructions = convolution.multiply_adds / (instruction.fma * sms * gpu.sm.sub_partitions)
+    operand_bytes, result_bytes = convolution.read_bytes, convolution.result_bytes
+    dram_bytes = max(0.0, operand_bytes - (capacity if warm else 0)) + max(0.0, result_bytes - capacity)
+    l2_rate = min(sms * gpu.load_store.l2_port_bytes_per_cycle, gpu.l2.bandwidth_bytes_per_cycle)
+    return {
+        "arithmetic": instructions * instruction.issue_interval_cycles / clock_mhz,
+        "dram": dram_bytes / (gpu.dram.peak_bandwidth_gb_per_s * 1e3),
+        "l2": (operand_bytes + result_bytes) / l2_rate / clock_mhz,
+        "issue": instructions / gpu.sm.issue_per_cycle / clock_mhz,
     }
 
 

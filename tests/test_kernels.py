@@ -18,7 +18,7 @@ from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.specs import list_archs, load_spec, with_overrides
-from gpusim.specs.catalogues import catalogue_files, load_kernels, load_vector_kernels
+from gpusim.specs.catalogues import catalogue_files, load_convolution_kernels, load_kernels, load_vector_kernels
 from gpusim.specs.folders import ARCH_PATH_VARIABLE, search_folders
 from gpusim.workloads.gemm import LAYOUTS, Gemm
 
@@ -59,7 +59,8 @@ def refusal(arch: Gpu, kernel: Kernel, dtype: Dtype) -> str:
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
 def test_every_catalogue_loads_and_names_the_source_of_each_family(path: Path) -> None:
-    kernels, vector_kernels = load_kernels(named(path.stem, REDUCTION)), load_vector_kernels(named(path.stem))
+    found = named(path.stem, REDUCTION)
+    kernels, vector_kernels = (*load_kernels(found), *load_convolution_kernels(found)), load_vector_kernels(found)
     assert kernels or vector_kernels or path.stem == REDUCTION
     assert all(kernel.family.source for kernel in kernels)
     assert all(kernel.source for kernel in vector_kernels)

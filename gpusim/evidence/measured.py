@@ -19,7 +19,7 @@ from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, RESULTS, Dtype
 from gpusim.units import ceil_div
 from gpusim.workloads.conditions import L2_STATES, OPERANDS, checked_load
-from gpusim.workloads.convolution import CONVOLUTION_OPS, SIZE_COLUMNS
+from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
 from gpusim.workloads.operators import OPS, Operator, parse_operator
 from gpusim.workloads.vector import VECTOR_OPS
@@ -143,7 +143,7 @@ def _operator(row: MeasuredRow) -> Operator | None:
     names = ("op", "batch", "m", "n", "k", "dtype", "sparsity", "layout")
     columns = {name: getattr(row, name) for name in names} | {"acc_dtype": row.accumulate}
     if row.op in CONVOLUTION_OPS:
-        columns |= {name: row.extra.get(name) for name in SIZE_COLUMNS}
+        columns |= {name: row.extra.get(name) for name in (*SIZE_COLUMNS, GROUPS_COLUMN)}
     if row.op in GEMM_OPS:
         columns["out_dtype"] = row.output
     operator = parse_operator(columns)

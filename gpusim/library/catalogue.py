@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from string import Formatter
 from typing import Annotated, Literal
@@ -23,6 +24,7 @@ from gpusim.library.main_loops import (
 from gpusim.library.vector import VectorKernel
 from gpusim.numbers.formats import Dtype
 from gpusim.record import as_list
+from gpusim.workloads.convolution import ConvolutionOp, ImageLayout
 from gpusim.workloads.gemm import LAYOUTS, Layout
 
 MIN_RING_STAGES = 2
@@ -114,6 +116,13 @@ class Family(Entry):
     since_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] = Field(
         default=0, description="first major version of CUDA whose library has these kernels, if not all"
     )
+    convolves: tuple[ConvolutionOp, ...] = Field(
+        default=(), description="passes of a convolution that it computes as an implicit multiplication, if any"
+    )
+    images: ImageLayout | None = Field(default=None, description="memory layout of the images that it convolves")
+    offsets_kernel: str | None = Field(
+        default=None, description="kernel before a convolution that makes a table of its offsets, if any"
+    )
     kernels: Annotated[tuple[KernelEntry, ...], Field(min_length=1), BeforeValidator(_flat)]
 
     @field_validator("inputs")
@@ -180,7 +189,10 @@ class SplitKReduction(Entry):
 class Catalogue(Entry):
     """One file of ``arch_specs/kernels``."""
 
-    families: tuple[Family, ...] = ()
+    families: tuple[Family, ...] = Field(default=(), description="kernels of matrix multiplications")
+    convolution_families: tuple[Family, ...] = Field(
+        default=(), description="kernels of convolutions as implicit matrix multiplications"
+    )
     split_k_reduction: SplitKReduction | None = Field(
         default=None, description="second kernel of the families with split_k: [reduce], of this catalogue and others"
     )
@@ -262,8 +274,8 @@ class Kernel:
         )
 
 
-def kernels_of(catalogue: Catalogue, reduction: SplitKReduction | None = None) -> tuple[Kernel, ...]:
-    """All kernels of a catalogue, flat, and what adds up the partial sums of those that split k."""
+def kernels_of(families: Iterable[Family], reduction: SplitKReduction | None = None) -> tuple[Kernel, ...]:
+    """All kernels of families, flat, and what adds up the partial sums of those that split k."""
     return tuple(
         Kernel(
             family,
@@ -279,7 +291,7 @@ def kernels_of(catalogue: Catalogue, reduction: SplitKReduction | None = None) -
             alignment,
             reduction,
         )
-        for family in catalogue.families
+        for family in families
         for alignment in family.alignments or (None,)
         for entry in family.kernels
         for stages in entry.stages

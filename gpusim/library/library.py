@@ -88,6 +88,8 @@ class Library:
     name: str
     kernels: tuple[Kernel, ...]
     """Of matrix multiplications."""
+    convolution_kernels: tuple[Kernel, ...]
+    """Of convolutions, as implicit matrix multiplications."""
     vector_kernels: tuple[VectorKernel, ...]
     """Of operators on rows, in the order in which a framework considers them."""
     heuristic_bias: HeuristicBias
@@ -97,12 +99,17 @@ class Library:
 
     def as_of(self, cuda: int) -> Library:
         """The same heuristic over the kernels that a major version of CUDA had."""
-        return replace(self, kernels=tuple(kernel for kernel in self.kernels if kernel.family.since_cuda <= cuda))
+        kernels, convolution_kernels = (
+            tuple(kernel for kernel in those if kernel.family.since_cuda <= cuda)
+            for those in (self.kernels, self.convolution_kernels)
+        )
+        return replace(self, kernels=kernels, convolution_kernels=convolution_kernels)
 
     @property
     def content_hash(self) -> str:
         """SHA-256 of the kernels, the heuristic, and the GPU that it was tuned for."""
-        kernels = [_kernels_hash(Keyed(kernels)) for kernels in (self.kernels, self.vector_kernels)]
+        of_kinds = self.kernels, self.convolution_kernels, self.vector_kernels
+        kernels = [_kernels_hash(Keyed(kernels)) for kernels in of_kinds]
         return content_hash((self.name, kernels, self.heuristic_bias, self.split_k_search, self.tuned_for))
 
 

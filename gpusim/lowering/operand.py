@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,10 @@ class Operand:
     """Share of k that is stored: half of a 2:4 operand."""
     metadata_bits: float = 0.0
     """What says which elements are kept, per element of the dense operand."""
+    run: int | None = None
+    """Neighbours in memory along the contiguous dimension; None: all of it. Of images a pixel's channels, or a row."""
+    reads_per_element: float = 1.0
+    """Elements of the matrix that are the same one in memory: several taps of a filter read each pixel."""
 
     @property
     def bits(self) -> float:
@@ -39,34 +44,56 @@ class Operands:
 
     rows: Array
     row_bytes: Array
-    """Values along the contiguous dimension, which bound the width of loads [B]."""
+    """Neighbours along the contiguous dimension, which bound the width of loads [B]."""
+    runs_per_row: Array
+    """Of such neighbours, in all of the contiguous dimension."""
+    reads_per_element: Array
     k_contiguous: Array
     element_bits: int
     kept_fraction: Array
     bits: Array
 
     @classmethod
-    def of(cls, a: Operand, b: Operand, rows: Array, k: Array) -> Operands:
-        """Operands that differ from two in nothing but their sizes."""
+    def of(cls, a: Sequence[Operand], b: Sequence[Operand], rows: Array, k: Array) -> Operands:
+        """Operands that differ from each other in nothing but their sizes and runs."""
+        of_a, of_b = a[0], b[0]
         k_contiguous, kept_fraction, bits = (
-            np.array([[of_a], [of_b]])
-            for of_a, of_b in (
-                (a.k_contiguous, b.k_contiguous),
-                (a.kept_fraction, b.kept_fraction),
-                (a.bits, b.bits),
+            np.array([[one], [other]])
+            for one, other in (
+                (of_a.k_contiguous, of_b.k_contiguous),
+                (of_a.kept_fraction, of_b.kept_fraction),
+                (of_a.bits, of_b.bits),
             )
         )
-        row_bytes = np.where(k_contiguous, k * kept_fraction, rows) * a.element_bits / 8
-        return cls(rows, row_bytes, k_contiguous, a.element_bits, kept_fraction, bits)
+        along_bytes = np.where(k_contiguous, k * kept_fraction, rows) * of_a.element_bits / 8
+        run_bytes = np.array([[(one.run or math.inf) * one.element_bits / 8 for one in those] for those in (a, b)])
+        row_bytes = np.minimum(along_bytes, run_bytes)
+        return cls(
+            rows,
+            row_bytes,
+            along_bytes / row_bytes,
+            np.array([[one.reads_per_element for one in those] for those in (a, b)]),
+            k_contiguous,
+            of_a.element_bits,
+            kept_fraction,
+            bits,
+        )
 
     def __getitem__(self, columns: Array) -> Operands:
         """The operands of some of the products."""
-        return replace(self, rows=self.rows[:, columns], row_bytes=self.row_bytes[:, columns])
+        rows, row_bytes, runs_per_row, reads = (
+            column[:, columns] for column in (self.rows, self.row_bytes, self.runs_per_row, self.reads_per_element)
+        )
+        return replace(self, rows=rows, row_bytes=row_bytes, runs_per_row=runs_per_row, reads_per_element=reads)
 
     def run_bytes(self, rows: Any, tile_k: Any) -> Array:
         """What lies together of so many rows and values of k [B]."""
-        together = np.where(self.k_contiguous, tile_k * self.kept_fraction, rows)
-        return np.asarray(np.minimum(together * self.element_bits / 8, self.row_bytes))
+        return np.asarray(np.minimum(self._along_bytes(rows, tile_k), self.row_bytes))
+
+    def _along_bytes(self, rows: Any, tile_k: Any) -> Array:
+        """Of so many rows and values of k, what lies along the contiguous dimension, in runs or together [B]."""
+        along = np.where(self.k_contiguous, tile_k * self.kept_fraction, rows)
+        return np.asarray(along * self.element_bits / 8)
 
     def touched_bytes(self, rows: Any, tile_k: Any, unit_bytes: int, longest_bytes: float = math.inf) -> Array:
         """Aligned units of memory that a step's slice of so many rows touches, wherever it starts [B].
@@ -79,6 +106,7 @@ class Operands:
         row_bytes, whole_bytes = self.row_bytes, self.run_bytes(rows, tile_k)
         run_bytes = np.minimum(whole_bytes, longest_bytes)
         runs = np.where(self.k_contiguous, rows, tile_k * self.kept_fraction) * (whole_bytes / run_bytes)
+        runs = runs * np.maximum(1.0, np.minimum(self._along_bytes(rows, tile_k) / row_bytes, self.runs_per_row))
         aligned = np.minimum(access_bytes(row_bytes, unit_bytes), access_bytes(run_bytes, unit_bytes))
         return np.asarray(runs * np.maximum(run_bytes, np.minimum(run_bytes + unit_bytes - aligned, row_bytes)))
 

@@ -226,19 +226,19 @@ def _convolution(operator: Convolution, device: str) -> OperatorCall:
         return _random(sizes, operator.dtype, device).to(memory_format=form)
 
     def operands() -> Operands:
-        weight = tensor(shape.filters, shape.channels, shape.filter_h, shape.filter_w)
+        weight = tensor(shape.filters, shape.channels // shape.groups, shape.filter_h, shape.filter_w)
         if operator.op == "conv_fwd":
             return tensor(*image), weight
         return tensor(*image), weight, tensor(shape.images, shape.filters, *shape.output)
 
     def forward(x: TorchTensor, weight: TorchTensor) -> TorchTensor:
-        return torch.conv2d(x, weight, None, shape.stride, shape.pad)
+        return torch.conv2d(x, weight, None, shape.stride, shape.pad, groups=shape.groups)
 
     wanted = [operator.op == "conv_bwd_inputs", operator.op == "conv_bwd_weights", False]
 
     def backward(x: TorchTensor, weight: TorchTensor, gradient: TorchTensor) -> TorchTensor:
         gradients = torch.ops.aten.convolution_backward(
-            gradient, x, weight, None, list(shape.stride), list(shape.pad), [1, 1], False, [0, 0], 1, wanted
+            gradient, x, weight, None, list(shape.stride), list(shape.pad), [1, 1], False, [0, 0], shape.groups, wanted
         )
         return gradients[wanted.index(True)]
 

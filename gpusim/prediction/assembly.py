@@ -10,7 +10,7 @@ from gpusim.lowering.totals import Totals
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.prediction.choose import Candidate
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import Plan
+from gpusim.prediction.plans import Plan, main_launch
 from gpusim.prediction.results import Alternative, Result
 from gpusim.prediction.timing import Timed
 from gpusim.sim.causes import Cause
@@ -42,7 +42,8 @@ def result_of(
     """
     gpu = system.gpu
     operator, instruction, totals = chosen.operator, chosen.instruction, timed.totals
-    main, launch = totals[0], timed.launches[0]
+    number = main_launch(chosen)
+    main, launch = totals[number], timed.launches[number]
     kernel_time_us, outcomes, bounds = timed.kernel_time_us, timed.outcomes, timed.bounds_us
     clock = timed.sustained.clock_mhz
     stalls = _stall_cycles(outcomes)

@@ -18,13 +18,12 @@ from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array
 from gpusim.lowering.gemm.kernel_table import KernelTable, table_of
 from gpusim.lowering.gemm.plan import Choices, GemmPlan, GemmPlans, plans_of
-from gpusim.lowering.gemm.problem import Problems, problem_of
+from gpusim.lowering.gemm.problem import Problems, Product, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
 from gpusim.prediction.heuristic import choices_of, scores_of
 from gpusim.system import System
-from gpusim.workloads.gemm import Gemm
 
 PlanType_co = TypeVar("PlanType_co", covariant=True)
 
@@ -78,9 +77,9 @@ class VectorCandidate:
 
 @dataclass(frozen=True, slots=True)
 class GemmCandidate:
-    """A candidate of a matrix multiplication: a row of plans that were made together."""
+    """A candidate of a product: a row of plans that were made together."""
 
-    gemm: Gemm
+    operator: Product
     plans: GemmPlans
     row: int
     estimate_us: float
@@ -92,7 +91,7 @@ class GemmCandidate:
 
     @property
     def name(self) -> str:
-        return _printed_name(Keyed(self.kernel), self.gemm.layout, self.gemm.dtype)
+        return _printed_name(Keyed(self.kernel), self.operator.layout, self.operator.dtype)
 
     @property
     def split_k(self) -> int:
@@ -113,7 +112,7 @@ class GemmCandidate:
 
     @property
     def plan(self) -> GemmPlan:
-        return self.plans.plan(self.gemm, self.row)
+        return self.plans.plan(self.operator, self.row)
 
 
 @lru_cache(maxsize=4096)
@@ -124,8 +123,13 @@ def _printed_name(kernel: Keyed[Kernel], layout: str, dtype: Dtype) -> str:
 class Ranking(Sequence[GemmCandidate]):
     """The candidates of a workload, the one that a library would launch first."""
 
-    def __init__(self, gemm: Gemm, plans: GemmPlans, estimates: Array, rows: Array) -> None:
-        self._gemm, self._plans, self._rows, self._estimates_us = gemm, plans, rows.tolist(), estimates[rows].tolist()
+    def __init__(self, operator: Product, plans: GemmPlans, estimates: Array, rows: Array) -> None:
+        self._operator, self._plans, self._rows, self._estimates_us = (
+            operator,
+            plans,
+            rows.tolist(),
+            estimates[rows].tolist(),
+        )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -137,51 +141,57 @@ class Ranking(Sequence[GemmCandidate]):
     def __getitem__(self, place: int | slice) -> GemmCandidate | list[GemmCandidate]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        return GemmCandidate(self._gemm, self._plans, self._rows[place], self._estimates_us[place])
+        return GemmCandidate(self._operator, self._plans, self._rows[place], self._estimates_us[place])
 
 
-def candidates(system: System, gemm: Gemm, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float) -> Ranking:
+def candidates(
+    system: System, operator: Product, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
+) -> Ranking:
     """All plans of a workload, in the order of the library; kernels that do not fit the SM are left out.
 
     A library that was tuned for another GPU ranks for that one, unless none of the kernels fits there; plans and
     estimates are those of the GPU itself.
     """
-    return rankings(system, [gemm], kernels, warm=warm, clock_mhz=clock_mhz)[0]
+    return rankings(system, [operator], kernels, warm=warm, clock_mhz=clock_mhz)[0]
 
 
 def rankings(
-    system: System, gemms: Sequence[Gemm], kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
+    system: System, operators: Sequence[Product], kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
 ) -> list[Ranking]:
     """:func:`candidates` of workloads that differ in nothing but their sizes."""
     tuned_for = system.library.tuned_for
-    table = table_of(system.gpu, kernels, problem_of(gemms[0]))
+    table = table_of(system.gpu, kernels, problem_of(operators[0]))
     if tuned_for is None:
-        plans, estimates, orders = _ranked(system, gemms, table, warm=warm, clock_mhz=clock_mhz)
-        return [Ranking(gemm, plans, estimates, rows) for gemm, rows in zip(gemms, orders, strict=True)]
+        plans, estimates, orders = _ranked(system, operators, table, warm=warm, clock_mhz=clock_mhz)
+        return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
     there = replace(system, gpu=tuned_for)
     ranked, _, orders = _ranked(
-        there, gemms, table_of(tuned_for, kernels, problem_of(gemms[0])), warm=warm, clock_mhz=tuned_for.clock.boost_mhz
+        there,
+        operators,
+        table_of(tuned_for, kernels, problem_of(operators[0])),
+        warm=warm,
+        clock_mhz=tuned_for.clock.boost_mhz,
     )
     choices = _fitting(table, ranked, np.concatenate(orders))
     if not len(choices.problem):
         own = replace(system, library=replace(system.library, tuned_for=None))
-        return rankings(own, gemms, kernels, warm=warm, clock_mhz=clock_mhz)
-    plans = plans_of(table, [problem_of(gemm) for gemm in gemms], choices, warm=warm)
+        return rankings(own, operators, kernels, warm=warm, clock_mhz=clock_mhz)
+    plans = plans_of(table, [problem_of(one) for one in operators], choices, warm=warm)
     estimates = estimates_us(system, plans, clock_mhz)
-    orders = _rows_of(choices, len(gemms))
-    return [Ranking(gemm, plans, estimates, rows) for gemm, rows in zip(gemms, orders, strict=True)]
+    orders = _rows_of(choices, len(operators))
+    return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
 
 
 def _ranked(
-    system: System, gemms: Sequence[Gemm], table: KernelTable, *, warm: bool, clock_mhz: float
+    system: System, operators: Sequence[Product], table: KernelTable, *, warm: bool, clock_mhz: float
 ) -> tuple[GemmPlans, Array, list[Array]]:
     """All plans of some workloads on a GPU, their estimates [us], and the rows of each workload, best first."""
-    problems = [problem_of(gemm) for gemm in gemms]
+    problems = [problem_of(one) for one in operators]
     choices = choices_of(system, table, Problems.of(problems))
     plans = plans_of(table, problems, choices, warm=warm)
     estimates = estimates_us(system, plans, clock_mhz)
     scores = scores_of(system.library, plans, estimates)
-    orders = [rows[np.argsort(scores[rows], kind="stable")] for rows in _rows_of(choices, len(gemms))]
+    orders = [rows[np.argsort(scores[rows], kind="stable")] for rows in _rows_of(choices, len(operators))]
     return plans, estimates, orders
 
 

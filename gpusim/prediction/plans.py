@@ -12,20 +12,22 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.launch import Launch
 from gpusim.library.catalogue import Kernel
+from gpusim.lowering.convolution.plan import ConvolutionPlan, Transform
 from gpusim.lowering.gemm.launches import lower, lower_tiles
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
 from gpusim.prediction.choose import Candidate, GemmCandidate, Ranking, VectorCandidate, candidates
+from gpusim.prediction.convolution import ranked_convolutions
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.prediction.vector_selection import vector_kernel
-from gpusim.roofline import TileFacts, bounds_us, vector_bounds_us
+from gpusim.roofline import TileFacts, bounds_us, convolution_bounds_us, vector_bounds_us
 from gpusim.system import System
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
-Plan = GemmPlan | VectorPlan
+Plan = GemmPlan | ConvolutionPlan | VectorPlan
 """How an operator may run; the union of the plans of all kinds of operators."""
 
 
@@ -43,7 +45,7 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
         case Gemm():
             return _ranked_gemm_plans(system, operator, options)
         case Convolution():
-            raise UnsupportedError(f"operator '{operator.op}' is not predicted")
+            return ranked_convolutions(system, operator, options.kernel, warm=options.l2 == "warm")
         case _:
             gpu, warm = system.gpu, options.l2 == "warm"
             planned = vector_plan(gpu, operator, vector_kernel(system, operator, options.kernel), warm=warm)
@@ -56,14 +58,27 @@ def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launc
     match planned:
         case GemmPlan():
             return lower_tiles(gpu, planned) if detail == "full" else lower(planned)
+        case ConvolutionPlan(before=before, product=product, after=after):
+            launches = launches_of(gpu, product, detail)
+            return (*_launches(before), *launches, *_launches(after))
         case VectorPlan():
             return (planned.launch,)
+
+
+def main_launch(planned: Plan) -> int:
+    """The number of the launch that computes, of those of a plan."""
+    return len(planned.before) if isinstance(planned, ConvolutionPlan) else 0
+
+
+def _launches(transforms: Sequence[Transform]) -> tuple[Launch, ...]:
+    return tuple(one.lowered.launch for one in transforms)
 
 
 def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[str, float]:
     """Lower bounds of a plan's time, by resource [us]."""
     match planned:
-        case GemmPlan(kernel=kernel):
+        case GemmPlan(operator=gemm, kernel=kernel):
+            assert isinstance(gemm, Gemm)
             tile = TileFacts(
                 kernel.tile_m,
                 kernel.tile_n,
@@ -72,7 +87,9 @@ def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[
                 kernel.cluster_n,
                 kernel.family.stores_result,
             )
-            return bounds_us(gpu, planned.operator, planned.instruction, clock_mhz, warm=warm, tile=tile)
+            return bounds_us(gpu, gemm, planned.instruction, clock_mhz, warm=warm, tile=tile)
+        case ConvolutionPlan():
+            return convolution_bounds_us(gpu, planned.operator, planned.instruction, clock_mhz, warm=warm)
         case VectorPlan():
             return vector_bounds_us(gpu, planned.operator, clock_mhz, warm=warm)
 

@@ -56,6 +56,11 @@ def load_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel
     return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda)
 
 
+def load_convolution_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel, ...]:
+    """As :func:`load_kernels`, of convolutions."""
+    return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda, "convolution_families")
+
+
 def load_vector_kernels(paths: Iterable[Path]) -> tuple[VectorKernel, ...]:
     """Kernels for operators on rows, in the order in which a framework considers them.
 
@@ -67,15 +72,18 @@ def load_vector_kernels(paths: Iterable[Path]) -> tuple[VectorKernel, ...]:
 
 
 @lru_cache(maxsize=64)
-def _kernels_of_files(files: tuple[tuple[Path, str], ...], cuda: int | None) -> tuple[Kernel, ...]:
+def _kernels_of_files(
+    files: tuple[tuple[Path, str], ...], cuda: int | None, key: str = "families"
+) -> tuple[Kernel, ...]:
     catalogues = {path: _catalogue_of_file(path, sha256) for path, sha256 in files}
     reduction = next((one.split_k_reduction for one in catalogues.values() if one.split_k_reduction), None)
-    for path, catalogue in catalogues.items():
-        for index, family in enumerate(catalogue.families):
+    families = {path: getattr(catalogue, key) for path, catalogue in catalogues.items()}
+    for path, of_file in families.items():
+        for index, family in enumerate(of_file):
             if "reduce" in family.split_k and reduction is None:
                 problem = "'reduce' needs a second kernel; add split_k_reduction to kernel_catalogues"
-                raise SpecError(str(read_yaml(path).error(f"families.{index}.split_k", problem)))
-    kernels = (kernel for catalogue in catalogues.values() for kernel in kernels_of(catalogue, reduction))
+                raise SpecError(str(read_yaml(path).error(f"{key}.{index}.split_k", problem)))
+    kernels = (kernel for of_file in families.values() for kernel in kernels_of(of_file, reduction))
     return tuple(kernel for kernel in kernels if cuda is None or kernel.family.since_cuda <= cuda)
 
 

@@ -15,7 +15,7 @@ from gpusim.files.yamlfile import SpecError, error_at, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import Library, LibraryRecord
-from gpusim.specs.catalogues import catalogue_files, load_kernels, load_vector_kernels
+from gpusim.specs.catalogues import catalogue_files, load_convolution_kernels, load_kernels, load_vector_kernels
 from gpusim.specs.checks import Finding, contradictions, implausible, wrong_peaks
 from gpusim.specs.document import Document, document_of
 from gpusim.specs.folders import named_file, search_folders
@@ -186,8 +186,14 @@ def _catalogues_of(library: Stated[LibraryRecord], folders: Sequence[Path]) -> t
 
 def _library(library: Stated[LibraryRecord], catalogues: Sequence[Path]) -> Library:
     name, record = library.files[0].path.stem, library.record
-    kernels, vector_kernels = load_kernels(catalogues, record.last_cuda), load_vector_kernels(catalogues)
-    return Library(name, kernels, vector_kernels, record.heuristic_bias, record.split_k_search)
+    return Library(
+        name,
+        load_kernels(catalogues, record.last_cuda),
+        load_convolution_kernels(catalogues, record.last_cuda),
+        load_vector_kernels(catalogues),
+        record.heuristic_bias,
+        record.split_k_search,
+    )
 
 
 def _root(library: Stated[LibraryRecord]) -> Path:

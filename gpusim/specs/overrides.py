@@ -17,7 +17,7 @@ from gpusim.files.yamlfile import SpecError, join, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import LibraryRecord
-from gpusim.specs.catalogues import catalogue_files, load_kernels, load_vector_kernels
+from gpusim.specs.catalogues import catalogue_files, load_convolution_kernels, load_kernels, load_vector_kernels
 from gpusim.specs.checks import Finding, contradictions
 from gpusim.specs.document import problem_text
 from gpusim.specs.folders import search_folders
@@ -69,8 +69,12 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
             catalogues = catalogue_files(library.kernel_catalogues, search_folders(()), spec.files[0].parent)
         except SpecError as error:
             raise OverrideError(Finding(CATALOGUES, str(error))) from None
-        kernels = load_kernels(catalogues, library.last_cuda)
-        found = replace(found, kernels=kernels, vector_kernels=load_vector_kernels(catalogues))
+        found = replace(
+            found,
+            kernels=load_kernels(catalogues, library.last_cuda),
+            convolution_kernels=load_convolution_kernels(catalogues, library.last_cuda),
+            vector_kernels=load_vector_kernels(catalogues),
+        )
         decided_by = (*decided_by, *((path, read_yaml(path).sha256) for path in catalogues))
     return replace(
         spec,

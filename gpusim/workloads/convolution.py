@@ -16,6 +16,7 @@ SIZE_COLUMNS = (
     *("pad_h", "pad_w", "stride_h", "stride_w"),
 )
 """Further columns of convolutions in the measured CSV schema; pads and strides last."""
+GROUPS_COLUMN = "groups"
 IMAGE_LAYOUTS: tuple[ImageLayout, ...] = get_args(ImageLayout)
 
 
@@ -34,6 +35,8 @@ class ConvolutionShape:
     """Rows, columns."""
     stride: tuple[int, int] = (1, 1)
     """Rows, columns."""
+    groups: int = 1
+    """Parts of the channels, each convolved with its own part of the filters; as many as channels: depthwise."""
 
     @property
     def output(self) -> tuple[int, int]:
@@ -44,10 +47,10 @@ class ConvolutionShape:
 
     @property
     def product(self) -> tuple[int, int, int, int]:
-        """Batch, m, n, k as in measured tables: m covers all images, batch is their number."""
+        """Batch, m, n, k as in measured tables: m covers all images, batch is their number, n all groups, k one."""
         rows, columns = self.output
         m = self.images * rows * columns
-        return self.images, m, self.filters, self.channels * self.filter_h * self.filter_w
+        return self.images, m, self.filters, self.channels // self.groups * self.filter_h * self.filter_w
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -58,8 +61,9 @@ class ConvolutionShape:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The extra columns of convolution rows."""
-        return {name: str(value) for name, value in self.sizes.items()}
+        """The extra columns of convolution rows; without groups where there is one."""
+        sizes = self.sizes if self.groups == 1 else {**self.sizes, GROUPS_COLUMN: self.groups}
+        return {name: str(value) for name, value in sizes.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,14 @@ class Convolution:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_named(self.dtype))
-        for name, size in self.shape.sizes.items():
+        shape = self.shape
+        for name, size in {**shape.sizes, GROUPS_COLUMN: shape.groups}.items():
             if not (name.startswith("pad_") and size == 0):
                 checked_size(name, size)
+        if shape.channels % shape.groups or shape.filters % shape.groups:
+            raise ValueError(
+                f"groups: {shape.groups} do not divide {shape.channels} channels and {shape.filters} filters evenly"
+            )
         if self.op not in CONVOLUTION_OPS:
             raise ValueError(f"op: expected one of {', '.join(CONVOLUTION_OPS)}, got '{self.op}'")
         if self.layout not in IMAGE_LAYOUTS:
@@ -96,6 +105,23 @@ class Convolution:
         """Operations of a direct convolution, two per multiply-add; the gradients have as many."""
         _, m, n, k = self.shape.product
         return 2 * m * n * k
+
+    @property
+    def multiply_adds(self) -> int:
+        """Those of :attr:`flops` that read a pixel, not padding."""
+        rows, columns = _rows_read(self.shape), _columns_read(self.shape)
+        shape = self.shape
+        return shape.images * len(rows) * len(columns) * shape.filters * (shape.channels // shape.groups)
+
+    @property
+    def read_bytes(self) -> float:
+        """Of :attr:`operand_bytes` what is used: a stride larger than the filter passes over pixels [B]."""
+        if self.op == "conv_bwd_inputs":
+            return self.operand_bytes
+        shape = self.shape
+        pixels = shape.images * len(set(_rows_read(shape))) * len(set(_columns_read(shape)))
+        unused = shape.channels * (shape.images * shape.height * shape.width - pixels)
+        return self.operand_bytes - unused * self.dtype.bits / 8
 
     @property
     def operand_bytes(self) -> float:
@@ -137,3 +163,22 @@ class Convolution:
             "sparsity": "dense",
             **self.shape.columns,
         }
+
+
+def _rows_read(shape: ConvolutionShape) -> list[int]:
+    """Rows of an image that the taps of a column of the filter read, for each row of results."""
+    return _read(shape.height, shape.filter_h, shape.pad[0], shape.stride[0], shape.output[0])
+
+
+def _columns_read(shape: ConvolutionShape) -> list[int]:
+    return _read(shape.width, shape.filter_w, shape.pad[1], shape.stride[1], shape.output[1])
+
+
+def _read(size: int, taps: int, pad: int, stride: int, outputs: int) -> list[int]:
+    """What the taps along one dimension read, for all outputs, without padding.
+
+    >>> _read(5, 3, 1, 2, 3)
+    [0, 1, 1, 2, 3, 3, 4]
+    """
+    places = (output * stride - pad + tap for output in range(outputs) for tap in range(taps))
+    return [place for place in places if 0 <= place < size]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpusim.errors import excerpt
-from gpusim.workloads.convolution import CONVOLUTION_OPS, SIZE_COLUMNS, Convolution, ConvolutionShape
+from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS, Convolution, ConvolutionShape
 from gpusim.workloads.functions import FUNCTIONS, REDUCTIONS
 from gpusim.workloads.gemm import GEMM_OPS, Gemm
 from gpusim.workloads.memory_bound import (
@@ -40,7 +40,7 @@ OTHER_KEYS = {"accumulate": "acc_dtype", "output": "out_dtype", "output_dtype": 
 _SHAPE, _PAD, _STRIDE = SIZE_COLUMNS[:-4], SIZE_COLUMNS[-4:-2], SIZE_COLUMNS[-2:]
 _EVERYWHERE: tuple[str, ...] = ("batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity")
 _OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype")
-_OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *SIZE_COLUMNS)
+_OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *SIZE_COLUMNS, GROUPS_COLUMN)
 _OF_ACCESSES: tuple[str, ...] = (*_EVERYWHERE, "function", "reads", "writes")
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 
@@ -110,7 +110,8 @@ def _convolution(op: str, given: Mapping[str, Any]) -> Operator:
     pad_h, pad_w = (0 if str(given.get(name, 0)) == "0" else checked_size(name, given[name]) for name in _PAD)
     stride_h, stride_w = (checked_size(name, given.get(name, 1)) for name in _STRIDE)
     pad, stride = (pad_h, pad_w), (stride_h, stride_w)
-    shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride)
+    groups = checked_size(GROUPS_COLUMN, given.get(GROUPS_COLUMN, 1))
+    shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride, groups)
     return Convolution(shape, _needed(op, given, "dtype"), op, given.get("layout", "nhwc"))
 
 

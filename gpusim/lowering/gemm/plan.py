@@ -20,7 +20,7 @@ from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes
 from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
-from gpusim.lowering.gemm.problem import Problem, Problems, Tiles, problem_of
+from gpusim.lowering.gemm.problem import Problem, Problems, Product, Tiles, problem_of
 from gpusim.lowering.gemm.split_k import partners, reductions
 from gpusim.lowering.gemm.staging import stage
 from gpusim.lowering.gemm.step import step_of
@@ -29,14 +29,13 @@ from gpusim.lowering.pages import effective_l2_bytes, outlives_a_step, read_cost
 from gpusim.lowering.schedule import Schedule, Step
 from gpusim.lowering.totals import Totals
 from gpusim.units import ceil_div
-from gpusim.workloads.gemm import Gemm
 
 
 @dataclass(frozen=True, slots=True)
 class GemmPlan:
     """A GEMM on one kernel: its launches in order (a split-K reduction follows the product)."""
 
-    operator: Gemm
+    operator: Product
     kernel: Kernel
     mode: SplitKMode
     schedules: tuple[Schedule, ...]
@@ -118,13 +117,13 @@ class GemmPlans:
     reductions: tuple[tuple[Array, Columns[Schedule]], ...]
     """Second kernels: the rows that have them, and those rows' reductions."""
 
-    def plan(self, gemm: Gemm, row: int) -> GemmPlan:
-        """The plan of a row, which is a choice for ``gemm``."""
+    def plan(self, operator: Product, row: int) -> GemmPlan:
+        """The plan of a row, which is a choice for ``operator``."""
         number = self.choices.kernel.item(row)
         kernel, table = self.table.kernels[number], self.table
         main = self.main.row(
             row,
-            name=kernel.printed_name(gemm.layout, gemm.dtype),
+            name=kernel.printed_name(operator.layout, operator.dtype),
             resources=table.resources[number],
             occupancy=table.occupancies[number],
             instruction_name=kernel.family.instruction,
@@ -133,11 +132,11 @@ class GemmPlans:
         seconds = tuple(
             columns.row(place) for rows, columns in self.reductions for place in np.flatnonzero(rows == row).tolist()
         )
-        return GemmPlan(gemm, kernel, "reduce" if self.choices.reduce[row] else "in_kernel", (main, *seconds))
+        return GemmPlan(operator, kernel, "reduce" if self.choices.reduce[row] else "in_kernel", (main, *seconds))
 
 
 def plan(
-    gpu: Gpu, gemm: Gemm, kernel: Kernel, split_k: int = 1, mode: SplitKMode = "in_kernel", warm: bool = False
+    gpu: Gpu, operator: Product, kernel: Kernel, split_k: int = 1, mode: SplitKMode = "in_kernel", warm: bool = False
 ) -> GemmPlan:
     """Schedule a workload on one kernel.
 
@@ -149,17 +148,17 @@ def plan(
     Raises:
         DoesNotFitError: a CTA needs more than an SM has.
     """
-    return plans(gpu, [(gemm, kernel, split_k, mode)], warm=warm)[0]
+    return plans(gpu, [(operator, kernel, split_k, mode)], warm=warm)[0]
 
 
-def plans(gpu: Gpu, chosen: Sequence[tuple[Gemm, Kernel, int, SplitKMode]], *, warm: bool = False) -> list[GemmPlan]:
+def plans(gpu: Gpu, chosen: Sequence[tuple[Product, Kernel, int, SplitKMode]], *, warm: bool = False) -> list[GemmPlan]:
     """As :func:`plan`, of workloads that differ in nothing but their sizes, each with its kernel, split and mode.
 
     Raises:
         DoesNotFitError: a CTA of one of the kernels needs more than an SM has.
     """
-    gemms, kernels, splits, modes = zip(*chosen, strict=True)
-    problems = [problem_of(gemm) for gemm in gemms]
+    operators, kernels, splits, modes = zip(*chosen, strict=True)
+    problems = [problem_of(operator) for operator in operators]
     distinct: dict[int, Kernel] = {id(kernel): kernel for kernel in kernels}
     for kernel in distinct.values():
         _ = occupancy(SmLimits.of(gpu), *resources_of(kernel, problems[0]))  # refuses what does not fit
@@ -172,7 +171,7 @@ def plans(gpu: Gpu, chosen: Sequence[tuple[Gemm, Kernel, int, SplitKMode]], *, w
         reduce=np.array([mode == "reduce" for mode in modes]),
     )
     made = plans_of(table, problems, choices, warm=warm)
-    return [made.plan(gemm, row) for row, gemm in enumerate(gemms)]
+    return [made.plan(operator, row) for row, operator in enumerate(operators)]
 
 
 def plans_of(table: KernelTable, problems: Sequence[Problem], choices: Choices, *, warm: bool) -> GemmPlans:
@@ -321,7 +320,7 @@ def _traffic(
     outlives = outlives_a_step(gpu, slices_bytes, wave[::-1], np.minimum(tiles.ctas, concurrent_ctas))
     # A ring asks for several steps at once, so that DRAM reads their slices of a row from one open page.
     asked_k = kernels.tile_k * np.maximum(1, step.ahead)
-    panels_bytes = tiles.rows * problems.k * operands.bits / 8
+    panels_bytes = tiles.rows * problems.k * operands.bits / 8 / operands.reads_per_element
     moved = traffic(
         Panels(tiles.counts, panels_bytes, read_costs(gpu, operands, asked_k, outlives)),
         wave,

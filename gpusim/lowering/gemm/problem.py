@@ -1,6 +1,7 @@
 """A product as the library computes it.
 
-Libraries see column-major matrices, so a row-major product C = A B runs as C' = B' A': its n becomes the library's m.
+Libraries see column-major matrices, so a row-major product C = A B runs as C' = B' A': its n becomes the library's m. A
+convolution is such a product too, of matrices that are never formed (:mod:`gpusim.lowering.gemm.gathered`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,14 @@ from functools import lru_cache
 import numpy as np
 
 from gpusim.lowering.columns import Array
+from gpusim.lowering.gemm.gathered import gathered
 from gpusim.lowering.operand import Operand, Operands
+from gpusim.numbers.formats import FORMATS
+from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
+
+Product = Gemm | Convolution
+"""Operators that a kernel for matrix multiplication computes."""
 
 EXACT_SIZE = 2**43
 """Largest product of batch, m, n and k, up to which tiles, steps and the bytes that they make are whole numbers below
@@ -48,8 +55,28 @@ class Problem:
 
 
 @lru_cache(maxsize=256)
-def problem_of(gemm: Gemm) -> Problem:
-    """Column-major view of a workload; a row-major C swaps the operands, and with them m and n.
+def problem_of(operator: Product) -> Problem:
+    """Column-major view of a workload."""
+    return _of_gemm(operator) if isinstance(operator, Gemm) else _of_convolution(operator)
+
+
+def _of_convolution(convolution: Convolution) -> Problem:
+    product = gathered(convolution)
+    return Problem(
+        m=product.a.rows,
+        n=product.b.rows,
+        k=product.a.k,
+        batch=product.groups,
+        swapped=product.swapped,
+        a=product.a,
+        b=product.b,
+        output_bits=convolution.dtype.bits,
+        accumulator_bits=FORMATS[convolution.dtype.default_accumulate].bits,
+    )
+
+
+def _of_gemm(gemm: Gemm) -> Problem:
+    """A row-major C swaps the operands, and with them m and n.
 
     Not so where A is 2:4: mma.sp takes its first operand compressed, and libraries then write rows or columns as
     asked (cuSPARSELt's matrix order, CUTLASS's layout of D).
@@ -95,7 +122,7 @@ class Problems:
             dtype=object if any(problem.is_large for problem in problems) else np.int64,
         ).T
         m, n, k, batch = sizes
-        operands = Operands.of(one.a, one.b, sizes[:2], k)
+        operands = Operands.of([of.a for of in problems], [of.b for of in problems], sizes[:2], k)
         return cls(m, n, k, batch, operands, one.output_bits, one.accumulator_bits / 8)
 
     def __getitem__(self, rows: Array) -> Problems:

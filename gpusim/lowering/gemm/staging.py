@@ -27,10 +27,11 @@ not aligned, it lies in two lines."""
 class Staged:
     """Both operands of a CTA's step on their way, as columns; arrays of two rows are of A and of B."""
 
-    panel_bytes: Array
-    """Of the operands, without the rest of the sectors that their edges share: panels lie in L2 without it [B]."""
+    block_bytes: Array
+    """Of the tensors, without the rest of the sectors that their edges share: panels lie in L2 without it. What several
+    elements of a gathered operand stand for lies there once [B]."""
     sm_panel_bytes: Array
-    """The same of the tile whose SM ends last."""
+    """Of the operands, of the tile whose SM ends last [B]."""
     l2_bytes: Array
     """Sectors asked of L2; data that is multicast to a cluster counts once per cluster [B]."""
     sm_bytes: Array
@@ -91,7 +92,7 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     # Loads beyond the edge of a matrix are predicated off, and issued.
     loads = kernels.tile * kernels.tile_k * operands.bits / 8 / widths / lanes
     return Staged(
-        panel_bytes=panel_bytes,
+        block_bytes=panel_bytes / operands.reads_per_element,
         sm_panel_bytes=sm_panel_bytes,
         l2_bytes=panel_bytes * overfetch / sharers,
         sm_bytes=sm_bytes,
@@ -111,7 +112,7 @@ def blocks_of(staged: Staged) -> tuple[Columns[Block], Columns[Block]]:
             Block,
             tensor=tensor,
             axes=("batch", "split", axis),
-            block_bytes=staged.panel_bytes[place],
+            block_bytes=staged.block_bytes[place],
             l2_bytes=staged.l2_bytes[place],
             sm_bytes=staged.sm_bytes[place],
             runs=staged.runs[place],

@@ -1,0 +1,77 @@
+"""Plans of a convolution, as a library ranks them, and the error where it has no kernel."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.convolution.plan import ConvolutionPlan
+from gpusim.prediction.choose import GemmCandidate, candidates
+from gpusim.prediction.selection import UnsupportedError
+from gpusim.system import System
+from gpusim.workloads.convolution import Convolution
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionCandidate:
+    """A way to run a convolution: a product, with launches around it."""
+
+    operator: Convolution
+    product: GemmCandidate
+    estimate_us: float
+
+    @property
+    def name(self) -> str:
+        return self.product.name
+
+    @property
+    def split_k(self) -> int:
+        return self.product.split_k
+
+    @property
+    def choice(self) -> tuple[object, ...]:
+        return self.product.choice
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        return self.product.extents
+
+    @property
+    def plan(self) -> ConvolutionPlan:
+        return ConvolutionPlan(self.operator, self.product.plan)
+
+
+def ranked_convolutions(
+    system: System, operator: Convolution, name: str | None, *, warm: bool
+) -> Sequence[ConvolutionCandidate]:
+    """The plans that a convolution may run on, the one that a library would launch first.
+
+    Args:
+        name: pins the kernel of this printed name.
+
+    Raises:
+        UnsupportedError: there are none; the text says what the GPU has.
+    """
+    kernels = _usable_kernels(system, operator, name)
+    found = candidates(system, operator, kernels, warm=warm, clock_mhz=system.gpu.clock.boost_mhz)
+    return [ConvolutionCandidate(operator, one, one.estimate_us) for one in found]
+
+
+def _usable_kernels(system: System, operator: Convolution, name: str | None) -> tuple[Kernel, ...]:
+    known = [one for one in system.library.convolution_kernels if operator.dtype in one.family.inputs]
+    if not known:
+        types = sorted({dtype.value for one in system.library.convolution_kernels for dtype in one.family.inputs})
+        raise UnsupportedError(
+            f"{system.gpu.name} has no kernel for {operator.op} of {operator.dtype.value} in its kernel catalogues; "
+            f"they take {', '.join(types) or 'none'}"
+        )
+    computing = [one for one in known if operator.op in one.family.convolves and one.family.images == operator.layout]
+    if name is None:
+        return tuple(computing)
+    printed = {one.printed_name(operator.layout, operator.dtype): one for one in computing}
+    if name not in printed:
+        near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
+        raise UnsupportedError(f"no kernel '{name}' for {operator.op} on {system.gpu.name}; nearest: {near}")
+    return (printed[name],)

@@ -1,0 +1,91 @@
+"""Convolutions: implicit multiplications, their operands in memory, and their lower bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpusim.lowering.gemm.problem import problem_of
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.prediction.selection import UnsupportedError
+from gpusim.specs import load_spec
+from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
+from gpusim.workloads.gemm import Gemm
+
+POINTWISE = ConvolutionShape(32, 256, 28, 28, 512, 1, 1)
+"""A filter of one tap: a matrix multiplication."""
+SPATIAL = ConvolutionShape(32, 64, 56, 56, 64, 3, 3, pad=(1, 1))
+STRIDED = ConvolutionShape(32, 64, 56, 56, 128, 3, 3, pad=(1, 1), stride=(2, 2))
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("op", CONVOLUTION_OPS)
+@pytest.mark.parametrize("shape", [POINTWISE, SPATIAL, STRIDED])
+def test_an_implicit_multiplication_has_the_operations_of_its_convolution(shape: Any, op: str, layout: str) -> None:
+    convolution = Convolution(shape, Dtype.FP16, op, layout)
+    problem = problem_of(convolution)
+    done = 2 * problem.batch * problem.m * problem.n * problem.k
+    # The taps that reach a pixel of the gradient are rounded up where a stride passes over some.
+    assert convolution.flops <= done <= 1.5 * convolution.flops
+
+
+def test_each_tap_reads_the_pixels_again() -> None:
+    images = problem_of(Convolution(SPATIAL, Dtype.FP32, "conv_fwd", "nchw")).a
+    assert images.reads_per_element == 9
+    assert problem_of(Convolution(POINTWISE, Dtype.FP32, "conv_fwd", "nchw")).a.reads_per_element == 1
+
+
+def test_a_row_of_pixels_lies_together_in_one_layout_and_the_channels_in_the_other() -> None:
+    by_channel = problem_of(Convolution(SPATIAL, Dtype.FP32, "conv_fwd", "nchw"))
+    by_pixel = problem_of(Convolution(SPATIAL, Dtype.FP32, "conv_fwd", "nhwc"))
+    assert (by_channel.a.run, by_channel.a.k_contiguous) == (56, False)
+    assert (by_pixel.b.run, by_pixel.b.k_contiguous) == (64, True)
+
+
+def test_groups_are_products_of_their_own() -> None:
+    grouped = Convolution(ConvolutionShape(8, 256, 14, 14, 256, 3, 3, pad=(1, 1), groups=32), Dtype.FP16)
+    whole = Convolution(ConvolutionShape(8, 256, 14, 14, 256, 3, 3, pad=(1, 1)), Dtype.FP16)
+    problem = problem_of(grouped)
+    assert (problem.batch, problem.m, problem.k) == (32, 8, 8 * 9)
+    assert grouped.flops * 32 == whole.flops
+
+
+def test_groups_divide_channels_and_filters() -> None:
+    with pytest.raises(ValueError, match="groups: 3 do not divide 64 channels and 64 filters evenly"):
+        Convolution(ConvolutionShape(1, 64, 8, 8, 64, 1, 1, groups=3), Dtype.FP16)
+
+
+def test_padding_is_not_computed_at_the_lower_bound() -> None:
+    padded = Convolution(ConvolutionShape(1, 1, 4, 4, 1, 3, 3, pad=(1, 1)), Dtype.FP32)
+    assert padded.multiply_adds == 10 * 10  # of 16 x 9
+    assert padded.flops == 2 * 16 * 9
+
+
+@pytest.mark.parametrize("op", CONVOLUTION_OPS)
+@pytest.mark.parametrize("shape", [POINTWISE, SPATIAL, STRIDED])
+def test_a_prediction_is_above_its_lower_bound_and_below_the_peak(shape: Any, op: str) -> None:
+    result = predict(load_spec("v100-sxm2-16gb").system, Convolution(shape, Dtype.FP32, op, "nchw"))
+    assert result.consistent
+    assert result.bound_us < result.kernel_time_us < 3 * result.bound_us
+
+
+def test_a_filter_of_one_tap_takes_the_time_of_its_multiplication() -> None:
+    system = load_spec("v100-sxm2-16gb").system
+    convolution = predict(system, Convolution(POINTWISE, Dtype.FP32, "conv_fwd", "nchw"))
+    product = predict(system, Gemm(32 * 28 * 28, 512, 256, Dtype.FP32, layout="nn", order="column"))
+    assert convolution.time_us == pytest.approx(product.time_us, rel=0.2)
+
+
+def test_detail_full_agrees_with_sampled() -> None:
+    system = load_spec("v100-sxm2-16gb").system
+    convolution = Convolution(SPATIAL, Dtype.FP32, "conv_fwd", "nchw")
+    sampled, full = (predict(system, convolution, Options(detail=detail)) for detail in ("sampled", "full"))
+    assert full.kernel_time_us == pytest.approx(sampled.kernel_time_us, rel=0.1)
+
+
+def test_a_type_without_kernels_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match="V100-SXM2-16GB has no kernel for conv_fwd of int8"):
+        predict(load_spec("v100-sxm2-16gb").system, Convolution(POINTWISE, Dtype.INT8))
