@@ -10,12 +10,11 @@ from pathlib import Path
 
 from gpusim.execution.service import Service
 from gpusim.execution.workers import available_cores
-from gpusim.experiment.definition import TrainingExperiment
 from gpusim.experiment.loading import open_experiment
 from gpusim.figures.microbench_plots import draw_curves
+from gpusim.studies.experiments import run
 from gpusim.studies.microbench.curves import panels_of
 from gpusim.studies.microbench.suite import play_defaults
-from gpusim.studies.run import run_experiment, run_training
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = {
@@ -35,10 +34,7 @@ def main() -> None:
     for name, pictures in PICTURES.items():
         out = ROOT / "results" / name
         experiment = open_experiment(name)
-        if isinstance(experiment, TrainingExperiment):
-            _ = run_training(experiment, out)
-        else:
-            _ = run_experiment(experiment, out, service=Service(available_cores()))
+        _ = run(experiment, out, service=Service(available_cores()))
         for plot, picture in pictures.items():
             print(f"wrote {shutil.copyfile(out / plot, docs / picture)}")
     curves = docs / "microbenchmarks.png"

@@ -14,6 +14,7 @@ import pytest
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, refused
 
 from gpusim.execution.journal import JOURNAL
+from gpusim.experiment.claims import ClaimsExperiment
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.loading import load_experiment, open_experiment, shipped_experiments
 from gpusim.files.outputs import sha256_of
@@ -298,6 +299,8 @@ def test_every_shipped_experiment_loads() -> None:
         experiment = open_experiment(name)
         if isinstance(experiment, TrainingExperiment):
             assert experiment.content.runs, name
+        elif isinstance(experiment, ClaimsExperiment):
+            assert experiment.content.claims, name
         else:
             assert any(experiment.cases()), name
             _ = experiment.measured_points()

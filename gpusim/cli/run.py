@@ -23,7 +23,7 @@ from gpusim.cli.options import ArchPathOption, ClusterOption, JobsOption, NoCach
 
 if TYPE_CHECKING:
     from gpusim.execution.service import Service
-    from gpusim.experiment.definition import Experiment, TrainingExperiment
+    from gpusim.experiment.loading import AnyExperiment
 
 
 def run(
@@ -76,9 +76,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _run_one(
-    experiment: Experiment | TrainingExperiment, folder: Path, service: Service, command: Sequence[str]
-) -> bool:
+def _run_one(experiment: AnyExperiment, folder: Path, service: Service, command: Sequence[str]) -> bool:
     """Run one experiment, print its tables and files; whether every case has a result that contradicts nothing."""
     from gpusim.studies import experiments
 

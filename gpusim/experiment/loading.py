@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.errors import excerpt
+from gpusim.experiment.claims import ClaimsExperiment, load_claims
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.gpus import ExperimentGpu, experiment_gpus
 from gpusim.experiment.plot_pages import page_count, problem
 from gpusim.experiment.schema import PARTS, ExperimentFile, TrainingFile, ValueRange, with_short_forms
 from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import SpecError, YamlFile, parse_value
+
+AnyExperiment = Experiment | TrainingExperiment | ClaimsExperiment
 
 MOST_OFFERED = 8
 """Labels that a message about an unknown one repeats."""
@@ -26,8 +29,8 @@ _OF_KEY_PATHS = ("overrides", "zip", "ranges")
 
 def open_experiment(
     name_or_path: str, overrides: Sequence[str] = (), arch_path: Sequence[Path | str] = ()
-) -> Experiment | TrainingExperiment:
-    """Load an experiment of either kind by the name of a shipped one or from a YAML file.
+) -> AnyExperiment:
+    """Load an experiment of any kind by the name of a shipped one or from a YAML file.
 
     Raises:
         SpecError: no such experiment, or an invalid one.
@@ -36,6 +39,8 @@ def open_experiment(
     if "training" in data:
         content = checked(TrainingFile, file, data, PARTS, overrides)
         return TrainingExperiment(file.path.stem, file, tuple(overrides), content)
+    if "claims" in data:
+        return load_claims(file, data, overrides, arch_path)
     return _experiment(file, data, overrides, arch_path)
 
 

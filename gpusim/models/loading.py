@@ -11,10 +11,10 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from gpusim.errors import excerpt
+from gpusim.expression import evaluate
 from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Published, VariantFile
-from gpusim.models.expression import evaluate
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.layer import Shape
 from gpusim.models.layers.registry import parse_layer

@@ -1,4 +1,4 @@
-"""Tables of an experiment: every prediction, speedups over a baseline, how training runs ended."""
+"""Tables of an experiment: every prediction, speedups over a baseline, how training runs ended, claims judged."""
 
 from __future__ import annotations
 
@@ -96,3 +96,12 @@ def training_table(title: str, rows: Sequence[Row]) -> TextTable:
     )
     headings = ("run", "type", "weights", ">steps", ">loss", ">loss scale", ">steps skipped")
     return TextTable(title, (*headings, ">gradients vanished %", ">updates lost %"), body)
+
+
+def claims_table(title: str, rows: Sequence[Row]) -> TextTable:
+    """Each claim, what its page states, what was measured, what is predicted, and which of the two that meets."""
+    body = tuple(
+        (row["claim"], row["unit"], row["published"], row["measured"], figure_text(row["predicted"]), row["meets"])
+        for row in rows
+    )
+    return TextTable(title, ("claim", "unit", ">published", ">measured", ">predicted", "meets"), body)

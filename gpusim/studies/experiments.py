@@ -8,13 +8,15 @@ from pathlib import Path
 from gpusim import figures
 from gpusim.errors import InputError
 from gpusim.execution.service import Service
-from gpusim.experiment.definition import Experiment, TrainingExperiment
-from gpusim.experiment.loading import open_experiment, shipped_experiments
+from gpusim.experiment.claims import ClaimsExperiment
+from gpusim.experiment.definition import TrainingExperiment
+from gpusim.experiment.loading import AnyExperiment, open_experiment, shipped_experiments
 from gpusim.progress import Progress, no_progress
-from gpusim.report.experiment_tables import experiment_table, speedup_table, training_table
+from gpusim.report.experiment_tables import claims_table, experiment_table, speedup_table, training_table
 from gpusim.report.formatting import shape_text
 from gpusim.report.prediction_tables import ledger_table
 from gpusim.report.text_table import TextTable
+from gpusim.studies.claims import run_claims
 from gpusim.studies.run import MOST_PRINTED, Finished, run_experiment, run_training
 
 
@@ -34,24 +36,28 @@ def output_folders(names: Sequence[str], out: Path | None) -> list[Path]:
 
 
 def run(
-    experiment: Experiment | TrainingExperiment,
+    experiment: AnyExperiment,
     folder: Path,
     *,
     service: Service = Service(),
     command: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> Finished:
-    """Run an experiment of either kind."""
+    """Run an experiment of any kind."""
     if isinstance(experiment, TrainingExperiment):
         return run_training(experiment, folder, command=command, progress=progress)
+    if isinstance(experiment, ClaimsExperiment):
+        return run_claims(experiment, folder, command=command, progress=progress)
     return run_experiment(experiment, folder, service=service, command=command, progress=progress)
 
 
-def tables(experiment: Experiment | TrainingExperiment, finished: Finished) -> list[TextTable]:
+def tables(experiment: AnyExperiment, finished: Finished) -> list[TextTable]:
     """The tables that an experiment asks for."""
     title = experiment.content.title
     if isinstance(experiment, TrainingExperiment):
         return [training_table(title, finished.rows)]
+    if isinstance(experiment, ClaimsExperiment):
+        return [claims_table(title, finished.rows)]
     title = finished.cases.of_failed(title)
     shown = []
     for kind in experiment.content.tables:
@@ -83,6 +89,8 @@ def shipped_table(arch_path: Sequence[Path] = ()) -> TextTable:
         experiment = open_experiment(name, (), arch_path)
         if isinstance(experiment, TrainingExperiment):
             work = f"{len(experiment.content.runs)} trainings"
+        elif isinstance(experiment, ClaimsExperiment):
+            work = f"{len(experiment.content.claims)} claims"
         else:
             work = f"{sum(1 for _ in experiment.cases())} predictions"
         rows.append((name, work, experiment.content.title))

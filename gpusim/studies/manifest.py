@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.execution.journal import JOURNAL
+from gpusim.experiment.claims import ClaimsExperiment
 from gpusim.experiment.definition import Experiment, TrainingExperiment
+from gpusim.experiment.loading import AnyExperiment
 from gpusim.files.checked_document import shipped_folder
 from gpusim.files.outputs import file_hashes, sha256_of, write_json
 from gpusim.files.parquet import can_write_parquet
@@ -29,7 +31,7 @@ PARQUET = "results.parquet"
 PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "packaging", "pydantic", "pyyaml", "scipy", "simpy")
 
 
-def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequence[str]) -> dict[str, Any]:
+def manifest_inputs(experiment: AnyExperiment, command: Sequence[str]) -> dict[str, Any]:
     """All inputs of a run: program, options, and every file that is read, with its hash."""
     program = {
         "gpusim": __version__,
@@ -45,6 +47,8 @@ def manifest_inputs(experiment: Experiment | TrainingExperiment, command: Sequen
     }
     if isinstance(experiment, TrainingExperiment):
         return program
+    if isinstance(experiment, ClaimsExperiment):
+        return {**program, "specs": {name: _spec_inputs(spec, {}) for name, spec in experiment.specs.items()}}
     folder = experiment.file.path.parent
     return {
         **program,
@@ -83,7 +87,7 @@ def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {"arch": spec.gpu.name, "sha256": spec.sha256, "overrides": dict(overrides), "files": files}
 
 
-def output_files(experiment: Experiment | TrainingExperiment) -> tuple[str, ...]:
+def output_files(experiment: AnyExperiment) -> tuple[str, ...]:
     """Names of the files of a run besides the manifest, plots last."""
     names = experiment.output_files()
     return (RESULTS, PARQUET, *names[1:]) if can_write_parquet() else names
@@ -94,7 +98,7 @@ def write_manifest(folder: Path, inputs: Mapping[str, Any], counts: Mapping[str,
     write_json(folder / MANIFEST, {**inputs, **counts, "files": file_hashes(folder)})
 
 
-def is_up_to_date(experiment: Experiment | TrainingExperiment, out: Path) -> bool:
+def is_up_to_date(experiment: AnyExperiment, out: Path) -> bool:
     """Whether a folder already holds the files that a run of an experiment would write.
 
     The spelling of the command is ignored. A journal in the folder means that a run was killed.

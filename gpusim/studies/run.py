@@ -23,6 +23,7 @@ from gpusim.execution.service import Service
 from gpusim.execution.sweep import CaseResult
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
+from gpusim.experiment.loading import AnyExperiment
 from gpusim.experiment.plot_pages import page_count
 from gpusim.experiment.value_panels import GPU_NAME
 from gpusim.files.outputs import check_places, csv_text, staging, write_csv, write_lines
@@ -195,7 +196,7 @@ def _draw(
             _ = figures.draw(plot.model_copy(update={"title": title}), title, rows, points, folder)
 
 
-def _in_order(experiment: Experiment | TrainingExperiment, out: Path, written: Collection[str]) -> tuple[Path, ...]:
+def _in_order(experiment: AnyExperiment, out: Path, written: Collection[str]) -> tuple[Path, ...]:
     """The files of a run, plots last."""
     names = (MANIFEST, TRACEBACKS, *output_files(experiment))
     return tuple(out / name for name in names if name in written)

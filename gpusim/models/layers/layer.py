@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from gpusim.models.expression import evaluate
+from gpusim.expression import evaluate
 
 Shape = tuple[int, ...]
 """Elements along each dimension; images are ``(images, channels, height, width)`` whatever their memory layout."""

@@ -1,0 +1,180 @@
+"""Published claims beside predictions: the schema of their files, and the file with its predictions prepared.
+
+A claim is a figure that a page states. Its prediction is an expression of the figures of named predictions, such as
+``a100.tflops / v100.tflops``.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
+
+from gpusim.execution.sweep import Case
+from gpusim.expression import FIGURES, parsed
+from gpusim.files.checked_document import Part, checked
+from gpusim.files.yamlfile import SpecError, YamlFile
+from gpusim.prediction.options import Options
+from gpusim.record import Title
+from gpusim.specs import Spec, load_spec
+from gpusim.workloads.operators import parse_operator
+
+Outcome = Literal["both", "published", "measured", "neither"]
+TOLERANCE_PCT = 10.0
+"""How far from a stated figure a prediction may be that meets it."""
+
+
+def _one_sided(value: object) -> object:
+    """A number as a range of its own."""
+    return {"low": value, "high": value} if isinstance(value, int | float) else value
+
+
+class Stated(Part):
+    """A figure, or the range that several figures span; without one of its ends, all values on that side meet it."""
+
+    low: float | None = None
+    high: float | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Stated:
+        if self.low is None and self.high is None:
+            raise ValueError("give a number, or low, high or both")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
+        return self
+
+    def met_by(self, value: float, tolerance_pct: float) -> bool:
+        """Whether a prediction agrees, with a tolerance [percent of the nearest end]."""
+        low = -math.inf if self.low is None else self.low - abs(self.low) * tolerance_pct / 100
+        high = math.inf if self.high is None else self.high + abs(self.high) * tolerance_pct / 100
+        return low <= value <= high
+
+    def __str__(self) -> str:
+        if self.low is None:
+            return f"up to {self.high:g}"
+        if self.high is None:
+            return f"from {self.low:g}"
+        return f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+
+
+Figure = Annotated[Stated, BeforeValidator(_one_sided)]
+
+
+class Measured(Part):
+    """What runs of the same workload showed."""
+
+    value: Figure
+    source: str
+
+
+class RunEntry(Part):
+    """A prediction that claims refer to by its name."""
+
+    gpu: str
+    gemm: dict[str, Any] = Field(description="values of an operator, and options of its prediction")
+
+
+class Claim(Part):
+    """A figure that a page states, and how it is predicted."""
+
+    claim: Title
+    source: str = Field(description="address of the page, and where the figure stands on it")
+    published: Figure
+    measured: Measured | None = None
+    unit: str = ""
+    predicted: str = Field(description="an expression of figures of the runs, as NAME.FIGURE")
+    tolerance_pct: float = Field(default=TOLERANCE_PCT, ge=0, le=100)
+    note: str = ""
+
+    def outcome(self, value: float) -> Outcome:
+        """Which of the stated figures a prediction meets."""
+        published = self.published.met_by(value, self.tolerance_pct)
+        measured = self.measured is not None and self.measured.value.met_by(value, self.tolerance_pct)
+        if published and measured:
+            return "both"
+        return "published" if published else "measured" if measured else "neither"
+
+
+class ClaimsFile(Part):
+    """Claims, and the predictions that they are about."""
+
+    title: Title
+    question: str = ""
+    runs: dict[str, RunEntry] = Field(min_length=1)
+    claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
+
+
+PARTS: Mapping[str, type[BaseModel]] = {
+    "runs": RunEntry,
+    "claims": Claim,
+    "published": Stated,
+    "measured": Measured,
+    "value": Stated,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsExperiment:
+    """A loaded file of claims."""
+
+    name: str
+    file: YamlFile
+    overrides: tuple[str, ...]
+    content: ClaimsFile
+    specs: Mapping[str, Spec]
+    """By the name of the run."""
+    cases: Mapping[str, Case]
+    """By the name of the run."""
+
+    def output_files(self) -> tuple[str, ...]:
+        """Names of the files besides the manifest."""
+        return ("results.csv", "figures.csv")
+
+
+def load_claims(
+    file: YamlFile, data: Mapping[str, Any], overrides: Sequence[str], arch_path: Sequence[Path | str]
+) -> ClaimsExperiment:
+    """Check a file of claims, down to the names in its expressions.
+
+    Raises:
+        SpecError: the first problem, with its line.
+    """
+    content = checked(ClaimsFile, file, data, PARTS, overrides)
+    specs, cases = {}, {}
+    for name, run in content.runs.items():
+        where = f"runs.{name}"
+        if not name.isidentifier():
+            raise file.error(where, f"'{name}' is no name that an expression can hold; use letters, digits and _")
+        try:
+            specs[name] = load_spec(run.gpu, arch_path)
+        except SpecError as error:
+            raise file.error(f"{where}.gpu", str(error)) from None
+        try:
+            cases[name] = _case(specs[name], run.gemm)
+        except ValueError as error:
+            raise file.error(f"{where}.gemm", str(error)) from None
+    for index, claim in enumerate(content.claims):
+        try:
+            _check_names(claim.predicted, content.runs)
+        except ValueError as error:
+            raise file.error(f"claims.{index}.predicted", str(error)) from None
+    return ClaimsExperiment(file.path.stem, file, tuple(overrides), content, specs, cases)
+
+
+def _case(spec: Spec, values: Mapping[str, Any]) -> Case:
+    """The prediction of an operator, from its values and those of its options."""
+    options = {name: value for name, value in values.items() if name in Options.__dataclass_fields__}
+    operator = parse_operator({name: value for name, value in values.items() if name not in options})
+    return Case(spec.system, operator, Options(**options))
+
+
+def _check_names(expression: str, runs: Mapping[str, RunEntry]) -> None:
+    """Check that the figures of an expression belong to runs of the file."""
+    for node in ast.walk(parsed(expression, FIGURES)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id not in runs:
+            raise ValueError(f"'{node.value.id}' is not one of the runs; known are {', '.join(runs)}")

@@ -1,0 +1,81 @@
+"""Published claims judged by predictions: each run is predicted once, a claim is an expression of their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpusim.execution.journal import journal_in
+from gpusim.execution.sweep import Case
+from gpusim.experiment.claims import Claim, ClaimsExperiment
+from gpusim.experiment.comparison import Row
+from gpusim.expression import FIGURES, value_of
+from gpusim.files.outputs import check_places, staging, write_csv
+from gpusim.prediction.predict import predict
+from gpusim.progress import Progress, no_progress
+from gpusim.studies.manifest import MANIFEST, RESULTS, manifest_inputs, write_manifest
+from gpusim.studies.run import Counts, Finished
+
+
+def run_claims(
+    experiment: ClaimsExperiment, out: Path, *, command: Sequence[str] = (), progress: Progress = no_progress
+) -> Finished:
+    """Predict every run and judge every claim; write ``results.csv``, ``figures.csv`` and ``manifest.json``.
+
+    Raises:
+        SpecError: a run cannot be predicted, or an expression has a figure that its run does not have; with the line.
+    """
+    inputs = manifest_inputs(experiment, command)
+    check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
+    with journal_in(out) as journal:
+        figures: dict[str, float] = {}
+        for done, (name, case) in enumerate(experiment.cases.items()):
+            progress(done, len(experiment.cases))
+            try:
+                found = journal.once(case, partial(_figures, case))
+            except ValueError as error:
+                raise experiment.file.error(f"runs.{name}", str(error)) from None
+            figures |= {f"{name}.{key}": value for key, value in found.items()}
+        progress(len(experiment.cases), len(experiment.cases))
+        rows = [_judged(experiment, index, claim, figures) for index, claim in enumerate(experiment.content.claims)]
+        with staging(out, MANIFEST) as folder:
+            write_csv(folder / RESULTS, rows)
+            write_csv(folder / "figures.csv", [_figure_row(experiment, *one) for one in figures.items()])
+            write_manifest(folder, inputs, {"rows": len(rows)})
+    written = tuple(out / name for name in (MANIFEST, *experiment.output_files()))
+    return Finished(tuple(rows), (), written, journal.resumed, journal.damaged, Counts(len(rows)))
+
+
+def _figures(case: Case) -> dict[str, Any]:
+    """The numbers of a prediction."""
+    figures = predict(case.system, case.operator, case.options).figures()
+    return {name: value for name, value in figures.items() if type(value) in (int, float)}
+
+
+def _judged(experiment: ClaimsExperiment, index: int, claim: Claim, figures: dict[str, float]) -> Row:
+    """A claim as a row."""
+    try:
+        value = value_of(claim.predicted, figures, FIGURES)
+    except ValueError as error:
+        raise experiment.file.error(f"claims.{index}.predicted", str(error)) from None
+    measured = claim.measured
+    return {
+        "claim": claim.claim,
+        "published": str(claim.published),
+        "measured": str(measured.value) if measured else "",
+        "predicted": value,
+        "unit": claim.unit,
+        "meets": claim.outcome(value),
+        "tolerance_pct": claim.tolerance_pct,
+        "expression": claim.predicted,
+        "source": claim.source,
+        "measured_source": measured.source if measured else "",
+        "note": claim.note,
+    }
+
+
+def _figure_row(experiment: ClaimsExperiment, name: str, value: float) -> Row:
+    run, _, figure = name.partition(".")
+    return {"run": run, "gpu": experiment.specs[run].gpu.name, "figure": figure, "value": value}
