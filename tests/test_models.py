@@ -62,11 +62,11 @@ def test_a_larger_image_takes_more_operations_and_no_more_parameters() -> None:
 def test_a_wrong_layer_is_refused_with_its_line(tmp_path: Path, layers: str, message: str) -> None:
     path = tmp_path / "wrong.yaml"
     sizes = "sizes: {hidden: 16}\ninputs: {x: [4, hidden]}\n"
-    path.write_text(f"title: wrong\nsource: none\nitem: seq\n{sizes}layers: {layers}\n")
+    path.write_text(f"title: wrong\nsource: none\nitem: seq\noptimizer: adam\n{sizes}layers: {layers}\n")
     with pytest.raises(SpecError) as caught:
         load_model(str(path)).graph()
     assert message in str(caught.value)
-    assert f"{path}:6: " in str(caught.value)
+    assert f"{path}:7: " in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from gpusim.files.checked_document import Part
+from gpusim.models.policy import Optimizer
 from gpusim.record import Title
 
 Sizes = dict[str, int | str]
@@ -44,6 +45,7 @@ class ModelFile(Part):
     include: list[str] = Field(default=[])
     """Models whose blocks this one uses, too."""
     item: Annotated[str, Field(pattern="^(img|seq|tok)$")]
+    optimizer: Optimizer
     sizes: Sizes
     inputs: dict[str, list[int | str]] = Field(min_length=1)
     blocks: dict[str, Block] = Field(default={})

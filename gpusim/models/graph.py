@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpusim.models.layers.layer import Layer, Shape, elements
+from gpusim.models.layers.layer import Shape, elements
+from gpusim.models.layers.registry import AnyLayer
+from gpusim.models.policy import Optimizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +16,7 @@ class Node:
 
     name: str
     """Path of the names that lead to it: ``stage2.0.residual.conv2d``."""
-    layer: Layer
+    layer: AnyLayer
     inputs: tuple[str, ...]
     """Names of nodes or of inputs of the graph."""
     shapes: tuple[Shape, ...]
@@ -24,6 +26,8 @@ class Node:
     """Its own trainable tensors, by name: those that it does not share."""
     shares: str | None = None
     """The node whose trainable tensors it uses, those of them that both have."""
+    training_only: bool = False
+    """Inference leaves it out, such as a loss."""
 
     @property
     def multiply_adds(self) -> int:
@@ -41,6 +45,8 @@ class Graph:
     """The named sizes of the model, such as ``batch`` and ``seq_len``."""
     inputs: Mapping[str, Shape]
     nodes: tuple[Node, ...]
+    optimizer: Optimizer = "adam"
+    """What it is trained with."""
 
     @property
     def parameters(self) -> int:

@@ -16,12 +16,13 @@ from gpusim.files.checked_document import checked, find_shipped, load_document, 
 from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Published, VariantFile
 from gpusim.models.graph import Graph, Node
+from gpusim.models.layers.elementwise import CrossEntropy
 from gpusim.models.layers.layer import Shape
 from gpusim.models.layers.registry import parse_layer
 
 MOST_NODES = 100_000
 """Layers of a model, blocks expanded; the largest that ships has fewer than 2,000."""
-_OF_ENTRY = ("name", "inputs", "repeat", "shares")
+_OF_ENTRY = ("name", "inputs", "repeat", "shares", "only")
 """Keys of an entry that say where a layer stands, not what it is."""
 
 
@@ -131,7 +132,8 @@ class _Expansion:
         self._shapes.update(inputs)
         scope = _Scope("", "layers", self._sizes, {name: name for name in inputs})
         self._layers(self._content.layers, scope, next(iter(inputs)))
-        return Graph(self._model.name, self._content.item, self._sizes, inputs, tuple(self._nodes))
+        content = self._content
+        return Graph(self._model.name, content.item, self._sizes, inputs, tuple(self._nodes), content.optimizer)
 
     def _named_sizes(self, chosen: Mapping[str, int]) -> dict[str, int]:
         for name in chosen:
@@ -208,7 +210,10 @@ class _Expansion:
             raise self._error(key_path, f"a model has at most {MOST_NODES:,} layers")
         shared = self._weights[shares] if shares else ()
         own = {name: shape for name, shape in layer.weights(*shapes).items() if name not in shared}
-        self._nodes.append(Node(path, layer, tuple(inputs), shapes, result, own, shares))
+        if (only := entry.get("only", "train")) != "train":
+            raise self._error(f"{key_path}.only", f"expected train, got '{excerpt(str(only))}'")
+        left_out = "only" in entry or isinstance(layer, CrossEntropy)
+        self._nodes.append(Node(path, layer, tuple(inputs), shapes, result, own, shares, left_out))
         self._weights[path] = set(layer.weights(*shapes))
         self._shapes[path] = result
         return path

@@ -19,7 +19,6 @@ from gpusim.models.layers.elementwise import (
     Scale,
     Softmax,
 )
-from gpusim.models.layers.layer import Layer
 from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul
 from gpusim.models.layers.movement import (
     Concat,
@@ -38,33 +37,20 @@ from gpusim.models.layers.movement import (
     Upsample,
 )
 
-_LAYERS: tuple[type[Layer], ...] = (
-    *(Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul),
-    *(Activation, BatchNorm, Combination, CrossEntropy, Dropout, GroupNorm, LayerNorm, Reduced, Scale, Softmax),
-    *(
-        Concat,
-        Embedding,
-        Flatten,
-        Gather,
-        GlobalAvgPool2d,
-        Nms,
-        Permute,
-        Pool2d,
-        Reshape,
-        RoiAlign,
-        Scatter,
-        Slice,
-        Sort,
-        Upsample,
-    ),
-)
-LAYERS: Mapping[str, type[Layer]] = {
-    name: layer for layer in _LAYERS for name in get_args(layer.model_fields["op"].annotation)
+MatrixLayer = Attention | Conv2d | ConvTranspose2d | Linear | Lstm | Matmul
+ElementwiseLayer = Activation | Combination | Dropout | Scale
+RowLayer = BatchNorm | CrossEntropy | GroupNorm | LayerNorm | Reduced | Softmax
+ViewLayer = Flatten | Permute | Reshape | Slice
+ImageLayer = GlobalAvgPool2d | Nms | Pool2d | RoiAlign | Upsample
+GatherLayer = Concat | Embedding | Gather | Scatter | Sort
+AnyLayer = MatrixLayer | ElementwiseLayer | RowLayer | ViewLayer | ImageLayer | GatherLayer
+LAYERS: Mapping[str, type[AnyLayer]] = {
+    name: layer for layer in get_args(AnyLayer) for name in get_args(layer.model_fields["op"].annotation)
 }
 """By the name that model files use."""
 
 
-def parse_layer(values: Mapping[str, Any], names: Mapping[str, int]) -> Layer:
+def parse_layer(values: Mapping[str, Any], names: Mapping[str, int]) -> AnyLayer:
     """The layer with these attributes, of which sizes may be expressions of named ones.
 
     Raises:

@@ -1,0 +1,80 @@
+"""Types in which the operations of a framework compute under a policy, as its math-mode rules say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from packaging.version import Version
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.mathmode.resolve import Question, resolve
+from gpusim.models.policy import Policy, PolicyError
+from gpusim.numbers.formats import Dtype
+
+_HELD_IN = {"fp16": Dtype.FP16, "bf16": Dtype.BF16, "int8": Dtype.FP16}
+"""Types of weights and activations by precision, where not FP32."""
+_AUTOCAST = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
+_ALLOW_TF32 = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32")
+_FIRST_WITH_TF32 = Version("1.7")
+_QUANTISED = frozenset({"linear", "conv2d"})
+"""Operations that multiply weights: what INT8 inference quantises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """Types of a policy on a GPU."""
+
+    policy: Policy
+    gpu: Gpu
+    _known: dict[str, tuple[Dtype | None, Dtype]] = field(default_factory=dict, compare=False)
+
+    @property
+    def held_in(self) -> Dtype:
+        """Type of weights and inputs of the model."""
+        return _HELD_IN.get(self.policy.precision, Dtype.FP32)
+
+    @property
+    def scales_loss(self) -> bool:
+        """Gradients are scaled so that small ones survive in FP16."""
+        return self.policy.mode == "train" and self.policy.precision in ("amp-fp16", "fp16")
+
+    def cast_to(self, operation: str) -> Dtype | None:
+        """The type to which the framework casts the inputs of an operation; None: they stay as they are.
+
+        Raises:
+            PolicyError: the framework refuses the precision on the GPU.
+        """
+        return self._of(operation)[0]
+
+    def path(self, operation: str) -> Dtype:
+        """The type in which a product multiplies: TF32 where FP32 tensors are rounded to it.
+
+        Raises:
+            PolicyError: the framework refuses the precision on the GPU.
+        """
+        return self._of(operation)[1]
+
+    def _of(self, operation: str) -> tuple[Dtype | None, Dtype]:
+        if operation not in self._known:
+            self._known[operation] = self._resolved(operation)
+        return self._known[operation]
+
+    def _resolved(self, operation: str) -> tuple[Dtype | None, Dtype]:
+        policy = self.policy
+        if policy.precision == "int8" and operation in _QUANTISED:
+            return Dtype.INT8, Dtype.INT8
+        question = Question(policy.framework, policy.version, operation, self.held_in.value, _settings(policy))
+        answer = resolve(question, self.gpu)
+        if answer.path is None:
+            raise PolicyError(f"{policy.precision} on {self.gpu.name}: {answer.conflicts[0].says}")
+        return (Dtype(answer.path) if "type" in answer.decided else None), Dtype(answer.path)
+
+
+def _settings(policy: Policy) -> Mapping[str, str]:
+    """Flags of the framework that a precision stands for."""
+    if policy.precision in _AUTOCAST:
+        return {"torch.autocast": _AUTOCAST[policy.precision]}
+    if policy.precision in ("fp32", "tf32") and Version(policy.version) >= _FIRST_WITH_TF32:
+        return dict.fromkeys(_ALLOW_TF32, "true" if policy.precision == "tf32" else "false")
+    return {}

@@ -1,0 +1,172 @@
+"""Elementwise calls and their gradients: functions of one tensor, of several broadcast ones, dropout, copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gpusim.models.layers.layer import Shape
+from gpusim.models.passes.tape import Tape
+from gpusim.models.passes.value import TRUTH, Value, widest
+from gpusim.workloads.memory_bound import ColumnReduction, RowReduction
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """A function of one tensor."""
+
+    gradient: str
+    """The pointwise function of its backward pass."""
+    needs: Literal["input", "result", "neither"]
+    """What the gradient is computed from, beside that of the result."""
+
+
+_FUNCTIONS: Mapping[str, _Function] = {
+    "relu": _Function("relu_backward", "result"),
+    "gelu": _Function("gelu_backward", "input"),
+    "silu": _Function("silu_backward", "input"),
+    "tanh": _Function("tanh_backward", "result"),
+    "sigmoid": _Function("sigmoid_backward", "result"),
+    "exp": _Function("mul", "result"),
+    "sqrt": _Function("div", "result"),
+    "scale": _Function("scale", "neither"),
+    "copy": _Function("copy", "neither"),
+}
+
+
+def apply(tape: Tape, function: str, value: Value, call: str = "") -> Value:
+    """A function of every element."""
+    call = call or function
+    known = _FUNCTIONS[function]
+    result = tape.new(value.shape, value.dtype, value)
+    tape.pointwise(call, (function,), [value], [result])
+    saved = {"input": [value], "result": [result], "neither": []}[known.needs]
+
+    def backward(gradient: Value) -> list[Value]:
+        given = tape.new(value.shape, value.dtype)
+        tape.pointwise(f"{call}_backward", (known.gradient,), [gradient, *saved], [given])
+        return [given]
+
+    return tape.record(result, [value], backward)
+
+
+def power(tape: Tape, value: Value, exponent: int) -> Value:
+    """A power of every element; its gradient is ``gradient * (exponent * value ** (exponent - 1))``, three kernels."""
+    result = tape.new(value.shape, value.dtype, value)
+    tape.pointwise("pow", ("mul",) * (exponent - 1), [value], [result])
+
+    def backward(gradient: Value) -> list[Value]:
+        lower = tape.new(value.shape, value.dtype)
+        tape.pointwise("pow", ("mul",) * (exponent - 2) or ("copy",), [value], [lower])
+        tape.pointwise("scale", ("scale",), [lower], [lower])
+        given = tape.new(value.shape, value.dtype)
+        tape.pointwise("mul", ("mul",), [gradient, lower], [given])
+        return [given]
+
+    return tape.record(result, [value], backward)
+
+
+def combine(tape: Tape, function: str, a: Value, b: Value) -> Value:
+    """``add``, ``sub``, ``mul``, ``div``, ``maximum``, ``where`` or ``smooth_l1`` of two tensors, broadcast."""
+    shape = broadcast(a.shape, b.shape)
+    result = tape.new(shape, widest(a, b), a, b)
+    tape.pointwise(function, (_POINTWISE.get(function, function),), [a, b], [result])
+    factors = {"mul": (b, a), "div": (b, b), "maximum": (b, a), "where": (b, b), "smooth_l1": (b, a)}
+
+    def backward(gradient: Value) -> list[Value | None]:
+        return [
+            _reduced(tape, _factor(tape, function, gradient, result, factors.get(function, (None, None))[at], at), one)
+            if one.differentiable
+            else None
+            for at, one in enumerate((a, b))
+        ]
+
+    return tape.record(result, [a, b], backward)
+
+
+_POINTWISE = {"maximum": "relu", "where": "mask", "smooth_l1": "sub"}
+"""Pointwise functions with the arithmetic of a combination, where it bears another name."""
+
+
+def _factor(tape: Tape, function: str, gradient: Value, result: Value, factor: Value | None, at: int) -> Value:
+    """The gradient of an operand before it is summed over what was broadcast."""
+    if factor is None:
+        if function == "add" or at == 0:
+            return gradient
+        given = tape.new(result.shape, gradient.dtype)
+        tape.pointwise("neg", ("scale",), [gradient], [given])
+        return given
+    given = tape.new(result.shape, gradient.dtype)
+    name = {"div": "div", "maximum": "mask", "where": "mask"}.get(function, "mul")
+    tape.pointwise(function, (name,), [gradient, factor], [given])
+    return given
+
+
+def _reduced(tape: Tape, gradient: Value, operand: Value) -> Value:
+    """A gradient summed to the shape of an operand that was broadcast, in the operand's type."""
+    return tape.cast(summed(tape, gradient, operand.shape), operand.dtype)
+
+
+def summed(tape: Tape, value: Value, shape: Shape) -> Value:
+    """Sum over the dimensions in which a shape is shorter; without a gradient of its own."""
+    kept = math.prod(shape)
+    if kept >= value.elements:  # or the gradient of a sum, which is broadcast itself
+        return value if value.shape == shape else tape.view(value, shape)
+    result = tape.new(shape, value.dtype)
+    padded = (1,) * (len(value.shape) - len(shape)) + shape
+    reduced = [at for at, size in enumerate(padded) if size != value.shape[at]]
+    trailing = math.prod(value.shape[max(at for at, size in enumerate(padded) if size != 1) + 1 :]) if kept > 1 else 0
+    if kept == 1 or min(reduced) > max(at for at, size in enumerate(padded) if size != 1):
+        operator = RowReduction("sum", kept, value.elements // kept, (value.touched(),), (result.touched(),))
+        tape.launch("sum", operator, [value], [result])
+    else:
+        run = trailing if trailing > 1 else None
+        reads = (value.touched(run=run),)
+        columns = ColumnReduction("sum", value.elements // kept, kept, reads, (result.touched(),))
+        tape.launch("sum", columns, [value], [result])
+    return result
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The shape to which several are broadcast.
+
+    >>> broadcast((8, 1, 4), (3, 1))
+    (8, 3, 4)
+    """
+    dims = max(map(len, shapes))
+    padded = [(1,) * (dims - len(shape)) + shape for shape in shapes]
+    return tuple(max(sizes) for sizes in zip(*padded, strict=True))
+
+
+def scale(tape: Tape, value: Value) -> Value:
+    """The product with, or the sum with, a number that the program holds."""
+    return apply(tape, "scale", value)
+
+
+def dropout(tape: Tape, value: Value) -> Value:
+    """Elements zeroed at random; nothing in inference. The mask is kept, a byte an element."""
+    if tape.arithmetic.policy.mode == "inference":
+        return value
+    result = tape.new(value.shape, value.dtype, value)
+    mask = tape.new(value.shape, TRUTH, name=f"{tape.layer}.mask")
+    tape.pointwise("dropout", ("dropout",), [value], [result, mask])
+
+    def backward(gradient: Value) -> list[Value]:
+        given = tape.new(value.shape, value.dtype)
+        tape.pointwise("dropout_backward", ("dropout_backward",), [gradient, mask], [given])
+        return [given]
+
+    return tape.record(result, [value], backward)
+
+
+def gelu_tanh(tape: Tape, value: Value) -> Value:
+    """``0.5 x (1 + tanh(c (x + 0.044715 x^3)))``, each operation a call of its own.
+
+    transformers 5.23, ``NewGELUActivation``.
+    """
+    half = scale(tape, value)
+    inner = combine(tape, "add", value, scale(tape, power(tape, value, 3)))
+    outer = scale(tape, apply(tape, "tanh", scale(tape, inner)))
+    return combine(tape, "mul", half, outer)

@@ -1,0 +1,38 @@
+"""The memory that a step needs: tensors live from their first write to their last use."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from gpusim.models.task import Task
+
+
+def memory_bytes(tasks: Sequence[Task]) -> float:
+    """Largest sum of the tensors that are live at once [B].
+
+    A tensor that is read before it is written (weights, inputs, the state of an optimizer) is there all along. Not
+    counted: the context of the driver, workspaces of libraries, gaps that an allocator leaves.
+    """
+    size: dict[str, float] = defaultdict(float)
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for at, task in enumerate(tasks):
+        for tensor in task.reads:
+            first.setdefault(tensor.name, 0)
+            # What is there before the step is there after it.
+            last[tensor.name] = len(tasks) if first[tensor.name] == 0 else at
+            size[tensor.name] = max(size[tensor.name], tensor.size_bytes)
+        for tensor in task.writes:
+            first.setdefault(tensor.name, at)
+            last[tensor.name] = max(last.get(tensor.name, 0), at)
+            size[tensor.name] = max(size[tensor.name], tensor.size_bytes)
+    change: dict[int, float] = defaultdict(float)
+    for name, size_bytes in size.items():
+        change[first[name]] += size_bytes
+        change[last[name] + 1] -= size_bytes
+    live = peak = 0.0
+    for at in sorted(change):
+        live += change[at]
+        peak = max(peak, live)
+    return peak

@@ -1,0 +1,318 @@
+"""Calls that move elements, and their gradients: views, copies, gathers, windows of images, regions of detectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpusim.models.layers.layer import Shape
+from gpusim.models.layers.movement import Nms, Pool2d, RoiAlign, Slice
+from gpusim.models.passes import rows
+from gpusim.models.passes.tape import Tape
+from gpusim.models.passes.value import INDEX, Value
+from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
+
+SMALL_EMBEDDING = 3072
+"""Indices up to which PyTorch adds up the gradient of an embedding without sorting them (aten Embedding.cu)."""
+
+
+def view(tape: Tape, value: Value, shape: Shape) -> Value:
+    """Another shape of the same memory."""
+    result = tape.view(value, shape)
+    return tape.record(result, [value], lambda gradient: [tape.view(gradient, value.shape)])
+
+
+def copied(tape: Tape, value: Value, shape: Shape, run: int | None) -> Value:
+    """Elements in another order, of which ``run`` stand together before; the gradient goes the same way back."""
+    result = tape.new(shape, value.dtype, value)
+    _copy(tape, value, result, run)
+
+    def backward(gradient: Value) -> list[Value]:
+        given = tape.new(value.shape, value.dtype)
+        _copy(tape, gradient, given, run)
+        return [given]
+
+    return tape.record(result, [value], backward)
+
+
+def _copy(tape: Tape, value: Value, result: Value, run: int | None) -> None:
+    operator = Pointwise(("copy",), result.elements, (value.touched(run=run),), (result.touched(),))
+    tape.launch("copy", operator, [value], [result])
+
+
+def permuted(tape: Tape, value: Value, order: Sequence[int], *, contiguous: bool) -> Value:
+    """Dimensions in another order: a view, or a copy."""
+    shape = tuple(value.shape[dim] for dim in order)
+    if not contiguous:
+        return view(tape, value, shape)
+    moved = [dim for dim, other in enumerate(order) if dim != other]
+    return copied(tape, value, shape, math.prod(value.shape[max(moved) + 1 :]) if moved else None)
+
+
+def sliced(tape: Tape, layer: Slice, value: Value) -> Value:
+    """Some elements along a dimension: a view."""
+    result = tape.view(value, layer.result(value.shape))
+
+    def backward(gradient: Value) -> list[Value | None]:
+        tape.part(value, gradient)
+        return [None]
+
+    return tape.record(result, [value], backward)
+
+
+def concatenated(tape: Tape, values: Sequence[Value], shape: Shape) -> Value:
+    """Tensors beside each other, in one kernel; their gradients are views of that of the result."""
+    result = tape.new(shape, values[0].dtype, *values)
+    touched = tuple(one.touched(run=one.shape[-1]) for one in values)
+    operator = Pointwise(("copy",), result.elements, touched, (result.touched(),))
+    tape.launch("concat", operator, values, [result])
+    return tape.record(result, values, lambda gradient: [tape.view(gradient, one.shape) for one in values])
+
+
+# Heads of attention -------------------------------------------------------------------------------
+
+
+def heads(tape: Tape, value: Value, count: int) -> Value:
+    """``batch x length x features`` as ``batch x heads x length x features of a head``: a copy for the product."""
+    batch, length, features = value.shape
+    return copied(tape, value, (batch, count, length, features // count), features // count)
+
+
+def joined_heads(tape: Tape, value: Value) -> Value:
+    """Heads beside each other again."""
+    batch, count, length, features = value.shape
+    return copied(tape, value, (batch, length, count * features), features)
+
+
+def repeated_heads(tape: Tape, value: Value, count: int) -> Value:
+    """Heads of keys or values, repeated for the heads of queries that share them."""
+    batch, shared, length, features = value.shape
+    result = tape.new((batch, count, length, features), value.dtype, value)
+    tape.pointwise("copy", ("copy",), [value], [result])
+
+    def backward(gradient: Value) -> list[Value]:
+        given = tape.new(value.shape, value.dtype)
+        each = length * features
+        touched = (gradient.touched(run=each),)
+        operator = ColumnReduction("sum", count // shared, batch * shared * each, touched, (given.touched(),))
+        tape.launch("sum", operator, [gradient], [given])
+        return [given]
+
+    return tape.record(result, [value], backward)
+
+
+def rotated(tape: Tape, value: Value) -> Value:
+    """Rotary embedding: ``x cos + rotate_half(x) sin``, each operation a call of its own.
+
+    transformers 5.23, ``apply_rotary_pos_emb``.
+    """
+    tables = [tape.new(value.shape[-2:], value.dtype, name=f"rotary.{name}") for name in ("cos", "sin")]
+    result = tape.new(value.shape, value.dtype, value)
+    turned, halved = (tape.new(value.shape, value.dtype) for _ in range(2))
+
+    def half(call: str, source: Value, target: Value) -> None:
+        elements = value.elements // 2
+        operator = Pointwise(("scale",), elements, (Access(elements, value.dtype),), (Access(elements, value.dtype),))
+        tape.launch(call, operator, [source], [target])
+
+    def play(source: Value, target: Value) -> None:
+        half("neg", source, halved)
+        tape.pointwise("concat", ("copy",), [source], [turned])
+        tape.pointwise("mul", ("mul",), [source, tables[0]], [target])
+        tape.pointwise("mul", ("mul",), [turned, tables[1]], [turned])
+        tape.pointwise("add", ("add",), [target, turned], [target])
+
+    play(value, result)
+
+    def backward(gradient: Value) -> list[Value]:
+        given = tape.new(value.shape, value.dtype)
+        play(gradient, given)
+        return [given]
+
+    return tape.record(result, [value], backward)
+
+
+# Gathers ------------------------------------------------------------------------------------------
+
+
+def embedding(tape: Tape, indices: Value, weight: Value) -> Value:
+    """A row of a table for each index; the gradient adds rows up, after a sort of many indices."""
+    entries, features = weight.shape
+    count = indices.elements
+    result = tape.new((*indices.shape, features), weight.dtype, weight)
+    rows_read = Access(result.elements, weight.dtype, features, min(entries, count) * features)
+    gathered = Pointwise(("copy",), result.elements, (indices.touched(), rows_read), (result.touched(),))
+    tape.launch("embedding", gathered, [indices, weight], [result])
+
+    def backward(gradient: Value) -> list[Value | None]:
+        given = tape.new(weight.shape, weight.dtype, name=f"d.{weight.name}")
+        rows.fill(tape, given)
+        if count > SMALL_EMBEDDING:
+            sort(tape, "embedding_backward", indices)
+        written = Access(gradient.elements, weight.dtype, features, min(entries, count) * features)
+        added = Pointwise(("add",), gradient.elements, (indices.touched(), gradient.touched(), written), (written,))
+        tape.launch("embedding_backward", added, [indices, gradient], [given])
+        return [None, given]
+
+    return tape.record(result, [indices, weight], backward)
+
+
+RADIX_PASSES = 4
+"""Of a sort of 32-bit keys with 8 bits a pass, each of which reads and writes keys and values (CUB radix sort)."""
+
+
+def sort(tape: Tape, call: str, value: Value) -> Value:
+    """Keys in order, with their places; nothing flows back through the order."""
+    result = tape.new(value.shape, value.dtype)
+    places = tape.new(value.shape, INDEX)
+    for at in range(RADIX_PASSES):
+        tape.pointwise("" if at else call, ("copy",), [value, places], [result, places])
+    return result
+
+
+def gathered(tape: Tape, value: Value, count: int) -> Value:
+    """Some rows of a matrix; the gradient is scattered onto zeros."""
+    features = value.shape[-1]
+    result = tape.new((count, features), value.dtype, value)
+    places = tape.new((count,), INDEX, name=f"{tape.layer}.places")
+    read = Access(result.elements, value.dtype, features)
+    tape.launch(
+        "gather",
+        Pointwise(("copy",), result.elements, (places.touched(), read), (result.touched(),)),
+        [places, value],
+        [result],
+    )
+
+    def backward(gradient: Value) -> list[Value]:
+        given = tape.new(value.shape, value.dtype)
+        rows.fill(tape, given)
+        operator = Pointwise(("add",), gradient.elements, (places.touched(), gradient.touched()), (read,))
+        tape.launch("gather_backward", operator, [places, gradient], [given])
+        return [given]
+
+    return tape.record(result, [value], backward)
+
+
+def scattered(tape: Tape, whole: Value, part: Value) -> Value:
+    """A tensor with some of its rows replaced; gradients are a copy with zeros, and a gather."""
+    result = tape.new(whole.shape, whole.dtype, whole, part)
+    written = Access(part.elements, whole.dtype, part.shape[-1])
+    tape.pointwise("copy", ("copy",), [whole], [result])
+    tape.launch("scatter", Pointwise(("copy",), part.elements, (part.touched(),), (written,)), [part], [result])
+
+    def backward(gradient: Value) -> list[Value]:
+        of_whole, of_part = (tape.new(one.shape, one.dtype) for one in (whole, part))
+        tape.pointwise("copy", ("copy",), [gradient], [of_whole])
+        zeros = Pointwise(("copy",), part.elements, (), (written,))
+        tape.launch("scatter_backward", zeros, [], [of_whole])
+        tape.launch(
+            "gather", Pointwise(("copy",), part.elements, (written,), (of_part.touched(),)), [gradient], [of_part]
+        )
+        return [of_whole, of_part]
+
+    return tape.record(result, [whole, part], backward)
+
+
+# Windows of images --------------------------------------------------------------------------------
+
+
+def pool(tape: Tape, layer: Pool2d, images: Value) -> Value:
+    """The largest, with its place, or the mean of each window; the gradient of a largest is added onto zeros."""
+    largest = layer.op == "max_pool2d"
+    window = math.prod(layer.kernel)
+    result = tape.new(layer.result(images.shape), images.dtype, images)
+    places = [tape.new(result.shape, INDEX, name=f"{tape.layer}.places")] if largest else []
+    touched = Access(result.elements * window, images.dtype, distinct=images.elements)
+    written = tuple(one.touched() for one in (result, *places))
+    operator = Pointwise(("max_pool" if largest else "average_pool",), result.elements, (touched,), written)
+    tape.launch(layer.op, operator, [images], [result, *places])
+
+    def backward(gradient: Value) -> list[Value]:
+        given = tape.new(images.shape, images.dtype)
+        reads = [gradient, *places]
+        if largest:
+            rows.fill(tape, given)
+        spread = tuple(Access(images.elements, one.dtype, distinct=one.elements) for one in reads)
+        function = "mask" if largest else "scale"
+        back = Pointwise((function,), images.elements, spread, (given.touched(),))
+        tape.launch(f"{layer.op}_backward", back, reads, [given])
+        return [given]
+
+    return tape.record(result, [images], backward)
+
+
+def global_average(tape: Tape, images: Value) -> Value:
+    """The mean of each channel of an image."""
+    outer, pixels = math.prod(images.shape[:2]), math.prod(images.shape[2:])
+    result = tape.new((*images.shape[:2], 1, 1), images.dtype, images)
+    touched, written = (images.touched(),), (result.touched(),)
+    operator = (
+        RowReduction("sum", outer, pixels, touched, written)
+        if tape.arithmetic.policy.layout == "nchw"
+        else ColumnReduction("sum", pixels, outer, touched, written)
+    )
+    tape.launch("mean", operator, [images], [result])
+
+    def backward(gradient: Value) -> list[Value]:
+        given = tape.new(images.shape, images.dtype)
+        tape.pointwise("scale", ("scale",), [gradient], [given])
+        return [given]
+
+    return tape.record(result, [images], backward)
+
+
+def upsampled(tape: Tape, images: Value, shape: Shape) -> Value:
+    """Pixels repeated; their gradients are added up."""
+    result = tape.new(shape, images.dtype, images)
+    tape.pointwise("upsample", ("copy",), [images], [result])
+
+    def backward(gradient: Value) -> list[Value]:
+        given = tape.new(images.shape, images.dtype)
+        operator = Pointwise(("add",) * 4, images.elements, (gradient.touched(),), (given.touched(),))
+        tape.launch("upsample_backward", operator, [gradient], [given])
+        return [given]
+
+    return tape.record(result, [images], backward)
+
+
+# Detectors ----------------------------------------------------------------------------------------
+
+CORNERS_OF_A_SAMPLE = 4
+"""Pixels that a bilinear sample reads."""
+
+
+def roi_align(tape: Tape, layer: RoiAlign, images: Value, regions: Value) -> Value:
+    """Windows resampled from images; the gradient is added onto zeros with atomic operations."""
+    result = tape.new(layer.result(images.shape, regions.shape), images.dtype, images)
+    samples = result.elements * layer.sampling**2
+    touched = Access(
+        samples * CORNERS_OF_A_SAMPLE, images.dtype, 2, min(images.elements, samples * CORNERS_OF_A_SAMPLE)
+    )
+    forward = Pointwise(("roi_align",) * layer.sampling**2, result.elements, (touched,), (result.touched(),))
+    tape.launch("roi_align", forward, [images, regions], [result])
+
+    def backward(gradient: Value) -> list[Value | None]:
+        given = tape.new(images.shape, images.dtype)
+        rows.fill(tape, given)
+        functions = ("roi_align",) * layer.sampling**2
+        operator = Pointwise(functions, result.elements, (gradient.touched(), touched), (touched,))
+        tape.launch("roi_align_backward", operator, [gradient, regions], [given])
+        return [given, None]
+
+    return tape.record(result, [images, regions], backward)
+
+
+def nms(tape: Tape, layer: Nms, boxes: Value) -> Value:
+    """The best boxes that overlap none of those kept: every pair of the boxes considered is compared, a bit each."""
+    images, count, _ = boxes.shape
+    considered = min(layer.considered, count)
+    result = tape.new(layer.result(boxes.shape), boxes.dtype)
+    words = -(-considered // 64)
+    overlaps = tape.new((considered, words), INDEX)
+    touched = Access(considered * considered * 4, boxes.dtype, distinct=considered * 4)
+    for _ in range(images):
+        compared = Pointwise(("mul", "mask", "mask", "add"), considered**2, (touched,), (overlaps.touched(),))
+        tape.launch("nms", compared, [boxes], [overlaps])
+        kept = Pointwise(("mask",), overlaps.elements, (overlaps.touched(),), (result.touched(),))
+        tape.launch("", kept, [overlaps], [result])
+    return result

@@ -1,0 +1,96 @@
+"""The tasks of a step: forward pass, backward pass and update of a graph under a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.models.graph import Graph, Node
+from gpusim.models.layers.movement import Embedding
+from gpusim.models.passes import optimizer
+from gpusim.models.passes.arithmetic import Arithmetic
+from gpusim.models.passes.fusion import fused
+from gpusim.models.passes.layers import call_layer
+from gpusim.models.passes.tape import Tape
+from gpusim.models.passes.value import INDEX, Value
+from gpusim.models.policy import Policy
+from gpusim.models.task import Task
+
+
+def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
+    """What a step of a model launches on a GPU, in the order of the launches.
+
+    Raises:
+        PolicyError: the framework refuses the precision on the GPU.
+    """
+    tape = Tape(Arithmetic(policy, gpu))
+    values = _inputs(tape, graph)
+    nodes = [node for node in graph.nodes if policy.mode == "train" or not node.training_only]
+    for name, part in _parts(nodes):
+        if policy.checkpointing and policy.mode == "train" and name:
+            _checkpointed(tape, list(part), values)
+        else:
+            _forward(tape, part, values)
+    if policy.mode == "train":
+        tape.backward(values[nodes[-1].name])
+        optimizer.update(tape, graph.optimizer)
+    tasks = tuple(tape.tasks)
+    return fused(tasks) if policy.fusion == "elementwise" else tasks
+
+
+def _inputs(tape: Tape, graph: Graph) -> dict[str, Value]:
+    """The inputs of the model: indices where an embedding takes them."""
+    indices = {node.inputs[0] for node in graph.nodes if isinstance(node.layer, Embedding)}
+    held_in = tape.arithmetic.held_in
+    return {
+        name: tape.new(shape, INDEX if name in indices else held_in, name=name) for name, shape in graph.inputs.items()
+    }
+
+
+def _forward(tape: Tape, nodes: Iterable[Node], values: dict[str, Value]) -> None:
+    """Call layers in order."""
+    for node in nodes:
+        tape.layer = node.name
+        weights = {
+            name: tape.parameter(f"{node.name if name in node.weights else node.shares}.{name}", shape)
+            for name, shape in node.layer.weights(*node.shapes).items()
+        }
+        values[node.name] = call_layer(tape, node, [values[name] for name in node.inputs], weights)
+
+
+def _parts(nodes: Iterable[Node]) -> Iterator[tuple[str, Iterator[Node]]]:
+    """Nodes by the turn of the repeated block that they are in, such as ``encoder.3``; empty outside of one."""
+    return groupby(nodes, key=lambda node: _turn(node.name))
+
+
+def _turn(path: str) -> str:
+    """The path up to its first number.
+
+    >>> _turn("encoder.3.attention"), _turn("loss")
+    ('encoder.3', '')
+    """
+    parts = path.split(".")
+    numbers = [at for at, part in enumerate(parts) if part.isdigit()]
+    return ".".join(parts[: numbers[0] + 1]) if numbers else ""
+
+
+def _checkpointed(tape: Tape, nodes: list[Node], values: dict[str, Value]) -> None:
+    """Call layers whose results the backward pass computes again from what enters them."""
+    with tape.unrecorded():
+        _forward(tape, nodes, values)
+    within = {node.name for node in nodes}
+    entering = [values[name] for node in nodes for name in node.inputs if name not in within]
+    last = nodes[-1].name
+    before = dict(values)
+
+    def backward(gradient: Value) -> list[Value | None]:
+        def run() -> Value:
+            again = dict(before)
+            _forward(tape, nodes, again)
+            return again[last]
+
+        tape.again(run, gradient)
+        return [None] * len(entering)
+
+    tape.record(values[last], entering, backward)

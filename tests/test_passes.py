@@ -1,0 +1,233 @@
+"""What a step launches: calls and bytes as PyTorch's, operations as the graph's, types as the math-mode rules say."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import pytest
+from conftest import REPOSITORY
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.models.graph import Graph
+from gpusim.models.loading import load_model, shipped_models
+from gpusim.models.passes.footprint import memory_bytes
+from gpusim.models.passes.step import tasks_of
+from gpusim.models.policy import Policy, PolicyError, Precision
+from gpusim.models.task import Task
+from gpusim.numbers.formats import Dtype
+from gpusim.specs import load_spec
+from gpusim.workloads.convolution import Convolution
+from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.memory_bound import Pointwise, RowReduction
+
+A100, V100, T4 = "a100-sxm4-80gb", "v100-sxm2-16gb", "t4"
+SMALL_BERT = {"batch": 2, "seq_len": 128, "layers": 2}
+
+
+@cache
+def gpu(name: str) -> Gpu:
+    return load_spec(name).gpu
+
+
+def graph_of(name: str, **sizes: int) -> Graph:
+    return load_model(name).graph(sizes)
+
+
+def products(tasks: Sequence[Task], phase: str) -> list[Gemm | Convolution]:
+    return [task.operator for task in tasks if task.phase == phase and isinstance(task.operator, Gemm | Convolution)]
+
+
+def flops(tasks: Sequence[Task], phase: str) -> int:
+    return sum(operator.flops for operator in products(tasks, phase))
+
+
+def size_bytes(tasks: Sequence[Task]) -> float:
+    return sum(task.operator.size_bytes for task in tasks)
+
+
+# Operations and calls -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(shipped_models()))
+def test_the_backward_pass_multiplies_twice_what_the_forward_pass_does(name: str) -> None:
+    """But for layers on inputs, which need no gradient, and for layers behind which there is no loss."""
+    graph = graph_of(name, batch=2)
+    tasks = tasks_of(graph, Policy(), gpu(A100))
+    assert flops(tasks, "forward") == graph.flops
+    first = next(node for node in graph.nodes if node.multiply_adds)
+    on_input = 2 * first.multiply_adds if first.inputs[0] in graph.inputs else 0
+    detector = 0.25 * graph.flops if name == "mask_rcnn" else 0
+    assert 2 * graph.flops - on_input - detector <= flops(tasks, "backward") <= 2 * graph.flops - on_input
+
+
+def golden() -> Iterator[tuple[str, str, str, str, int, str]]:
+    text = (REPOSITORY / "tests" / "golden" / "torch_calls.csv").read_text("utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    for row in csv.DictReader(lines):
+        yield row["model"], row["sizes"], row["phase"], row["call"], int(row["count"]), row["bytes_mb"]
+
+
+@cache
+def calls_of(model: str, sizes: str) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+    """Calls of a training step by phase and kind, and bytes of their tensors, each once a call."""
+    given = {name: int(size) for name, size in (pair.split("=") for pair in sizes.split(","))}
+    count: Counter[tuple[str, str]] = Counter()
+    touched: Counter[tuple[str, str]] = Counter()
+    known: dict[str, float] = {}
+    key = ("", "")
+    for task in tasks_of(graph_of(model, **given), Policy(), gpu(A100)):
+        if task.call:
+            key, known = (task.phase, task.call), {}
+            count[key] += 1
+        for tensor in (*task.reads, *task.writes):
+            touched[key] += max(0, int(tensor.size_bytes - known.get(tensor.name, 0)))
+            known[tensor.name] = max(tensor.size_bytes, known.get(tensor.name, 0))
+    return count, touched
+
+
+@pytest.mark.parametrize(("model", "sizes", "phase", "call", "count", "bytes_mb"), list(golden()))
+def test_calls_and_their_bytes_are_those_of_pytorch(
+    model: str, sizes: str, phase: str, call: str, count: int, bytes_mb: str
+) -> None:
+    counted, touched = calls_of(model, sizes)
+    assert counted[phase, call] == count
+    if bytes_mb:
+        assert touched[phase, call] / 1e6 == pytest.approx(float(bytes_mb), rel=0.02, abs=1)
+
+
+def test_gradients_of_slices_that_cover_a_tensor_are_joined_by_one_copy() -> None:
+    tasks = tasks_of(graph_of("gpt2_large", batch=1, seq_len=128, layers=1), Policy(), gpu(A100))
+    joined = [task for task in tasks if task.call == "concat"]
+    assert [len(task.reads) for task in joined] == [3]
+
+
+# Types --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("precision", "arch", "expected"),
+    [
+        ("fp32", A100, "fp32"),
+        ("tf32", A100, "tf32"),
+        ("tf32", V100, "fp32"),  # has none: the framework falls back
+        ("amp-fp16", V100, "fp16"),
+        ("amp-bf16", A100, "bf16"),
+        ("fp16", T4, "fp16"),
+        ("bf16", A100, "bf16"),
+    ],
+)
+@pytest.mark.parametrize("model", ["bert_base", "resnet50"])
+def test_products_multiply_in_the_type_that_the_rules_say(
+    precision: Precision, arch: str, expected: str, model: str
+) -> None:
+    sizes = SMALL_BERT if model == "bert_base" else {"batch": 2}
+    tasks = tasks_of(graph_of(model, **sizes), Policy(precision=precision), gpu(arch))
+    for phase in ("forward", "backward"):
+        assert {operator.dtype.value for operator in products(tasks, phase)} == {expected}
+
+
+def test_autocast_casts_each_weight_once_and_keeps_softmax_norms_and_the_update_in_fp32() -> None:
+    graph = graph_of("bert_base", **SMALL_BERT)
+    tasks = tasks_of(graph, Policy(precision="amp-fp16"), gpu(V100))
+    names = {f"{node.name}.weight" for node in graph.nodes if node.layer.op == "linear" and not node.shares}
+    forward = Counter(task.reads[0].name for task in tasks if task.call == "cast" and task.phase == "forward")
+    assert {name: forward[name] for name in names} == dict.fromkeys(names, 1)
+    for task in tasks:
+        if isinstance(task.operator, RowReduction) and task.operator.function in ("softmax", "layer_norm"):
+            assert task.operator.dtype is Dtype.FP32
+    update = [task for task in tasks if task.phase == "update"]
+    assert "unscale" in {task.call for task in update}
+    for task in update:
+        operator = task.operator
+        assert isinstance(operator, Pointwise | RowReduction)
+        assert {access.dtype for access in (*operator.reads, *operator.writes)} == {Dtype.FP32}
+
+
+def test_a_model_in_fp16_updates_master_weights_in_fp32_and_copies_them() -> None:
+    tasks = tasks_of(graph_of("resnet50", batch=2), Policy(precision="fp16"), gpu(V100))
+    last = tasks[-1].operator
+    assert isinstance(last, Pointwise)
+    assert {access.dtype for access in last.writes} == {Dtype.FP32, Dtype.FP16}
+
+
+def test_int8_quantises_layers_with_weights_and_leaves_the_weights_alone() -> None:
+    tasks = tasks_of(graph_of("bert_base", **SMALL_BERT), Policy(mode="inference", precision="int8"), gpu(T4))
+    types = {operator.op: operator.dtype.value for operator in products(tasks, "forward")}
+    assert types == {"linear": "int8", "bmm": "fp16"}
+    assert not [task for task in tasks if task.call == "cast" and task.reads[0].name.endswith("weight")]
+
+
+def test_what_contradicts_itself_is_refused() -> None:
+    with pytest.raises(PolicyError, match="int8 is for inference"):
+        Policy(precision="int8")
+    with pytest.raises(PolicyError, match="models run as PyTorch"):
+        Policy(framework="tensorflow")
+    with pytest.raises(PolicyError, match="amp-bf16 on T4"):
+        tasks_of(graph_of("resnet50"), Policy(precision="amp-bf16"), gpu(T4))
+
+
+# Modes and memory ---------------------------------------------------------------------------------
+
+
+def test_inference_has_neither_loss_nor_dropout_nor_a_backward_pass() -> None:
+    tasks = tasks_of(graph_of("bert_base", **SMALL_BERT), Policy(mode="inference"), gpu(A100))
+    assert {task.phase for task in tasks} == {"forward"}
+    assert not {"dropout", "nll_loss", "log_softmax"} & {task.call for task in tasks}
+
+
+def test_adam_reads_four_tensors_and_writes_three() -> None:
+    graph = graph_of("gpt2_large", batch=1, seq_len=128, layers=2)
+    tasks = tasks_of(graph, Policy(), gpu(A100))
+    update = [task for task in tasks if task.phase == "update"]
+    assert size_bytes(update) == pytest.approx(28 * graph.parameters, rel=0.01)
+    loop = tasks_of(graph, Policy(fused_optimizer=False), gpu(A100))
+    assert sum(task.phase == "update" for task in loop) > 20 * len(update)
+
+
+def test_checkpointing_repeats_the_forward_pass_of_blocks_and_needs_less_memory() -> None:
+    graph = graph_of("bert_large", batch=4, seq_len=512)
+    whole, checkpointed = (tasks_of(graph, Policy(checkpointing=one), gpu(A100)) for one in (False, True))
+    repeated = flops(checkpointed, "backward") - flops(whole, "backward")
+    blocks = 2 * sum(node.multiply_adds for node in graph.nodes if node.name.startswith("encoder."))
+    assert repeated == blocks
+    assert memory_bytes(checkpointed) < 0.6 * memory_bytes(whole)
+
+
+def test_memory_holds_weights_gradients_and_state_and_grows_with_the_batch() -> None:
+    small, large = (memory_bytes(tasks_of(graph_of("resnet50", batch=batch), Policy(), gpu(A100))) for batch in (1, 65))
+    parameters = graph_of("resnet50").parameters
+    assert small > 3 * 4 * parameters
+    # Activations that the backward pass needs: inputs of convolutions and norms, results of ReLU, 88 MB an image.
+    assert (large - small) / 64 == pytest.approx(88e6, rel=0.1)
+
+
+# Fusion -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2_large", "llama2_7b", "resnet50"])
+def test_fusion_keeps_the_arithmetic_and_saves_bytes(name: str) -> None:
+    graph = graph_of(name, batch=1)
+    plain, fused = (tasks_of(graph, Policy(fusion=one), gpu(A100)) for one in ("none", "elementwise"))
+    assert sum(task.operator.flops for task in fused) == sum(task.operator.flops for task in plain)
+    assert len(fused) < len(plain)
+    assert size_bytes(fused) < size_bytes(plain)
+
+
+@pytest.mark.parametrize("name", sorted(shipped_models()))
+def test_fusion_leaves_every_tensor_that_is_read_later(name: str) -> None:
+    graph = graph_of(name, batch=1)
+    plain, fused = (read_unwritten(tasks_of(graph, Policy(fusion=one), gpu(A100))) for one in ("none", "elementwise"))
+    assert fused <= plain
+
+
+def read_unwritten(tasks: Sequence[Task]) -> set[str]:
+    """Tensors that a step reads before it writes them."""
+    written: set[str] = set()
+    found: set[str] = set()
+    for task in tasks:
+        found |= {tensor.name for tensor in task.reads} - written
+        written |= {tensor.name for tensor in task.writes}
+    return found
