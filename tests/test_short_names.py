@@ -16,8 +16,8 @@ SELECTED = [
     ("nvidia a100 sxm4", "A100-SXM4-80GB", {"A100-SXM4-40GB"}),
     ("a100-40gb", "A100-SXM4-40GB", {"A100-PCIe-40GB"}),
     ("a100-pcie", "A100-PCIe-80GB", {"A100-PCIe-40GB"}),
-    ("v100", "V100-SXM2-16GB", {"V100-SXM2-32GB", "V100-PCIe-16GB", "V100-PCIe-32GB"}),
-    ("Tesla V100 32GB", "V100-SXM2-32GB", {"V100-PCIe-32GB"}),
+    ("v100", "V100-SXM2-16GB", {"V100-SXM2-32GB", "V100-SXM3-32GB", "V100-PCIe-16GB", "V100-PCIe-32GB"}),
+    ("Tesla V100 32GB", "V100-SXM2-32GB", {"V100-SXM3-32GB", "V100-PCIe-32GB"}),
     ("v100_pcie", "V100-PCIe-16GB", {"V100-PCIe-32GB"}),
     ("h100", "H100-SXM5-80GB", {"H100-PCIe-80GB"}),
 ]

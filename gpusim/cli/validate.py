@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse_file, refusing_file_errors, report_journal
+from gpusim.cli.console import (
+    emit_json,
+    emit_tables,
+    progress_bar,
+    refuse,
+    refuse_file,
+    refusing_file_errors,
+    report_journal,
+)
 from gpusim.cli.options import (
     ArchPathOption,
     ClusterOption,
@@ -49,6 +57,10 @@ repeat_p90  relative deviation that nine in ten repeats stay within
 Host time differs between machines. The specs hold that of the machines whose runs they are fitted to; --overhead sets
 that of yours. The rows that -o writes have it in the column method_overhead_us.
 
+A table of collectives is one of apex_plus (op, gpu, num_nodes, num_gpus_per_node, dtype, size(kb), time(us)) or Vidur
+(op, gpu, num_gpus, gpus_per_node, size_elements_or_bytes, time_us); its column gpu names a node (gpusim nodes list), or
+the board of one. Rows of several nodes are not predicted.
+
 Exit status 1: a row could not be predicted.
 """
 
@@ -76,12 +88,15 @@ def validate(
     output: FormatOption = "table",
 ) -> None:
     """Compare predictions with measured runs."""
+    from gpusim.evidence.collective_runs import is_collective_table
     from gpusim.host.timing import parse_overheads
     from gpusim.studies.validation.report_tables import validation_tables
     from gpusim.studies.validation.session import validate_into
 
     if out is not None:
         refuse_file(out)
+    if all(map(is_collective_table, files)):
+        raise typer.Exit(0 if _validate_collectives(files, out, arch_path or [], output) else 1)
     remedy = "choose another folder with -o"
     with refusing_file_errors(out or files[0], remedy), progress_bar("validate") as progress:
         done = validate_into(
@@ -103,3 +118,18 @@ def validate(
         emit_tables(validation_tables(done.report.as_dict(), by_stratum=strata, more=more))
     if not done.report.complete:
         raise typer.Exit(1)
+
+
+def _validate_collectives(files: list[Path], out: Path | None, arch_path: list[Path], output: str) -> bool:
+    """Compare collectives; whether every row was predicted."""
+    from gpusim.report.collective_tables import collective_validation_tables
+    from gpusim.studies.validation.collectives import validate_collectives
+
+    if out is not None:
+        refuse("-o: rows of collectives are not written to a folder; --format json prints their errors")
+    report = validate_collectives(files, arch_path)
+    if output == "json":
+        emit_json(report.as_dict())
+    else:
+        emit_tables(collective_validation_tables(report.as_dict()))
+    return report.complete

@@ -315,6 +315,16 @@ class Power(Record):
         return relative * self.tensor_pj_per_fma
 
 
+class Link(Record):
+    """Links of one kind that leave the board, to other GPUs or to the host."""
+
+    count: int = Field(ge=1, le=256, description="Links of the board.")
+    gb_per_s: float = Field(ge=0.01, le=10_000, description="Line rate of one link in one direction [GB/s].")
+    sustained_fraction: Share = Field(
+        description="Fraction of the line rate at which stores of kernels arrive [0 to 1]."
+    )
+
+
 class Gpu(Record):
     """One board. Every rate is per SM cycle unless its name says otherwise."""
 
@@ -343,6 +353,7 @@ class Gpu(Record):
     )
     front_end: FrontEnd = Field(description="Start and end of kernels.")
     power: Power = Field(description="Inputs of the clock governor.")
+    links: dict[str, Link] = Field(default={}, description="Links that leave the board: nvlink, pcie.")
     stated_peaks: dict[str, TeraPerSecond] = Field(
         description="Peak rate that the vendor states, by key of instructions [TFLOP/s or TOP/s]; checked within 1 %."
     )

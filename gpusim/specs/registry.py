@@ -45,7 +45,7 @@ def list_archs(arch_path: Iterable[str | os.PathLike[str]] = ()) -> tuple[ArchEn
     for folder in search_folders(arch_path):
         of_folder: dict[str, ArchEntry] = {}
         for entry in _folder_entries(folder):
-            first = of_folder.setdefault(_normalised(entry.name), entry)
+            first = of_folder.setdefault(normalised(entry.name), entry)
             if first is not entry:
                 raise _duplicates(first, entry)
         for key, entry in of_folder.items():
@@ -93,7 +93,7 @@ def _claims(path: Path) -> set[str]:
         with suppress(OSError), path.open("rb") as file:
             text = file.read(MAX_BYTES).decode("utf-8", "replace")
     heads = re.findall(r"^(?:name|aliases|short_names)\s*:(.*)$", text, re.MULTILINE)
-    return {_normalised(path.stem), *(_normalised(name) for head in heads for name in re.split(r"[][,'\"#]", head))}
+    return {normalised(path.stem), *(normalised(name) for head in heads for name in re.split(r"[][,'\"#]", head))}
 
 
 def _entry(path: Path) -> ArchEntry | None:
@@ -121,14 +121,14 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
     """File of a board. A name beats a stem beats an alias beats a short name; an earlier folder beats a later one."""
     if len(name) > MOST_REPEATED:
         raise UnknownGpuError(f"{excerpt(name)}: unknown GPU; see 'archs list'")
-    wanted = _normalised(name)
+    wanted = normalised(name)
     names: list[str] = []
     for folder in folders:
         entries = _folder_entries(folder, wanted)
         for answers_to in (_by_name, _by_stem, _by_alias, _by_short_name):
             found = [entry for entry in entries if wanted in answers_to(entry)]
             if len(found) > 1:
-                if _normalised(found[0].name) == _normalised(found[1].name):  # no name would tell them apart
+                if normalised(found[0].name) == normalised(found[1].name):  # no name would tell them apart
                     raise _duplicates(*found[:2])
                 rivals = ", ".join(entry.name for entry in found)
                 raise UnknownGpuError(f"{name}: names several GPUs in {folder}: {rivals}; say which")
@@ -149,7 +149,7 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
 
 def _log_choice(name: str, taken: ArchEntry, folders: Iterable[Path]) -> None:
     """Log which board a short name selects, and the boards with all of its words that it could stand for."""
-    short = next(one for one in taken.short_names if _normalised(one) == _normalised(name))
+    short = next(one for one in taken.short_names if normalised(one) == normalised(name))
     entries = (entry for folder in folders for entry in _folder_entries(folder))
     others = {
         entry.name
@@ -166,7 +166,7 @@ def _duplicates(first: ArchEntry, second: ArchEntry) -> SpecError:
 
 
 def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:
-    by_key = {_normalised(one): one for one in reversed(names)}
+    by_key = {normalised(one): one for one in reversed(names)}
     longer = [key for key in by_key if wanted and key.startswith(wanted)]
     close = longer or difflib.get_close_matches(wanted, by_key, n=3, cutoff=0.5)
     remedy = f"did you mean {', '.join(by_key[key] for key in close)}?" if close else "see 'archs list'"
@@ -174,19 +174,19 @@ def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:
 
 
 def _by_name(entry: ArchEntry) -> set[str]:
-    return {_normalised(entry.name)}
+    return {normalised(entry.name)}
 
 
 def _by_stem(entry: ArchEntry) -> set[str]:
-    return {_normalised(entry.path.stem)}
+    return {normalised(entry.path.stem)}
 
 
 def _by_alias(entry: ArchEntry) -> set[str]:
-    return {_normalised(alias) for alias in entry.aliases}
+    return {normalised(alias) for alias in entry.aliases}
 
 
 def _by_short_name(entry: ArchEntry) -> set[str]:
-    return {_normalised(short) for short in entry.short_names}
+    return {normalised(short) for short in entry.short_names}
 
 
 def _words(name: str) -> set[str]:
@@ -194,10 +194,10 @@ def _words(name: str) -> set[str]:
 
 
 @cache
-def _normalised(name: str) -> str:
+def normalised(name: str) -> str:
     """A name without case, punctuation and brand: what two spellings of one GPU have in common.
 
-    >>> _normalised("NVIDIA Tesla V100-SXM2-16GB") == _normalised("v100_sxm2 16gb")
+    >>> normalised("NVIDIA Tesla V100-SXM2-16GB") == normalised("v100_sxm2 16gb")
     True
     """
     words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]

@@ -1,0 +1,98 @@
+"""The library's choice: the time that NCCL expects of each algorithm and protocol, and the shortest.
+
+These are the formulas of ``ncclTopoTuneModel`` and ``ncclTopoGetAlgoTime`` (NVIDIA/nccl src/graph/tuning.cc) for one
+node; caps of rates per channel are left out, which no node here reaches.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gpusim.collectives.nccl import PROTOCOLS, Algorithm, Nccl, Protocol
+from gpusim.collectives.node import NVLINK
+from gpusim.collectives.route import Route
+from gpusim.units import GIGA, MEGA
+from gpusim.workloads.collective import Collective
+
+LL_SHARE = {"all_reduce": 1 / 4}
+"""Share of the rate that LL is expected to reach in a ring; a third in all others."""
+LL128_SHARE = 0.92
+"""120 of 128 bytes, as the library rounds it."""
+TREE_SHARE = 0.92
+TREE_LL_SHARE = 1 / 3.8
+TREE_LL128_SHARE = 7 / 9
+MULTICAST_SHARE = 5 / 6
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A way to carry out a collective."""
+
+    algorithm: Algorithm
+    protocol: Protocol
+    expected_us: float
+    """What the library expects [us]."""
+
+
+def plans(collective: Collective, route: Route, nccl: Nccl) -> tuple[Plan, ...]:
+    """All ways, the one that the library takes first."""
+    protocols = _protocols(collective, route, nccl)
+    found = [Plan("ring", protocol, _ring_us(collective, route, nccl, protocol)) for protocol in protocols]
+    if collective.op == "all_reduce":
+        found += [Plan("tree", protocol, _tree_us(collective, route, nccl, protocol)) for protocol in protocols]
+        if route.multicast_gb_per_s is not None:
+            found.append(Plan("multicast", "Simple", _multicast_us(collective, route, nccl)))
+    return tuple(sorted(found, key=lambda plan: plan.expected_us))
+
+
+def _protocols(collective: Collective, route: Route, nccl: Nccl) -> tuple[Protocol, ...]:
+    keeps_together = route.link == NVLINK and route.capability in nccl.ll128_gpus
+    has_ll128 = keeps_together and not collective.is_point_to_point
+    return tuple(one for one in PROTOCOLS if one != "LL128" or has_ll128)
+
+
+def _ring_us(collective: Collective, route: Route, nccl: Nccl, protocol: Protocol) -> float:
+    rate, at = route.believed_gb_per_s, PROTOCOLS.index(protocol)
+    if protocol == "LL":
+        rate = min(_max_ll(route, nccl), rate * LL_SHARE.get(collective.op, 1 / 3))
+    elif protocol == "LL128":
+        rate *= LL128_SHARE
+    latency = nccl.base_latency.ring[at] + collective.ring_steps * nccl.hop_latency[route.link].ring[at]
+    return latency + duration_us(collective.sent_bytes, rate)
+
+
+def _tree_us(collective: Collective, route: Route, nccl: Nccl, protocol: Protocol) -> float:
+    rate, at = route.believed_gb_per_s * TREE_SHARE, PROTOCOLS.index(protocol)
+    if protocol == "LL":
+        rate = min(rate * TREE_LL_SHARE, _max_ll(route, nccl))
+    elif protocol == "LL128":
+        rate *= TREE_LL128_SHARE
+    factors = nccl.tree_correction[protocol]
+    size = max(0, math.floor(math.log2(max(1.0, collective.size_bytes / 64))))
+    rate *= factors[size] if size < len(factors) else 1.0
+    hops = 2 * (collective.ranks - 1)
+    latency = nccl.base_latency.tree[at] + hops * nccl.hop_latency[route.link].tree[at]
+    return latency + duration_us(2 * collective.size_bytes, rate)
+
+
+def _multicast_us(collective: Collective, route: Route, nccl: Nccl) -> float:
+    """One channel a GPU; their rates are taken from a list, and together exceed the links by no more than one part."""
+    ranks = collective.ranks
+    most = route.believed_gb_per_s * ranks / (ranks - 1)
+    rates = [rate for rate in nccl.multicast_channel_gb_per_s if rate * ranks <= most]
+    rate = ranks * max(rates, default=min(nccl.multicast_channel_gb_per_s)) * MULTICAST_SHARE
+    return nccl.hop_latency[route.link].multicast_us + duration_us(collective.size_bytes, rate)
+
+
+def _max_ll(route: Route, nccl: Nccl) -> float:
+    return nccl.max_ll_gb_per_s.get(route.capability, math.inf)
+
+
+def duration_us(size_bytes: float, rate_gb_per_s: float) -> float:
+    """Time of so many bytes at a rate [us].
+
+    >>> duration_us(1e6, 10.0)
+    100.0
+    """
+    return size_bytes / (rate_gb_per_s * GIGA) * MEGA

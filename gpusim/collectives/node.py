@@ -1,0 +1,60 @@
+"""A node: GPUs of one kind, and what joins them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gpusim.hardware.gpu import Gpu, Link
+from gpusim.record import Microseconds, Record
+
+GigabytesPerSecond = Annotated[float, Field(ge=0.01, le=1e5)]
+"""Bandwidth in one direction [GB/s]: 1 to 450."""
+
+NVLINK = "nvlink"
+PCIE = "pcie"
+"""Keys of the links of a GPU."""
+
+
+class Node(Record):
+    """A server or a part of one. Links themselves stand in the spec of the GPU."""
+
+    name: str = Field(description="Name of the node.")
+    aliases: tuple[str, ...] = Field(default=(), strict=False, description="Other names of the node.")
+    gpu: str = Field(description="Name of the board that it holds, unless another one is asked for.")
+    gpus: int = Field(ge=1, le=256, description="GPUs of the node.")
+    switched: bool = Field(description="A switch joins all NVLink ports, so that any GPUs use all of theirs.")
+    multicast_gb_per_s: GigabytesPerSecond | None = Field(
+        default=None,
+        description="Buffer over time of long all-reduces that the switch itself sums, where it can [GB/s].",
+    )
+    ring_links: dict[str, int] = Field(
+        default={},
+        description="NVLink ports that the rings of so many GPUs use on each of them, where there is no switch.",
+    )
+    peer_to_peer: bool = Field(description="GPUs write to each other over PCIe, without a copy in host memory.")
+    host_memory_gb_per_s: GigabytesPerSecond | None = Field(
+        default=None,
+        description="Rate at which a GPU passes data on through host memory, while it reads as much [GB/s].",
+    )
+    host_memory_read_gb_per_s: GigabytesPerSecond | None = Field(
+        default=None, description="Rate at which a GPU reads data that it does not pass on from host memory [GB/s]."
+    )
+    host_memory_hop_us: Microseconds | None = Field(
+        default=None, description="Latency of passing a flag on through host memory [us]."
+    )
+    network_gb_per_s: GigabytesPerSecond | None = Field(
+        default=None, description="Rate of all network adapters to other nodes, in one direction [GB/s]."
+    )
+
+    def nvlink_ports(self, gpu: Gpu, ranks: int) -> int:
+        """NVLink ports of each GPU that rings of ``ranks`` GPUs use; 0 if the ring must take PCIe."""
+        if NVLINK not in gpu.links:
+            return 0
+        return gpu.links[NVLINK].count if self.switched else self.ring_links.get(str(ranks), 0)
+
+
+def sustained_gb_per_s(link: Link, count: int) -> float:
+    """What ``count`` links carry in one direction [GB/s]."""
+    return count * link.gb_per_s * link.sustained_fraction

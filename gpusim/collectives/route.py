@@ -1,0 +1,95 @@
+"""The route of a collective: the links that its GPUs use, and what they carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpusim.collectives.nccl import Nccl
+from gpusim.collectives.node import NVLINK, PCIE, Node, sustained_gb_per_s
+from gpusim.errors import InputError
+from gpusim.hardware.gpu import Gpu
+from gpusim.units import GIGA, MEGA
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Rates of a group of GPUs in one direction [GB/s]."""
+
+    link: str
+    """``nvlink`` or ``pcie``."""
+    capability: str
+    sustained_gb_per_s: float
+    """At which each GPU sends to the next while it receives as much."""
+    believed_gb_per_s: float
+    """With which the library chooses."""
+    ring_share: float
+    """Of that rate, what the library's rings reach."""
+    take_gb_per_s: float
+    """At which a GPU takes what arrived and is not passed on; it sends nothing meanwhile."""
+    copy_gb_per_s: float
+    """At which a GPU copies within its own memory."""
+    flag_us: float | None
+    """Latency of a flag through host memory; None where GPUs write to each other."""
+    multicast_gb_per_s: float | None
+    """Of all-reduces that the switch sums; None where it cannot."""
+
+
+def route_of(node: Node, gpu: Gpu, nccl: Nccl, ranks: int) -> Route:
+    """The links that ``ranks`` GPUs of a node use.
+
+    Raises:
+        InputError: the node has fewer GPUs, or the spec of the GPU lacks its links.
+    """
+    if ranks > node.gpus:
+        raise InputError(f"{node.name}: has {node.gpus} GPUs, {ranks} asked for; ask for fewer or for another node")
+    if PCIE not in gpu.links:
+        raise InputError(f"{gpu.name}: its spec states no links.pcie; add them")
+    ports = node.nvlink_ports(gpu, ranks)
+    return _over_nvlink(node, gpu, nccl, ranks, ports) if ports else _over_pcie(node, gpu, nccl)
+
+
+def _over_nvlink(node: Node, gpu: Gpu, nccl: Nccl, ranks: int, ports: int) -> Route:
+    believed = nccl.nvlink_gb_per_s.get(gpu.compute_capability)
+    if believed is None:
+        known = ", ".join(nccl.nvlink_gb_per_s)
+        raise InputError(
+            f"{gpu.name}: NCCL states no NVLink of compute capability {gpu.compute_capability}, only {known}"
+        )
+    copy = _copy_gb_per_s(gpu, nccl)
+    return Route(
+        link=NVLINK,
+        capability=gpu.compute_capability,
+        sustained_gb_per_s=sustained_gb_per_s(gpu.links[NVLINK], ports),
+        believed_gb_per_s=ports * believed,
+        ring_share=nccl.ring_share.get(gpu.compute_capability, 1.0),
+        take_gb_per_s=copy,
+        copy_gb_per_s=copy,
+        flag_us=None,
+        multicast_gb_per_s=node.multicast_gb_per_s if ranks > 2 else None,
+    )
+
+
+def _over_pcie(node: Node, gpu: Gpu, nccl: Nccl) -> Route:
+    pcie, copy = gpu.links[PCIE], _copy_gb_per_s(gpu, nccl)
+    direct = Route(
+        link=PCIE,
+        capability=gpu.compute_capability,
+        sustained_gb_per_s=sustained_gb_per_s(pcie, pcie.count),
+        believed_gb_per_s=pcie.count * pcie.gb_per_s * nccl.pcie_fraction,
+        ring_share=1.0,
+        take_gb_per_s=copy,
+        copy_gb_per_s=copy,
+        flag_us=None,
+        multicast_gb_per_s=None,
+    )
+    if node.peer_to_peer:
+        return direct
+    through, read, flag_us = node.host_memory_gb_per_s, node.host_memory_read_gb_per_s, node.host_memory_hop_us
+    if through is None or read is None or flag_us is None:
+        raise InputError(f"{node.name}: peer_to_peer is false; state host_memory_gb_per_s, _read_gb_per_s and _hop_us")
+    return replace(direct, sustained_gb_per_s=through, take_gb_per_s=read, flag_us=flag_us)
+
+
+def _copy_gb_per_s(gpu: Gpu, nccl: Nccl) -> float:
+    channels = nccl.channels.get(gpu.compute_capability, 1)
+    return channels * nccl.copy_bytes_per_cycle * gpu.clock.max_mhz * MEGA / GIGA
