@@ -19,7 +19,7 @@ from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, RESULTS, Dtype
 from gpusim.units import ceil_div
 from gpusim.workloads.conditions import L2_STATES, OPERANDS, checked_load
-from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS
+from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS, Convolution
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
 from gpusim.workloads.operators import OPS, Operator, parse_operator
 from gpusim.workloads.vector import VECTOR_OPS
@@ -44,7 +44,8 @@ COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 
 UNSTATED_PADDING = {"deepbench": 8}
 """``padded_to`` of FP16 rows by source, for tables without the column. DeepBench pads the leading dimensions of FP16
-matrices for Tensor Cores (PAD_KERNELS in code/nvidia/gemm_bench.cu); its results state the sizes before padding."""
+matrices, and the channels of images, for Tensor Cores (PAD_KERNELS in code/nvidia/gemm_bench.cu and conv_bench.cu); its
+results state the sizes before padding."""
 
 
 UNSTATED_OPERANDS = {
@@ -104,7 +105,8 @@ class MeasuredRow:
     repeat_p90: float | None = None
     """Relative deviation that nine in ten repeats stay within."""
     padded_to: int | None = None
-    """Multiple that leading dimensions were padded to before the run; m, n and k are those before."""
+    """Multiple that leading dimensions, or the channels of images, were padded to before the run; sizes are those
+    before."""
     stated_operands: str = ""
     """``random`` or ``zeros``."""
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -147,11 +149,22 @@ def _operator(row: MeasuredRow) -> Operator | None:
     if row.op in GEMM_OPS:
         columns["out_dtype"] = row.output
     operator = parse_operator(columns)
-    return _padded(operator, row.padded_to) if row.padded_to and isinstance(operator, Gemm) else operator
+    return _padded(operator, row.padded_to) if row.padded_to else operator
 
 
-def _padded(gemm: Gemm, multiple: int) -> Gemm:
-    """A matrix multiplication whose leading dimensions are multiples of a number."""
+def _padded(operator: Operator, multiple: int) -> Operator:
+    """An operator whose leading dimensions, or the channels of whose images, are multiples of a number."""
+    match operator:
+        case Gemm():
+            return _padded_gemm(operator, multiple)
+        case Convolution(shape=shape):
+            channels = ceil_div(shape.channels, multiple) * multiple
+            return replace(operator, shape=replace(shape, channels=channels))
+        case _:
+            return operator
+
+
+def _padded_gemm(gemm: Gemm, multiple: int) -> Gemm:
     sizes = {"m": gemm.m, "n": gemm.n, "k": gemm.k}
     sizes |= {name: ceil_div(sizes[name], multiple) * multiple for name in gemm.leading_dimensions}
     return replace(gemm, m=sizes["m"], n=sizes["n"], k=sizes["k"])

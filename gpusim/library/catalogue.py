@@ -120,6 +120,11 @@ class Family(Entry):
         default=(), description="passes of a convolution that it computes as an implicit multiplication, if any"
     )
     images: ImageLayout | None = Field(default=None, description="memory layout of the images that it convolves")
+    max_taps: Count | None = Field(default=None, description="largest filter that it convolves with")
+    transposes_result: bool = Field(
+        default=False, description="writes images channel by channel where it convolves them pixel by pixel"
+    )
+    clears_result: bool = Field(default=False, description="adds to a result that a kernel before it has cleared")
     offsets_kernel: str | None = Field(
         default=None, description="kernel before a convolution that makes a table of its offsets, if any"
     )

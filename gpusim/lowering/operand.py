@@ -27,10 +27,14 @@ class Operand:
     """Share of k that is stored: half of a 2:4 operand."""
     metadata_bits: float = 0.0
     """What says which elements are kept, per element of the dense operand."""
+    slices: int = 1
+    """Parts of the rows that no tile spans."""
     run: int | None = None
     """Neighbours in memory along the contiguous dimension; None: all of it. Of images a pixel's channels, or a row."""
+    spacing: int = 1
+    """From one of these neighbours to the next: a stride passes over those between, which come with them."""
     reads_per_element: float = 1.0
-    """Elements of the matrix that are the same one in memory: several taps of a filter read each pixel."""
+    """Elements of the matrix by those that come from memory: several taps of a filter read each pixel."""
 
     @property
     def bits(self) -> float:
@@ -43,10 +47,14 @@ class Operands:
     """Operands A, in the first row of each array, and B of many products."""
 
     rows: Array
+    slices: Array
+    """Parts of the rows that no tile spans."""
     row_bytes: Array
     """Neighbours along the contiguous dimension, which bound the width of loads [B]."""
     runs_per_row: Array
     """Of such neighbours, in all of the contiguous dimension."""
+    spacing: Array
+    """From one neighbour to the next, as far as a sector reaches."""
     reads_per_element: Array
     k_contiguous: Array
     element_bits: int
@@ -68,10 +76,13 @@ class Operands:
         along_bytes = np.where(k_contiguous, k * kept_fraction, rows) * of_a.element_bits / 8
         run_bytes = np.array([[(one.run or math.inf) * one.element_bits / 8 for one in those] for those in (a, b)])
         row_bytes = np.minimum(along_bytes, run_bytes)
+        in_sector = SECTOR_BYTES * 8 / of_a.element_bits
         return cls(
             rows,
+            np.array([[one.slices for one in those] for those in (a, b)]),
             row_bytes,
             along_bytes / row_bytes,
+            np.array([[min(one.spacing, in_sector) for one in those] for those in (a, b)]),
             np.array([[one.reads_per_element for one in those] for those in (a, b)]),
             k_contiguous,
             of_a.element_bits,
@@ -81,10 +92,15 @@ class Operands:
 
     def __getitem__(self, columns: Array) -> Operands:
         """The operands of some of the products."""
-        rows, row_bytes, runs_per_row, reads = (
-            column[:, columns] for column in (self.rows, self.row_bytes, self.runs_per_row, self.reads_per_element)
+        return replace(
+            self,
+            rows=self.rows[:, columns],
+            slices=self.slices[:, columns],
+            row_bytes=self.row_bytes[:, columns],
+            runs_per_row=self.runs_per_row[:, columns],
+            spacing=self.spacing[:, columns],
+            reads_per_element=self.reads_per_element[:, columns],
         )
-        return replace(self, rows=rows, row_bytes=row_bytes, runs_per_row=runs_per_row, reads_per_element=reads)
 
     def run_bytes(self, rows: Any, tile_k: Any) -> Array:
         """What lies together of so many rows and values of k [B]."""
@@ -113,7 +129,7 @@ class Operands:
     def sector_overfetch(self, tile_rows: Any, tile_k: Any) -> Array:
         """Bytes that an SM fetches per byte wanted: runs that start inside a 32-byte sector touch one more."""
         run_bytes, aligned = self.run_bytes(tile_rows, tile_k), access_bytes(self.row_bytes, SECTOR_BYTES)
-        return np.asarray(1.0 + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
+        return np.asarray(self.spacing + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
 
     def page_share_bytes(self, asked_k: Any, page_bytes: float) -> Array:
         """What is read of a DRAM page at once, where ``asked_k`` values of k are on their way together [B].

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpusim.library.catalogue import Kernel
+from gpusim.lowering.convolution.layouts import Form, form_of
 from gpusim.lowering.convolution.plan import ConvolutionPlan
 from gpusim.prediction.choose import GemmCandidate, candidates
 from gpusim.prediction.selection import UnsupportedError
@@ -20,6 +21,7 @@ class ConvolutionCandidate:
 
     operator: Convolution
     product: GemmCandidate
+    form: Form
     estimate_us: float
 
     @property
@@ -40,7 +42,7 @@ class ConvolutionCandidate:
 
     @property
     def plan(self) -> ConvolutionPlan:
-        return ConvolutionPlan(self.operator, self.product.plan)
+        return ConvolutionPlan(self.operator, self.product.plan, self.form.before, self.form.after)
 
 
 def ranked_convolutions(
@@ -54,9 +56,32 @@ def ranked_convolutions(
     Raises:
         UnsupportedError: there are none; the text says what the GPU has.
     """
-    kernels = _usable_kernels(system, operator, name)
-    found = candidates(system, operator, kernels, warm=warm, clock_mhz=system.gpu.clock.boost_mhz)
-    return [ConvolutionCandidate(operator, one, one.estimate_us) for one in found]
+    found: list[ConvolutionCandidate] = []
+    for kernels in _alike(_usable_kernels(system, operator, name)):
+        form = form_of(system.gpu, operator, kernels[0], warm=warm)
+        around = [*form.before, *form.after]
+        around_us = sum(one.estimate_us for one in around) + system.host.graph_gap_us * len(around)
+        products = candidates(system, form.product, kernels, warm=warm, clock_mhz=system.gpu.clock.boost_mhz)
+        found += [ConvolutionCandidate(operator, one, form, one.estimate_us + around_us) for one in products]
+    if not found:
+        raise UnsupportedError(f"{operator.op} of {operator.dtype.value} on {system.gpu.name}: no kernel fits an SM")
+    return sorted(found, key=lambda one: one.estimate_us)
+
+
+def _alike(kernels: Iterable[Kernel]) -> Iterable[tuple[Kernel, ...]]:
+    """Kernels that take a convolution in the same form."""
+    groups: dict[tuple[object, ...], list[Kernel]] = {}
+    for kernel in kernels:
+        family = kernel.family
+        form = (
+            family.images,
+            kernel.alignment,
+            family.transposes_result,
+            family.clears_result,
+            family.offsets_kernel,
+        )
+        groups.setdefault(form, []).append(kernel)
+    return map(tuple, groups.values())
 
 
 def _usable_kernels(system: System, operator: Convolution, name: str | None) -> tuple[Kernel, ...]:
@@ -67,7 +92,15 @@ def _usable_kernels(system: System, operator: Convolution, name: str | None) -> 
             f"{system.gpu.name} has no kernel for {operator.op} of {operator.dtype.value} in its kernel catalogues; "
             f"they take {', '.join(types) or 'none'}"
         )
-    computing = [one for one in known if operator.op in one.family.convolves and one.family.images == operator.layout]
+    # Images that are stored channel by channel may be transposed.
+    layouts, taps = {"nhwc", operator.layout}, operator.shape.filter_h * operator.shape.filter_w
+    computing = [
+        one
+        for one in known
+        if operator.op in one.family.convolves
+        and one.family.images in layouts
+        and taps <= (one.family.max_taps or taps)
+    ]
     if name is None:
         return tuple(computing)
     printed = {one.printed_name(operator.layout, operator.dtype): one for one in computing}

@@ -13,7 +13,7 @@ from gpusim.library.library import Feature, HeuristicBias, Library
 from gpusim.lowering.columns import Array, elementwise
 from gpusim.lowering.gemm.kernel_table import KernelTable
 from gpusim.lowering.gemm.plan import Choices, GemmPlans
-from gpusim.lowering.gemm.problem import Problems
+from gpusim.lowering.gemm.problem import Problems, pieces_of
 from gpusim.system import System
 from gpusim.units import ceil_div
 
@@ -31,9 +31,10 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     sms, search, kernels = system.gpu.sm.count, system.library.split_k_search, table[:]
     factors = np.array(search.factors, dtype=int)
     # Axes: problems, kernels, factors
-    m, n, k = (size[:, np.newaxis] for size in (problems.m, problems.n, problems.k))
-    tiles = (ceil_div(m, kernels.tile[0]) * ceil_div(n, kernels.tile[1]))[..., np.newaxis]
-    all_steps = ceil_div(k, kernels.tile_k)[..., np.newaxis]
+    m, n, k, k_slices = (size[:, np.newaxis] for size in (problems.m, problems.n, problems.k, problems.k_slices))
+    m_slices = problems.operands.slices[0][:, np.newaxis]
+    tiles = (pieces_of(m, m_slices, kernels.tile[0]) * ceil_div(n, kernels.tile[1]))[..., np.newaxis]
+    all_steps = pieces_of(k, k_slices, kernels.tile_k)[..., np.newaxis]
     steps = ceil_div(all_steps, factors)
     whole = all_steps * ceil_div(tiles, sms)
     enough = steps >= search.min_steps

@@ -12,7 +12,8 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.launch import Launch
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.convolution.plan import ConvolutionPlan, Transform
+from gpusim.lowering.convolution.plan import ConvolutionPlan
+from gpusim.lowering.convolution.transforms import Transform
 from gpusim.lowering.gemm.launches import lower, lower_tiles
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan

@@ -46,6 +46,16 @@ class ConvolutionShape:
         return max(rows, 0), max(columns, 0)
 
     @property
+    def rows_read(self) -> list[int]:
+        """Rows of an image that the taps of a column of the filter read, for each row of results."""
+        return _read(self.height, self.filter_h, self.pad[0], self.stride[0], self.output[0])
+
+    @property
+    def columns_read(self) -> list[int]:
+        """Columns that those of a row of the filter read."""
+        return _read(self.width, self.filter_w, self.pad[1], self.stride[1], self.output[1])
+
+    @property
     def product(self) -> tuple[int, int, int, int]:
         """Batch, m, n, k as in measured tables: m covers all images, batch is their number, n all groups, k one."""
         rows, columns = self.output
@@ -109,9 +119,9 @@ class Convolution:
     @property
     def multiply_adds(self) -> int:
         """Those of :attr:`flops` that read a pixel, not padding."""
-        rows, columns = _rows_read(self.shape), _columns_read(self.shape)
         shape = self.shape
-        return shape.images * len(rows) * len(columns) * shape.filters * (shape.channels // shape.groups)
+        taps = len(shape.rows_read) * len(shape.columns_read)
+        return shape.images * taps * shape.filters * (shape.channels // shape.groups)
 
     @property
     def read_bytes(self) -> float:
@@ -119,7 +129,7 @@ class Convolution:
         if self.op == "conv_bwd_inputs":
             return self.operand_bytes
         shape = self.shape
-        pixels = shape.images * len(set(_rows_read(shape))) * len(set(_columns_read(shape)))
+        pixels = shape.images * len(set(shape.rows_read)) * len(set(shape.columns_read))
         unused = shape.channels * (shape.images * shape.height * shape.width - pixels)
         return self.operand_bytes - unused * self.dtype.bits / 8
 
@@ -163,15 +173,6 @@ class Convolution:
             "sparsity": "dense",
             **self.shape.columns,
         }
-
-
-def _rows_read(shape: ConvolutionShape) -> list[int]:
-    """Rows of an image that the taps of a column of the filter read, for each row of results."""
-    return _read(shape.height, shape.filter_h, shape.pad[0], shape.stride[0], shape.output[0])
-
-
-def _columns_read(shape: ConvolutionShape) -> list[int]:
-    return _read(shape.width, shape.filter_w, shape.pad[1], shape.stride[1], shape.output[1])
 
 
 def _read(size: int, taps: int, pad: int, stride: int, outputs: int) -> list[int]:

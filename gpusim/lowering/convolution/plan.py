@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import Gpu, Instruction
+from gpusim.hardware.gpu import Instruction
 from gpusim.launch import Grid
+from gpusim.lowering.convolution.transforms import Transform
 from gpusim.lowering.gemm.plan import GemmPlan
-from gpusim.lowering.totals import Lowered, Totals, totals_of
+from gpusim.lowering.totals import Totals
 from gpusim.workloads.convolution import Convolution
-
-
-@dataclass(frozen=True, slots=True)
-class Transform:
-    """A launch that moves tensors to where the product wants them, or from where it leaves them."""
-
-    lowered: Lowered
-    totals: Totals
-
-    @classmethod
-    def of(cls, gpu: Gpu, lowered: Lowered) -> Transform:
-        return cls(lowered, totals_of(gpu, lowered))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +41,8 @@ class ConvolutionPlan:
 
     @property
     def useful_fraction(self) -> float:
-        """Multiply-adds of the product over those that are executed; the rest pads tiles."""
-        return self.product.useful_fraction
+        """Multiply-adds of the convolution over those that are executed; the rest pads tiles and channels."""
+        return self.operator.flops / 2 / self.product.main.fma
 
     @property
     def totals(self) -> tuple[Totals, ...]:

@@ -7,6 +7,8 @@ channels under each tap) as m; those on channels-first images write rows of pixe
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from gpusim.lowering.operand import Operand
@@ -20,6 +22,8 @@ class Gathered(NamedTuple):
     a: Operand
     b: Operand
     groups: int
+    slices: int
+    """Parts of k that kernels begin a step for: the channels under each tap (CUTLASS's implicit_gemm_k_iterations)."""
     swapped: bool
     """Its m is that of filters, not of pixels."""
 
@@ -31,6 +35,10 @@ class _Images(NamedTuple):
     channels: int
     run: int
     """Neighbours of a row of pixels that one tap reads together, in images that are stored channel by channel."""
+    spacing: int
+    """From one of them to the next."""
+    elements: int
+    """That come from memory, once each."""
 
 
 def gathered(convolution: Convolution) -> Gathered:
@@ -46,60 +54,73 @@ def gathered(convolution: Convolution) -> Gathered:
     depth = before.channels * taps
     images = _operand(convolution, after.pixels, depth, before, k_contiguous=channels_last, run=before.run)
     filters = Operand(after.channels, depth, True, convolution.dtype.bits)
-    return _oriented(images, filters, shape.groups, channels_last)
+    return _oriented(images, filters, shape.groups, taps, channels_last)
 
 
 def _image_gradient(convolution: Convolution) -> Gathered:
     """Each pixel takes the taps that reach it: with a stride every other one. Its filters are read across."""
     shape, channels_last = convolution.shape, convolution.layout == "nhwc"
     before, after = _before(convolution), _after(convolution)
-    taps = max(1, ceil_div(shape.filter_h * shape.filter_w, shape.stride[0] * shape.stride[1]))
-    depth = after.channels * taps
-    gradients = _operand(convolution, before.pixels, depth, after, k_contiguous=channels_last, run=before.run)
+    taps, phases = shape.filter_h * shape.filter_w, shape.stride[0] * shape.stride[1]
+    # A stride that is larger than the filter leaves pixels that no tap reaches.
+    pixels, of_pixel = min(before.pixels, after.pixels * taps), max(1.0, taps / phases)
+    depth = math.ceil(after.channels * of_pixel)
+    gradients = _operand(convolution, pixels, depth, after, k_contiguous=channels_last, run=before.run)
     across = before.channels if channels_last or shape.filter_h * shape.filter_w == 1 else 1
     filters = Operand(before.channels, depth, False, convolution.dtype.bits, run=across)
-    return _oriented(gradients, filters, shape.groups, channels_last)
+    return _oriented(gradients, filters, shape.groups, int(of_pixel), channels_last)
 
 
 def _filter_gradient(convolution: Convolution) -> Gathered:
-    """The sum over all pixels. Its rows are channels under each tap, in either layout."""
+    """The sum over all pixels, whose rows are channels under each tap; a tile of channels-last images has one tap."""
     shape, channels_last = convolution.shape, convolution.layout == "nhwc"
     before, after = _before(convolution), _after(convolution)
     rows = before.channels * shape.filter_h * shape.filter_w
     of_image = ceil_div(after.pixels, shape.images)
     images = _operand(convolution, rows, after.pixels, before, k_contiguous=not channels_last, run=before.run)
     gradients = _operand(convolution, after.channels, after.pixels, after, k_contiguous=not channels_last, run=of_image)
-    return Gathered(images, gradients, shape.groups, swapped=True)
+    if channels_last:
+        images = replace(images, slices=shape.filter_h * shape.filter_w)
+    return Gathered(images, gradients, shape.groups, slices=1, swapped=True)
 
 
 def _operand(convolution: Convolution, rows: int, k: int, images: _Images, *, k_contiguous: bool, run: int) -> Operand:
-    elements = images.pixels * images.channels
+    channels_last = convolution.layout == "nhwc"
     return Operand(
         rows,
         k,
         k_contiguous,
         convolution.dtype.bits,
-        run=images.channels if convolution.layout == "nhwc" else run,
-        reads_per_element=max(1.0, rows * k / elements),
+        run=images.channels if channels_last else run,
+        spacing=1 if channels_last else images.spacing,
+        reads_per_element=rows * k / images.elements,
     )
 
 
-def _oriented(images: Operand, filters: Operand, groups: int, channels_last: bool) -> Gathered:
-    a, b = (filters, images) if channels_last else (images, filters)
-    return Gathered(a, b, groups, swapped=channels_last)
+def _oriented(images: Operand, filters: Operand, groups: int, taps: int, channels_last: bool) -> Gathered:
+    if channels_last:
+        return Gathered(filters, images, groups, slices=taps, swapped=True)
+    return Gathered(images, filters, groups, slices=1, swapped=False)
 
 
 def _before(convolution: Convolution) -> _Images:
-    """What the forward pass reads."""
+    """What the forward pass reads.
+
+    Pixels that a stride passes over come with the others of their row, if channels are stored one after the other.
+    """
     shape = convolution.shape
+    rows, columns = shape.output
+    channels = shape.channels // shape.groups
     pixels = shape.images * shape.height * shape.width
     whole = shape.filter_h * shape.filter_w == 1 and shape.stride == (1, 1) and shape.pad == (0, 0)
-    rows, columns = shape.output
-    return _Images(pixels, shape.channels // shape.groups, rows * columns if whole else columns)
+    columns_read = len(set(shape.columns_read)) if convolution.layout == "nhwc" else shape.width
+    elements = shape.images * len(set(shape.rows_read)) * columns_read * channels
+    return _Images(pixels, channels, rows * columns if whole else columns, shape.stride[1], elements)
 
 
 def _after(convolution: Convolution) -> _Images:
     """What it writes."""
     shape = convolution.shape
     rows, columns = shape.output
-    return _Images(shape.images * rows * columns, shape.filters // shape.groups, rows * columns)
+    filters, pixels = shape.filters // shape.groups, shape.images * rows * columns
+    return _Images(pixels, filters, rows * columns, 1, pixels * filters)

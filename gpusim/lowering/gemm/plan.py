@@ -20,7 +20,7 @@ from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes
 from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
-from gpusim.lowering.gemm.problem import Problem, Problems, Product, Tiles, problem_of
+from gpusim.lowering.gemm.problem import Problem, Problems, Product, Tiles, pieces_of, problem_of
 from gpusim.lowering.gemm.split_k import partners, reductions
 from gpusim.lowering.gemm.staging import stage
 from gpusim.lowering.gemm.step import step_of
@@ -198,11 +198,12 @@ def plans_of(table: KernelTable, problems: Sequence[Problem], choices: Choices, 
 def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
     """What the CTAs of a plan's product do within the grid and at its edges; one schedule where all do the same.
 
-    The last along x, along y, and along both follow the others in this order.
+    The last along x, along y, and along both follow the others in this order. Tiles of sliced rows have edges
+    throughout: their average stands for all.
     """
     problem, grid = problem_of(planned.operator), planned.grid
     tile = np.array([planned.kernel.tile_m, planned.kernel.tile_n])
-    if not (np.array([problem.m, problem.n]) % tile).any():
+    if problem.a.slices > 1 or not (np.array([problem.m, problem.n]) % tile).any():
         return (planned.main,)
     edges = np.array([[False, True, False, True], [False, False, True, True]]) | (np.array([[grid.x], [grid.y]]) == 1)
     table = table_of(gpu, (planned.kernel,), problem)
@@ -283,12 +284,13 @@ def _tiles(gpu: Gpu, kernels: SimpleNamespace, problems: Problems, split_k: Arra
     Args:
         edges: whether the tile is the last along x, and along y; None for the average tile.
     """
-    counts = ceil_div(problems.operands.rows, kernels.tile)
-    steps = ceil_div(ceil_div(problems.k, kernels.tile_k), split_k)
-    rows = problems.operands.rows / counts
-    largest = np.minimum(problems.operands.rows, kernels.tile)
+    all_rows, slices = problems.operands.rows, problems.operands.slices
+    counts = pieces_of(all_rows, slices, kernels.tile)
+    steps = ceil_div(pieces_of(problems.k, problems.k_slices, kernels.tile_k), split_k)
+    rows = all_rows / counts
+    largest = np.minimum(ceil_div(all_rows, slices), kernels.tile)
     if edges is not None:
-        rows = np.where(edges, problems.operands.rows - (counts - 1) * kernels.tile, largest).astype(float)
+        rows = np.where(edges, all_rows - (counts - 1) * kernels.tile, largest).astype(float)
     k_per_step = problems.k / (steps * split_k)
     tiles = Tiles(counts, problems.batch, split_k, steps, rows, rows, rows, k_per_step)
     at_once = tiles.ctas <= gpu.sm.count * kernels.resident_ctas

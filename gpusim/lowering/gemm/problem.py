@@ -16,6 +16,7 @@ from gpusim.lowering.columns import Array
 from gpusim.lowering.gemm.gathered import gathered
 from gpusim.lowering.operand import Operand, Operands
 from gpusim.numbers.formats import FORMATS
+from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
@@ -41,6 +42,8 @@ class Problem:
     b: Operand
     output_bits: int
     accumulator_bits: int
+    k_slices: int = 1
+    """Parts of k, each of which begins with a step of its own."""
 
     @property
     def is_large(self) -> bool:
@@ -72,6 +75,7 @@ def _of_convolution(convolution: Convolution) -> Problem:
         b=product.b,
         output_bits=convolution.dtype.bits,
         accumulator_bits=FORMATS[convolution.dtype.default_accumulate].bits,
+        k_slices=product.slices,
     )
 
 
@@ -109,6 +113,7 @@ class Problems:
     m: Array
     n: Array
     k: Array
+    k_slices: Array
     batch: Array
     operands: Operands
     output_bits: int
@@ -116,19 +121,29 @@ class Problems:
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> Problems:
-        one = problems[0]
+        first = problems[0]
         sizes = np.array(
-            [(problem.m, problem.n, problem.k, problem.batch) for problem in problems],
+            [(one.m, one.n, one.k, one.k_slices, one.batch) for one in problems],
             dtype=object if any(problem.is_large for problem in problems) else np.int64,
         ).T
-        m, n, k, batch = sizes
+        m, n, k, k_slices, batch = sizes
         operands = Operands.of([of.a for of in problems], [of.b for of in problems], sizes[:2], k)
-        return cls(m, n, k, batch, operands, one.output_bits, one.accumulator_bits / 8)
+        return cls(m, n, k, k_slices, batch, operands, first.output_bits, first.accumulator_bits / 8)
 
     def __getitem__(self, rows: Array) -> Problems:
         """The problems of some rows."""
-        m, n, k, batch = (size[rows] for size in (self.m, self.n, self.k, self.batch))
-        return Problems(m, n, k, batch, self.operands[rows], self.output_bits, self.accumulator_bytes)
+        sizes = (self.m, self.n, self.k, self.k_slices, self.batch)
+        m, n, k, k_slices, batch = (size[rows] for size in sizes)
+        return Problems(m, n, k, k_slices, batch, self.operands[rows], self.output_bits, self.accumulator_bytes)
+
+
+def pieces_of(size: Array, slices: Array, piece: Array) -> Array:
+    """Tiles along a dimension, or steps along k, none of which spans two slices.
+
+    >>> pieces_of(np.array([100, 100]), np.array([1, 10]), np.array([32, 32])).tolist()
+    [4, 10]
+    """
+    return np.asarray(slices * ceil_div(ceil_div(size, slices), piece))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,77 @@
+"""What a convolution needs around a kernel: its tensors in the kernel's layout, and as many channels as that loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.library.catalogue import Kernel
+from gpusim.lowering.convolution.transforms import Stack, Transform, offsets, transposition, zeros
+from gpusim.units import ceil_div
+from gpusim.workloads.convolution import Convolution
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A convolution as some kernels compute it."""
+
+    product: Convolution
+    """In the layout of the kernels, its channels padded to what they load at once."""
+    before: tuple[Transform, ...]
+    after: tuple[Transform, ...]
+
+
+def form_of(gpu: Gpu, operator: Convolution, kernel: Kernel, *, warm: bool) -> Form:
+    """The form of a convolution for a kernel and all others with the same images, alignment and launches before it."""
+    family, shape = kernel.family, operator.shape
+    unit = (kernel.alignment or 1) * shape.groups
+    padded = replace(
+        shape,
+        channels=ceil_div(shape.channels, unit) * unit,
+        filters=ceil_div(shape.filters, unit) * unit,
+    )
+    product = replace(operator, shape=padded, layout=family.images or operator.layout)
+    before: list[Transform] = []
+    if family.offsets_kernel:
+        rows, columns = shape.output
+        before.append(offsets(gpu, family.offsets_kernel, rows * columns))
+    images, filters, results = _stacks(operator, product)
+    changed = product.layout != operator.layout
+    read, written = {
+        "conv_fwd": ((images, filters), results),
+        "conv_bwd_inputs": ((results, filters), images),
+        "conv_bwd_weights": ((images, results), filters),
+    }[operator.op]
+    footprint_bytes = 2 * operator.size_bytes if warm else float("inf")
+    changes = [stack for stack in read if _changes(stack, transposed=changed)]
+    before += [transposition(gpu, one, to_channels_last=True, footprint_bytes=footprint_bytes) for one in changes]
+    if family.clears_result or _leaves_gaps(operator):
+        before.append(zeros(gpu, operator.result_bytes))
+    after = []
+    if _changes(written, transposed=changed and not family.transposes_result):
+        after = [transposition(gpu, written, to_channels_last=False, footprint_bytes=footprint_bytes)]
+    return Form(product, tuple(before), tuple(after))
+
+
+def _leaves_gaps(operator: Convolution) -> bool:
+    """Whether the product writes only a part of its result: pixels that no tap of a strided filter reaches."""
+    shape = operator.shape
+    skips = shape.stride[0] > shape.filter_h or shape.stride[1] > shape.filter_w
+    return skips and operator.op == "conv_bwd_inputs"
+
+
+def _changes(stack: Stack, *, transposed: bool) -> bool:
+    """Whether a stack is another one in memory afterwards: filters of one tap are not."""
+    return (transposed and stack.pixels > 1) or stack.padded_channels != stack.channels
+
+
+def _stacks(operator: Convolution, product: Convolution) -> tuple[Stack, Stack, Stack]:
+    """Images, filters and results, as they are and as the kernel has them."""
+    shape, padded, element_bytes = operator.shape, product.shape, operator.dtype.bits / 8
+    rows, columns = shape.output
+    of_filter, of_padded = shape.channels // shape.groups, padded.channels // shape.groups
+    return (
+        Stack(shape.images, shape.channels, shape.height * shape.width, element_bytes, padded.channels),
+        Stack(shape.filters, of_filter, shape.filter_h * shape.filter_w, element_bytes, of_padded),
+        Stack(shape.images, shape.filters, rows * columns, element_bytes, padded.filters),
+    )
