@@ -153,10 +153,12 @@ def test_a_model_in_fp16_updates_master_weights_in_fp32_and_copies_them() -> Non
     assert {access.dtype for access in last.writes} == {Dtype.FP32, Dtype.FP16}
 
 
-def test_int8_quantises_layers_with_weights_and_leaves_the_weights_alone() -> None:
+def test_int8_quantises_layers_whose_sizes_allow_it_and_leaves_their_weights_alone() -> None:
     tasks = tasks_of(graph_of("bert_base", **SMALL_BERT), Policy(mode="inference", precision="int8"), gpu(T4))
-    types = {operator.op: operator.dtype.value for operator in products(tasks, "forward")}
-    assert types == {"linear": "int8", "bmm": "fp16"}
+    types = {(operator.op, operator.dtype.value) for operator in products(tasks, "forward")}
+    assert types == {("linear", "int8"), ("bmm", "fp16"), ("linear", "fp16")}
+    odd = {task.name for task in tasks if isinstance(task.operator, Gemm) and task.operator.n % 16}
+    assert odd == {"next_sentence", "scores"}  # of 2 and 30,522 features
     assert not [task for task in tasks if task.call == "cast" and task.reads[0].name.endswith("weight")]
 
 
@@ -231,3 +233,10 @@ def read_unwritten(tasks: Sequence[Task]) -> set[str]:
         found |= {tensor.name for tensor in task.reads} - written
         written |= {tensor.name for tensor in task.writes}
     return found
+
+
+def test_gradients_of_micro_batches_are_added_to_those_before() -> None:
+    graph = graph_of("resnet50", batch=1)
+    once, again = (tasks_of(graph, Policy(accumulates=one), gpu(A100)) for one in (False, True))
+    assert size_bytes(again) - size_bytes(once) == 12 * graph.parameters
+    assert memory_bytes(again) > memory_bytes(once)

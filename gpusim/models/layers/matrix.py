@@ -121,6 +121,10 @@ class Attention(Layer):
     key_heads: Size | None = None
     """Heads of keys and values, where queries share them; None: as many as of queries."""
     causal: bool = False
+    scaled: Literal["scores", "queries", "nothing"] = "scores"
+    """What an eager implementation divides by the root of the features of a head."""
+    clamped: bool = False
+    """An eager implementation keeps masked scores finite, in a kernel of its own (transformers up to 4.35, OPT)."""
     dropout: float = 0.0
 
     def result(self, *shapes: Shape) -> Shape:

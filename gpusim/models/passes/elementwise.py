@@ -145,6 +145,30 @@ def scale(tape: Tape, value: Value) -> Value:
     return apply(tape, "scale", value)
 
 
+def clamped(tape: Tape, value: Value) -> Value:
+    """The larger of every element and a number, ``torch.max`` of a tensor and a scalar tensor.
+
+    Its gradient is halved where both are equal and zero where the number is larger: five kernels.
+    """
+    result = tape.new(value.shape, value.dtype, value)
+    tape.pointwise("maximum", ("relu",), [value], [result])
+
+    def backward(gradient: Value) -> list[Value]:
+        equal, larger = (tape.new(value.shape, TRUTH) for _ in range(2))
+        half, given = (tape.new(value.shape, value.dtype) for _ in range(2))
+        for function, reads, written in (
+            ("mask", [value], equal),
+            ("scale", [gradient], half),
+            ("mask", [equal, half, gradient], given),
+            ("mask", [value], larger),
+            ("mask", [given, larger], given),
+        ):
+            tape.pointwise("maximum_backward", (function,), reads, [written])
+        return [given]
+
+    return tape.record(result, [value], backward)
+
+
 def dropout(tape: Tape, value: Value) -> Value:
     """Elements zeroed at random; nothing in inference. The mask is kept, a byte an element."""
     if tape.arithmetic.policy.mode == "inference":

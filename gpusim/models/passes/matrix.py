@@ -29,25 +29,35 @@ def _gemm(tape: Tape, operation: str, sizes: tuple[int, int, int, int], layout: 
     return Gemm(m, n, k, path, batch=batch, layout=layout, output=output, op=op, bias=bias)
 
 
+INT8_MULTIPLE = 16
+"""Sizes of an INT8 product on Tensor Cores are multiples of 16 (cuBLAS, IMMA kernels)."""
+
+
+def _fits_int8(*sizes: int) -> bool:
+    """Whether INT8 inference quantises a layer of such sizes; others run as operations that it leaves alone."""
+    return all(size % INT8_MULTIPLE == 0 for size in sizes)
+
+
 def linear(tape: Tape, x: Value, weight: Value, bias: Value | None) -> Value:
     """``x W^T + bias`` along the last dimension, the bias in the epilogue (``addmm``)."""
-    x, weight, *biases = tape.eligible("linear", [x, weight, *([bias] if bias else [])])
     n, k = weight.shape
+    operation = "linear" if _fits_int8(n, k) else "addmm"
+    x, weight, *biases = tape.eligible(operation, [x, weight, *([bias] if bias else [])])
     m = x.elements // k
     held = tape.arithmetic.held_in if x.dtype is Dtype.INT8 else x.dtype
     result = tape.new((*x.shape[:-1], n), held, x, weight)
     operands = [x, weight, *biases]
-    gemm = _gemm(tape, "linear", (1, m, n, k), "tn", bias=bool(biases))
+    gemm = _gemm(tape, operation, (1, m, n, k), "tn", bias=bool(biases))
     tape.launch("linear", gemm, operands, [result])
 
     def backward(gradient: Value) -> list[Value | None]:
         gradients: list[Value | None] = [None]
         if x.differentiable:
             gradients[0] = given = tape.new(x.shape, x.dtype)
-            of_x = _gemm(tape, "linear", (1, m, k, n), "nn")
+            of_x = _gemm(tape, operation, (1, m, k, n), "nn")
             tape.launch("linear_backward", of_x, [gradient, weight], [given])
         of_weight = tape.new(weight.shape, weight.dtype, name=f"d.{weight.name}")
-        product = _gemm(tape, "linear", (1, n, k, m), "nt")
+        product = _gemm(tape, operation, (1, n, k, m), "nt")
         tape.launch("linear_backward", product, [gradient, x], [of_weight])
         rows_of = tape.view(gradient, (m, n))
         return [*gradients, of_weight, *(summed(tape, rows_of, one.shape) for one in biases)]
@@ -86,7 +96,7 @@ def matmul(tape: Tape, a: Value, b: Value, *, transposed: bool = False) -> Value
 
 def convolution(tape: Tape, layer: Conv2d, images: Value, weight: Value, bias: Value | None) -> Value:
     """A convolution; its bias is added by a kernel of its own."""
-    operation = "conv2d"
+    operation = "conv2d" if _fits_int8(layer.filters, images.shape[1] // layer.groups) else "conv"
     images, weight, *biases = tape.eligible(operation, [images, weight, *([bias] if bias else [])])
     shape = _shape(images.shape, layer.filters, layer.kernel, layer.padding, layer.stride, layer.groups)
     held = tape.arithmetic.held_in if images.dtype is Dtype.INT8 else images.dtype
@@ -123,17 +133,18 @@ def _convolved(
     """A convolution in a direction, and its gradients; the gradient by the images runs in the other direction."""
     images, weight, *biases = operands
     layout = tape.arithmetic.policy.layout
+    name = "conv2d" if directions[0] == "conv_fwd" else "conv_transpose2d"
     path = tape.arithmetic.path(operation)
 
     def launch(call: str, direction: ConvolutionOp, reads: list[Value], written: Value) -> None:
         tape.launch(call, Convolution(shape, path, direction, layout), reads, [written])
 
-    launch(operation, directions[0], [images, weight], result)
+    launch(name, directions[0], [images, weight], result)
     for bias in biases:
         tape.pointwise("", ("add",), [result, bias], [result])
 
     def backward(gradient: Value) -> list[Value | None]:
-        call = f"{operation}_backward"
+        call = f"{name}_backward"
         of_images = None
         if images.differentiable:
             of_images = tape.new(images.shape, images.dtype)
@@ -154,18 +165,22 @@ def attention(tape: Tape, layer: Attention, inputs: list[Value]) -> Value:
     Heads are copied beside each other, scores are scaled, masked and normalised by kernels of their own, and the
     result is copied back.
     """
-    queries, keys, values = (
-        movement.heads(tape, value, heads)
-        for value, heads in zip(inputs[:3], (layer.heads, *(2 * (layer.key_heads or layer.heads,))), strict=True)
-    )
-    if layer.key_heads not in (None, layer.heads):
+    key_heads = layer.key_heads or layer.heads
+    queries = elementwise.scale(tape, inputs[0]) if layer.scaled == "queries" else inputs[0]
+    queries = movement.heads(tape, queries, layer.heads)
+    keys, values = (movement.heads(tape, value, key_heads) for value in inputs[1:3])
+    if key_heads != layer.heads:
         keys, values = (movement.repeated_heads(tape, one, layer.heads) for one in (keys, values))
-    scores = elementwise.scale(tape, matmul(tape, queries, keys, transposed=True))
+    scores = matmul(tape, queries, keys, transposed=True)
+    if layer.scaled == "scores":
+        scores = elementwise.scale(tape, scores)
     if layer.causal:
         mask = tape.new(scores.shape[-2:], Dtype.INT8, name=f"{tape.layer}.causal")
         scores = elementwise.combine(tape, "where", scores, mask)
     for added in inputs[3:]:
         scores = elementwise.combine(tape, "add", scores, added)
+    if layer.clamped:
+        scores = elementwise.clamped(tape, scores)
     weights = rows.softmax(tape, "softmax", scores)
     if layer.dropout:
         weights = elementwise.dropout(tape, weights)

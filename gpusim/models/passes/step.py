@@ -34,6 +34,8 @@ def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
             _forward(tape, part, values)
     if policy.mode == "train":
         tape.backward(values[nodes[-1].name])
+        if policy.accumulates:
+            _accumulate(tape)
         optimizer.update(tape, graph.optimizer)
     tasks = tuple(tape.tasks)
     return fused(tasks) if policy.fusion == "elementwise" else tasks
@@ -57,6 +59,15 @@ def _forward(tape: Tape, nodes: Iterable[Node], values: dict[str, Value]) -> Non
             for name, shape in node.layer.weights(*node.shapes).items()
         }
         values[node.name] = call_layer(tape, node, [values[name] for name in node.inputs], weights)
+
+
+def _accumulate(tape: Tape) -> None:
+    """Add the gradients of weights to those of earlier micro-batches."""
+    for weight in tape.parameters.values():
+        if gradient := tape.gradient(weight):
+            tape.layer = weight.name.rpartition(".")[0]
+            total = tape.new(weight.shape, weight.dtype, name=f"{weight.name}.accumulated")
+            tape.pointwise("add", ("add",), [total, gradient], [total])
 
 
 def _parts(nodes: Iterable[Node]) -> Iterator[tuple[str, Iterator[Node]]]:
