@@ -25,6 +25,7 @@ from gpusim.cli import (
     mathmode,
     measure,
     microbench,
+    model,
     models,
     nodes,
     numerics,
@@ -52,6 +53,7 @@ app.add_typer(cache.app, name="cache")
 app.command()(with_groups(gemm.gemm))
 app.command()(with_groups(trace.trace))
 app.command()(with_groups(numerics.numerics))
+app.command()(model.model)
 app.command()(run.run)
 app.command(help=validate.HELP)(validate.validate)
 app.command(help=microbench.HELP)(microbench.microbench)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,9 @@ from gpusim.cli.options import (
     OverheadOption,
     service_of,
 )
+
+if TYPE_CHECKING:
+    from gpusim.execution.service import Service
 
 HELP = """Compare predictions with measured runs.
 
@@ -61,6 +64,9 @@ A table of collectives is one of apex_plus (op, gpu, num_nodes, num_gpus_per_nod
 (op, gpu, num_gpus, gpus_per_node, size_elements_or_bytes, time_us); its column gpu names a node (gpusim nodes list), or
 the board of one. Rows of several nodes are not predicted.
 
+A table of whole models has the columns id, gpu, gpus, model, mode, precision, batch_per_gpu, value and unit (img/s,
+seq/s, tok/s or ms/step), and may have seq_len, image_size, accumulation_steps and container.
+
 Exit status 1: a row could not be predicted.
 """
 
@@ -89,6 +95,7 @@ def validate(
 ) -> None:
     """Compare predictions with measured runs."""
     from gpusim.evidence.collective_runs import is_collective_table
+    from gpusim.evidence.end_to_end import is_end_to_end
     from gpusim.host.timing import parse_overheads
     from gpusim.studies.validation.report_tables import validation_tables
     from gpusim.studies.validation.session import validate_into
@@ -97,6 +104,10 @@ def validate(
         refuse_file(out)
     if all(map(is_collective_table, files)):
         raise typer.Exit(0 if _validate_collectives(files, out, arch_path or [], output) else 1)
+    if all(map(is_end_to_end, files)):
+        service = service_of(jobs, no_cache=no_cache)
+        complete = _validate_steps(files, out, service, arch_path or [], output, more=more)
+        raise typer.Exit(0 if complete else 1)
     remedy = "choose another folder with -o"
     with refusing_file_errors(out or files[0], remedy), progress_bar("validate") as progress:
         done = validate_into(
@@ -132,4 +143,22 @@ def _validate_collectives(files: list[Path], out: Path | None, arch_path: list[P
         emit_json(report.as_dict())
     else:
         emit_tables(collective_validation_tables(report.as_dict()))
+    return report.complete
+
+
+def _validate_steps(
+    files: list[Path], out: Path | None, service: Service, arch_path: list[Path], output: str, *, more: bool
+) -> bool:
+    """Compare whole models; whether every row was predicted."""
+    from gpusim.report.step_validation_tables import step_validation_tables
+    from gpusim.studies.validation.end_to_end import validate_steps
+
+    if out is not None:
+        refuse("-o: rows of whole models are not written to a folder; --format json prints all of them")
+    with progress_bar("validate") as progress:
+        report = validate_steps(files, service, arch_path, progress)
+    if output == "json":
+        emit_json(report.as_dict())
+    else:
+        emit_tables(step_validation_tables(report.as_dict(), more=more))
     return report.complete

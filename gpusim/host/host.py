@@ -46,12 +46,14 @@ class Host(Record):
         """Host time of a framework's call that launches kernels [us].
 
         Args:
-            kind: of the call; one that the record does not list takes as long as an elementwise function.
+            kind: of the call; one that the record does not list takes as long as an elementwise function, and that of
+                a gradient as long as the call of the forward pass.
             framework: and its version, such as ``pytorch-21.03``; one that the record does not list has no factor.
         """
         times = self.framework_call_us
         factor = self.framework_factors.get(source_key(framework), 1.0)
-        return factor * times.get(kind, times.get("elementwise", 0.0))
+        known = next((name for name in (kind, kind.removesuffix("_backward"), "elementwise") if name in times), "")
+        return factor * times.get(known, 0.0)
 
     def with_overheads(self, overheads: Mapping[str, float]) -> Host:
         """The same host with other overheads of some timing methods [us], whatever the source of a run."""

@@ -45,6 +45,8 @@ class ModelFile(Part):
     include: list[str] = Field(default=[])
     """Models whose blocks this one uses, too."""
     item: Annotated[str, Field(pattern="^(img|seq|tok)$")]
+    items: int | str = "batch"
+    """How many a pass takes."""
     optimizer: Optimizer
     sizes: Sizes
     inputs: dict[str, list[int | str]] = Field(min_length=1)

@@ -41,6 +41,8 @@ class Graph:
     name: str
     item: str
     """What throughput counts: ``img``, ``seq`` or ``tok``."""
+    items: int
+    """How many a pass takes."""
     sizes: Mapping[str, int]
     """The named sizes of the model, such as ``batch`` and ``seq_len``."""
     inputs: Mapping[str, Shape]

@@ -133,7 +133,8 @@ class _Expansion:
         scope = _Scope("", "layers", self._sizes, {name: name for name in inputs})
         self._layers(self._content.layers, scope, next(iter(inputs)))
         content = self._content
-        return Graph(self._model.name, content.item, self._sizes, inputs, tuple(self._nodes), content.optimizer)
+        items = self._size("items", content.items, self._sizes)
+        return Graph(self._model.name, content.item, items, self._sizes, inputs, tuple(self._nodes), content.optimizer)
 
     def _named_sizes(self, chosen: Mapping[str, int]) -> dict[str, int]:
         for name in chosen:

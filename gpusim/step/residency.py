@@ -33,12 +33,14 @@ class _Cache:
         self._free_bytes = capacity_bytes
 
     def resident_bytes(self, tensor: Tensor) -> float:
-        return self._held_bytes.get(tensor.name, 0.0)
+        """Of a tensor, or of a part of one."""
+        return min(tensor.size_bytes, self._held_bytes.get(tensor.name, 0.0))
 
     def touch(self, tensor: Tensor) -> None:
         """Hold as much of a tensor as fits, at the cost of those that were touched the longest time ago."""
-        self._free_bytes += self._held_bytes.pop(tensor.name, 0.0)
-        size_bytes = min(tensor.size_bytes, self._capacity_bytes)
+        known_bytes = self._held_bytes.pop(tensor.name, 0.0)
+        self._free_bytes += known_bytes
+        size_bytes = min(max(tensor.size_bytes, known_bytes), self._capacity_bytes)
         while self._free_bytes < size_bytes:
             name, held_bytes = self._held_bytes.popitem(last=False)
             lost_bytes = min(held_bytes, size_bytes - self._free_bytes)

@@ -43,6 +43,8 @@ class OperatorShare:
     name: str
     """The first layer that runs it."""
     op: str
+    shape: str
+    """Its sizes."""
     count: int
     time_us: float
     """Of all its runs."""
@@ -101,6 +103,19 @@ class Step:
         """Of the board, for one step [J]."""
         return self.power_w * self.step_us * 1e-6
 
+    @property
+    def idle_fraction(self) -> float:
+        """Share of a step in which no kernel runs: the GPU waits for the host, or starts the next kernel."""
+        return max(0.0, 1 - self.kernel_us / self.step_us)
+
+    def time_shares(self) -> dict[str, float]:
+        """Shares of the step by what limits its kernels, ``idle`` for none; the largest first, one together."""
+        found = {"idle": self.idle_fraction}
+        for one in self.tasks:
+            for name, share in one.result.time_shares.items():
+                found[name] = found.get(name, 0.0) + share * one.total_us / self.step_us
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
     def operators(self) -> list[OperatorShare]:
         """Its operators, the one that takes most time first."""
         found: dict[Hashable, list[TimedTask]] = {}
@@ -114,6 +129,7 @@ class Step:
         return OperatorShare(
             first.task.name,
             first.result.op,
+            _shape(first.result),
             sum(one.count for one in members),
             time_us,
             time_us / self.step_us,
@@ -127,3 +143,9 @@ class Step:
         for one in self.tasks:
             found[key(one)] = found.get(key(one), 0.0) + one.total_us
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _shape(result: Result) -> str:
+    """Batch, m, n and k as far as there are any."""
+    size = f"{result.m}x{result.n}x{result.k}" if result.k else f"{result.m}x{result.n}"
+    return size if result.batch == 1 else f"{result.batch} x {size}"

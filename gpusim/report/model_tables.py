@@ -1,0 +1,95 @@
+"""Tables of predicted models: one in full, several side by side; its operators, what limits it, its phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpusim.report.formatting import shares_text, time_text
+from gpusim.report.text_table import TextTable
+from gpusim.step.model import ModelResult
+
+MOST_OPERATORS = 20
+"""Shown of a model; JSON has all."""
+
+
+def model_tables(results: Sequence[ModelResult]) -> list[TextTable]:
+    """One prediction in full, or several in comparison."""
+    if len(results) > 1:
+        return [comparison_table(results)]
+    return [model_table(results[0]), operators_table(results[0])]
+
+
+def model_table(result: ModelResult) -> TextTable:
+    """One prediction, a line per figure."""
+    step = result.step
+    rows = (
+        ("step", f"{time_text(step.step_us)}, {step.kernels} kernels"),
+        ("throughput", f"{result.throughput:.4g} {result.unit}"),
+        ("rate", f"{step.tflops:.2f} TFLOP/s, Tensor Cores active {result.tensor_active_pct:.1f} %"),
+        ("limited by", shares_text(step.time_shares())),
+        ("phases", _times(step.times_by(lambda one: one.task.phase), step.step_us)),
+        ("layers", _times(step.times_by(lambda one: one.task.name.split(".")[0]), step.step_us)),
+        ("memory", f"{result.memory_gib:.2f} GiB" + ("" if result.fits else ", more than the GPU has")),
+        ("clock", f"{step.clock_mhz:.0f} MHz"),
+        ("power", f"{step.power_w:.0f} W, {step.energy_j:.3g} J a step"),
+    )
+    return TextTable(_title(result, result.step.arch), ("figure", "value"), rows)
+
+
+def operators_table(result: ModelResult) -> TextTable:
+    """The operators that take most time."""
+    operators = result.step.operators()
+    rows = tuple(
+        (
+            one.name,
+            one.op,
+            one.shape,
+            str(one.count),
+            time_text(one.time_us),
+            f"{100 * one.share:.1f}",
+            one.bottleneck,
+            one.kernel,
+        )
+        for one in operators[:MOST_OPERATORS]
+    )
+    shown = "Operators" if len(operators) <= MOST_OPERATORS else f"{MOST_OPERATORS} of {len(operators)} operators"
+    headings = ("first layer", "op", ">shape", ">count", ">time", ">% of step", "bottleneck", "kernel")
+    return TextTable(f"{shown}, each wherever it stands in the step", headings, rows, optional=("kernel",))
+
+
+def comparison_table(results: Sequence[ModelResult]) -> TextTable:
+    """Several predictions, one a line, with the speedup of each over the first."""
+    first = results[0]
+    rows = tuple(
+        (
+            one.step.arch,
+            one.policy.precision,
+            str(one.graph.sizes["batch"]),
+            time_text(one.step.step_us),
+            f"{one.throughput:.4g}",
+            f"{one.throughput / first.throughput:.2f}",
+            f"{one.step.tflops:.1f}",
+            f"{one.tensor_active_pct:.1f}",
+            f"{100 * one.step.idle_fraction:.1f}",
+            f"{one.memory_gib:.1f}" + ("" if one.fits else " (does not fit)"),
+        )
+        for one in results
+    )
+    headings = ("GPU", "precision", ">batch", ">step", f">{first.unit}", ">speedup", ">TFLOP/s")
+    more = (">Tensor active %", ">idle %", ">memory GiB")
+    return TextTable(_title(first, "several GPUs"), (*headings, *more), rows)
+
+
+def _title(result: ModelResult, where: str) -> str:
+    sizes = ", ".join(f"{name} {result.graph.sizes[name]}" for name in _NAMED if name in result.graph.sizes)
+    what = "training" if result.policy.mode == "train" else "inference"
+    micro = f", {result.options.accumulation} passes an update" if result.options.accumulation > 1 else ""
+    return f"{result.graph.name}, {what} in {result.policy.precision} on {where}: {sizes}{micro}"
+
+
+_NAMED = ("batch", "seq_len", "source_len", "target_len", "image_size")
+"""Sizes that a title states."""
+
+
+def _times(times_us: Mapping[str, float], step_us: float) -> str:
+    return shares_text({name: time_us / step_us for name, time_us in times_us.items()})

@@ -1,0 +1,105 @@
+"""The tables of ``gpusim validate`` for whole models, from its JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from statistics import median
+from typing import Any
+
+from gpusim.report.text_table import TextTable
+
+ERRORS = {">MAPE %": "mape", ">median %": "median_ape", ">p90 %": "p90_ape", ">bias %": "bias"}
+
+
+def step_validation_tables(report: Mapping[str, Any], *, more: bool) -> list[TextTable]:
+    """Errors by GPU, model, mode and precision, and by kind of run; ``more`` for every row."""
+    tables = [_error_table(report), _kind_table(report)]
+    tables += [_speedup_table(report)] if report["speedups"] else []
+    tables += [_scaling_table(report)] if report["scaling"] else []
+    tables += [_row_table(report)] if more else []
+    tables += [_skipped_table(report)] if report["overall"]["skipped"] else []
+    return tables
+
+
+def _error_table(report: Mapping[str, Any]) -> TextTable:
+    named = [((PurePath(one["file"]).stem, one["gpu"], one["op"], one["dtype"]), one) for one in report["tables"]]
+    rows = (*named, (("all", "", "", ""), report["overall"]))
+    body = tuple((*place, *_figures(one)) for place, one in rows)
+    headings = ("table", "GPU", "model", "precision", ">rows", ">skipped", *ERRORS)
+    return TextTable("Predicted against measured throughput or time", headings, body)
+
+
+def _kind_table(report: Mapping[str, Any]) -> TextTable:
+    body = tuple((name, *_figures(one)) for name, one in report["kinds"].items() if one["rows"])
+    return TextTable("By kind of run; a run may be of several", ("runs", ">rows", ">skipped", *ERRORS), body)
+
+
+def _figures(one: Mapping[str, Any]) -> tuple[str, ...]:
+    return str(one["rows"]), str(one["skipped"]), *(_percent(one[name]) for name in ERRORS.values())
+
+
+def _speedup_table(report: Mapping[str, Any]) -> TextTable:
+    body = tuple(
+        (
+            one["model"],
+            f"{one['gpu_b']} in {one['precision_b']}",
+            f"{one['gpu_a']} in {one['precision_a']}",
+            str(one["batch"]),
+            f"{one['measured']:.2f}",
+            f"{one['predicted']:.2f}",
+            f"{one['error_pct']:+.1f}",
+        )
+        for one in report["speedups"]
+    )
+    middle = median(abs(one["error_pct"]) for one in report["speedups"])
+    title = f"Training on one GPU: speedups at equal batch, median error {middle:.1f} %"
+    return TextTable(title, ("model", "GPU", "over", ">batch", ">measured", ">predicted", ">error %"), body)
+
+
+def _scaling_table(report: Mapping[str, Any]) -> TextTable:
+    body = tuple(
+        (
+            one["model"] + (" (input-bound)" if one["input_bound"] else ""),
+            one["gpu"],
+            str(one["gpus"]),
+            one["precision"],
+            str(one["batch"]),
+            f"{one['measured_pct']:.1f}",
+            f"{one['predicted_pct']:.1f}",
+            f"{one['points']:+.1f}",
+        )
+        for one in report["scaling"]
+    )
+    headings = ("model", "GPU", ">GPUs", "precision", ">batch", ">measured %", ">predicted %", ">points")
+    return TextTable("Throughput of several GPUs over that of as many single ones", headings, body)
+
+
+def _row_table(report: Mapping[str, Any]) -> TextTable:
+    body = tuple(
+        (
+            one["id"],
+            one["gpu"],
+            f"{one['model']} {one['mode']}",
+            one["precision"],
+            str(one["batch"]),
+            f"{one['measured']:.4g}",
+            f"{one['predicted']:.4g}",
+            one["unit"],
+            f"{one['error_pct']:+.1f}",
+            f"{one['idle_pct']:.0f}",
+            f"{one['clock_mhz']:.0f}",
+        )
+        for one in report["rows"]
+    )
+    headings = ("row", "GPU", "model", "precision", ">batch", ">measured", ">predicted", "unit", ">error %", ">idle %")
+    return TextTable("Rows", (*headings, ">clock MHz"), body)
+
+
+def _skipped_table(report: Mapping[str, Any]) -> TextTable:
+    body = tuple((str(count), reason) for reason, count in report["overall"]["skip_reasons"].items())
+    return TextTable("Skipped rows", (">rows", "reason"), body)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

@@ -1,0 +1,127 @@
+"""A model on a GPU: its tasks under a policy, the memory they need, and the step that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gpusim.models.graph import Graph
+from gpusim.models.passes.footprint import memory_bytes
+from gpusim.models.passes.step import tasks_of
+from gpusim.models.policy import Policy
+from gpusim.prediction.timing import Simulate
+from gpusim.sim.simulate import simulate
+from gpusim.step.options import StepOptions
+from gpusim.step.predict import predict_step
+from gpusim.step.results import Step
+from gpusim.system import System
+from gpusim.units import GIB
+
+UNITS = {"img": "img/s", "seq": "seq/s", "tok": "tok/s"}
+"""Of throughput, by what a model counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResult:
+    """The prediction for a model on one GPU, or on several that share the work."""
+
+    graph: Graph
+    policy: Policy
+    options: StepOptions
+    step: Step
+    memory_gib: float
+    """Device memory at the peak."""
+    fits: bool
+    gpus: int = 1
+
+    @property
+    def step_ms(self) -> float:
+        return self.step.step_us * 1e-3
+
+    @property
+    def items(self) -> int:
+        """Images, sequences or tokens of a step on all GPUs."""
+        return self.graph.items * self.options.accumulation * self.gpus
+
+    @property
+    def throughput(self) -> float:
+        """Items a second, in ``unit``."""
+        return self.items / self.step.step_us * 1e6
+
+    @property
+    def unit(self) -> str:
+        return UNITS[self.graph.item]
+
+    @property
+    def tensor_active_pct(self) -> float:
+        """Share of cycles in which the Tensor Core pipes work [%]."""
+        return 100 * self.step.tensor_active_fraction
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready object; floats to 12 significant digits."""
+        step = self.step
+        found: dict[str, Any] = {
+            "model": self.graph.name,
+            "arch": step.arch,
+            "mode": self.policy.mode,
+            "precision": self.policy.precision,
+            "batch": self.graph.sizes["batch"],
+            "gpus": self.gpus,
+            "accumulation": self.options.accumulation,
+            "sizes": dict(self.graph.sizes),
+            "step_ms": self.step_ms,
+            "throughput": self.throughput,
+            "unit": self.unit,
+            "memory_gib": self.memory_gib,
+            "fits": self.fits,
+            "tensor_active_pct": self.tensor_active_pct,
+            "flops": step.flops,
+            "tflops": step.tflops,
+            "parameters": self.graph.parameters,
+            "clock_mhz": step.clock_mhz,
+            "power_w": step.power_w,
+            "energy_j": step.energy_j,
+            "kernels": step.kernels,
+            "idle_pct": 100 * step.idle_fraction,
+            "phases_us": dict(step.times_by(lambda one: one.task.phase)),
+            "layers_us": dict(step.times_by(lambda one: one.task.name.split(".")[0])),
+            "bottlenecks": step.time_shares(),
+            "operators": [asdict(one) for one in step.operators()],
+        }
+        return {name: _rounded(value) for name, value in found.items()}
+
+
+def predict_model(
+    system: System,
+    graph: Graph,
+    policy: Policy,
+    options: StepOptions = StepOptions(),
+    simulate: Simulate = simulate,
+    without: Sequence[str] = (),
+) -> ModelResult:
+    """Predict a step of a model on one GPU.
+
+    Args:
+        graph: the model at its sizes, of which ``batch`` counts items of one pass on one GPU.
+        without: phases that are not run, such as ``update``.
+
+    Raises:
+        UnsupportedError: the GPU has no path for an operator.
+        PolicyError: the framework refuses the precision on the GPU.
+    """
+    tasks = tasks_of(graph, policy, system.gpu)
+    step = predict_step(system, [task for task in tasks if task.phase not in without], options, simulate)
+    memory_gib = memory_bytes(tasks) / GIB
+    return ModelResult(graph, policy, options, step, memory_gib, memory_gib <= system.gpu.dram.capacity_gb)
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.12g}")
+        case dict():
+            return {key: _rounded(item) for key, item in value.items()}
+        case list():
+            return [_rounded(item) for item in value]
+    return value

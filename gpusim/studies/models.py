@@ -1,0 +1,103 @@
+"""Models on GPUs, several at once: each case by names and numbers, predicted in this process or in others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from gpusim.errors import InputError, one_line
+from gpusim.execution.service import Service
+from gpusim.execution.store import shared_store
+from gpusim.files.interrupts import stop_received
+from gpusim.models.loading import load_model
+from gpusim.models.policy import Policy
+from gpusim.progress import Progress, no_progress
+from gpusim.sim.switch import SAMPLED_S, compiling_pays, prefer_compiled
+from gpusim.specs import load_spec
+from gpusim.step.model import ModelResult, predict_model
+from gpusim.step.options import StepOptions
+from gpusim.system import System
+
+LOWERED = ("amp-fp16", "amp-bf16", "fp16", "bf16", "int8")
+"""Precisions whose convolutions take images as NHWC, unless said otherwise: Tensor Cores multiply along channels."""
+LAUNCHES = 300
+"""Launches that a model's operators come to, at the clocks that are tried."""
+
+
+def default_layout(precision: str) -> Literal["nchw", "nhwc"]:
+    """Memory layout of images that a precision is used with."""
+    return "nhwc" if precision in LOWERED else "nchw"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCase:
+    """One prediction to make."""
+
+    model: str
+    """Name of a shipped one, or a file."""
+    arch: str
+    policy: Policy = field(default_factory=Policy)
+    options: StepOptions = StepOptions()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """``batch`` and others that the model has; the rest as its file states them."""
+    without: tuple[str, ...] = ()
+    """Phases that are not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    arch_path: tuple[Path, ...]
+    cache: bool
+    compiled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOutcome:
+    """A prediction, or the reason that there is none."""
+
+    result: ModelResult | None
+    reason: str = ""
+    """One line."""
+
+
+def predict_models(
+    cases: Sequence[ModelCase],
+    service: Service = Service(),
+    arch_path: Sequence[Path] = (),
+    progress: Progress = no_progress,
+) -> list[ModelOutcome]:
+    """Predict each case, in the order of the cases."""
+    found: dict[int, ModelOutcome] = {}
+    compiled = compiling_pays(SAMPLED_S * LAUNCHES * len(cases) / service.jobs)
+    context = _Context(tuple(arch_path), service.cache, compiled)
+    with service.executor(context, len(cases)) as executor:
+        for index, outcome in executor.run(_predicted, cases):
+            found[index] = outcome
+            progress(len(found), len(cases))
+    return [found[index] for index in range(len(cases))]
+
+
+def _predicted(context: _Context, case: ModelCase) -> ModelOutcome:
+    if context.compiled:
+        prefer_compiled()
+    store = shared_store(disk=context.cache)
+    try:
+        graph = load_model(case.model).graph(case.sizes)
+        system = _system(case.arch, context.arch_path)
+        result = predict_model(system, graph, case.policy, case.options, store.simulate, case.without)
+    except InputError as error:
+        return ModelOutcome(None, one_line(str(error)))
+    except Exception as error:
+        if stop_received():  # which an extension module may have turned into an error of its own
+            raise
+        return ModelOutcome(None, one_line(f"{type(error).__name__}: {error} (a defect of gpusim)"))
+    store.flush()
+    return ModelOutcome(result)
+
+
+@cache
+def _system(arch: str, arch_path: tuple[Path, ...]) -> System:
+    return load_spec(arch, arch_path).system

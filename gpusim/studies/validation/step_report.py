@@ -1,0 +1,189 @@
+"""The report of a validation on whole models: errors by table and by kind of run, speedups between boards, scaling.
+
+No row is dropped silently: one that cannot be predicted is counted as skipped, with its reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpusim.evidence.end_to_end import StepRow
+from gpusim.step.model import ModelResult
+from gpusim.studies.validation.accuracy import errors, percent, rounded
+from gpusim.version import MODEL_VERSION, __version__
+
+STEP_TIMES = "ms/step"
+"""Unit of rows that time forward and backward pass alone, from one event to another."""
+LARGE_BATCH = 64
+"""Inference at smaller batches is judged apart: hosts bind it."""
+OTHER_PRECISION = {"tf32": "fp32"}
+"""What older boards ran where newer ones ran this."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredStep:
+    """One measured step and its prediction, in the unit of the row."""
+
+    row: StepRow
+    result: ModelResult
+
+    @property
+    def predicted(self) -> float:
+        return self.result.step_ms if self.row.unit == STEP_TIMES else self.result.throughput
+
+    @property
+    def error_fraction(self) -> float:
+        """Signed: positive where the predicted figure is larger."""
+        return self.predicted / self.row.value - 1
+
+
+@dataclass(frozen=True, slots=True)
+class EndToEndReport:
+    """The rows of some tables with their predictions."""
+
+    scored: tuple[ScoredStep, ...]
+    skipped: tuple[tuple[StepRow, str], ...]
+    """With the reason."""
+    sha256: Mapping[str, str]
+    """Of the files."""
+
+    @property
+    def complete(self) -> bool:
+        """Every row was predicted."""
+        return not self.skipped
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready object; errors in percent."""
+        rows = [*(one.row for one in self.scored), *(row for row, _ in self.skipped)]
+        return {
+            "gpusim": __version__,
+            "model_version": MODEL_VERSION,
+            "tables": [self._table(key) for key in sorted(set(map(_table_of, rows)))],
+            "overall": self._figures(lambda _: True),
+            "kinds": {name: self._figures(chosen) for name, chosen in KINDS.items()},
+            "speedups": speedups(self.scored),
+            "scaling": scaling(self.scored),
+            "rows": [explained(one) for one in self.scored],
+        }
+
+    def _table(self, key: tuple[str, str, str, str, str]) -> dict[str, Any]:
+        file, gpu, model, mode, precision = key
+        named = {"file": file, "gpu": gpu, "dtype": precision, "sparsity": "dense", "op": f"{model} {mode}"}
+        return {**named, "sha256": self.sha256[file], **self._figures(lambda row: _table_of(row) == key)}
+
+    def _figures(self, chosen: Callable[[StepRow], bool]) -> dict[str, Any]:
+        scored = [one for one in self.scored if chosen(one.row)]
+        reasons = [reason for row, reason in self.skipped if chosen(row)]
+        return {
+            "rows": len(scored) + len(reasons),
+            "predicted": len(scored),
+            "skipped": len(reasons),
+            "skip_reasons": dict(Counter(reasons)),
+            **errors([one.predicted for one in scored], [one.row.value for one in scored]),
+        }
+
+
+def held_out(row: StepRow) -> bool:
+    """Whether no host record is fitted to a row: hosts of containers are fitted to those whose number is even."""
+    return bool(re.search(r"[13579]$", row.id))
+
+
+KINDS: Mapping[str, Callable[[StepRow], bool]] = {
+    "odd ids": held_out,
+    "not input-bound": lambda row: not row.input_bound,
+    "training, one GPU": lambda row: row.mode == "train" and row.gpus == 1,
+    "the same, odd ids": lambda row: row.mode == "train" and row.gpus == 1 and held_out(row),
+    "training, several GPUs": lambda row: row.mode == "train" and row.gpus > 1,
+    f"inference, batch >= {LARGE_BATCH}": lambda row: row.mode == "inference" and row.batch >= LARGE_BATCH,
+    f"inference, batch < {LARGE_BATCH}": lambda row: row.mode == "inference" and row.batch < LARGE_BATCH,
+    f"the same, batch < {LARGE_BATCH}, odd ids": lambda row: (
+        row.mode == "inference" and row.batch < LARGE_BATCH and held_out(row)
+    ),
+}
+"""Kinds of runs that errors are stated for; a run may be of several."""
+
+
+def speedups(scored: Sequence[ScoredStep]) -> list[dict[str, Any]]:
+    """Training on one A100 over training on one V100 of the same model, container and batch, measured and predicted."""
+    found = []
+    for new in scored:
+        for old in scored:
+            if new.row.gpu.startswith("a100") and old.row.gpu.startswith("v100") and _alike(new.row, old.row):
+                measured, predicted = new.row.value / old.row.value, new.predicted / old.predicted
+                found.append({
+                    "model": new.row.model,
+                    "gpu_a": old.row.gpu,
+                    "gpu_b": new.row.gpu,
+                    "precision_a": old.row.precision,
+                    "precision_b": new.row.precision,
+                    "batch": new.row.batch,
+                    "measured": rounded(measured),
+                    "predicted": rounded(predicted),
+                    "error_pct": percent(predicted / measured - 1),
+                })  # fmt: skip
+    return found
+
+
+def _alike(new: StepRow, old: StepRow) -> bool:
+    """Whether two rows on one GPU each train the same, in the precision or in what older boards have for it."""
+    same = all(getattr(new, name) == getattr(old, name) for name in ("model", "framework", "batch", "seq_len"))
+    precisions = (new.precision, OTHER_PRECISION.get(new.precision))
+    return same and old.precision in precisions and (new.mode, old.mode, new.gpus, old.gpus) == ("train", "train", 1, 1)
+
+
+def scaling(scored: Sequence[ScoredStep]) -> list[dict[str, Any]]:
+    """Throughput of several GPUs over as many times that of one, measured and predicted."""
+    found = []
+    for one in scored:
+        for many in scored:
+            if one.row.gpus == 1 < many.row.gpus and _of_one_gpu(one.row) == _of_one_gpu(many.row):
+                measured = many.row.value / one.row.value / many.row.gpus
+                predicted = many.predicted / one.predicted / many.row.gpus
+                found.append({
+                    "model": one.row.model,
+                    "gpu": one.row.gpu,
+                    "gpus": many.row.gpus,
+                    "precision": one.row.precision,
+                    "batch": one.row.batch,
+                    "measured_pct": percent(measured),
+                    "predicted_pct": percent(predicted),
+                    "points": percent(predicted - measured),
+                    "input_bound": many.row.input_bound,
+                })  # fmt: skip
+    return found
+
+
+def _of_one_gpu(row: StepRow) -> tuple[object, ...]:
+    names = ("gpu", "model", "framework", "mode", "precision", "batch", "seq_len", "unit")
+    return tuple(getattr(row, name) for name in names)
+
+
+def _table_of(row: StepRow) -> tuple[str, str, str, str, str]:
+    return row.file, row.gpu, row.model, row.mode, row.precision
+
+
+def explained(one: ScoredStep) -> dict[str, Any]:
+    """One row with its error and the causes of its predicted time."""
+    row, result = one.row, one.result
+    return {
+        "id": row.id,
+        "line": row.line,
+        "gpu": row.gpu,
+        "gpus": row.gpus,
+        "model": row.model,
+        "mode": row.mode,
+        "precision": row.precision,
+        "batch": row.batch,
+        "unit": row.unit,
+        "measured": row.value,
+        "predicted": rounded(one.predicted),
+        "error_pct": percent(one.error_fraction),
+        "idle_pct": percent(result.step.idle_fraction),
+        "clock_mhz": rounded(result.step.clock_mhz),
+        "memory_gib": rounded(result.memory_gib),
+        "input_bound": row.input_bound,
+    }

@@ -1,0 +1,156 @@
+"""``gpusim model``: a step of a whole model, and ``gpusim validate`` on tables of whole models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpusim.cli import run_cli
+from gpusim.evidence.end_to_end import is_end_to_end, read_steps
+from gpusim.evidence.fields import MeasuredError
+
+CONTRACT = {
+    *("model", "arch", "mode", "precision", "batch", "gpus", "step_ms", "throughput", "unit", "memory_gib", "fits"),
+    *("tensor_active_pct", "flops", "parameters", "operators"),
+}
+OPERATOR = {"name", "op", "count", "time_us", "share", "bottleneck", "kernel"}
+HEADER = "id,gpu,gpus,model,container,mode,precision,seq_len,image_size,batch_per_gpu,accumulation_steps,value,unit\n"
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = run_cli(["model", *arguments, "--jobs", "1", "--no-cache"])
+    done = capsys.readouterr()
+    return status, done.out, done.err
+
+
+def test_json_holds_what_the_contract_states(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("bert_base", "--arch", "t4", "--mode", "inference", "--batch", "2", "--seq-len", "128")
+    status, out, _ = command(capsys, *asked, "--format", "json")
+    (found,) = json.loads(out)
+    assert status == 0
+    assert found.keys() >= CONTRACT
+    assert all(one.keys() >= OPERATOR for one in found["operators"])
+    assert (found["batch"], found["unit"], found["gpus"]) == (2, "seq/s", 1)
+    assert found["throughput"] == pytest.approx(2000 / found["step_ms"])
+    assert sum(one["share"] for one in found["operators"]) + found["idle_pct"] / 100 == pytest.approx(1)
+    assert sum(found["bottlenecks"].values()) == pytest.approx(1)
+
+
+def test_several_gpus_and_precisions_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = (
+        "bert_base",
+        "--mode",
+        "inference",
+        "--batch",
+        "4",
+        "--seq-len",
+        "128",
+        "--arch",
+        "t4",
+        "--arch",
+        "v100-sxm2-16gb",
+    )
+    status, out, _ = command(capsys, *asked, "--precision", "fp32", "--precision", "amp-fp16")
+    lines = out.splitlines()
+    assert status == 0
+    assert [line.split()[:2] for line in lines[2:]] == [
+        ["T4", "fp32"], ["V100-SXM2-16GB", "fp32"], ["T4", "amp-fp16"], ["V100-SXM2-16GB", "amp-fp16"]
+    ]  # fmt: skip
+    assert float(lines[-1].split(" ms")[1].split()[1]) > 1  # faster than the first
+
+
+def test_small_batches_are_bound_by_the_host_and_a_graph_frees_them(capsys: pytest.CaptureFixture[str]) -> None:
+    def step_ms(*more: str) -> float:
+        asked = ("bert_base", "--arch", "a100-sxm4-80gb", "--mode", "inference", "--seq-len", "64", "--format", "json")
+        _, out, _ = command(capsys, *asked, "--precision", "amp-fp16", *more)
+        return float(json.loads(out)[0]["step_ms"])
+
+    one, four = step_ms("--batch", "1"), step_ms("--batch", "4")
+    assert four == pytest.approx(one, rel=0.02)
+    assert step_ms("--batch", "1", "--graphs") < one / 2
+
+
+def test_a_timeline_has_every_kernel_of_the_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "step.json"
+    asked = ("bert_base", "--arch", "t4", "--mode", "inference", "--batch", "1", "--seq-len", "64")
+    status, table, said = command(capsys, *asked, "--timeline", str(out))
+    kernels = [event for event in json.loads(out.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert status == 0
+    assert f"{len(kernels)} kernels" in table
+    assert "ui.perfetto.dev" in said
+
+
+def test_what_does_not_fit_has_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, said = command(capsys, "bert_large", "--arch", "t4", "--mode", "inference", "--batch", "4096")
+    assert status == 1
+    assert "does not fit into the memory of T4" in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (("bert_larg", "--arch", "t4"), "bert_large"),
+        (("bert_large", "--arch", "t5"), "t5"),
+        (("bert_large", "--arch", "t4", "--image-size", "224"), "image_size"),
+        (("bert_large", "--arch", "t4", "--precision", "fp8"), "precision: expected one of fp32"),
+        (("bert_large", "--arch", "t4", "--precision", "int8"), "int8 is for inference"),
+        (("bert_large", "--arch", "t4", "--arch", "v100", "--timeline", "x.json"), "--timeline: shows one step"),
+    ],
+)
+def test_wrong_input_is_one_line(capsys: pytest.CaptureFixture[str], asked: tuple[str, ...], says: str) -> None:
+    status, out, said = command(capsys, *asked)
+    assert (status, out, said.count("\n")) == (2, "", 1)
+    assert says in said
+
+
+def _table(tmp_path: Path, *rows: str) -> Path:
+    path = tmp_path / "steps.csv"
+    path.write_text(HEADER + "".join(f"{row}\n" for row in rows))
+    return path
+
+
+def test_tables_of_whole_models_are_known_by_their_header(tmp_path: Path) -> None:
+    other = tmp_path / "rows.csv"
+    other.write_text("gpu,op,batch,m,n,k\n")
+    assert is_end_to_end(_table(tmp_path))
+    assert not is_end_to_end(other)
+
+
+def test_jpeg_classifiers_on_eight_gpus_in_half_precision_count_as_input_bound(tmp_path: Path) -> None:
+    rows = read_steps(
+        _table(
+            tmp_path,
+            "a,a100-sxm4-80gb,8,resnet50v1.5,,train,amp-fp16,,224,256,,16621,img/s",
+            "b,a100-sxm4-80gb,1,resnet50v1.5,,train,amp-fp16,,224,256,,2470,img/s",
+            "c,a100-sxm4-80gb,8,resnet50v1.5,,train,tf32,,224,256,,7248,img/s",
+            "d,a100-sxm4-80gb,8,bert-large-pretrain,,train,amp-fp16,128,,256,32,4640,seq/s",
+        )
+    )
+    assert [row.input_bound for row in rows] == [True, False, False, False]
+
+
+def test_a_wrong_value_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(MeasuredError, match=r"steps.csv:2: unit: unknown 'imgs'"):
+        read_steps(_table(tmp_path, "a,t4,1,resnet50v1.5,,inference,fp32,,224,64,,100,imgs"))
+
+
+def test_rows_that_are_not_predicted_are_counted_with_their_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = _table(
+        tmp_path,
+        "a,v100-pcie-32gb,1,bert_large,pytorch-2.1-cu121,inference,fp32,512,,8,,257.422,ms/step",
+        "b,v100-pcie-32gb,8,bert_large,pytorch-2.1-cu121,inference,fp32,512,,8,,257.422,ms/step",
+        "c,v100-pcie-32gb,1,alexnet,pytorch-2.1-cu121,inference,fp32,,,8,,2.4,ms/step",
+    )
+    status = run_cli(["validate", str(path), "--jobs", "1", "--no-cache", "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert status == 1
+    assert found["overall"]["predicted"] == 1
+    assert found["overall"]["skip_reasons"] == {
+        "several GPUs are not predicted": 1,
+        "model 'alexnet' is not known": 1,
+    }
+    assert abs(found["rows"][0]["error_pct"]) < 10
