@@ -125,6 +125,18 @@ def test_single_and_batched_products_on_cuda_cores_have_weights_of_their_own() -
     assert ranked(weighed, gemm)[0].kernel.label == "ffma_64x32x32_sliced1x4"  # the smallest tile
 
 
+def test_products_of_operands_that_are_not_aligned_have_weights_of_their_own() -> None:
+    v100 = load_spec("V100-SXM2-16GB").system
+    plain, weighed = without_bias(v100), without_bias(v100, mma_unaligned={"tile_area": 10.0})
+    for columns in (1024, 1023):
+        gemm = Gemm(1024, columns, 1024, Dtype.FP16)
+        same = ranked(plain, gemm)[0].kernel is ranked(weighed, gemm)[0].kernel
+        assert same == (columns == 1024)
+    smallest = min(one.kernel.tile_m * one.kernel.tile_n for one in ranked(weighed, gemm) if one.kernel.alignment)
+    best = next(one.kernel for one in ranked(weighed, gemm) if one.kernel.alignment)
+    assert best.tile_m * best.tile_n == smallest
+
+
 @settings(derandomize=True, max_examples=15, deadline=None)
 @given(NAMES, GEMMS)
 def test_a_candidate_is_the_same_whatever_others_are_ranked_with_it(name: str, gemm: Gemm) -> None:

@@ -50,6 +50,9 @@ class HeuristicBias(Record):
     simt: Weights = Field(description="Penalty per unit of a feature, kernels on CUDA cores [logarithm of time].")
     simt_batched: Weights = Field(description="The same of their batched products, which libraries choose otherwise.")
     mma: Weights = Field(description="The same of kernels on Tensor Cores that hold operands in registers.")
+    mma_unaligned: Weights = Field(
+        description="The same of their variants for leading dimensions that are not aligned, which load in pieces."
+    )
     wgmma: Weights = Field(description="The same of kernels on Tensor Cores whose warpgroups read shared memory.")
     gemv_kernel_bonus: LogTime = Field(description="Bonus of GEMV kernels over GEMM kernels [logarithm of time].")
 

@@ -17,7 +17,7 @@ from gpusim.lowering.gemm.problem import Problems, pieces_of
 from gpusim.system import System
 from gpusim.units import ceil_div
 
-WEIGHTED = ("simt", "simt_batched", "mma", "wgmma")
+WEIGHTED = ("simt", "simt_batched", "mma", "mma_unaligned", "wgmma")
 """Families of kernels that have weights of features."""
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 
@@ -110,7 +110,9 @@ def _families_of(plans: GemmPlans) -> Array:
 @lru_cache(maxsize=256)
 def _families(table: Keyed[KernelTable]) -> tuple[Array, Array]:
     """Number of each kernel's family in single and in batched products."""
-    kinds = [kernel.family.main_loop.kind for kernel in table.record.kernels]
+    pieces = table.record[:].vector_bytes > 0
+    loops = [kernel.family.main_loop.kind for kernel in table.record.kernels]
+    kinds = [f"{kind}_unaligned" if kind == "mma" and part else kind for kind, part in zip(loops, pieces, strict=True)]
     numbers = {kind: number for number, kind in enumerate((*WEIGHTED, "direct"))}
     single = [numbers.get(kind, len(numbers)) for kind in kinds]
     batched = [numbers.get(f"{kind}_batched", number) for kind, number in zip(kinds, single, strict=True)]

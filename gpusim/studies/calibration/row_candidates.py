@@ -22,11 +22,14 @@ from gpusim.studies.calibration.search import FloatArray
 from gpusim.studies.calibration.timer import KernelRun
 from gpusim.system import System
 
-WORTH_TIMING = 1.5
+WORTH_TIMING = 1.7
 """Longest estimate worth timing, over the shortest. A longer one is chosen only where the bias outweighs its logarithm,
-0.41."""
-MOST_TIMED = 12
-"""Candidates of a row that are timed, those with the shortest estimates; with splits of k there are up to a hundred."""
+0.53."""
+WHOLE_WORTH_TIMING = 3.0
+"""The same of kernels that do not split k: a library may leave k whole where a split looks far better."""
+MOST_TIMED = 20
+"""Candidates of a row that are timed for their short estimates; with splits of k there are up to a hundred. With 12,
+products of a V100 that run tiles of 256x128 with short k were taken for others."""
 SPLIT_SCALE = 0.3
 """Difference of the logarithms of split-K counts at which a candidate explains a recorded split e times worse: a factor
 of two, the next choice that libraries have, explains it a tenth as well."""
@@ -56,8 +59,9 @@ def candidates_of(item: Observation, system: System) -> RowCandidates:
     recorded = _recorded(item, found)
     shortest = min(one.estimate_us for one in found)
     longest = min(WORTH_TIMING * shortest, sorted(one.estimate_us for one in found)[:MOST_TIMED][-1])
-    near = [one for one in found if one.estimate_us <= longest]
-    far = [one for one in found if one.estimate_us > longest]
+    limits = [WHOLE_WORTH_TIMING * shortest if one.split_k == 1 else longest for one in found]
+    near = [one for one, limit in zip(found, limits, strict=True) if one.estimate_us <= limit]
+    far = [one for one, limit in zip(found, limits, strict=True) if one.estimate_us > limit]
     items = [*near, *far]
     place = None if recorded is None else next(at for at, one in enumerate(items) if one is recorded)
     # the recorded kernel may have a long estimate and a large bonus
