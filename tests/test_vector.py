@@ -24,10 +24,25 @@ from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_vector_kernels
 from gpusim.system import System
 from gpusim.workloads.functions import FUNCTIONS
-from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, RowsOperator, Softmax
+from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
+from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, RowsOperator, Softmax, VectorOperator
 
 BOARDS = [entry.name for entry in list_archs() if load_spec(entry.name).system.library.vector_kernels]
-SMALL: tuple[RowsOperator, ...] = (
+
+
+def _fp32(elements: int, run: int | None = None, distinct: int | None = None) -> Access:
+    return Access(elements, Dtype.FP32, run, distinct)
+
+
+def _fp16(elements: int, run: int | None = None) -> Access:
+    return Access(elements, Dtype.FP16, run)
+
+
+X = _fp32(600 * 1024)
+HALF = _fp16(600 * 1024)
+BROADCAST = _fp32(600 * 1024, distinct=1024)
+ADAM = Pointwise(("adam",), 120 << 16, 4 * (_fp32(120 << 16),), 3 * (_fp32(120 << 16),))
+SMALL: tuple[VectorOperator, ...] = (
     *(Elementwise(512, 1000, Dtype.FP32, function) for function in FUNCTIONS),
     Softmax(600, 100, Dtype.FP32),
     Softmax(600, 1000, Dtype.FP16),
@@ -35,9 +50,21 @@ SMALL: tuple[RowsOperator, ...] = (
     LayerNorm(600, 512, Dtype.FP32),
     Reduction(600, 1024, Dtype.FP32),
     Reduction(3, 500_000, Dtype.FP16),
+    Pointwise(("add", "relu"), X.elements, (X, BROADCAST), (X,)),
+    Pointwise(("copy",), X.elements, (X,), (HALF,)),
+    Pointwise(("copy",), X.elements, (), (X,)),
+    Pointwise(("dropout",), X.elements, (HALF,), (HALF, Access(X.elements, Dtype.INT8))),
+    RowReduction("softmax_backward", 600, 1024, (X, X), (X,)),
+    RowReduction("softmax_backward", 200, 3072, (HALF, HALF), (HALF,)),
+    RowReduction(
+        "layer_norm_backward", 6400, 512, (_fp32(6400 * 512), _fp32(6400 * 512), BROADCAST), (_fp32(6400 * 512),)
+    ),
+    ColumnReduction("sum", 4096, 1024, (_fp32(4096 * 1024),), (_fp32(1024),)),
+    ColumnReduction("norm_weight_gradients", 600, 1024, (X, X), (_fp32(1024), _fp32(1024))),
+    ColumnReduction("mean_variance", 96000, 80, (_fp32(96000 * 80, run=800),), (_fp32(80), _fp32(80))),
 )
 ONE_A_KERNEL = tuple({vector_kernel(load_spec("t4").system, one).kind: one for one in SMALL}.values())
-NAMES = [f"{one.op}-{one.m}x{one.n}" for one in SMALL]
+NAMES = [f"{one.function}-{'x'.join(map(str, one.extents))}-{one.dtype.value}" for one in SMALL]
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +85,24 @@ def test_each_board_predicts_each_operator_at_or_above_its_bound(board: str) -> 
 
 
 @pytest.mark.parametrize("operator", SMALL, ids=NAMES)
-def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, operator: RowsOperator) -> None:
+def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, operator: VectorOperator) -> None:
     result = predict(t4, operator)
-    read = operator.operand_bytes
-    if isinstance(operator, LayerNorm):
-        read -= 2 * operator.n * operator.dtype.bits / 8  # weight and bias, which stay in L1
+    read = sum(access.touched_bytes for access in operator.reads if access.distinct is None)  # others stay in L1
     assert result.dram_write_bytes == round(operator.result_bytes)
     assert result.dram_read_bytes == pytest.approx(read, rel=1e-6)
 
 
 @pytest.mark.parametrize("operator", SMALL, ids=NAMES)
-def test_sampled_tells_what_full_does(t4: System, operator: RowsOperator) -> None:
+def test_sampled_tells_what_full_does(t4: System, operator: VectorOperator) -> None:
     sampled, full = (
         predict(t4, operator, Options(detail=detail, load="burst")).cycles for detail in ("sampled", "full")
     )
+    assert sampled == pytest.approx(full, rel=0.08)
+
+
+@pytest.mark.xfail(strict=True, reason="full: warps that drift apart in loops without barriers fetch blocks again")
+def test_sampled_tells_what_full_does_of_long_loops_without_barriers(t4: System) -> None:
+    sampled, full = (predict(t4, ADAM, Options(detail=detail, load="burst")).cycles for detail in ("sampled", "full"))
     assert sampled == pytest.approx(full, rel=0.08)
 
 
@@ -109,6 +140,48 @@ def test_a_long_stream_runs_at_the_bandwidth_of_its_mix_of_reads_and_writes(t4: 
         mixed = peak / (1.0 + writes * (t4.gpu.dram.mixed_write_cost - 1.0))
         assert result.bandwidth_gb_per_s == pytest.approx(mixed, rel=0.02)
         assert result.bottleneck == "dram"
+
+
+def test_writes_alone_lose_no_time_to_changes_of_direction(t4: System) -> None:
+    """Fills of 181 MB on V100 and 1.1 GB on A100 reach 97 and 89 % of the peak (Kineto traces); copies do not."""
+    results = _fp32(1 << 28)
+    fill = predict(t4, Pointwise(("copy",), 1 << 28, (), (results,)), Options(load="burst"))
+    copy = predict(t4, Pointwise(("copy",), 1 << 28, (results,), (results,)), Options(load="burst"))
+    peak = t4.gpu.dram.peak_bandwidth_gb_per_s * t4.gpu.dram.efficiency_fraction
+    assert fill.bandwidth_gb_per_s == pytest.approx(peak, rel=0.02)
+    assert copy.bandwidth_gb_per_s < 0.97 * peak
+
+
+def test_elements_that_lie_apart_take_a_sector_of_l2_each(t4: System) -> None:
+    elements = 1 << 22
+    there, apart = Access(elements, Dtype.INT8), Access(elements, Dtype.INT8, run=1)
+    copied, transposed = (predict(t4, Pointwise(("copy",), elements, (read,), (there,))) for read in (there, apart))
+    assert transposed.l2_bytes == pytest.approx(copied.l2_bytes + 31 * elements, rel=0.01)
+    assert transposed.dram_bytes == copied.dram_bytes
+    assert transposed.bottleneck == "l2"
+
+
+@pytest.mark.parametrize(
+    ("operator", "kernel"),
+    [
+        (Pointwise(("add",), 4096, (_fp16(4096), _fp16(4096)), (_fp16(4096),)), "vectorized_elementwise_kernel<4"),
+        (Pointwise(("copy",), 4096, (_fp32(4096),), (_fp16(4096),)), "unrolled_elementwise_kernel"),
+        (Pointwise(("copy",), 4096, (_fp16(4096, run=64),), (_fp16(4096),)), "elementwise_kernel<128, 4"),
+        (Pointwise(("copy",), 4096, (_fp32(4096, run=64),), (_fp32(4096),)), "elementwise_kernel<128, 2"),
+        (ADAM, "multi_tensor_apply_kernel"),
+    ],
+)
+def test_how_tensors_are_touched_decides_the_kernel(t4: System, operator: Pointwise, kernel: str) -> None:
+    assert vector_kernel(t4, operator).name.startswith(kernel)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "grid"), [(1024, 2880, (23, 1, 16)), (1024, 4864, (38, 1, 16)), (2048, 256, (2, 1, 32))]
+)
+def test_sums_of_columns_have_the_grids_that_were_recorded(m: int, n: int, grid: tuple[int, int, int]) -> None:
+    """A100, gradients of biases (facebookresearch/HolisticTraceAnalysis), whose y is our z."""
+    total = ColumnReduction("sum", m, n, (_fp32(m * n),), (_fp32(n),))
+    assert predict(load_spec("a100-sxm4-40gb").system, total, Options(detail="bound")).grid == grid
 
 
 def test_rows_that_do_not_stay_in_l2_are_read_again_from_dram(t4: System) -> None:
@@ -174,7 +247,8 @@ def _softmax_kernel(system: System) -> VectorKernel:
 
 def test_every_kernel_says_how_its_figures_are_known() -> None:
     kernels = load_spec("t4").system.library.vector_kernels
-    assert len(kernels) == len({kernel.kind for kernel in kernels}) == 5
+    assert len(kernels) == len({kernel.name for kernel in kernels})
+    assert len({kernel.kind for kernel in kernels}) == 6
     for kernel in kernels:
         assert all((kernel.source, kernel.registers.source, kernel.instruction_counts.source))
 

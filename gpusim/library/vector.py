@@ -1,4 +1,4 @@
-"""Kernels of operators on rows (elementwise, softmax, layer norm, reductions) as data.
+"""Kernels of operators that multiply no matrices (pointwise, on rows, on columns) as data.
 
 A kernel's kind of main loop is a case of :data:`VectorKernel`; ``gpusim.lowering.vector`` has a module for each.
 Instruction counts are what a compiler makes of a kernel's source; each kernel says where they are from.
@@ -6,22 +6,16 @@ Instruction counts are what a compiler makes of a kernel's source; each kernel s
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Annotated, Literal
+from collections.abc import Collection, Iterable
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
 from gpusim.library.main_loops import Cited, Count, Entry
 from gpusim.numbers.formats import Dtype
-from gpusim.workloads.functions import KINDS_OF_ARITHMETIC, REDUCTIONS
-from gpusim.workloads.memory_bound import MemoryBoundOperator
-from gpusim.workloads.vector import (
-    Elementwise,
-    LayerNorm,
-    Reduction,
-    Softmax,
-    VectorOperator,
-)
+from gpusim.workloads.functions import COLUMN_REDUCTIONS, KINDS_OF_ARITHMETIC, POINTWISE, ROW_REDUCTIONS
+from gpusim.workloads.memory_bound import ColumnReduction, Pointwise, RowReduction
+from gpusim.workloads.vector import Elementwise, Reduction, RowsOperator, VectorOperator
 
 Threads = Annotated[int, Field(ge=32, le=1024, multiple_of=32, strict=True)]
 """Threads of a CTA, in whole warps."""
@@ -50,27 +44,37 @@ class Work(Pipes):
     serial: bool = Field(default=False, description="an element starts when the one before is done")
 
 
+Names = TypeVar("Names", bound=Collection[str])
+
+
 def _names_among(known: Collection[str]) -> AfterValidator:
-    def check(functions: dict[str, Work]) -> dict[str, Work]:
-        unknown = functions.keys() - set(known)
+    def check(names: Names) -> Names:
+        unknown = set(names) - set(known)
         if unknown:
             raise ValueError(f"unknown {', '.join(sorted(unknown))}; known are {', '.join(known)}")
-        return functions
+        return names
 
     return AfterValidator(check)
+
+
+Functions = Annotated[
+    tuple[str, ...],
+    _names_among(ROW_REDUCTIONS),
+    Field(min_length=1, description="functions of a row that it computes"),
+]
 
 
 class _Kernel(Entry):
     name: str = Field(description="as profilers print it, less template arguments; may hold {function}")
     source: str
-    dtypes: tuple[Dtype, ...] = Field(min_length=1, description="data types of input and output")
+    dtypes: tuple[Dtype, ...] = Field(min_length=1, description="data types of the result")
     registers: Cited[Registers] = Field(description="of a thread")
     instruction_counts: Cited[str] = Field(description="what was compiled to count the instructions below")
     setup: Work = Field(description="of a thread before its first load")
 
     def printed_name(self, operator: VectorOperator) -> str:
         """The name a profiler would show."""
-        return self.name.format(function=operator.op)
+        return self.name.format(function=operator.function)
 
     def computes(self, operator: VectorOperator) -> bool:
         """Whether it computes what the operator does, of any size and type."""
@@ -81,39 +85,70 @@ class _Kernel(Entry):
         return "" if self.computes(operator) else f"it does not compute {operator.op}"
 
 
-StreamedOperator = Elementwise | MemoryBoundOperator
-"""An operator that a kernel computes in one pass over what it touches."""
+Arithmetic = Annotated[dict[str, Work], _names_among(KINDS_OF_ARITHMETIC)]
 
 
 class ElementwiseKernel(_Kernel):
-    """Each thread loads its elements, computes, and stores."""
+    """Each thread loads elements, computes, and stores, once or several times."""
 
     kind: Literal["elementwise"]
     threads: Threads
     elements_per_thread: Count
-    vector_elements: Count = Field(description="elements of one load or store")
-    arithmetic: Annotated[dict[str, Work], _names_among(KINDS_OF_ARITHMETIC)] = Field(
-        description="of an operation on one element, by kind"
+    elements_per_turn: Count | None = Field(
+        default=None, description="loaded at once, before the next ones of the thread; all of them if absent"
     )
+    vector_elements: Count = Field(description="elements of one load or store")
+    only: Annotated[tuple[str, ...], _names_among(POINTWISE)] = Field(
+        default=(), description="the functions that it is written for; any if absent"
+    )
+    contiguous: bool = Field(default=False, description="tensors that are touched in order, each element once")
+    one_type: bool = Field(default=False, description="tensors of one data type")
+    index: Work = Field(default=Work(), description="of an element: where it lies in each tensor")
+    arithmetic: Arithmetic = Field(description="of an operation on one element, by kind")
 
     def computes(self, operator: VectorOperator) -> bool:
-        return isinstance(operator, StreamedOperator) and operator.arithmetic.keys() <= self.arithmetic.keys()
+        functions = operator.functions if isinstance(operator, Pointwise) else (operator.function,)
+        return (
+            isinstance(operator, Elementwise | Pointwise)
+            and operator.arithmetic.keys() <= self.arithmetic.keys()
+            and (not self.only or set(functions) <= set(self.only))
+        )
 
-    def work(self, operator: StreamedOperator) -> Work:
+    def refusal(self, operator: VectorOperator) -> str:
+        touched = (*operator.reads, *operator.writes)
+        if self.contiguous and any(access.run or access.distinct for access in touched):
+            return "it touches whole tensors in order"
+        if self.one_type and len({access.dtype for access in touched}) > 1:
+            return "it takes tensors of one data type"
+        return _Kernel.refusal(self, operator)
+
+    def work(self, operator: VectorOperator) -> Work:
         """Of an element: its operations one after the other."""
         operations = [(self.arithmetic[kind], count) for kind, count in operator.arithmetic.items()]
 
-        def total(works: list[tuple[Pipes, int]]) -> dict[str, float]:
-            return {pipe: sum(count * work.by_pipe[pipe] for work, count in works) for pipe in ("fma", "alu", "sfu")}
+        def total(works: Iterable[tuple[Pipes, int]]) -> dict[str, float]:
+            each = [(work.by_pipe, count) for work, count in works]
+            return {pipe: sum(count * work[pipe] for work, count in each) for pipe in ("fma", "alu", "sfu")}
 
-        chain = total([(work.chain, count) for work, count in operations])
-        return Work(**total(list(operations)), chain=Pipes(**chain))
+        chain = Pipes(**total((work.chain, count) for work, count in operations))
+        return Work(**total(operations), chain=chain)
 
 
-class WarpSoftmaxKernel(_Kernel):
+class _RowsKernel(_Kernel):
+    """A kernel that goes over the rows of an operator in passes, with a value of each row after each but the last."""
+
+    functions: Functions
+    passes: tuple[Work, ...] = Field(min_length=1, description="of an element, by pass")
+    combine: Work = Field(description="of two threads' results of a pass")
+
+    def computes(self, operator: VectorOperator) -> bool:
+        return isinstance(operator, RowsOperator | RowReduction) and operator.function in self.functions
+
+
+class WarpRowsKernel(_RowsKernel):
     """Each warp holds a row in registers, or two short ones: one pass over memory."""
 
-    kind: Literal["warp_softmax"]
+    kind: Literal["warp_rows"]
     threads: Threads
     max_n: Count = Field(description="longest row")
     two_rows_until: Count = Field(description="longest row of which a warp takes two")
@@ -121,55 +156,38 @@ class WarpSoftmaxKernel(_Kernel):
         description="pairs of the elements that a thread holds and its registers, upwards; more take ``registers``"
     )
     load: Work = Field(description="of an element's load: address and predicate")
-    maximum: Work
-    exponential: Work = Field(description="exponential of the difference, and its sum")
-    combine: Work = Field(description="of two threads' results, after a shuffle")
-    scale: Work
-
-    def computes(self, operator: VectorOperator) -> bool:
-        return isinstance(operator, Softmax)
 
     def refusal(self, operator: VectorOperator) -> str:
-        if not isinstance(operator, Softmax) or operator.n <= self.max_n:
-            return _Kernel.refusal(self, operator)
-        return f"n must be at most {self.max_n}, got {operator.n}"
+        _, n = operator.extents
+        if self.computes(operator) and n > self.max_n:
+            return f"n must be at most {self.max_n}, got {n}"
+        return _Kernel.refusal(self, operator)
 
 
-class BlockSoftmaxKernel(_Kernel):
-    """Each CTA reads its row three times: for the maximum, for the sum of exponentials, to scale."""
+class BlockRowsKernel(_RowsKernel):
+    """Each CTA reads its row in every pass."""
 
-    kind: Literal["block_softmax"]
+    kind: Literal["block_rows"]
     max_threads: Threads
     vector_bytes: Count = Field(description="aligned load or store of a thread [B]")
     turn: Work = Field(description="of a loop's turn: address, compare, branch")
-    maximum: Work
-    exponential: Work = Field(description="exponential of the difference, and its sum")
-    combine: Work = Field(description="of two results in shared memory")
-    scale: Work
-
-    def computes(self, operator: VectorOperator) -> bool:
-        return isinstance(operator, Softmax)
 
 
-class LayerNormKernel(_Kernel):
-    """Each CTA reads its row twice: for mean and variance (Welford), then to normalise."""
+class NormKernel(_RowsKernel):
+    """Each CTA reads its row twice: for its statistics, then to normalise."""
 
-    kind: Literal["layer_norm"]
+    kind: Literal["norm"]
     threads: Threads
     vector_elements: Count = Field(description="elements of one load or store; rows hold a multiple")
     turn: Work = Field(description="of a loop's turn: address, compare, branch")
-    statistics: Work
-    combine: Work = Field(description="of two threads' statistics")
+    statistics: Count = Field(description="values of a row, of 4 bytes")
     finish: Work = Field(description="from the row's statistics to its scale")
-    normalise: Work
-
-    def computes(self, operator: VectorOperator) -> bool:
-        return isinstance(operator, LayerNorm)
 
     def refusal(self, operator: VectorOperator) -> str:
-        if not isinstance(operator, LayerNorm) or operator.n % self.vector_elements == 0:
-            return _Kernel.refusal(self, operator)
-        return f"n must be a multiple of {self.vector_elements}, got {operator.n}"
+        _, n = operator.extents
+        if self.computes(operator) and n % self.vector_elements:
+            return f"n must be a multiple of {self.vector_elements}, got {n}"
+        return _Kernel.refusal(self, operator)
 
 
 class ReductionKernel(_Kernel):
@@ -181,14 +199,39 @@ class ReductionKernel(_Kernel):
     min_values_per_thread: Count = Field(description="of threads in CTAs that share a row")
     max_values_per_thread: Count = Field(description="from which on warps share a row, and then CTAs")
     turn: Work = Field(description="of a loop's turn: address, compare, branch")
-    functions: Annotated[dict[str, Work], _names_among(REDUCTIONS)] = Field(description="of an element, by function")
+    functions: Annotated[dict[str, Work], _names_among(ROW_REDUCTIONS)] = Field(
+        description="of an element, by function"
+    )
 
     def computes(self, operator: VectorOperator) -> bool:
-        return isinstance(operator, Reduction) and operator.function in self.functions
+        return isinstance(operator, Reduction | RowReduction) and operator.function in self.functions
+
+
+class ColumnKernel(_Kernel):
+    """Threads side by side take neighbouring columns, those behind each other rows; CTAs share a long column.
+
+    Columns whose elements stand together in pieces (NCHW) have a CTA each.
+    """
+
+    kind: Literal["columns"]
+    threads: Threads
+    columns: Count = Field(description="of a CTA")
+    vector_elements: Count = Field(description="neighbouring columns of a thread, in one load")
+    rows_per_turn: Count = Field(description="rows that a thread loads at once")
+    min_rows_per_thread: Count | None = Field(
+        default=None, description="of threads in CTAs that share a column; none share if absent"
+    )
+    turn: Work = Field(description="of a loop's turn: address, compare, branch")
+    functions: Annotated[dict[str, Work], _names_among(COLUMN_REDUCTIONS)] = Field(
+        description="of an element, by function"
+    )
+
+    def computes(self, operator: VectorOperator) -> bool:
+        return isinstance(operator, ColumnReduction) and operator.function in self.functions
 
 
 VectorKernel = Annotated[
-    ElementwiseKernel | WarpSoftmaxKernel | BlockSoftmaxKernel | LayerNormKernel | ReductionKernel,
+    ElementwiseKernel | WarpRowsKernel | BlockRowsKernel | NormKernel | ReductionKernel | ColumnKernel,
     Field(discriminator="kind"),
 ]
-"""A kernel of an operator on rows, by the kind of its main loop."""
+"""A kernel of an operator that multiplies no matrices, by the kind of its main loop."""

@@ -263,7 +263,7 @@ def _on_rows(operator: RowsOperator, device: str) -> OperatorCall:
     }
     shapes: list[tuple[int, ...]] = [shape]
     if isinstance(operator, Elementwise):
-        shapes *= operator.inputs
+        shapes *= len(operator.reads)
     if isinstance(operator, LayerNorm):
         shapes += [(operator.n,), (operator.n,)]
 

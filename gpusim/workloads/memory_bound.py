@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from gpusim.errors import excerpt
 from gpusim.numbers.formats import Dtype, dtype_named
@@ -87,16 +87,27 @@ def _parsed_access(text: str) -> Access:
     return Access(words[0], words[1], **stated)  # type: ignore[arg-type]  # parsed by the record
 
 
-class _Touching:
-    """What an operator touches, and what follows from it."""
+class Touching:
+    """An operator by what it computes, reads and writes, and what follows from that."""
 
     __slots__ = ()
 
-    op: ClassVar[str]
-    """Name in the measured CSV schema."""
-
+    function: str
+    """What is computed, by name."""
     reads: tuple[Access, ...]
+    """By tensor."""
     writes: tuple[Access, ...]
+    """By tensor; the first is the result."""
+
+    @property
+    def op(self) -> str:
+        """Name in the measured CSV schema."""
+        raise NotImplementedError
+
+    @property
+    def kind(self) -> str:
+        """Operators of a kind are called alike by a framework."""
+        raise NotImplementedError
 
     @property
     def arithmetic(self) -> Mapping[str, int]:
@@ -107,16 +118,6 @@ class _Touching:
     def extents(self) -> tuple[int, int]:
         """Rows and columns of the elements that it computes with."""
         raise NotImplementedError
-
-    @property
-    def computes(self) -> str:
-        """The function, or functions, by name."""
-        raise NotImplementedError
-
-    @property
-    def dtype(self) -> Dtype:
-        """Of its first result."""
-        return self.writes[0].dtype
 
     @property
     def operand_bytes(self) -> float:
@@ -139,9 +140,8 @@ class _Touching:
         rows, columns = self.extents
         return rows * columns * sum(self.arithmetic.values())
 
-    @property
-    def columns(self) -> dict[str, str | int]:
-        """Its columns of the measured CSV schema."""
+    def columns_of(self, dtype: Dtype) -> dict[str, str | int]:
+        """Columns of the measured CSV schema that every operator has, with the data type that stands for all."""
         rows, columns = self.extents
         return {
             "op": self.op,
@@ -149,18 +149,32 @@ class _Touching:
             "m": rows,
             "n": columns,
             "k": "",
-            "dtype": self.dtype.value,
-            "acc_dtype": self.dtype.default_accumulate,
+            "dtype": dtype.value,
+            "acc_dtype": dtype.default_accumulate,
             "layout": "",
             "sparsity": "dense",
-            "function": self.computes,
-            "reads": ", ".join(map(str, self.reads)),
-            "writes": ", ".join(map(str, self.writes)),
         }
 
 
+class _ByAccesses(Touching):
+    """An operator that states its accesses."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> Dtype:
+        """Of its result."""
+        return self.writes[0].dtype
+
+    @property
+    def columns(self) -> dict[str, str | int]:
+        """Its columns of the measured CSV schema."""
+        accesses = {name: ", ".join(map(str, getattr(self, name))) for name in ("reads", "writes")}
+        return {**self.columns_of(self.dtype), "function": self.function, **accesses}
+
+
 @dataclass(frozen=True, slots=True)
-class Pointwise(_Touching):
+class Pointwise(_ByAccesses):
     """Functions one after the other of each element: of broadcast, gathered, cast or transposed tensors too.
 
     A window of a pooling is a read that touches each element several times; an optimizer reads and writes its state.
@@ -174,25 +188,28 @@ class Pointwise(_Touching):
         ValueError: an invalid field; the text begins with its name.
     """
 
-    op: ClassVar[str] = "pointwise"
-
     functions: tuple[str, ...]
     elements: int
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
+    function: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "functions", tuple(self.functions))
+        object.__setattr__(self, "function", "+".join(self.functions))
         object.__setattr__(self, "elements", checked_size("elements", self.elements))
         _check_writes(self.writes)
         for function in self.functions:
-            _check_function("functions", function, POINTWISE)
+            check_function("functions", function, POINTWISE)
         if not self.functions:
             raise ValueError("functions: expected one or more; a move is 'copy'")
 
     @property
+    def op(self) -> str:
+        return "pointwise"
+
+    @property
     def kind(self) -> str:
-        """Operators of a kind are called alike."""
         return "elementwise"
 
     @property
@@ -206,20 +223,14 @@ class Pointwise(_Touching):
     def extents(self) -> tuple[int, int]:
         return self.elements, 1
 
-    @property
-    def computes(self) -> str:
-        return "+".join(self.functions)
-
 
 @dataclass(frozen=True, slots=True)
-class RowReduction(_Touching):
+class RowReduction(_ByAccesses):
     """``function`` of each of m rows of n contiguous elements: norms, softmax, sums, and their gradients.
 
     Raises:
         ValueError: an invalid field; the text begins with its name.
     """
-
-    op: ClassVar[str] = "row_reduction"
 
     function: str
     m: int
@@ -231,11 +242,14 @@ class RowReduction(_Touching):
         _check_reduction(self, ROW_REDUCTIONS)
 
     @property
+    def op(self) -> str:
+        return "row_reduction"
+
+    @property
     def kind(self) -> str:
-        """Operators of a kind are called alike."""
         if "softmax" in self.function or self.function == "cross_entropy":
             return "softmax"
-        return "layer_norm" if "norm_" in f"{self.function}_" and self.function != "norm" else "reduction"
+        return "layer_norm" if "_norm" in self.function else "reduction"
 
     @property
     def arithmetic(self) -> Mapping[str, int]:
@@ -245,13 +259,9 @@ class RowReduction(_Touching):
     def extents(self) -> tuple[int, int]:
         return self.m, self.n
 
-    @property
-    def computes(self) -> str:
-        return self.function
-
 
 @dataclass(frozen=True, slots=True)
-class ColumnReduction(_Touching):
+class ColumnReduction(_ByAccesses):
     """``function`` of each of n columns of m elements: gradients of biases and of norms' weights, batch statistics.
 
     Elements of a column lie apart, or, in NCHW, in pieces of ``run`` of the read.
@@ -259,8 +269,6 @@ class ColumnReduction(_Touching):
     Raises:
         ValueError: an invalid field; the text begins with its name.
     """
-
-    op: ClassVar[str] = "column_reduction"
 
     function: str
     m: int
@@ -272,8 +280,11 @@ class ColumnReduction(_Touching):
         _check_reduction(self, COLUMN_REDUCTIONS)
 
     @property
+    def op(self) -> str:
+        return "column_reduction"
+
+    @property
     def kind(self) -> str:
-        """Operators of a kind are called alike."""
         return "reduction"
 
     @property
@@ -283,10 +294,6 @@ class ColumnReduction(_Touching):
     @property
     def extents(self) -> tuple[int, int]:
         return self.m, self.n
-
-    @property
-    def computes(self) -> str:
-        return self.function
 
 
 MemoryBoundOperator = Pointwise | RowReduction | ColumnReduction
@@ -298,7 +305,7 @@ def _check_reduction(operator: RowReduction | ColumnReduction, known: Iterable[s
     for name in ("m", "n"):
         object.__setattr__(operator, name, checked_size(name, getattr(operator, name)))
     _check_writes(operator.writes)
-    _check_function("function", operator.function, known)
+    check_function("function", operator.function, known)
 
 
 def _check_writes(writes: tuple[Access, ...]) -> None:
@@ -306,7 +313,8 @@ def _check_writes(writes: tuple[Access, ...]) -> None:
         raise ValueError("writes: expected one access or more")
 
 
-def _check_function(field: str, function: str, known: Iterable[str]) -> None:
+def check_function(field: str, function: str, known: Iterable[str]) -> None:
+    """Refuse an unknown function with the nearest known ones."""
     if function not in known:
         near = difflib.get_close_matches(function, list(known), n=3, cutoff=0.0)
         raise ValueError(f"{field}: unknown '{excerpt(function)}'; nearest: {', '.join(near)}")

@@ -5,80 +5,49 @@ These are the operators of the measured tables, each a case of those of :mod:`gp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from gpusim.numbers.formats import Dtype, dtype_named
 from gpusim.workloads.functions import FUNCTIONS, LAYER_NORM_ARITHMETIC, REDUCTIONS, SOFTMAX_ARITHMETIC
-from gpusim.workloads.memory_bound import MemoryBoundOperator
+from gpusim.workloads.memory_bound import Access, MemoryBoundOperator, Touching, check_function
 from gpusim.workloads.sizes import checked_size
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(Touching):
     """m rows of n elements of one type.
 
     Raises:
         ValueError: an invalid field; the text begins with its name.
     """
 
-    kind: ClassVar[str]
-    """Operators of a kind are computed, and called, alike."""
-
     m: int
     n: int
     dtype: Dtype
+    reads: tuple[Access, ...] = field(init=False, repr=False, compare=False)
+    writes: tuple[Access, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_named(self.dtype))
         for name in ("m", "n"):
             object.__setattr__(self, name, checked_size(name, getattr(self, name)))
+        each = Access(self.m * self.n, self.dtype)
+        self._touch((each,), (each,))
 
-    @property
-    def op(self) -> str:
-        """Name in the measured CSV schema."""
-        raise NotImplementedError
-
-    @property
-    def arithmetic(self) -> Mapping[str, int]:
-        """Operations on one element, by kind."""
-        raise NotImplementedError
-
-    @property
-    def operand_bytes(self) -> float:
-        """What is read, once [B]."""
-        return self.m * self.n * self.dtype.bits / 8
-
-    @property
-    def result_bytes(self) -> float:
-        """What is written [B]."""
-        return self.m * self.n * self.dtype.bits / 8
-
-    @property
-    def size_bytes(self) -> float:
-        """Operands and results [B]."""
-        return self.operand_bytes + self.result_bytes
-
-    @property
-    def flops(self) -> int:
-        """Operations of its arithmetic, each counted as one."""
-        return self.m * self.n * sum(self.arithmetic.values())
+    def _touch(self, reads: tuple[Access, ...], writes: tuple[Access, ...]) -> None:
+        object.__setattr__(self, "reads", reads)
+        object.__setattr__(self, "writes", writes)
 
     @property
     def columns(self) -> dict[str, str | int]:
         """Its columns of the measured CSV schema."""
-        return {
-            "op": self.op,
-            "batch": 1,
-            "m": self.m,
-            "n": self.n,
-            "k": "",
-            "dtype": self.dtype.value,
-            "acc_dtype": self.dtype.default_accumulate,
-            "layout": "",
-            "sparsity": "dense",
-        }
+        return self.columns_of(self.dtype)
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        return self.m, self.n
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,40 +58,38 @@ class Elementwise(_Rows):
     24.0
     """
 
-    kind: ClassVar[str] = "elementwise"
-
     function: str
 
     def __post_init__(self) -> None:
         _Rows.__post_init__(self)
-        _check_function(self.function, FUNCTIONS)
+        check_function("function", self.function, FUNCTIONS)
+        self._touch(FUNCTIONS[self.function].inputs * self.reads, self.writes)
 
     @property
     def op(self) -> str:
         return self.function
 
     @property
-    def inputs(self) -> int:
-        """Tensors that are read."""
-        return FUNCTIONS[self.function].inputs
+    def kind(self) -> str:
+        return "elementwise"
 
     @property
     def arithmetic(self) -> Mapping[str, int]:
         return FUNCTIONS[self.function].arithmetic
-
-    @property
-    def operand_bytes(self) -> float:
-        return self.inputs * self.result_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Softmax(_Rows):
     """exp(x - largest) / sum, of each row."""
 
-    kind: ClassVar[str] = "softmax"
+    function: str = field(default="softmax", init=False, repr=False)
 
     @property
     def op(self) -> str:
+        return "softmax"
+
+    @property
+    def kind(self) -> str:
         return "softmax"
 
     @property
@@ -134,44 +101,48 @@ class Softmax(_Rows):
 class LayerNorm(_Rows):
     """(x - mean) / sqrt(variance + epsilon) of each row, times a weight and plus a bias per column."""
 
-    kind: ClassVar[str] = "layer_norm"
+    function: str = field(default="layer_norm", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _Rows.__post_init__(self)
+        parameter = Access(self.m * self.n, self.dtype, distinct=self.n)
+        self._touch((*self.reads, parameter, parameter), self.writes)
 
     @property
     def op(self) -> str:
         return "layernorm"
 
     @property
-    def arithmetic(self) -> Mapping[str, int]:
-        return LAYER_NORM_ARITHMETIC
+    def kind(self) -> str:
+        return "layer_norm"
 
     @property
-    def operand_bytes(self) -> float:
-        return (self.m + 2) * self.n * self.dtype.bits / 8
+    def arithmetic(self) -> Mapping[str, int]:
+        return LAYER_NORM_ARITHMETIC
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction(_Rows):
     """One number for each row, such as its sum."""
 
-    kind: ClassVar[str] = "reduction"
-
     function: str = "sum"
 
     def __post_init__(self) -> None:
         _Rows.__post_init__(self)
-        _check_function(self.function, REDUCTIONS)
+        check_function("function", self.function, REDUCTIONS)
+        self._touch(self.reads, (Access(self.m, self.dtype),))
 
     @property
     def op(self) -> str:
         return self.function
 
     @property
-    def arithmetic(self) -> Mapping[str, int]:
-        return REDUCTIONS[self.function]
+    def kind(self) -> str:
+        return "reduction"
 
     @property
-    def result_bytes(self) -> float:
-        return self.m * self.dtype.bits / 8
+    def arithmetic(self) -> Mapping[str, int]:
+        return REDUCTIONS[self.function]
 
 
 RowsOperator = Elementwise | Softmax | LayerNorm | Reduction
@@ -180,8 +151,3 @@ VectorOperator = RowsOperator | MemoryBoundOperator
 """An operator that multiplies no matrices."""
 VectorOp = Literal["softmax", "layernorm", "add", "mul", "relu", "gelu", "tanh", "sum"]
 VECTOR_OPS: tuple[VectorOp, ...] = get_args(VectorOp)
-
-
-def _check_function(function: str, known: Iterable[str]) -> None:
-    if function not in known:
-        raise ValueError(f"function: expected one of {', '.join(known)}, got '{function}'")

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.launch import Grid, Launch
 from gpusim.library.vector import (
-    BlockSoftmaxKernel,
+    BlockRowsKernel,
+    ColumnKernel,
     ElementwiseKernel,
-    LayerNormKernel,
+    NormKernel,
     ReductionKernel,
     VectorKernel,
-    WarpSoftmaxKernel,
+    WarpRowsKernel,
 )
 from gpusim.lowering.totals import Lowered, Totals, totals_of
+from gpusim.lowering.vector.columns import lower_columns
 from gpusim.lowering.vector.elementwise import lower_elementwise
-from gpusim.lowering.vector.layer_norm import lower_layer_norm
+from gpusim.lowering.vector.norm import lower_norm
 from gpusim.lowering.vector.reduction import lower_reduction
-from gpusim.lowering.vector.softmax import lower_block_softmax, lower_warp_softmax
+from gpusim.lowering.vector.softmax import lower_block_rows, lower_warp_rows
 from gpusim.workloads.memory_bound import ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax, VectorOperator
 
@@ -59,14 +61,16 @@ def vector_plan(gpu: Gpu, operator: VectorOperator, kernel: VectorKernel, *, war
 
 def _lowered(gpu: Gpu, operator: VectorOperator, kernel: VectorKernel, *, warm: bool) -> Lowered:
     match operator, kernel:
-        case ((Elementwise() | Pointwise() | RowReduction() | ColumnReduction()), ElementwiseKernel()):
+        case ((Elementwise() | Pointwise()), ElementwiseKernel()):
             return lower_elementwise(gpu, operator, kernel, warm=warm)
-        case Softmax(), WarpSoftmaxKernel():
-            return lower_warp_softmax(gpu, operator, kernel, warm=warm)
-        case Softmax(), BlockSoftmaxKernel():
-            return lower_block_softmax(gpu, operator, kernel, warm=warm)
-        case LayerNorm(), LayerNormKernel():
-            return lower_layer_norm(gpu, operator, kernel, warm=warm)
-        case Reduction(), ReductionKernel():
+        case ((Softmax() | RowReduction()), WarpRowsKernel()):
+            return lower_warp_rows(gpu, operator, kernel, warm=warm)
+        case ((Softmax() | RowReduction()), BlockRowsKernel()):
+            return lower_block_rows(gpu, operator, kernel, warm=warm)
+        case ((LayerNorm() | RowReduction()), NormKernel()):
+            return lower_norm(gpu, operator, kernel, warm=warm)
+        case ((Reduction() | RowReduction()), ReductionKernel()):
             return lower_reduction(gpu, operator, kernel, warm=warm)
+        case ColumnReduction(), ColumnKernel():
+            return lower_columns(gpu, operator, kernel, warm=warm)
     raise ValueError(f"{kernel.name} does not compute {operator.op}")

@@ -7,39 +7,42 @@ from gpusim.launch import Grid, Resources
 from gpusim.library.vector import ReductionKernel
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, cta_reduction, warp_reduction
-from gpusim.lowering.vector.rows import Input, lower_rows
-from gpusim.program import Load, Program, Read, Repeat, SplitKFixup, Store, WaitLoad
+from gpusim.lowering.vector.rows import filling_splits, lower_rows
+from gpusim.lowering.vector.streams import Turns
+from gpusim.program import Program, Repeat, SplitKFixup, Store
 from gpusim.units import ceil_div
+from gpusim.workloads.memory_bound import RowReduction
 from gpusim.workloads.vector import Reduction
 
 PARTIAL_BYTES = 4
 """A partial result in its accumulator."""
 
 
-def lower_reduction(gpu: Gpu, operator: Reduction, kernel: ReductionKernel, *, warm: bool) -> Lowered:
+def lower_reduction(gpu: Gpu, operator: Reduction | RowReduction, kernel: ReductionKernel, *, warm: bool) -> Lowered:
     """Each thread reduces vectors of its row; threads, warps and CTAs that share one combine their results."""
     lanes = gpu.sm.warp_size
     warps = kernel.threads // lanes
     shared = ceil_div(operator.n, lanes) >= kernel.max_values_per_thread
-    rows = 1 if shared else warps
-    tiles = ceil_div(operator.m, rows)
+    tiles = ceil_div(operator.m, 1 if shared else warps)
     splits = _splits(gpu, operator, kernel, tiles) if shared else 1
     grid = Grid(tiles, splits=splits)
     threads_of_row = (kernel.threads if shared else lanes) * splits
     # The last CTA has fewer rows; the average CTA stands for all.
-    mean_rows = operator.m / (tiles * rows)
-    turns = ceil_div(operator.n, threads_of_row * kernel.vector_elements)
-    of_thread = mean_rows * operator.n / (turns * threads_of_row)
-    size_bytes = of_thread * lanes * operator.dtype.bits / 8
-    accesses = of_thread / kernel.vector_elements
+    turns = Turns(
+        gpu,
+        grid.ctas,
+        kernel.threads,
+        ceil_div(operator.n, threads_of_row * kernel.vector_elements),
+        kernel.vector_elements,
+    )
     reduce_one = kernel.functions[operator.function]
-    load = Load((Read("x", size_bytes, size_bytes),), size_bytes, accesses)
-    body = (load, WaitLoad(), alu(gpu, kernel.turn), alu(gpu, reduce_one, of_thread))
+    of_turn = operator.m * operator.n / (grid.ctas * kernel.threads * turns.turns)
+    body = (*turns.load(operator.reads), alu(gpu, kernel.turn), alu(gpu, reduce_one, of_turn))
     across_warps = cta_reduction(gpu, reduce_one, value_bytes=SHUFFLED_BYTES, rows=warps) if shared else ()
     stored_bytes = operator.result_bytes / (grid.ctas * warps)
     program: Program = (
         alu(gpu, kernel.setup),
-        Repeat(body, turns),
+        Repeat(body, turns.turns),
         *across_warps,
         *warp_reduction(gpu, reduce_one),
         *((SplitKFixup(PARTIAL_BYTES / warps, 1),) if splits > 1 else ()),
@@ -52,14 +55,13 @@ def lower_reduction(gpu: Gpu, operator: Reduction, kernel: ReductionKernel, *, w
         grid=grid,
         resources=Resources(kernel.threads, kernel.registers.value, kernel.threads * PARTIAL_BYTES if shared else 0),
         program=program,
-        inputs=(Input("x", warps * size_bytes),),
+        inputs=turns.inputs(operator.reads),
         warm=warm,
     )
 
 
-def _splits(gpu: Gpu, operator: Reduction, kernel: ReductionKernel, tiles: int) -> int:
+def _splits(gpu: Gpu, operator: Reduction | RowReduction, kernel: ReductionKernel, tiles: int) -> int:
     """CTAs that share a row: as many as fill the GPU while threads keep enough values, more for very long rows."""
     values = ceil_div(operator.n, kernel.threads)
-    resident = gpu.sm.count * (gpu.sm.max_warps * gpu.sm.warp_size // kernel.threads)
-    filling = min(ceil_div(resident, tiles), ceil_div(values, kernel.min_values_per_thread))
-    return max(1, filling, ceil_div(values, kernel.max_values_per_thread))
+    filling = filling_splits(gpu, kernel.threads, tiles, ceil_div(values, kernel.min_values_per_thread))
+    return max(filling, ceil_div(values, kernel.max_values_per_thread))

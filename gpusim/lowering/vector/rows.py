@@ -7,7 +7,6 @@ read and wrote in the meantime has pushed them out (:func:`gpusim.lowering.local
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import SmLimits
@@ -16,20 +15,10 @@ from gpusim.launch import Grid, Launch, Resources, Tensor, l2_read_bytes
 from gpusim.lowering.locality import Traffic, survival_fraction
 from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.lowering.totals import Lowered
+from gpusim.lowering.vector.streams import Input
 from gpusim.program import Program, Role
 from gpusim.units import ceil_div
-from gpusim.workloads.vector import RowsOperator, VectorOperator
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A tensor as one load of the program names it."""
-
-    name: str
-    block_bytes: float
-    """What a CTA loads of it at a time [B]."""
-    evicted_fraction: float = 1.0
-    """Share that L2 no longer holds, where this run has read it before; all of it where it has not."""
+from gpusim.workloads.vector import VectorOperator
 
 
 def lower_rows(
@@ -53,7 +42,9 @@ def lower_rows(
     result = Tensor("result", operator.result_bytes / grid.ctas)
     role = Role(ceil_div(resources.threads, gpu.sm.warp_size), program)
 
-    write_cost = gpu.dram.mixed_write_cost
+    # Each change of direction needs reads as well as writes.
+    changes = min(1.0, operator.operand_bytes / operator.result_bytes)
+    write_cost = 1.0 + (gpu.dram.mixed_write_cost - 1.0) * changes
 
     def launch(write_back_cost: float) -> Launch:
         tensors = (*reads, result)
@@ -83,15 +74,21 @@ def resident_ctas(gpu: Gpu, resources: Resources, ctas: int) -> int:
     return min(ctas, fit.ctas * gpu.sm.count)
 
 
-def evicted_between_passes(gpu: Gpu, operator: RowsOperator, rows_in_flight: int, passes: int) -> float:
+def evicted_between_passes(gpu: Gpu, operator: VectorOperator, rows_in_flight: int, passes: int) -> float:
     """Chance that L2 no longer holds a piece of a row when the next of so many passes over the row reads it.
 
     Between two passes a CTA goes through an equal part of its life, and the others that are resident read and write
     that part of their rows.
     """
-    row_bytes = operator.size_bytes / operator.m
+    row_bytes = operator.size_bytes / operator.extents[0]
     meanwhile = rows_in_flight * row_bytes / passes
     return 1.0 - survival_fraction(meanwhile, effective_l2_bytes(gpu) * gpu.l2.usable_fraction)
+
+
+def filling_splits(gpu: Gpu, threads: int, tiles: int, most: int) -> int:
+    """CTAs of so many threads for each tile that fill the GPU, and at most ``most``."""
+    resident = gpu.sm.count * (gpu.sm.max_warps * gpu.sm.warp_size // threads)
+    return max(1, min(ceil_div(resident, tiles), most))
 
 
 def threads_for(elements: float, most: int) -> int:

@@ -1,35 +1,30 @@
-"""Softmax: a row in the registers of a warp, or a CTA that reads its row three times."""
+"""Softmax and its gradient: rows in the registers of a warp each, or a CTA that reads its row in every pass."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
-from gpusim.library.vector import BlockSoftmaxKernel, WarpSoftmaxKernel, Work
+from gpusim.library.vector import BlockRowsKernel, WarpRowsKernel, Work
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, chain_cycles, warp_reduction
-from gpusim.lowering.vector.rows import (
-    Input,
-    evicted_between_passes,
-    lower_rows,
-    resident_ctas,
-    threads_for,
-)
-from gpusim.program import Barrier, Compute, Load, LoadShared, Op, Program, Read, Repeat, Store, StoreShared, WaitLoad
+from gpusim.lowering.vector.rows import evicted_between_passes, lower_rows, resident_ctas, threads_for
+from gpusim.lowering.vector.streams import Turns
+from gpusim.program import Barrier, Compute, LoadShared, Op, Program, Repeat, StoreShared
 from gpusim.units import ceil_div
-from gpusim.workloads.vector import Softmax
+from gpusim.workloads.memory_bound import RowReduction
+from gpusim.workloads.vector import RowsOperator
 
-PASSES = 3
 SINGLES = ", singles"
 """What tells the part of a row that is read in single elements from the part that is read in vectors."""
+AGAIN = " again"
+"""What tells a row that was read in the pass before."""
 PARTIAL_BYTES = 4
 """A partial maximum or sum."""
 WIDE_SHARED_BYTES = 16
 """Widest read of a thread from shared memory (LDS.128)."""
 
 
-def lower_warp_softmax(gpu: Gpu, operator: Softmax, kernel: WarpSoftmaxKernel, *, warm: bool) -> Lowered:
+def lower_warp_rows(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: WarpRowsKernel, *, warm: bool) -> Lowered:
     """All of a row is loaded before the first use."""
     lanes = gpu.sm.warp_size
     warps = kernel.threads // lanes
@@ -40,19 +35,16 @@ def lower_warp_softmax(gpu: Gpu, operator: Softmax, kernel: WarpSoftmaxKernel, *
     accesses = mean_rows * ceil_div(operator.n, lanes)
     # Registers hold a power of two of elements, and are computed with whether the row fills them or not.
     held = threads_for(operator.n, kernel.max_n) / lanes
-    size_bytes = mean_rows * operator.n * operator.dtype.bits / 8
+    turns = Turns(gpu, grid.ctas, kernel.threads, 1, operator.n / (lanes * ceil_div(operator.n, lanes)))
+    *firsts, last = kernel.passes
     reduction = warp_reduction(gpu, kernel.combine)
     program: Program = (
         alu(gpu, kernel.setup),
-        alu(gpu, kernel.load, mean_rows * held),
-        Load((Read("x", size_bytes, size_bytes),), accesses * SHUFFLED_BYTES, accesses),
-        WaitLoad(),
-        alu(gpu, kernel.maximum, mean_rows * held),
-        *reduction,
-        alu(gpu, kernel.exponential, mean_rows * held),
-        *reduction,
-        alu(gpu, kernel.scale, accesses),
-        Store("result", size_bytes, size_bytes, accesses),
+        alu(gpu, kernel.load, mean_rows * held * len(operator.reads)),
+        *turns.load(operator.reads),
+        *(op for work in firsts for op in (alu(gpu, work, mean_rows * held), *reduction)),
+        alu(gpu, last, accesses),
+        turns.store(operator.writes),
     )
     registers = next((count for most, count in kernel.registers_by_elements if held <= most), kernel.registers.value)
     return lower_rows(
@@ -62,105 +54,89 @@ def lower_warp_softmax(gpu: Gpu, operator: Softmax, kernel: WarpSoftmaxKernel, *
         grid=grid,
         resources=Resources(kernel.threads, registers, 0),
         program=program,
-        inputs=(Input("x", warps * size_bytes),),
+        inputs=turns.inputs(operator.reads),
         warm=warm,
     )
 
 
-def lower_block_softmax(gpu: Gpu, operator: Softmax, kernel: BlockSoftmaxKernel, *, warm: bool) -> Lowered:
-    """Three passes over the row, with a reduction of all threads after each of the first two."""
-    row = _row_of(gpu, operator, kernel)
-    resources = Resources(row.threads, kernel.registers.value, row.threads * PARTIAL_BYTES)
+def lower_block_rows(
+    gpu: Gpu, operator: RowsOperator | RowReduction, kernel: BlockRowsKernel, *, warm: bool
+) -> Lowered:
+    """A pass over the row for each of the kernel's, with a reduction of all threads after each but the last."""
+    threads, parts = _parts_of_row(gpu, operator, kernel)
+    resources = Resources(threads, kernel.registers.value, threads * PARTIAL_BYTES)
     in_flight = resident_ctas(gpu, resources, operator.m)
-    evicted = evicted_between_passes(gpu, operator, in_flight, PASSES)
-    reduction = _block_reduction(gpu, kernel, row.threads)
-    program: Program = (
-        alu(gpu, kernel.setup),
-        *_pass(gpu, kernel, row, "x", kernel.maximum),
-        *reduction,
-        *_pass(gpu, kernel, row, "x again", kernel.exponential),
-        *reduction,
-        *_pass(gpu, kernel, row, "x again", kernel.scale, stores=True),
-    )
-    warps = row.threads / gpu.sm.warp_size
+    evicted = evicted_between_passes(gpu, operator, in_flight, len(kernel.passes))
+    reduction = _block_reduction(gpu, kernel, threads)
+    last = len(kernel.passes) - 1
+    program: list[Op] = [alu(gpu, kernel.setup)]
+    for number, work in enumerate(kernel.passes):
+        program += _pass(gpu, operator, kernel, parts, AGAIN if number else "", work, stores=number == last)
+        program += reduction if number < last else ()
     return lower_rows(
         gpu,
         operator,
         name=kernel.printed_name(operator),
         grid=Grid(operator.m),
         resources=resources,
-        program=program,
+        program=tuple(program),
         inputs=tuple(
-            Input(f"{tensor}{part}", warps * size_bytes, gone)
-            for tensor, gone in (("x", 1.0), ("x again", evicted))
-            for part, size_bytes in (("", row.vector_bytes), (SINGLES, row.single_bytes))
+            one
+            for again, gone in (("", 1.0), (AGAIN, evicted))
+            for part, turns in parts.items()
+            for one in turns.inputs(operator.reads, again + part, gone)
         ),
         warm=warm,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """How the threads of a CTA share a row: turns of vector accesses, and of single elements for the rest."""
-
-    threads: int
-    vector_turns: int
-    vector_elements: int
-    vector_bytes: float
-    """Of a warp and turn [B]."""
-    single_turns: int
-    single_elements: float
-    """Of a thread and turn, on average."""
-    single_bytes: float
-    """Of a warp and turn [B]."""
-
-
-def _row_of(gpu: Gpu, operator: Softmax, kernel: BlockSoftmaxKernel) -> _Row:
-    element_bytes = operator.dtype.bits / 8
-    vector = int(kernel.vector_bytes / element_bytes)
+def _parts_of_row(
+    gpu: Gpu, operator: RowsOperator | RowReduction, kernel: BlockRowsKernel
+) -> tuple[int, dict[str, Turns]]:
+    """Threads of a CTA, and how they share a row: turns of vector accesses, and of single elements for the rest."""
+    n, vector = operator.n, int(kernel.vector_bytes / operator.reads[0].element_bytes)
     # Two accesses of a thread, or more, cover the row.
-    threads = threads_for(operator.n / vector / 2, kernel.max_threads)
-    lanes = gpu.sm.warp_size
+    threads = threads_for(n / vector / 2, kernel.max_threads)
     # A row that does not begin on an aligned address has one turn of single elements before the first vector; of rows
     # whose length is odd, all but one in ``vector`` begin so.
-    aligned = operator.n % vector == 0
+    aligned = n % vector == 0
     head = 0 if aligned else threads * (1 - 1 / vector)
-    vector_turns = int((operator.n - head) // (threads * vector))
-    rest = operator.n - vector_turns * threads * vector
+    vector_turns = int((n - head) // (threads * vector))
+    rest = n - vector_turns * threads * vector
     single_turns = (0 if aligned else 1) + ceil_div(max(0, int(rest - head)), threads)
-    single = rest / (single_turns * threads) if single_turns else 0.0
-    return _Row(
-        threads=threads,
-        vector_turns=vector_turns,
-        vector_elements=vector,
-        vector_bytes=vector * lanes * element_bytes,
-        single_turns=single_turns,
-        single_elements=single,
-        single_bytes=single * lanes * element_bytes,
-    )
+    parts = {
+        "": Turns(gpu, operator.m, threads, vector_turns, vector, 1 - rest / n),
+        SINGLES: Turns(gpu, operator.m, threads, single_turns, 1.0, rest / n),
+    }
+    return threads, {part: turns for part, turns in parts.items() if turns.turns and turns.part}
 
 
-def _pass(gpu: Gpu, kernel: BlockSoftmaxKernel, row: _Row, tensor: str, work: Work, *, stores: bool = False) -> Program:
+def _pass(
+    gpu: Gpu,
+    operator: RowsOperator | RowReduction,
+    kernel: BlockRowsKernel,
+    parts: dict[str, Turns],
+    again: str,
+    work: Work,
+    *,
+    stores: bool,
+) -> Program:
     """One pass of a warp over its part of the row."""
-    turn = alu(gpu, kernel.turn)
 
-    def loop(part: str, times: int, size_bytes: float, elements: float, accesses: float) -> Program:
-        if not times or not elements:
-            return ()
-        port_bytes = max(size_bytes, accesses * SHUFFLED_BYTES)
-        body: list[Op] = [Load((Read(part, size_bytes, size_bytes),), port_bytes, accesses), WaitLoad(), turn]
-        body.append(alu(gpu, work, elements))
-        if stores:
-            body.append(Store("result", size_bytes, size_bytes, accesses))
-        return (Repeat(tuple(body), times),)
+    def loop(part: str, turns: Turns) -> Repeat:
+        elements = turns.part * operator.n / (turns.threads * turns.turns)
+        body: Program = (
+            *turns.load(operator.reads, again + part),
+            alu(gpu, kernel.turn),
+            alu(gpu, work, elements),
+            *((turns.store(operator.writes),) if stores else ()),
+        )
+        return Repeat(body, turns.turns)
 
-    return (
-        *loop(tensor, row.vector_turns, row.vector_bytes, row.vector_elements, 1.0),
-        *loop(f"{tensor}{SINGLES}", row.single_turns, row.single_bytes, row.single_elements, row.single_elements),
-    )
+    return tuple(loop(part, turns) for part, turns in parts.items())
 
 
-def _block_reduction(gpu: Gpu, kernel: BlockSoftmaxKernel, threads: int) -> Program:
+def _block_reduction(gpu: Gpu, kernel: BlockRowsKernel, threads: int) -> Program:
     """All threads' values through shared memory: each thread of the first warp combines a warp's, one thread the rest.
 
     The other warps wait at the barriers meanwhile: here every warp takes the time, and its share of the reads, which

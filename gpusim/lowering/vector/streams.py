@@ -1,0 +1,127 @@
+"""What a warp loads and stores in a turn, from the accesses of an operator.
+
+Tensors that are broadcast and small stay in L1. Of others each contiguous run takes whole sectors of L2, whatever of
+them is used; what other threads use of the same sector they ask for again, and DRAM is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.lowering.operand import SECTOR_BYTES
+from gpusim.program import Load, LoadShared, Program, Read, Store, WaitLoad
+from gpusim.workloads.memory_bound import Access
+
+REQUEST_BYTES = 128
+"""What the load/store path moves for an instruction of a warp at least, used or not [B]."""
+KEPT_IN_L1 = 0.5
+"""Share of L1 that a broadcast tensor may take and still be there when the next CTA reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A tensor as one load of the program names it."""
+
+    name: str
+    block_bytes: float
+    """What a CTA loads of it at a time [B]."""
+    evicted_fraction: float = 1.0
+    """Share that L2 no longer holds, where this run has read it before; all of it where it has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How a grid divides what an operator touches: evenly, for the mean CTA stands for all."""
+
+    gpu: Gpu
+    ctas: int
+    threads: int
+    """Of a CTA."""
+    turns: int
+    """Of a thread."""
+    vector_elements: float
+    """Of a load or store of a thread."""
+    part: float = 1.0
+    """Share of what the operator touches that these turns do."""
+
+    def elements(self, access: Access) -> float:
+        """That a thread touches in a turn."""
+        return self.part * access.elements / (self.ctas * self.threads * self.turns)
+
+    def asked_bytes(self, access: Access) -> float:
+        """That a warp asks of L2 in a turn: whole sectors [B]."""
+        return self.elements(access) * self.gpu.sm.warp_size * access.element_bytes * _sectors_fraction(access)
+
+    def instructions(self, accesses: Sequence[Access]) -> float:
+        """Loads or stores of a warp in a turn."""
+        return sum(self.elements(access) / self.vector_elements for access in accesses)
+
+    def load(self, accesses: Sequence[Access], name: str = "") -> Program:
+        """Load all of a turn, and wait.
+
+        Args:
+            name: ends the names of the tensors, to tell what is read again, or in another way.
+        """
+        kept = [access for access in accesses if _stays_in_l1(self.gpu, access)]
+        passed = [(one, access) for one, access in self._named(accesses, name) if access not in kept]
+        reads = tuple(Read(one, self.asked_bytes(access), self.asked_bytes(access)) for one, access in passed)
+        instructions = self.instructions([access for _, access in passed])
+        program: Program = ()
+        if reads:
+            port_bytes = max(sum(read.l2_bytes for read in reads), instructions * REQUEST_BYTES)
+            program = Load(reads, port_bytes, instructions), WaitLoad()
+        if kept:
+            # A compiler loads broadcast values one by one, each with the lines of the whole access.
+            each = sum(self.elements(access) for access in kept)
+            lines_bytes = sum(
+                self.elements(access) * self.vector_elements * REQUEST_BYTES * access.element_bytes / 4
+                for access in kept
+            )
+            program = *program, LoadShared(lines_bytes, each)
+        return program
+
+    def inputs(self, accesses: Sequence[Access], name: str = "", evicted: float = 1.0) -> tuple[Input, ...]:
+        """The tensors that :meth:`load` names.
+
+        Args:
+            evicted: share that L2 no longer holds of what was read before.
+        """
+        warps = self.threads / self.gpu.sm.warp_size
+        return tuple(
+            Input(of_input, warps * self.asked_bytes(access), evicted * _first_time_fraction(access))
+            for of_input, access in self._named(accesses, name)
+            if not _stays_in_l1(self.gpu, access)
+        )
+
+    def store(self, accesses: Sequence[Access]) -> Store:
+        """Store all of a turn."""
+        size_bytes = sum(self.elements(access) * self.gpu.sm.warp_size * access.element_bytes for access in accesses)
+        return Store("result", size_bytes, sum(map(self.asked_bytes, accesses)), self.instructions(accesses))
+
+    def _named(self, accesses: Sequence[Access], name: str) -> list[tuple[str, Access]]:
+        return [(f"input {number}{name}", access) for number, access in enumerate(accesses)]
+
+
+def _sectors_fraction(access: Access) -> float:
+    """Bytes of the sectors that a run touches, of its own; runs begin at any element of a sector.
+
+    >>> [_sectors_fraction(Access(4096, "fp32", run)) for run in (None, 1, 8, 9)]
+    [1.0, 8.0, 1.0, 1.7777777777777777]
+    """
+    run_bytes = (access.run or access.elements) * access.element_bytes
+    if access.run is None or run_bytes % SECTOR_BYTES == 0:
+        return 1.0
+    return (SECTOR_BYTES + run_bytes - access.element_bytes) / run_bytes
+
+
+def _first_time_fraction(access: Access) -> float:
+    """Of the bytes asked of L2, those that were not asked before."""
+    return min(1.0, access.distinct_bytes / (access.touched_bytes * _sectors_fraction(access)))
+
+
+def _stays_in_l1(gpu: Gpu, access: Access) -> bool:
+    """Whether all CTAs of an SM read the same, and L1 holds it."""
+    l1_bytes = gpu.shared_memory.unified_l1_kib * 1024
+    return access.distinct is not None and access.distinct_bytes <= KEPT_IN_L1 * l1_bytes
