@@ -42,6 +42,15 @@ class Host(Record):
         default={}, description="Host time of all calls relative to framework_call_us, by framework and version."
     )
 
+    framework_step_us: dict[str, Microseconds] = Field(
+        default={},
+        description="Host time of a pass beside its calls, such as a data loader's, by framework and version [us].",
+    )
+
+    def step_us(self, framework: str) -> float:
+        """Host time of a forward (and backward) pass beside its calls [us]; 0 of a framework that is not listed."""
+        return self.framework_step_us.get(source_key(framework), 0.0)
+
     def call_us(self, kind: str, framework: str = "") -> float:
         """Host time of a framework's call that launches kernels [us].
 

@@ -94,6 +94,23 @@ class Embedding(Layer):
         return {"weight": (self.entries, self.features)}
 
 
+class KvCache(Layer):
+    """Keys or values of the tokens before, with those of the new ones behind them.
+
+    It launches nothing: what joins them is the copy into heads that eager attention makes of all keys and values, as
+    PyTorch's ``cat`` of a cache copies all of it.
+    """
+
+    op: Literal["kv_cache"] = "kv_cache"
+    length: Size
+    """Tokens before."""
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        self.needs(len(shape) == 3, f"takes batch x length x features, got {shown(shape)}")
+        return shape[0], self.length + shape[1], shape[2]
+
+
 class Gather(Layer):
     """Some rows of a matrix, those that a router or a sampler picks."""
 

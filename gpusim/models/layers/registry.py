@@ -26,6 +26,7 @@ from gpusim.models.layers.movement import (
     Flatten,
     Gather,
     GlobalAvgPool2d,
+    KvCache,
     Nms,
     Permute,
     Pool2d,
@@ -40,7 +41,7 @@ from gpusim.models.layers.movement import (
 MatrixLayer = Attention | Conv2d | ConvTranspose2d | Linear | Lstm | Matmul
 ElementwiseLayer = Activation | Combination | Dropout | Scale
 RowLayer = BatchNorm | CrossEntropy | GroupNorm | LayerNorm | Reduced | Softmax
-ViewLayer = Flatten | Permute | Reshape | Slice
+ViewLayer = Flatten | KvCache | Permute | Reshape | Slice
 ImageLayer = GlobalAvgPool2d | Nms | Pool2d | RoiAlign | Upsample
 GatherLayer = Concat | Embedding | Gather | Scatter | Sort
 AnyLayer = MatrixLayer | ElementwiseLayer | RowLayer | ViewLayer | ImageLayer | GatherLayer

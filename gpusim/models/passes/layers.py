@@ -24,6 +24,7 @@ from gpusim.models.layers.movement import (
     Flatten,
     Gather,
     GlobalAvgPool2d,
+    KvCache,
     Nms,
     Permute,
     Pool2d,
@@ -126,6 +127,8 @@ def _view(tape: Tape, layer: ViewLayer, node: Node, value: Value) -> Value:
             return movement.permuted(tape, value, order, contiguous=layer.contiguous)
         case Slice():
             return movement.sliced(tape, layer, value)
+        case KvCache():
+            return tape.new(node.result, value.dtype, name=tape.layer)
         case _:
             assert_never(layer)
 
