@@ -30,6 +30,8 @@ class _Block(NamedTuple):
     blocks: int
     """Of the unit."""
     line_blocks: int
+    readers: int
+    """CTAs that ask for it."""
     sizes: Sizes
 
 
@@ -160,12 +162,13 @@ class BlockCache:
         if not sizes.block_bytes:
             return now
         amount = block.blocks * sizes.read_bytes
+        part = amount / block.readers
         opens = now >= self._open_until[block.page]
         if opens:
             amount += sizes.page_bytes
-        passed = dram.book(now, amount)
+        passed = dram.book(now, amount, part)
         if opens:
-            self._open_until[block.page] = passed
+            self._open_until[block.page] = self.dram.free_at
         self.missed_bytes += block.blocks * sizes.block_bytes
         if all(math.isnan(self._arrival[block.line + unit]) for unit in range(block.units)):
             _ = self._hold(_Line(block.line, block.units, block.line_blocks * sizes.block_bytes, 0.0), now)
@@ -187,6 +190,7 @@ class BlockCache:
             units=table.units_per_line,
             blocks=min(table.blocks_per_unit, table.blocks - before),
             line_blocks=min(table.blocks_per_unit * table.units_per_line, table.blocks - line_before),
+            readers=table.readers,
             sizes=self._sizes_of(stream, read, at, table),
         )
 
@@ -259,5 +263,5 @@ class FullMemory:
         machine = self._machine
         _ = self.port.book(now, size_bytes)
         written = self.port.book(now, size_bytes, machine.l2_port_write_bytes_per_cycle)
-        passed = max(written, self._cache.l2.book(now, size_bytes * (1.0 + machine.l2_write_cost)))
+        passed = max(written, self._l2.book(now, size_bytes * (1.0 + machine.l2_write_cost)))
         return passed + 2 * machine.l2_latency_cycles

@@ -32,6 +32,8 @@ class Table(NamedTuple):
     x_per_page: int
     """Rows along x that lie in the same pages; likewise along y."""
     y_per_page: int
+    readers: int
+    """CTAs that read the same row."""
     first_unit: int
     """A line, and a page, goes by its first unit."""
     results: int
@@ -131,7 +133,7 @@ def _table(machine: Machine, launch: Launch, tensor: Tensor, blocks: int) -> Tab
     units = -(-blocks // (per_unit * per_line)) * per_line
     return Table(
         **strides, blocks=blocks, units=units, blocks_per_unit=per_unit, units_per_line=per_line,
-        units_per_page=per_page, x_per_page=across["x"], y_per_page=across["y"],
+        units_per_page=per_page, x_per_page=across["x"], y_per_page=across["y"], readers=launch.ctas // rows,
         first_unit=0, results=0, first_result=0,
     )  # fmt: skip
 

@@ -116,6 +116,7 @@ class Extrapolator:
     def _count(self, before: _Snapshot, after: _Snapshot, times: int) -> None:
         skipped = self.skipped
         skipped.cycles += times * (after.cycles - before.cycles)
+        self.memory.jumped = skipped.cycles
         for index, cycles in enumerate(after.ledger):
             skipped.ledger[index] += times * (cycles - before.ledger[index])
         played = skipped.busy or [0.0] * len(self.links)

@@ -97,7 +97,8 @@ class SharedLink:
     """A link that all SMs share, as one of them sees it.
 
     The link serves the SMs in turn, so that a transfer waits for what is ahead of it, but for no longer than if every
-    SM had asked for as much as this one. What the others have been promised is not taken back.
+    SM had asked for as much as this one. What the others have been promised is not taken back. A transfer for several
+    SMs takes its ``part`` of the turn of the one that asks first.
     """
 
     __slots__ = ("_link", "_share")
@@ -106,7 +107,7 @@ class SharedLink:
         self._link = link
         self._share = Link(f"share of {link.name}", link.rate / sms)
 
-    def book(self, now: float, amount: float) -> float:
+    def book(self, now: float, amount: float, part: float | None = None) -> float:
         """Serve ``amount`` units from ``now`` on; the time the last one has passed [cycles].
 
         >>> l2 = Link("L2", 100.0)
@@ -114,4 +115,4 @@ class SharedLink:
         >>> first.book(0, 800), second.book(0, 100), second.book(0, 700)
         (8.0, 2.0, 16.0)
         """
-        return min(self._link.book(now, amount), self._share.book(now, amount))
+        return min(self._link.book(now, amount), self._share.book(now, amount if part is None else part))

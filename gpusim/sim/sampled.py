@@ -8,14 +8,14 @@ from itertools import repeat
 import simpy
 
 from gpusim.hardware.machine import Machine
-from gpusim.launch import Launch, l2_read_bytes
+from gpusim.launch import Grid, Launch, l2_read_bytes
 from gpusim.program import Barrier, Load, LoadBulk, LoadShared, Mma, Repeat, Role, Store, StoreShared
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.dispatcher import Dispatcher
 from gpusim.sim.extrapolate import Extrapolator, Skipped
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.outcome import LaunchOutcome, Played, busy_by_resource
-from gpusim.sim.sampled_memory import SampledMemory
+from gpusim.sim.sampled_memory import Earlier, SampledMemory, l2_cycles_of_stores
 from gpusim.sim.sm import StreamingMultiprocessor
 from gpusim.sim.switch import compiled_play
 from gpusim.sim.trace import Recorder
@@ -88,10 +88,8 @@ def _mma_cycles(machine: Machine, loop: Repeat) -> float:
 
 def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *, extrapolate: bool) -> LaunchOutcome:
     decoded = DecodedLaunch(machine, launch)
-    play = compiled_play() if recorder is None else None
-    played = play(decoded, extrapolate=extrapolate) if play is not None else None
-    if played is None:
-        played = _processes(decoded, recorder, extrapolate=extrapolate)
+    earlier = _earlier_stores(decoded, extrapolate=extrapolate)
+    played = _played(decoded, recorder, extrapolate=extrapolate, earlier=earlier)
     asked = l2_read_bytes(launch)
     return LaunchOutcome(
         cycles=played.cycles,
@@ -102,10 +100,31 @@ def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *,
     )
 
 
-def _processes(decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate: bool) -> Played:
+def _earlier_stores(decoded: DecodedLaunch, *, extrapolate: bool) -> Earlier | None:
+    """What SMs with a CTA less store, where a launch has one round and does not fill it evenly."""
+    machine, launch = decoded.machine, decoded.launch
+    less, more = divmod(launch.ctas, machine.sm_count)
+    if not (0 < less < decoded.ctas_per_sm and more):
+        return None
+    even = DecodedLaunch(machine, replace(launch, grid=Grid(less * machine.sm_count), edges=None))
+    stored_from = _played(even, None, extrapolate=extrapolate).stored_from
+    return Earlier(stored_from, less * (machine.sm_count - more) * l2_cycles_of_stores(decoded))
+
+
+def _played(
+    decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate: bool, earlier: Earlier | None = None
+) -> Played:
+    play = compiled_play() if recorder is None else None
+    played = play(decoded, extrapolate=extrapolate, earlier=earlier) if play is not None else None
+    return played or _processes(decoded, recorder, extrapolate=extrapolate, earlier=earlier)
+
+
+def _processes(
+    decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate: bool, earlier: Earlier | None = None
+) -> Played:
     env = simpy.Environment()
     machine, launch = decoded.machine, decoded.launch
-    memory = SampledMemory(decoded)
+    memory = SampledMemory(decoded, earlier)
     busiest = ceil_div(launch.ctas, machine.sm_count)
     last_round = launch.ctas - (busiest - 1) * machine.sm_count
     left = [busiest]
@@ -137,7 +156,8 @@ def _processes(decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate
     if trace is not None:
         trace.finish(ended)
     ledger = [played + more for played, more in zip(sm.finished_ledger, skipped.ledger, strict=True)]
-    return Played(ended + skipped.cycles, dict(zip(CAUSES, ledger, strict=True)), _busy(sm, ended, skipped))
+    stalls = dict(zip(CAUSES, ledger, strict=True))
+    return Played(ended + skipped.cycles, stalls, _busy(sm, ended, skipped), stored_from=memory.stored_from)
 
 
 def _busy(sm: StreamingMultiprocessor, ended: int, skipped: Skipped) -> dict[str, list[float]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Tensor
-from gpusim.program import Load, LoadBulk, Read, Store, executed
+from gpusim.program import Load, LoadBulk, Read, SplitKFixup, Store, executed
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.link import DramLink, Link
 from gpusim.sim.memory import Stream
@@ -89,10 +90,19 @@ def _fetch_of(
     )
 
 
+class Earlier(NamedTuple):
+    """Stores of the SMs that run a CTA less in the only round of a launch."""
+
+    stored_from: float
+    """When they begin to store [cycles]."""
+    l2_cycles: float
+    """What L2 takes for them all."""
+
+
 class SampledMemory:
     """The path of a representative SM to L2 and DRAM."""
 
-    def __init__(self, decoded: DecodedLaunch) -> None:
+    def __init__(self, decoded: DecodedLaunch, earlier: Earlier | None = None) -> None:
         machine, launch = decoded.machine, decoded.launch
         self._machine = machine
         self._tlb_miss_cycles = machine.tlb_miss_cycles if launch.cold else 0.0
@@ -113,6 +123,11 @@ class SampledMemory:
         self._spread = machine.cta_interval_cycles * machine.sm_count
         """How far apart SMs start [cycles]."""
         self._spread_growth = math.log(machine.sm_count)
+        self._earlier = earlier
+        self.stored_from = math.inf
+        """When this SM began to store [cycles]."""
+        self.jumped = 0
+        """Cycles that an extrapolation stands for, up to now."""
 
     @property
     def links(self) -> tuple[Link, Link, Link]:
@@ -170,6 +185,14 @@ class SampledMemory:
         passed = link.book(now, amount)
         return max(passed, link.free_at if link.credit else link.free_at - self._behind)
 
+    def _follow(self, now: float) -> None:
+        """Set what SMs with a CTA less have stored before this one, where there are some."""
+        now += self.jumped
+        self.stored_from = min(self.stored_from, now)
+        if self._earlier is not None and now > self._earlier.stored_from:
+            passed = min(now - self._earlier.stored_from, self._earlier.l2_cycles)
+            self.l2.credit = self.dram.credit = max(passed, self._behind)
+
     def _leave_step(self, generation: int) -> None:
         """Set how far apart SMs are when CTAs of a generation store.
 
@@ -187,6 +210,7 @@ class SampledMemory:
     def store(self, stream: Stream, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
         machine = self._machine
+        self._follow(now)
         if self._ctas_per_sm > 1:
             self._leave_step(stream.cta // self._ctas_per_sm)
         sent = self.port.book(now, store.l2_bytes, machine.l2_port_write_bytes_per_cycle)
@@ -201,10 +225,24 @@ class SampledMemory:
     def fix_up(self, size_bytes: float, now: float) -> float:
         """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
         machine = self._machine
+        self._follow(now)
         _ = self.port.book(now, size_bytes)
         written = self.port.book(now, size_bytes, machine.l2_port_write_bytes_per_cycle)
-        passed = max(written, self.l2.book(now, size_bytes * (1.0 + machine.l2_write_cost)))
+        passed = max(written, self._last_of(self.l2, now, size_bytes * (1.0 + machine.l2_write_cost)))
         return passed + 2 * machine.l2_latency_cycles
+
+
+def l2_cycles_of_stores(decoded: DecodedLaunch) -> float:
+    """What L2 takes for the results and partial sums of a CTA, nothing else to serve."""
+    machine = decoded.machine
+    served = 0.0
+    for role in decoded.launch.roles:
+        for op, times in executed(role.program):
+            if isinstance(op, Store):
+                served += role.warps * times * op.l2_bytes * machine.l2_write_cost
+            elif isinstance(op, SplitKFixup):
+                served += role.warps * times * op.size_bytes * (1.0 + machine.l2_write_cost)
+    return served / machine.l2_bytes_per_cycle
 
 
 def pattern_blocks(fetches: list[dict[int, Fetch]]) -> int:

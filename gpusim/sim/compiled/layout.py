@@ -52,7 +52,8 @@ LAUNCH = _record(
     "last_round sm_count together ahead in_flight first_blocks ctas_per_sm pattern_blocks grid_x grid_y splits "
     "swizzle_width edges cold share",
     "cta_interval cta_share cta_launch_cycles shared_latency bulk_copy l2_latency tlb_miss write_back_cost "
-    "write_back_cycles write_cost l2_rate l2_write_cost l2_port_write_rate dram_rate l2_copy_bytes spread_growth",
+    "write_back_cycles write_cost l2_rate l2_write_cost l2_port_write_rate dram_rate l2_copy_bytes spread_growth "
+    "earlier_from earlier_cycles",
 )
 RUN = _record(
     "status now scheduled waiting fifo_first fifo_next urgent_first urgent_next ctas_left free_ctas turns "
@@ -63,7 +64,7 @@ RUN = _record(
 LINK = _record("", "rate burst_rate credit free_at written_at busy")
 SM = _record(
     "resident taken port l2_port l2_share dram_share l2 dram",
-    "translated_at drained_at behind",
+    "translated_at drained_at behind stored_from",
     finished=(np.int64, len(CAUSES)),
 )
 SLOT = _record("sm cta tiles left taken_first taken_next")

@@ -34,10 +34,16 @@ def store(s: State, w: int, op: Any, now: float) -> float:
 def fix_up(s: State, w: int, size_bytes: float, now: float) -> float:
     """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
+    if not launch.full:
+        _follow(s, sm, now)
     _ = book(s.links[sm.l2_port], now, size_bytes, 0.0)
     written = book(s.links[sm.l2_port], now, size_bytes, launch.l2_port_write_rate)
-    passed = max(written, book(s.links[sm.l2], now, size_bytes * (1.0 + launch.l2_write_cost), 0.0))
-    return passed + 2 * launch.l2_latency
+    amount = size_bytes * (1.0 + launch.l2_write_cost)
+    if launch.full:
+        passed = _in_turn(s, sm.l2, sm.l2_share, now, amount, amount)
+    else:
+        passed = _last_of(s, sm, sm.l2, now, amount)
+    return max(written, passed) + 2 * launch.l2_latency
 
 
 # One SM's share
@@ -47,6 +53,7 @@ def fix_up(s: State, w: int, size_bytes: float, now: float) -> float:
 def _written_share(s: State, w: int, op: Any, now: float) -> float:
     """Take written bytes; when L2 has found room for the last [cycles]."""
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
+    _follow(s, sm, now)
     if launch.ctas_per_sm > 1:
         _leave_step(s, sm, s.ctas[s.warps[w].cta].number // launch.ctas_per_sm)
     accepted = _last_of(s, sm, sm.l2, now, op.l2_bytes * launch.l2_write_cost)
@@ -54,6 +61,16 @@ def _written_share(s: State, w: int, op: Any, now: float) -> float:
         written = write_back(s.links[sm.dram], now, op.size_bytes * launch.write_back_cost * op.amount)
         accepted = max(accepted, written - launch.write_back_cycles)
     return accepted
+
+
+@compiled
+def _follow(s: State, sm: Any, now: float) -> None:
+    """Set what SMs with a CTA less have stored before this one, where there are some."""
+    launch, at = s.launch[0], now + s.run[0].skipped_cycles
+    sm.stored_from = min(sm.stored_from, at)
+    if at > launch.earlier_from:
+        passed = min(at - launch.earlier_from, launch.earlier_cycles)
+        s.links[sm.l2].credit = s.links[sm.dram].credit = max(passed, sm.behind)
 
 
 @compiled
@@ -145,9 +162,9 @@ def _translated(s: State, sm: Any, now: float) -> float:
 
 
 @compiled
-def _in_turn(s: State, link: int, share: int, now: float, amount: float) -> float:
+def _in_turn(s: State, link: int, share: int, now: float, amount: float, part: float) -> float:
     """Book an SM's turn at a link, as :class:`gpusim.sim.link.SharedLink` does."""
-    return min(book(s.links[link], now, amount, 0.0), book(s.links[share], now, amount, 0.0))
+    return min(book(s.links[link], now, amount, 0.0), book(s.links[share], now, part, 0.0))
 
 
 @compiled
@@ -158,7 +175,8 @@ def _load_from_cache(s: State, w: int, op: Any, now: float) -> float:
     in_l2 = asked
     for at in range(op.first, op.last):
         in_l2 = max(in_l2, _in_l2(s, w, s.reads[at], asked))
-    passed = max(book(s.links[sm.l2_port], now, op.amount, 0.0), _in_turn(s, sm.l2, sm.l2_share, now, op.l2_bytes))
+    served = _in_turn(s, sm.l2, sm.l2_share, now, op.l2_bytes, op.l2_bytes)
+    passed = max(book(s.links[sm.l2_port], now, op.amount, 0.0), served)
     return max(passed, in_l2) + s.launch[0].l2_latency
 
 
@@ -192,15 +210,16 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
         return now
     blocks = min(table.blocks_per_unit, table.blocks - unit * table.blocks_per_unit)
     amount = blocks * read.dram_bytes
+    part = amount / table.readers
     near = _row(table, cta, cta.x - cta.x % table.x_per_page, cta.y - cta.y % table.y_per_page)
     page = table.first_unit + near * table.units + unit - unit % table.units_per_page
     opens = now >= s.open_until[page]
     if opens:
         amount += read.page_bytes
     sm = s.sms[warp.sm]
-    passed = _in_turn(s, sm.dram, sm.dram_share, now, amount)
+    passed = _in_turn(s, sm.dram, sm.dram_share, now, amount, part)
     if opens:
-        s.open_until[page] = passed
+        s.open_until[page] = s.links[sm.dram].free_at
     run.missed_bytes += blocks * read.block_bytes
     in_line = unit % table.units_per_line
     line = at - in_line
@@ -220,7 +239,8 @@ def _written(s: State, w: int, op: Any, now: float) -> float:
     """Take written bytes; when L2 has found room for the last [cycles]."""
     warp = s.warps[w]
     sm = s.sms[warp.sm]
-    accepted = _in_turn(s, sm.l2, sm.l2_share, now, op.l2_bytes * s.launch[0].l2_write_cost)
+    amount = op.l2_bytes * s.launch[0].l2_write_cost
+    accepted = _in_turn(s, sm.l2, sm.l2_share, now, amount, amount)
     table = s.tensors[op.first]
     unit = table.first_result + s.ctas[warp.cta].number * table.results + s.stored[warp.cta, op.first]
     s.stored[warp.cta, op.first] += 1

@@ -14,6 +14,7 @@ from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.outcome import Played
 from gpusim.sim.residency import touched_before
+from gpusim.sim.sampled_memory import Earlier
 from gpusim.sim.sm import never_finished
 from gpusim.units import whole_cycles
 
@@ -28,6 +29,7 @@ def played(
     *,
     full: bool = False,
     extrapolate: bool = False,
+    earlier: Earlier | None = None,
     progress: Progress | None = None,
     turns: int = 0,
 ) -> Played | None:
@@ -40,7 +42,7 @@ def played(
         ValueError: warps wait for each other for ever.
     """
     try:
-        arrays = Arrays(decoded, full=full, extrapolate=extrapolate)
+        arrays = Arrays(decoded, full=full, extrapolate=extrapolate, earlier=earlier)
         for scale in SCALES:
             state = arrays.state(scale)
             if full:
@@ -87,6 +89,5 @@ def _totals(decoded: DecodedLaunch, state: State) -> Played:
     busy = {name: cycles[first + at : after : len(names)] for at, name in enumerate(names)}
     busy |= {"shared_memory": [cycles[after]], "l2_port": [cycles[after + 1]]}
     busy |= {"l2": [cycles[-2]], "dram": [cycles[-1]]}
-    return Played(
-        ended + int(run["skipped_cycles"]), stalls, busy, float(run["read_bytes"]), float(run["missed_bytes"])
-    )
+    asked = float(run["read_bytes"]), float(run["missed_bytes"])
+    return Played(ended + int(run["skipped_cycles"]), stalls, busy, *asked, float(state.sms["stored_from"][0]))

@@ -18,7 +18,7 @@ from gpusim.sim.compiled.replacement import WORDS, seeded_words
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.extrapolate import meet_in_loops
 from gpusim.sim.residency import UNRELATED_LINES, WARMING_RUNS
-from gpusim.sim.sampled_memory import REMEMBERED_BLOCKS, fetches_of, pattern_blocks
+from gpusim.sim.sampled_memory import REMEMBERED_BLOCKS, Earlier, fetches_of, pattern_blocks
 from gpusim.units import ceil_div
 
 FIRST_TURNS, FIRST_BLOCKS, FIRST_STAGES, FIRST_TILES, FIRST_ENDED = 512, 2048, 16, 8, 512
@@ -35,11 +35,14 @@ _FIELDS = {
 class Arrays:
     """Allocates the state of a launch; with ``scale`` times as much room where it ran out of some."""
 
-    def __init__(self, decoded: DecodedLaunch, *, full: bool, extrapolate: bool) -> None:
+    def __init__(
+        self, decoded: DecodedLaunch, *, full: bool, extrapolate: bool, earlier: Earlier | None = None
+    ) -> None:
         machine, launch = decoded.machine, decoded.launch
         self.decoded = decoded
         self.full = full
         self.extrapolate = extrapolate
+        self.earlier = earlier or Earlier(math.inf, 0.0)
         fetches = None if full else fetches_of(decoded)
         self.pattern_blocks = 1 if fetches is None else pattern_blocks(fetches)
         self.tables = tables_of(machine, launch) if full else {}
@@ -178,6 +181,8 @@ class Arrays:
             l2_copy_bytes=machine.l2_copy_bytes,
             write_back_cycles=machine.write_back_cycles,
             spread_growth=math.log(machine.sm_count),
+            earlier_from=self.earlier.stored_from,
+            earlier_cycles=self.earlier.l2_cycles,
         )
 
     def _links(self) -> layout.Records:
@@ -198,7 +203,7 @@ class Arrays:
 
     def _sms(self, links: int) -> layout.Records:
         after_parts = self.decoded.machine.sub_partitions * (len(self.decoded.pipes) + 1)
-        common = {"l2": links - 2, "dram": links - 1, "translated_at": math.nan}
+        common = {"l2": links - 2, "dram": links - 1, "translated_at": math.nan, "stored_from": math.inf}
         ports = (sm * self.links_per_sm + after_parts for sm in range(self.sms))
         rows = [
             _record(layout.SM, port=port, l2_port=port + 1, l2_share=port + 2, dram_share=port + 3, **common)
