@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from gpusim.content import content_hash
 
@@ -43,3 +43,13 @@ def readable(text: str) -> str:
 
 Title = Annotated[str, Field(max_length=200), AfterValidator(readable)]
 """A title or label."""
+
+
+def _quoted(value: object) -> object:
+    """Refuse a version read as a number: 1.10 would have become 1.1."""
+    if isinstance(value, int | float):
+        raise ValueError(f"quote the version: '{value}'")  # noqa: TRY004 - pydantic reports a ValueError at its line
+    return value
+
+
+Version = Annotated[str, BeforeValidator(_quoted), Field(description="quoted: YAML reads 1.10 as 1.1")]

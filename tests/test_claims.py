@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import RunGpusim, refused
 
-from gpusim.experiment.claims import Claim, Stated
+from gpusim.experiment.claims import Claim
+from gpusim.experiment.stated import Stated
 from gpusim.expression import FIGURES, value_of
 
 CLAIMS = """\

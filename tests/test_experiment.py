@@ -17,6 +17,7 @@ from gpusim.execution.journal import JOURNAL
 from gpusim.experiment.claims import ClaimsExperiment
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.loading import load_experiment, open_experiment, shipped_experiments
+from gpusim.experiment.model_speedups import ModelSpeedups
 from gpusim.files.outputs import sha256_of
 from gpusim.files.yamlfile import SpecError
 from gpusim.prediction.options import Options
@@ -301,6 +302,8 @@ def test_every_shipped_experiment_loads() -> None:
             assert experiment.content.runs, name
         elif isinstance(experiment, ClaimsExperiment):
             assert experiment.content.claims, name
+        elif isinstance(experiment, ModelSpeedups):
+            assert any(experiment.cases()), name
         else:
             assert any(experiment.cases()), name
             _ = experiment.measured_points()

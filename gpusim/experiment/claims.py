@@ -7,15 +7,16 @@ A claim is a figure that a page states. Its prediction is an expression of the f
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from gpusim.execution.sweep import Case
+from gpusim.experiment.model_run import ModelRun
+from gpusim.experiment.stated import Figure, SourcedFigure, Stated
 from gpusim.expression import FIGURES, parsed
 from gpusim.files.checked_document import Part, checked
 from gpusim.files.yamlfile import SpecError, YamlFile
@@ -29,54 +30,20 @@ TOLERANCE_PCT = 10.0
 """How far from a stated figure a prediction may be that meets it."""
 
 
-def _one_sided(value: object) -> object:
-    """A number as a range of its own."""
-    return {"low": value, "high": value} if isinstance(value, int | float) else value
-
-
-class Stated(Part):
-    """A figure, or the range that several figures span; without one of its ends, all values on that side meet it."""
-
-    low: float | None = None
-    high: float | None = None
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Stated:
-        if self.low is None and self.high is None:
-            raise ValueError("give a number, or low, high or both")
-        if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
-        return self
-
-    def met_by(self, value: float, tolerance_pct: float) -> bool:
-        """Whether a prediction agrees, with a tolerance [percent of the nearest end]."""
-        low = -math.inf if self.low is None else self.low - abs(self.low) * tolerance_pct / 100
-        high = math.inf if self.high is None else self.high + abs(self.high) * tolerance_pct / 100
-        return low <= value <= high
-
-    def __str__(self) -> str:
-        if self.low is None:
-            return f"up to {self.high:g}"
-        if self.high is None:
-            return f"from {self.low:g}"
-        return f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
-
-
-Figure = Annotated[Stated, BeforeValidator(_one_sided)]
-
-
-class Measured(Part):
-    """What runs of the same workload showed."""
-
-    value: Figure
-    source: str
-
-
 class RunEntry(Part):
     """A prediction that claims refer to by its name."""
 
     gpu: str
-    gemm: dict[str, Any] = Field(description="values of an operator, and options of its prediction")
+    gemm: dict[str, Any] | None = Field(
+        default=None, description="values of an operator, and options of its prediction"
+    )
+    model: ModelRun | None = None
+
+    @model_validator(mode="after")
+    def _either(self) -> RunEntry:
+        if (self.gemm is None) == (self.model is None):
+            raise ValueError("give either 'gemm' or 'model'")
+        return self
 
 
 class Claim(Part):
@@ -85,7 +52,7 @@ class Claim(Part):
     claim: Title
     source: str = Field(description="address of the page, and where the figure stands on it")
     published: Figure
-    measured: Measured | None = None
+    measured: SourcedFigure | None = None
     unit: str = ""
     predicted: str = Field(description="an expression of figures of the runs, as NAME.FIGURE")
     tolerance_pct: float = Field(default=TOLERANCE_PCT, ge=0, le=100)
@@ -112,8 +79,9 @@ class ClaimsFile(Part):
 PARTS: Mapping[str, type[BaseModel]] = {
     "runs": RunEntry,
     "claims": Claim,
+    "model": ModelRun,
     "published": Stated,
-    "measured": Measured,
+    "measured": SourcedFigure,
     "value": Stated,
 }
 
@@ -129,7 +97,12 @@ class ClaimsExperiment:
     specs: Mapping[str, Spec]
     """By the name of the run."""
     cases: Mapping[str, Case]
-    """By the name of the run."""
+    """Of single operators, by the name of the run."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models that runs predict."""
+        return tuple(dict.fromkeys(run.model.model for run in self.content.runs.values() if run.model))
 
     def output_files(self) -> tuple[str, ...]:
         """Names of the files besides the manifest."""
@@ -154,10 +127,14 @@ def load_claims(
             specs[name] = load_spec(run.gpu, arch_path)
         except SpecError as error:
             raise file.error(f"{where}.gpu", str(error)) from None
+        part = "model" if run.gemm is None else "gemm"
         try:
-            cases[name] = _case(specs[name], run.gemm)
+            if run.gemm is not None:
+                cases[name] = _case(specs[name], run.gemm)
+            elif run.model is not None:
+                run.model.check()
         except ValueError as error:
-            raise file.error(f"{where}.gemm", str(error)) from None
+            raise file.error(f"{where}.{part}", str(error)) from None
     for index, claim in enumerate(content.claims):
         try:
             _check_names(claim.predicted, content.runs)

@@ -14,12 +14,13 @@ from gpusim.errors import excerpt
 from gpusim.experiment.claims import ClaimsExperiment, load_claims
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.gpus import ExperimentGpu, experiment_gpus
+from gpusim.experiment.model_speedups import ModelSpeedups, load_model_speedups
 from gpusim.experiment.plot_pages import page_count, problem
 from gpusim.experiment.schema import PARTS, ExperimentFile, TrainingFile, ValueRange, with_short_forms
 from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import SpecError, YamlFile, parse_value
 
-AnyExperiment = Experiment | TrainingExperiment | ClaimsExperiment
+AnyExperiment = Experiment | TrainingExperiment | ClaimsExperiment | ModelSpeedups
 
 MOST_OFFERED = 8
 """Labels that a message about an unknown one repeats."""
@@ -41,6 +42,8 @@ def open_experiment(
         return TrainingExperiment(file.path.stem, file, tuple(overrides), content)
     if "claims" in data:
         return load_claims(file, data, overrides, arch_path)
+    if "models" in data:
+        return load_model_speedups(file, data, overrides, arch_path)
     return _experiment(file, data, overrides, arch_path)
 
 

@@ -16,7 +16,7 @@ from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.files.checked_document import Part
 from gpusim.mathmode.resolve import Question
 from gpusim.numerics.training import Scaler, Task, TrainingRun
-from gpusim.record import Title, as_list
+from gpusim.record import Title, Version, as_list
 from gpusim.specs.design_points import MOST_POINTS
 from gpusim.workloads.conditions import Operands
 from gpusim.workloads.fields import Accumulator, Dtypes, L2States, Layouts, Output, RunLoad, Sizes, Sparsities
@@ -26,13 +26,6 @@ TableKind = Literal["results", "speedup", "ledger"]
 
 
 Details = Annotated[tuple[Literal["bound", "sampled", "full"], ...], BeforeValidator(as_list), Field(min_length=1)]
-
-
-def _quoted(value: object) -> object:
-    """Refuse a version read as a number: 1.10 would have become 1.1."""
-    if isinstance(value, int | float):
-        raise ValueError(f"quote the version: '{value}'")  # noqa: TRY004 - pydantic reports a ValueError at its line
-    return value
 
 
 class ValueRange(Part):
@@ -75,7 +68,7 @@ class MathModeEntry(Part):
     """A framework's multiplication, whose data type on each GPU follows from the math-mode rules."""
 
     framework: str
-    version: Annotated[str, BeforeValidator(_quoted)] = Field(description="quoted: YAML reads 1.10 as 1.1")
+    version: Version
     op: str = "matmul"
     dtype: str = "fp32"
     set: dict[str, str | int | bool] = Field(default_factory=dict)

@@ -18,6 +18,7 @@ from gpusim.experiment.definition import MeasuredPoint
 from gpusim.experiment.plot_schema import PlotEntry
 from gpusim.experiment.schema import TrainingFile
 from gpusim.figures.heat_map import draw_sparse_speedup
+from gpusim.figures.model_speedups_plot import model_speedups_figure
 from gpusim.figures.overlay import measured_row, measured_speedups, sister_boards
 from gpusim.figures.panels import draw_speedup, draw_time
 from gpusim.figures.roofline_plot import draw_roofline
@@ -26,7 +27,7 @@ from gpusim.figures.style import STYLE, save
 from gpusim.figures.training_plot import training_figure
 from gpusim.figures.value_plots import draw_over_values
 
-__all__ = ["compose", "draw", "draw_training", "measured_speedups"]
+__all__ = ["compose", "draw", "draw_model_speedups", "draw_training", "measured_speedups"]
 
 
 def draw(
@@ -66,3 +67,9 @@ def draw_training(content: TrainingFile, rows: Sequence[Row], gradients: Sequenc
     """Draw a training experiment: loss, gradients by magnitude, loss scale, updates lost."""
     with mpl.rc_context(STYLE):
         save(training_figure(content, rows, gradients), path)
+
+
+def draw_model_speedups(title: str, rows: Sequence[Row], path: Path) -> None:
+    """Draw speedups of whole models beside measured and claimed ones."""
+    with mpl.rc_context(STYLE):
+        save(model_speedups_figure(title, rows), path)

@@ -105,3 +105,37 @@ def claims_table(title: str, rows: Sequence[Row]) -> TextTable:
         for row in rows
     )
     return TextTable(title, ("claim", "unit", ">published", ">measured", ">predicted", "meets"), body)
+
+
+def model_speedups_table(title: str, rows: Sequence[Row]) -> TextTable:
+    """Each model on both GPUs, and how many times faster the other one is: predicted, measured, claimed."""
+    body = tuple(
+        (
+            row["label"],
+            f"{row['baseline_precision']} / {row['precision']}",
+            str(row["gpus"]),
+            str(row["batch"]),
+            row["unit"],
+            figure_text(row["baseline_throughput"]),
+            figure_text(row["throughput"]),
+            f"{row['speedup']:.2f}",
+            *(f"{row[key]:.2f}" if row[key] else "" for key in ("measured_speedup", "claimed_speedup")),
+            f"{row['tensor_active_pct']:.0f}",
+        )
+        for row in rows
+    )
+    boards = list(dict.fromkeys((row["baseline"], row["gpu"]) for row in rows))
+    gpus = (">baseline", ">other") if len(boards) > 1 else tuple(f">{name}" for name in boards[0])
+    headings = (
+        "model",
+        "precision",
+        ">GPUs",
+        ">batch",
+        "unit",
+        *gpus,
+        ">speedup",
+        ">measured",
+        ">claimed",
+        ">Tensor %",
+    )
+    return TextTable(title, headings, body)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpusim.execution.journal import journal_in
+from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case
 from gpusim.experiment.claims import Claim, ClaimsExperiment
 from gpusim.experiment.comparison import Row
@@ -15,12 +16,20 @@ from gpusim.expression import FIGURES, value_of
 from gpusim.files.outputs import check_places, staging, write_csv
 from gpusim.prediction.predict import predict
 from gpusim.progress import Progress, no_progress
-from gpusim.studies.manifest import MANIFEST, RESULTS, manifest_inputs, write_manifest
+from gpusim.studies.manifest import MANIFEST, manifest_inputs, output_files, write_manifest
+from gpusim.studies.model_speedups import model_case
+from gpusim.studies.models import predict_models
+from gpusim.studies.rows import write_results
 from gpusim.studies.run import Counts, Finished
 
 
 def run_claims(
-    experiment: ClaimsExperiment, out: Path, *, command: Sequence[str] = (), progress: Progress = no_progress
+    experiment: ClaimsExperiment,
+    out: Path,
+    *,
+    service: Service = Service(),
+    command: Sequence[str] = (),
+    progress: Progress = no_progress,
 ) -> Finished:
     """Predict every run and judge every claim; write ``results.csv``, ``figures.csv`` and ``manifest.json``.
 
@@ -31,27 +40,42 @@ def run_claims(
     check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
     with journal_in(out) as journal:
         figures: dict[str, float] = {}
-        for done, (name, case) in enumerate(experiment.cases.items()):
-            progress(done, len(experiment.cases))
+        for name, case in experiment.cases.items():
             try:
                 found = journal.once(case, partial(_figures, case))
             except ValueError as error:
                 raise experiment.file.error(f"runs.{name}", str(error)) from None
-            figures |= {f"{name}.{key}": value for key, value in found.items()}
-        progress(len(experiment.cases), len(experiment.cases))
+            figures |= _named(name, found)
+        figures |= _model_figures(experiment, service, progress)
         rows = [_judged(experiment, index, claim, figures) for index, claim in enumerate(experiment.content.claims)]
         with staging(out, MANIFEST) as folder:
-            write_csv(folder / RESULTS, rows)
+            write_results(folder, rows)
             write_csv(folder / "figures.csv", [_figure_row(experiment, *one) for one in figures.items()])
             write_manifest(folder, inputs, {"rows": len(rows)})
-    written = tuple(out / name for name in (MANIFEST, *experiment.output_files()))
+    written = tuple(out / name for name in (MANIFEST, *output_files(experiment)))
     return Finished(tuple(rows), (), written, journal.resumed, journal.damaged, Counts(len(rows)))
 
 
 def _figures(case: Case) -> dict[str, Any]:
-    """The numbers of a prediction."""
-    figures = predict(case.system, case.operator, case.options).figures()
-    return {name: value for name, value in figures.items() if type(value) in (int, float)}
+    """The figures of the prediction of an operator."""
+    return predict(case.system, case.operator, case.options).figures()
+
+
+def _model_figures(experiment: ClaimsExperiment, service: Service, progress: Progress) -> dict[str, float]:
+    """The figures of all predictions of models."""
+    runs = {name: run for name, run in experiment.content.runs.items() if run.model is not None}
+    cases = [model_case(run.model, run.gpu) for run in runs.values() if run.model]
+    figures: dict[str, float] = {}
+    for name, outcome in zip(runs, predict_models(cases, service, progress=progress), strict=True):
+        if outcome.result is None:
+            raise experiment.file.error(f"runs.{name}", outcome.reason)
+        figures |= _named(name, outcome.result.as_dict())
+    return figures
+
+
+def _named(run: str, figures: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among the figures of a run, as expressions name them."""
+    return {f"{run}.{name}": value for name, value in figures.items() if type(value) in (int, float)}
 
 
 def _judged(experiment: ClaimsExperiment, index: int, claim: Claim, figures: dict[str, float]) -> Row:

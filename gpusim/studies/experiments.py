@@ -11,12 +11,20 @@ from gpusim.execution.service import Service
 from gpusim.experiment.claims import ClaimsExperiment
 from gpusim.experiment.definition import TrainingExperiment
 from gpusim.experiment.loading import AnyExperiment, open_experiment, shipped_experiments
+from gpusim.experiment.model_speedups import ModelSpeedups
 from gpusim.progress import Progress, no_progress
-from gpusim.report.experiment_tables import claims_table, experiment_table, speedup_table, training_table
+from gpusim.report.experiment_tables import (
+    claims_table,
+    experiment_table,
+    model_speedups_table,
+    speedup_table,
+    training_table,
+)
 from gpusim.report.formatting import shape_text
 from gpusim.report.prediction_tables import ledger_table
 from gpusim.report.text_table import TextTable
 from gpusim.studies.claims import run_claims
+from gpusim.studies.model_speedups import run_model_speedups
 from gpusim.studies.run import MOST_PRINTED, Finished, run_experiment, run_training
 
 
@@ -47,7 +55,9 @@ def run(
     if isinstance(experiment, TrainingExperiment):
         return run_training(experiment, folder, command=command, progress=progress)
     if isinstance(experiment, ClaimsExperiment):
-        return run_claims(experiment, folder, command=command, progress=progress)
+        return run_claims(experiment, folder, service=service, command=command, progress=progress)
+    if isinstance(experiment, ModelSpeedups):
+        return run_model_speedups(experiment, folder, service=service, command=command, progress=progress)
     return run_experiment(experiment, folder, service=service, command=command, progress=progress)
 
 
@@ -58,6 +68,8 @@ def tables(experiment: AnyExperiment, finished: Finished) -> list[TextTable]:
         return [training_table(title, finished.rows)]
     if isinstance(experiment, ClaimsExperiment):
         return [claims_table(title, finished.rows)]
+    if isinstance(experiment, ModelSpeedups):
+        return [model_speedups_table(title, finished.rows)]
     title = finished.cases.of_failed(title)
     shown = []
     for kind in experiment.content.tables:
@@ -91,6 +103,8 @@ def shipped_table(arch_path: Sequence[Path] = ()) -> TextTable:
             work = f"{len(experiment.content.runs)} trainings"
         elif isinstance(experiment, ClaimsExperiment):
             work = f"{len(experiment.content.claims)} claims"
+        elif isinstance(experiment, ModelSpeedups):
+            work = f"{2 * sum(1 for _ in experiment.cases())} predictions"
         else:
             work = f"{sum(1 for _ in experiment.cases())} predictions"
         rows.append((name, work, experiment.content.title))

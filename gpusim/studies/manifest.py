@@ -17,9 +17,11 @@ from gpusim.execution.journal import JOURNAL
 from gpusim.experiment.claims import ClaimsExperiment
 from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.loading import AnyExperiment
+from gpusim.experiment.model_speedups import ModelSpeedups
 from gpusim.files.checked_document import shipped_folder
 from gpusim.files.outputs import file_hashes, sha256_of, write_json
 from gpusim.files.parquet import can_write_parquet
+from gpusim.models.loading import load_model
 from gpusim.specs import Spec
 from gpusim.version import MODEL_VERSION, __version__
 
@@ -47,8 +49,9 @@ def manifest_inputs(experiment: AnyExperiment, command: Sequence[str]) -> dict[s
     }
     if isinstance(experiment, TrainingExperiment):
         return program
-    if isinstance(experiment, ClaimsExperiment):
-        return {**program, "specs": {name: _spec_inputs(spec, {}) for name, spec in experiment.specs.items()}}
+    if isinstance(experiment, ClaimsExperiment | ModelSpeedups):
+        specs = {name: _spec_inputs(spec, {}) for name, spec in experiment.specs.items()}
+        return {**program, "specs": specs, "models": {name: _model_inputs(name) for name in experiment.models}}
     folder = experiment.file.path.parent
     return {
         **program,
@@ -85,6 +88,11 @@ def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:
         for path, sha256 in spec.decided_by
     }
     return {"arch": spec.gpu.name, "sha256": spec.sha256, "overrides": dict(overrides), "files": files}
+
+
+def _model_inputs(name: str) -> dict[str, str]:
+    """The files that describe a model, with their hashes."""
+    return {file.path.name: file.sha256 for file in load_model(name).files.values()}
 
 
 def output_files(experiment: AnyExperiment) -> tuple[str, ...]:

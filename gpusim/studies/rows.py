@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_origin, get_type_hints
 
@@ -19,8 +19,10 @@ from gpusim.execution.sweep import CaseResult
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase
 from gpusim.experiment.value_panels import GPU_NAME
-from gpusim.files.outputs import csv_text
+from gpusim.files.outputs import csv_text, write_csv
+from gpusim.files.parquet import can_write_parquet, write_parquet
 from gpusim.prediction.results import NSIGHT_METRICS, Result
+from gpusim.studies.manifest import PARQUET, RESULTS
 from gpusim.workloads.gemm import Gemm
 
 
@@ -43,6 +45,17 @@ _READ: Mapping[type, Callable[[str], Any]] = {
     dict: json.loads,
     tuple: json.loads,
 }
+
+
+def write_results(folder: Path, rows: Sequence[Row]) -> None:
+    """Write rows that are known all at once as ``results.csv``, and as Parquet where pyarrow is installed.
+
+    A column has the type of its first value that is not empty text.
+    """
+    write_csv(folder / RESULTS, rows)
+    if can_write_parquet():
+        kinds = {name: next((type(row[name]) for row in rows if row[name] != ""), str) for name in rows[0]}
+        write_parquet(folder / RESULTS, kinds, folder / PARQUET)
 
 
 def figures_text(result: Result) -> str:

@@ -32,7 +32,7 @@ from gpusim.files.yamlfile import SpecError
 from gpusim.numerics.training import Task, TrainingRun, train
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.manifest import MANIFEST, PARQUET, RESULTS, manifest_inputs, output_files, write_manifest
-from gpusim.studies.rows import FIGURES_TEXT, columns, read_rows, row_text
+from gpusim.studies.rows import FIGURES_TEXT, columns, read_rows, row_text, write_results
 
 TRACEBACKS = "tracebacks.txt"
 """Of cases that failed by a defect of gpusim; a folder that has this file is never up to date."""
@@ -225,10 +225,7 @@ def run_training(
             for exponent, count in record["gradients"].items()
         ]
         with staging(out, MANIFEST) as folder:
-            write_csv(folder / RESULTS, rows)
-            if can_write_parquet():
-                kinds = {name: type(value) for name, value in rows[0].items()}
-                write_parquet(folder / RESULTS, kinds, folder / PARQUET)
+            write_results(folder, rows)
             write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
             figures.draw_training(experiment.content, rows, gradients, folder / experiment.figure)
             write_manifest(folder, inputs, {"rows": len(rows)})

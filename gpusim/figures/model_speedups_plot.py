@@ -1,0 +1,73 @@
+"""Speedups of whole models: a bar for each prediction, a hollow marker for what was measured, a cross for a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from gpusim.experiment.comparison import Row
+from gpusim.figures import ticks
+from gpusim.figures.canvas import Canvas, Caption, Entry
+from gpusim.figures.style import COLOURS, HOLLOW, wrapped
+
+BAR_IN = 0.3
+BAR = 0.62
+"""Height of a bar as a share of its place."""
+PANEL_IN = 3.6
+NAME_IN, NAME_SIZE, VALUE_SIZE = 2.2, 8.5, 7.5
+CLAIM: dict[str, Any] = {"linestyle": "none", "marker": "x", "markersize": 7, "markeredgewidth": 1.6, "color": "0.2"}
+MEASURED: dict[str, Any] = {**HOLLOW, "marker": "D", "markersize": 7, "markeredgecolor": "black"}
+
+
+def model_speedups_figure(title: str, rows: Sequence[Row]) -> Figure:
+    """A panel for each pair of precisions (rows) and number of GPUs (columns)."""
+    canvas = Canvas()
+    types = list(dict.fromkeys((row["baseline_precision"], row["precision"]) for row in rows))
+    counts = sorted({row["gpus"] for row in rows})
+    names = list(dict.fromkeys(row["label"] for row in rows))
+    end = 1.12 * max(max(row["speedup"], row["measured_speedup"] or 0, row["claimed_speedup"] or 0) for row in rows)
+    for at, (before, after) in enumerate(types):
+        for column, gpus in enumerate(counts):
+            key = (before, after, gpus)
+            own = [row for row in rows if (row["baseline_precision"], row["precision"], row["gpus"]) == key]
+            if not own:
+                continue
+            kind = after if before == after else f"{after} over {before}"
+            heading = f"{kind}, {gpus} GPU{'s' if gpus > 1 else ''}"
+            ax = canvas.panel(at, column, PANEL_IN, len(names) * BAR_IN + 0.1, heading)
+            _bars(ax, own, names, end, named=column == 0)
+            if at == len(types) - 1:
+                ax.set_xlabel("speedup at equal batch")
+    boards = " and ".join(dict.fromkeys(f"{row['gpu']} over {row['baseline']}" for row in rows))
+    entries: list[Entry] = [
+        (Patch(facecolor=COLOURS[0]), "simulated"),
+        (Line2D([], [], **MEASURED), "measured, published by others"),
+    ]
+    if any(row["claimed_speedup"] for row in rows):
+        entries.append((Line2D([], [], **CLAIM), "claimed, after corrections of its source"))
+    return canvas.finish(Caption(title, f"Simulated throughput of one over that of the other: {boards}", entries))
+
+
+def _bars(ax: Axes, rows: Sequence[Row], names: Sequence[str], end: float, *, named: bool) -> None:
+    places = [names.index(row["label"]) for row in rows]
+    ax.barh(places, [row["speedup"] for row in rows], height=BAR, color=COLOURS[0])
+    for place, row in zip(places, rows, strict=True):
+        if row["measured_speedup"]:
+            ax.plot(row["measured_speedup"], place, **MEASURED)
+        if row["claimed_speedup"]:
+            ax.plot(row["claimed_speedup"], place, **CLAIM)
+        text = f"{row['speedup']:.2f}"
+        ax.annotate(text, (0.0, place), xytext=(4, 0), textcoords="offset points", va="center_baseline",
+                    fontsize=VALUE_SIZE, color="white")  # fmt: skip
+    ax.axvline(1.0, color="0.25", linewidth=0.8)
+    ax.set_yticks(range(len(names)), [wrapped(name, NAME_IN, NAME_SIZE) if named else "" for name in names])
+    ax.tick_params(axis="y", length=0, labelsize=NAME_SIZE)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.grid(visible=False, axis="y")
+    ticks.set_linear_ticks(ax.xaxis, 0.0, end)
+    ax.set_xlim(0.0, end)
