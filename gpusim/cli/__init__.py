@@ -19,6 +19,7 @@ from gpusim.cli import (
     archs,
     cache,
     calibrate,
+    capture,
     counters,
     gemm,
     import_,
@@ -60,6 +61,7 @@ app.command(help=microbench.HELP)(microbench.microbench)
 app.command()(mathmode.mathmode)
 app.command()(calibrate.calibrate)
 app.command("import", help=import_.HELP)(with_groups(import_.import_))
+app.command(help=capture.HELP)(capture.capture)
 app.command()(measure.measure)
 app.command()(counters.counters)
 

@@ -7,7 +7,8 @@ from typing import Literal
 from gpusim.models.layers.layer import Index, Layer, Shape, Size, shown
 
 Activated = Literal["relu", "gelu", "gelu_tanh", "tanh", "sigmoid", "silu", "exp", "sqrt", "neg", "cast", "rope"]
-"""``gelu_tanh`` approximates the error function, ``rope`` turns pairs of features by the angle of their place."""
+"""``gelu_tanh`` approximates the error function, ``rope`` turns pairs of features by the angle of their place, ``cast``
+stands where a program converts, which the precision decides."""
 Combined = Literal["add", "sub", "mul", "div", "maximum", "where", "smooth_l1"]
 
 
@@ -39,6 +40,17 @@ class Scale(Layer):
     """Multiplication by a number that the program holds, not a tensor."""
 
     op: Literal["scale"] = "scale"
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        return shape
+
+
+class Power(Layer):
+    """A power of every element, by a number that the program holds."""
+
+    op: Literal["pow"] = "pow"
+    exponent: Size
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes

@@ -34,6 +34,21 @@ class Flatten(Layer):
         return *shape[: self.start], elements(shape[self.start :])
 
 
+class Expand(Layer):
+    """Elements repeated along dimensions of one. A view."""
+
+    op: Literal["expand"] = "expand"
+    shape: list[Size]
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        new = tuple(self.shape)
+        padded = (1,) * (len(new) - len(shape)) + shape
+        fits = len(padded) == len(new) and all(old in (1, size) for old, size in zip(padded, new, strict=True))
+        self.needs(fits, f"{shown(shape)} cannot be repeated to {shown(new)}")
+        return new
+
+
 class Permute(Layer):
     """Dimensions in another order: a view, or a copy where ``contiguous``."""
 

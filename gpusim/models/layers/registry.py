@@ -15,6 +15,7 @@ from gpusim.models.layers.elementwise import (
     Dropout,
     GroupNorm,
     LayerNorm,
+    Power,
     Reduced,
     Scale,
     Softmax,
@@ -23,6 +24,7 @@ from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Line
 from gpusim.models.layers.movement import (
     Concat,
     Embedding,
+    Expand,
     Flatten,
     Gather,
     GlobalAvgPool2d,
@@ -39,9 +41,9 @@ from gpusim.models.layers.movement import (
 )
 
 MatrixLayer = Attention | Conv2d | ConvTranspose2d | Linear | Lstm | Matmul
-ElementwiseLayer = Activation | Combination | Dropout | Scale
+ElementwiseLayer = Activation | Combination | Dropout | Power | Scale
 RowLayer = BatchNorm | CrossEntropy | GroupNorm | LayerNorm | Reduced | Softmax
-ViewLayer = Flatten | KvCache | Permute | Reshape | Slice
+ViewLayer = Expand | Flatten | KvCache | Permute | Reshape | Slice
 ImageLayer = GlobalAvgPool2d | Nms | Pool2d | RoiAlign | Upsample
 GatherLayer = Concat | Embedding | Gather | Scatter | Sort
 AnyLayer = MatrixLayer | ElementwiseLayer | RowLayer | ViewLayer | ImageLayer | GatherLayer

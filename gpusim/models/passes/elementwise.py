@@ -17,22 +17,30 @@ from gpusim.workloads.memory_bound import ColumnReduction, RowReduction
 class _Function:
     """A function of one tensor."""
 
-    gradient: str
-    """The pointwise function of its backward pass."""
+    kernel: tuple[str, ...]
+    """Pointwise functions of its kernel."""
+    gradient: tuple[str, ...]
+    """Those of the kernel of its backward pass."""
     needs: Literal["input", "result", "neither"]
     """What the gradient is computed from, beside that of the result."""
 
 
 _FUNCTIONS: Mapping[str, _Function] = {
-    "relu": _Function("relu_backward", "result"),
-    "gelu": _Function("gelu_backward", "input"),
-    "silu": _Function("silu_backward", "input"),
-    "tanh": _Function("tanh_backward", "result"),
-    "sigmoid": _Function("sigmoid_backward", "result"),
-    "exp": _Function("mul", "result"),
-    "sqrt": _Function("div", "result"),
-    "scale": _Function("scale", "neither"),
-    "copy": _Function("copy", "neither"),
+    "relu": _Function(("relu",), ("relu_backward",), "result"),
+    "gelu": _Function(("gelu",), ("gelu_backward",), "input"),
+    # x/2 (1 + tanh(c (x + d x^3)))
+    "gelu_tanh": _Function(
+        ("mul", "mul", "add_scaled", "scale", "tanh", "add", "mul", "scale"),
+        ("tanh", *("mul",) * 9, *("add",) * 4),
+        "input",
+    ),
+    "silu": _Function(("silu",), ("silu_backward",), "input"),
+    "tanh": _Function(("tanh",), ("tanh_backward",), "result"),
+    "sigmoid": _Function(("sigmoid",), ("sigmoid_backward",), "result"),
+    "exp": _Function(("exp",), ("mul",), "result"),
+    "sqrt": _Function(("sqrt",), ("div",), "result"),
+    "scale": _Function(("scale",), ("scale",), "neither"),
+    "copy": _Function(("copy",), ("copy",), "neither"),
 }
 
 
@@ -41,12 +49,12 @@ def apply(tape: Tape, function: str, value: Value, call: str = "") -> Value:
     call = call or function
     known = _FUNCTIONS[function]
     result = tape.new(value.shape, value.dtype, value)
-    tape.pointwise(call, (function,), [value], [result])
+    tape.pointwise(call, known.kernel, [value], [result])
     saved = {"input": [value], "result": [result], "neither": []}[known.needs]
 
     def backward(gradient: Value) -> list[Value]:
         given = tape.new(value.shape, value.dtype)
-        tape.pointwise(f"{call}_backward", (known.gradient,), [gradient, *saved], [given])
+        tape.pointwise(f"{call}_backward", known.gradient, [gradient, *saved], [given])
         return [given]
 
     return tape.record(result, [value], backward)
@@ -183,14 +191,3 @@ def dropout(tape: Tape, value: Value) -> Value:
         return [given]
 
     return tape.record(result, [value], backward)
-
-
-def gelu_tanh(tape: Tape, value: Value) -> Value:
-    """``0.5 x (1 + tanh(c (x + 0.044715 x^3)))``, each operation a call of its own.
-
-    transformers 5.23, ``NewGELUActivation``.
-    """
-    half = scale(tape, value)
-    inner = combine(tape, "add", value, scale(tape, power(tape, value, 3)))
-    outer = scale(tape, apply(tape, "tanh", scale(tape, inner)))
-    return combine(tape, "mul", half, outer)

@@ -13,6 +13,7 @@ from gpusim.models.layers.elementwise import (
     Dropout,
     GroupNorm,
     LayerNorm,
+    Power,
     Reduced,
     Scale,
     Softmax,
@@ -21,6 +22,7 @@ from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Line
 from gpusim.models.layers.movement import (
     Concat,
     Embedding,
+    Expand,
     Flatten,
     Gather,
     GlobalAvgPool2d,
@@ -79,8 +81,10 @@ def _matrix(tape: Tape, layer: MatrixLayer, inputs: list[Value], weights: Weight
 
 def _elementwise(tape: Tape, layer: ElementwiseLayer, inputs: list[Value]) -> Value:
     match layer:
-        case Activation(op="gelu_tanh"):
-            return elementwise.gelu_tanh(tape, inputs[0])
+        case Activation(op="cast"):
+            return inputs[0]
+        case Power():
+            return elementwise.power(tape, inputs[0], layer.exponent)
         case Activation(op="rope"):
             return movement.rotated(tape, inputs[0])
         case Activation(op="neg") | Scale():
@@ -122,6 +126,8 @@ def _view(tape: Tape, layer: ViewLayer, node: Node, value: Value) -> Value:
     match layer:
         case Reshape() | Flatten():
             return movement.view(tape, value, node.result)
+        case Expand():
+            return movement.expanded(tape, value, node.result)
         case Permute():
             order = [dim % len(value.shape) for dim in layer.dims]
             return movement.permuted(tape, value, order, contiguous=layer.contiguous)

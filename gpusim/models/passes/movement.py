@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gpusim.models.layers.layer import Shape
 from gpusim.models.layers.movement import Nms, Pool2d, RoiAlign, Slice
 from gpusim.models.passes import rows
+from gpusim.models.passes.elementwise import summed
 from gpusim.models.passes.tape import Tape
 from gpusim.models.passes.value import INDEX, Value
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
@@ -20,6 +21,12 @@ def view(tape: Tape, value: Value, shape: Shape) -> Value:
     """Another shape of the same memory."""
     result = tape.view(value, shape)
     return tape.record(result, [value], lambda gradient: [tape.view(gradient, value.shape)])
+
+
+def expanded(tape: Tape, value: Value, shape: Shape) -> Value:
+    """Elements repeated, which the next kernel reads from where they are; gradients are added up."""
+    result = tape.view(value, shape)
+    return tape.record(result, [value], lambda gradient: [summed(tape, gradient, value.shape)])
 
 
 def copied(tape: Tape, value: Value, shape: Shape, run: int | None) -> Value:

@@ -33,7 +33,8 @@ def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
         else:
             _forward(tape, part, values)
     if policy.mode == "train":
-        tape.backward(values[nodes[-1].name])
+        used = {name for node in nodes for name in node.inputs}
+        tape.backward([values[node.name] for node in nodes if node.name not in used])
         if policy.accumulates:
             _accumulate(tape)
         optimizer.update(tape, graph.optimizer)

@@ -123,12 +123,14 @@ class Tape:
 
     # The backward pass ----------------------------------------------------------------------------
 
-    def backward(self, result: Value) -> None:
-        """Launch the backward pass from a result."""
+    def backward(self, results: Sequence[Value]) -> None:
+        """Launch the backward pass from the results that have a gradient: a loss, or what a model without one gives."""
         self.phase = "backward"
-        seed = self.new(result.shape, result.dtype)
-        self.launch("fill", Pointwise(("copy",), seed.elements, (), (seed.touched(),)), [], [seed])
-        self._gradients[result.number] = _Gradient(seed)
+        for result in results:
+            if result.differentiable:
+                seed = self.new(result.shape, result.dtype)
+                self.launch("fill", Pointwise(("copy",), seed.elements, (), (seed.touched(),)), [], [seed])
+                self._gradients[result.number] = _Gradient(seed)
         self._play()
 
     def _play(self, first: int = 0) -> None:

@@ -1,0 +1,407 @@
+"""Capture of an ONNX graph: its nodes as layers, with the shapes that ONNX infers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.reference
+import onnx.shape_inference
+
+from gpusim.capture.sketch import CaptureError, Sketch, Unknown
+from gpusim.models.layers.layer import Shape
+
+NodeCall = Callable[["_Reader", Any], "str | list[str]"]
+"""Adds the layers of a node to a sketch; the names of its results there."""
+_BYTES_PER_ELEMENT = 4
+"""Shares of bytes count every tensor as FP32."""
+
+
+def capture_onnx(path: Path, batch: int) -> Sketch:
+    """Read a graph; sizes that it leaves open are the batch.
+
+    Raises:
+        CaptureError: no ONNX file, or shapes that ONNX cannot infer.
+    """
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+        for given in model.graph.input:
+            for dim in given.type.tensor_type.shape.dim:
+                if not dim.HasField("dim_value"):
+                    dim.dim_value = batch
+        model = _inferred(model)
+    except (ValueError, RuntimeError, onnx.checker.ValidationError) as error:
+        raise CaptureError(f"{path}: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # noqa: BLE001 -- protobuf's error has no stable name
+        raise CaptureError(f"{path}: not an ONNX file ({type(error).__name__})") from None
+    reader = _Reader(model.graph)
+    for node in model.graph.node:
+        reader.add(node)
+    reader.sketch.prune()
+    return reader.sketch
+
+
+def _inferred(model: Any) -> Any:
+    """The model with its shapes, and without the nodes that compute them."""
+    while True:
+        model = onnx.shape_inference.infer_shapes(model)
+        if not _fold_sizes(model.graph):
+            return model
+
+
+MOST_FOLDED = 64
+"""Elements of the integer tensors that are computed: sizes and axes, never data."""
+
+
+def _fold_sizes(graph: Any) -> bool:
+    """Replace nodes that compute sizes by what they compute; whether there were any."""
+    shapes = _shapes(graph)
+    known = _constants(graph)
+    kept, folded = [], 0
+    for node in graph.node:
+        if node.op_type == "Shape" and node.input[0] in shapes:
+            values = [np.asarray(shapes[node.input[0]], np.int64)]
+        elif node.op_type not in ("Shape", *_OPAQUE) and all(name in known for name in node.input if name):
+            evaluator = onnx.reference.ReferenceEvaluator(node)
+            values = evaluator.run(None, {name: known[name] for name in node.input if name})
+        else:
+            kept.append(node)
+            continue
+        folded += 1
+        for name, value in zip(node.output, values, strict=True):
+            known[name] = np.asarray(value)
+            graph.initializer.append(onnx.numpy_helper.from_array(known[name], name))
+    del graph.node[:]
+    graph.node.extend(kept)
+    return folded > 0
+
+
+def _constants(graph: Any) -> dict[str, Any]:
+    """Small weights by name: sizes and axes among them."""
+    small = (one for one in graph.initializer if math.prod(one.dims) <= MOST_FOLDED)
+    return {one.name: onnx.numpy_helper.to_array(one) for one in small}
+
+
+_OPAQUE = frozenset({"If", "Loop", "Scan", "RandomNormal", "RandomUniform"})
+"""Nodes that are not computed whatever they take."""
+
+
+def _shapes(graph: Any) -> dict[str, Shape]:
+    """Shapes of tensors, those that are known."""
+    shapes: dict[str, Shape] = {one.name: tuple(one.dims) for one in graph.initializer}
+    for one in (*graph.input, *graph.value_info, *graph.output):
+        dims = one.type.tensor_type.shape.dim
+        if one.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
+            shapes.setdefault(one.name, tuple(dim.dim_value for dim in dims))
+    return shapes
+
+
+class _Reader:
+    """Follows the tensors of a graph through its nodes."""
+
+    def __init__(self, graph: Any) -> None:
+        self.sketch = Sketch()
+        self._shapes = _shapes(graph)
+        self.constants = _constants(graph)
+        self._users: dict[str, list[Any]] = {}
+        for node in graph.node:
+            for name in node.input:
+                self._users.setdefault(name, []).append(node)
+        self.weights = {one.name for one in graph.initializer}
+        self.layer_of: dict[str, str] = {}
+        self._names = {
+            one.name: self.sketch.add_input(one.name, self._shapes[one.name])
+            for one in graph.input
+            if one.name not in self.weights
+        }
+
+    def shape(self, tensor: str) -> Shape:
+        """Of a tensor.
+
+        Raises:
+            ValueError: ONNX has inferred none.
+        """
+        if tensor not in self._shapes:
+            raise ValueError("no shape")
+        return self._shapes[tensor]
+
+    def name(self, tensor: str) -> str:
+        """Of a tensor in the sketch; a weight that is no layer's is an input."""
+        if tensor not in self._names:
+            self._names[tensor] = self.sketch.add_input("constant", self.shape(tensor))
+        return self._names[tensor]
+
+    def follow(self, tensor: str, name: str) -> None:
+        """A tensor bears a name of the sketch."""
+        self._names[tensor] = name
+
+    def bias_of(self, product: Any) -> Any:
+        """The node that adds a bias to a product, and nothing else uses the product; None if there is none."""
+        users = self._users.get(product.output[0], [])
+        if len(users) != 1 or users[0].op_type != "Add":
+            return None
+        biases = [name for name in users[0].input if name in self.weights and len(self._shapes[name]) == 1]
+        return users[0] if biases else None
+
+    def add(self, node: Any) -> None:
+        """Add a node."""
+        if node.output[0] in self._names:  # a bias that its product has added
+            return
+        taken = [one for one in (*node.input, *node.output) if one in self._shapes]
+        size_bytes = sum(math.prod(self._shapes[one]) for one in taken) * _BYTES_PER_ELEMENT
+        self.sketch.size_bytes += size_bytes
+        try:
+            names = NODES[node.op_type](self, node)
+            self._names.update(zip(node.output, [names] if isinstance(names, str) else names, strict=False))
+        except (KeyError, ValueError, IndexError):
+            self.sketch.unknown.append(Unknown(node.op_type, size_bytes, 0.0))
+            for output in node.output:
+                if output in self._shapes:
+                    self._names[output] = self.sketch.add_input(node.op_type.lower(), self._shapes[output])
+
+    def layer(self, node: Any, op: str, *inputs: str, weight: str = "", **values: Any) -> str:
+        """Add a layer for a node, named after it."""
+        names = [self.name(one) for one in inputs]
+        shares = self.layer_of.get(weight, "")
+        name = node.name.strip("/").replace("/", ".")
+        added = self.sketch.add(op, names, self.shape(node.output[0]), name=name, shares=shares, **values)
+        if weight:
+            self.layer_of.setdefault(weight, added)
+        return added
+
+
+def _attribute(node: Any, name: str, default: Any) -> Any:
+    found = next((one for one in node.attribute if one.name == name), None)
+    return default if found is None else onnx.helper.get_attribute_value(found)
+
+
+def _window(node: Any) -> dict[str, list[int]]:
+    """Kernel, stride and padding of a node with windows.
+
+    Raises:
+        ValueError: it pads one side more than the other.
+    """
+    pads = list(_attribute(node, "pads", [0, 0, 0, 0]))
+    if pads[:2] != pads[2:]:
+        raise ValueError("pads sides differently")
+    strides = list(_attribute(node, "strides", [1, 1]))
+    return {"kernel": list(_attribute(node, "kernel_shape", [])), "stride": strides, "padding": pads[:2]}
+
+
+# Nodes --------------------------------------------------------------------------------------------
+
+
+def _convolution(reader: _Reader, node: Any) -> str:
+    weight = node.input[1]
+    shape = reader.shape(weight)
+    values: dict[str, Any] = {**_window(node), "kernel": list(shape[2:]), "groups": _attribute(node, "group", 1)}
+    dilation = list(_attribute(node, "dilations", [1, 1]))
+    return reader.layer(
+        node,
+        "conv2d",
+        node.input[0],
+        weight=weight,
+        filters=shape[0],
+        dilation=dilation,
+        bias=len(node.input) > 2,
+        **values,
+    )
+
+
+def _transposed_convolution(reader: _Reader, node: Any) -> str:
+    weight = node.input[1]
+    shape = reader.shape(weight)
+    values: dict[str, Any] = {**_window(node), "kernel": list(shape[2:])}
+    bias = len(node.input) > 2
+    return reader.layer(node, "conv_transpose2d", node.input[0], weight=weight, filters=shape[1], bias=bias, **values)
+
+
+def _gemm(reader: _Reader, node: Any) -> str:
+    weight = node.input[1]
+    if weight not in reader.weights or _attribute(node, "transA", 0):
+        raise ValueError("not a linear layer")
+    features = reader.shape(weight)[0 if _attribute(node, "transB", 0) else 1]
+    return reader.layer(node, "linear", node.input[0], weight=weight, features=features, bias=len(node.input) > 2)
+
+
+def _matmul(reader: _Reader, node: Any) -> str:
+    a, b = node.input
+    if b in reader.weights and len(reader.shape(b)) == 2:
+        bias = reader.bias_of(node)
+        name = reader.layer(node, "linear", a, weight=b, features=reader.shape(b)[1], bias=bias is not None)
+        if bias is not None:
+            reader.follow(bias.output[0], name)
+        return name
+    return reader.layer(node, "matmul", a, b)
+
+
+def _batch_norm(reader: _Reader, node: Any) -> str:
+    return reader.layer(node, "batch_norm", node.input[0], weight=node.input[1])
+
+
+def _layer_norm(reader: _Reader, node: Any) -> str:
+    return reader.layer(node, "layer_norm", node.input[0], weight=node.input[1])
+
+
+def _elementwise(op: str) -> NodeCall:
+    return lambda reader, node: reader.layer(node, op, node.input[0])
+
+
+def _combination(op: str) -> NodeCall:
+    def add(reader: _Reader, node: Any) -> str:
+        a, b = node.input
+        for number, other in ((a, b), (b, a)):
+            if number not in reader.weights and number not in reader._names and other in reader._names:  # noqa: SLF001
+                return reader.layer(node, "scale", other)  # a constant
+            if number in reader.weights and math.prod(reader.shape(number)) == 1:
+                return reader.layer(node, "scale", other)
+        return reader.layer(node, op, a, b)
+
+    return add
+
+
+def _softmax(op: str) -> NodeCall:
+    def add(reader: _Reader, node: Any) -> str:
+        if _attribute(node, "axis", -1) not in (-1, len(reader.shape(node.input[0])) - 1):
+            raise ValueError("not of rows")
+        return reader.layer(node, op, node.input[0])
+
+    return add
+
+
+def _pool(op: str) -> NodeCall:
+    def add(reader: _Reader, node: Any) -> str:
+        up = bool(_attribute(node, "ceil_mode", 0))
+        values: dict[str, Any] = _window(node)
+        return reader.layer(node, op, node.input[0], round_up=up, **values)
+
+    return add
+
+
+def _reduction(op: str) -> NodeCall:
+    def add(reader: _Reader, node: Any) -> str:
+        shape, result = reader.shape(node.input[0]), reader.shape(node.output[0])
+        if len(shape) == 4 and result == (*shape[:2], 1, 1):
+            return reader.layer(node, "global_avg_pool2d", node.input[0])
+        kept = [size for size in result if size != 1]
+        dims = [dim for dim, size in enumerate(shape) if not (dim < len(result) and result[dim] == size)]
+        if math.prod(kept) * math.prod(shape[dim] for dim in dims) != math.prod(shape):
+            raise ValueError("dimensions are not known")
+        summed = tuple(size for dim, size in enumerate(shape) if dim not in dims)
+        name = reader.sketch.add(op, [reader.name(node.input[0])], summed, dims=dims)
+        return name if summed == result else reader.sketch.add("reshape", [name], result, shape=list(result))
+
+    return add
+
+
+def _view(reader: _Reader, node: Any) -> str:
+    value, result = reader.name(node.input[0]), reader.shape(node.output[0])
+    if reader.sketch.shape(value) == result:
+        return value
+    op = "reshape" if math.prod(reader.sketch.shape(value)) == math.prod(result) else "expand"
+    return reader.sketch.add(op, [value], result, shape=list(result))
+
+
+def _permute(reader: _Reader, node: Any) -> str:
+    dims = list(_attribute(node, "perm", range(len(reader.shape(node.input[0])))[::-1]))
+    return reader.layer(node, "permute", node.input[0], dims=dims, contiguous=True)
+
+
+def _same(reader: _Reader, node: Any) -> str:
+    return reader.name(node.input[0])
+
+
+def _concat(reader: _Reader, node: Any) -> str:
+    return reader.layer(node, "concat", *node.input, dim=_attribute(node, "axis", 0))
+
+
+def _slice(reader: _Reader, node: Any) -> str:
+    """A range of one dimension or more."""
+    name, result = reader.name(node.input[0]), reader.shape(node.output[0])
+    starts, _, axes = (list(reader.constants[one]) for one in node.input[1:4])
+    shape = list(reader.shape(node.input[0]))
+    for axis, start in zip(axes, starts, strict=True):
+        first = min(max(int(start) + (shape[axis] if start < 0 else 0), 0), shape[axis] - result[axis])
+        shape[axis] = result[axis]
+        values = {"dim": int(axis), "start": first, "length": result[axis]}
+        name = reader.sketch.add("slice", [name], tuple(shape), **values)
+    return name
+
+
+def _split(reader: _Reader, node: Any) -> list[str]:
+    """Parts of a tensor beside each other."""
+    names, start, dim = [], 0, _attribute(node, "axis", 0)
+    for part in node.output:
+        shape = reader.shape(part)
+        values = {"dim": dim, "start": start, "length": shape[dim]}
+        names.append(reader.sketch.add("slice", [reader.name(node.input[0])], shape, **values))
+        start += shape[dim]
+    return names
+
+
+def _gather(reader: _Reader, node: Any) -> str:
+    weight, indices = node.input
+    if indices in reader.constants and not reader.shape(indices):
+        return _selected(reader, node, int(reader.constants[indices]))
+    if weight not in reader.weights or len(reader.shape(weight)) != 2 or _attribute(node, "axis", 0):
+        raise ValueError("not an embedding")
+    entries, features = reader.shape(weight)
+    return reader.layer(node, "embedding", indices, weight=weight, entries=entries, features=features)
+
+
+def _selected(reader: _Reader, node: Any, index: int) -> str:
+    """One element along a dimension, which disappears."""
+    shape, dim = list(reader.shape(node.input[0])), _attribute(node, "axis", 0)
+    start, shape[dim] = index % shape[dim], 1
+    values = {"dim": dim, "start": start, "length": 1}
+    name = reader.sketch.add("slice", [reader.name(node.input[0])], tuple(shape), **values)
+    result = reader.shape(node.output[0])
+    return reader.sketch.add("reshape", [name], result, shape=list(result))
+
+
+def _upsample(reader: _Reader, node: Any) -> str:
+    factor = reader.shape(node.output[0])[-1] // reader.shape(node.input[0])[-1]
+    return reader.layer(node, "upsample", node.input[0], factor=factor)
+
+
+NODES: Mapping[str, NodeCall] = {
+    "Conv": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm,
+    "Relu": _elementwise("relu"),
+    "Tanh": _elementwise("tanh"),
+    "Sigmoid": _elementwise("sigmoid"),
+    "Gelu": _elementwise("gelu"),
+    "Exp": _elementwise("exp"),
+    "Sqrt": _elementwise("sqrt"),
+    "Neg": _elementwise("neg"),
+    "Cast": _elementwise("cast"),
+    "Add": _combination("add"),
+    "Sub": _combination("sub"),
+    "Mul": _combination("mul"),
+    "Div": _combination("div"),
+    "Softmax": _softmax("softmax"),
+    "LogSoftmax": _softmax("log_softmax"),
+    "MaxPool": _pool("max_pool2d"),
+    "AveragePool": _pool("avg_pool2d"),
+    "GlobalAveragePool": _reduction("mean"),
+    "ReduceMean": _reduction("mean"),
+    "ReduceSum": _reduction("sum"),
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand"), _view),
+    "Transpose": _permute,
+    **dict.fromkeys(("Identity", "Dropout"), _same),
+    "Concat": _concat,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Split": _split,
+    "Resize": _upsample,
+}
+"""By type of node."""

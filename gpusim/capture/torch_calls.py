@@ -1,0 +1,300 @@
+"""Layers for the calls of PyTorch, by the name of the function or method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from gpusim.capture.torch_trace import Call, Called, Trace
+
+
+def _linear(trace: Trace, called: Called) -> str:
+    x, weight, bias = (called.argument(at, name) for at, name in enumerate(("input", "weight", "bias")))
+    return trace.layer(called, "linear", x, weight=weight, features=weight.shape[0], bias=bias is not None)
+
+
+def _convolution(trace: Trace, called: Called) -> str:
+    x, weight, bias = (called.argument(at, name) for at, name in enumerate(("input", "weight", "bias")))
+    values: dict[str, Any] = {
+        "stride": _pair(called.argument(3, "stride", 1)),
+        "padding": _pair(called.argument(4, "padding", 0)),
+        "dilation": _pair(called.argument(5, "dilation", 1)),
+        "groups": called.argument(6, "groups", 1),
+    }
+    kernel, filters = list(weight.shape[2:]), weight.shape[0]
+    return trace.layer(
+        called, "conv2d", x, weight=weight, filters=filters, kernel=kernel, bias=bias is not None, **values
+    )
+
+
+def _transposed_convolution(trace: Trace, called: Called) -> str:
+    x, weight, bias = (called.argument(at, name) for at, name in enumerate(("input", "weight", "bias")))
+    stride, padding = called.argument(3, "stride", 1), called.argument(4, "padding", 0)
+    values: dict[str, Any] = {"stride": _pair(stride), "padding": _pair(padding)}
+    kernel, filters = list(weight.shape[2:]), weight.shape[1]
+    return trace.layer(
+        called, "conv_transpose2d", x, weight=weight, filters=filters, kernel=kernel, bias=bias is not None, **values
+    )
+
+
+def _pair(value: Any) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value) * (3 - len(value))
+
+
+def _batch_norm(trace: Trace, called: Called) -> str:
+    weight = called.argument(3, "weight")
+    if weight is None:
+        return trace.layer(called, "batch_norm", called.args[0], frozen=True)
+    return trace.layer(called, "batch_norm", called.args[0], weight=weight)
+
+
+def _layer_norm(trace: Trace, called: Called) -> str:
+    return trace.layer(called, "layer_norm", called.args[0], weight=called.argument(2, "weight"))
+
+
+def _group_norm(trace: Trace, called: Called) -> str:
+    weight, groups = called.argument(2, "weight"), called.argument(1, "num_groups")
+    return trace.layer(called, "group_norm", called.args[0], weight=weight, groups=groups)
+
+
+def _embedding(trace: Trace, called: Called) -> str:
+    weight = called.argument(1, "weight")
+    entries, features = weight.shape
+    return trace.layer(called, "embedding", called.args[0], weight=weight, entries=entries, features=features)
+
+
+def _matmul(trace: Trace, called: Called) -> str:
+    a, b = called.args[:2]
+    names = [one if _batched(one) is None else trace.copy(one) for one in (a, b)]
+    return trace.layer(called, "matmul", *names)
+
+
+def _batched(value: Any) -> Any:
+    """None where a product takes the operand as it is; else it copies it, as ``torch.matmul`` reshapes it."""
+    flat = value.reshape(-1, *value.shape[-2:])
+    return None if flat.untyped_storage()._cdata == value.untyped_storage()._cdata else flat  # noqa: SLF001
+
+
+def _elementwise(op: str) -> Call:
+    return lambda trace, called: trace.layer(called, op, called.args[0])
+
+
+def _gelu(trace: Trace, called: Called) -> str:
+    exact = called.argument(1, "approximate", "none") == "none"
+    return trace.layer(called, "gelu" if exact else "gelu_tanh", called.args[0])
+
+
+def _dropout(trace: Trace, called: Called) -> str:
+    if not called.argument(2, "training", True) or not called.argument(1, "p", 0.5):
+        return trace.name(called.args[0])
+    return trace.layer(called, "dropout", called.args[0], probability=called.argument(1, "p", 0.5))
+
+
+def _combination(op: str) -> Call:
+    def add(trace: Trace, called: Called) -> str:
+        tensors = [one for one in called.args[:2] if isinstance(one, torch.Tensor)]
+        if not any(one.is_floating_point() for one in tensors):
+            raise ValueError("of integers")
+        if len(tensors) == 1:
+            return trace.layer(called, "scale", tensors[0])
+        return trace.layer(called, op, *tensors)
+
+    return add
+
+
+def _power(trace: Trace, called: Called) -> str:
+    return trace.layer(called, "pow", called.args[0], exponent=int(called.argument(1, "exponent")))
+
+
+def _where(trace: Trace, called: Called) -> str:
+    mask, value, other = called.args
+    if isinstance(other, torch.Tensor) and other.dim():
+        raise ValueError("of two tensors")
+    return trace.layer(called, "where", value, mask)
+
+
+def _softmax(op: str) -> Call:
+    def add(trace: Trace, called: Called) -> str:
+        if called.argument(1, "dim", -1) not in (-1, called.args[0].dim() - 1):
+            raise ValueError("not of rows")
+        return trace.layer(called, op, called.args[0])
+
+    return add
+
+
+def _reduction(op: str) -> Call:
+    def add(trace: Trace, called: Called) -> str:
+        dims = called.argument(1, "dim")
+        value = called.args[0]
+        listed = list(range(value.dim())) if dims is None else [dims] if isinstance(dims, int) else list(dims)
+        if tuple(value.shape[2:]) and called.shape == (*value.shape[:2], 1, 1):
+            return trace.layer(called, "global_avg_pool2d", value)
+        kept = tuple(size for dim, size in enumerate(value.shape) if dim not in {one % value.dim() for one in listed})
+        name = trace.sketch.add(op, [trace.name(value)], kept, dims=listed)
+        return name if kept == called.shape else trace.layer(called, "reshape", name, shape=list(called.shape))
+
+    return add
+
+
+def _pool(op: str) -> Call:
+    def add(trace: Trace, called: Called) -> str:
+        kernel = called.argument(1, "kernel_size")
+        stride = called.argument(2, "stride") or kernel
+        padding = called.argument(3, "padding", 0)
+        up = called.argument(5 if op == "max_pool2d" else 4, "ceil_mode", False)
+        values = {"kernel": _pair(kernel), "stride": _pair(stride), "padding": _pair(padding), "round_up": up}
+        return trace.layer(called, op, called.args[0], **values)
+
+    return add
+
+
+def _adaptive_pool(trace: Trace, called: Called) -> str:
+    return trace.layer(called, "global_avg_pool2d", called.args[0])
+
+
+def _upsample(trace: Trace, called: Called) -> str:
+    value = called.args[0]
+    return trace.layer(called, "upsample", value, factor=called.shape[-1] // value.shape[-1])
+
+
+def _concat(trace: Trace, called: Called) -> str:
+    return trace.layer(called, "concat", *called.args[0], dim=called.argument(1, "dim", 0))
+
+
+def _cross_entropy(trace: Trace, called: Called) -> str:
+    return trace.layer(called, "cross_entropy", called.args[0])
+
+
+def _attention(trace: Trace, called: Called) -> str:
+    """Scaled dot-product attention of heads, as separate products."""
+    queries, keys, values = called.args[:3]
+    mask = called.argument(3, "attn_mask")
+    shape = (*queries.shape[:-1], keys.shape[-2])
+    sketch = trace.sketch
+    scores = sketch.add("matmul", [trace.name(queries), trace.name(keys)], shape, transposed=True)
+    scores = sketch.add("scale", [scores], shape)
+    if mask is not None:
+        scores = sketch.add("add", [scores, trace.name(mask)], shape)
+    weights = sketch.add("softmax", [scores], shape)
+    if called.argument(4, "dropout_p", 0.0):
+        weights = sketch.add("dropout", [weights], shape, probability=called.argument(4, "dropout_p"))
+    return trace.layer(called, "matmul", weights, values)
+
+
+# Views --------------------------------------------------------------------------------------------
+
+
+def _view(trace: Trace, called: Called) -> str:
+    """The same elements in another shape, or a copy of them where they do not lie so."""
+    value, result = called.args[0], called.result
+    if result is value or not result.dim():
+        return trace.name(value)
+    copied = result.untyped_storage()._cdata != value.untyped_storage()._cdata  # noqa: SLF001
+    name = trace.copy(value) if copied else trace.name(value)
+    if called.shape == trace.sketch.shape(name):
+        return name
+    if result.numel() != value.numel():
+        return trace.sketch.add("expand", [name], called.shape, shape=list(called.shape))
+    return trace.sketch.add("reshape", [name], called.shape, shape=list(called.shape))
+
+
+def _transpose(trace: Trace, called: Called) -> str:
+    value = called.args[0]
+    dims = list(range(value.dim()))
+    first, second = called.args[1:] if len(called.args) > 2 else (-2, -1)
+    dims[first], dims[second] = dims[second], dims[first]
+    return trace.permute(called, value, dims)
+
+
+def _permute(trace: Trace, called: Called) -> str:
+    dims = called.args[1] if isinstance(called.args[1], list | tuple) else called.args[1:]
+    return trace.permute(called, called.args[0], [dim % called.result.dim() for dim in dims])
+
+
+def _to(trace: Trace, called: Called) -> str:
+    value, result = called.args[0], called.result
+    if result.dtype == value.dtype:
+        return trace.name(value)
+    if not (result.is_floating_point() and value.is_floating_point()):
+        raise ValueError("of integers")
+    return trace.layer(called, "cast", value)
+
+
+def _slices(trace: Trace, called: Called) -> list[str]:
+    """Parts of a tensor beside each other."""
+    value = called.args[0]
+    dim = called.argument(2, "dim", 0)
+    names, start = [], 0
+    for part in called.result:
+        length = part.shape[dim]
+        name = trace.sketch.add("slice", [trace.name(value)], tuple(part.shape), dim=dim, start=start, length=length)
+        names.append(name)
+        start += length
+    return names
+
+
+def _index(trace: Trace, called: Called) -> str:
+    """Indexing by numbers and ranges: slices, then another shape."""
+    value, index = called.args
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(one, torch.Tensor | list) for one in parts):
+        raise ValueError("by a tensor")
+    parts = tuple(one for one in parts if one is not None)
+    if Ellipsis in parts:
+        at = parts.index(Ellipsis)
+        parts = (*parts[:at], *(slice(None),) * (value.dim() - len(parts) + 1), *parts[at + 1 :])
+    name, shape = trace.name(value), list(value.shape)
+    for dim, one in enumerate(parts):
+        chosen = range(shape[dim])[one] if isinstance(one, slice) else range(one % shape[dim], one % shape[dim] + 1)
+        if len(chosen) == shape[dim]:
+            continue
+        shape[dim] = len(chosen)
+        name = trace.sketch.add("slice", [name], tuple(shape), dim=dim, start=chosen[0], length=len(chosen))
+    if tuple(shape) == called.shape:
+        return name
+    if math.prod(shape) != called.result.numel():
+        raise ValueError("not a view of ranges")
+    return trace.sketch.add("reshape", [name], called.shape, shape=list(called.shape))
+
+
+CALLS: Mapping[str, Call] = {
+    "linear": _linear,
+    "conv2d": _convolution,
+    "conv_transpose2d": _transposed_convolution,
+    "batch_norm": _batch_norm,
+    "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "embedding": _embedding,
+    **dict.fromkeys(("matmul", "bmm"), _matmul),
+    **{op: _elementwise(op) for op in ("relu", "tanh", "sigmoid", "silu", "exp", "sqrt", "neg")},
+    "rsqrt": _elementwise("sqrt"),
+    "gelu": _gelu,
+    "dropout": _dropout,
+    **{name: _combination(op) for op in ("add", "sub", "mul") for name in (op, f"r{op}")},
+    **dict.fromkeys(("div", "truediv", "true_divide", "rtruediv"), _combination("div")),
+    "maximum": _combination("maximum"),
+    "pow": _power,
+    "where": _where,
+    "softmax": _softmax("softmax"),
+    "log_softmax": _softmax("log_softmax"),
+    "mean": _reduction("mean"),
+    "sum": _reduction("sum"),
+    "max_pool2d": _pool("max_pool2d"),
+    "avg_pool2d": _pool("avg_pool2d"),
+    **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool"), _adaptive_pool),
+    "interpolate": _upsample,
+    "cat": _concat,
+    "cross_entropy": _cross_entropy,
+    "scaled_dot_product_attention": _attention,
+    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"), _view),
+    **dict.fromkeys(("contiguous", "expand", "clone"), _view),
+    **dict.fromkeys(("transpose", "mT", "swapaxes"), _transpose),
+    "permute": _permute,
+    **dict.fromkeys(("to", "float", "type", "type_as", "half", "bfloat16"), _to),
+    **dict.fromkeys(("split", "chunk"), _slices),
+    "getitem": _index,
+}  # fmt: skip
+"""By the name of the function or method, without underscores."""

@@ -1,0 +1,171 @@
+"""Models captured from PyTorch and ONNX are the shipped ones; what has no layer is listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import RunGpusim, refused
+
+from gpusim.capture.sketch import CaptureError, Sketch, Unknown, by_batch, model_yaml, shares
+from gpusim.models.graph import Graph
+from gpusim.models.loading import load_model
+from gpusim.models.passes.step import tasks_of
+from gpusim.models.policy import Policy
+from gpusim.specs import load_spec
+
+RESNET = """
+import torch, torchvision
+def model(): return torchvision.models.resnet50()
+def inputs(batch): return torch.empty(batch, 3, 224, 224)
+"""
+BERT = """
+import torch
+from transformers import BertConfig, BertForPreTraining
+def model(): return BertForPreTraining(BertConfig(attn_implementation="eager")).train()
+def inputs(batch):
+    tokens = torch.zeros(batch, 128, dtype=torch.long)
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+"""
+
+
+def linear_sketch(batch: int) -> Sketch:
+    sketch = Sketch()
+    tokens = sketch.add_input("tokens", (batch, 16))
+    words = sketch.add("embedding", [tokens], (batch, 16, 8), name="words", entries=10, features=8)
+    flat = sketch.add("reshape", [words], (16 * batch, 8), shape=[16 * batch, 8])
+    sketch.add("reshape", [flat], (8 * batch, 16), shape=[8 * batch, 16])
+    sketch.add("linear", [flat], (16 * batch, 10), name="scores", features=10, bias=False, shares="")
+    sketch.prune()
+    return sketch
+
+
+def written(sketch: Sketch, path: Path) -> Graph:
+    text = model_yaml(sketch, title="captured", source="a test", item="seq", optimizer="adam", batch=4)
+    path.write_text(text, "utf-8")
+    return load_model(str(path)).graph()
+
+
+# The model file -----------------------------------------------------------------------------------
+
+
+def test_sizes_that_differ_between_two_batches_become_expressions_of_it(tmp_path: Path) -> None:
+    sketch = by_batch(linear_sketch(2), linear_sketch(3), (2, 3))
+    assert sketch.inputs == {"tokens": ["batch", 16]}
+    graph = written(sketch, tmp_path / "captured.yaml")
+    assert [node.layer.op for node in graph.nodes] == ["embedding", "reshape", "linear"]  # no view that nothing uses
+    assert graph.nodes[-1].result == (64, 10)
+
+
+def test_a_program_that_calls_other_layers_at_another_batch_is_refused() -> None:
+    other = linear_sketch(3)
+    other.add("relu", ["scores"], (48, 10))
+    with pytest.raises(CaptureError, match="calls other layers at another batch"):
+        by_batch(linear_sketch(2), other, (2, 3))
+
+
+def test_a_layer_whose_shape_is_not_the_programs_is_no_layer() -> None:
+    sketch = linear_sketch(2)
+    with pytest.raises(ValueError, match="linear gives"):
+        sketch.add("linear", ["words"], (2, 16, 9), features=8)
+
+
+def test_calls_without_a_layer_are_listed_with_their_share() -> None:
+    sketch = Sketch(size_bytes=400.0, flops=50.0)
+    sketch.unknown += [Unknown("fft", 60.0, 0.0), Unknown("fft", 40.0, 5.0), Unknown("arange", 4.0, 0.0)]
+    assert shares(sketch) == [("arange", 1, 0.01, 0.0), ("fft", 2, 0.25, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("model.txt", "-o", "model.yaml"), "model.txt: expected a .py script or an .onnx file"),
+        (("model.py", "-o", "model.txt"), "-o model.txt: expected a .yaml file"),
+    ],
+)
+def test_what_cannot_be_captured_is_refused(command: RunGpusim, arguments: tuple[str, ...], problem: str) -> None:
+    assert problem in refused(command("capture", *arguments))
+
+
+# PyTorch ------------------------------------------------------------------------------------------
+
+
+def kernel_bytes(graph: Graph) -> dict[str, float]:
+    """Bytes that the kernels of a step touch, by phase; without loss and update, which a captured module lacks."""
+    tasks = tasks_of(graph, Policy(), load_spec("a100-sxm4-80gb").gpu)
+    found = {"forward": 0.0, "backward": 0.0}
+    for task in tasks:
+        if task.phase in found and not task.call.startswith(("nll", "log_softmax", "fill")):
+            found[task.phase] += task.operator.size_bytes
+    return found
+
+
+@pytest.mark.parametrize(
+    ("script", "shipped", "sizes", "requires"),
+    [
+        (RESNET, "resnet50", {"batch": 8}, "torchvision"),
+        (BERT, "bert_base", {"batch": 8, "seq_len": 128}, "transformers"),
+    ],
+)
+def test_a_captured_module_is_the_shipped_model(
+    script: str, shipped: str, sizes: dict[str, int], requires: str, command: RunGpusim, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip(requires)
+    (tmp_path / "script.py").write_text(script, "utf-8")
+    done = command("capture", "script.py", "-o", "captured.yaml")
+    assert "captured.yaml: " in done.stderr
+    for line in done.stderr.splitlines():
+        assert "no layer for" not in line or "0.00 % of bytes, 0.00 % of operations" in line
+    captured = load_model(str(tmp_path / "captured.yaml")).graph(sizes if shipped == "resnet50" else {"batch": 8})
+    graph = load_model(shipped).graph(sizes)
+    assert captured.parameters == graph.parameters
+    assert captured.flops == graph.flops
+    for phase, size_bytes in kernel_bytes(graph).items():
+        assert kernel_bytes(captured)[phase] == pytest.approx(size_bytes, rel=0.01)
+
+
+def test_a_script_without_its_two_functions_is_refused(command: RunGpusim, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text("def model(): return 1\n", "utf-8")
+    assert "script.py: define inputs(batch), a function" in refused(
+        command("capture", "script.py", "-o", "captured.yaml")
+    )
+
+
+# ONNX ---------------------------------------------------------------------------------------------
+
+
+def test_an_onnx_graph_is_read_with_its_sizes_computed(command: RunGpusim, tmp_path: Path) -> None:
+    """``Reshape`` to a shape that the graph computes from its input, a product with a bias, and an unknown node."""
+    onnx = pytest.importorskip("onnx")
+    make, number = onnx.helper, onnx.TensorProto
+    nodes = [
+        make.make_node("Shape", ["x"], ["shape"]),
+        make.make_node("Gather", ["shape", "zero"], ["count"]),
+        make.make_node("Unsqueeze", ["count", "axes"], ["rows"]),
+        make.make_node("Concat", ["rows", "left"], ["target"], axis=0),
+        make.make_node("Reshape", ["x", "target"], ["flat"]),
+        make.make_node("MatMul", ["flat", "weight"], ["product"]),
+        make.make_node("Add", ["bias", "product"], ["biased"]),
+        make.make_node("Relu", ["biased"], ["active"]),
+        make.make_node("Softsign", ["active"], ["y"]),
+    ]
+    weights = [
+        make.make_tensor("zero", number.INT64, [], [0]),
+        make.make_tensor("axes", number.INT64, [1], [0]),
+        make.make_tensor("left", number.INT64, [1], [-1]),
+        make.make_tensor("weight", number.FLOAT, [12, 5], [0.0] * 60),
+        make.make_tensor("bias", number.FLOAT, [5], [0.0] * 5),
+    ]
+    given = make.make_tensor_value_info("x", number.FLOAT, ["N", 3, 4])
+    result = make.make_tensor_value_info("y", number.FLOAT, ["N", 5])
+    graph = make.make_graph(nodes, "small", [given], [result], weights)
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)]), str(tmp_path / "small.onnx"))
+    done = command("capture", "small.onnx", "-o", "small.yaml", "--batch", "6")
+    assert done.returncode == 1
+    assert "no layer for Softsign (1 calls, " in done.stderr
+    captured = load_model(str(tmp_path / "small.yaml")).graph()
+    assert [node.layer.op for node in captured.nodes] == ["reshape", "linear", "relu"]
+    assert captured.parameters == 65
+    assert captured.nodes[-1].result == (6, 5)
