@@ -161,6 +161,15 @@ def test_elements_that_lie_apart_take_a_sector_of_l2_each(t4: System) -> None:
     assert transposed.bottleneck == "l2"
 
 
+def test_what_is_broadcast_comes_from_dram_again_once_it_is_larger_than_l2(t4: System) -> None:
+    def read_bytes(distinct: int) -> int:
+        x, mask = _fp32(1 << 26), _fp32(1 << 26, distinct=distinct)
+        return predict(t4, Pointwise(("add",), 1 << 26, (x, mask), (x,))).dram_read_bytes
+
+    assert read_bytes(1 << 17) == 4 * ((1 << 26) + (1 << 17))
+    assert read_bytes(1 << 22) == 8 * (1 << 26)
+
+
 @pytest.mark.parametrize(
     ("operator", "kernel"),
     [

@@ -60,6 +60,8 @@ POINTWISE: Mapping[str, Mapping[str, int]] = MappingProxyType({
     # Windows and gathers: what is computed for each element of the result beside its reads, which state the window.
     "max_pool": {"max": 1},
     "average_pool": {"add": 1},
+    "max_pool_backward": {"max": 1},
+    "average_pool_backward": {"mul": 1},
     "interpolate": {"mul": 4, "add": 3},
     "roi_align": {"mul": 4, "add": 4},
     # Optimizers, for each parameter; the reads and writes are weight, gradient and state.
@@ -71,6 +73,11 @@ POINTWISE: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "lamb_update": {"mul": 1, "add": 1},
 })  # fmt: skip
 """Arithmetic for each element of a pointwise operator, by name; a chain of functions adds theirs up."""
+
+WINDOWS = frozenset(
+    ("max_pool", "average_pool", "max_pool_backward", "average_pool_backward", "interpolate", "roi_align")
+)
+"""Pointwise functions of windows: what they read again they read soon. Others go over what is broadcast to its end."""
 
 SOFTMAX_ARITHMETIC: Mapping[str, int] = MappingProxyType({"max": 1, "add": 2, "exp": 1, "mul": 1})
 """Largest, difference, exponential, sum, scale."""

@@ -135,6 +135,11 @@ class Touching:
         return self.operand_bytes + self.result_bytes
 
     @property
+    def touched_bytes(self) -> float:
+        """Operands and results, each element as often as it is touched [B]."""
+        return sum(access.touched_bytes for access in (*self.reads, *self.writes))
+
+    @property
     def flops(self) -> int:
         """Operations of its arithmetic, each counted as one."""
         rows, columns = self.extents

@@ -11,6 +11,7 @@ from gpusim.lowering.vector.rows import lower_rows
 from gpusim.lowering.vector.streams import Turns
 from gpusim.program import Program, Repeat
 from gpusim.units import ceil_div
+from gpusim.workloads.functions import WINDOWS
 from gpusim.workloads.memory_bound import Pointwise
 from gpusim.workloads.vector import Elementwise
 
@@ -21,7 +22,15 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
     elements, at_once = rows * columns, kernel.elements_per_turn or kernel.elements_per_thread
     grid = Grid(ceil_div(elements, kernel.threads * kernel.elements_per_thread))
     of_thread = ceil_div(elements, grid.ctas * kernel.threads)
-    turns = Turns(gpu, grid.ctas, kernel.threads, ceil_div(of_thread, at_once), kernel.vector_elements)
+    windows = WINDOWS.intersection(operator.function.split("+"))
+    turns = Turns(
+        gpu,
+        grid.ctas,
+        kernel.threads,
+        ceil_div(of_thread, at_once),
+        kernel.vector_elements,
+        passing_bytes=0.0 if windows else operator.touched_bytes,
+    )
     of_turn = elements / (grid.ctas * kernel.threads * turns.turns)
     body: Program = (
         alu(gpu, kernel.index, of_turn),

@@ -35,7 +35,8 @@ def lower_warp_rows(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: War
     accesses = mean_rows * ceil_div(operator.n, lanes)
     # Registers hold a power of two of elements, and are computed with whether the row fills them or not.
     held = threads_for(operator.n, kernel.max_n) / lanes
-    turns = Turns(gpu, grid.ctas, kernel.threads, 1, operator.n / (lanes * ceil_div(operator.n, lanes)))
+    of_instruction = operator.n / (lanes * ceil_div(operator.n, lanes))
+    turns = Turns(gpu, grid.ctas, kernel.threads, 1, of_instruction, passing_bytes=operator.touched_bytes)
     *firsts, last = kernel.passes
     reduction = warp_reduction(gpu, kernel.combine)
     program: Program = (

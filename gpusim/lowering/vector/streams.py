@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.lowering.locality import survival_fraction
 from gpusim.lowering.operand import SECTOR_BYTES
+from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.program import Load, LoadShared, Program, Read, Store, WaitLoad
 from gpusim.workloads.memory_bound import Access
 
@@ -45,6 +47,9 @@ class Turns:
     """Of a load or store of a thread."""
     part: float = 1.0
     """Share of what the operator touches that these turns do."""
+    passing_bytes: float = 0.0
+    """What L2 sees pass while what is broadcast is used once by all: what the operator touches; none where it is used
+    again soon [B]."""
 
     def elements(self, access: Access) -> float:
         """That a thread touches in a turn."""
@@ -90,7 +95,7 @@ class Turns:
         """
         warps = self.threads / self.gpu.sm.warp_size
         return tuple(
-            Input(of_input, warps * self.asked_bytes(access), evicted * _first_time_fraction(access))
+            Input(of_input, warps * self.asked_bytes(access), evicted * self._missed_fraction(access))
             for of_input, access in self._named(accesses, name)
             if not _stays_in_l1(self.gpu, access)
         )
@@ -99,6 +104,12 @@ class Turns:
         """Store all of a turn."""
         size_bytes = sum(self.elements(access) * self.gpu.sm.warp_size * access.element_bytes for access in accesses)
         return Store("result", size_bytes, sum(map(self.asked_bytes, accesses)), self.instructions(accesses))
+
+    def _missed_fraction(self, access: Access) -> float:
+        """Of the bytes asked of L2, those that it does not hold: asked for the first time, or pushed out since."""
+        first = access.distinct_bytes / access.touched_bytes
+        pushed_out = 1.0 - survival_fraction(self.passing_bytes * first, effective_l2_bytes(self.gpu))
+        return min(1.0, (first + (1.0 - first) * pushed_out) / _sectors_fraction(access))
 
     def _named(self, accesses: Sequence[Access], name: str) -> list[tuple[str, Access]]:
         return [(f"input {number}{name}", access) for number, access in enumerate(accesses)]
@@ -114,11 +125,6 @@ def _sectors_fraction(access: Access) -> float:
     if access.run is None or run_bytes % SECTOR_BYTES == 0:
         return 1.0
     return (SECTOR_BYTES + run_bytes - access.element_bytes) / run_bytes
-
-
-def _first_time_fraction(access: Access) -> float:
-    """Of the bytes asked of L2, those that were not asked before."""
-    return min(1.0, access.distinct_bytes / (access.touched_bytes * _sectors_fraction(access)))
 
 
 def _stays_in_l1(gpu: Gpu, access: Access) -> bool:

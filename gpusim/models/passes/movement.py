@@ -240,7 +240,7 @@ def pool(tape: Tape, layer: Pool2d, images: Value) -> Value:
         if largest:
             rows.fill(tape, given)
         spread = tuple(Access(images.elements, one.dtype, distinct=one.elements) for one in reads)
-        function = "mask" if largest else "scale"
+        function = "max_pool_backward" if largest else "average_pool_backward"
         back = Pointwise((function,), images.elements, spread, (given.touched(),))
         tape.launch(f"{layer.op}_backward", back, reads, [given])
         return [given]
