@@ -73,17 +73,26 @@ def bounds_us(
 
 
 def convolution_bounds_us(
-    gpu: Gpu, convolution: Convolution, instruction: Instruction, clock_mhz: float, *, warm: bool
+    gpu: Gpu,
+    convolution: Convolution,
+    instruction: Instruction,
+    clock_mhz: float,
+    *,
+    warm: bool,
+    products_fraction: float = 1.0,
 ) -> dict[str, float]:
-    """Lower bounds of a convolution as an implicit multiplication, by resource [us].
+    """Lower bounds of a convolution as a matrix multiplication, by resource [us].
 
     ``arithmetic``: all multiply-adds at the instruction's issue rate on all SMs, those on padding left out.
     ``dram``: operands and result once at peak bandwidth, less what L2 may hold of them.
     ``l2``: operands and result once, at the SMs' port rate and at that of L2.
     ``issue``: one issue slot per multiply instruction.
+
+    Args:
+        products_fraction: multiply-adds of the algorithm over those of a direct convolution: Winograd's takes fewer.
     """
     sms, capacity = gpu.sm.count, gpu.l2.capacity_bytes
-    instructions = convolution.multiply_adds / (instruction.fma * sms * gpu.sm.sub_partitions)
+    instructions = products_fraction * convolution.multiply_adds / (instruction.fma * sms * gpu.sm.sub_partitions)
     operand_bytes, result_bytes = convolution.read_bytes, convolution.result_bytes
     dram_bytes = max(0.0, operand_bytes - (capacity if warm else 0)) + max(0.0, result_bytes - capacity)
     l2_rate = min(sms * gpu.load_store.l2_port_bytes_per_cycle, gpu.l2.bandwidth_bytes_per_cycle)

@@ -63,6 +63,10 @@ of CUTLASS draws whole numbers from -3 or -4 to 3 or 4 (tools/profiler/src/optio
 zeros: 16384^3 in FP16 takes an A100 29.1 ms, as it does with identity matrices (NVIDIA/cutlass issue 408)."""
 
 
+ZERO_IMAGES = ("neusight",)
+"""Sources whose convolutions read images of zeros: NeuSight measures ``torch.zeros`` (neusight/Dataset/collect.py)."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
     """One timed operator. Texts are empty and numbers None where the table does not state them.
@@ -128,6 +132,8 @@ class MeasuredRow:
     @property
     def operands(self) -> str:
         """What the operands held: as stated, or as the source is known to fill them."""
+        if not self.stated_operands and self.op in CONVOLUTION_OPS and self.source in ZERO_IMAGES:
+            return "zeros"
         if self.stated_operands or self.dtype is Dtype.FP32:
             return self.stated_operands or "random"
         known = (

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from gpusim.errors import InputError, excerpt
 from gpusim.host.host import Host, source_key
+from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import VectorOperator
 
@@ -57,7 +58,9 @@ def observed_time_us(
 
 
 def dispatched_as(operator: Operator) -> str | None:
-    """The kind of a framework's own operator; None of one that a library computes."""
+    """The kind of a framework's own operator, or ``convolution``; None of one that a library simply computes."""
+    if isinstance(operator, Convolution):
+        return "convolution"
     return operator.kind if isinstance(operator, VectorOperator) else None
 
 

@@ -120,6 +120,7 @@ class Family(Entry):
         default=(), description="passes of a convolution that it computes as an implicit multiplication, if any"
     )
     images: ImageLayout | None = Field(default=None, description="memory layout of the images that it convolves")
+    fused_winograd: bool = Field(default=False, description="convolves by Winograd's products, filters of 3 x 3 only")
     max_taps: Count | None = Field(default=None, description="largest filter that it convolves with")
     transposes_result: bool = Field(
         default=False, description="writes images channel by channel where it convolves them pixel by pixel"

@@ -27,6 +27,8 @@ class Operand:
     """Share of k that is stored: half of a 2:4 operand."""
     metadata_bits: float = 0.0
     """What says which elements are kept, per element of the dense operand."""
+    values_per_element: float = 1.0
+    """In memory: more where an element of the product stands for several."""
     slices: int = 1
     """Parts of the rows that no tile spans."""
     run: int | None = None
@@ -39,7 +41,7 @@ class Operand:
     @property
     def bits(self) -> float:
         """All that is stored per element of the dense operand."""
-        return self.element_bits * self.kept_fraction + self.metadata_bits
+        return self.element_bits * self.values_per_element * self.kept_fraction + self.metadata_bits
 
 
 @dataclass(frozen=True, slots=True)

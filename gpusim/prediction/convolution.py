@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.convolution.layouts import Form, form_of
 from gpusim.lowering.convolution.plan import ConvolutionPlan
+from gpusim.lowering.convolution.winograd import fused, serves, unfused
 from gpusim.prediction.choose import GemmCandidate, candidates
-from gpusim.prediction.selection import UnsupportedError
+from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.system import System
 from gpusim.workloads.convolution import Convolution
+from gpusim.workloads.gemm import Gemm
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +58,36 @@ def ranked_convolutions(
     Raises:
         UnsupportedError: there are none; the text says what the GPU has.
     """
+    gpu, boost_mhz = system.gpu, system.gpu.clock.boost_mhz
     found: list[ConvolutionCandidate] = []
-    for kernels in _alike(_usable_kernels(system, operator, name)):
-        form = form_of(system.gpu, operator, kernels[0], warm=warm)
+    for form, kernels in _forms(system, operator, name, warm=warm):
         around = [*form.before, *form.after]
         around_us = sum(one.estimate_us for one in around) + system.host.graph_gap_us * len(around)
-        products = candidates(system, form.product, kernels, warm=warm, clock_mhz=system.gpu.clock.boost_mhz)
+        # What a transform has just written is in L2 as far as it fits.
+        products: Sequence[GemmCandidate] = candidates(
+            system, form.product, kernels, warm=warm and not form.before, clock_mhz=boost_mhz
+        )
+        if isinstance(form.product, Gemm):
+            products = products[:1]  # the choice of the library for matrix multiplications
         found += [ConvolutionCandidate(operator, one, form, one.estimate_us + around_us) for one in products]
     if not found:
-        raise UnsupportedError(f"{operator.op} of {operator.dtype.value} on {system.gpu.name}: no kernel fits an SM")
+        raise UnsupportedError(f"{operator.op} of {operator.dtype.value} on {gpu.name}: no kernel fits an SM")
     return sorted(found, key=lambda one: one.estimate_us)
+
+
+def _forms(
+    system: System, operator: Convolution, name: str | None, *, warm: bool
+) -> Iterable[tuple[Form, tuple[Kernel, ...]]]:
+    """Ways to compute a convolution, each with the kernels that do."""
+    gpu = system.gpu
+    for kernels in _alike(_usable_kernels(system, operator, name)):
+        if kernels[0].family.fused_winograd:
+            yield fused(gpu, operator, warm=warm), kernels
+        else:
+            yield form_of(gpu, operator, kernels[0], warm=warm), kernels
+    if name is None and serves(operator):
+        gemm, form = unfused(gpu, operator, warm=warm)
+        yield form, usable_kernels(system, gemm)
 
 
 def _alike(kernels: Iterable[Kernel]) -> Iterable[tuple[Kernel, ...]]:
@@ -73,14 +95,8 @@ def _alike(kernels: Iterable[Kernel]) -> Iterable[tuple[Kernel, ...]]:
     groups: dict[tuple[object, ...], list[Kernel]] = {}
     for kernel in kernels:
         family = kernel.family
-        form = (
-            family.images,
-            kernel.alignment,
-            family.transposes_result,
-            family.clears_result,
-            family.offsets_kernel,
-        )
-        groups.setdefault(form, []).append(kernel)
+        around = (family.transposes_result, family.clears_result, family.offsets_kernel)
+        groups.setdefault((family.images, kernel.alignment, family.fused_winograd, *around), []).append(kernel)
     return map(tuple, groups.values())
 
 
@@ -100,6 +116,7 @@ def _usable_kernels(system: System, operator: Convolution, name: str | None) -> 
         if operator.op in one.family.convolves
         and one.family.images in layouts
         and taps <= (one.family.max_taps or taps)
+        and (serves(operator) or not one.family.fused_winograd)
     ]
     if name is None:
         return tuple(computing)

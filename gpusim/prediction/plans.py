@@ -90,7 +90,14 @@ def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[
             )
             return bounds_us(gpu, gemm, planned.instruction, clock_mhz, warm=warm, tile=tile)
         case ConvolutionPlan():
-            return convolution_bounds_us(gpu, planned.operator, planned.instruction, clock_mhz, warm=warm)
+            return convolution_bounds_us(
+                gpu,
+                planned.operator,
+                planned.instruction,
+                clock_mhz,
+                warm=warm,
+                products_fraction=planned.products_fraction,
+            )
         case VectorPlan():
             return vector_bounds_us(gpu, planned.operator, clock_mhz, warm=warm)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.convolution.transforms import Stack, Transform, offsets, transposition, zeros
+from gpusim.lowering.gemm.problem import Product
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 
@@ -15,8 +16,9 @@ from gpusim.workloads.convolution import Convolution
 class Form:
     """A convolution as some kernels compute it."""
 
-    product: Convolution
-    """In the layout of the kernels, its channels padded to what they load at once."""
+    product: Product
+    """What the kernels compute: the convolution in their layout, its channels padded to what they load at once; or the
+    products of Winograd's."""
     before: tuple[Transform, ...]
     after: tuple[Transform, ...]
 

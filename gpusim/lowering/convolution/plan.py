@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from gpusim.hardware.gpu import Instruction
 from gpusim.launch import Grid
 from gpusim.lowering.convolution.transforms import Transform
+from gpusim.lowering.convolution.winograd import UNFUSED_FRACTION
 from gpusim.lowering.gemm.plan import GemmPlan
+from gpusim.lowering.gemm.winograd import FUSED_FRACTION, FusedWinograd
 from gpusim.lowering.totals import Totals
 from gpusim.workloads.convolution import Convolution
+from gpusim.workloads.gemm import Gemm
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,17 @@ class ConvolutionPlan:
     def useful_fraction(self) -> float:
         """Multiply-adds of the convolution over those that are executed; the rest pads tiles and channels."""
         return self.operator.flops / 2 / self.product.main.fma
+
+    @property
+    def products_fraction(self) -> float:
+        """Multiply-adds of the algorithm over those of a direct convolution, as far as outputs fill its tiles."""
+        match self.product.operator:
+            case Convolution():
+                return 1.0
+            case FusedWinograd():
+                return FUSED_FRACTION
+            case Gemm():
+                return UNFUSED_FRACTION
 
     @property
     def totals(self) -> tuple[Totals, ...]:

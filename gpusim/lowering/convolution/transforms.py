@@ -91,7 +91,7 @@ def transposition(gpu: Gpu, stack: Stack, *, to_channels_last: bool, footprint_b
         LoadShared(accesses * SQUARE * stack.element_bytes, accesses),
         Store("result", written_bytes * per_warp, sent * per_warp, accesses),
     )
-    return _streamed(
+    return streamed(
         gpu,
         name,
         grid,
@@ -112,7 +112,7 @@ def offsets(gpu: Gpu, name: str, pixels_of_image: int) -> Transform:
         Compute(SETUP_INSTRUCTIONS * gpu.instructions["ffma"].latency_cycles),
         Store("result", per_warp, per_warp, 1.0),
     )
-    return _streamed(gpu, name, grid, Resources(OFFSETS_PER_CTA, 16, 0), program, (0.0, written_bytes), 0.0)
+    return streamed(gpu, name, grid, Resources(OFFSETS_PER_CTA, 16, 0), program, (0.0, written_bytes), 0.0)
 
 
 def zeros(gpu: Gpu, size_bytes: float) -> Transform:
@@ -126,7 +126,7 @@ def zeros(gpu: Gpu, size_bytes: float) -> Transform:
         Store("result", per_warp, per_warp, 1.0),
     )
     name = "scalePackedTensor_kernel"
-    return _streamed(gpu, name, grid, Resources(THREADS, 16, 0), program, (0.0, size_bytes), 0.0)
+    return streamed(gpu, name, grid, Resources(THREADS, 16, 0), program, (0.0, size_bytes), 0.0)
 
 
 def _overfetch(row_bytes: float, longest_bytes: float) -> float:
@@ -136,7 +136,7 @@ def _overfetch(row_bytes: float, longest_bytes: float) -> float:
     return 1.0 if aligned else 1.0 + SECTOR_BYTES / 2 / run_bytes
 
 
-def _streamed(
+def streamed(
     gpu: Gpu,
     name: str,
     grid: Grid,
@@ -144,8 +144,15 @@ def _streamed(
     program: Program,
     moved_bytes: tuple[float, float],
     footprint_bytes: float,
+    runs_bytes: tuple[float, float] = (math.inf, math.inf),
 ) -> Transform:
-    """A launch that reads one tensor once, where ``program`` loads any, and writes another."""
+    """A launch that reads one tensor once, where ``program`` loads any, and writes another.
+
+    Args:
+        runs_bytes: what lies together of what a CTA reads, and writes: DRAM opens a page for each run [B].
+    """
+    read_cost, write_cost = (_page_cost(gpu, run_bytes) for run_bytes in runs_bytes)
+    write_cost *= gpu.dram.mixed_write_cost
     read_bytes, written_bytes = moved_bytes
     capacity = effective_l2_bytes(gpu)
     missed_bytes = read_bytes * (1.0 - survival_fraction(footprint_bytes, capacity))
@@ -154,8 +161,7 @@ def _streamed(
     cta_bytes = (read_bytes / grid.ctas, written_bytes / grid.ctas)
     tensors = [Tensor("result", cta_bytes[1])]
     if read_bytes:
-        tensors.append(Tensor("input", cta_bytes[0], None, missed_bytes / read_bytes))
-    write_cost = gpu.dram.mixed_write_cost
+        tensors.append(Tensor("input", cta_bytes[0], None, missed_bytes / read_bytes, read_cost=read_cost))
     launch = Launch(
         name,
         grid,
@@ -166,12 +172,19 @@ def _streamed(
         write_cost=write_cost,
         cold=missed_bytes > 0,
     )
-    lowered = Lowered(launch, Traffic(read_bytes, missed_bytes, pushed_out, write_cost=write_cost))
+    lowered = Lowered(launch, Traffic(read_bytes, missed_bytes, pushed_out, read_cost=read_cost, write_cost=write_cost))
     taken = occupancy(SmLimits.of(gpu), *resources)
     rounds = ceil_div(grid.ctas, taken.ctas * gpu.sm.count)
-    streamed_us = (missed_bytes + pushed_out) / (gpu.dram.peak_bandwidth_gb_per_s * 1e3)
+    streamed_us = (missed_bytes * read_cost + pushed_out * write_cost) / (gpu.dram.peak_bandwidth_gb_per_s * 1e3)
     latency_us = (
         gpu.l2.latency_cycles + SETUP_INSTRUCTIONS * gpu.instructions["ffma"].latency_cycles
     ) / gpu.clock.boost_mhz
     estimate_us = max(streamed_us, rounds * latency_us) + gpu.front_end.kernel_latency_us
     return Transform(lowered, totals_of(gpu, lowered), estimate_us)
+
+
+def _page_cost(gpu: Gpu, run_bytes: float) -> float:
+    """DRAM time of bytes in runs, of the same bytes a page at a time."""
+    dram = gpu.dram
+    whole = 1.0 + dram.activation_bytes / dram.page_bytes
+    return (1.0 + dram.activation_bytes / min(run_bytes, dram.page_bytes)) / whole

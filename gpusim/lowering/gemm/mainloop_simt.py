@@ -56,5 +56,5 @@ def _operand_bytes(gpu: Gpu, kernel: Kernel, problem: Problem) -> float:
     """
     warp_m, warp_n, warp_k = kernel.warp_tile
     side = math.sqrt(warp_m * warp_n / 32)
-    bits: float = problem.a.bits + problem.b.bits
+    bits = problem.a.element_bits + problem.b.element_bits
     return side * 32 * warp_k * bits / 8 * gpu.shared_memory.broadcast_fraction

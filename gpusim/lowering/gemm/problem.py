@@ -14,13 +14,14 @@ import numpy as np
 
 from gpusim.lowering.columns import Array
 from gpusim.lowering.gemm.gathered import gathered
+from gpusim.lowering.gemm.winograd import PRODUCTS_PER_PIXEL, FusedWinograd, winograd_operands
 from gpusim.lowering.operand import Operand, Operands
 from gpusim.numbers.formats import FORMATS
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
-Product = Gemm | Convolution
+Product = Gemm | Convolution | FusedWinograd
 """Operators that a kernel for matrix multiplication computes."""
 
 EXACT_SIZE = 2**43
@@ -60,7 +61,13 @@ class Problem:
 @lru_cache(maxsize=256)
 def problem_of(operator: Product) -> Problem:
     """Column-major view of a workload."""
-    return _of_gemm(operator) if isinstance(operator, Gemm) else _of_convolution(operator)
+    match operator:
+        case Gemm():
+            return _of_gemm(operator)
+        case Convolution():
+            return _of_convolution(operator)
+        case FusedWinograd():
+            return _of_winograd(operator)
 
 
 def _of_convolution(convolution: Convolution) -> Problem:
@@ -76,6 +83,23 @@ def _of_convolution(convolution: Convolution) -> Problem:
         output_bits=convolution.dtype.bits,
         accumulator_bits=FORMATS[convolution.dtype.default_accumulate].bits,
         k_slices=product.slices,
+    )
+
+
+def _of_winograd(product: FusedWinograd) -> Problem:
+    pixels, filters = winograd_operands(product)
+    bits = FORMATS[product.dtype.default_accumulate].bits
+    # What is stored of the products of a pixel is their sum.
+    return Problem(
+        m=pixels.rows,
+        n=filters.rows,
+        k=pixels.k,
+        batch=1,
+        swapped=False,
+        a=pixels,
+        b=filters,
+        output_bits=product.dtype.bits // PRODUCTS_PER_PIXEL,
+        accumulator_bits=bits,
     )
 
 

@@ -1,0 +1,146 @@
+"""Winograd's convolution in several kernels: images and filters are transformed, multiplied, and put together.
+
+Outputs of 4 x 4 pixels under a filter of 3 x 3 take 36 products rather than 144 (Lavin and Gray, arXiv:1509.09308).
+cuDNN's kernels winogradForwardData4x4, winogradForwardFilter4x4 and winogradForwardOutput4x4, and those of the
+gradient of the filters, stand around a batch of 36 products of cuBLAS in profiles of V100, T4 and 2080 Ti: a thread
+for each tile of 6 x 6, a CTA for 16 images and 4 x 4 of their tiles, or for 32 filters and 8 channels.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.launch import Grid, Resources
+from gpusim.lowering.convolution.layouts import Form
+from gpusim.lowering.convolution.transforms import SETUP_INSTRUCTIONS, Transform, streamed
+from gpusim.lowering.gemm.winograd import TRANSFORMED_VALUES, FusedWinograd
+from gpusim.numbers.formats import Dtype
+from gpusim.program import Alu, Compute, Load, Program, Read, Store, WaitLoad
+from gpusim.units import ceil_div
+from gpusim.workloads.convolution import Convolution
+from gpusim.workloads.gemm import Gemm
+
+OUTPUTS = 4
+"""Pixels of a tile's result, each way."""
+VALUES = 36
+"""Of a transformed tile: 4 pixels and 2 beside them, each way."""
+TAPS = 9
+UNFUSED_FRACTION = VALUES / (OUTPUTS**2 * TAPS)
+"""Of the products of a direct convolution."""
+IMAGES = 16
+"""Of a CTA; their number is padded to a multiple."""
+ROW_OF_TILES = 4
+"""Tiles of an image that a CTA takes, each way."""
+THREADS = 256
+FILTERS, CHANNELS = 32, 8
+"""Of a CTA that transforms filters."""
+CHAIN, ADDITIONS = 12, 150
+"""Of a thread: six values take about 12 additions and multiplications, twelve times (assumed)."""
+
+
+class _Tensor(NamedTuple):
+    """What a transform reads or writes."""
+
+    size_bytes: float
+    run_bytes: float
+    """That lie together, of what CTAs take side by side: an image, a row of tiles, a row of filters [B]."""
+
+
+def serves(operator: Convolution) -> bool:
+    """Whether cuDNN has these kernels, in one or in several parts, for a convolution."""
+    shape = operator.shape
+    filters = (shape.filter_h, shape.filter_w, *shape.stride, shape.groups)
+    return operator.dtype is Dtype.FP32 and operator.layout == "nchw" and filters == (3, 3, 1, 1, 1)
+
+
+def unfused(gpu: Gpu, operator: Convolution, *, warm: bool) -> tuple[Gemm, Form]:
+    """The 36 products of a convolution, and the transforms around them."""
+    shape, dtype = operator.shape, operator.dtype
+    forward, backward = operator.op == "conv_fwd", operator.op == "conv_bwd_inputs"
+    rows, columns = (shape.height, shape.width) if backward else shape.output
+    groups = ceil_div(shape.images, IMAGES)
+    tiles = groups * IMAGES * ceil_div(rows, OUTPUTS) * ceil_div(columns, OUTPUTS)
+    of_tiles = Grid(groups * ceil_div(rows, OUTPUTS * ROW_OF_TILES) * ceil_div(columns, OUTPUTS * ROW_OF_TILES))
+    of_filters = Grid(ceil_div(shape.filters, FILTERS), ceil_div(shape.channels, CHANNELS))
+
+    def images(channels: int, pixels: int) -> _Tensor:
+        return _tensor(dtype, shape.images * pixels * channels, pixels)
+
+    def transformed(channels: int) -> _Tensor:
+        return _tensor(dtype, VALUES * tiles * channels, ROW_OF_TILES * IMAGES)
+
+    def transform(name: str, grid: Grid, channels: int, read: _Tensor, written: _Tensor) -> Transform:
+        grid = Grid(grid.x, channels) if grid is of_tiles else grid
+        made_before = "Output" in name
+        footprint_bytes = read.size_bytes + written.size_bytes if made_before else _footprint_bytes(operator, warm=warm)
+        return _transform(gpu, f"winograd{name}4x4", grid, THREADS, read, written, footprint_bytes)
+
+    pairs = shape.channels * shape.filters
+    filters = _tensor(dtype, TAPS * pairs, TAPS * CHANNELS)
+    transformed_filters = _tensor(dtype, VALUES * pairs, FILTERS)
+    before = images(shape.channels, shape.height * shape.width)
+    after = images(shape.filters, shape.output[0] * shape.output[1])
+    if not forward and not backward:
+        product = Gemm(shape.channels, shape.filters, tiles, dtype, batch=VALUES, layout="nt", order="column")
+        inputs = (
+            transform("WgradData", of_tiles, shape.channels, before, transformed(shape.channels)),
+            transform("WgradDelta", of_tiles, shape.filters, after, transformed(shape.filters)),
+        )
+        return product, Form(product, inputs, (transform("WgradOutput", of_filters, 1, transformed_filters, filters),))
+    read, written = (shape.channels, shape.filters) if forward else (shape.filters, shape.channels)
+    source, result = (before, after) if forward else (after, before)
+    product = Gemm(tiles, written, read, dtype, batch=VALUES, layout="nn", order="column")
+    inputs = (
+        transform("ForwardData", of_tiles, read, source, transformed(read)),
+        transform("ForwardFilter", of_filters, 1, filters, transformed_filters),
+    )
+    return product, Form(
+        product, inputs, (transform("ForwardOutput", of_tiles, written, transformed(written), result),)
+    )
+
+
+def fused(gpu: Gpu, operator: Convolution, *, warm: bool) -> Form:
+    """A convolution in one kernel, after one that transforms the filters: 32 filters and 4 channels a CTA."""
+    shape, dtype = operator.shape, operator.dtype
+    pairs = shape.channels * shape.filters
+    filters = _transform(
+        gpu,
+        "generateWinogradTilesKernel",
+        Grid(ceil_div(shape.filters, 32), ceil_div(shape.channels, 4)),
+        128,
+        _tensor(dtype, TAPS * pairs, TAPS * 4),
+        _tensor(dtype, TRANSFORMED_VALUES * pairs, 32),
+        _footprint_bytes(operator, warm=warm),
+    )
+    return Form(FusedWinograd(operator), (filters,), ())
+
+
+def _tensor(dtype: Dtype, elements: int, run: int) -> _Tensor:
+    return _Tensor(elements * dtype.bits / 8, run * dtype.bits / 8)
+
+
+def _footprint_bytes(operator: Convolution, *, warm: bool) -> float:
+    """What runs between two readings of a tensor that the convolution is given [B]."""
+    return 2 * operator.size_bytes if warm else float("inf")
+
+
+def _transform(
+    gpu: Gpu, name: str, grid: Grid, threads: int, read: _Tensor, written: _Tensor, footprint_bytes: float
+) -> Transform:
+    """A launch in which each thread transforms a tile."""
+    warps = threads // gpu.sm.warp_size
+    of_warp = 1 / (grid.ctas * warps)
+    asked, sent = read.size_bytes * of_warp, written.size_bytes * of_warp
+    access_bytes = gpu.sm.warp_size * 4
+    latency = gpu.instructions["ffma"].latency_cycles
+    program: Program = (
+        Compute(SETUP_INSTRUCTIONS * latency),
+        Load((Read("input", asked, asked),), asked, asked / access_bytes),
+        WaitLoad(),
+        Alu((("fma", ADDITIONS),), CHAIN * latency),
+        Store("result", sent, sent, sent / access_bytes),
+    )
+    resources = Resources(threads, 64, 88 * threads)
+    sizes, runs = (read.size_bytes, written.size_bytes), (read.run_bytes, written.run_bytes)
+    return streamed(gpu, name, grid, resources, program, sizes, footprint_bytes, runs)
