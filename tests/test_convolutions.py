@@ -13,8 +13,10 @@ from gpusim.lowering.gemm.problem import problem_of
 from gpusim.lowering.gemm.winograd import FusedWinograd
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
+from gpusim.prediction.plans import main_launch, ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
+from gpusim.prediction.timing import time_plan
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
@@ -162,3 +164,37 @@ def test_one_kernel_of_winograd_has_a_cta_for_8_by_16_pixels_and_32_filters() ->
     shape = ConvolutionShape(32, 64, 56, 56, 64, 3, 3, pad=(1, 1))
     problem = problem_of(FusedWinograd(Convolution(shape, Dtype.FP32, "conv_fwd", "nchw")))
     assert problem.m // 128 * (problem.n // 128) == 64 * 7 * 4
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "measured_us"),
+    [
+        ("conv_fwd", ConvolutionShape(32, 64, 56, 56, 64, 3, 3, pad=(1, 1)), 99.4),
+        ("conv_fwd", ConvolutionShape(32, 128, 28, 28, 128, 3, 3, pad=(1, 1)), 70.2),
+        ("conv_fwd", ConvolutionShape(32, 512, 28, 28, 1024, 1, 1, stride=(2, 2)), 71.9),
+        ("conv_fwd", ConvolutionShape(32, 2048, 7, 7, 512, 1, 1), 40.1),
+        ("conv_bwd_weights", ConvolutionShape(32, 512, 7, 7, 512, 3, 3, pad=(1, 1)), 81.4),
+    ],
+)
+def test_products_in_tf32_take_the_time_that_profiles_show(op: str, shape: Any, measured_us: float) -> None:
+    """ResNet-50 of 32 images on an A100: medians of launches in a PyTorch profile."""
+    system = load_spec("a100-sxm4-40gb").system
+    chosen = ranked_plans(system, Convolution(shape, Dtype.TF32, op, "nchw"))[0].plan
+    timed = time_plan(system, chosen, Options())
+    outcome = timed.outcomes[main_launch(chosen)]
+    assert outcome.cycles / timed.sustained.clock_mhz == pytest.approx(measured_us, rel=0.15)
+
+
+def test_a_filter_of_one_tap_is_a_product_for_each_image_with_cudnn_8() -> None:
+    """cutlass_80_tensorop_s1688gemm kernels with 32 products for 32 images in a profile of ResNet-50 on an A100."""
+    shape = ConvolutionShape(32, 512, 28, 28, 128, 1, 1)
+    result = predict(load_spec("a100-sxm4-40gb").system, Convolution(shape, Dtype.TF32, "conv_fwd", "nchw"))
+    assert result.kernel.startswith("cutlass_80_tensorop_s1688gemm")
+    assert result.grid[2] == 32
+
+
+@pytest.mark.parametrize("dtype", [Dtype.FP16, Dtype.BF16, Dtype.TF32])
+@pytest.mark.parametrize("op", CONVOLUTION_OPS)
+def test_every_pass_runs_on_the_tensor_cores_of_an_a100(op: str, dtype: Dtype) -> None:
+    result = predict(load_spec("a100-sxm4-80gb").system, Convolution(SPATIAL, dtype, op))
+    assert (result.unit, result.consistent) == ("tensor", True)

@@ -192,6 +192,20 @@ class SplitKReduction(Entry):
     step_instructions: Cited[Cost] = Field(description="per warp and split, besides the additions")
 
 
+class ConvolutionAlgorithm(Entry):
+    """A way to compute convolutions by other kernels than those made for them."""
+
+    kind: Literal["gemm", "unfused_winograd"] = Field(
+        description="gemm: filters of one tap, a product for each image; unfused_winograd: a batch of products between "
+        "transforms"
+    )
+    source: str
+    inputs: tuple[Dtype, ...]
+    since_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] = Field(
+        default=0, description="first major version of CUDA whose library has it"
+    )
+
+
 class Catalogue(Entry):
     """One file of ``arch_specs/kernels``."""
 
@@ -199,6 +213,7 @@ class Catalogue(Entry):
     convolution_families: tuple[Family, ...] = Field(
         default=(), description="kernels of convolutions as implicit matrix multiplications"
     )
+    convolution_algorithms: tuple[ConvolutionAlgorithm, ...] = ()
     split_k_reduction: SplitKReduction | None = Field(
         default=None, description="second kernel of the families with split_k: [reduce], of this catalogue and others"
     )

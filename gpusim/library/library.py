@@ -15,7 +15,7 @@ from pydantic import Field
 from gpusim.content import content_hash
 from gpusim.hardware.gpu import Gpu
 from gpusim.keyed import Keyed
-from gpusim.library.catalogue import Kernel
+from gpusim.library.catalogue import ConvolutionAlgorithm, Kernel
 from gpusim.library.vector import VectorKernel
 from gpusim.record import Record, Unsourced
 
@@ -93,6 +93,8 @@ class Library:
     """Of matrix multiplications."""
     convolution_kernels: tuple[Kernel, ...]
     """Of convolutions, as implicit matrix multiplications."""
+    convolution_algorithms: tuple[ConvolutionAlgorithm, ...]
+    """Of convolutions, by kernels for matrix multiplications."""
     vector_kernels: tuple[VectorKernel, ...]
     """Of operators on rows, in the order in which a framework considers them."""
     heuristic_bias: HeuristicBias
@@ -106,14 +108,19 @@ class Library:
             tuple(kernel for kernel in those if kernel.family.since_cuda <= cuda)
             for those in (self.kernels, self.convolution_kernels)
         )
-        return replace(self, kernels=kernels, convolution_kernels=convolution_kernels)
+        algorithms = tuple(one for one in self.convolution_algorithms if one.since_cuda <= cuda)
+        return replace(
+            self, kernels=kernels, convolution_kernels=convolution_kernels, convolution_algorithms=algorithms
+        )
 
     @property
     def content_hash(self) -> str:
         """SHA-256 of the kernels, the heuristic, and the GPU that it was tuned for."""
         of_kinds = self.kernels, self.convolution_kernels, self.vector_kernels
         kernels = [_kernels_hash(Keyed(kernels)) for kernels in of_kinds]
-        return content_hash((self.name, kernels, self.heuristic_bias, self.split_k_search, self.tuned_for))
+        return content_hash(
+            (self.name, kernels, self.convolution_algorithms, self.heuristic_bias, self.split_k_search, self.tuned_for)
+        )
 
 
 @lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.convolution.layouts import Form, form_of
 from gpusim.lowering.convolution.plan import ConvolutionPlan
+from gpusim.lowering.convolution.pointwise import is_pointwise, products_of_images
 from gpusim.lowering.convolution.winograd import fused, serves, unfused
 from gpusim.prediction.choose import GemmCandidate, candidates
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
@@ -85,9 +86,14 @@ def _forms(
             yield fused(gpu, operator, warm=warm), kernels
         else:
             yield form_of(gpu, operator, kernels[0], warm=warm), kernels
-    if name is None and serves(operator):
-        gemm, form = unfused(gpu, operator, warm=warm)
-        yield form, usable_kernels(system, gemm)
+    if name is None:
+        for kind in (one.kind for one in system.library.convolution_algorithms if operator.dtype in one.inputs):
+            if kind == "unfused_winograd" and serves(operator):
+                gemm, form = unfused(gpu, operator, warm=warm)
+                yield form, usable_kernels(system, gemm)
+            if kind == "gemm" and is_pointwise(operator):
+                gemm, form = products_of_images(gpu, operator)
+                yield form, usable_kernels(system, gemm)
 
 
 def _alike(kernels: Iterable[Kernel]) -> Iterable[tuple[Kernel, ...]]:

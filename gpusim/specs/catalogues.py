@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gpusim.errors import excerpt, shown
 from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml
-from gpusim.library.catalogue import Catalogue, Kernel, kernels_of
+from gpusim.library.catalogue import Catalogue, ConvolutionAlgorithm, Kernel, kernels_of
 from gpusim.library.vector import VectorKernel
 from gpusim.specs.folders import named_file
 
@@ -59,6 +59,13 @@ def load_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel
 def load_convolution_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel, ...]:
     """As :func:`load_kernels`, of convolutions."""
     return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda, "convolution_families")
+
+
+def load_convolution_algorithms(paths: Iterable[Path], cuda: int | None = None) -> tuple[ConvolutionAlgorithm, ...]:
+    """Ways to compute convolutions by other kernels than those made for them; as :func:`load_kernels`."""
+    catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
+    found = (one for catalogue in catalogues for one in catalogue.convolution_algorithms)
+    return tuple(one for one in found if cuda is None or one.since_cuda <= cuda)
 
 
 def load_vector_kernels(paths: Iterable[Path]) -> tuple[VectorKernel, ...]:

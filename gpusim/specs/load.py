@@ -15,7 +15,13 @@ from gpusim.files.yamlfile import SpecError, error_at, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import Library, LibraryRecord
-from gpusim.specs.catalogues import catalogue_files, load_convolution_kernels, load_kernels, load_vector_kernels
+from gpusim.specs.catalogues import (
+    catalogue_files,
+    load_convolution_algorithms,
+    load_convolution_kernels,
+    load_kernels,
+    load_vector_kernels,
+)
 from gpusim.specs.checks import Finding, contradictions, implausible, wrong_peaks
 from gpusim.specs.document import Document, document_of
 from gpusim.specs.folders import named_file, search_folders
@@ -190,6 +196,7 @@ def _library(library: Stated[LibraryRecord], catalogues: Sequence[Path]) -> Libr
         name,
         load_kernels(catalogues, record.last_cuda),
         load_convolution_kernels(catalogues, record.last_cuda),
+        load_convolution_algorithms(catalogues, record.last_cuda),
         load_vector_kernels(catalogues),
         record.heuristic_bias,
         record.split_k_search,

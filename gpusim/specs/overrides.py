@@ -17,7 +17,13 @@ from gpusim.files.yamlfile import SpecError, join, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import LibraryRecord
-from gpusim.specs.catalogues import catalogue_files, load_convolution_kernels, load_kernels, load_vector_kernels
+from gpusim.specs.catalogues import (
+    catalogue_files,
+    load_convolution_algorithms,
+    load_convolution_kernels,
+    load_kernels,
+    load_vector_kernels,
+)
 from gpusim.specs.checks import Finding, contradictions
 from gpusim.specs.document import problem_text
 from gpusim.specs.folders import search_folders
@@ -73,6 +79,7 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
             found,
             kernels=load_kernels(catalogues, library.last_cuda),
             convolution_kernels=load_convolution_kernels(catalogues, library.last_cuda),
+            convolution_algorithms=load_convolution_algorithms(catalogues, library.last_cuda),
             vector_kernels=load_vector_kernels(catalogues),
         )
         decided_by = (*decided_by, *((path, read_yaml(path).sha256) for path in catalogues))

@@ -8,6 +8,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.convolution.transforms import Stack, Transform, offsets, transposition, zeros
 from gpusim.lowering.gemm.problem import Product
+from gpusim.numbers.formats import Dtype
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 
@@ -45,7 +46,9 @@ def form_of(gpu: Gpu, operator: Convolution, kernel: Kernel, *, warm: bool) -> F
         "conv_bwd_weights": ((images, results), filters),
     }[operator.op]
     footprint_bytes = 2 * operator.size_bytes if warm else float("inf")
-    changes = [stack for stack in read if _changes(stack, transposed=changed)]
+    # cuDNN rounds to TF32 what it transposes, and passes filters of one tap through the same kernel.
+    rounded = changed and operator.dtype is Dtype.TF32
+    changes = [stack for stack in read if rounded or _changes(stack, transposed=changed)]
     before += [transposition(gpu, one, to_channels_last=True, footprint_bytes=footprint_bytes) for one in changes]
     if family.clears_result or _leaves_gaps(operator):
         before.append(zeros(gpu, operator.result_bytes))

@@ -56,7 +56,7 @@ class ConvolutionPlan:
             case FusedWinograd():
                 return FUSED_FRACTION
             case Gemm():
-                return UNFUSED_FRACTION
+                return UNFUSED_FRACTION if self.operator.shape.filter_h > 1 else 1.0
 
     @property
     def totals(self) -> tuple[Totals, ...]:

@@ -48,10 +48,10 @@ class _Tensor(NamedTuple):
 
 
 def serves(operator: Convolution) -> bool:
-    """Whether cuDNN has these kernels, in one or in several parts, for a convolution."""
+    """Whether cuDNN convolves so, in one kernel or in several."""
     shape = operator.shape
     filters = (shape.filter_h, shape.filter_w, *shape.stride, shape.groups)
-    return operator.dtype is Dtype.FP32 and operator.layout == "nchw" and filters == (3, 3, 1, 1, 1)
+    return operator.layout == "nchw" and filters == (3, 3, 1, 1, 1)
 
 
 def unfused(gpu: Gpu, operator: Convolution, *, warm: bool) -> tuple[Gemm, Form]:

@@ -1,0 +1,63 @@
+"""Filters of one tap: a matrix multiplication for each image, of kernels that know nothing of images.
+
+cuDNN 8 runs them on kernels of cuBLAS and CUTLASS where the pixels of an image are contiguous and aligned: profiles of
+ResNet-50 on V100 and A100 have a grid of as many products as images, and reduce_wgrad_nchw_helper after those of the
+gradient of the filters.
+"""
+
+from __future__ import annotations
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.launch import Grid, Resources
+from gpusim.lowering.convolution.layouts import Form
+from gpusim.lowering.convolution.transforms import SETUP_INSTRUCTIONS, Transform, streamed
+from gpusim.program import Alu, Compute, Load, Program, Read, Store, WaitLoad
+from gpusim.units import ceil_div
+from gpusim.workloads.convolution import Convolution
+from gpusim.workloads.gemm import Gemm
+
+ALIGNED = 4
+"""Values that the pixels of an image are a multiple of: 7 x 7 goes to other kernels."""
+THREADS = 128
+RESULTS = 256
+"""Of a CTA that adds up images: 2,048 CTAs for 256 x 2,048 in profiles, 128 threads each with two results."""
+
+
+def is_pointwise(operator: Convolution) -> bool:
+    """Whether a convolution is a product of whole images, stored channel by channel."""
+    shape = operator.shape
+    plain = (shape.filter_h, shape.filter_w, *shape.stride, shape.groups, *shape.pad) == (1, 1, 1, 1, 1, 0, 0)
+    return plain and operator.layout == "nchw" and shape.height * shape.width % ALIGNED == 0
+
+
+def products_of_images(gpu: Gpu, operator: Convolution) -> tuple[Gemm, Form]:
+    """A product for each image, and what adds them up where they are of the gradient of the filters."""
+    shape, dtype = operator.shape, operator.dtype
+    pixels, channels, filters = shape.height * shape.width, shape.channels, shape.filters
+    if operator.op != "conv_bwd_weights":
+        forward = operator.op == "conv_fwd"
+        read, written = (channels, filters) if forward else (filters, channels)
+        layout = "nn" if forward else "nt"
+        product = Gemm(pixels, written, read, dtype, batch=shape.images, layout=layout, order="column")
+        return product, Form(product, (), ())
+    product = Gemm(channels, filters, pixels, dtype, batch=shape.images, layout="tn", order="column")
+    return product, Form(product, (), (_sum(gpu, shape.images, channels * filters, dtype.bits / 8),))
+
+
+def _sum(gpu: Gpu, images: int, elements: int, element_bytes: float) -> Transform:
+    """The launch that adds up what each image contributes."""
+    grid = Grid(ceil_div(elements, RESULTS))
+    warps = THREADS // gpu.sm.warp_size
+    written_bytes = elements * element_bytes
+    of_warp = 1 / (grid.ctas * warps)
+    read, sent = images * written_bytes * of_warp, written_bytes * of_warp
+    access_bytes, latency = gpu.sm.warp_size * element_bytes, gpu.instructions["ffma"].latency_cycles
+    program: Program = (
+        Compute(SETUP_INSTRUCTIONS * latency),
+        Load((Read("input", read, read),), read, read / access_bytes),
+        WaitLoad(),
+        Alu((("fma", images * RESULTS / THREADS),), images * latency),
+        Store("result", sent, sent, sent / access_bytes),
+    )
+    sizes = (images * written_bytes, written_bytes)
+    return streamed(gpu, "reduce_wgrad_nchw_helper", grid, Resources(THREADS, 32, 0), program, sizes, sum(sizes))
