@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gpusim.workloads.collective import Collective
 from gpusim.workloads.operators import Operator
 
 Phase = Literal["forward", "backward", "update", "communication"]
@@ -21,12 +22,12 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An operator that the GPU computes in a step."""
+    """What the GPU does in a step: an operator that it computes, or an exchange with other GPUs."""
 
     name: str
     """Path of the layer that it belongs to."""
     phase: Phase
-    operator: Operator
+    operator: Operator | Collective
     reads: tuple[Tensor, ...]
     writes: tuple[Tensor, ...]
     call: str

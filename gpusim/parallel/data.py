@@ -1,0 +1,95 @@
+"""Data parallel: every GPU computes the gradients of its own items, and all-reduces sum them while others still follow.
+
+As PyTorch's DistributedDataParallel does it (torch/csrc/distributed/c10d/reducer.cpp, PyTorch 2.1): gradients are
+copied into buckets in the order in which the backward pass yields them; a full bucket is all-reduced in a stream of its
+own, and copied back before the update. The copies of a bucket are one kernel here, and many small ones there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpusim.models.task import Task, Tensor
+from gpusim.numbers.formats import Dtype
+from gpusim.units import MIB
+from gpusim.workloads.collective import Collective
+from gpusim.workloads.memory_bound import Access, Pointwise
+
+FIRST_BUCKET_BYTES = MIB
+BUCKET_BYTES = 25 * MIB
+"""A bucket is full once it holds as much (``kDefaultFirstBucketBytes``, ``bucket_cap_mb``)."""
+LAYER = "data_parallel"
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Gradients that are summed together."""
+
+    place: int
+    """Of the task that yields the last of them."""
+    gradients: tuple[Tensor, ...]
+
+    @property
+    def size_bytes(self) -> float:
+        return sum(tensor.size_bytes for tensor in self.gradients)
+
+
+def data_parallel(tasks: Sequence[Task], ranks: int) -> tuple[Task, ...]:
+    """A training step of one of ``ranks`` GPUs: the tasks, with the all-reduces of their gradients.
+
+    Without an update there is nothing to sum, and one GPU exchanges nothing: the tasks as they are.
+    """
+    found = buckets(tasks) if ranks > 1 else ()
+    if not found:
+        return tuple(tasks)
+    result: list[Task] = []
+    first_update = next(place for place, task in enumerate(tasks) if task.phase == "update")
+    for place, task in enumerate(tasks):
+        if place == first_update:
+            result += [_copy(bucket, number, "update") for number, bucket in enumerate(found)]
+        result.append(task)
+        for number, bucket in enumerate(found):
+            if bucket.place == place:
+                result += [_copy(bucket, number, "backward"), _summed(bucket, number, ranks)]
+    return tuple(result)
+
+
+def buckets(tasks: Sequence[Task]) -> tuple[Bucket, ...]:
+    """The buckets of the gradients that the update reads, in the order in which they are full."""
+    read = {tensor.name for task in tasks if task.phase == "update" for tensor in task.reads}
+    yielded: dict[str, tuple[int, Tensor]] = {}
+    for place, task in enumerate(tasks):
+        if task.phase == "backward":
+            yielded |= {tensor.name: (place, tensor) for tensor in task.writes if tensor.name in read}
+    found: list[Bucket] = []
+    waiting: list[Tensor] = []
+    for place, gradient in sorted(yielded.values(), key=lambda one: one[0]):
+        waiting.append(gradient)
+        bucket = Bucket(place, tuple(waiting))
+        if bucket.size_bytes >= (BUCKET_BYTES if found else FIRST_BUCKET_BYTES):
+            found.append(bucket)
+            waiting = []
+    if waiting:
+        found.append(Bucket(max(place for place, _ in yielded.values()), tuple(waiting)))
+    return tuple(found)
+
+
+def _summed(bucket: Bucket, number: int, ranks: int) -> Task:
+    held = _held(bucket, number)
+    operator = Collective("all_reduce", bucket.size_bytes, ranks)
+    return Task(LAYER, "communication", operator, (held,), (held,), "")
+
+
+def _copy(bucket: Bucket, number: int, phase: str) -> Task:
+    """Gradients into their bucket, divided by the number of GPUs; or the sums back out of it."""
+    held = _held(bucket, number)
+    touched = (Access(max(1, round(bucket.size_bytes * 8 / Dtype.FP32.bits)), Dtype.FP32),)  # their bytes count
+    function, into = ("scale", True) if phase == "backward" else ("copy", False)
+    operator = Pointwise((function,), touched[0].elements, touched, touched)
+    reads, writes = (bucket.gradients, (held,)) if into else ((held,), bucket.gradients)
+    return Task(LAYER, "backward" if into else "update", operator, reads, writes, "")
+
+
+def _held(bucket: Bucket, number: int) -> Tensor:
+    return Tensor(f"{LAYER}.{number}", bucket.size_bytes)
