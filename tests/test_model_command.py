@@ -150,7 +150,7 @@ def test_rows_that_are_not_predicted_are_counted_with_their_reason(
     assert status == 1
     assert found["overall"]["predicted"] == 1
     assert found["overall"]["skip_reasons"] == {
-        "several GPUs are not predicted": 1,
+        "V100-PCIe-host-memory: has 4 GPUs, 8 asked for; ask for fewer or for another node": 1,
         "model 'alexnet' is not known": 1,
     }
     assert abs(found["rows"][0]["error_pct"]) < 10

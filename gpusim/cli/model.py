@@ -35,6 +35,11 @@ def model(
     seq_len: Annotated[int | None, typer.Option(min=1, help="Length of a sequence.")] = None,
     image_size: Annotated[int | None, typer.Option(min=1, help="Height and width of an image.")] = None,
     accumulation: Annotated[int, typer.Option(min=1, help="Forward and backward passes for each update.")] = 1,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs of a node that share the work.")] = 1,
+    parallel: Annotated[
+        Literal["data", "tensor"], typer.Option(help="What several GPUs share: items, or each matrix.")
+    ] = "data",
+    node: Annotated[str, typer.Option(help="Node of several GPUs. Default: that of the board.", metavar="NAME")] = "",
     layout: Annotated[
         Literal["nchw", "nhwc"] | None, typer.Option(help="Images in memory. Default: nhwc below FP32, else nchw.")
     ] = None,
@@ -84,7 +89,7 @@ def model(
             attention=attention,
             checkpointing=checkpointing,
         )
-        cases += [ModelCase(name, gpu, policy, options, given) for gpu in arch]
+        cases += [ModelCase(name, gpu, policy, options, given, (), gpus, parallel, node) for gpu in arch]
     if timeline is not None and len(cases) > 1:
         refuse("--timeline: shows one step; name one GPU and one precision")
     with progress_bar("model") as progress:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from gpusim.errors import InputError
 from gpusim.hardware.gpu import Gpu, Link
 from gpusim.record import Microseconds, Record
 
@@ -22,7 +23,11 @@ class Node(Record):
 
     name: str = Field(description="Name of the node.")
     aliases: tuple[str, ...] = Field(default=(), strict=False, description="Other names of the node.")
-    gpu: str = Field(description="Name of the board that it holds, unless another one is asked for.")
+    boards: tuple[str, ...] = Field(
+        min_length=1,
+        strict=False,
+        description="Names of the boards that it comes with; the first unless one is chosen.",
+    )
     gpus: int = Field(ge=1, le=256, description="GPUs of the node.")
     switched: bool = Field(description="A switch joins all NVLink ports, so that any GPUs use all of theirs.")
     multicast_gb_per_s: GigabytesPerSecond | None = Field(
@@ -47,6 +52,15 @@ class Node(Record):
     network_gb_per_s: GigabytesPerSecond | None = Field(
         default=None, description="Rate of all network adapters to other nodes, in one direction [GB/s]."
     )
+
+    def needs(self, gpus: int) -> None:
+        """Refuse a group that the node cannot hold.
+
+        Raises:
+            InputError: it has fewer GPUs.
+        """
+        if gpus > self.gpus:
+            raise InputError(f"{self.name}: has {self.gpus} GPUs, {gpus} asked for; ask for fewer or for another node")
 
     def nvlink_ports(self, gpu: Gpu, ranks: int) -> int:
         """NVLink ports of each GPU that rings of ``ranks`` GPUs use; 0 if the ring must take PCIe."""

@@ -40,8 +40,7 @@ def route_of(node: Node, gpu: Gpu, nccl: Nccl, ranks: int) -> Route:
     Raises:
         InputError: the node has fewer GPUs, or the spec of the GPU lacks its links.
     """
-    if ranks > node.gpus:
-        raise InputError(f"{node.name}: has {node.gpus} GPUs, {ranks} asked for; ask for fewer or for another node")
+    node.needs(ranks)
     if PCIE not in gpu.links:
         raise InputError(f"{gpu.name}: its spec states no links.pcie; add them")
     ports = node.nvlink_ports(gpu, ranks)

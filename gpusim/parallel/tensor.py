@@ -1,9 +1,9 @@
 """Tensor parallel: every GPU holds a part of each matrix, and all-reduces join what the parts come to.
 
-As Megatron-LM does it (Shoeybi et al., arXiv:1909.08053, section 3): of two linear layers of a block, the first is split
+As Megatron-LM does it (Shoeybi et al., arXiv:1909.08053, section 3): of two linear layers of a block the first is split
 by its results and the second by its inputs; heads of attention and elementwise functions between them are split, too. A
 GPU then sums with the others after the second layer in the forward pass, and before the first one in the backward
-pass. The vocabulary of an embedding is split where a linear layer shares it. All of it runs in the stream of the kernels.
+pass, in the stream of its kernels. The vocabulary of an embedding is split where a linear layer shares it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 
 from gpusim.errors import InputError
 from gpusim.models.graph import Graph, Node
-from gpusim.models.layers.elementwise import Activation, Combination, CrossEntropy, Dropout, Scale
+from gpusim.models.layers.elementwise import CrossEntropy
 from gpusim.models.layers.layer import Shape, elements
 from gpusim.models.layers.matrix import Attention, Linear
 from gpusim.models.layers.movement import Embedding, Slice
+from gpusim.models.layers.registry import ElementwiseLayer
 from gpusim.models.task import Task
 from gpusim.units import ceil_div
 from gpusim.workloads.collective import Collective
 
-ELEMENTWISE = (Activation, Combination, Dropout, Scale, Slice)
 LOSS_SUMS = 3
-"""Numbers of each row that GPUs with parts of a vocabulary exchange for the loss: maximum, sum, and that of the label."""
+"""Numbers of each row that GPUs with parts of a vocabulary exchange for the loss: maximum, sum, that of the label."""
 LOSS_BYTES = 4
 
 
@@ -61,7 +61,7 @@ def tensor_parallel(graph: Graph, ranks: int) -> Split:
     return Split(replace(graph, nodes=tuple(nodes)), ranks, joins, _forks(graph, first))
 
 
-def with_exchanges(split: Split, tasks: Sequence[Task]) -> tuple[Task, ...]:
+def with_collectives(split: Split, tasks: Sequence[Task]) -> tuple[Task, ...]:
     """The tasks of the part of one GPU, with the all-reduces between them."""
     shapes = {node.name: node.result for node in split.graph.nodes}
     losses = {node.name for node in split.graph.nodes if isinstance(node.layer, CrossEntropy)}
@@ -130,7 +130,7 @@ def _keeps_split(node: Node, parts: Sequence[set[str]]) -> bool:
     """Whether a layer computes the parts of its result from parts of its inputs."""
     if isinstance(node.layer, Attention):
         return all(parts[:3])
-    return isinstance(node.layer, ELEMENTWISE) and all(parts)
+    return isinstance(node.layer, ElementwiseLayer | Slice) and all(parts)
 
 
 def _with_split_results(graph: Graph, first: set[str]) -> set[str]:

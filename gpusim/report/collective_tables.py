@@ -28,9 +28,10 @@ def node_object(node: Node) -> dict[str, Any]:
 def nodes_table(nodes: Sequence[Mapping[str, Any]]) -> TextTable:
     """A line per node."""
     rows = tuple(
-        (node["name"], str(node["gpus"]), node["gpu"], _joined_by(node), ", ".join(node["aliases"])) for node in nodes
+        (node["name"], str(node["gpus"]), ", ".join(node["boards"]), _joined_by(node), ", ".join(node["aliases"]))
+        for node in nodes
     )
-    return TextTable("Nodes", ("node", ">GPUs", "GPU", "joined by", "also called"), rows)
+    return TextTable("Nodes", ("node", ">GPUs", "boards", "joined by", "also called"), rows)
 
 
 def _joined_by(node: Mapping[str, Any]) -> str:

@@ -27,13 +27,21 @@ def model_table(result: ModelResult) -> TextTable:
         ("throughput", f"{result.throughput:.4g} {result.unit}"),
         ("rate", f"{step.tflops:.2f} TFLOP/s, Tensor Cores active {result.tensor_active_pct:.1f} %"),
         ("limited by", shares_text(step.time_shares())),
+        *([("communication", _communication(result))] if result.gpus > 1 else []),
         ("phases", _times(step.times_by(lambda one: one.task.phase), step.step_us)),
         ("layers", _times(step.times_by(lambda one: one.task.name.split(".")[0]), step.step_us)),
         ("memory", f"{result.memory_gib:.2f} GiB" + ("" if result.fits else ", more than the GPU has")),
         ("clock", f"{step.clock_mhz:.0f} MHz"),
         ("power", f"{step.power_w:.0f} W, {step.energy_j:.3g} J a step"),
     )
-    return TextTable(_title(result, result.step.arch), ("figure", "value"), rows)
+    where = result.step.arch if result.gpus == 1 else f"{result.gpus} {result.step.arch}"
+    return TextTable(_title(result, where), ("figure", "value"), rows)
+
+
+def _communication(result: ModelResult) -> str:
+    """What several GPUs exchange, and how much of it kernels do not hide."""
+    step = result.step
+    return f"{time_text(step.communication_us)}, of which {time_text(step.exposed_us)} while no kernel computes"
 
 
 def operators_table(result: ModelResult) -> TextTable:

@@ -44,9 +44,9 @@ def _events(result: ModelResult) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "pid": 0, "tid": tid, "name": "thread_name", "args": {"name": name}}
     for span in spans:
         timed = result.step.tasks[span.launch]
-        name, at = timed.task.name, {"layer": timed.task.name, "phase": timed.task.phase, "op": timed.result.op}
+        name, at = timed.task.name, {"layer": timed.task.name, "phase": timed.task.phase, "op": timed.op}
         yield _event("i", threads[HOST], name, span.launched_us - zero_us) | {"s": "t"}
-        kernel = _event("X", threads[span.stream], timed.result.kernel, span.start_us - zero_us)
+        kernel = _event("X", threads[span.stream], timed.kernel, span.start_us - zero_us)
         yield kernel | {"dur": round(span.end_us - span.start_us, 3), "cat": timed.task.phase, "args": at}
 
 

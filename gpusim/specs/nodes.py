@@ -60,7 +60,7 @@ def load_node(
     node = _node(name_or_path, arch_path)
     library = first_file(folder / LIBRARY for folder in folders)
     assert library is not None  # the shipped folder has it
-    board = load_spec(gpu or node.record.gpu, arch_path).gpu
+    board = load_spec(gpu or _board(node.record, name_or_path, arch_path), arch_path).gpu
     return NodeSpec(node, board, stated(Nccl, library, [folder / LIBRARY.parent for folder in folders]))
 
 
@@ -82,7 +82,18 @@ def _node(name_or_path: str, arch_path: Iterable[str | os.PathLike[str]]) -> Sta
 
 
 def _holds(node: Node, gpu: str, arch_path: Iterable[str | os.PathLike[str]]) -> bool:
+    return _name_of(gpu, arch_path) in node.boards
+
+
+def _board(node: Node, asked_for: str, arch_path: Iterable[str | os.PathLike[str]]) -> str:
+    """The board of a node by which it was asked for, or its first."""
+    name = _name_of(asked_for, arch_path)
+    return name if name in node.boards else node.boards[0]
+
+
+def _name_of(gpu: str, arch_path: Iterable[str | os.PathLike[str]]) -> str:
+    """The name of a board; empty for what is none."""
     try:
-        return load_spec(gpu, arch_path).gpu.name == node.gpu
+        return "" if is_path(gpu) else load_spec(gpu, arch_path).gpu.name
     except UnknownGpuError:
-        return False
+        return ""

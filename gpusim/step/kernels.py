@@ -1,11 +1,14 @@
-"""The kernels of a step: each operator is prepared once, however often the step launches it, with L2 cold and warm."""
+"""The kernels of a step: each operator is prepared once, however often the step launches it, with L2 cold and warm.
+
+What GPUs exchange takes its time at any clock; its energy is not counted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 
+from gpusim.collectives.timing import CollectiveTime
 from gpusim.models.task import Task
 from gpusim.prediction.options import Options
 from gpusim.prediction.power import Energy, Sustained
@@ -13,11 +16,14 @@ from gpusim.prediction.predict import Prepared, prepare
 from gpusim.prediction.ranked import rank_together
 from gpusim.prediction.timing import Simulate
 from gpusim.step.residency import resident_fractions
-from gpusim.step.results import TimedTask
+from gpusim.step.results import TimedCollective, TimedTask
 from gpusim.system import System
+from gpusim.workloads.collective import Collective
 from gpusim.workloads.conditions import L2State
 from gpusim.workloads.operators import Operator
 
+TimeCollective = Callable[[Collective], CollectiveTime]
+"""The time of what GPUs exchange."""
 Variant = tuple[Operator, L2State]
 """An operator with L2 as it is at its start."""
 
@@ -46,32 +52,53 @@ class Kernels:
         UnsupportedError: the GPU has no path for an operator; the text names the layer.
     """
 
-    def __init__(self, system: System, tasks: Sequence[Task], simulate: Simulate) -> None:
+    def __init__(
+        self, system: System, tasks: Sequence[Task], simulate: Simulate, time_collective: TimeCollective | None = None
+    ) -> None:
         fractions = resident_fractions(tasks, system.gpu.l2.capacity_bytes)
-        self._kernels = [Kernel(task.operator, share) for task, share in zip(tasks, fractions, strict=True)]
-        self._prepared = _prepared(system, (one for kernel in self._kernels for one, _ in kernel.variants), simulate)
+        self._all = [_launched(task, share, time_collective) for task, share in zip(tasks, fractions, strict=True)]
+        kernels = (one for one in self._all if isinstance(one, Kernel))
+        self._prepared = _prepared(system, (one for kernel in kernels for one, _ in kernel.variants), simulate)
 
     def durations_us(self, clock_mhz: float) -> list[float]:
         """Kernel time of each task at a clock [us]."""
         times = {variant: prepared.timer.time_at(clock_mhz) for variant, prepared in self._prepared.items()}
-        return [sum(weight * times[one] for one, weight in kernel.variants) for kernel in self._kernels]
+        return [
+            one.time_us
+            if isinstance(one, CollectiveTime)
+            else sum(weight * times[variant] for variant, weight in one.variants)
+            for one in self._all
+        ]
 
     def energy(self, counts: Sequence[int]) -> Energy:
         """Of all tasks, each run so many times [J]."""
         core = dram = 0.0
-        for kernel, count in zip(self._kernels, counts, strict=True):
-            for variant, weight in kernel.variants:
+        for one, count in zip(self._all, counts, strict=True):
+            for variant, weight in one.variants if isinstance(one, Kernel) else ():
                 used = self._prepared[variant].timer.energy
                 core += count * weight * used.core_j
                 dram += count * weight * used.dram_j
         return Energy(core, dram)
 
-    def timed(self, tasks: Sequence[Task], counts: Sequence[int], at: Sustained) -> tuple[TimedTask, ...]:
+    def timed(
+        self, tasks: Sequence[Task], counts: Sequence[int], at: Sustained
+    ) -> tuple[TimedTask | TimedCollective, ...]:
         """The tasks with their predictions at a clock: of each the one with L2 in the state that is nearer."""
         found = {variant: prepared.result(at) for variant, prepared in self._prepared.items()}
-        durations = self.durations_us(at.clock_mhz)
-        results = [found[max(kernel.variants, key=lambda one: one[1])[0]] for kernel in self._kernels]
-        return tuple(starmap(TimedTask, zip(tasks, counts, durations, results, strict=True)))
+        timed: list[TimedTask | TimedCollective] = []
+        for one, task, count, time_us in zip(self._all, tasks, counts, self.durations_us(at.clock_mhz), strict=True):
+            if isinstance(one, CollectiveTime):
+                timed.append(TimedCollective(task, count, one))
+            else:
+                timed.append(TimedTask(task, count, time_us, found[max(one.variants, key=lambda pair: pair[1])[0]]))
+        return tuple(timed)
+
+
+def _launched(task: Task, resident_fraction: float, time_collective: TimeCollective | None) -> Kernel | CollectiveTime:
+    if not isinstance(task.operator, Collective):
+        return Kernel(task.operator, resident_fraction)
+    assert time_collective is not None  # tasks of one GPU exchange nothing
+    return time_collective(task.operator)
 
 
 def _prepared(system: System, variants: Iterable[Variant], simulate: Simulate) -> dict[Variant, Prepared]:

@@ -12,6 +12,7 @@ from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
+from gpusim.step.group import Group
 from gpusim.step.options import StepOptions
 from gpusim.step.predict import predict_step
 from gpusim.step.results import Step
@@ -34,6 +35,8 @@ class ModelResult:
     """Device memory at the peak."""
     fits: bool
     gpus: int = 1
+    replicas: int = 1
+    """Of them, those that have items of their own."""
 
     @property
     def step_ms(self) -> float:
@@ -42,7 +45,7 @@ class ModelResult:
     @property
     def items(self) -> int:
         """Images, sequences or tokens of a step on all GPUs."""
-        return self.graph.items * self.options.accumulation * self.gpus
+        return self.graph.items * self.options.accumulation * self.replicas
 
     @property
     def throughput(self) -> float:
@@ -84,6 +87,8 @@ class ModelResult:
             "energy_j": step.energy_j,
             "kernels": step.kernels,
             "idle_pct": 100 * step.idle_fraction,
+            "communication_us": step.communication_us,
+            "exposed_communication_pct": 100 * step.exposed_us / step.step_us,
             "phases_us": dict(step.times_by(lambda one: one.task.phase)),
             "layers_us": dict(step.times_by(lambda one: one.task.name.split(".")[0])),
             "bottlenecks": step.time_shares(),
@@ -99,21 +104,26 @@ def predict_model(
     options: StepOptions = StepOptions(),
     simulate: Simulate = simulate,
     without: Sequence[str] = (),
+    group: Group | None = None,
 ) -> ModelResult:
-    """Predict a step of a model on one GPU.
+    """Predict a step of a model on one GPU, or on several of a node.
 
     Args:
         graph: the model at its sizes, of which ``batch`` counts items of one pass on one GPU.
         without: phases that are not run, such as ``update``.
+        group: the GPUs that share the work; None for one alone.
 
     Raises:
         UnsupportedError: the GPU has no path for an operator.
         PolicyError: the framework refuses the precision on the GPU.
     """
-    tasks = tasks_of(graph, policy, system.gpu)
-    step = predict_step(system, [task for task in tasks if task.phase not in without], options, simulate)
+    tasks = group.tasks(graph, policy) if group else tasks_of(graph, policy, system.gpu)
+    kept = [task for task in tasks if task.phase not in without]
+    step = predict_step(system, kept, options, simulate, group.time if group else None)
     memory_gib = memory_bytes(tasks) / GIB
-    return ModelResult(graph, policy, options, step, memory_gib, memory_gib <= system.gpu.dram.capacity_gb)
+    fits = memory_gib <= system.gpu.dram.capacity_gb
+    gpus, replicas = (group.gpus, group.replicas) if group else (1, 1)
+    return ModelResult(graph, policy, options, step, memory_gib, fits, gpus, replicas)
 
 
 def _rounded(value: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpusim.collectives.timing import CollectiveTime
 from gpusim.models.task import Task
 from gpusim.prediction.results import Result
+from gpusim.step.play import Span
 from gpusim.step.schedule import Run
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
@@ -35,6 +37,43 @@ class TimedTask:
         """Of all its runs in a step [us]."""
         return self.count * self.time_us
 
+    @property
+    def op(self) -> str:
+        return self.result.op
+
+    @property
+    def kernel(self) -> str:
+        return self.result.kernel
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCollective:
+    """What GPUs exchange, with its time."""
+
+    task: Task
+    count: int
+    """Times that a step does it."""
+    time: CollectiveTime
+
+    @property
+    def time_us(self) -> float:
+        """Of one run [us]."""
+        return self.time.time_us
+
+    @property
+    def total_us(self) -> float:
+        """Of all its runs in a step [us]."""
+        return self.count * self.time_us
+
+    @property
+    def op(self) -> str:
+        return self.time.collective.op
+
+    @property
+    def kernel(self) -> str:
+        """The algorithm and protocol of the library."""
+        return f"nccl {self.time.plan.algorithm} {self.time.plan.protocol}"
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorShare:
@@ -56,10 +95,10 @@ class OperatorShare:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The prediction of a step on one GPU."""
+    """The prediction of a step on one GPU, alone or among others."""
 
     arch: str
-    tasks: tuple[TimedTask, ...]
+    tasks: tuple[TimedTask | TimedCollective, ...]
     clock_mhz: float
     """Of all kernels, from the power governor."""
     power_w: float
@@ -67,14 +106,35 @@ class Step:
     run: Run
 
     @property
+    def computed(self) -> tuple[TimedTask, ...]:
+        """Tasks that compute."""
+        return tuple(one for one in self.tasks if isinstance(one, TimedTask))
+
+    @property
     def step_us(self) -> float:
         """Time of a step [us]."""
         return self.run.step_us
 
     @property
+    def communication_us(self) -> float:
+        """Sum of the times in which GPUs exchange data [us]."""
+        return sum(one.total_us for one in self.tasks if isinstance(one, TimedCollective))
+
+    @property
+    def exposed_us(self) -> float:
+        """Of these, the time in which no kernel computes [us]."""
+        exchanged = {place for place, one in enumerate(self.tasks) if isinstance(one, TimedCollective)}
+        if not exchanged:
+            return 0.0
+        spans = self.run.spans
+        exchanges = [span for span in spans if span.launch in exchanged]
+        exposed = exposed_us(exchanges, [span for span in spans if span.launch not in exchanged])
+        return self.communication_us * exposed / sum(span.end_us - span.start_us for span in exchanges)
+
+    @property
     def kernel_us(self) -> float:
-        """Sum of the times of its kernels [us]."""
-        return sum(task.total_us for task in self.tasks)
+        """Sum of the times of the kernels that compute [us]."""
+        return sum(one.total_us for one in self.computed)
 
     @property
     def kernels(self) -> int:
@@ -85,7 +145,9 @@ class Step:
     def flops(self) -> int:
         """Of its matrix multiplications and convolutions: those of the backward pass and of recomputation, too."""
         return sum(
-            one.count * one.task.operator.flops for one in self.tasks if isinstance(one.task.operator, MATRIX_OPERATORS)
+            one.count * one.task.operator.flops
+            for one in self.computed
+            if isinstance(one.task.operator, MATRIX_OPERATORS)
         )
 
     @property
@@ -96,7 +158,7 @@ class Step:
     @property
     def tensor_active_fraction(self) -> float:
         """Share of the cycles of a step in which the Tensor Core pipes work, averaged over all SMs."""
-        return sum(one.total_us * one.result.tensor_active_fraction for one in self.tasks) / self.step_us
+        return sum(one.total_us * one.result.tensor_active_fraction for one in self.computed) / self.step_us
 
     @property
     def energy_j(self) -> float:
@@ -106,12 +168,17 @@ class Step:
     @property
     def idle_fraction(self) -> float:
         """Share of a step in which no kernel runs: the GPU waits for the host, or starts the next kernel."""
-        return max(0.0, 1 - self.kernel_us / self.step_us)
+        return max(0.0, 1 - (self.kernel_us + self.exposed_us) / self.step_us)
 
     def time_shares(self) -> dict[str, float]:
-        """Shares of the step by what limits its kernels, ``idle`` for none; the largest first, one together."""
+        """Shares of the step by what limits its kernels; the largest first, one together.
+
+        ``idle``: nothing runs; ``communication``: GPUs exchange data and compute nothing.
+        """
         found = {"idle": self.idle_fraction}
-        for one in self.tasks:
+        if exposed := self.exposed_us:
+            found["communication"] = exposed / self.step_us
+        for one in self.computed:
             for name, share in one.result.time_shares.items():
                 found[name] = found.get(name, 0.0) + share * one.total_us / self.step_us
         return dict(sorted(found.items(), key=lambda item: -item[1]))
@@ -119,7 +186,7 @@ class Step:
     def operators(self) -> list[OperatorShare]:
         """Its operators, the one that takes most time first."""
         found: dict[Hashable, list[TimedTask]] = {}
-        for one in self.tasks:
+        for one in self.computed:
             found.setdefault(one.task.operator, []).append(one)
         shares = [self._share(members) for members in found.values()]
         return sorted(shares, key=lambda one: (-one.time_us, one.name))
@@ -137,12 +204,31 @@ class Step:
             first.result.kernel,
         )
 
-    def times_by(self, key: Callable[[TimedTask], Key]) -> Mapping[Key, float]:
+    def times_by(self, key: Callable[[TimedTask | TimedCollective], Key]) -> Mapping[Key, float]:
         """Kernel time of the tasks with a key [us], the largest first."""
         found: dict[Key, float] = {}
         for one in self.tasks:
             found[key(one)] = found.get(key(one), 0.0) + one.total_us
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def exposed_us(exchanges: Sequence[Span], kernels: Sequence[Span]) -> float:
+    """Time in which exchanges run and no kernel does [us]; the spans of each follow one another."""
+    busy = iter(sorted(kernels, key=lambda span: span.start_us))
+    kernel = next(busy, None)
+    total = 0.0
+    for span in sorted(exchanges, key=lambda one: one.start_us):
+        at = span.start_us
+        while kernel and kernel.end_us <= at:
+            kernel = next(busy, None)
+        while kernel and kernel.start_us < span.end_us:
+            total += max(0.0, kernel.start_us - at)
+            at = min(kernel.end_us, span.end_us)
+            if kernel.end_us > span.end_us:
+                break
+            kernel = next(busy, None)
+        total += span.end_us - at
+    return total
 
 
 def _shape(result: Result) -> str:

@@ -15,6 +15,8 @@ from gpusim.step.play import Launch, Span, play
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 """Streams."""
+ONCE = ("communication", "update")
+"""Phases that a step has once, after or with its last pass, however many passes it has."""
 STEPS = 2
 MOST_PASSES = 2
 """Forward and backward passes of a step that are played; of more, each takes as long as the last of these."""
@@ -46,18 +48,20 @@ def run(host: Host, tasks: Sequence[Task], durations_us: Sequence[float], option
     length = len(order) // STEPS
     began_us, ended_us = max(ends[:length]), max(ends)
     passes = min(options.accumulation, MOST_PASSES)
-    pass_us = _last_pass_us(ends[length:], sum(task.phase != "update" for task in tasks), passes, began_us)
+    pass_us = _pass_us(ends[length:], tasks, passes, began_us)
     shown = tuple(span.moved(order[span.launch], -began_us) for span in spans if span.launch >= length)
     return Run(ended_us - began_us + (options.accumulation - passes) * pass_us, pass_us, shown)
 
 
 def _order(tasks: Sequence[Task], options: StepOptions) -> Iterator[int]:
-    """Places of the tasks of all steps, as they are launched."""
-    passes = [place for place, task in enumerate(tasks) if task.phase != "update"]
+    """Places of the tasks of all steps, as they are launched; gradients are exchanged in the last pass."""
+    last = [place for place, task in enumerate(tasks) if task.phase != "update"]
+    others = [place for place in last if tasks[place].phase != "communication"]
     updates = [place for place, task in enumerate(tasks) if task.phase == "update"]
     for _ in range(STEPS):
-        for _ in range(min(options.accumulation, MOST_PASSES)):
-            yield from passes
+        for _ in range(min(options.accumulation, MOST_PASSES) - 1):
+            yield from others
+        yield from last
         yield from updates
 
 
@@ -80,7 +84,11 @@ def _launches(
     return found
 
 
-def _last_pass_us(ends: Sequence[float], length: int, passes: int, began_us: float) -> float:
-    """Time from the end of the pass before the last one of a step to its end."""
-    before_us = max(ends[: length * (passes - 1)], default=began_us)
-    return max(ends[length * (passes - 1) : length * passes], default=before_us) - before_us
+def _pass_us(ends: Sequence[float], tasks: Sequence[Task], passes: int, began_us: float) -> float:
+    """Time of a pass: of the last one of a step, or of the one before it where the last one exchanges gradients."""
+    length = sum(task.phase not in ONCE for task in tasks)
+    exchanges = any(task.phase == "communication" for task in tasks)
+    first_us = max(ends[:length], default=began_us)
+    if passes == 1:
+        return max(ends[: sum(task.phase != "update" for task in tasks)], default=began_us) - began_us
+    return first_us - began_us if exchanges else max(ends[length : 2 * length], default=first_us) - first_us

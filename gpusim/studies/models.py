@@ -17,6 +17,8 @@ from gpusim.models.policy import Policy
 from gpusim.progress import Progress, no_progress
 from gpusim.sim.switch import SAMPLED_S, compiling_pays, prefer_compiled
 from gpusim.specs import load_spec
+from gpusim.specs.nodes import load_node
+from gpusim.step.group import Group, Parallel
 from gpusim.step.model import ModelResult, predict_model
 from gpusim.step.options import StepOptions
 from gpusim.system import System
@@ -45,6 +47,10 @@ class ModelCase:
     """``batch`` and others that the model has; the rest as its file states them."""
     without: tuple[str, ...] = ()
     """Phases that are not run."""
+    gpus: int = 1
+    parallel: Parallel = "data"
+    node: str = ""
+    """Of several GPUs; empty for the one that comes with the board."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,8 @@ def _predicted(context: _Context, case: ModelCase) -> ModelOutcome:
     try:
         graph = load_model(case.model).graph(case.sizes)
         system = _system(case.arch, context.arch_path)
-        result = predict_model(system, graph, case.policy, case.options, store.simulate, case.without)
+        group = _group(case, context.arch_path) if case.gpus > 1 else None
+        result = predict_model(system, graph, case.policy, case.options, store.simulate, case.without, group)
     except InputError as error:
         return ModelOutcome(None, one_line(str(error)))
     except Exception as error:
@@ -96,6 +103,12 @@ def _predicted(context: _Context, case: ModelCase) -> ModelOutcome:
         return ModelOutcome(None, one_line(f"{type(error).__name__}: {error} (a defect of gpusim)"))
     store.flush()
     return ModelOutcome(result)
+
+
+def _group(case: ModelCase, arch_path: tuple[Path, ...]) -> Group:
+    """The GPUs that share the work of a case."""
+    spec = load_node(case.node or case.arch, arch_path, gpu=case.arch)
+    return Group(spec.node.record, spec.gpu, spec.nccl.record, case.gpus, case.parallel)
 
 
 @cache

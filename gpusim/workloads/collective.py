@@ -47,6 +47,11 @@ class Collective:
         return self.ranks - 1
 
     @property
+    def flops(self) -> int:
+        """None that count: a sum of gradients is no work of the model."""
+        return 0
+
+    @property
     def is_point_to_point(self) -> bool:
         """Made of single messages, which the library does not tune."""
         return self.op in ("all_to_all", "send_recv")

@@ -102,7 +102,8 @@ def case_of(row: StepRow) -> ModelCase:
         fusion="elementwise" if fused else "none",
     )
     options = StepOptions(row.accumulation, synchronised=row.mode == "inference", framework=row.framework)
-    return ModelCase(known.model, row.gpu, policy, options, sizes, ("update",) if row.unit == STEP_TIMES else ())
+    without = ("update",) if row.unit == STEP_TIMES else ()
+    return ModelCase(known.model, row.gpu, policy, options, sizes, without, row.gpus)
 
 
 def _unpredicted(row: StepRow, arch_path: Iterable[Path]) -> str:
@@ -113,8 +114,6 @@ def _unpredicted(row: StepRow, arch_path: Iterable[Path]) -> str:
         return str(error)
     if row.model not in MODELS:
         return f"model '{row.model}' is not known"
-    if row.gpus > 1:
-        return "several GPUs are not predicted"
     if row.mode == "inference" and row.model in DECODES:
         return "decoding one token after the other is not predicted"
     return ""

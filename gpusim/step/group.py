@@ -1,0 +1,63 @@
+"""The GPUs that work on one step: a part of a node, and how they share the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from gpusim.collectives.nccl import Nccl
+from gpusim.collectives.node import Node
+from gpusim.collectives.timing import CollectiveTime, time_collective
+from gpusim.hardware.gpu import Gpu
+from gpusim.models.graph import Graph
+from gpusim.models.passes.step import tasks_of
+from gpusim.models.policy import Policy
+from gpusim.models.task import Task
+from gpusim.parallel.data import data_parallel
+from gpusim.parallel.tensor import tensor_parallel, with_collectives
+from gpusim.workloads.collective import Collective
+
+Parallel = Literal["data", "tensor"]
+"""``data``: each GPU has items of its own; ``tensor``: all work on the same items, each with a part of the matrices."""
+PARALLEL: tuple[Parallel, ...] = get_args(Parallel)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """GPUs of a node.
+
+    Raises:
+        InputError: the node has fewer.
+    """
+
+    node: Node
+    gpu: Gpu
+    nccl: Nccl
+    gpus: int
+    parallel: Parallel = "data"
+
+    def __post_init__(self) -> None:
+        self.node.needs(self.gpus)
+
+    @property
+    def replicas(self) -> int:
+        """Passes with items of their own that run at once."""
+        return self.gpus if self.parallel == "data" else 1
+
+    def time(self, collective: Collective) -> CollectiveTime:
+        """The time of a collective of the group."""
+        return time_collective(collective, self.node, self.gpu, self.nccl)
+
+    def tasks(self, graph: Graph, policy: Policy) -> Sequence[Task]:
+        """What one of the GPUs launches in a step.
+
+        Raises:
+            InputError: the model cannot be shared in this way.
+        """
+        if self.gpus == 1:
+            return tasks_of(graph, policy, self.gpu)
+        if self.parallel == "tensor":
+            split = tensor_parallel(graph, self.gpus)
+            return with_collectives(split, tasks_of(split.graph, policy, self.gpu))
+        return data_parallel(tasks_of(graph, policy, self.gpu), self.gpus)

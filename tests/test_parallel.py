@@ -1,0 +1,186 @@
+"""Steps on several GPUs: what is split, what is exchanged, what the backward pass hides of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpusim.errors import InputError
+from gpusim.models.graph import Graph
+from gpusim.models.loading import load_model
+from gpusim.models.passes.step import tasks_of
+from gpusim.models.policy import Policy
+from gpusim.models.task import Task, Tensor
+from gpusim.parallel.data import BUCKET_BYTES, FIRST_BUCKET_BYTES, buckets, data_parallel
+from gpusim.parallel.tensor import tensor_parallel, with_collectives
+from gpusim.specs import load_spec
+from gpusim.specs.nodes import load_node
+from gpusim.step.group import Group
+from gpusim.step.model import predict_model
+from gpusim.step.options import StepOptions
+from gpusim.step.play import Span
+from gpusim.step.results import exposed_us
+from gpusim.step.schedule import run
+from gpusim.workloads.collective import Collective
+from gpusim.workloads.memory_bound import Access, Pointwise
+
+V100 = load_spec("v100-sxm2-16gb").system
+TRAIN = Policy(precision="amp-fp16")
+TRANSFORMERS = ["bert_large", "gpt2_large", "llama2_7b", "opt_1.3b"]
+
+
+def graph_of(name: str, **sizes: int) -> Graph:
+    return load_model(name).graph({"batch": 1, **sizes})
+
+
+def group_of(node: str, gpus: int, parallel: str = "data") -> Group:
+    spec = load_node(node)
+    return Group(spec.node.record, spec.gpu, spec.nccl.record, gpus, parallel)  # type: ignore[arg-type]
+
+
+def exchanges(tasks: tuple[Task, ...]) -> list[Task]:
+    return [task for task in tasks if isinstance(task.operator, Collective)]
+
+
+# --- data parallel ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bert_large", "resnet50"])
+def test_every_gradient_is_summed_once(name: str) -> None:
+    graph = graph_of(name)
+    found = buckets(tasks_of(graph, TRAIN, V100.gpu))
+    names = [gradient.name for bucket in found for gradient in bucket.gradients]
+    assert len(names) == len(set(names))
+    assert sum(bucket.size_bytes for bucket in found) == 4 * graph.parameters
+
+
+def test_buckets_are_full_at_one_and_then_at_25_mebibytes() -> None:
+    *full, last = buckets(tasks_of(graph_of("resnet50"), TRAIN, V100.gpu))
+    assert full[0].size_bytes >= FIRST_BUCKET_BYTES
+    assert all(bucket.size_bytes >= BUCKET_BYTES for bucket in full[1:])
+    for bucket in full[1:]:  # without its last gradient it was not
+        assert bucket.size_bytes - bucket.gradients[-1].size_bytes < BUCKET_BYTES
+    assert last.place == max(bucket.place for bucket in (*full, last))
+
+
+def test_a_bucket_is_summed_right_after_its_last_gradient_and_copied_back_before_the_update() -> None:
+    tasks = data_parallel(tasks_of(graph_of("resnet50"), TRAIN, V100.gpu), 8)
+    summed = {task.reads[0].name: place for place, task in enumerate(tasks) if task.phase == "communication"}
+    first_update = next(place for place, task in enumerate(tasks) if task.phase == "update")
+    for name, place in summed.items():
+        assert tasks[place - 1].writes[0].name == name
+        assert any(name in {tensor.name for tensor in task.reads} for task in tasks[first_update:])
+    assert max(summed.values()) < first_update
+
+
+def test_one_gpu_and_inference_exchange_nothing() -> None:
+    trained = tasks_of(graph_of("resnet50"), TRAIN, V100.gpu)
+    assert data_parallel(trained, 1) == trained
+    inferred = tasks_of(graph_of("resnet50"), Policy(mode="inference"), V100.gpu)
+    assert data_parallel(inferred, 8) == inferred
+
+
+def test_eight_gpus_do_nearly_eight_times_the_work_of_one() -> None:
+    graph = graph_of("bert_base", batch=8, seq_len=128)
+    options = StepOptions(graphs=True)  # else the host hides the exchange
+    alone = predict_model(V100, graph, TRAIN, options)
+    together = predict_model(V100, graph, TRAIN, options, group=group_of("DGX-1V", 8))
+    assert 0.6 * 8 < together.throughput / alone.throughput < 8
+    assert together.step.flops == alone.step.flops
+    assert 0 < together.step.exposed_us < together.step.communication_us
+    assert sum(together.step.time_shares().values()) == pytest.approx(1)
+
+
+# --- the schedule -----------------------------------------------------------------------------------
+
+
+def _task(name: str, phase: str, reads: tuple[Tensor, ...] = (), writes: tuple[Tensor, ...] = ()) -> Task:
+    touched = (Access(1024, "fp32"),)  # type: ignore[arg-type]
+    return Task(name, phase, Pointwise(("copy",), 1024, touched, touched), reads, writes, "")  # type: ignore[arg-type]
+
+
+def test_an_exchange_runs_beside_the_kernels_that_do_not_need_it() -> None:
+    gradient = Tensor("gradient", 4096.0)
+    tasks = [
+        _task("last", "backward", writes=(gradient,)),
+        replace(_task("sum", "communication", (gradient,), (gradient,)), operator=Collective("all_reduce", 4096, 2)),
+        _task("first", "backward"),
+        _task("weights", "update", reads=(gradient,)),
+    ]
+    host = V100.host.model_copy(update={"stream_gap_us": 0.0})
+    found = run(host, tasks, [10.0, 50.0, 30.0, 5.0], StepOptions())
+    spans = {span.launch: (span.start_us, span.end_us) for span in found.spans}
+    assert spans == {0: (0.0, 10.0), 1: (10.0, 60.0), 2: (10.0, 40.0), 3: (60.0, 65.0)}
+    assert found.step_us == 65
+
+
+def test_gradients_are_exchanged_in_the_last_pass_alone() -> None:
+    gradient = Tensor("gradient", 4096.0)
+    exchange = Collective("all_reduce", 4096, 2)
+    tasks = [
+        _task("layer", "backward", writes=(gradient,)),
+        replace(_task("sum", "communication", (gradient,), (gradient,)), operator=exchange),
+        _task("weights", "update", reads=(gradient,)),
+    ]
+    host = V100.host.model_copy(update={"stream_gap_us": 0.0})
+    found = run(host, tasks, [10.0, 50.0, 5.0], StepOptions(accumulation=4))
+    assert found.step_us == 4 * 10 + 50 + 5
+    assert found.pass_us == 10
+
+
+def test_exposed_is_what_no_kernel_hides() -> None:
+    def span(start_us: float, end_us: float) -> Span:
+        return Span(0, "", 0.0, start_us, end_us)
+
+    kernels = [span(0, 10), span(20, 30), span(40, 50)]
+    assert exposed_us([span(5, 25)], kernels) == 10
+    assert exposed_us([span(2, 8)], kernels) == 0
+    assert exposed_us([span(25, 45), span(48, 60)], kernels) == 10 + 10
+    assert exposed_us([span(60, 70)], kernels) == 10
+
+
+# --- tensor parallel --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_four_gpus_hold_a_quarter_of_the_blocks_and_of_their_arithmetic(name: str) -> None:
+    graph = graph_of(name)
+    part = tensor_parallel(graph, 4).graph
+    assert part.flops == pytest.approx(graph.flops / 4, rel=0.01)
+    assert graph.parameters / 4 <= part.parameters < 0.3 * graph.parameters
+    assert [node.result for node in part.nodes][-1] == [node.result for node in graph.nodes][-1]
+
+
+def test_a_block_sums_twice_in_each_pass() -> None:
+    graph = graph_of("opt_1.3b")
+    split = tensor_parallel(graph, 4)
+    found = exchanges(with_collectives(split, tasks_of(split.graph, TRAIN, V100.gpu)))
+    layers = graph.sizes["layers"]
+    hidden_bytes = 2 * graph.sizes["seq_len"] * graph.sizes["hidden"]
+    blocks = [task for task in found if task.name.startswith("decoder.")]
+    assert [task.phase for task in blocks].count("forward") == 2 * layers
+    assert [task.phase for task in blocks].count("backward") == 2 * layers
+    assert {task.operator.size_bytes for task in blocks} == {hidden_bytes}
+    # beside them: the embedding, the loss, and what flows back from the scores
+    assert {task.name for task in found} - {task.name for task in blocks} == {"words", "loss", "scores"}
+
+
+def test_tensor_parallel_shortens_a_step_but_less_than_the_arithmetic() -> None:
+    graph = graph_of("gpt2_large")
+    a100 = load_spec("a100-sxm4-40gb").system
+    policy = Policy(mode="inference", precision="fp16")
+    options = StepOptions(graphs=True)  # else the host takes as long as before
+    alone = predict_model(a100, graph, policy, options)
+    together = predict_model(a100, graph, policy, options, group=group_of("DGX-A100", 4, "tensor"))
+    assert 1 < alone.step_ms / together.step_ms < 4
+    assert together.memory_gib < 0.5 * alone.memory_gib
+    assert together.throughput == pytest.approx(1e3 / together.step_ms)
+
+
+def test_heads_that_do_not_divide_are_refused_with_the_layer() -> None:
+    with pytest.raises(InputError, match=r"decoder\.0\.attention: 20 heads do not divide among 8 GPUs"):
+        tensor_parallel(graph_of("gpt2_large"), 8)
+
+
+def test_a_model_without_pairs_of_linear_layers_is_refused() -> None:
+    with pytest.raises(InputError, match="resnet50: has no pairs of linear layers to split"):
+        tensor_parallel(graph_of("resnet50"), 4)
