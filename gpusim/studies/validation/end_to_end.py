@@ -10,7 +10,7 @@ from pathlib import Path
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.end_to_end import StepRow, read_step_tables
 from gpusim.execution.service import Service
-from gpusim.models.policy import Fusion, Policy
+from gpusim.models.policy import PRECISIONS, Fusion, Policy
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import UnknownGpuError
 from gpusim.step.options import StepOptions
@@ -27,6 +27,10 @@ class _Known:
     fusion: Fusion = "none"
     tokens_of_item: int = 1
     """Tokens that one item of ``batch`` stands for, where a table counts its batch in tokens."""
+    mean_lengths: tuple[tuple[int, int], ...] = ()
+    """Mean length of the sequences that a stated longest one stands for, padding within a batch included."""
+    fused_in: tuple[str, ...] = PRECISIONS
+    """Precisions that its script takes a fused optimizer in."""
 
 
 MODELS: Mapping[str, _Known] = {
@@ -36,8 +40,8 @@ MODELS: Mapping[str, _Known] = {
     "maskrcnn-r50-fpn": _Known("mask_rcnn"),
     "transformer-big": _Known("transformer_big", tokens_of_item=28),
     "gnmt-v2": _Known("gnmt_v2"),
-    "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise"),
-    "bert-large-squad": _Known("bert_large_squad"),
+    "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", mean_lengths=((512, 288),)),
+    "bert-large-squad": _Known("bert_large_squad", fused_in=("amp-fp16",)),
     "bert_large": _Known("bert_large"),
     "gpt2_large": _Known("gpt2_large"),
     "gpt3_27": _Known("gpt3_2.7b"),
@@ -45,7 +49,10 @@ MODELS: Mapping[str, _Known] = {
     "opt_13": _Known("opt_1.3b"),
     "switchxl4": _Known("switch_xl4"),
 }
-"""By the names that the tables give them. NVIDIA's README of BERT pre-training has TorchScript, which fuses."""
+"""By the names that the tables give them. Of NVIDIA's BERT: pre-training runs in TorchScript, which fuses. Its loader
+(LDDL) puts sequences of like length together, in bins of 64 tokens; in Wikipedia half of the tokens of 512 are padding
+otherwise (Krell et al., arXiv:2107.02027, figure 1), which leaves a mean of 256, and half a bin. ``run_squad.py`` takes
+apex's FusedAdam in FP16 and ``BertAdam`` else, whose calls update one parameter after the other."""
 DECODES = ("transformer-big", "gnmt-v2")
 """Models whose inference writes one token after the other."""
 VERSIONS = {
@@ -92,7 +99,8 @@ def case_of(row: StepRow) -> ModelCase:
     """The prediction that a row is compared with."""
     known = MODELS[row.model]
     sizes = dict(known.sizes) | {"batch": max(1, row.batch // known.tokens_of_item)}
-    sizes |= {name: size for name, size in (("seq_len", row.seq_len), ("image_size", row.image_size)) if size}
+    length = dict(known.mean_lengths).get(row.seq_len or 0, row.seq_len)
+    sizes |= {name: size for name, size in (("seq_len", length), ("image_size", row.image_size)) if size}
     fused = known.fusion == "elementwise" or row.extra.get("variant") == "fusion"
     policy = Policy(
         mode=row.mode,
@@ -100,6 +108,7 @@ def case_of(row: StepRow) -> ModelCase:
         version=next((version for name, version in VERSIONS.items() if row.framework.startswith(name)), "2.1"),
         layout=default_layout(row.precision),
         fusion="elementwise" if fused else "none",
+        fused_optimizer=row.precision in known.fused_in,
     )
     options = StepOptions(row.accumulation, synchronised=row.mode == "inference", framework=row.framework)
     without = ("update",) if row.unit == STEP_TIMES else ()
