@@ -99,8 +99,9 @@ class ElementwiseKernel(_Kernel):
     )
     vector_elements: Count = Field(description="elements of one load or store")
     only: Annotated[tuple[str, ...], _names_among(POINTWISE)] = Field(
-        default=(), description="the functions that it is written for; any if absent"
+        default=(), description="an operator has one of these functions; any if absent"
     )
+    compiled: bool = Field(default=False, description="made by a compiler for a chain of functions")
     contiguous: bool = Field(default=False, description="tensors that are touched in order, each element once")
     one_type: bool = Field(default=False, description="tensors of one data type")
     index: Work = Field(default=Work(), description="of an element: where it lies in each tensor")
@@ -111,7 +112,8 @@ class ElementwiseKernel(_Kernel):
         return (
             isinstance(operator, Elementwise | Pointwise)
             and operator.arithmetic.keys() <= self.arithmetic.keys()
-            and (not self.only or set(functions) <= set(self.only))
+            and (not self.only or not set(functions).isdisjoint(self.only))
+            and (not self.compiled or len(functions) > 1)
         )
 
     def refusal(self, operator: VectorOperator) -> str:

@@ -108,6 +108,7 @@ COLUMN_REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "sum": {"add": 1},
     "mean_variance": {"add": 2, "mul": 1},
     "norm_weight_gradients": {"add": 3, "mul": 2},
+    "batch_norm_gradients": {"add": 3, "mul": 2},
 })  # fmt: skip
 """Arithmetic for each element of a column, by what is reduced: gradients of biases, statistics of batch norm, gradients
-of a norm's weight and bias."""
+of weight and bias of a norm of rows, and of batch norm."""

@@ -141,7 +141,7 @@ def batch_norm(tape: Tape, images: Value, weight: Value, bias: Value) -> Value:
     def backward(gradient: Value) -> list[Value]:
         gradients = [tape.new(one.shape, one.dtype, name=f"d.{one.name}") for one in held]
         reads = [gradient, images]
-        operator = _of_channels(tape, "norm_weight_gradients", reads, gradients)
+        operator = _of_channels(tape, "batch_norm_gradients", reads, gradients)
         tape.launch("batch_norm_backward", operator, reads, gradients)
         given = tape.new(images.shape, images.dtype)
         tape.pointwise("", ("normalise_backward",), [*reads, statistics, weight, *gradients], [given])
@@ -185,7 +185,7 @@ def group_norm(tape: Tape, images: Value, weight: Value, bias: Value, groups: in
     def backward(gradient: Value) -> list[Value]:
         reads = [gradient, images]
         gradients = [tape.new(one.shape, one.dtype, name=f"d.{one.name}") for one in (weight, bias)]
-        columns = _of_channels(tape, "norm_weight_gradients", reads, gradients)
+        columns = _of_channels(tape, "batch_norm_gradients", reads, gradients)
         tape.launch("group_norm_backward", columns, reads, gradients)
         given = tape.new(images.shape, images.dtype)
         touched = (gradient.touched(), images.touched())
