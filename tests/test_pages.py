@@ -35,6 +35,18 @@ def test_a_page_of_dram_is_opened_for_what_a_step_takes_of_it(
 
 
 @pytest.mark.parametrize(
+    ("k", "cost"),
+    [(8192, 1 + 64 / 64), (8200, 1 + 2 * 64 / 64)],  # rows of 16,384 and of 16,400 B
+)
+def test_pages_of_rows_far_apart_are_in_the_same_banks_and_closed_first(k: int, cost: float) -> None:
+    changed = {"page_bytes": 2048.0, "activation_bytes": 64.0, "conflict_stride_bytes": 16400.0, "conflict_cost": 2.0}
+    arch = with_gpu(V100, dram=V100.gpu.dram.model_copy(update=changed))
+    gemm = Gemm(64, 64, k, Dtype.FP16, layout="tn", order="column")
+    planned = plan(arch.gpu, gemm, kernel(V100, "volta_fp16_s884gemm_fp16_64x64_ldg8_f2f_tn"))
+    assert planned.main.traffic.read_cost == pytest.approx(cost / (1 + 64 / 2048))
+
+
+@pytest.mark.parametrize(
     ("name", "taken_bytes"),
     [
         (AMPERE_HGEMM, 4 * 32 * 2),  # five stages: four steps of 32 values of k are on their way

@@ -124,6 +124,10 @@ class Machine:
     dram_page_bytes: float
     dram_activation_bytes: float
     """What could be read while a page is opened."""
+    dram_conflict_stride_bytes: float
+    """Pages of rows that lie so far apart along k are closed first."""
+    dram_conflict_cost: float
+    """Opening such a page, over one that need not be."""
     dram_latency_cycles: float
     """Of a line whose home is the near partition."""
     tlb_miss_cycles: float
@@ -197,6 +201,8 @@ def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
         dram_bytes_per_cycle=gpu.dram_bytes_per_cycle(clock_mhz),
         dram_page_bytes=dram.page_bytes,
         dram_activation_bytes=dram.activation_bytes,
+        dram_conflict_stride_bytes=dram.conflict_stride_bytes,
+        dram_conflict_cost=dram.conflict_cost,
         dram_latency_cycles=max(float(l2.latency_cycles), dram_latency),
         tlb_miss_cycles=cycles_of_ns(dram.tlb_miss_ns, clock_mhz),
         cta_interval_cycles=gpu.front_end.cta_interval_cycles,

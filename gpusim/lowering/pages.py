@@ -50,11 +50,14 @@ def read_costs(gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array) ->
     """DRAM time of the operands' bytes, of the same bytes read a page at a time.
 
     A page is opened for each ``asked_k`` values of k that are on their way together. What DRAM reads beyond them is
-    read again with the next ones, unless it outlives the step in L2.
+    read again with the next ones, unless it outlives the step in L2. Of rows far apart, the next one's page lies in the
+    same bank, which must close this one first.
     """
     dram = gpu.dram
     whole = 1.0 + dram.activation_bytes / dram.page_bytes
     fetched, wanted = (operands.touched_bytes(1, asked_k, unit) for unit in (gpu.l2.fetch_bytes, 1))
     again = np.where(operands.k_contiguous, (1.0 - outlives) * (fetched / wanted - 1.0), 0.0)
-    opened = dram.activation_bytes / operands.page_share_bytes(asked_k, dram.page_bytes)
+    conflicting = operands.k_contiguous & (operands.row_bytes >= dram.conflict_stride_bytes)
+    opening_bytes = dram.activation_bytes * np.where(conflicting, dram.conflict_cost, 1.0)
+    opened = opening_bytes / operands.page_share_bytes(asked_k, dram.page_bytes)
     return np.asarray((1.0 + again + opened) / whole)

@@ -156,6 +156,8 @@ def sizes_of(machine: Machine, tensor: Tensor, table: Table, read: Read, warps: 
     if runs.size_bytes:
         of_each_row = min(1.0, runs.row_bytes / page) * max(1.0, unit_run_bytes / page)
         opened = tensor.block_bytes / runs.size_bytes * of_each_row
+        if runs.axis is None and runs.row_bytes >= machine.dram_conflict_stride_bytes:
+            opened *= machine.dram_conflict_cost
     # The bandwidth is that of whole pages: their openings are in it.
     whole = 1.0 + machine.dram_activation_bytes / page
     read_bytes, page_bytes = tensor.block_bytes / whole, opened * machine.dram_activation_bytes / whole
