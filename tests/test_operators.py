@@ -48,7 +48,9 @@ operators = st.one_of(
     st.builds(Elementwise, sizes, sizes, dtypes, st.sampled_from(list(FUNCTIONS))),
     st.builds(Reduction, sizes, sizes, dtypes, st.sampled_from(list(REDUCTIONS))),
     st.builds(Pointwise, functions, sizes, tensors, results),
-    st.builds(RowReduction, st.sampled_from(list(ROW_REDUCTIONS)), sizes, sizes, tensors, results),
+    st.builds(
+        RowReduction, st.sampled_from(list(ROW_REDUCTIONS)), sizes, sizes, tensors, results, st.just(()) | functions
+    ),
     st.builds(ColumnReduction, st.sampled_from(list(COLUMN_REDUCTIONS)), sizes, sizes, tensors, results),
 )
 

@@ -240,3 +240,30 @@ def test_gradients_of_micro_batches_are_added_to_those_before() -> None:
     once, again = (tasks_of(graph, Policy(accumulates=one), gpu(A100)) for one in (False, True))
     assert size_bytes(again) - size_bytes(once) == 12 * graph.parameters
     assert memory_bytes(again) > memory_bytes(once)
+
+
+def test_scale_mask_and_softmax_are_one_kernel_and_residual_and_norm_another() -> None:
+    tasks = tasks_of(graph_of("bert_base", **SMALL_BERT), Policy(mode="inference", fusion="elementwise"), gpu(A100))
+    chains = Counter(
+        (task.operator.function, task.operator.fused) for task in tasks if isinstance(task.operator, RowReduction)
+    )
+    assert chains["softmax", ("scale", "add")] == SMALL_BERT["layers"]
+    assert chains["layer_norm", ("add",)] == 2 * SMALL_BERT["layers"]
+
+
+# Views --------------------------------------------------------------------------------------------
+
+
+def test_the_bias_of_scores_is_read_from_where_a_permutation_leaves_it() -> None:
+    """T5's bias by distance is ``[query, key, head]`` in memory: neighbours along keys lie apart."""
+    tasks = tasks_of(graph_of("switch_xl4", batch=1, pairs=1), Policy(mode="inference"), gpu(A100))
+    added = [task for task in tasks if task.call == "add" and "places" in task.reads[-1].name]
+    assert len(added) == 6
+    for task in added:
+        assert isinstance(task.operator, Pointwise)
+        assert [access.run for access in task.operator.reads] == [None, 1]
+
+
+def test_the_host_waits_for_the_rows_that_an_expert_takes() -> None:
+    tasks = tasks_of(graph_of("switch_xl4", batch=1, pairs=1), Policy(mode="inference"), gpu(A100))
+    assert sum(task.call == "nonzero" for task in tasks) == 2 * 2 * 4  # into and out of four experts, twice

@@ -175,7 +175,12 @@ class _ByAccesses(Touching):
     def columns(self) -> dict[str, str | int]:
         """Its columns of the measured CSV schema."""
         accesses = {name: ", ".join(map(str, getattr(self, name))) for name in ("reads", "writes")}
-        return {**self.columns_of(self.dtype), "function": self.function, **accesses}
+        return {**self.columns_of(self.dtype), "function": self.computes, **accesses}
+
+    @property
+    def computes(self) -> str:
+        """All functions, by name."""
+        return self.function
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +224,7 @@ class Pointwise(_ByAccesses):
 
     @property
     def arithmetic(self) -> Mapping[str, int]:
-        total: Counter[str] = Counter()
-        for function in self.functions:
-            total.update(POINTWISE[function])
-        return total
+        return _total({}, self.functions)
 
     @property
     def extents(self) -> tuple[int, int]:
@@ -242,9 +244,17 @@ class RowReduction(_ByAccesses):
     n: int
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
+    fused: tuple[str, ...] = ()
+    """Pointwise functions of each element in the same kernel, before or after."""
 
     def __post_init__(self) -> None:
         _check_reduction(self, ROW_REDUCTIONS)
+        for function in self.fused:
+            check_function("fused", function, POINTWISE)
+
+    @property
+    def computes(self) -> str:
+        return "+".join((self.function, *self.fused))
 
     @property
     def op(self) -> str:
@@ -258,7 +268,7 @@ class RowReduction(_ByAccesses):
 
     @property
     def arithmetic(self) -> Mapping[str, int]:
-        return ROW_REDUCTIONS[self.function]
+        return _total(ROW_REDUCTIONS[self.function], self.fused)
 
     @property
     def extents(self) -> tuple[int, int]:
@@ -304,6 +314,14 @@ class ColumnReduction(_ByAccesses):
 MemoryBoundOperator = Pointwise | RowReduction | ColumnReduction
 MemoryBoundOp = Literal["pointwise", "row_reduction", "column_reduction"]
 MEMORY_BOUND_OPS: tuple[MemoryBoundOp, ...] = get_args(MemoryBoundOp)
+
+
+def _total(arithmetic: Mapping[str, int], functions: Iterable[str]) -> Mapping[str, int]:
+    """Arithmetic of a reduction, if any, with that of pointwise functions."""
+    total = Counter(arithmetic)
+    for function in functions:
+        total.update(POINTWISE[function])
+    return total
 
 
 def _check_reduction(operator: RowReduction | ColumnReduction, known: Iterable[str]) -> None:

@@ -131,7 +131,10 @@ def _touching(op: str, given: Mapping[str, Any]) -> Operator:
     if op == "pointwise":
         elements = checked_size("m", m) * checked_size("n", n)
         return Pointwise(tuple(function.split("+")), elements, reads, writes)
-    return (RowReduction if op == "row_reduction" else ColumnReduction)(function, m, n, reads, writes)
+    if op == "column_reduction":
+        return ColumnReduction(function, m, n, reads, writes)
+    reduction, *fused = function.split("+")
+    return RowReduction(reduction, m, n, reads, writes, tuple(fused))
 
 
 _READERS: dict[str, tuple[Callable[[str, Mapping[str, Any]], Operator], tuple[str, ...]]] = {

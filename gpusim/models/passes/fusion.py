@@ -1,13 +1,20 @@
-"""Fusion: chains of elementwise operators as one kernel, as XLA and TorchInductor make them."""
+"""Fusion: chains of elementwise operators, with at most one reduction of rows among them, as one kernel.
+
+XLA and TorchInductor make such kernels: scale, mask and softmax; residual and layer norm; layer norm and cast.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpusim.models.task import Task, Tensor
-from gpusim.workloads.memory_bound import Access, Pointwise
+from gpusim.workloads.memory_bound import Access, Pointwise, RowReduction
+
+_Fusible = Pointwise | RowReduction
+_Accesses = tuple[Access, ...]
 
 
 def fused(tasks: Sequence[Task]) -> tuple[Task, ...]:
@@ -24,11 +31,13 @@ def fused(tasks: Sequence[Task]) -> tuple[Task, ...]:
 
 
 def _continues(first: Task, second: Task) -> bool:
-    """Whether two tasks are neighbours of one chain: elementwise on as many elements, the second reads the first."""
+    """Whether two tasks are neighbours of one chain: on as many elements, the second reads the first."""
     one, other = first.operator, second.operator
-    if not (isinstance(one, Pointwise) and isinstance(other, Pointwise)) or first.phase != second.phase:
+    if not (isinstance(one, Pointwise | RowReduction) and isinstance(other, Pointwise | RowReduction)):
         return False
-    if first.phase == "update" or one.elements != other.elements:
+    if isinstance(one, RowReduction) and isinstance(other, RowReduction):
+        return False
+    if first.phase != second.phase or first.phase == "update" or math.prod(one.extents) != math.prod(other.extents):
         return False
     written = {tensor.name for tensor in first.writes}
     return any(tensor.name in written for tensor in second.reads)
@@ -37,8 +46,8 @@ def _continues(first: Task, second: Task) -> bool:
 def _joined(first: Task, second: Task, reads_left: Counter[str]) -> Task:
     """Two neighbours of a chain as one kernel."""
     one, other = first.operator, second.operator
-    assert isinstance(one, Pointwise)
-    assert isinstance(other, Pointwise)
+    assert isinstance(one, Pointwise | RowReduction)
+    assert isinstance(other, Pointwise | RowReduction)
     inner = {tensor.name for tensor in first.writes}
     again = {tensor.name for tensor in second.writes}
     read = {tensor.name for tensor in first.reads}
@@ -47,17 +56,22 @@ def _joined(first: Task, second: Task, reads_left: Counter[str]) -> Task:
         *(pair for pair in _pairs(second.reads, other.reads) if pair[0].name not in inner | read),
     ]
     written = [
-        *(pair for pair in _pairs(first.writes, one.writes) if reads_left[pair[0].name] and pair[0].name not in again),
         *_pairs(second.writes, other.writes),
+        *(pair for pair in _pairs(first.writes, one.writes) if reads_left[pair[0].name] and pair[0].name not in again),
     ]
-    operator = Pointwise(
-        (*one.functions, *other.functions),
-        one.elements,
-        tuple(access for _, access in kept),
-        tuple(access for _, access in written),
-    )
+    reads, writes = tuple(access for _, access in kept), tuple(access for _, access in written)
     tensors = tuple(tensor for tensor, _ in kept), tuple(tensor for tensor, _ in written)
-    return replace(first, operator=operator, reads=tensors[0], writes=tensors[1])
+    return replace(first, operator=_together(one, other, reads, writes), reads=tensors[0], writes=tensors[1])
+
+
+def _together(one: _Fusible, other: _Fusible, reads: _Accesses, writes: _Accesses) -> _Fusible:
+    """The operator of two, with given accesses: a reduction where one of them is."""
+    match one, other:
+        case (Pointwise(), Pointwise()):
+            return Pointwise((*one.functions, *other.functions), one.elements, reads, writes)
+        case (RowReduction() as rows, Pointwise() as functions) | (Pointwise() as functions, RowReduction() as rows):
+            return replace(rows, reads=reads, writes=writes, fused=(*rows.fused, *functions.functions))
+    raise AssertionError
 
 
 def _pairs(tensors: Iterable[Tensor], accesses: Iterable[Access]) -> list[tuple[Tensor, Access]]:

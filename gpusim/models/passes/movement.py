@@ -10,17 +10,17 @@ from gpusim.models.layers.movement import Nms, Pool2d, RoiAlign, Slice
 from gpusim.models.passes import rows
 from gpusim.models.passes.elementwise import summed
 from gpusim.models.passes.tape import Tape
-from gpusim.models.passes.value import INDEX, Value
+from gpusim.models.passes.value import INDEX, TRUTH, Value
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 
 SMALL_EMBEDDING = 3072
 """Indices up to which PyTorch adds up the gradient of an embedding without sorting them (aten Embedding.cu)."""
 
 
-def view(tape: Tape, value: Value, shape: Shape) -> Value:
-    """Another shape of the same memory."""
-    result = tape.view(value, shape)
-    return tape.record(result, [value], lambda gradient: [tape.view(gradient, value.shape)])
+def view(tape: Tape, value: Value, shape: Shape, run: int | None = None) -> Value:
+    """Another shape of the same memory; ``run`` elements of it lie together."""
+    result = tape.view(value, shape, run)
+    return tape.record(result, [value], lambda gradient: [tape.view(gradient, value.shape, run)])
 
 
 def expanded(tape: Tape, value: Value, shape: Shape) -> Value:
@@ -50,15 +50,15 @@ def _copy(tape: Tape, value: Value, result: Value, run: int | None) -> None:
 def permuted(tape: Tape, value: Value, order: Sequence[int], *, contiguous: bool) -> Value:
     """Dimensions in another order: a view, or a copy."""
     shape = tuple(value.shape[dim] for dim in order)
-    if not contiguous:
-        return view(tape, value, shape)
     moved = [dim for dim, other in enumerate(order) if dim != other]
-    return copied(tape, value, shape, math.prod(value.shape[max(moved) + 1 :]) if moved else None)
+    run = math.prod(value.shape[max(moved) + 1 :]) if moved else None
+    return copied(tape, value, shape, run) if contiguous else view(tape, value, shape, run)
 
 
 def sliced(tape: Tape, layer: Slice, value: Value) -> Value:
     """Some elements along a dimension: a view."""
-    result = tape.view(value, layer.result(value.shape))
+    shape = layer.result(value.shape)
+    result = tape.view(value, shape, math.prod(shape[layer.dim % len(shape) :]))
 
     def backward(gradient: Value) -> list[Value | None]:
         tape.part(value, gradient)
@@ -177,11 +177,23 @@ def sort(tape: Tape, call: str, value: Value) -> Value:
     return result
 
 
+KERNELS_OF_NONZERO = 3
+"""Of the places of a mask: count, sum of counts, select (CUB device select, aten Nonzero.cu)."""
+
+
+def _nonzero(tape: Tape, value: Value, places: Value) -> None:
+    """The places of a mask of rows, which the host waits for: it needs their number."""
+    mask = tape.new((value.elements // value.shape[-1],), TRUTH, name=f"{tape.layer}.mask")
+    for at in range(KERNELS_OF_NONZERO):
+        tape.pointwise("" if at else "nonzero", ("copy",), [mask], [places])
+
+
 def gathered(tape: Tape, value: Value, count: int) -> Value:
-    """Some rows of a matrix; the gradient is scattered onto zeros."""
+    """Some rows of a matrix, by a mask; the gradient is scattered onto zeros."""
     features = value.shape[-1]
     result = tape.new((count, features), value.dtype, value)
     places = tape.new((count,), INDEX, name=f"{tape.layer}.places")
+    _nonzero(tape, value, places)
     read = Access(result.elements, value.dtype, features)
     tape.launch(
         "gather",
@@ -204,6 +216,7 @@ def scattered(tape: Tape, whole: Value, part: Value) -> Value:
     """A tensor with some of its rows replaced; gradients are a copy with zeros, and a gather."""
     result = tape.new(whole.shape, whole.dtype, whole, part)
     written = Access(part.elements, whole.dtype, part.shape[-1])
+    _nonzero(tape, whole, tape.new((part.elements // part.shape[-1],), INDEX, name=f"{tape.layer}.places"))
     tape.pointwise("copy", ("copy",), [whole], [result])
     tape.launch("scatter", Pointwise(("copy",), part.elements, (part.touched(),), (written,)), [part], [result])
 

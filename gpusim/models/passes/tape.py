@@ -68,10 +68,10 @@ class Tape:
         differentiable = any(source.differentiable for source in sources)
         return Value(self._count, stem if used == 1 else f"{stem}:{used}", shape, dtype, differentiable)
 
-    def view(self, value: Value, shape: Shape) -> Value:
-        """Another shape of the same memory, without its gradient."""
+    def view(self, value: Value, shape: Shape, run: int | None = None) -> Value:
+        """Another shape of the same memory, or of elements in it that lie in runs; without its gradient."""
         self._count += 1
-        return Value(self._count, value.name, shape, value.dtype, value.differentiable)
+        return Value(self._count, value.name, shape, value.dtype, value.differentiable, run or value.run)
 
     def parameter(self, name: str, shape: Shape) -> Value:
         """A trainable tensor."""

@@ -27,6 +27,8 @@ class Value:
     dtype: Dtype
     differentiable: bool = False
     """The backward pass needs its gradient."""
+    run: int | None = None
+    """Elements that lie together, of a view that is not contiguous; None: all."""
 
     @property
     def elements(self) -> int:
@@ -44,7 +46,7 @@ class Value:
     def touched(self, elements: int | None = None, run: int | None = None) -> Access:
         """All of it once, or broadcast to more elements."""
         elements = elements or self.elements
-        return Access(elements, self.dtype, run, self.elements if self.elements < elements else None)
+        return Access(elements, self.dtype, run or self.run, self.elements if self.elements < elements else None)
 
 
 def widest(*values: Value) -> Dtype:
