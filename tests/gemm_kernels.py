@@ -16,6 +16,7 @@ A100 = load_spec("A100-SXM4-80GB").system
 H100 = load_spec("H100-SXM5-80GB").system
 VOLTA_SGEMM = "volta_sgemm_128x64_tn"
 VOLTA_HGEMM = "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_tn"
+TURING_HGEMM = "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn"
 AMPERE_HGEMM = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"
 HOPPER_HGEMM = "nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNT"
 SIZES = st.integers(min_value=1, max_value=5000)

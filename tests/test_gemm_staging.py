@@ -1,10 +1,11 @@
 """How operands travel to the warps: sectors, widths of loads, and what they cost the load/store path."""
 
 import pytest
-from gemm_kernels import A100, AMPERE_HGEMM, V100, VOLTA_HGEMM, kernel
+from gemm_kernels import A100, AMPERE_HGEMM, TURING_HGEMM, V100, VOLTA_HGEMM, kernel
 
 from gpusim.lowering.gemm.plan import plan
 from gpusim.numbers.formats import Dtype
+from gpusim.specs import load_spec, with_overrides
 from gpusim.workloads.gemm import Gemm
 
 
@@ -72,6 +73,15 @@ def test_each_piece_of_a_threads_access_passes_l1_as_long_as_the_whole(alignment
     assert launch.step.port_bytes == pytest.approx(launch.step.sm_bytes + passed)
     # gathered in registers first: shared memory is filled 16 B at a time
     assert launch.step.shared_write_bytes == pytest.approx(2 * 128 * 2 * k / 33)
+
+
+@pytest.mark.parametrize(("port", "passes"), [(128.0, 2), (64.0, 1), (96.0, 1.5)])
+def test_lines_of_l1_are_filled_while_a_port_narrower_than_the_banks_leaves_them_idle(
+    port: float, passes: float
+) -> None:
+    arch = with_overrides(load_spec("T4"), {"shared_memory.bandwidth_bytes_per_cycle": port}).system
+    step = plan(arch.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(arch, TURING_HGEMM)).main.step
+    assert step.port_bytes == pytest.approx(passes * step.sm_bytes)
 
 
 @pytest.mark.parametrize(

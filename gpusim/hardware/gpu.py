@@ -88,6 +88,10 @@ class Sm(Record):
     )
 
 
+BANK_BYTES = 4
+"""What a bank of shared memory passes in a cycle [B] (CUDA C++ Programming Guide)."""
+
+
 class SharedMemory(Record):
     """Shared memory of one SM, and the L1 it is carved out of."""
 
@@ -122,6 +126,11 @@ class SharedMemory(Record):
     def sustained_bytes_per_cycle(self) -> float:
         """Bandwidth under a kernel's mix of accesses [B/cycle]."""
         return self.bandwidth_bytes_per_cycle * self.sustained_fraction
+
+    @property
+    def port_share(self) -> float:
+        """Share of what the banks pass that the load/store units can take; lines of L1 are filled with the rest."""
+        return min(1.0, self.bandwidth_bytes_per_cycle / (self.banks * BANK_BYTES))
 
     @property
     def capacity_bytes(self) -> int:

@@ -76,7 +76,8 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     conflicts = np.where(transposed, gpu.shared_memory.transposed_store_conflict_degree, conflicts)
     widths = np.where(to_shared, fill_widths, widths)
     # A warp's access takes at least one cycle of the port, however narrow. Each piece of a vector takes the lines that
-    # the warp's access touches, at one a cycle. Before they are read into registers, lines of L1 are filled.
+    # the warp's access touches, at one a cycle. Before they are read into registers, lines of L1 are filled,
+    # in what the port leaves of the banks' bandwidth, and in its own time where that is not enough.
     ports = sm_bytes * np.maximum(1.0, port_rate / (lanes * widths))
     filled_bytes = tiles.filled_rows * tiles.k_per_step * operands.bits / 8
     fills = filled_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
@@ -89,6 +90,7 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     # Asynchronous copies write what arrives as it comes, a part of the port's width a cycle; bulk copies write rows.
     arriving = sm_bytes * max(1.0, port_rate / gpu.load_store.l2_port_bytes_per_cycle)
     fills = np.where(to_shared & np.isnan(kernels.bulk_load_instructions), np.maximum(fills, arriving), fills)
+    read = ports[0] + ports[1]
     # Loads beyond the edge of a matrix are predicated off, and issued.
     loads = kernels.tile * kernels.tile_k * operands.bits / 8 / widths / lanes
     return Staged(
@@ -97,7 +99,7 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
         l2_bytes=panel_bytes * overfetch / sharers,
         sm_bytes=sm_bytes,
         to_shared=to_shared,
-        load_port_bytes=sm_bytes[0] + sm_bytes[1] + ports[0] + ports[1],
+        load_port_bytes=np.maximum(read, (sm_bytes[0] + sm_bytes[1] + read) * gpu.shared_memory.port_share),
         loads=loads[0] + loads[1],
         fill_bytes=np.where(kernels.in_shared_memory, fills[0] + fills[1], 0.0),
         runs=_runs(operands, kernels),
