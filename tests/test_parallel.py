@@ -8,9 +8,10 @@ from gpusim.errors import InputError
 from gpusim.models.graph import Graph
 from gpusim.models.loading import load_model
 from gpusim.models.passes.step import tasks_of
-from gpusim.models.policy import Policy
+from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.task import Task, Tensor
 from gpusim.parallel.data import BUCKET_BYTES, FIRST_BUCKET_BYTES, buckets, data_parallel
+from gpusim.parallel.pipeline import Passes, makespan_us, stages
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
 from gpusim.specs import load_spec
 from gpusim.specs.nodes import load_node
@@ -184,3 +185,47 @@ def test_heads_that_do_not_divide_are_refused_with_the_layer() -> None:
 def test_a_model_without_pairs_of_linear_layers_is_refused() -> None:
     with pytest.raises(InputError, match="resnet50: has no pairs of linear layers to split"):
         tensor_parallel(graph_of("resnet50"), 4)
+
+
+# --- pipeline parallel ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 4, 8, 32])
+def test_equal_stages_idle_for_as_many_passes_as_others_go_before(count: int) -> None:
+    """The bubble of Narayanan et al.: stages less one."""
+    assert makespan_us([Passes(1, 2, 0)] * 4, count) == (count + 3) * 3
+
+
+def test_messages_are_on_the_way_once_in_each_direction() -> None:
+    assert makespan_us([Passes(1, 2, 0.5)] * 4, 1) == 4 * 3 + 2 * 3 * 0.5
+
+
+def test_the_slowest_stage_decides() -> None:
+    assert makespan_us([Passes(1, 2, 0), Passes(2, 4, 0), Passes(1, 2, 0)], 100) == pytest.approx(100 * 6, rel=0.02)
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_stages_run_every_pass_once_between_them(name: str) -> None:
+    graph = graph_of(name)
+    found = stages(graph, TRAIN, V100.gpu, 4)
+    whole = [task for task in tasks_of(graph, TRAIN, V100.gpu) if task.phase != "update"]
+    parts = [task for stage in found for task in stage.tasks if task.phase != "update"]
+    assert sorted(map(str, parts)) == sorted(map(str, whole))
+    assert [stage.sent_bytes > 0 for stage in found] == [True, True, True, False]
+
+
+def test_a_pipeline_of_four_is_between_one_and_four_times_as_fast_as_one() -> None:
+    graph = graph_of("bert_base", seq_len=128)
+    options = StepOptions(accumulation=16, graphs=True)
+    alone = predict_model(V100, graph, TRAIN, options)
+    together = predict_model(V100, graph, TRAIN, options, group=group_of("DGX-1V", 4, "pipeline"))
+    assert 2 < alone.step_ms / together.step_ms < 4
+    assert together.items == alone.items
+    assert together.memory_gib < alone.memory_gib
+
+
+def test_a_pipeline_needs_a_block_for_each_stage_and_a_backward_pass() -> None:
+    with pytest.raises(InputError, match="bert_base: repeats 12 blocks, 16 stages asked for"):
+        stages(graph_of("bert_base"), TRAIN, V100.gpu, 16)
+    with pytest.raises(PolicyError, match="pipeline: is for training"):
+        predict_model(V100, graph_of("bert_base"), Policy("inference"), group=group_of("DGX-1V", 4, "pipeline"))

@@ -37,7 +37,7 @@ def model(
     accumulation: Annotated[int, typer.Option(min=1, help="Forward and backward passes for each update.")] = 1,
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of a node that share the work.")] = 1,
     parallel: Annotated[
-        Literal["data", "tensor"], typer.Option(help="What several GPUs share: items, or each matrix.")
+        Literal["data", "tensor", "pipeline"], typer.Option(help="What several GPUs share: items, each matrix, layers.")
     ] = "data",
     node: Annotated[str, typer.Option(help="Node of several GPUs. Default: that of the board.", metavar="NAME")] = "",
     layout: Annotated[

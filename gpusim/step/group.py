@@ -18,8 +18,9 @@ from gpusim.parallel.data import data_parallel
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
 from gpusim.workloads.collective import Collective
 
-Parallel = Literal["data", "tensor"]
-"""``data``: each GPU has items of its own; ``tensor``: all work on the same items, each with a part of the matrices."""
+Parallel = Literal["data", "tensor", "pipeline"]
+"""``data``: each GPU has items of its own; ``tensor``: all work on the same items, each with a part of the matrices;
+``pipeline``: each has some of the layers, and passes follow one another through them."""
 PARALLEL: tuple[Parallel, ...] = get_args(Parallel)
 
 
@@ -50,7 +51,7 @@ class Group:
         return time_collective(collective, self.node, self.gpu, self.nccl)
 
     def tasks(self, graph: Graph, policy: Policy) -> Sequence[Task]:
-        """What one of the GPUs launches in a step.
+        """What one of the GPUs launches in a step, data or tensor parallel.
 
         Raises:
             InputError: the model cannot be shared in this way.

@@ -9,11 +9,13 @@ from typing import Any
 from gpusim.models.graph import Graph
 from gpusim.models.passes.footprint import memory_bytes
 from gpusim.models.passes.step import tasks_of
-from gpusim.models.policy import Policy
+from gpusim.models.policy import Policy, PolicyError
+from gpusim.parallel.pipeline import stages
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
 from gpusim.step.group import Group
 from gpusim.step.options import StepOptions
+from gpusim.step.pipeline import pipeline_memory_bytes, predict_pipeline
 from gpusim.step.predict import predict_step
 from gpusim.step.results import Step
 from gpusim.system import System
@@ -117,13 +119,28 @@ def predict_model(
         UnsupportedError: the GPU has no path for an operator.
         PolicyError: the framework refuses the precision on the GPU.
     """
-    tasks = group.tasks(graph, policy) if group else tasks_of(graph, policy, system.gpu)
-    kept = [task for task in tasks if task.phase not in without]
-    step = predict_step(system, kept, options, simulate, group.time if group else None)
-    memory_gib = memory_bytes(tasks) / GIB
+    if group and group.parallel == "pipeline":
+        step, needed_bytes = _pipelined(system, graph, policy, options, simulate, group)
+    else:
+        tasks = group.tasks(graph, policy) if group else tasks_of(graph, policy, system.gpu)
+        kept = [task for task in tasks if task.phase not in without]
+        step = predict_step(system, kept, options, simulate, group.time if group else None)
+        needed_bytes = memory_bytes(tasks)
+    memory_gib = needed_bytes / GIB
     fits = memory_gib <= system.gpu.dram.capacity_gb
     gpus, replicas = (group.gpus, group.replicas) if group else (1, 1)
     return ModelResult(graph, policy, options, step, memory_gib, fits, gpus, replicas)
+
+
+def _pipelined(
+    system: System, graph: Graph, policy: Policy, options: StepOptions, simulate: Simulate, group: Group
+) -> tuple[Step, float]:
+    """The step of a pipeline, and the memory of its fullest stage [B]."""
+    if policy.mode != "train":
+        raise PolicyError("pipeline: is for training; run inference on one GPU or tensor parallel")
+    found = stages(graph, policy, system.gpu, group.gpus)
+    step = predict_pipeline(system, found, options, simulate, group.time)
+    return step, pipeline_memory_bytes(found, options.accumulation)
 
 
 def _rounded(value: Any) -> Any:
