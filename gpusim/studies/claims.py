@@ -89,7 +89,7 @@ def _judged(experiment: ClaimsExperiment, index: int, claim: Claim, figures: dic
         "claim": claim.claim,
         "published": str(claim.published),
         "measured": str(measured.value) if measured else "",
-        "predicted": value,
+        "predicted": float(value),
         "unit": claim.unit,
         "meets": claim.outcome(value),
         "tolerance_pct": claim.tolerance_pct,

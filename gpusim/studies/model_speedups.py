@@ -33,7 +33,7 @@ def model_case(run: ModelRun, gpu: str) -> ModelCase:
         accumulates=run.accumulation > 1,
     )
     options = StepOptions(run.accumulation, run.graphs, synchronised=run.mode == "inference")
-    return ModelCase(run.model, gpu, policy, options, run.sizes)
+    return ModelCase(run.model, gpu, policy, options, run.sizes, gpus=run.gpus)
 
 
 def run_model_speedups(
