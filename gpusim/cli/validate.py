@@ -64,6 +64,9 @@ A table of collectives is one of apex_plus (op, gpu, num_nodes, num_gpus_per_nod
 (op, gpu, num_gpus, gpus_per_node, size_elements_or_bytes, time_us); its column gpu names a node (gpusim nodes list), or
 the board of one. Rows of several nodes are not predicted.
 
+A table of kernels out of traces has the columns board, op, shapes, dtypes, numel_max, kernel, grid, block and time_us;
+errors are printed by kind of kernel, and so is what the traces do not say enough of.
+
 A table of whole models has the columns id, gpu, gpus, model, mode, precision, batch_per_gpu, value and unit (img/s,
 seq/s, tok/s or ms/step), and may have seq_len, image_size, accumulation_steps and container.
 
@@ -96,6 +99,7 @@ def validate(
     """Compare predictions with measured runs."""
     from gpusim.evidence.collective_runs import is_collective_table
     from gpusim.evidence.end_to_end import is_end_to_end
+    from gpusim.evidence.recorded_kernels import is_trace_table
     from gpusim.host.timing import parse_overheads
     from gpusim.studies.validation.report_tables import validation_tables
     from gpusim.studies.validation.session import validate_into
@@ -104,6 +108,8 @@ def validate(
         refuse_file(out)
     if all(map(is_collective_table, files)):
         raise typer.Exit(0 if _validate_collectives(files, out, arch_path or [], output) else 1)
+    if all(map(is_trace_table, files)):
+        raise typer.Exit(0 if _validate_traced_kernels(files, out, arch_path or [], output) else 1)
     if all(map(is_end_to_end, files)):
         service = service_of(jobs, no_cache=no_cache)
         complete = _validate_steps(files, out, service, arch_path or [], output, more=more)
@@ -143,6 +149,23 @@ def _validate_collectives(files: list[Path], out: Path | None, arch_path: list[P
         emit_json(report.as_dict())
     else:
         emit_tables(collective_validation_tables(report.as_dict()))
+    return report.complete
+
+
+def _validate_traced_kernels(files: list[Path], out: Path | None, arch_path: list[Path], output: str) -> bool:
+    """Compare kernels out of traces; whether every row was predicted."""
+    from gpusim.report.trace_validation_tables import trace_validation_tables
+    from gpusim.sim.switch import prefer_compiled
+    from gpusim.studies.validation.traced_kernels import validate_traced_kernels
+
+    if out is not None:
+        refuse("-o: rows of traces are not written to a folder; --format json prints their errors")
+    prefer_compiled()
+    report = validate_traced_kernels(files, arch_path)
+    if output == "json":
+        emit_json(report.as_dict())
+    else:
+        emit_tables(trace_validation_tables(report.as_dict()))
     return report.complete
 
 

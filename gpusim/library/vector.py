@@ -103,7 +103,7 @@ class ElementwiseKernel(_Kernel):
     )
     compiled: bool = Field(default=False, description="made by a compiler for a chain of functions")
     contiguous: bool = Field(default=False, description="tensors that are touched in order, each element once")
-    one_type: bool = Field(default=False, description="tensors of one data type")
+    one_type: bool = Field(default=False, description="tensors of one data type, but for masks")
     index: Work = Field(default=Work(), description="of an element: where it lies in each tensor")
     arithmetic: Arithmetic = Field(description="of an operation on one element, by kind")
 
@@ -120,8 +120,9 @@ class ElementwiseKernel(_Kernel):
         touched = (*operator.reads, *operator.writes)
         if self.contiguous and any(access.run or access.distinct for access in touched):
             return "it touches whole tensors in order"
-        if self.one_type and len({access.dtype for access in touched}) > 1:
-            return "it takes tensors of one data type"
+        types = {access.dtype for access in touched}
+        if self.one_type and len(types if operator.function == "copy" else types - {Dtype.INT8}) > 1:
+            return "it converts no data types"
         return _Kernel.refusal(self, operator)
 
     def work(self, operator: VectorOperator) -> Work:

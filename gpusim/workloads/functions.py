@@ -106,6 +106,7 @@ ROW_REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({
 
 COLUMN_REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "sum": {"add": 1},
+    "max": {"max": 1},
     "mean_variance": {"add": 2, "mul": 1},
     "norm_weight_gradients": {"add": 3, "mul": 2},
     "batch_norm_gradients": {"add": 3, "mul": 2},
