@@ -80,6 +80,24 @@ def test_the_host_times_of_a_framework_have_its_factor(t4: System) -> None:
     assert host.call_us("unheard-of") == t4.host.call_us("elementwise")
 
 
+def test_what_the_host_does_beside_calls_delays_every_pass(t4: System) -> None:
+    times = {"framework_step_us": {"pytorch_21_03": 500.0}, "framework_item_us": {"pytorch_21_03": 20.0}}
+    host = t4.host.model_copy(update=times)
+    assert host.pass_us("pytorch-21.03", 0) == 500
+    assert host.pass_us("pytorch-21.03", 8) == 660
+    assert host.pass_us("pytorch-99.99", 8) == 0
+    calls = run(host, [_task()] * 20, [1.0] * 20, StepOptions()).step_us
+    assert run(host, [_task()] * 20, [1.0] * 20, StepOptions(host_us=660)).step_us == pytest.approx(calls + 660)
+
+
+def test_the_host_waits_for_how_many_rows_a_mask_picks(t4: System) -> None:
+    tasks = [_task(call="nonzero"), _task()]
+    waited = run(t4.host, tasks, [1000.0, 10.0], StepOptions())
+    free = run(t4.host, [_task(), _task()], [1000.0, 10.0], StepOptions())
+    assert waited.step_us > free.step_us
+    assert run(t4.host, tasks, [1000.0, 10.0], StepOptions(graphs=True)).step_us < free.step_us
+
+
 def test_a_loop_that_reads_a_result_pays_for_the_first_launch_of_each_step(t4: System) -> None:
     tasks = [_task(call="linear")] * 3
     free = run(t4.host, tasks, [1000.0] * 3, StepOptions()).step_us

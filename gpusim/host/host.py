@@ -11,6 +11,8 @@ from pydantic import Field
 from gpusim.record import Microseconds, Record
 
 Factor = Annotated[float, Field(ge=0.01, le=100)]
+ItemMicroseconds = Annotated[float, Field(ge=0, le=1e6)]
+"""Of a large image, tens of milliseconds."""
 
 
 class Host(Record):
@@ -47,9 +49,19 @@ class Host(Record):
         description="Host time of a pass beside its calls, such as a data loader's, by framework and version [us].",
     )
 
-    def step_us(self, framework: str) -> float:
-        """Host time of a forward (and backward) pass beside its calls [us]; 0 of a framework that is not listed."""
-        return self.framework_step_us.get(source_key(framework), 0.0)
+    framework_item_us: dict[str, ItemMicroseconds] = Field(
+        default={},
+        description="Host time of an item of inference, while the GPU waits, by framework and version [us].",
+    )
+
+    def pass_us(self, framework: str, waiting_items: int) -> float:
+        """Host time of a pass beside its calls [us]; 0 of a framework that is not listed.
+
+        Args:
+            waiting_items: items that the host prepares, or whose results it takes, while the GPU waits.
+        """
+        key = source_key(framework)
+        return self.framework_step_us.get(key, 0.0) + waiting_items * self.framework_item_us.get(key, 0.0)
 
     def call_us(self, kind: str, framework: str = "") -> float:
         """Host time of a framework's call that launches kernels [us].

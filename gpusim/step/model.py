@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gpusim.models.graph import Graph
@@ -119,6 +119,8 @@ def predict_model(
         UnsupportedError: the GPU has no path for an operator.
         PolicyError: the framework refuses the precision on the GPU.
     """
+    waiting = graph.items if options.synchronised else 0
+    options = replace(options, host_us=options.host_us + system.host.pass_us(options.framework, waiting))
     if group and group.parallel == "pipeline":
         step, needed_bytes = _pipelined(system, graph, policy, options, simulate, group)
     else:

@@ -17,3 +17,5 @@ class StepOptions:
     """The host waits for the end of each step before it begins the next, as a loop does that reads a result."""
     framework: str = ""
     """Whose host times count, such as ``pytorch-21.03``; empty: those of the host's record as they are."""
+    host_us: float = 0.0
+    """Host time of each pass beside its calls [us]."""

@@ -17,6 +17,8 @@ COMPUTE, COMMUNICATION = "compute", "communication"
 """Streams."""
 ONCE = ("communication", "update")
 """Phases that a step has once, after or with its last pass, however many passes it has."""
+READ_BACK = ("nonzero", "unscale")
+"""Calls whose result the framework reads on the host: how many rows a mask picks, whether a gradient overflowed."""
 STEPS = 2
 MOST_PASSES = 2
 """Forward and backward passes of a step that are played; of more, each takes as long as the last of these."""
@@ -76,12 +78,17 @@ def _launches(
         task = tasks[place]
         stream = COMMUNICATION if task.phase == "communication" else COMPUTE
         writers = {written[tensor.name] for tensor in task.reads if tensor.name in written}
-        call_us = host.call_us(task.call, options.framework) if task.call and not options.graphs else 0.0
         after = tuple(sorted(other for other, elsewhere in writers if elsewhere != stream))
-        read_back = options.synchronised and number in last_of_step
-        found.append(Launch(call_us, durations_us[place], stream, after, read_back))
+        read_back = (task.call in READ_BACK and not options.graphs) or (options.synchronised and number in last_of_step)
+        host_us = _host_us(host, task.call, options) + (options.host_us if place == 0 else 0.0)
+        found.append(Launch(host_us, durations_us[place], stream, after, read_back))
         written |= {tensor.name: (number, stream) for tensor in task.writes}
     return found
+
+
+def _host_us(host: Host, call: str, options: StepOptions) -> float:
+    """Host time of a call; none of a kernel that the call before launches, or that a graph holds."""
+    return host.call_us(call, options.framework) if call and not options.graphs else 0.0
 
 
 def _pass_us(ends: Sequence[float], tasks: Sequence[Task], passes: int, began_us: float) -> float:

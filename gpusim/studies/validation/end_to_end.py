@@ -109,6 +109,7 @@ def case_of(row: StepRow) -> ModelCase:
         layout=default_layout(row.precision),
         fusion="elementwise" if fused else "none",
         fused_optimizer=row.precision in known.fused_in,
+        accumulates=row.accumulation > 1,
     )
     options = StepOptions(row.accumulation, synchronised=row.mode == "inference", framework=row.framework)
     without = ("update",) if row.unit == STEP_TIMES else ()
