@@ -63,6 +63,10 @@ class SplitKSearch(Record):
     factors: tuple[Annotated[int, Field(ge=2, le=1_024)], ...] = Field(
         strict=False, description="CTAs that may share the k of a tile, in ascending order; one alone always may."
     )
+    atomic_factors: tuple[Annotated[int, Field(ge=2, le=1_024)], ...] = Field(
+        strict=False,
+        description="Further ones, larger, for kernels that add to their result and wait for no other CTA.",
+    )
     min_steps: int = Field(ge=1, le=1_024, description="Fewest k-steps that a split leaves each of these CTAs.")
 
 

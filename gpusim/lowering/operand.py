@@ -35,6 +35,8 @@ class Operand:
     """Neighbours in memory along the contiguous dimension; None: all of it. Of images a pixel's channels, or a row."""
     spacing: int = 1
     """From one of these neighbours to the next: a stride passes over those between, which come with them."""
+    taps_in_row: float = 1.0
+    """Neighbouring taps of a filter that read the same sectors: what comes through L1 serves them together."""
     reads_per_element: float = 1.0
     """Elements of the matrix by those that come from memory: several taps of a filter read each pixel."""
 
@@ -57,6 +59,7 @@ class Operands:
     """Of such neighbours, in all of the contiguous dimension."""
     spacing: Array
     """From one neighbour to the next, as far as a sector reaches."""
+    taps_in_row: Array
     reads_per_element: Array
     k_contiguous: Array
     element_bits: int
@@ -85,6 +88,7 @@ class Operands:
             row_bytes,
             along_bytes / row_bytes,
             np.array([[min(one.spacing, in_sector) for one in those] for those in (a, b)]),
+            np.array([[one.taps_in_row for one in those] for those in (a, b)]),
             np.array([[one.reads_per_element for one in those] for those in (a, b)]),
             k_contiguous,
             of_a.element_bits,
@@ -101,6 +105,7 @@ class Operands:
             row_bytes=self.row_bytes[:, columns],
             runs_per_row=self.runs_per_row[:, columns],
             spacing=self.spacing[:, columns],
+            taps_in_row=self.taps_in_row[:, columns],
             reads_per_element=self.reads_per_element[:, columns],
         )
 

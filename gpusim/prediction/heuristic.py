@@ -29,7 +29,8 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     leaves the busiest SM as much to do as a smaller one did is not worth the fix-up.
     """
     sms, search, kernels = system.gpu.sm.count, system.library.split_k_search, table[:]
-    factors = np.array(search.factors, dtype=int)
+    more = search.atomic_factors if kernels.adds_to_result.any() else ()
+    factors = np.array([*search.factors, *more], dtype=int)
     # Axes: problems, kernels, factors
     m, n, k, k_slices = (size[:, np.newaxis] for size in (problems.m, problems.n, problems.k, problems.k_slices))
     m_slices = problems.operands.slices[0][:, np.newaxis]
@@ -37,7 +38,8 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     all_steps = pieces_of(k, k_slices, kernels.tile_k)[..., np.newaxis]
     steps = ceil_div(all_steps, factors)
     whole = all_steps * ceil_div(tiles, sms)
-    enough = steps >= search.min_steps
+    waits = (factors > search.factors[-1]) & ~kernels.adds_to_result[:, np.newaxis]
+    enough = (steps >= search.min_steps) & ~waits
     work = np.where(enough, steps * ceil_div(tiles * factors, sms), whole)
     least_before = np.minimum.accumulate(np.concatenate([whole, work], axis=-1), axis=-1)[..., :-1]
     worthwhile = enough & (work < least_before) & (problems.batch == 1)[:, np.newaxis, np.newaxis]

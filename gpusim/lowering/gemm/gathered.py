@@ -37,6 +37,8 @@ class _Images(NamedTuple):
     """Neighbours of a row of pixels that one tap reads together, in images that are stored channel by channel."""
     spacing: int
     """From one of them to the next."""
+    taps_in_row: float
+    """Of the filter, that read a pixel."""
     elements: int
     """That come from memory, once each."""
 
@@ -78,6 +80,7 @@ def _filter_gradient(convolution: Convolution) -> Gathered:
     rows = before.channels * shape.filter_h * shape.filter_w
     of_image = ceil_div(after.pixels, shape.images)
     images = _operand(convolution, rows, after.pixels, before, k_contiguous=not channels_last, run=before.run)
+    after = after._replace(taps_in_row=1.0)
     gradients = _operand(convolution, after.channels, after.pixels, after, k_contiguous=not channels_last, run=of_image)
     if channels_last:
         images = replace(images, slices=shape.filter_h * shape.filter_w)
@@ -93,6 +96,7 @@ def _operand(convolution: Convolution, rows: int, k: int, images: _Images, *, k_
         convolution.dtype.bits,
         run=images.channels if channels_last else run,
         spacing=1 if channels_last else images.spacing,
+        taps_in_row=1.0 if channels_last else images.taps_in_row,
         reads_per_element=rows * k / images.elements,
     )
 
@@ -115,7 +119,8 @@ def _before(convolution: Convolution) -> _Images:
     whole = shape.filter_h * shape.filter_w == 1 and shape.stride == (1, 1) and shape.pad == (0, 0)
     columns_read = len(set(shape.columns_read)) if convolution.layout == "nhwc" else shape.width
     elements = shape.images * len(set(shape.rows_read)) * columns_read * channels
-    return _Images(pixels, channels, rows * columns if whole else columns, shape.stride[1], elements)
+    run = rows * columns if whole else columns
+    return _Images(pixels, channels, run, shape.stride[1], float(shape.filter_w), elements)
 
 
 def _after(convolution: Convolution) -> _Images:
@@ -123,4 +128,5 @@ def _after(convolution: Convolution) -> _Images:
     shape = convolution.shape
     rows, columns = shape.output
     filters, pixels = shape.filters // shape.groups, shape.images * rows * columns
-    return _Images(pixels, filters, rows * columns, 1, pixels * filters)
+    taps_in_row = max(1.0, shape.filter_w / shape.stride[1])
+    return _Images(pixels, filters, rows * columns, 1, taps_in_row, pixels * filters)

@@ -48,6 +48,8 @@ class KernelRow:
     """It serves a few columns only."""
     persistent: bool
     stores_result: bool
+    adds_to_result: bool
+    """CTAs that share the k of a tile add to it as they come, and wait for no other."""
     stores_from_registers: bool
     bulk_store: bool
     """The TMA stores the results of a tile."""
@@ -163,6 +165,7 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         for_vectors=family.max_n is not None,
         persistent=loop.persistent,
         stores_result=family.stores_result,
+        adds_to_result=family.clears_result,
         stores_from_registers=stores_from_registers(kernel),
         bulk_store=bulk,
         passes_shared=passes > 0 or (bulk and family.stores_result),

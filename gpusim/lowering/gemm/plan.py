@@ -243,7 +243,9 @@ def _schedules(
     result_bytes = np.where(partial, problems.accumulator_bytes, problems.output_bits / 8)
     tile_bytes = np.where(kernels.stores_result, tiles.rows[0] * tiles.rows[1] * result_bytes, 0.0)
     store_bytes = np.where(partial, tile_bytes, tile_bytes / split_k)
-    fixup_times = np.where(choices.reduce, 0, partners(gpu, tiles, kernels.resident_ctas))
+    waited_for = partners(gpu, tiles, kernels.resident_ctas)
+    waited_for = np.where(kernels.adds_to_result, np.minimum(waited_for, 1), waited_for)
+    fixup_times = np.where(choices.reduce, 0, waited_for)
     stripe = np.where(kernels.swizzle_width > 0, kernels.swizzle_width, tiles.counts[0])
     swizzle_width = np.minimum(stripe, tiles.counts[0])
     return Columns(

@@ -59,7 +59,9 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     lanes, port_rate = gpu.sm.warp_size, gpu.shared_memory.bandwidth_bytes_per_cycle
     operands = problems.operands
     panel_bytes, sm_panel_bytes = (rows * tiles.k_per_step * operands.bits / 8 for rows in (tiles.rows, tiles.sm_rows))
-    overfetch = operands.sector_overfetch(kernels.tile, kernels.tile_k)
+    # Loads into registers pass L1, which keeps what a step reads.
+    together = np.where(kernels.copies_itself, 1.0, np.minimum(operands.taps_in_row, kernels.tile_k))
+    overfetch = operands.sector_overfetch(kernels.tile, kernels.tile_k) / together
     sm_bytes = sm_panel_bytes * overfetch
     # A row of tiles that a cluster ends in the middle of is loaded by the CTAs that are there.
     across = tiles.counts[::-1]
@@ -78,7 +80,7 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     # A warp's access takes at least one cycle of the port, however narrow. Each piece of a vector takes the lines that
     # the warp's access touches, at one a cycle. Before they are read into registers, lines of L1 are filled,
     # in what the port leaves of the banks' bandwidth, and in its own time where that is not enough.
-    ports = sm_bytes * np.maximum(1.0, port_rate / (lanes * widths))
+    ports = sm_bytes * together * np.maximum(1.0, port_rate / (lanes * widths))
     filled_bytes = tiles.filled_rows * tiles.k_per_step * operands.bits / 8
     fills = filled_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
     if in_pieces.any():
