@@ -198,3 +198,17 @@ def test_a_filter_of_one_tap_is_a_product_for_each_image_with_cudnn_8() -> None:
 def test_every_pass_runs_on_the_tensor_cores_of_an_a100(op: str, dtype: Dtype) -> None:
     result = predict(load_spec("a100-sxm4-80gb").system, Convolution(SPATIAL, dtype, op))
     assert (result.unit, result.consistent) == ("tensor", True)
+
+
+def test_neighbouring_groups_share_a_tile() -> None:
+    """ResNeXt-101 32x4d: 32 groups of 4 channels are computed as 2 of 64."""
+    shape = ConvolutionShape(128, 128, 56, 56, 128, 3, 3, pad=(1, 1), groups=32)
+    result = predict(load_spec("a100-sxm4-80gb").system, Convolution(shape, Dtype.FP16))
+    assert result.grid[2] == 2
+    assert result.useful_fraction == pytest.approx(1 / 16, rel=0.1)
+
+
+def test_the_gradient_of_grouped_filters_is_split() -> None:
+    shape = ConvolutionShape(128, 128, 56, 56, 128, 3, 3, pad=(1, 1), groups=32)
+    result = predict(load_spec("a100-sxm4-80gb").system, Convolution(shape, Dtype.FP16, "conv_bwd_weights"))
+    assert result.split_k > 1

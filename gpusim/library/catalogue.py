@@ -121,6 +121,10 @@ class Family(Entry):
     )
     images: ImageLayout | None = Field(default=None, description="memory layout of the images that it convolves")
     fused_winograd: bool = Field(default=False, description="convolves by Winograd's products, filters of 3 x 3 only")
+    merged_channels: Count | None = Field(
+        default=None,
+        description="channels, and filters, up to which neighbouring groups are computed as one, zeros between them",
+    )
     max_taps: Count | None = Field(default=None, description="largest filter that it convolves with")
     transposes_result: bool = Field(
         default=False, description="writes images channel by channel where it convolves them pixel by pixel"

@@ -34,15 +34,18 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     # Axes: problems, kernels, factors
     m, n, k, k_slices = (size[:, np.newaxis] for size in (problems.m, problems.n, problems.k, problems.k_slices))
     m_slices = problems.operands.slices[0][:, np.newaxis]
-    tiles = (pieces_of(m, m_slices, kernels.tile[0]) * ceil_div(n, kernels.tile[1]))[..., np.newaxis]
+    batch = problems.batch[:, np.newaxis]
+    tiles = (batch * pieces_of(m, m_slices, kernels.tile[0]) * ceil_div(n, kernels.tile[1]))[..., np.newaxis]
     all_steps = pieces_of(k, k_slices, kernels.tile_k)[..., np.newaxis]
     steps = ceil_div(all_steps, factors)
     whole = all_steps * ceil_div(tiles, sms)
-    waits = (factors > search.factors[-1]) & ~kernels.adds_to_result[:, np.newaxis]
+    waits = (np.arange(len(factors)) >= len(search.factors)) & ~kernels.adds_to_result[:, np.newaxis]
     enough = (steps >= search.min_steps) & ~waits
     work = np.where(enough, steps * ceil_div(tiles * factors, sms), whole)
     least_before = np.minimum.accumulate(np.concatenate([whole, work], axis=-1), axis=-1)[..., :-1]
-    worthwhile = enough & (work < least_before) & (problems.batch == 1)[:, np.newaxis, np.newaxis]
+    # A batch of products is not split; the groups of a convolution are.
+    splits = ((batch == 1) | kernels.convolves)[..., np.newaxis]
+    worthwhile = enough & (work < least_before) & splits
     # For each factor the ways of adding partial sums, in the order of the kernel's family
     ways = worthwhile[..., np.newaxis] & (table.split_modes >= 0)[:, np.newaxis]
     ways = ways.reshape(*ways.shape[:2], ways.shape[2] * ways.shape[3])

@@ -10,7 +10,7 @@ from gpusim.lowering.convolution.transforms import Stack, Transform, offsets, tr
 from gpusim.lowering.gemm.problem import Product
 from gpusim.numbers.formats import Dtype
 from gpusim.units import ceil_div
-from gpusim.workloads.convolution import Convolution
+from gpusim.workloads.convolution import Convolution, ConvolutionShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Form:
 
 def form_of(gpu: Gpu, operator: Convolution, kernel: Kernel, *, warm: bool) -> Form:
     """The form of a convolution for a kernel and all others with the same images, alignment and launches before it."""
-    family, shape = kernel.family, operator.shape
+    family = kernel.family
+    shape = _merged(operator.shape, family.merged_channels or 0)
     unit = (kernel.alignment or 1) * shape.groups
     padded = replace(
         shape,
@@ -58,6 +59,17 @@ def form_of(gpu: Gpu, operator: Convolution, kernel: Kernel, *, warm: bool) -> F
     return Form(product, tuple(before), tuple(after))
 
 
+def _merged(shape: ConvolutionShape, channels: int) -> ConvolutionShape:
+    """Neighbouring groups as one, as long as they have no more channels, nor filters, together."""
+    of_group = max(shape.channels, shape.filters) // shape.groups
+    merged = max(
+        one
+        for one in range(1, shape.groups + 1)
+        if shape.groups % one == 0 and (one == 1 or one * of_group <= channels)
+    )
+    return replace(shape, groups=shape.groups // merged)
+
+
 def _leaves_gaps(operator: Convolution) -> bool:
     """Whether the product writes only a part of its result: pixels that no tap of a strided filter reaches."""
     shape = operator.shape
@@ -74,7 +86,9 @@ def _stacks(operator: Convolution, product: Convolution) -> tuple[Stack, Stack, 
     """Images, filters and results, as they are and as the kernel has them."""
     shape, padded, element_bytes = operator.shape, product.shape, operator.dtype.bits / 8
     rows, columns = shape.output
-    of_filter, of_padded = shape.channels // shape.groups, padded.channels // shape.groups
+    # Merged groups are no other tensors: their kernels take the zeros between them from nowhere.
+    of_filter = shape.channels // shape.groups
+    of_padded = of_filter * padded.channels // shape.channels
     return (
         Stack(shape.images, shape.channels, shape.height * shape.width, element_bytes, padded.channels),
         Stack(shape.filters, of_filter, shape.filter_h * shape.filter_w, element_bytes, of_padded),

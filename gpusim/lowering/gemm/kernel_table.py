@@ -48,6 +48,7 @@ class KernelRow:
     """It serves a few columns only."""
     persistent: bool
     stores_result: bool
+    convolves: bool
     adds_to_result: bool
     """CTAs that share the k of a tile add to it as they come, and wait for no other."""
     stores_from_registers: bool
@@ -165,6 +166,7 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         for_vectors=family.max_n is not None,
         persistent=loop.persistent,
         stores_result=family.stores_result,
+        convolves=bool(family.convolves),
         adds_to_result=family.clears_result,
         stores_from_registers=stores_from_registers(kernel),
         bulk_store=bulk,
