@@ -229,3 +229,11 @@ def test_a_pipeline_needs_a_block_for_each_stage_and_a_backward_pass() -> None:
         stages(graph_of("bert_base"), TRAIN, V100.gpu, 16)
     with pytest.raises(PolicyError, match="pipeline: is for training"):
         predict_model(V100, graph_of("bert_base"), Policy("inference"), group=group_of("DGX-1V", 4, "pipeline"))
+
+
+def test_a_group_waits_for_its_slowest_board() -> None:
+    # the largest of eight normal deviates is 1.42 in the mean, of two 0.56
+    node = load_node("DGX-1V").node.record
+    assert node.slowest(8) == pytest.approx(1 + 0.0148 * 1.42, abs=0.001)
+    assert node.slowest(2) == pytest.approx(1 + 0.0148 * 0.56, abs=0.001)
+    assert node.slowest(1) == 1

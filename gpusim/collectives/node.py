@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import Annotated
 
 from pydantic import Field
@@ -29,6 +30,11 @@ class Node(Record):
         description="Names of the boards that it comes with; the first unless one is chosen.",
     )
     gpus: int = Field(ge=1, le=256, description="GPUs of the node.")
+    board_deviation: float = Field(
+        ge=0,
+        le=1,
+        description="Standard deviation of the speed of boards of one kind, relative to their median [0 to 1].",
+    )
     switched: bool = Field(description="A switch joins all NVLink ports, so that any GPUs use all of theirs.")
     multicast_gb_per_s: GigabytesPerSecond | None = Field(
         default=None,
@@ -61,6 +67,15 @@ class Node(Record):
         """
         if gpus > self.gpus:
             raise InputError(f"{self.name}: has {self.gpus} GPUs, {gpus} asked for; ask for fewer or for another node")
+
+    def slowest(self, gpus: int) -> float:
+        """Time of the slowest of some boards relative to a median one: the largest of as many normal deviates.
+
+        G. Blom's approximation of their mean, 1958.
+        """
+        if gpus == 1:
+            return 1.0
+        return 1 + self.board_deviation * NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))
 
     def nvlink_ports(self, gpu: Gpu, ranks: int) -> int:
         """NVLink ports of each GPU that rings of ``ranks`` GPUs use; 0 if the ring must take PCIe."""

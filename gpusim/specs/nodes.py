@@ -10,7 +10,7 @@ from pathlib import Path
 from gpusim.collectives.nccl import Nccl
 from gpusim.collectives.node import Node
 from gpusim.errors import did_you_mean, excerpt
-from gpusim.files.yamlfile import SpecError
+from gpusim.files.yamlfile import SpecError, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.specs.folders import first_file, is_path, search_folders
 from gpusim.specs.load import load_spec
@@ -32,14 +32,14 @@ class NodeSpec:
 
 
 def list_nodes(arch_path: Iterable[str | os.PathLike[str]] = ()) -> tuple[Stated[Node], ...]:
-    """All nodes, by name.
+    """All nodes, by name. A file without one is a base.
 
     Raises:
         SpecError: a file is wrong.
     """
     folders = [folder / NODES for folder in search_folders(arch_path)]
     paths = {path.stem: path for folder in reversed(folders) for path in sorted(folder.glob("*.yaml"))}
-    found = (stated(Node, path, folders) for path in paths.values())
+    found = (stated(Node, path, folders) for path in paths.values() if "name" in read_yaml(path).data)
     return tuple(sorted(found, key=lambda one: one.record.name.lower()))
 
 

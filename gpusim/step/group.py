@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from gpusim.collectives.nccl import Nccl
 from gpusim.collectives.node import Node
-from gpusim.collectives.timing import CollectiveTime, time_collective
+from gpusim.collectives.timing import time_collective
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
 from gpusim.models.passes.step import tasks_of
@@ -16,7 +16,7 @@ from gpusim.models.policy import Policy
 from gpusim.models.task import Task
 from gpusim.parallel.data import data_parallel
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
-from gpusim.workloads.collective import Collective
+from gpusim.step.kernels import Peers
 
 Parallel = Literal["data", "tensor", "pipeline"]
 """``data``: each GPU has items of its own; ``tensor``: all work on the same items, each with a part of the matrices;
@@ -46,9 +46,12 @@ class Group:
         """Passes with items of their own that run at once."""
         return self.gpus if self.parallel == "data" else 1
 
-    def time(self, collective: Collective) -> CollectiveTime:
-        """The time of a collective of the group."""
-        return time_collective(collective, self.node, self.gpu, self.nccl)
+    @property
+    def peers(self) -> Peers:
+        """What a step has to know of the group."""
+        return Peers(
+            lambda collective: time_collective(collective, self.node, self.gpu, self.nccl), self.node.slowest(self.gpus)
+        )
 
     def tasks(self, graph: Graph, policy: Policy) -> Sequence[Task]:
         """What one of the GPUs launches in a step, data or tensor parallel.

@@ -45,6 +45,15 @@ class Kernel:
         return tuple((variant, weight) for variant, weight in found if weight)
 
 
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """The GPUs that work on a step together."""
+
+    time_collective: TimeCollective
+    slowest: float
+    """Kernel time of the slowest of them, for which all wait, relative to a median board."""
+
+
 class Kernels:
     """The kernels of tasks, in their order, at any clock.
 
@@ -52,11 +61,10 @@ class Kernels:
         UnsupportedError: the GPU has no path for an operator; the text names the layer.
     """
 
-    def __init__(
-        self, system: System, tasks: Sequence[Task], simulate: Simulate, time_collective: TimeCollective | None = None
-    ) -> None:
+    def __init__(self, system: System, tasks: Sequence[Task], simulate: Simulate, peers: Peers | None = None) -> None:
+        self._slowest = peers.slowest if peers else 1.0
         fractions = resident_fractions(tasks, system.gpu.l2.capacity_bytes)
-        self._all = [_launched(task, share, time_collective) for task, share in zip(tasks, fractions, strict=True)]
+        self._all = [_launched(task, share, peers) for task, share in zip(tasks, fractions, strict=True)]
         kernels = (one for one in self._all if isinstance(one, Kernel))
         self._prepared = _prepared(system, (one for kernel in kernels for one, _ in kernel.variants), simulate)
 
@@ -66,7 +74,7 @@ class Kernels:
         return [
             one.time_us
             if isinstance(one, CollectiveTime)
-            else sum(weight * times[variant] for variant, weight in one.variants)
+            else self._slowest * sum(weight * times[variant] for variant, weight in one.variants)
             for one in self._all
         ]
 
@@ -94,11 +102,11 @@ class Kernels:
         return tuple(timed)
 
 
-def _launched(task: Task, resident_fraction: float, time_collective: TimeCollective | None) -> Kernel | CollectiveTime:
+def _launched(task: Task, resident_fraction: float, peers: Peers | None) -> Kernel | CollectiveTime:
     if not isinstance(task.operator, Collective):
         return Kernel(task.operator, resident_fraction)
-    assert time_collective is not None  # tasks of one GPU exchange nothing
-    return time_collective(task.operator)
+    assert peers is not None  # tasks of one GPU exchange nothing
+    return peers.time_collective(task.operator)
 
 
 def _prepared(system: System, variants: Iterable[Variant], simulate: Simulate) -> dict[Variant, Prepared]:

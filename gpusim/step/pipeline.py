@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpusim.models.passes.footprint import memory_bytes
 from gpusim.parallel.pipeline import Passes, Stage, makespan_us
 from gpusim.prediction.timing import Simulate
-from gpusim.step.kernels import TimeCollective
+from gpusim.step.kernels import Peers
 from gpusim.step.options import StepOptions
 from gpusim.step.predict import predict_step
 from gpusim.step.results import Step
@@ -22,15 +22,15 @@ def predict_pipeline(
     stages: Sequence[Stage],
     options: StepOptions,
     simulate: Simulate,
-    time_collective: TimeCollective,
+    peers: Peers,
 ) -> Step:
     """The step of the GPU whose passes take longest, in the time that the whole pipeline takes.
 
     Messages are sent while other passes run, and delay only the stage that waits for them. Clock and power are those of
     passes without bubbles.
     """
-    steps = [predict_step(system, stage.tasks, options, simulate) for stage in stages]
-    passes = [_passes(step, stage, time_collective) for step, stage in zip(steps, stages, strict=True)]
+    steps = [predict_step(system, stage.tasks, options, simulate, peers) for stage in stages]
+    passes = [_passes(step, stage, peers) for step, stage in zip(steps, stages, strict=True)]
     update_us = max(step.step_us - options.accumulation * step.run.pass_us for step in steps)
     slowest = max(steps, key=lambda step: step.run.pass_us)
     total_us = makespan_us(passes, options.accumulation) + update_us
@@ -46,11 +46,11 @@ def pipeline_memory_bytes(stages: Sequence[Stage], passes: int) -> float:
     )
 
 
-def _passes(step: Step, stage: Stage, time_collective: TimeCollective) -> Passes:
+def _passes(step: Step, stage: Stage, peers: Peers) -> Passes:
     by_phase = step.times_by(lambda one: one.task.phase)
     forward, backward = by_phase.get("forward", 0.0), by_phase.get("backward", 0.0)
     forward_us = step.run.pass_us * forward / (forward + backward)
-    send_us = time_collective(Collective("send_recv", stage.sent_bytes, 2)).time_us if stage.sent_bytes else 0.0
+    send_us = peers.time_collective(Collective("send_recv", stage.sent_bytes, 2)).time_us if stage.sent_bytes else 0.0
     return Passes(forward_us, step.run.pass_us - forward_us, send_us)
 
 

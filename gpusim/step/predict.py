@@ -11,7 +11,7 @@ from gpusim.models.task import Task
 from gpusim.prediction.power import sustained_clock
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
-from gpusim.step.kernels import Kernels, TimeCollective
+from gpusim.step.kernels import Kernels, Peers
 from gpusim.step.options import StepOptions
 from gpusim.step.results import Step
 from gpusim.step.schedule import ONCE, Run, run
@@ -23,20 +23,20 @@ def predict_step(
     tasks: Sequence[Task],
     options: StepOptions = StepOptions(),
     simulate: Simulate = simulate,
-    time_collective: TimeCollective | None = None,
+    peers: Peers | None = None,
 ) -> Step:
     """Predict a step that is repeated until clock and temperature have settled.
 
     Args:
         tasks: of one forward and backward pass, then of the update, in the order of their launches.
         simulate: plays launches of kernels.
-        time_collective: times what GPUs exchange, of a step on several of them.
+        peers: the GPUs that work on the step together; None for one alone.
 
     Raises:
         UnsupportedError: the GPU has no path for an operator.
     """
     counts = [1 if task.phase in ONCE else options.accumulation for task in tasks]
-    kernels = Kernels(system, tasks, simulate, time_collective)
+    kernels = Kernels(system, tasks, simulate, peers)
     runs: dict[float, Run] = {}
 
     def time_at(clock_mhz: float) -> float:
