@@ -1,14 +1,20 @@
 """What reading tiles costs beyond their bytes: DRAM pages, lines that L2 loses, TLB misses."""
 
+from dataclasses import replace
+
 import pytest
 from conftest import with_gpu
 from gemm_kernels import A100, AMPERE_HGEMM, V100, VOLTA_SGEMM, kernel
 
+from gpusim.hardware.machine import Machine
+from gpusim.lowering.gemm.launches import lower_tiles
 from gpusim.lowering.gemm.plan import plan
 from gpusim.lowering.gemm.problem import Problems, problem_of
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
+from gpusim.program import Read
+from gpusim.sim.blocks import sizes_of, tables_of
 from gpusim.workloads.gemm import Gemm, Layout
 
 ROUNDING = 1e-9  # relative; sums of averages
@@ -44,6 +50,21 @@ def test_pages_of_rows_far_apart_are_in_the_same_banks_and_closed_first(k: int, 
     gemm = Gemm(64, 64, k, Dtype.FP16, layout="tn", order="column")
     planned = plan(arch.gpu, gemm, kernel(V100, "volta_fp16_s884gemm_fp16_64x64_ldg8_f2f_tn"))
     assert planned.main.traffic.read_cost == pytest.approx(cost / (1 + 64 / 2048))
+
+
+@pytest.mark.parametrize(("k", "cost"), [(8192, 1.0), (8200, 2.0)])
+def test_in_full_detail_the_same_pages_are_closed_first(k: int, cost: float) -> None:
+    arch = with_gpu(V100, dram=V100.gpu.dram.model_copy(update={"conflict_stride_bytes": 16400.0}))
+    gemm = Gemm(64, 64, k, Dtype.FP16, layout="tn", order="column")
+    planned = plan(arch.gpu, gemm, kernel(V100, "volta_fp16_s884gemm_fp16_64x64_ldg8_f2f_tn"))
+    (launch,) = lower_tiles(arch.gpu, planned)
+    opened = []
+    for conflict_cost in (1.0, 2.0):
+        machine = replace(Machine.of(arch.gpu, 1000.0), dram_conflict_cost=conflict_cost)
+        tables = tables_of(machine, launch)
+        read = next(tensor for tensor in launch.tensors if tensor.runs and tensor.runs.axis is None)
+        opened.append(sizes_of(machine, read, tables[read.name], Read(read.name, 1.0, 1.0), 1).page_bytes)
+    assert opened[1] == pytest.approx(cost * opened[0])
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ class Dram(Record):
         ge=64, le=NO_LIMIT, description="Rows at least so far apart lie in the same banks, where one page is open [B]."
     )
     conflict_cost: float = Field(
-        ge=1, le=10, description="Activation in a bank whose page must be closed first, over one in a bank without."
+        ge=0.1, le=10, description="Activation in a bank whose page must be closed first, over one in a bank without."
     )
     latency_ns: float = Field(ge=1, le=10_000, description="Latency of a load that misses L2 and hits the TLB [ns].")
     tlb_miss_ns: float = Field(ge=0, le=100_000, description="Latency added while an SM first translates a page [ns].")
