@@ -168,7 +168,7 @@ class BlockCache:
             amount += sizes.page_bytes
         passed = dram.book(now, amount, part)
         if opens:
-            self._open_until[block.page] = self.dram.free_at
+            self._open_until[block.page] = min(self.dram.free_at, passed + dram.turn_cycles(sizes.page_bytes))
         self.missed_bytes += block.blocks * sizes.block_bytes
         if all(math.isnan(self._arrival[block.line + unit]) for unit in range(block.units)):
             _ = self._hold(_Line(block.line, block.units, block.line_blocks * sizes.block_bytes, 0.0), now)

@@ -219,7 +219,8 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
     sm = s.sms[warp.sm]
     passed = _in_turn(s, sm.dram, sm.dram_share, now, amount, part)
     if opens:
-        s.open_until[page] = s.links[sm.dram].free_at
+        turn_cycles = read.page_bytes / s.links[sm.dram_share].rate
+        s.open_until[page] = min(s.links[sm.dram].free_at, passed + turn_cycles)
     run.missed_bytes += blocks * read.block_bytes
     in_line = unit % table.units_per_line
     line = at - in_line
