@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpusim.models.layers.layer import Shape, elements
 from gpusim.models.layers.registry import AnyLayer
-from gpusim.models.policy import Optimizer
+from gpusim.models.policy import Mode, Optimizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Node:
     """Its own trainable tensors, by name: those that it does not share."""
     shares: str | None = None
     """The node whose trainable tensors it uses, those of them that both have."""
-    training_only: bool = False
-    """Inference leaves it out, such as a loss."""
+    only: Mode | None = None
+    """The mode that it is for, such as training of a loss; None: both."""
 
     @property
     def multiply_adds(self) -> int:

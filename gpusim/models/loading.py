@@ -19,6 +19,7 @@ from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.elementwise import CrossEntropy
 from gpusim.models.layers.layer import Shape
 from gpusim.models.layers.registry import parse_layer
+from gpusim.models.policy import MODES
 
 MOST_NODES = 100_000
 """Layers of a model, blocks expanded; the largest that ships has fewer than 2,000."""
@@ -211,10 +212,10 @@ class _Expansion:
             raise self._error(key_path, f"a model has at most {MOST_NODES:,} layers")
         shared = self._weights[shares] if shares else ()
         own = {name: shape for name, shape in layer.weights(*shapes).items() if name not in shared}
-        if (only := entry.get("only", "train")) != "train":
-            raise self._error(f"{key_path}.only", f"expected train, got '{excerpt(str(only))}'")
-        left_out = "only" in entry or isinstance(layer, CrossEntropy)
-        self._nodes.append(Node(path, layer, tuple(inputs), shapes, result, own, shares, left_out))
+        only = entry.get("only", "train" if isinstance(layer, CrossEntropy) else None)
+        if only not in (None, *MODES):
+            raise self._error(f"{key_path}.only", f"expected {' or '.join(MODES)}, got '{excerpt(str(only))}'")
+        self._nodes.append(Node(path, layer, tuple(inputs), shapes, result, own, shares, only))
         self._weights[path] = set(layer.weights(*shapes))
         self._shapes[path] = result
         return path

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from gpusim.errors import InputError
 
 Mode = Literal["train", "inference"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 Precision = Literal["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16", "int8"]
 """``amp-`` casts what autocast lists; ``fp16`` and ``bf16`` hold the model in that type, its master weights in FP32;
 ``int8`` multiplies in INT8 what autocast would lower, and holds the rest in FP16."""

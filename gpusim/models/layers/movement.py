@@ -216,6 +216,18 @@ class RoiAlign(Layer):
         return regions[0], images[1], *self.size
 
 
+class BoxArithmetic(Layer):
+    """Calls that a detector makes on its boxes, each a kernel of its own, through which no gradient flows."""
+
+    op: Literal["box_arithmetic"] = "box_arithmetic"
+    calls: Size
+    waits: Offset = 0
+    """Times that the host waits for a result, such as how many boxes are left."""
+
+    def result(self, *shapes: Shape) -> Shape:
+        return shapes[0]
+
+
 class Nms(Layer):
     """Of each image the boxes, best first, that overlap none of those kept before."""
 

@@ -22,6 +22,7 @@ from gpusim.models.layers.elementwise import (
 )
 from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul
 from gpusim.models.layers.movement import (
+    BoxArithmetic,
     Concat,
     Embedding,
     Expand,
@@ -44,7 +45,7 @@ MatrixLayer = Attention | Conv2d | ConvTranspose2d | Linear | Lstm | Matmul
 ElementwiseLayer = Activation | Combination | Dropout | Power | Scale
 RowLayer = BatchNorm | CrossEntropy | GroupNorm | LayerNorm | Reduced | Softmax
 ViewLayer = Expand | Flatten | KvCache | Permute | Reshape | Slice
-ImageLayer = GlobalAvgPool2d | Nms | Pool2d | RoiAlign | Upsample
+ImageLayer = BoxArithmetic | GlobalAvgPool2d | Nms | Pool2d | RoiAlign | Upsample
 GatherLayer = Concat | Embedding | Gather | Scatter | Sort
 AnyLayer = MatrixLayer | ElementwiseLayer | RowLayer | ViewLayer | ImageLayer | GatherLayer
 LAYERS: Mapping[str, type[AnyLayer]] = {

@@ -20,6 +20,7 @@ from gpusim.models.layers.elementwise import (
 )
 from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul
 from gpusim.models.layers.movement import (
+    BoxArithmetic,
     Concat,
     Embedding,
     Expand,
@@ -149,6 +150,8 @@ def _images(tape: Tape, layer: ImageLayer, node: Node, inputs: list[Value]) -> V
             return movement.upsampled(tape, inputs[0], node.result)
         case RoiAlign():
             return movement.roi_align(tape, layer, *inputs)
+        case BoxArithmetic():
+            return movement.box_arithmetic(tape, layer, inputs[0])
         case Nms():
             return movement.nms(tape, layer, inputs[0])
         case _:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from packaging.version import Version
+
 from gpusim.models.layers.layer import Shape
 from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Lstm
 from gpusim.models.passes import elementwise, movement, rows
@@ -38,8 +40,20 @@ def _fits_int8(*sizes: int) -> bool:
     return all(size % INT8_MULTIPLE == 0 for size in sizes)
 
 
+_FUSES_BIAS_OF_3D = Version("1.12")
+"""pytorch/pytorch pull 72728; before, only of matrices."""
+_FUSES_BIAS_OF_ANY = Version("2.2")
+"""pytorch/pytorch pull 106911."""
+
+
+def _fuses_bias(version: str, dims: int) -> bool:
+    """Whether a PyTorch adds the bias of a linear layer in the product's epilogue."""
+    since = {2: Version("0"), 3: _FUSES_BIAS_OF_3D}.get(dims, _FUSES_BIAS_OF_ANY)
+    return Version(version) >= since
+
+
 def linear(tape: Tape, x: Value, weight: Value, bias: Value | None) -> Value:
-    """``x W^T + bias`` along the last dimension, the bias in the epilogue (``addmm``)."""
+    """``x W^T + bias`` along the last dimension: the bias in the epilogue (``addmm``), or added by another call."""
     n, k = weight.shape
     operation = "linear" if _fits_int8(n, k) else "addmm"
     x, weight, *biases = tape.eligible(operation, [x, weight, *([bias] if bias else [])])
@@ -47,8 +61,11 @@ def linear(tape: Tape, x: Value, weight: Value, bias: Value | None) -> Value:
     held = tape.arithmetic.held_in if x.dtype is Dtype.INT8 else x.dtype
     result = tape.new((*x.shape[:-1], n), held, x, weight)
     operands = [x, weight, *biases]
-    gemm = _gemm(tape, operation, (1, m, n, k), "tn", bias=bool(biases))
-    tape.launch("linear", gemm, operands, [result])
+    fused = bool(biases) and _fuses_bias(tape.arithmetic.policy.version, len(x.shape))
+    taken = operands if fused else operands[:2]
+    tape.launch("linear", _gemm(tape, operation, (1, m, n, k), "tn", bias=fused), taken, [result])
+    if biases and not fused:
+        tape.pointwise("add", ("add",), [result, *biases], [result])
 
     def backward(gradient: Value) -> list[Value | None]:
         gradients: list[Value | None] = [None]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from gpusim.models.layers.layer import Shape
-from gpusim.models.layers.movement import Nms, Pool2d, RoiAlign, Slice
+from gpusim.models.layers.movement import BoxArithmetic, Nms, Pool2d, RoiAlign, Slice
 from gpusim.models.passes import rows
 from gpusim.models.passes.elementwise import summed
 from gpusim.models.passes.tape import Tape
@@ -322,8 +322,21 @@ def roi_align(tape: Tape, layer: RoiAlign, images: Value, regions: Value) -> Val
     return tape.record(result, [images, regions], backward)
 
 
+def box_arithmetic(tape: Tape, layer: BoxArithmetic, boxes: Value) -> Value:
+    """Elementwise calls on boxes, and those that the host waits for."""
+    result = tape.new(boxes.shape, boxes.dtype)
+    for _ in range(layer.calls):
+        tape.pointwise("box", ("add",), [boxes], [result])
+    for _ in range(layer.waits):
+        _nonzero(tape, boxes, tape.new((boxes.elements // boxes.shape[-1],), INDEX, name=f"{tape.layer}.places"))
+    return result
+
+
 def nms(tape: Tape, layer: Nms, boxes: Value) -> Value:
-    """The best boxes that overlap none of those kept: every pair of the boxes considered is compared, a bit each."""
+    """The best boxes that overlap none of those kept: every pair of the boxes considered is compared, a bit each.
+
+    Which boxes are left is decided by the host from those bits (torchvision up to 0.10, maskrcnn-benchmark nms.cu).
+    """
     images, count, _ = boxes.shape
     considered = min(layer.considered, count)
     result = tape.new(layer.result(boxes.shape), boxes.dtype)

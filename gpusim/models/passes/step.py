@@ -26,7 +26,7 @@ def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
     """
     tape = Tape(Arithmetic(policy, gpu))
     values = _inputs(tape, graph)
-    nodes = [node for node in graph.nodes if policy.mode == "train" or not node.training_only]
+    nodes = [node for node in graph.nodes if node.only in (None, policy.mode)]
     for name, part in _parts(nodes):
         if policy.checkpointing and policy.mode == "train" and name:
             _checkpointed(tape, list(part), values)
