@@ -119,8 +119,7 @@ def predict_model(
         UnsupportedError: the GPU has no path for an operator.
         PolicyError: the framework refuses the precision on the GPU.
     """
-    waiting = graph.items if options.synchronised else 0
-    options = replace(options, host_us=options.host_us + system.host.pass_us(options.framework, waiting))
+    options = replace(options, host_us=options.host_us + system.host.pass_us(options.framework, graph.items))
     if group and group.parallel == "pipeline":
         step, needed_bytes = _pipelined(system, graph, policy, options, simulate, group)
     else:

@@ -21,7 +21,7 @@ class Launch:
     """A kernel, or several in a row, that the host launches at once."""
 
     call_us: float
-    """Host time before the launch; 0 where the call before it launches this one too."""
+    """Host time before the launch."""
     duration_us: float
     stream: str = "compute"
     after: tuple[int, ...] = ()

@@ -87,8 +87,10 @@ def _launches(
 
 
 def _host_us(host: Host, call: str, options: StepOptions) -> float:
-    """Host time of a call; none of a kernel that the call before launches, or that a graph holds."""
-    return host.call_us(call, options.framework) if call and not options.graphs else 0.0
+    """Host time of a call, or of a further launch of the call before; none of what a graph holds."""
+    if options.graphs:
+        return 0.0
+    return host.call_us(call, options.framework) if call else host.stream_interval_us
 
 
 def _pass_us(ends: Sequence[float], tasks: Sequence[Task], passes: int, began_us: float) -> float:

@@ -29,6 +29,8 @@ class _Known:
     """Tokens that one item of ``batch`` stands for, where a table counts its batch in tokens."""
     mean_lengths: tuple[tuple[int, int], ...] = ()
     """Mean length of the sequences that a stated longest one stands for, padding within a batch included."""
+    padding: float = 1.0
+    """Tokens that run for each that a table counts."""
     fused_in: tuple[str, ...] = PRECISIONS
     """Precisions that its script takes a fused optimizer in."""
 
@@ -39,7 +41,7 @@ MODELS: Mapping[str, _Known] = {
     "ssd300-r50": _Known("ssd300"),
     "maskrcnn-r50-fpn": _Known("mask_rcnn"),
     "transformer-big": _Known("transformer_big", tokens_of_item=28),
-    "gnmt-v2": _Known("gnmt_v2"),
+    "gnmt-v2": _Known("gnmt_v2", padding=(28 + 4.5) / 28),
     "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", mean_lengths=((512, 288),)),
     "bert-large-squad": _Known("bert_large_squad", fused_in=("amp-fp16",)),
     "bert_large": _Known("bert_large"),
@@ -52,11 +54,13 @@ MODELS: Mapping[str, _Known] = {
 """By the names that the tables give them. Of NVIDIA's BERT: pre-training runs in TorchScript, which fuses. Its loader
 (LDDL) puts sequences of like length together, in bins of 64 tokens; in Wikipedia half of the tokens of 512 are padding
 otherwise (Krell et al., arXiv:2107.02027, figure 1), which leaves a mean of 256, and half a bin. ``run_squad.py`` takes
-apex's FusedAdam in FP16 and ``BertAdam`` else, whose calls update one parameter after the other."""
+apex's FusedAdam in FP16 and ``BertAdam`` else, whose calls update one parameter after the other. GNMT's
+batches are of sentences whose lengths lie within ten tokens of each other, padded to the longest; its rows count tokens
+without padding (PyTorch/Translation/GNMT, README: five buckets up to 50 tokens)."""
 DECODES = ("transformer-big", "gnmt-v2")
 """Models whose inference writes one token after the other."""
 VERSIONS = {
-    "pytorch-20.06": "1.6",
+    "pytorch-20.06": "1.7",
     "pytorch-21.03": "1.9",
     "pytorch-21.11": "1.11",
     "pytorch-21.12": "1.11",
@@ -64,7 +68,8 @@ VERSIONS = {
     "pytorch-22.10": "1.13",
     "pytorch-2.1": "2.1",
 }
-"""Version of PyTorch in NVIDIA's containers, by how their name begins (docs.nvidia.com, PyTorch release notes)."""
+"""Version of PyTorch by how the name of a container begins (docs.nvidia.com, PyTorch release notes). That of 20.06 is a
+1.6 with the TF32 of 1.7."""
 
 
 def validate_steps(
@@ -89,7 +94,11 @@ def validate_steps(
             cases[index] = case_of(row)
     outcomes = dict(zip(cases, predict_models(list(cases.values()), service, arch_path, progress), strict=True))
     reasons |= {index: outcome.reason for index, outcome in outcomes.items() if outcome.result is None}
-    scored = [ScoredStep(rows[index], outcome.result) for index, outcome in outcomes.items() if outcome.result]
+    scored = [
+        ScoredStep(rows[index], outcome.result, MODELS[rows[index].model].padding)
+        for index, outcome in outcomes.items()
+        if outcome.result
+    ]
     skipped = [(rows[index], reasons[index]) for index in sorted(reasons)]
     hashes = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     return EndToEndReport(tuple(scored), tuple(skipped), hashes)
