@@ -1,9 +1,11 @@
 """Steps on several GPUs: what is split, what is exchanged, what the backward pass hides of it."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from gpusim.cli import run_cli
 from gpusim.errors import InputError
 from gpusim.models.graph import Graph
 from gpusim.models.loading import load_model
@@ -182,6 +184,11 @@ def test_heads_that_do_not_divide_are_refused_with_the_layer() -> None:
         tensor_parallel(graph_of("gpt2_large"), 8)
 
 
+def test_tensor_parallel_with_checkpointing_is_refused() -> None:
+    with pytest.raises(PolicyError, match="tensor: not with checkpointing"):
+        group_of("DGX-A100", 4, "tensor").tasks(graph_of("bert_base"), replace(TRAIN, checkpointing=True))
+
+
 def test_a_model_without_pairs_of_linear_layers_is_refused() -> None:
     with pytest.raises(InputError, match="resnet50: has no pairs of linear layers to split"):
         tensor_parallel(graph_of("resnet50"), 4)
@@ -237,3 +244,19 @@ def test_a_group_waits_for_its_slowest_board() -> None:
     assert node.slowest(8) == pytest.approx(1 + 0.0148 * 1.42, abs=0.001)
     assert node.slowest(2) == pytest.approx(1 + 0.0148 * 0.56, abs=0.001)
     assert node.slowest(1) == 1
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+def test_the_command_predicts_several_gpus_of_the_node_that_comes_with_the_board(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["model", "bert_base", "--arch", "v100-sxm2-32gb", "--batch", "4", "--seq-len", "64", "--gpus", "2"]
+    assert run_cli([*arguments, "--no-cache", "--jobs", "1", "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["gpus"] == 2
+    assert found["communication_us"] > 0
+    assert 0 <= found["exposed_communication_pct"] < 100
+    assert run_cli([*arguments, "--node", "DGX-3", "--no-cache", "--jobs", "1"]) == 2
+    assert "DGX-3: unknown node; did you mean DGX-" in capsys.readouterr().err

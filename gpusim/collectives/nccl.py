@@ -60,7 +60,7 @@ class Nccl(Record):
         description="Compute capabilities whose NVLink keeps 128 B together, so that LL128 may be used."
     )
     ll128_rate: dict[str, Factor] = Field(
-        description="Rate of LL128 relative to what the links sustain, by compute capability [0 to 1]."
+        description="Rate of LL128 relative to that of Simple, by compute capability [0 to 1]."
     )
     ring_share: dict[str, Factor] = Field(
         description="Share of what the links sustain that rings reach over NVLink, by compute capability [0 to 1]."

@@ -42,7 +42,8 @@ class Node(Record):
     )
     ring_links: dict[str, int] = Field(
         default={},
-        description="NVLink ports that the rings of so many GPUs use on each of them, where there is no switch.",
+        description="NVLink ports that the rings of so many GPUs use on each of them, where there is no switch; others"
+        " meet over PCIe.",
     )
     peer_to_peer: bool = Field(description="GPUs write to each other over PCIe, without a copy in host memory.")
     host_memory_gb_per_s: GigabytesPerSecond | None = Field(

@@ -75,6 +75,7 @@ def with_collectives(split: Split, tasks: Sequence[Task]) -> tuple[Task, ...]:
         written = tasks[place].writes[0]
         element_bytes[name] = LOSS_BYTES if name in losses else written.size_bytes / elements(shapes[name])
         after[place] = Collective("all_reduce", count * element_bytes[name], split.ranks)
+    # Gradients of activations have their type.
     held_bytes = min((size for name, size in element_bytes.items() if name not in losses), default=LOSS_BYTES)
     inputs = {node.name: node.shapes[0] for node in split.graph.nodes if isinstance(node.layer, Linear)}
     for fork in split.forks:

@@ -12,7 +12,7 @@ from gpusim.collectives.timing import time_collective
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
 from gpusim.models.passes.step import tasks_of
-from gpusim.models.policy import Policy
+from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.task import Task
 from gpusim.parallel.data import data_parallel
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
@@ -62,6 +62,8 @@ class Group:
         if self.gpus == 1:
             return tasks_of(graph, policy, self.gpu)
         if self.parallel == "tensor":
+            if policy.checkpointing:
+                raise PolicyError("tensor: not with checkpointing, whose second forward pass is not split")
             split = tensor_parallel(graph, self.gpus)
             return with_collectives(split, tasks_of(split.graph, policy, self.gpu))
         return data_parallel(tasks_of(graph, policy, self.gpu), self.gpus)
