@@ -1,4 +1,4 @@
-"""The kernel that a framework launches for an operator on rows, and the error where none can run it."""
+"""The kernel that a framework launches for an operator that multiplies no matrices, and the error where none can."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Operators on rows, lowered to launches: a module for each kind of kernel."""
+"""Operators that multiply no matrices, lowered to launches: a module for each kind of kernel."""

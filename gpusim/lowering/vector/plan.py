@@ -1,4 +1,4 @@
-"""An operator on rows on a kernel: its launch, lowered by the module of its kind of kernel, and what that comes to."""
+"""An operator that multiplies no matrices on a kernel: its launch, lowered by the module of its kind of kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax, 
 
 @dataclass(frozen=True, slots=True)
 class VectorPlan:
-    """An operator on rows on one kernel."""
+    """An operator on one kernel."""
 
     operator: VectorOperator
     kernel: VectorKernel

@@ -1,4 +1,4 @@
-"""Launches of operators on rows: the common part, with traffic and residency in L2.
+"""Launches of operators that multiply no matrices: the common part, with traffic and residency in L2.
 
 Rows stream through L2. A kernel that reads its rows several times finds them there again, unless what all resident CTAs
 read and wrote in the meantime has pushed them out (:func:`gpusim.lowering.locality.survival_fraction`).

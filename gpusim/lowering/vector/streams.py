@@ -19,7 +19,8 @@ from gpusim.workloads.memory_bound import Access
 REQUEST_BYTES = 128
 """What the load/store path moves for an instruction of a warp at least, used or not [B]."""
 KEPT_IN_L1 = 0.5
-"""Share of L1 that a broadcast tensor may take and still be there when the next CTA reads it."""
+"""Share of L1 that a broadcast tensor may take and still be there when the next CTA reads it. Assumed: half is left to
+what streams by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Turns:
 
     def asked_bytes(self, access: Access) -> float:
         """That a warp asks of L2 in a turn: whole sectors [B]."""
-        return self.elements(access) * self.gpu.sm.warp_size * access.element_bytes * _sectors_fraction(access)
+        return self.elements(access) * self.gpu.sm.warp_size * access.element_bytes * _fetched_per_byte(access)
 
     def instructions(self, accesses: Sequence[Access]) -> float:
         """Loads or stores of a warp in a turn."""
@@ -70,9 +71,13 @@ class Turns:
             name: ends the names of the tensors, to tell what is read again, or in another way.
         """
         kept = [access for access in accesses if _stays_in_l1(self.gpu, access)]
-        passed = [(one, access) for one, access in self._named(accesses, name) if access not in kept]
-        reads = tuple(Read(one, self.asked_bytes(access), self.asked_bytes(access)) for one, access in passed)
-        instructions = self.instructions([access for _, access in passed])
+        passed = [access for access in accesses if not _stays_in_l1(self.gpu, access)]
+        asked = [
+            (one.name, self.asked_bytes(access))
+            for one, access in zip(self.inputs(accesses, name), passed, strict=True)
+        ]
+        reads = tuple(Read(tensor, size_bytes, size_bytes) for tensor, size_bytes in asked)
+        instructions = self.instructions(passed)
         program: Program = ()
         if reads:
             port_bytes = max(sum(read.l2_bytes for read in reads), instructions * REQUEST_BYTES)
@@ -95,8 +100,8 @@ class Turns:
         """
         warps = self.threads / self.gpu.sm.warp_size
         return tuple(
-            Input(of_input, warps * self.asked_bytes(access), evicted * self._missed_fraction(access))
-            for of_input, access in self._named(accesses, name)
+            Input(f"input {number}{name}", warps * self.asked_bytes(access), evicted * self._missed_fraction(access))
+            for number, access in enumerate(accesses)
             if not _stays_in_l1(self.gpu, access)
         )
 
@@ -109,16 +114,13 @@ class Turns:
         """Of the bytes asked of L2, those that it does not hold: asked for the first time, or pushed out since."""
         first = access.distinct_bytes / access.touched_bytes
         pushed_out = 1.0 - survival_fraction(self.passing_bytes * first, effective_l2_bytes(self.gpu))
-        return min(1.0, (first + (1.0 - first) * pushed_out) / _sectors_fraction(access))
-
-    def _named(self, accesses: Sequence[Access], name: str) -> list[tuple[str, Access]]:
-        return [(f"input {number}{name}", access) for number, access in enumerate(accesses)]
+        return min(1.0, (first + (1.0 - first) * pushed_out) / _fetched_per_byte(access))
 
 
-def _sectors_fraction(access: Access) -> float:
-    """Bytes of the sectors that a run touches, of its own; runs begin at any element of a sector.
+def _fetched_per_byte(access: Access) -> float:
+    """Bytes of the sectors that a run touches, for each of its own; runs begin at any element of a sector.
 
-    >>> [_sectors_fraction(Access(4096, "fp32", run)) for run in (None, 1, 8, 9)]
+    >>> [_fetched_per_byte(Access(4096, "fp32", run)) for run in (None, 1, 8, 9)]
     [1.0, 8.0, 1.0, 1.7777777777777777]
     """
     run_bytes = (access.run or access.elements) * access.element_bytes
