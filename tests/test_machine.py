@@ -57,6 +57,7 @@ BESIDE_THEM = {
     *("shared_memory.unified_l1_kib", "shared_memory.banks", "load_store.matrix_load"),
     *("load_store.l1_latency_cycles", "load_store.l1_bytes_per_cycle", "dram.write_only_cost"),
     "dram.capacity_gb",
+    "links.",  # between GPUs
 }
 """Values of which neither holds; a name that ends in a point stands for all below it."""
 

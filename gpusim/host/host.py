@@ -11,8 +11,8 @@ from pydantic import Field
 from gpusim.record import Microseconds, Record
 
 Factor = Annotated[float, Field(ge=0.01, le=100)]
-ItemMicroseconds = Annotated[float, Field(ge=0, le=1e6)]
-"""Of a large image, tens of milliseconds."""
+LongMicroseconds = Annotated[float, Field(ge=0, le=1e6)]
+"""Of a large image, or of a pass: tens of milliseconds."""
 
 
 class Host(Record):
@@ -44,12 +44,12 @@ class Host(Record):
         default={}, description="Host time of all calls relative to framework_call_us, by framework and version."
     )
 
-    framework_step_us: dict[str, Microseconds] = Field(
+    framework_step_us: dict[str, LongMicroseconds] = Field(
         default={},
         description="Host time of a pass beside its calls, such as a data loader's, by framework and version [us].",
     )
 
-    framework_item_us: dict[str, ItemMicroseconds] = Field(
+    framework_item_us: dict[str, LongMicroseconds] = Field(
         default={},
         description="Host time of an item, such as an image, by framework and version [us].",
     )
