@@ -212,3 +212,12 @@ def test_the_gradient_of_grouped_filters_is_split() -> None:
     shape = ConvolutionShape(128, 128, 56, 56, 128, 3, 3, pad=(1, 1), groups=32)
     result = predict(load_spec("a100-sxm4-80gb").system, Convolution(shape, Dtype.FP16, "conv_bwd_weights"))
     assert result.split_k > 1
+
+
+def test_a_first_layer_has_kernels_of_its_own_since_cudnn_8() -> None:
+    """With cuDNN 7 its four channels take as long as 32 or 64."""
+    photographs = Convolution(ConvolutionShape(64, 4, 224, 224, 64, 7, 7, (3, 3), (2, 2)), Dtype.FP16)
+    new = predict(load_spec("v100-sxm2-16gb").system, photographs)
+    old = predict(load_spec("v100-sxm2-16gb", cuda=10).system, photographs)
+    assert new.kernel.startswith("first_layer_fwd_kernel")
+    assert old.kernel_time_us > 2 * new.kernel_time_us

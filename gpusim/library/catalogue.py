@@ -125,6 +125,9 @@ class Family(Entry):
         default=None,
         description="channels, and filters, up to which neighbouring groups are computed as one, zeros between them",
     )
+    few_channels: Count | None = Field(
+        default=None, description="most channels it takes, where it walks taps and channels of images as one"
+    )
     max_taps: Count | None = Field(default=None, description="largest filter that it convolves with")
     transposes_result: bool = Field(
         default=False, description="writes images channel by channel where it convolves them pixel by pixel"

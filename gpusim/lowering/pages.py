@@ -51,13 +51,15 @@ def read_costs(gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array) ->
 
     A page is opened for each ``asked_k`` values of k that are on their way together. What DRAM reads beyond them is
     read again with the next ones, unless it outlives the step in L2. Of rows far apart, the next one's page lies in the
-    same bank, which must close this one first.
+    same bank, which must close this one first; channels of images lie so far apart too, without taking that long
+    (DeepBench's gradients of filters, rows for calibration).
     """
     dram = gpu.dram
     whole = 1.0 + dram.activation_bytes / dram.page_bytes
     fetched, wanted = (operands.touched_bytes(1, asked_k, unit) for unit in (gpu.l2.fetch_bytes, 1))
     again = np.where(operands.k_contiguous, (1.0 - outlives) * (fetched / wanted - 1.0), 0.0)
-    conflicting = operands.k_contiguous & (operands.row_bytes >= dram.conflict_stride_bytes)
+    far_apart = operands.row_bytes >= dram.conflict_stride_bytes
+    conflicting = operands.k_contiguous & far_apart & (operands.runs_per_row == 1)
     opening_bytes = dram.activation_bytes * np.where(conflicting, dram.conflict_cost, 1.0)
     opened = opening_bytes / operands.page_share_bytes(asked_k, dram.page_bytes)
     return np.asarray((1.0 + again + opened) / whole)

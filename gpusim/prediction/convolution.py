@@ -102,7 +102,9 @@ def _alike(kernels: Iterable[Kernel]) -> Iterable[tuple[Kernel, ...]]:
     for kernel in kernels:
         family = kernel.family
         around = (family.transposes_result, family.clears_result, family.offsets_kernel)
-        groups.setdefault((family.images, kernel.alignment, family.fused_winograd, *around), []).append(kernel)
+        groups.setdefault(
+            (family.images, kernel.alignment, family.fused_winograd, family.few_channels, *around), []
+        ).append(kernel)
     return map(tuple, groups.values())
 
 
@@ -115,13 +117,15 @@ def _usable_kernels(system: System, operator: Convolution, name: str | None) -> 
             f"they take {', '.join(types) or 'none'}"
         )
     # Images that are stored channel by channel may be transposed.
-    layouts, taps = {"nhwc", operator.layout}, operator.shape.filter_h * operator.shape.filter_w
+    layouts, shape = {"nhwc", operator.layout}, operator.shape
+    taps, channels = shape.filter_h * shape.filter_w, shape.channels // shape.groups
     computing = [
         one
         for one in known
         if operator.op in one.family.convolves
         and one.family.images in layouts
         and taps <= (one.family.max_taps or taps)
+        and channels <= (one.family.few_channels or channels)
         and (serves(operator) or not one.family.fused_winograd)
     ]
     if name is None:

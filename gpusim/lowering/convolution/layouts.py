@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.convolution.transforms import Stack, Transform, offsets, transposition, zeros
+from gpusim.lowering.convolution.transforms import Stack, Transform, offsets, padding, transposition, zeros
+from gpusim.lowering.gemm.gathered import FewChannels
 from gpusim.lowering.gemm.problem import Product
 from gpusim.numbers.formats import Dtype
 from gpusim.units import ceil_div
@@ -49,14 +50,18 @@ def form_of(gpu: Gpu, operator: Convolution, kernel: Kernel, *, warm: bool) -> F
     footprint_bytes = 2 * operator.size_bytes if warm else float("inf")
     # cuDNN rounds to TF32 what it transposes, and passes filters of one tap through the same kernel.
     rounded = changed and operator.dtype is Dtype.TF32
-    changes = [stack for stack in read if rounded or _changes(stack, transposed=changed)]
-    before += [transposition(gpu, one, to_channels_last=True, footprint_bytes=footprint_bytes) for one in changes]
+    transposes = [stack for stack in read if rounded or (changed and stack.pixels > 1)]
+    pads = [stack for stack in read if stack not in transposes and stack.padded_channels != stack.channels]
+    before += [transposition(gpu, one, to_channels_last=True, footprint_bytes=footprint_bytes) for one in transposes]
+    before += [padding(gpu, one, footprint_bytes=footprint_bytes) for one in pads]
     if family.clears_result or _leaves_gaps(operator):
         before.append(zeros(gpu, operator.result_bytes))
     after = []
-    if _changes(written, transposed=changed and not family.transposes_result):
+    if changed and written.pixels > 1 and not family.transposes_result:
         after = [transposition(gpu, written, to_channels_last=False, footprint_bytes=footprint_bytes)]
-    return Form(product, tuple(before), tuple(after))
+    elif written.padded_channels != written.channels:
+        after = [padding(gpu, written, footprint_bytes=footprint_bytes)]
+    return Form(FewChannels(product) if family.few_channels else product, tuple(before), tuple(after))
 
 
 def _merged(shape: ConvolutionShape, channels: int) -> ConvolutionShape:
@@ -75,11 +80,6 @@ def _leaves_gaps(operator: Convolution) -> bool:
     shape = operator.shape
     skips = shape.stride[0] > shape.filter_h or shape.stride[1] > shape.filter_w
     return skips and operator.op == "conv_bwd_inputs"
-
-
-def _changes(stack: Stack, *, transposed: bool) -> bool:
-    """Whether a stack is another one in memory afterwards: filters of one tap are not."""
-    return (transposed and stack.pixels > 1) or stack.padded_channels != stack.channels
 
 
 def _stacks(operator: Convolution, product: Convolution) -> tuple[Stack, Stack, Stack]:

@@ -102,6 +102,22 @@ def transposition(gpu: Gpu, stack: Stack, *, to_channels_last: bool, footprint_b
     )
 
 
+def padding(gpu: Gpu, stack: Stack, *, footprint_bytes: float) -> Transform:
+    """A stack in the same layout with zeros beside its channels, or without them: a thread for each value."""
+    values = stack.padded_bytes / stack.element_bytes
+    grid = Grid(ceil_div(math.ceil(values), THREADS))
+    warps = THREADS // gpu.sm.warp_size
+    read, written = stack.size_bytes / (grid.ctas * warps), stack.padded_bytes / (grid.ctas * warps)
+    program: Program = (
+        Compute(SETUP_INSTRUCTIONS * gpu.instructions["ffma"].latency_cycles),
+        Load((Read("input", read, read),), read, 1.0),
+        WaitLoad(),
+        Store("result", written, written, 1.0),
+    )
+    sizes = (stack.size_bytes, stack.padded_bytes)
+    return streamed(gpu, "nhwcAddPaddingKernel", grid, Resources(THREADS, 16, 0), program, sizes, footprint_bytes)
+
+
 def offsets(gpu: Gpu, name: str, pixels_of_image: int) -> Transform:
     """A table of the offsets of an image's pixels, which the product looks up."""
     grid = Grid(ceil_div(pixels_of_image, OFFSETS_PER_CTA))

@@ -8,12 +8,32 @@ channels under each tap) as m; those on channels-first images write rows of pixe
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gpusim.lowering.operand import Operand
+from gpusim.numbers.formats import Dtype
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
+
+
+@dataclass(frozen=True, slots=True)
+class FewChannels:
+    """A convolution whose kernels walk taps and channels as one, such as those for the channels of a photograph."""
+
+    convolution: Convolution
+
+    @property
+    def dtype(self) -> Dtype:
+        return self.convolution.dtype
+
+    @property
+    def layout(self) -> str:
+        return self.convolution.layout
+
+    @property
+    def flops(self) -> int:
+        return self.convolution.flops
 
 
 class Gathered(NamedTuple):
@@ -57,6 +77,12 @@ def gathered(convolution: Convolution) -> Gathered:
     images = _operand(convolution, after.pixels, depth, before, k_contiguous=channels_last, run=before.run)
     filters = Operand(after.channels, depth, True, convolution.dtype.bits)
     return _oriented(images, filters, shape.groups, taps, channels_last)
+
+
+def walked_as_one(product: Gathered) -> Gathered:
+    """The same where neither steps nor tiles begin anew for each tap (CUTLASS's IteratorAlgorithm::kFixedChannels)."""
+    a, b = (replace(operand, slices=1) for operand in (product.a, product.b))
+    return product._replace(a=a, b=b, slices=1)
 
 
 def _image_gradient(convolution: Convolution) -> Gathered:

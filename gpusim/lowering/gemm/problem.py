@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from gpusim.lowering.columns import Array
-from gpusim.lowering.gemm.gathered import gathered
+from gpusim.lowering.gemm.gathered import FewChannels, Gathered, gathered, walked_as_one
 from gpusim.lowering.gemm.winograd import PRODUCTS_PER_PIXEL, FusedWinograd, winograd_operands
 from gpusim.lowering.operand import Operand, Operands
 from gpusim.numbers.formats import FORMATS
@@ -21,7 +21,7 @@ from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
-Product = Gemm | Convolution | FusedWinograd
+Product = Gemm | Convolution | FewChannels | FusedWinograd
 """Operators that a kernel for matrix multiplication computes."""
 
 EXACT_SIZE = 2**43
@@ -65,13 +65,14 @@ def problem_of(operator: Product) -> Problem:
         case Gemm():
             return _of_gemm(operator)
         case Convolution():
-            return _of_convolution(operator)
+            return _of_convolution(operator, gathered(operator))
+        case FewChannels():
+            return _of_convolution(operator.convolution, walked_as_one(gathered(operator.convolution)))
         case FusedWinograd():
             return _of_winograd(operator)
 
 
-def _of_convolution(convolution: Convolution) -> Problem:
-    product = gathered(convolution)
+def _of_convolution(convolution: Convolution, product: Gathered) -> Problem:
     return Problem(
         m=product.a.rows,
         n=product.b.rows,
