@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import RunGpusim, refused
+from conftest import REPOSITORY, RunGpusim, refused
 
 from gpusim.expression import evaluate
 from gpusim.files.yamlfile import SpecError
+from gpusim.models.layers.registry import LAYERS
 from gpusim.models.loading import load_model, shipped_models
 
 MODELS = sorted(shipped_models())
@@ -112,3 +113,11 @@ def test_a_model_is_shown_at_given_sizes_layer_by_layer(command: RunGpusim) -> N
 )
 def test_a_wrong_model_or_size_is_refused(command: RunGpusim, arguments: tuple[str, ...], problem: str) -> None:
     assert problem in refused(command("models", "show", *arguments))
+
+
+def test_the_page_of_models_names_every_layer_and_its_example_loads(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "models.md").read_text("utf-8")
+    assert [op for op in LAYERS if f"`{op}`" not in page] == []
+    path = tmp_path / "small.yaml"
+    path.write_text(page.split("```yaml\n")[1].split("```")[0], "utf-8")
+    assert load_model(str(path)).graph().parameters == 1000 * 257 + 2 * (3 * 257 * 256 + 2 * 256)

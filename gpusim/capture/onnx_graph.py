@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-import onnx.numpy_helper
-import onnx.reference
-import onnx.shape_inference
 
+from gpusim.capture.onnx_sizes import constants, inferred, shapes_of
 from gpusim.capture.sketch import CaptureError, Sketch, Unknown
 from gpusim.models.layers.layer import Shape
 
@@ -34,7 +31,7 @@ def capture_onnx(path: Path, batch: int) -> Sketch:
             for dim in given.type.tensor_type.shape.dim:
                 if not dim.HasField("dim_value"):
                     dim.dim_value = batch
-        model = _inferred(model)
+        model = inferred(model)
     except (ValueError, RuntimeError, onnx.checker.ValidationError) as error:
         raise CaptureError(f"{path}: {str(error).splitlines()[0]}") from None
     except Exception as error:  # noqa: BLE001 -- protobuf's error has no stable name
@@ -46,68 +43,13 @@ def capture_onnx(path: Path, batch: int) -> Sketch:
     return reader.sketch
 
 
-def _inferred(model: Any) -> Any:
-    """The model with its shapes, and without the nodes that compute them."""
-    while True:
-        model = onnx.shape_inference.infer_shapes(model)
-        if not _fold_sizes(model.graph):
-            return model
-
-
-MOST_FOLDED = 64
-"""Elements of the integer tensors that are computed: sizes and axes, never data."""
-
-
-def _fold_sizes(graph: Any) -> bool:
-    """Replace nodes that compute sizes by what they compute; whether there were any."""
-    shapes = _shapes(graph)
-    known = _constants(graph)
-    kept, folded = [], 0
-    for node in graph.node:
-        if node.op_type == "Shape" and node.input[0] in shapes:
-            values = [np.asarray(shapes[node.input[0]], np.int64)]
-        elif node.op_type not in ("Shape", *_OPAQUE) and all(name in known for name in node.input if name):
-            evaluator = onnx.reference.ReferenceEvaluator(node)
-            values = evaluator.run(None, {name: known[name] for name in node.input if name})
-        else:
-            kept.append(node)
-            continue
-        folded += 1
-        for name, value in zip(node.output, values, strict=True):
-            known[name] = np.asarray(value)
-            graph.initializer.append(onnx.numpy_helper.from_array(known[name], name))
-    del graph.node[:]
-    graph.node.extend(kept)
-    return folded > 0
-
-
-def _constants(graph: Any) -> dict[str, Any]:
-    """Small weights by name: sizes and axes among them."""
-    small = (one for one in graph.initializer if math.prod(one.dims) <= MOST_FOLDED)
-    return {one.name: onnx.numpy_helper.to_array(one) for one in small}
-
-
-_OPAQUE = frozenset({"If", "Loop", "Scan", "RandomNormal", "RandomUniform"})
-"""Nodes that are not computed whatever they take."""
-
-
-def _shapes(graph: Any) -> dict[str, Shape]:
-    """Shapes of tensors, those that are known."""
-    shapes: dict[str, Shape] = {one.name: tuple(one.dims) for one in graph.initializer}
-    for one in (*graph.input, *graph.value_info, *graph.output):
-        dims = one.type.tensor_type.shape.dim
-        if one.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
-            shapes.setdefault(one.name, tuple(dim.dim_value for dim in dims))
-    return shapes
-
-
 class _Reader:
     """Follows the tensors of a graph through its nodes."""
 
     def __init__(self, graph: Any) -> None:
         self.sketch = Sketch()
-        self._shapes = _shapes(graph)
-        self.constants = _constants(graph)
+        self._shapes = shapes_of(graph)
+        self.constants = constants(graph)
         self._users: dict[str, list[Any]] = {}
         for node in graph.node:
             for name in node.input:

@@ -46,9 +46,6 @@ def model(
     fusion: Annotated[
         Literal["none", "elementwise"], typer.Option(help="Fuse chains of elementwise operators.")
     ] = "none",
-    attention: Annotated[
-        Literal["eager", "flash"], typer.Option(help="Attention as kernels of its own, or as one kernel.")
-    ] = "eager",
     checkpointing: Annotated[
         bool, typer.Option("--checkpointing", help="Keep the inputs of repeated blocks alone, and compute again.")
     ] = False,
@@ -86,7 +83,6 @@ def model(
             version=version,
             layout=layout or default_layout(chosen),
             fusion=fusion,
-            attention=attention,
             checkpointing=checkpointing,
         )
         cases += [ModelCase(name, gpu, policy, options, given, (), gpus, parallel, node) for gpu in arch]

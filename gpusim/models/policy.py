@@ -14,7 +14,6 @@ Precision = Literal["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16", "int
 ``int8`` multiplies in INT8 what autocast would lower, and holds the rest in FP16."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Fusion = Literal["none", "elementwise"]
-AttentionKernels = Literal["eager", "flash"]
 Optimizer = Literal["sgd", "sgd_momentum", "adam", "lamb"]
 
 
@@ -39,8 +38,6 @@ class Policy:
     """Of images in memory."""
     fusion: Fusion = "none"
     """``elementwise``: chains of elementwise operators run as one kernel."""
-    attention: AttentionKernels = "eager"
-    """``eager``: products, softmax and dropout as kernels of their own; ``flash``: one kernel."""
     fused_optimizer: bool = True
     """One kernel updates many parameters; else each parameter has kernels of its own."""
     checkpointing: bool = False

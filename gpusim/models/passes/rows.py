@@ -30,7 +30,7 @@ def _rows(tape: Tape, call: str, function: str, reads: list[Value], writes: list
     columns = reads[0].shape[-1]
     m = reads[0].elements // columns
     elements = reads[0].elements
-    touched = tuple(one.touched(elements) if one.elements < columns + 1 else one.touched() for one in reads)
+    touched = tuple(one.touched(elements) if one.elements <= columns else one.touched() for one in reads)
     operator = RowReduction(function, m, columns, touched, tuple(one.touched() for one in writes))
     tape.launch(call, operator, reads, writes)
 
