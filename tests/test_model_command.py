@@ -82,6 +82,16 @@ def test_a_timeline_has_every_kernel_of_the_step(capsys: pytest.CaptureFixture[s
     assert "ui.perfetto.dev" in said
 
 
+def test_generating_tells_prompt_and_tokens_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("gpt2_large", "--arch", "t4", "--mode", "inference", "--batch", "1", "--seq-len", "64", "--generate", "16")
+    status, out, _ = command(capsys, *asked, "--precision", "fp16", "--format", "json")
+    (found,) = json.loads(out)
+    assert status == 0
+    assert found["total_ms"] == pytest.approx(found["prompt_ms"] + 15 * found["token_ms"])
+    assert found["tokens_per_s"] == pytest.approx(16e3 / found["total_ms"])
+    assert command(capsys, *asked)[1].startswith("gpt2_large: batch 1, 64 tokens, then 16 generated")
+
+
 def test_what_does_not_fit_has_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, said = command(capsys, "bert_large", "--arch", "t4", "--mode", "inference", "--batch", "4096")
     assert status == 1
@@ -97,6 +107,8 @@ def test_what_does_not_fit_has_status_1(capsys: pytest.CaptureFixture[str]) -> N
         (("bert_large", "--arch", "t4", "--precision", "fp8"), "precision: expected one of fp32"),
         (("bert_large", "--arch", "t4", "--precision", "int8"), "int8 is for inference"),
         (("bert_large", "--arch", "t4", "--arch", "v100", "--timeline", "x.json"), "--timeline: shows one step"),
+        (("gpt2_large", "--arch", "t4", "--generate", "8"), "give --mode inference"),
+        (("bert_large", "--arch", "t4", "--mode", "inference", "--generate", "8"), "attends to later tokens"),
     ],
 )
 def test_wrong_input_is_one_line(capsys: pytest.CaptureFixture[str], asked: tuple[str, ...], says: str) -> None:

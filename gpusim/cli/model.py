@@ -1,8 +1,10 @@
-"""A whole model on one GPU or several in comparison."""
+"""A whole model on one GPU, or on several GPUs and in several precisions in comparison."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -13,7 +15,69 @@ from gpusim.cli.options import ArchPathOption, ArchsOption, FormatOption, JobsOp
 
 if TYPE_CHECKING:
     from gpusim.models.policy import Precision
+    from gpusim.report.text_table import TextTable
+    from gpusim.step.decoding import Generation
     from gpusim.step.model import ModelResult
+    from gpusim.studies.models import ModelCase
+
+PrecisionsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="fp32 (default), tf32, amp-fp16, amp-bf16, fp16, bf16 or int8. Repeat to compare several.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOptions:
+    """What a step computes."""
+
+    mode: Annotated[Literal["train", "inference"], typer.Option(help="What a step does.")] = "train"
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Items of a pass on one GPU. Default: as the model's file has it.")
+    ] = None
+    seq_len: Annotated[int | None, typer.Option(min=1, help="Length of a sequence, or of a prompt.")] = None
+    image_size: Annotated[int | None, typer.Option(min=1, help="Height and width of an image.")] = None
+    accumulation: Annotated[int, typer.Option(min=1, help="Forward and backward passes for each update.")] = 1
+    generate: Annotated[
+        int, typer.Option(min=0, help="Tokens to generate after a prompt, with keys and values kept.", metavar="N")
+    ] = 0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes of the model that are given."""
+        sizes = {"batch": self.batch, "seq_len": self.seq_len, "image_size": self.image_size}
+        return {name: size for name, size in sizes.items() if size is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkOptions:
+    """How a framework runs it."""
+
+    layout: Annotated[
+        Literal["nchw", "nhwc"] | None, typer.Option(help="Images in memory. Default: nhwc below FP32, else nchw.")
+    ] = None
+    fusion: Annotated[Literal["none", "elementwise"], typer.Option(help="Fuse chains of elementwise operators.")] = (
+        "none"
+    )
+    checkpointing: Annotated[
+        bool, typer.Option("--checkpointing", help="Keep the inputs of repeated blocks alone, and compute again.")
+    ] = False
+    graphs: Annotated[bool, typer.Option("--graphs", help="Replay a CUDA graph in place of calls.")] = False
+    framework: Annotated[str, typer.Option(help="Framework whose calls launch the kernels.")] = "pytorch"
+    version: Annotated[str, typer.Option(help="Of the framework.", metavar="VERSION")] = "2.1"
+
+
+@dataclass(frozen=True, slots=True)
+class SharingOptions:
+    """How GPUs of a node share it."""
+
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs of a node that share the work.")] = 1
+    parallel: Annotated[
+        Literal["data", "tensor", "pipeline"], typer.Option(help="What several GPUs share: items, each matrix, layers.")
+    ] = "data"
+    node: Annotated[str, typer.Option(help="Node of several GPUs. Default: that of the board.", metavar="NAME")] = ""
 
 
 def model(
@@ -21,37 +85,10 @@ def model(
         str, typer.Argument(help="Model: a name of 'gpusim models list', or a .yaml file.", metavar="MODEL")
     ],
     arch: ArchsOption,
-    mode: Annotated[Literal["train", "inference"], typer.Option(help="What a step does.")] = "train",
-    precision: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="fp32 (default), tf32, amp-fp16, amp-bf16, fp16, bf16 or int8. Repeat to compare several.",
-        ),
-    ] = None,
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Items of a pass on one GPU. Default: as the model's file has it.")
-    ] = None,
-    seq_len: Annotated[int | None, typer.Option(min=1, help="Length of a sequence.")] = None,
-    image_size: Annotated[int | None, typer.Option(min=1, help="Height and width of an image.")] = None,
-    accumulation: Annotated[int, typer.Option(min=1, help="Forward and backward passes for each update.")] = 1,
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs of a node that share the work.")] = 1,
-    parallel: Annotated[
-        Literal["data", "tensor", "pipeline"], typer.Option(help="What several GPUs share: items, each matrix, layers.")
-    ] = "data",
-    node: Annotated[str, typer.Option(help="Node of several GPUs. Default: that of the board.", metavar="NAME")] = "",
-    layout: Annotated[
-        Literal["nchw", "nhwc"] | None, typer.Option(help="Images in memory. Default: nhwc below FP32, else nchw.")
-    ] = None,
-    fusion: Annotated[
-        Literal["none", "elementwise"], typer.Option(help="Fuse chains of elementwise operators.")
-    ] = "none",
-    checkpointing: Annotated[
-        bool, typer.Option("--checkpointing", help="Keep the inputs of repeated blocks alone, and compute again.")
-    ] = False,
-    graphs: Annotated[bool, typer.Option("--graphs", help="Replay a CUDA graph in place of calls.")] = False,
-    framework: Annotated[str, typer.Option(help="Framework whose calls launch the kernels.")] = "pytorch",
-    version: Annotated[str, typer.Option(help="Of the framework.", metavar="VERSION")] = "2.1",
+    work: WorkOptions,
+    how: FrameworkOptions,
+    sharing: SharingOptions,
+    precision: PrecisionsOption = None,
     timeline: Annotated[
         Path | None, typer.Option("--timeline", help="Write a timeline of the step, for ui.perfetto.dev.")
     ] = None,
@@ -66,45 +103,74 @@ def model(
 
     Exit status 1: the model does not fit into device memory.
     """
-    from gpusim.models.policy import Policy
-    from gpusim.report.model_tables import model_tables
-    from gpusim.step.options import StepOptions
-    from gpusim.studies.models import ModelCase, default_layout, predict_models
+    from gpusim.report.model_tables import generation_table, model_tables
+    from gpusim.studies.models import predict_generations, predict_models
 
-    sizes = {"batch": batch, "seq_len": seq_len, "image_size": image_size}
-    given = {key: size for key, size in sizes.items() if size is not None}
-    options = StepOptions(accumulation, graphs, synchronised=mode == "inference", framework=f"{framework}-{version}")
-    cases = []
-    for chosen in precision or ("fp32",):
-        policy = Policy(
-            mode=mode,
-            precision=cast("Precision", chosen),
-            framework=framework,
-            version=version,
-            layout=layout or default_layout(chosen),
-            fusion=fusion,
-            checkpointing=checkpointing,
-        )
-        cases += [ModelCase(name, gpu, policy, options, given, (), gpus, parallel, node) for gpu in arch]
-    if timeline is not None and len(cases) > 1:
+    cases = [_case(name, gpu, one, work, how, sharing) for one in precision or ("fp32",) for gpu in arch]
+    if timeline is not None and (len(cases) > 1 or work.generate):
         refuse("--timeline: shows one step; name one GPU and one precision")
+    service = service_of(jobs, no_cache=no_cache)
     with progress_bar("model") as progress:
-        outcomes = predict_models(cases, service_of(jobs, no_cache=no_cache), arch_path or (), progress)
+        if work.generate:
+            generations = predict_generations(cases, work.generate, service, arch_path or ())
+        else:
+            outcomes = predict_models(cases, service, arch_path or (), progress)
+    if work.generate:
+        _print_all(generations, output, [generation_table(generations)] if output == "table" else [])
+        _refuse_oversize([one.tokens[-1] for one in generations])
+        return
     results = [outcome.result or refuse(outcome.reason) for outcome in outcomes]
     if timeline is not None:
-        from gpusim.report.step_events import write_step_timeline
-
-        with refusing_file_errors(timeline):
-            write_step_timeline(timeline, results[0])
-        print(f"gpusim: wrote {timeline}; open it at ui.perfetto.dev", file=sys.stderr)
-    if output == "json":
-        emit_json([one.as_dict() for one in results])
-    else:
-        emit_tables(model_tables(results))
+        _write_timeline(timeline, results[0])
+    _print_all(results, output, model_tables(results) if output == "table" else [])
     _refuse_oversize(results)
 
 
-def _refuse_oversize(results: list[ModelResult]) -> None:
+def _case(
+    name: str, gpu: str, precision: str, work: WorkOptions, how: FrameworkOptions, sharing: SharingOptions
+) -> ModelCase:
+    """The prediction that options stand for."""
+    from gpusim.models.policy import Policy
+    from gpusim.step.options import StepOptions
+    from gpusim.studies.models import ModelCase, default_layout
+
+    if work.generate and work.mode == "train":
+        refuse("--generate: tokens are generated in inference; give --mode inference")
+    policy = Policy(
+        mode=work.mode,
+        precision=cast("Precision", precision),
+        framework=how.framework,
+        version=how.version,
+        layout=how.layout or default_layout(precision),
+        fusion=how.fusion,
+        checkpointing=how.checkpointing,
+        accumulates=work.accumulation > 1,
+    )
+    options = StepOptions(
+        work.accumulation,
+        how.graphs,
+        synchronised=work.mode == "inference",
+        framework=f"{how.framework}-{how.version}",
+    )
+    return ModelCase(name, gpu, policy, options, work.sizes, (), sharing.gpus, sharing.parallel, sharing.node)
+
+
+def _print_all(results: Sequence[ModelResult | Generation], output: str, tables: Sequence[TextTable]) -> None:
+    if output == "json":
+        emit_json([one.as_dict() for one in results])
+    else:
+        emit_tables(tables)
+
+
+def _write_timeline(path: Path, result: ModelResult) -> None:
+    from gpusim.report.step_events import write_step_timeline
+
+    with refusing_file_errors(path):
+        write_step_timeline(path, result)
+    print(f"gpusim: wrote {path}; open it at ui.perfetto.dev", file=sys.stderr)
+
+
+def _refuse_oversize(results: Sequence[ModelResult]) -> None:
     """End with status 1 where a step needs more memory than its GPU has."""
     oversize = [one.step.arch for one in results if not one.fits]
     if oversize:

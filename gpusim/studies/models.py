@@ -10,7 +10,7 @@ from typing import Literal
 
 from gpusim.errors import InputError, one_line
 from gpusim.execution.service import Service
-from gpusim.execution.store import shared_store
+from gpusim.execution.store import remembering, shared_store
 from gpusim.files.interrupts import stop_received
 from gpusim.models.loading import load_model
 from gpusim.models.policy import Policy
@@ -18,6 +18,7 @@ from gpusim.progress import Progress, no_progress
 from gpusim.sim.switch import SAMPLED_S, compiling_pays, prefer_compiled
 from gpusim.specs import load_spec
 from gpusim.specs.nodes import load_node
+from gpusim.step.decoding import Generation, predict_generation
 from gpusim.step.group import Group, Parallel
 from gpusim.step.model import ModelResult, predict_model
 from gpusim.step.options import StepOptions
@@ -84,6 +85,33 @@ def predict_models(
             found[index] = outcome
             progress(len(found), len(cases))
     return [found[index] for index in range(len(cases))]
+
+
+def predict_generations(
+    cases: Sequence[ModelCase], count: int, service: Service = Service(), arch_path: Sequence[Path] = ()
+) -> list[Generation]:
+    """Predict so many tokens of each sequence after the prompt of each case, on one GPU, in this process.
+
+    Raises:
+        InputError: a model that does not generate, several GPUs, or what else cannot be.
+    """
+    if any(case.gpus > 1 for case in cases):
+        raise InputError("gpus: text is generated on one GPU here")
+    if compiling_pays(SAMPLED_S * LAUNCHES * len(cases)):
+        prefer_compiled()
+    with remembering(disk=service.cache) as store:
+        return [
+            predict_generation(
+                _system(case.arch, tuple(arch_path)),
+                load_model(case.model),
+                case.sizes,
+                count,
+                case.policy,
+                case.options,
+                store.simulate,
+            )
+            for case in cases
+        ]
 
 
 def _predicted(context: _Context, case: ModelCase) -> ModelOutcome:
