@@ -127,6 +127,11 @@ def test_more_gpus_than_a_node_has_are_refused() -> None:
         timed(NODES["DGX-A100"], "all_reduce", MIB, 16)
 
 
+def test_rings_that_a_mesh_does_not_state_are_refused() -> None:
+    with pytest.raises(InputError, match=r"DGX-1V: states rings of 2, 3, 4, 8 GPUs, not of 5; add ring_links\.5"):
+        timed(NODES["DGX-1V"], "all_reduce", MIB, 5)
+
+
 def test_an_unknown_node_is_refused_with_the_nearest() -> None:
     with pytest.raises(SpecError, match=r"DGX-A10: unknown node; did you mean DGX-A100\?"):
         load_node("DGX-A10")

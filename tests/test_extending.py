@@ -74,7 +74,7 @@ def commands(section: str) -> list[list[str]]:
 
 
 def test_every_block_of_the_page_belongs_to_a_section_that_is_tested() -> None:
-    tested = {"A GPU", "A kernel", LIBRARY, "A host", "An operator of your own", "All of it from Python"}
+    tested = {"A GPU", "A kernel", LIBRARY, "A host", "A node", "An operator of your own", "All of it from Python"}
     tested |= {"A main-loop kind"}
     assert {block.section for block in blocks()} == tested
     assert {block.language for block in blocks()} <= {"yaml", "sh", "python", "diff"}
@@ -107,6 +107,14 @@ def test_a_host_is_a_file(command: RunGpusim, tmp_path: Path) -> None:
     done = command(*line, "--format", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["launch_overhead_us"] == 0.2
+
+
+def test_a_node_is_a_file(command: RunGpusim, tmp_path: Path) -> None:
+    write_files("A node", tmp_path)
+    times, model = (command(*line, "--format", "json") for line in commands("A node"))
+    assert (times.returncode, model.returncode) == (0, 0), times.stderr + model.stderr
+    assert json.loads(times.stdout)["node"] == "A40-pair"
+    assert json.loads(model.stdout)[0]["gpus"] == 2
 
 
 def test_a_gpu_a_library_and_an_operator_need_no_file_and_twenty_lines(capsys: pytest.CaptureFixture[str]) -> None:

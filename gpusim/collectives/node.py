@@ -42,8 +42,8 @@ class Node(Record):
     )
     ring_links: dict[str, int] = Field(
         default={},
-        description="NVLink ports that the rings of so many GPUs use on each of them, where there is no switch; others"
-        " meet over PCIe.",
+        description="NVLink ports that the rings of so many GPUs use on each of them, where there is no switch;"
+        " larger groups meet over PCIe.",
     )
     peer_to_peer: bool = Field(description="GPUs write to each other over PCIe, without a copy in host memory.")
     host_memory_gb_per_s: GigabytesPerSecond | None = Field(
@@ -79,10 +79,19 @@ class Node(Record):
         return 1 + self.board_deviation * NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))
 
     def nvlink_ports(self, gpu: Gpu, ranks: int) -> int:
-        """NVLink ports of each GPU that rings of ``ranks`` GPUs use; 0 if the ring must take PCIe."""
+        """NVLink ports of each GPU that rings of ``ranks`` GPUs use; 0 if the ring must take PCIe.
+
+        Raises:
+            InputError: larger rings are stated, and these are not.
+        """
         if NVLINK not in gpu.links:
             return 0
-        return gpu.links[NVLINK].count if self.switched else self.ring_links.get(str(ranks), 0)
+        if self.switched:
+            return gpu.links[NVLINK].count
+        if str(ranks) not in self.ring_links and any(int(size) > ranks for size in self.ring_links):
+            stated = ", ".join(self.ring_links)
+            raise InputError(f"{self.name}: states rings of {stated} GPUs, not of {ranks}; add ring_links.{ranks}")
+        return self.ring_links.get(str(ranks), 0)
 
 
 def sustained_gb_per_s(link: Link, count: int) -> float:
