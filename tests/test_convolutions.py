@@ -221,3 +221,11 @@ def test_a_first_layer_has_kernels_of_its_own_since_cudnn_8() -> None:
     old = predict(load_spec("v100-sxm2-16gb", cuda=10).system, photographs)
     assert new.kernel.startswith("first_layer_fwd_kernel")
     assert old.kernel_time_us > 2 * new.kernel_time_us
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("op", CONVOLUTION_OPS)
+@pytest.mark.parametrize("name", ["v100-pcie-32gb", "t4", "a100-sxm4-80gb", "a40", "h100-sxm5-80gb"])
+def test_cuda_cores_convolve_images_of_either_layout(name: str, op: str, layout: str) -> None:
+    result = predict(load_spec(name).system, Convolution(STRIDED, Dtype.FP32, op, layout))
+    assert (result.unit, result.consistent) == ("cuda", True)
