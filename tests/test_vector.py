@@ -161,6 +161,21 @@ def test_elements_that_lie_apart_take_a_sector_of_l2_each(t4: System) -> None:
     assert transposed.bottleneck == "l2"
 
 
+def test_batch_norm_of_channels_that_lie_apart_has_a_cta_for_each(t4: System) -> None:
+    """The grid of cuDNN's kernel on 32x64x112x112 images (Kineto trace of ResNet-50 on V100)."""
+    pixels, elements = 112 * 112, 32 * 64 * 112 * 112
+    x, sums, of_channel = _fp32(elements, run=pixels), _fp32(64), _fp32(elements, distinct=64)
+    statistics = ColumnReduction("mean_variance", 32 * pixels, 64, (x,), (sums, sums))
+    normalised = Pointwise(("normalise",), elements, (x, of_channel, of_channel), (_fp32(elements),))
+    for operator in (statistics, normalised):
+        result = predict(t4, operator, Options(detail="bound"))
+        assert (result.kernel, result.grid, result.threads) == (
+            f"bn_1C11_kernel_NCHW<{operator.function}>",
+            (64, 1, 1),
+            512,
+        )
+
+
 def test_what_is_broadcast_comes_from_dram_again_once_it_is_larger_than_l2(t4: System) -> None:
     def read_bytes(distinct: int) -> int:
         x, mask = _fp32(1 << 26), _fp32(1 << 26, distinct=distinct)
@@ -258,7 +273,7 @@ def _softmax_kernel(system: System) -> VectorKernel:
 
 def test_every_kernel_says_how_its_figures_are_known() -> None:
     kernels = load_spec("t4").system.library.vector_kernels
-    assert len(kernels) == len({kernel.name for kernel in kernels})
+    assert len(kernels) == len({(kernel.kind, kernel.name) for kernel in kernels})
     assert len({kernel.kind for kernel in kernels}) == 6
     for kernel in kernels:
         assert all((kernel.source, kernel.registers.source, kernel.instruction_counts.source))

@@ -102,6 +102,9 @@ class ElementwiseKernel(_Kernel):
         default=(), description="an operator has one of these functions; any if absent"
     )
     compiled: bool = Field(default=False, description="made by a compiler for a chain of functions")
+    channels_apart: bool = Field(
+        default=False, description="a CTA for each channel of images whose channels lie apart (NCHW)"
+    )
     contiguous: bool = Field(default=False, description="tensors that are touched in order, each element once")
     one_type: bool = Field(default=False, description="tensors of one data type, but for masks")
     index: Work = Field(default=Work(), description="of an element: where it lies in each tensor")
@@ -118,6 +121,8 @@ class ElementwiseKernel(_Kernel):
 
     def refusal(self, operator: VectorOperator) -> str:
         touched = (*operator.reads, *operator.writes)
+        if self.channels_apart and (operator.reads[0].run or 1) == 1:
+            return "it takes images whose channels lie apart"
         if self.contiguous and any(access.run or access.distinct for access in touched):
             return "it touches whole tensors in order"
         types = {access.dtype for access in touched}
@@ -220,7 +225,8 @@ class ColumnKernel(_Kernel):
     threads: Threads
     columns: Count = Field(description="of a CTA")
     vector_elements: Count = Field(description="neighbouring columns of a thread, in one load")
-    rows_per_turn: Count = Field(description="rows that a thread loads at once")
+    rows_per_turn: Count = Field(description="rows that a thread loads at once; in pieces, elements")
+    in_pieces: bool = Field(default=False, description="columns whose elements stand together in pieces (NCHW)")
     min_rows_per_thread: Count | None = Field(
         default=None, description="of threads in CTAs that share a column; none share if absent"
     )
@@ -231,6 +237,11 @@ class ColumnKernel(_Kernel):
 
     def computes(self, operator: VectorOperator) -> bool:
         return isinstance(operator, ColumnReduction) and operator.function in self.functions
+
+    def refusal(self, operator: VectorOperator) -> str:
+        if self.in_pieces and (operator.reads[0].run or 1) == 1:
+            return "it takes columns that lie in pieces"
+        return _Kernel.refusal(self, operator)
 
 
 VectorKernel = Annotated[

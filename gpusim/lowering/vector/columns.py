@@ -30,8 +30,8 @@ def lower_columns(gpu: Gpu, operator: ColumnReduction, kernel: ColumnKernel, *, 
     tiles, threads_of_column = ceil_div(n, 1 if in_pieces else neighbours * vector), kernel.threads // neighbours
     splits = 1 if in_pieces else _splits(gpu, operator, kernel, tiles, threads_of_column)
     grid = Grid(tiles, splits=splits)
-    at_once = vector if in_pieces else kernel.rows_per_turn
-    turns = Turns(gpu, grid.ctas, kernel.threads, ceil_div(operator.m, threads_of_column * splits * at_once), vector)
+    at_once = threads_of_column * splits * kernel.rows_per_turn
+    turns = Turns(gpu, grid.ctas, kernel.threads, ceil_div(operator.m, at_once), vector)
     of_turn = operator.m * operator.n / (grid.ctas * kernel.threads * turns.turns)
     reduce_one = kernel.functions[operator.function]
     values = len(operator.writes) * (1 if in_pieces else vector)

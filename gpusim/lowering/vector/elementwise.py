@@ -20,7 +20,7 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
     """One turn with all elements of a thread, or several with fewer. The average CTA stands for all."""
     rows, columns = operator.extents
     elements, at_once = rows * columns, kernel.elements_per_turn or kernel.elements_per_thread
-    grid = Grid(ceil_div(elements, kernel.threads * kernel.elements_per_thread))
+    grid = Grid(_channels(operator) if kernel.channels_apart else ceil_div(elements, _of_cta(kernel)))
     of_thread = ceil_div(elements, grid.ctas * kernel.threads)
     windows = WINDOWS.intersection(operator.function.split("+"))
     turns = Turns(
@@ -48,3 +48,13 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
         inputs=turns.inputs(operator.reads),
         warm=warm,
     )
+
+
+def _of_cta(kernel: ElementwiseKernel) -> int:
+    """Elements of a CTA."""
+    return kernel.threads * kernel.elements_per_thread
+
+
+def _channels(operator: Elementwise | Pointwise) -> int:
+    """Channels of images: as many as what is broadcast has values."""
+    return min((access.distinct for access in operator.reads if access.distinct), default=1)

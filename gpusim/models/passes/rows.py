@@ -136,7 +136,7 @@ def batch_norm(tape: Tape, images: Value, weight: Value, bias: Value) -> Value:
     count = tape.new((), INDEX, name=f"{tape.layer}.batches_tracked")
     tape.pointwise("add_scalar", ("add",), [count], [count])
     tape.launch("batch_norm", _of_channels(tape, "mean_variance", [images], [statistics]), [images], [statistics])
-    tape.pointwise("", ("normalise",), normalising, [result])
+    _of_each_channel(tape, "normalise", [images], normalising[1:], result)
 
     def backward(gradient: Value) -> list[Value]:
         gradients = [tape.new(one.shape, one.dtype, name=f"d.{one.name}") for one in held]
@@ -144,7 +144,7 @@ def batch_norm(tape: Tape, images: Value, weight: Value, bias: Value) -> Value:
         operator = _of_channels(tape, "batch_norm_gradients", reads, gradients)
         tape.launch("batch_norm_backward", operator, reads, gradients)
         given = tape.new(images.shape, images.dtype)
-        tape.pointwise("", ("normalise_backward",), [*reads, statistics, weight, *gradients], [given])
+        _of_each_channel(tape, "normalise_backward", reads, [statistics, weight, *gradients], given)
         return [given, *gradients]
 
     return tape.record(result, [images, *held], backward)
@@ -152,11 +152,23 @@ def batch_norm(tape: Tape, images: Value, weight: Value, bias: Value) -> Value:
 
 def _of_channels(tape: Tape, function: str, reads: list[Value], writes: list[Value]) -> ColumnReduction:
     """A reduction of every channel over all images."""
-    shape = reads[0].shape
-    run = math.prod(shape[2:]) if tape.arithmetic.policy.layout == "nchw" else None
-    touched = tuple(one.touched(run=run) for one in reads)
+    channels = reads[0].shape[1]
+    touched = tuple(one.touched(run=_run_of_channel(tape, one)) for one in reads)
     written = tuple(one.touched() for one in writes)
-    return ColumnReduction(function, reads[0].elements // shape[1], shape[1], touched, written)
+    return ColumnReduction(function, reads[0].elements // channels, channels, touched, written)
+
+
+def _of_each_channel(tape: Tape, function: str, images: list[Value], values: list[Value], result: Value) -> None:
+    """A function of every element and of its channel's values, as the second half of what took statistics."""
+    read = tuple(one.touched(run=_run_of_channel(tape, one)) for one in images)
+    broadcast = tuple(one.touched(result.elements) for one in values)
+    operator = Pointwise((function,), result.elements, (*read, *broadcast), (result.touched(),))
+    tape.launch("", operator, [*images, *values], [result])
+
+
+def _run_of_channel(tape: Tape, images: Value) -> int | None:
+    """Elements of a channel that stand together; None where channels stand side by side (NHWC)."""
+    return math.prod(images.shape[2:]) if tape.arithmetic.policy.layout == "nchw" else None
 
 
 def frozen_batch_norm(tape: Tape, images: Value) -> Value:

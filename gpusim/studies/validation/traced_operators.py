@@ -139,15 +139,15 @@ def _batch_norm(row: TracedKernel) -> Operators:
     """Statistics and normalising, which cuDNN does in one kernel."""
     images = row.tensors[0]
     channels, pixels, dtype = images.shape[1], math.prod(images.shape[2:]), _dtype(images)
-    x, parameter = Access(images.elements, dtype), Access(images.elements, Dtype.FP32, distinct=channels)
-    pieces, sums = Access(images.elements, dtype, run=pixels), Access(channels, Dtype.FP32)
+    x, parameter = Access(images.elements, dtype, run=pixels), Access(images.elements, Dtype.FP32, distinct=channels)
+    result, sums = Access(images.elements, dtype), Access(channels, Dtype.FP32)
     m = images.elements // channels
     if "_bw_" in row.kind:
-        gradients = ColumnReduction("batch_norm_gradients", m, channels, (pieces, pieces), (sums, sums))
-        rest = Pointwise(("normalise_backward",), images.elements, (x, x, parameter, parameter), (x,))
+        gradients = ColumnReduction("batch_norm_gradients", m, channels, (x, x), (sums, sums))
+        rest = Pointwise(("normalise_backward",), images.elements, (x, x, parameter, parameter), (result,))
         return gradients, rest
-    statistics = ColumnReduction("mean_variance", m, channels, (pieces,), (sums, sums))
-    return statistics, Pointwise(("normalise",), images.elements, (x, parameter, parameter), (x,))
+    statistics = ColumnReduction("mean_variance", m, channels, (x,), (sums, sums))
+    return statistics, Pointwise(("normalise",), images.elements, (x, parameter, parameter), (result,))
 
 
 def _pool(row: TracedKernel) -> Operators:
