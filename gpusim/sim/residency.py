@@ -36,20 +36,24 @@ class Touched(NamedTuple):
     """Written, so that they go to DRAM when they leave L2."""
 
 
+NOTHING = Touched(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
+
+
 def touched_before(decoded: DecodedLaunch, tables: dict[str, Table]) -> tuple[Touched, int]:
     """The end of an earlier run, or the whole of a short one, and how often it was run."""
     launch, machine = decoded.launch, decoded.machine
     wave = machine.sm_count * decoded.ctas_per_sm
-    waves: list[Touched] = []
+    waves: list[tuple[Touched, Touched]] = []
     known = np.empty(0, np.int64)
     entered_bytes, runs = 0.0, WARMING_RUNS
     for first in range((launch.ctas - 1) // wave * wave, -1, -wave):
-        touched = _wave(decoded, tables, range(first, min(first + wave, launch.ctas)))
-        waves.append(touched)
-        named = touched.line[touched.line != NAMELESS]
-        new = ~np.isin(touched.line, known)
-        entered_bytes += float(touched.size_bytes[new].sum())
-        known = np.union1d(known, named)
+        both = _wave(decoded, tables, range(first, min(first + wave, launch.ctas)))
+        waves.append(both)
+        for touched in both:
+            named = touched.line[touched.line != NAMELESS]
+            new = ~np.isin(touched.line, known)
+            entered_bytes += float(touched.size_bytes[new].sum())
+            known = np.union1d(known, named)
         if entered_bytes >= WARMING_CAPACITIES * machine.l2_copy_bytes:
             runs = 1
             break
@@ -57,12 +61,26 @@ def touched_before(decoded: DecodedLaunch, tables: dict[str, Table]) -> tuple[To
         # Every run before had operands of its own. Repeated, this one would find its results in L2, and not what no
         # line names: its share would grow.
         runs = 1
-    columns = zip(*reversed(waves), strict=True)
+    columns = zip(*_in_order(decoded, tables, waves[::-1]), strict=True)
     return Touched(*(np.concatenate(column) for column in columns)), runs
 
 
-def _wave(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range) -> Touched:
-    """What CTAs that run side by side touch: the blocks that they share, step by step, and then what they store."""
+def _in_order(decoded: DecodedLaunch, tables: dict[str, Table], waves: list[tuple[Touched, Touched]]) -> list[Touched]:
+    """What waves load, and what they store: a persistent CTA has loaded the tiles that its ring holds before."""
+    ahead = 0
+    if decoded.launch.persistent:
+        ahead = round(decoded.lookahead / max((table.blocks for table in tables.values()), default=1))
+    ordered: list[Touched] = []
+    for number in range(len(waves) + ahead):
+        if number < len(waves):
+            ordered.append(waves[number][0])
+        if number >= ahead:
+            ordered.append(waves[number - ahead][1])
+    return ordered
+
+
+def _wave(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range) -> tuple[Touched, Touched]:
+    """What CTAs that run side by side touch: the blocks that they share, step by step, and what they store."""
     launch = decoded.launch
     works = launch.works
     at = [launch.grid.coordinates(cta) for cta in ctas]
@@ -83,9 +101,9 @@ def _wave(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range) -> Touc
         order.append(np.broadcast_to(lines * of_line, first.shape).ravel())
         parts.append(_touched(first.ravel(), table.units_per_line, sizes.ravel(), written=False))
     step_by_step = np.argsort(np.concatenate(order), kind="stable") if order else np.empty(0, np.int64)
-    loaded = [np.concatenate(column)[step_by_step] for column in zip(*parts, strict=True)] if parts else None
-    stored = _stored(decoded, tables, ctas, doing)
-    return Touched(*(np.concatenate(both) for both in zip(loaded, stored, strict=True))) if loaded else stored
+    columns = zip(*(parts or [NOTHING]), strict=True)
+    loaded = Touched(*(np.concatenate(column)[step_by_step] for column in columns))
+    return loaded, _stored(decoded, tables, ctas, doing)
 
 
 def _touched(line: Array, units: int, size_bytes: Array, *, written: bool) -> Touched:
