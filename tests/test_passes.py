@@ -6,12 +6,15 @@ import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from conftest import REPOSITORY
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
+from gpusim.models.layers.elementwise import Activated
 from gpusim.models.loading import load_model, shipped_models
 from gpusim.models.passes.footprint import memory_bytes
 from gpusim.models.passes.step import tasks_of
@@ -284,3 +287,13 @@ def test_a_detector_waits_for_its_boxes_class_by_class_in_inference_only() -> No
         for mode in ("train", "inference")
     }
     assert waits["inference"] > 160 > waits["train"]
+
+
+@pytest.mark.parametrize("op", sorted(get_args(Activated)))
+def test_every_activation_trains_under_autocast(op: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    layers = f"[{{op: linear, features: 64}}, {{op: {op}}}, {{op: linear, features: 8}}]"
+    head = "title: one\nsource: a test\nitem: seq\noptimizer: sgd\nsizes: {batch: 4}\n"
+    path.write_text(f"{head}inputs: {{x: [batch, 32]}}\nlayers: {layers}\n", "utf-8")
+    tasks = tasks_of(load_model(str(path)).graph(), Policy(precision="amp-fp16"), gpu(V100))
+    assert flops(tasks, "backward") == 2 * (2 * 4 * 32 * 64 + 2 * 4 * 64 * 8) - 2 * 4 * 32 * 64  # none of the input

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,20 @@ def capture_module(model: Any, inputs: Any) -> Captured:
     Args:
         model: the module, made within ``fake()``.
         inputs: its arguments: a tensor, a tuple, or a mapping of keyword arguments.
+
+    Raises:
+        CaptureError: the module fails, or decides by values, which fake tensors do not have.
     """
+    try:
+        return _traced(model, inputs)
+    except CaptureError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever the module raises
+        text = str(error).splitlines()[0] if str(error) else "no reason given"
+        raise CaptureError(f"the module cannot be traced: {type(error).__name__}: {text}") from None
+
+
+def _traced(model: Any, inputs: Any) -> Captured:
     arguments = inputs if isinstance(inputs, tuple) else () if isinstance(inputs, Mapping) else (inputs,)
     named = dict(inputs) if isinstance(inputs, Mapping) else {}
     trace = Trace(model, CALLS)
@@ -63,8 +77,17 @@ def load_script(path: Path) -> Mapping[str, Any]:
     return names
 
 
-def fake() -> Any:
-    """Tensors made in this context have shapes and types, and no memory."""
+@contextmanager
+def fake() -> Iterator[None]:
+    """Tensors made in this context have shapes and types, and no memory; nothing initialises them."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 -- no public name yet
 
-    return FakeTensorMode()
+    initialising = {name: value for name, value in vars(torch.nn.init).items() if name.endswith("_") and name[0] != "_"}
+    try:
+        for name in initialising:
+            setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+        with FakeTensorMode():
+            yield
+    finally:
+        for name, value in initialising.items():
+            setattr(torch.nn.init, name, value)

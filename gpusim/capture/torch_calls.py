@@ -16,6 +16,12 @@ def _linear(trace: Trace, called: Called) -> str:
     return trace.layer(called, "linear", x, weight=weight, features=weight.shape[0], bias=bias is not None)
 
 
+def _linear_of_columns(trace: Trace, called: Called) -> str:
+    """A linear layer whose weight is stored ``inputs x features``."""
+    bias, x, weight = called.args
+    return trace.layer(called, "linear", x, weight=weight, features=weight.shape[1], bias=bias is not None)
+
+
 def _convolution(trace: Trace, called: Called) -> str:
     x, weight, bias = (called.argument(at, name) for at, name in enumerate(("input", "weight", "bias")))
     values: dict[str, Any] = {
@@ -161,7 +167,10 @@ def _upsample(trace: Trace, called: Called) -> str:
 
 
 def _concat(trace: Trace, called: Called) -> str:
-    return trace.layer(called, "concat", *called.args[0], dim=called.argument(1, "dim", 0))
+    tensors = [one for one in called.args[0] if one.numel()]
+    if len(tensors) == 1:  # beside nothing, as to an empty cache
+        return trace.copy(tensors[0])
+    return trace.layer(called, "concat", *tensors, dim=called.argument(1, "dim", 0))
 
 
 def _cross_entropy(trace: Trace, called: Called) -> str:
@@ -262,6 +271,7 @@ def _index(trace: Trace, called: Called) -> str:
 
 CALLS: Mapping[str, Call] = {
     "linear": _linear,
+    "addmm": _linear_of_columns,
     "conv2d": _convolution,
     "conv_transpose2d": _transposed_convolution,
     "batch_norm": _batch_norm,
@@ -270,6 +280,7 @@ CALLS: Mapping[str, Call] = {
     "embedding": _embedding,
     **dict.fromkeys(("matmul", "bmm"), _matmul),
     **{op: _elementwise(op) for op in ("relu", "tanh", "sigmoid", "silu", "exp", "sqrt", "neg")},
+    **{op: _elementwise(op) for op in ("relu6", "hardswish", "hardsigmoid", "leaky_relu")},
     "rsqrt": _elementwise("sqrt"),
     "gelu": _gelu,
     "dropout": _dropout,

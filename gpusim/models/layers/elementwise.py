@@ -6,7 +6,23 @@ from typing import Literal
 
 from gpusim.models.layers.layer import Index, Layer, Shape, Size, shown
 
-Activated = Literal["relu", "gelu", "gelu_tanh", "tanh", "sigmoid", "silu", "exp", "sqrt", "neg", "cast", "rope"]
+Activated = Literal[
+    "relu",
+    "relu6",
+    "leaky_relu",
+    "hardswish",
+    "hardsigmoid",
+    "gelu",
+    "gelu_tanh",
+    "tanh",
+    "sigmoid",
+    "silu",
+    "exp",
+    "sqrt",
+    "neg",
+    "cast",
+    "rope",
+]
 """``gelu_tanh`` approximates the error function, ``rope`` turns pairs of features by the angle of their place, ``cast``
 stands where a program converts, which the precision decides."""
 Combined = Literal["add", "sub", "mul", "div", "maximum", "where", "smooth_l1"]

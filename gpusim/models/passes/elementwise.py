@@ -27,6 +27,10 @@ class _Function:
 
 _FUNCTIONS: Mapping[str, _Function] = {
     "relu": _Function(("relu",), ("relu_backward",), "result"),
+    "relu6": _Function(("relu", "relu"), ("mask", "mask"), "input"),
+    "leaky_relu": _Function(("leaky_relu",), ("leaky_relu",), "input"),
+    "hardswish": _Function(("add", "relu", "relu", "mul", "scale"), ("mask", "mask", "add_scaled", "mul"), "input"),
+    "hardsigmoid": _Function(("add", "relu", "relu", "scale"), ("mask", "mask", "scale"), "input"),
     "gelu": _Function(("gelu",), ("gelu_backward",), "input"),
     # x/2 (1 + tanh(c (x + d x^3)))
     "gelu_tanh": _Function(

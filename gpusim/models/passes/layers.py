@@ -84,14 +84,18 @@ def _elementwise(tape: Tape, layer: ElementwiseLayer, inputs: list[Value]) -> Va
     match layer:
         case Activation(op="cast"):
             return inputs[0]
+        case Activation(op="exp"):
+            return elementwise.apply(tape, "exp", tape.eligible("exp", inputs)[0])
         case Power():
-            return elementwise.power(tape, inputs[0], layer.exponent)
+            return elementwise.power(tape, tape.eligible("pow", inputs)[0], layer.exponent)
+        case Combination(op="smooth_l1"):
+            return elementwise.combine(tape, "smooth_l1", *tape.eligible("smooth_l1_loss", inputs))
         case Activation(op="rope"):
             return movement.rotated(tape, inputs[0])
         case Activation(op="neg") | Scale():
             return elementwise.scale(tape, inputs[0])
         case Activation():
-            return elementwise.apply(tape, layer.op, tape.eligible(layer.op, inputs)[0])
+            return elementwise.apply(tape, layer.op, inputs[0])
         case Combination():
             return elementwise.combine(tape, layer.op, *inputs)
         case Dropout():
