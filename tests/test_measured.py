@@ -20,6 +20,7 @@ from gpusim.specs import UnknownGpuError
 from gpusim.workloads.conditions import calls_of
 from gpusim.workloads.convolution import Convolution, ConvolutionShape
 from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.memory_bound import Access, Pointwise
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax
 
@@ -274,6 +275,15 @@ def test_a_row_without_k_is_an_operator_on_rows(tmp_path: Path, op: str, operato
     (row,) = read_measured(write(tmp_path, HEADER, stated(op=op, k="", layout="")))
     assert row.operator == operator
     assert row.k is None
+
+
+def test_an_operator_by_what_it_touches_is_known_by_columns_of_its_own(tmp_path: Path) -> None:
+    line = stated(op="pointwise", k="", layout="") + ',add+relu,"64 bf16, 64 bf16 distinct 8",64 bf16'
+    (row,) = read_measured(write(tmp_path, f"{HEADER},function,reads,writes", line))
+    x = Access(64, Dtype.BF16)
+    assert row.operator == Pointwise(("add", "relu"), row.m * row.n, (x, Access(64, Dtype.BF16, distinct=8)), (x,))
+    with pytest.raises(MeasuredError, match=r":2: function: missing; pointwise requires it"):
+        _ = read_measured(write(tmp_path, HEADER, stated(op="pointwise", k="", layout="")))
 
 
 SIZES = "n_img,in_channels,height,width,out_channels,filter_h,filter_w,pad_h,pad_w,stride_h,stride_w"

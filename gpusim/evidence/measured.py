@@ -21,6 +21,7 @@ from gpusim.units import ceil_div
 from gpusim.workloads.conditions import L2_STATES, OPERANDS, checked_load
 from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS, Convolution
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
+from gpusim.workloads.memory_bound import ACCESS_COLUMNS, MEMORY_BOUND_OPS
 from gpusim.workloads.operators import OPS, Operator, parse_operator
 from gpusim.workloads.vector import VECTOR_OPS
 
@@ -152,6 +153,8 @@ def _operator(row: MeasuredRow) -> Operator | None:
     columns = {name: getattr(row, name) for name in names} | {"acc_dtype": row.accumulate}
     if row.op in CONVOLUTION_OPS:
         columns |= {name: row.extra.get(name) for name in (*SIZE_COLUMNS, GROUPS_COLUMN)}
+    if row.op in MEMORY_BOUND_OPS:
+        columns |= {name: row.extra.get(name) for name in ACCESS_COLUMNS}
     if row.op in GEMM_OPS:
         columns["out_dtype"] = row.output
     operator = parse_operator(columns)
@@ -241,7 +244,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
     """The checked row of one line."""
     op = fields.one_of("op", MEASURED_OPS)
     dtype = fields.dtype("dtype")
-    vector = op in VECTOR_OPS
+    vector = op in VECTOR_OPS or op in MEMORY_BOUND_OPS
     grid = [fields.whole(f"grid_{axis}") for axis in "xyz"]
     row = partial(
         MeasuredRow,

@@ -314,6 +314,8 @@ class ColumnReduction(_ByAccesses):
 MemoryBoundOperator = Pointwise | RowReduction | ColumnReduction
 MemoryBoundOp = Literal["pointwise", "row_reduction", "column_reduction"]
 MEMORY_BOUND_OPS: tuple[MemoryBoundOp, ...] = get_args(MemoryBoundOp)
+ACCESS_COLUMNS = ("function", "reads", "writes")
+"""Columns of the measured CSV schema that only these operators have."""
 
 
 def _total(arithmetic: Mapping[str, int], functions: Iterable[str]) -> Mapping[str, int]:

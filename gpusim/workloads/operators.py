@@ -17,6 +17,7 @@ from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_CO
 from gpusim.workloads.functions import FUNCTIONS, REDUCTIONS
 from gpusim.workloads.gemm import GEMM_OPS, Gemm
 from gpusim.workloads.memory_bound import (
+    ACCESS_COLUMNS,
     MEMORY_BOUND_OPS,
     ColumnReduction,
     Pointwise,
@@ -41,7 +42,7 @@ _SHAPE, _PAD, _STRIDE = SIZE_COLUMNS[:-4], SIZE_COLUMNS[-4:-2], SIZE_COLUMNS[-2:
 _EVERYWHERE: tuple[str, ...] = ("batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity")
 _OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype")
 _OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *SIZE_COLUMNS, GROUPS_COLUMN)
-_OF_ACCESSES: tuple[str, ...] = (*_EVERYWHERE, "function", "reads", "writes")
+_OF_ACCESSES: tuple[str, ...] = (*_EVERYWHERE, *ACCESS_COLUMNS)
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 
 OPS: tuple[str, ...] = (*GEMM_OPS, *CONVOLUTION_OPS, *VECTOR_OPS, *MEMORY_BOUND_OPS)
