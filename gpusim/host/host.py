@@ -51,13 +51,17 @@ class Host(Record):
 
     framework_item_us: dict[str, LongMicroseconds] = Field(
         default={},
-        description="Host time of an item, such as an image, by framework and version [us].",
+        description="Host time of an item of inference, while the GPU waits, by framework and version [us].",
     )
 
-    def pass_us(self, framework: str, items: int) -> float:
-        """Host time of a pass of some items beside its calls [us]; 0 of a framework that is not listed."""
+    def pass_us(self, framework: str, waiting_items: int) -> float:
+        """Host time of a pass beside its calls [us]; 0 of a framework that is not listed.
+
+        Args:
+            waiting_items: items that the host prepares, or whose results it takes, while the GPU waits.
+        """
         key = source_key(framework)
-        return self.framework_step_us.get(key, 0.0) + items * self.framework_item_us.get(key, 0.0)
+        return self.framework_step_us.get(key, 0.0) + waiting_items * self.framework_item_us.get(key, 0.0)
 
     def call_us(self, kind: str, framework: str = "") -> float:
         """Host time of a framework's call that launches kernels [us].

@@ -119,7 +119,8 @@ def predict_model(
         UnsupportedError: the GPU has no path for an operator.
         PolicyError: the framework refuses the precision on the GPU.
     """
-    options = replace(options, host_us=options.host_us + system.host.pass_us(options.framework, graph.items))
+    waiting = graph.items if options.synchronised else 0
+    options = replace(options, host_us=options.host_us + system.host.pass_us(options.framework, waiting))
     if group and group.parallel == "pipeline":
         step, needed_bytes = _pipelined(system, graph, policy, options, simulate, group)
     else:

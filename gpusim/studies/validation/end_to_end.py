@@ -29,8 +29,8 @@ class _Known:
     """Tokens that one item of ``batch`` stands for, where a table counts its batch in tokens."""
     mean_lengths: tuple[tuple[int, int], ...] = ()
     """Mean length of the sequences that a stated longest one stands for, padding within a batch included."""
-    padding: float = 1.0
-    """Tokens that run for each that a table counts."""
+    inference: str = ""
+    """The shipped model of its inference, where that is another."""
     fused_in: tuple[str, ...] = PRECISIONS
     """Precisions that its script takes a fused optimizer in."""
 
@@ -39,9 +39,9 @@ MODELS: Mapping[str, _Known] = {
     "resnet50v1.5": _Known("resnet50"),
     "se-resnext101-32x4d": _Known("se_resnext101_32x4d"),
     "ssd300-r50": _Known("ssd300"),
-    "maskrcnn-r50-fpn": _Known("mask_rcnn"),
+    "maskrcnn-r50-fpn": _Known("mask_rcnn", inference="mask_rcnn_inference"),
     "transformer-big": _Known("transformer_big", tokens_of_item=28),
-    "gnmt-v2": _Known("gnmt_v2", padding=(28 + 4.5) / 28),
+    "gnmt-v2": _Known("gnmt_v2"),
     "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", mean_lengths=((512, 288),)),
     "bert-large-squad": _Known("bert_large_squad", fused_in=("amp-fp16",)),
     "bert_large": _Known("bert_large"),
@@ -54,9 +54,7 @@ MODELS: Mapping[str, _Known] = {
 """By the names that the tables give them. Of NVIDIA's BERT: pre-training runs in TorchScript, which fuses. Its loader
 (LDDL) puts sequences of like length together, in bins of 64 tokens; in Wikipedia half of the tokens of 512 are padding
 otherwise (Krell et al., arXiv:2107.02027, figure 1), which leaves a mean of 256, and half a bin. ``run_squad.py`` takes
-apex's FusedAdam in FP16 and ``BertAdam`` else, whose calls update one parameter after the other. GNMT's
-batches are of sentences whose lengths lie within ten tokens of each other, padded to the longest; its rows count tokens
-without padding (PyTorch/Translation/GNMT, README: five buckets up to 50 tokens)."""
+apex's FusedAdam in FP16 and ``BertAdam`` else, whose calls update one parameter after the other."""
 DECODES = ("transformer-big", "gnmt-v2")
 """Models whose inference writes one token after the other."""
 VERSIONS = {
@@ -94,11 +92,7 @@ def validate_steps(
             cases[index] = case_of(row)
     outcomes = dict(zip(cases, predict_models(list(cases.values()), service, arch_path, progress), strict=True))
     reasons |= {index: outcome.reason for index, outcome in outcomes.items() if outcome.result is None}
-    scored = [
-        ScoredStep(rows[index], outcome.result, MODELS[rows[index].model].padding)
-        for index, outcome in outcomes.items()
-        if outcome.result
-    ]
+    scored = [ScoredStep(rows[index], outcome.result) for index, outcome in outcomes.items() if outcome.result]
     skipped = [(rows[index], reasons[index]) for index in sorted(reasons)]
     hashes = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     return EndToEndReport(tuple(scored), tuple(skipped), hashes)
@@ -107,6 +101,7 @@ def validate_steps(
 def case_of(row: StepRow) -> ModelCase:
     """The prediction that a row is compared with."""
     known = MODELS[row.model]
+    model = (known.inference if row.mode == "inference" else "") or known.model
     sizes = dict(known.sizes) | {"batch": max(1, row.batch // known.tokens_of_item)}
     length = dict(known.mean_lengths).get(row.seq_len or 0, row.seq_len)
     sizes |= {name: size for name, size in (("seq_len", length), ("image_size", row.image_size)) if size}
@@ -122,7 +117,7 @@ def case_of(row: StepRow) -> ModelCase:
     )
     options = StepOptions(row.accumulation, synchronised=row.mode == "inference", framework=row.framework)
     without = ("update",) if row.unit == STEP_TIMES else ()
-    return ModelCase(known.model, row.gpu, policy, options, sizes, without, row.gpus)
+    return ModelCase(model, row.gpu, policy, options, sizes, without, row.gpus)
 
 
 def _unpredicted(row: StepRow, arch_path: Iterable[Path]) -> str:

@@ -30,12 +30,10 @@ class ScoredStep:
 
     row: StepRow
     result: ModelResult
-    padding: float = 1.0
-    """Tokens that run for each that the row counts."""
 
     @property
     def predicted(self) -> float:
-        return self.result.step_ms if self.row.unit == STEP_TIMES else self.result.throughput / self.padding
+        return self.result.step_ms if self.row.unit == STEP_TIMES else self.result.throughput
 
     @property
     def error_fraction(self) -> float:
