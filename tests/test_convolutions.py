@@ -229,3 +229,30 @@ def test_a_first_layer_has_kernels_of_its_own_since_cudnn_8() -> None:
 def test_cuda_cores_convolve_images_of_either_layout(name: str, op: str, layout: str) -> None:
     result = predict(load_spec(name).system, Convolution(STRIDED, Dtype.FP32, op, layout))
     assert (result.unit, result.consistent) == ("cuda", True)
+
+
+def test_the_kernel_of_a_result_can_be_pinned() -> None:
+    system = load_spec("a100-sxm4-80gb").system
+    for shape in (POINTWISE, SPATIAL, STRIDED):
+        convolution = Convolution(shape, Dtype.FP32, "conv_fwd", "nchw")
+        free = predict(system, convolution)
+        assert predict(system, convolution, Options(kernel=free.kernel)).kernel == free.kernel
+
+
+def test_an_unknown_kernel_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UnsupportedError, match="no kernel 'scudnn' for conv_fwd of fp32 on T4; nearest: volta_scudnn"):
+        predict(load_spec("t4").system, Convolution(SPATIAL, Dtype.FP32), Options(kernel="scudnn"))
+
+
+def test_a_convolution_may_be_kept_from_tensor_cores() -> None:
+    with pytest.raises(UnsupportedError, match="no kernel for conv_fwd of fp16 on CUDA cores"):
+        predict(load_spec("t4").system, Convolution(SPATIAL, Dtype.FP16), Options(unit="cuda"))
+
+
+@pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.FP16])
+@pytest.mark.parametrize("op", CONVOLUTION_OPS)
+def test_every_launch_around_a_product_is_played_in_full(op: str, dtype: Dtype) -> None:
+    convolution = Convolution(ConvolutionShape(4, 64, 28, 28, 64, 3, 3, pad=(1, 1)), dtype, op, "nchw")
+    system = load_spec("v100-sxm2-16gb").system
+    sampled, full = (predict(system, convolution, Options(detail=detail)) for detail in ("sampled", "full"))
+    assert full.kernel_time_us == pytest.approx(sampled.kernel_time_us, rel=0.15)

@@ -46,7 +46,7 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
         case Gemm():
             return _ranked_gemm_plans(system, operator, options)
         case Convolution():
-            return ranked_convolutions(system, operator, options.kernel, warm=options.l2 == "warm")
+            return ranked_convolutions(system, operator, options.kernel, options.unit, warm=options.l2 == "warm")
         case _:
             gpu, warm = system.gpu, options.l2 == "warm"
             planned = vector_plan(gpu, operator, vector_kernel(system, operator, options.kernel), warm=warm)

@@ -194,11 +194,12 @@ def _convolution(call: Call) -> _Columns | str:
             return "convolution without Concrete Inputs: padding and stride unknown"
     images, channels, height, width = call.dims[0]
     filters, filter_channels, filter_h, filter_w = call.dims[1]
-    if dilation != (1, 1) or filter_channels != channels:
-        return "dilated or grouped convolution"
     if min(*call.dims[0], *call.dims[1], *stride) < 1:
         return "empty tensor"
-    shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride)
+    groups = channels // filter_channels
+    if dilation != (1, 1) or groups * filter_channels != channels or filters % groups:
+        return "dilated convolution, or channels that filters do not match"
+    shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride, groups)
     return _Columns("conv_fwd", shape.product, _dtype(call, 0), _order(call.strides[:1]), shape.columns)
 
 

@@ -67,11 +67,8 @@ def form_of(gpu: Gpu, operator: Convolution, kernel: Kernel, *, warm: bool) -> F
 def _merged(shape: ConvolutionShape, channels: int) -> ConvolutionShape:
     """Neighbouring groups as one, as long as they have no more channels, nor filters, together."""
     of_group = max(shape.channels, shape.filters) // shape.groups
-    merged = max(
-        one
-        for one in range(1, shape.groups + 1)
-        if shape.groups % one == 0 and (one == 1 or one * of_group <= channels)
-    )
+    divisors = (one for one in range(2, shape.groups + 1) if shape.groups % one == 0)
+    merged = max((one for one in divisors if one * of_group <= channels), default=1)
     return replace(shape, groups=shape.groups // merged)
 
 

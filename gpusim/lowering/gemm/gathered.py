@@ -45,7 +45,7 @@ class Gathered(NamedTuple):
     slices: int
     """Parts of k that kernels begin a step for: the channels under each tap (CUTLASS's implicit_gemm_k_iterations)."""
     swapped: bool
-    """Its m is that of filters, not of pixels."""
+    """Its m is of channels, or of channels under taps, rather than of pixels."""
 
 
 class _Images(NamedTuple):
