@@ -68,6 +68,14 @@ def test_a_long_all_reduce_of_two_sends_twice_and_copies_once() -> None:
     assert found.time_us == pytest.approx(8.4 + 3 * 3.4 + 2**28 / 370.8e3 + 2**27 / (24 * 23 * 1.98e3))
 
 
+def test_a_message_takes_the_base_latency_and_a_flag() -> None:
+    # 16 KiB go with LL, at half the links; more with Simple
+    short, long = (timed(NODES["DGX-H100"], "send_recv", size, 2) for size in (2**14, 2**20))
+    assert (short.plan.protocol, long.plan.protocol) == ("LL", "Simple")
+    assert short.time_us == pytest.approx(6.6 + 0.6 + 2**14 / 87.7e3)
+    assert long.time_us == pytest.approx(8.4 + 0.6 + 2**20 / 370.8e3)
+
+
 def test_gpus_apart_pass_data_on_through_host_memory() -> None:
     # two sends in all at 5.07 GB/s, one part of half the buffer read at 8.46: 3.9 GB/s of the buffer, as published
     found = timed(NODES["V100-PCIe-host-memory"], "all_reduce", 2**28, 2)

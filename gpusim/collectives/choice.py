@@ -36,8 +36,12 @@ class Plan:
 
 
 def plans(collective: Collective, route: Route, nccl: Nccl) -> tuple[Plan, ...]:
-    """All ways, the one that the library takes first."""
-    protocols = _protocols(collective, route, nccl)
+    """All ways, the one that the library takes first. Messages are not tuned: short ones go with LL."""
+    if collective.is_point_to_point:
+        short = collective.message_bytes <= nccl.message_ll_bytes
+        protocol: Protocol = "LL" if short else "Simple"
+        return (Plan("ring", protocol, _ring_us(collective, route, nccl, protocol)),)
+    protocols = _protocols(route, nccl)
     found = [Plan("ring", protocol, _ring_us(collective, route, nccl, protocol)) for protocol in protocols]
     if collective.op == "all_reduce":
         found += [Plan("tree", protocol, _tree_us(collective, route, nccl, protocol)) for protocol in protocols]
@@ -46,9 +50,8 @@ def plans(collective: Collective, route: Route, nccl: Nccl) -> tuple[Plan, ...]:
     return tuple(sorted(found, key=lambda plan: plan.expected_us))
 
 
-def _protocols(collective: Collective, route: Route, nccl: Nccl) -> tuple[Protocol, ...]:
-    keeps_together = route.link == NVLINK and route.capability in nccl.ll128_gpus
-    has_ll128 = keeps_together and not collective.is_point_to_point
+def _protocols(route: Route, nccl: Nccl) -> tuple[Protocol, ...]:
+    has_ll128 = route.link == NVLINK and route.capability in nccl.ll128_gpus
     return tuple(one for one in PROTOCOLS if one != "LL128" or has_ll128)
 
 

@@ -56,6 +56,7 @@ class Nccl(Record):
     tree_correction: dict[str, Annotated[tuple[Factor, ...], Field(strict=False)]] = Field(
         description="Factor of a tree's rate, by protocol, for buffers of 64 B, 128 B and so on."
     )
+    message_ll_bytes: int = Field(ge=0, description="Longest message that is sent with LL [B].")
     ll128_gpus: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         description="Compute capabilities whose NVLink keeps 128 B together, so that LL128 may be used."
     )

@@ -64,7 +64,9 @@ def _time_us(collective: Collective, route: Route, nccl: Nccl, plan: Plan) -> fl
 
 def _ring_us(collective: Collective, route: Route, nccl: Nccl, plan: Plan) -> float:
     at = PROTOCOLS.index(plan.protocol)
-    hop_us = _hop_us(route, nccl.hop_latency[route.link].ring[at], plan)
+    # A message waits for its flag alone, a part of a ring for the part before it.
+    hop_at = PROTOCOLS.index("LL") if collective.is_point_to_point else at
+    hop_us = _hop_us(route, nccl.hop_latency[route.link].ring, hop_at)
     rate = _rate(route, nccl, plan) * (1.0 if collective.is_point_to_point else route.ring_share)
     time_us = nccl.base_latency.ring[at] + collective.ring_steps * hop_us + duration_us(collective.sent_bytes, rate)
     part_bytes = collective.size_bytes / collective.ranks
@@ -78,13 +80,14 @@ def _ring_us(collective: Collective, route: Route, nccl: Nccl, plan: Plan) -> fl
 def _tree_us(collective: Collective, route: Route, nccl: Nccl, plan: Plan) -> float:
     """Up a chain of all GPUs and down again: every link carries the whole buffer in both directions."""
     at = PROTOCOLS.index(plan.protocol)
-    hop_us = _hop_us(route, nccl.hop_latency[route.link].tree[at], plan)
+    hop_us = _hop_us(route, nccl.hop_latency[route.link].tree, at)
     latency = nccl.base_latency.tree[at] + 2 * (collective.ranks - 1) * hop_us
     return latency + duration_us(2 * collective.size_bytes, _rate(route, nccl, plan))
 
 
-def _hop_us(route: Route, hop_us: float, plan: Plan) -> float:
-    return route.flag_us if plan.protocol == "LL" and route.flag_us is not None else hop_us
+def _hop_us(route: Route, by_protocol: tuple[float, float, float], at: int) -> float:
+    """Latency of a hop with the protocol at a place of ``PROTOCOLS`` [us]; LL's flags may go through host memory."""
+    return route.flag_us if route.flag_us is not None and PROTOCOLS[at] == "LL" else by_protocol[at]
 
 
 def _rate(route: Route, nccl: Nccl, plan: Plan) -> float:

@@ -57,6 +57,11 @@ class Collective:
         return self.op in ("all_to_all", "send_recv")
 
     @property
+    def message_bytes(self) -> float:
+        """Of one message, if it is made of some [B]."""
+        return self.size_bytes / self.ranks if self.op == "all_to_all" else self.size_bytes
+
+    @property
     def sent_bytes(self) -> float:
         """What each GPU sends at least [B], with which nccl-tests defines the bus bandwidth."""
         if self.op in ("broadcast", "send_recv"):
