@@ -297,3 +297,16 @@ def test_every_activation_trains_under_autocast(op: str, tmp_path: Path) -> None
     path.write_text(f"{head}inputs: {{x: [batch, 32]}}\nlayers: {layers}\n", "utf-8")
     tasks = tasks_of(load_model(str(path)).graph(), Policy(precision="amp-fp16"), gpu(V100))
     assert flops(tasks, "backward") == 2 * (2 * 4 * 32 * 64 + 2 * 4 * 64 * 8) - 2 * 4 * 32 * 64  # none of the input
+
+
+def test_an_engine_runs_a_resnet_as_convolutions_and_residual_sums() -> None:
+    graph = graph_of("resnet50", batch=32)
+    policy = Policy("inference", "int8", layout="nhwc", fusion="engine")
+    tasks = tasks_of(graph, policy, gpu(T4))
+    calls = Counter(task.call for task in tasks)
+    assert calls["conv2d"] == 53
+    assert calls["add"] == 16
+    assert not {"batch_norm", "relu"} & set(calls)
+    assert size_bytes(tasks) < 0.3 * size_bytes(tasks_of(graph, Policy("inference", "int8"), gpu(T4)))
+    with pytest.raises(PolicyError, match="engine is for inference"):
+        Policy(fusion="engine")

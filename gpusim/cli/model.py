@@ -58,9 +58,10 @@ class FrameworkOptions:
     layout: Annotated[
         Literal["nchw", "nhwc"] | None, typer.Option(help="Images in memory. Default: nhwc below FP32, else nchw.")
     ] = None
-    fusion: Annotated[Literal["none", "elementwise"], typer.Option(help="Fuse chains of elementwise operators.")] = (
-        "none"
-    )
+    fusion: Annotated[
+        Literal["none", "elementwise", "engine"],
+        typer.Option(help="Fuse chains of elementwise operators, or as an engine of inference does."),
+    ] = "none"
     checkpointing: Annotated[
         bool, typer.Option("--checkpointing", help="Keep the inputs of repeated blocks alone, and compute again.")
     ] = False

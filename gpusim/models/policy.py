@@ -13,7 +13,7 @@ Precision = Literal["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16", "int
 """``amp-`` casts what autocast lists; ``fp16`` and ``bf16`` hold the model in that type, its master weights in FP32;
 ``int8`` multiplies in INT8 what autocast would lower, and holds the rest in FP16."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-Fusion = Literal["none", "elementwise"]
+Fusion = Literal["none", "elementwise", "engine"]
 Optimizer = Literal["sgd", "sgd_momentum", "adam", "lamb"]
 
 
@@ -37,7 +37,8 @@ class Policy:
     layout: Literal["nchw", "nhwc"] = "nchw"
     """Of images in memory."""
     fusion: Fusion = "none"
-    """``elementwise``: chains of elementwise operators run as one kernel."""
+    """``elementwise``: chains of elementwise operators run as one kernel. ``engine``: of inference, besides, norms in
+    weights and activations in epilogues, and INT8 between layers, as TensorRT builds them."""
     fused_optimizer: bool = True
     """One kernel updates many parameters; else each parameter has kernels of its own."""
     checkpointing: bool = False
@@ -50,5 +51,7 @@ class Policy:
             raise PolicyError(f"precision: expected one of {', '.join(PRECISIONS)}, got '{self.precision}'")
         if self.precision == "int8" and self.mode == "train":
             raise PolicyError("precision: int8 is for inference; train in another precision")
+        if self.fusion == "engine" and self.mode == "train":
+            raise PolicyError("fusion: engine is for inference; train with none or elementwise")
         if self.framework != "pytorch":
             raise PolicyError(f"framework: models run as PyTorch launches them, got '{self.framework}'")

@@ -35,6 +35,11 @@ class Arithmetic:
         return _HELD_IN.get(self.policy.precision, Dtype.FP32)
 
     @property
+    def result_of_int8(self) -> Dtype:
+        """Type that INT8 products write: that of the model, or INT8 where an engine keeps it between layers."""
+        return Dtype.INT8 if self.policy.fusion == "engine" else self.held_in
+
+    @property
     def scales_loss(self) -> bool:
         """Gradients are scaled so that small ones survive in FP16."""
         return self.policy.mode == "train" and self.policy.precision in ("amp-fp16", "fp16")

@@ -26,7 +26,7 @@ def _gemm(tape: Tape, operation: str, sizes: tuple[int, int, int, int], layout: 
     """A product of ``batch x m x n x k`` in the arithmetic of an operation."""
     batch, m, n, k = sizes
     path = tape.arithmetic.path(operation)
-    output = tape.arithmetic.held_in.value if path is Dtype.INT8 else ""
+    output = tape.arithmetic.result_of_int8.value if path is Dtype.INT8 else ""
     op = "bmm" if operation == "matmul" else "linear"
     return Gemm(m, n, k, path, batch=batch, layout=layout, output=output, op=op, bias=bias)
 
@@ -58,7 +58,7 @@ def linear(tape: Tape, x: Value, weight: Value, bias: Value | None) -> Value:
     operation = "linear" if _fits_int8(n, k) else "addmm"
     x, weight, *biases = tape.eligible(operation, [x, weight, *([bias] if bias else [])])
     m = x.elements // k
-    held = tape.arithmetic.held_in if x.dtype is Dtype.INT8 else x.dtype
+    held = tape.arithmetic.result_of_int8 if x.dtype is Dtype.INT8 else x.dtype
     result = tape.new((*x.shape[:-1], n), held, x, weight)
     operands = [x, weight, *biases]
     fused = bool(biases) and _fuses_bias(tape.arithmetic.policy.version, len(x.shape))
@@ -116,7 +116,7 @@ def convolution(tape: Tape, layer: Conv2d, images: Value, weight: Value, bias: V
     operation = "conv2d" if _fits_int8(layer.filters, images.shape[1] // layer.groups) else "conv"
     images, weight, *biases = tape.eligible(operation, [images, weight, *([bias] if bias else [])])
     shape = _shape(images.shape, layer.filters, layer.kernel, layer.padding, layer.stride, layer.groups)
-    held = tape.arithmetic.held_in if images.dtype is Dtype.INT8 else images.dtype
+    held = tape.arithmetic.result_of_int8 if images.dtype is Dtype.INT8 else images.dtype
     result = tape.new(layer.result(images.shape), held, images, weight)
     return _convolved(tape, operation, shape, ("conv_fwd", "conv_bwd_inputs"), [images, weight, *biases], result)
 

@@ -10,6 +10,7 @@ from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.movement import Embedding
 from gpusim.models.passes import optimizer
 from gpusim.models.passes.arithmetic import Arithmetic
+from gpusim.models.passes.folding import folded
 from gpusim.models.passes.fusion import fused
 from gpusim.models.passes.layers import call_layer
 from gpusim.models.passes.tape import Tape
@@ -27,11 +28,12 @@ def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
     tape = Tape(Arithmetic(policy, gpu))
     values = _inputs(tape, graph)
     nodes = [node for node in graph.nodes if node.only in (None, policy.mode)]
+    left_out = folded(nodes) if policy.fusion == "engine" else frozenset()
     for name, part in _parts(nodes):
         if policy.checkpointing and policy.mode == "train" and name:
             _checkpointed(tape, list(part), values)
         else:
-            _forward(tape, part, values)
+            _forward(tape, part, values, left_out)
     if policy.mode == "train":
         used = {name for node in nodes for name in node.inputs}
         tape.backward([values[node.name] for node in nodes if node.name not in used])
@@ -39,7 +41,7 @@ def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
             _accumulate(tape)
         optimizer.update(tape, graph.optimizer)
     tasks = tuple(tape.tasks)
-    return fused(tasks) if policy.fusion == "elementwise" else tasks
+    return tasks if policy.fusion == "none" else fused(tasks)
 
 
 def _inputs(tape: Tape, graph: Graph) -> dict[str, Value]:
@@ -51,9 +53,14 @@ def _inputs(tape: Tape, graph: Graph) -> dict[str, Value]:
     }
 
 
-def _forward(tape: Tape, nodes: Iterable[Node], values: dict[str, Value]) -> None:
-    """Call layers in order."""
+def _forward(
+    tape: Tape, nodes: Iterable[Node], values: dict[str, Value], left_out: frozenset[str] = frozenset()
+) -> None:
+    """Call layers in order, but for those that the kernels before them compute."""
     for node in nodes:
+        if node.name in left_out:
+            values[node.name] = values[node.inputs[0]]
+            continue
         tape.layer = node.name
         weights = {
             name: tape.parameter(f"{node.name if name in node.weights else node.shares}.{name}", shape)
