@@ -11,6 +11,7 @@ from gpusim.models.task import Phase, Task, Tensor
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict as predict_operator
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.step.options import StepOptions
 from gpusim.step.play import Launch, play
 from gpusim.step.predict import predict_step
@@ -171,3 +172,8 @@ def test_operators_add_up_to_the_kernels_of_the_step(t4: System) -> None:
     assert step.kernels == 13
     assert 0 < step.tensor_active_fraction < 1
     assert replace(step, power_w=70.0).energy_j == pytest.approx(70e-6 * step.step_us)
+
+
+def test_an_operator_that_the_gpu_cannot_run_is_named_by_its_layer(t4: System) -> None:
+    with pytest.raises(UnsupportedError, match=r"^encoder\.0\.query: T4 .*fp8"):
+        predict_step(t4, [_task(Gemm(64, 64, 64, Dtype.FP8, op="linear"), "encoder.0.query")])

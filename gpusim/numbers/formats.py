@@ -259,7 +259,7 @@ class Dtype(Enum):
     @property
     def format(self) -> NumberFormat:
         """Its record."""
-        return FORMATS[self.value]
+        return FORMATS[self._value_]
 
     @property
     def on_tensor_cores(self) -> Dtype:

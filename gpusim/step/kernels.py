@@ -5,7 +5,7 @@ What GPUs exchange takes its time at any clock; its energy is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpusim.collectives.timing import CollectiveTime
@@ -14,6 +14,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.power import Energy, Sustained
 from gpusim.prediction.predict import Prepared, prepare
 from gpusim.prediction.ranked import rank_together
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.timing import Simulate
 from gpusim.step.residency import resident_fractions
 from gpusim.step.results import TimedCollective, TimedTask
@@ -24,25 +25,8 @@ from gpusim.workloads.operators import Operator
 
 TimeCollective = Callable[[Collective], CollectiveTime]
 """The time of what GPUs exchange."""
-Variant = tuple[Operator, L2State]
-"""An operator with L2 as it is at its start."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """What one task launches, as a mean of the two states of L2."""
-
-    operator: Operator
-    resident_fraction: float
-    """Of what it reads, the share that L2 holds when it starts."""
-
-    @property
-    def variants(self) -> tuple[tuple[Variant, float], ...]:
-        """Its operator with L2 cold and warm, and the weight of each."""
-        cold: Variant = (self.operator, "cold")
-        warm: Variant = (self.operator, "warm")
-        found = ((cold, 1 - self.resident_fraction), (warm, self.resident_fraction))
-        return tuple((variant, weight) for variant, weight in found if weight)
+Weights = tuple[tuple[int, float], ...]
+"""Places of prepared operators, and the weight of each in the mean that a task takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +39,7 @@ class Peers:
 
 
 class Kernels:
-    """The kernels of tasks, in their order, at any clock.
+    """The kernels of tasks, in their order, at any clock. A task is the mean of its operator with L2 cold and warm.
 
     Raises:
         UnsupportedError: the GPU has no path for an operator; the text names the layer.
@@ -63,57 +47,81 @@ class Kernels:
 
     def __init__(self, system: System, tasks: Sequence[Task], simulate: Simulate, peers: Peers | None = None) -> None:
         self._slowest = peers.slowest if peers else 1.0
+        variants = _Variants()
         fractions = resident_fractions(tasks, system.gpu.l2.capacity_bytes)
-        self._all = [_launched(task, share, peers) for task, share in zip(tasks, fractions, strict=True)]
-        kernels = (one for one in self._all if isinstance(one, Kernel))
-        self._prepared = _prepared(system, (one for kernel in kernels for one, _ in kernel.variants), simulate)
+        self._all: list[Weights | CollectiveTime] = [
+            _exchanged(task.operator, peers)
+            if isinstance(task.operator, Collective)
+            else variants.of(task.operator, share, task.name)
+            for task, share in zip(tasks, fractions, strict=True)
+        ]
+        self._prepared = variants.prepared(system, simulate)
 
     def durations_us(self, clock_mhz: float) -> list[float]:
         """Kernel time of each task at a clock [us]."""
-        times = {variant: prepared.timer.time_at(clock_mhz) for variant, prepared in self._prepared.items()}
+        times = [self._slowest * prepared.timer.time_at(clock_mhz) for prepared in self._prepared]
         return [
-            one.time_us
-            if isinstance(one, CollectiveTime)
-            else self._slowest * sum(weight * times[variant] for variant, weight in one.variants)
+            one.time_us if isinstance(one, CollectiveTime) else sum(weight * times[place] for place, weight in one)
             for one in self._all
         ]
 
     def energy(self, counts: Sequence[int]) -> Energy:
         """Of all tasks, each run so many times [J]."""
-        core = dram = 0.0
+        runs = [0.0] * len(self._prepared)
         for one, count in zip(self._all, counts, strict=True):
-            for variant, weight in one.variants if isinstance(one, Kernel) else ():
-                used = self._prepared[variant].timer.energy
-                core += count * weight * used.core_j
-                dram += count * weight * used.dram_j
-        return Energy(core, dram)
+            for place, weight in () if isinstance(one, CollectiveTime) else one:
+                runs[place] += count * weight
+        used = [prepared.timer.energy for prepared in self._prepared]
+        core_j = sum(times * one.core_j for times, one in zip(runs, used, strict=True))
+        return Energy(core_j, sum(times * one.dram_j for times, one in zip(runs, used, strict=True)))
 
     def timed(
         self, tasks: Sequence[Task], counts: Sequence[int], at: Sustained
     ) -> tuple[TimedTask | TimedCollective, ...]:
         """The tasks with their predictions at a clock: of each the one with L2 in the state that is nearer."""
-        found = {variant: prepared.result(at) for variant, prepared in self._prepared.items()}
+        results = [prepared.result(at) for prepared in self._prepared]
         timed: list[TimedTask | TimedCollective] = []
         for one, task, count, time_us in zip(self._all, tasks, counts, self.durations_us(at.clock_mhz), strict=True):
             if isinstance(one, CollectiveTime):
                 timed.append(TimedCollective(task, count, one))
             else:
-                timed.append(TimedTask(task, count, time_us, found[max(one.variants, key=lambda pair: pair[1])[0]]))
+                timed.append(TimedTask(task, count, time_us, results[max(one, key=lambda pair: pair[1])[0]]))
         return tuple(timed)
 
 
-def _launched(task: Task, resident_fraction: float, peers: Peers | None) -> Kernel | CollectiveTime:
-    if not isinstance(task.operator, Collective):
-        return Kernel(task.operator, resident_fraction)
+class _Variants:
+    """Operators with L2 cold or warm, each once, by their places in the order in which they were found."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Operator, int] = {}
+        self._places: dict[tuple[int, L2State], int] = {}
+        self._questions: list[tuple[Operator, L2State, str]] = []
+
+    def of(self, operator: Operator, resident_fraction: float, layer: str) -> Weights:
+        """The variants of a layer's operator that count, by the share of what it reads that L2 holds."""
+        number = self._numbers.setdefault(operator, len(self._numbers))
+        found: list[tuple[int, float]] = []
+        states: tuple[tuple[L2State, float], ...] = (("cold", 1 - resident_fraction), ("warm", resident_fraction))
+        for state, weight in states:
+            if weight:
+                place = self._places.setdefault((number, state), len(self._places))
+                found.append((place, weight))
+                if place == len(self._questions):
+                    self._questions.append((operator, state, layer))
+        return tuple(found)
+
+    def prepared(self, system: System, simulate: Simulate) -> list[Prepared]:
+        """Each variant, prepared; matrix multiplications are ranked together."""
+        questions = [(system, operator, Options(l2=state)) for operator, state, _ in self._questions]
+        found = []
+        for question, ranked, (*_, layer) in zip(questions, rank_together(questions), self._questions, strict=True):
+            try:
+                found.append(prepare(*question, simulate, ranked))
+            except UnsupportedError as error:
+                raise UnsupportedError(f"{layer}: {error}") from None
+        return found
+
+
+def _exchanged(collective: Collective, peers: Peers | None) -> CollectiveTime:
     assert peers is not None  # tasks of one GPU exchange nothing
-    return peers.time_collective(task.operator)
-
-
-def _prepared(system: System, variants: Iterable[Variant], simulate: Simulate) -> dict[Variant, Prepared]:
-    """Each variant, prepared once; matrix multiplications are ranked together."""
-    unique = list(dict.fromkeys(variants))
-    questions = [(system, operator, Options(l2=l2)) for operator, l2 in unique]
-    return {
-        variant: prepare(*question, simulate, ranked)
-        for variant, question, ranked in zip(unique, questions, rank_together(questions), strict=True)
-    }
+    return peers.time_collective(collective)
