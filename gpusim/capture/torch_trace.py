@@ -24,6 +24,10 @@ Raises:
 """
 
 
+IN_PLACE = {"__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div"}
+"""Operators that write to their first operand, by what they compute."""
+
+
 def tensors_in(value: Any) -> list[Any]:
     """Tensors within nested containers."""
     return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]  # noqa: SLF001
@@ -73,7 +77,7 @@ class Trace(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
         name = getattr(func, "__name__", "")
         if name == "__get__":  # an attribute such as mT
             name = getattr(getattr(func, "__self__", None), "__name__", "")
-        name = name.removeprefix("__i").strip("_")
+        name = IN_PLACE.get(name, name).strip("_")
         called = Called(name, args, kwargs, result)
         taken = tensors_in((args, kwargs))
         size_bytes = sum(one.numel() * one.element_size() for one in (*taken, *tensors))

@@ -67,11 +67,11 @@ def apply(tape: Tape, function: str, value: Value, call: str = "") -> Value:
 def power(tape: Tape, value: Value, exponent: int) -> Value:
     """A power of every element; its gradient is ``gradient * (exponent * value ** (exponent - 1))``, three kernels."""
     result = tape.new(value.shape, value.dtype, value)
-    tape.pointwise("pow", ("mul",) * (exponent - 1), [value], [result])
+    tape.pointwise("pow", ("mul",) * (exponent - 1) or ("copy",), [value], [result])
 
     def backward(gradient: Value) -> list[Value]:
         lower = tape.new(value.shape, value.dtype)
-        tape.pointwise("pow", ("mul",) * (exponent - 2) or ("copy",), [value], [lower])
+        tape.pointwise("pow", ("mul",) * max(0, exponent - 2) or ("copy",), [value], [lower])
         tape.pointwise("scale", ("scale",), [lower], [lower])
         given = tape.new(value.shape, value.dtype)
         tape.pointwise("mul", ("mul",), [gradient, lower], [given])
@@ -85,40 +85,34 @@ def combine(tape: Tape, function: str, a: Value, b: Value) -> Value:
     shape = broadcast(a.shape, b.shape)
     result = tape.new(shape, widest(a, b), a, b)
     tape.pointwise(function, (_POINTWISE.get(function, function),), [a, b], [result])
-    factors = {"mul": (b, a), "div": (b, b), "maximum": (b, a), "where": (b, b), "smooth_l1": (b, a)}
 
     def backward(gradient: Value) -> list[Value | None]:
-        return [
-            _reduced(tape, _factor(tape, function, gradient, result, factors.get(function, (None, None))[at], at), one)
-            if one.differentiable
-            else None
-            for at, one in enumerate((a, b))
-        ]
+        given: list[Value | None] = [None, None]
+        for at, (one, other) in enumerate(((a, b), (b, a))):
+            if one.differentiable:
+                of_result = _of_operand(tape, function, gradient, result, other, second=at == 1)
+                given[at] = tape.cast(summed(tape, of_result, one.shape), one.dtype)
+        return given
 
     return tape.record(result, [a, b], backward)
 
 
 _POINTWISE = {"maximum": "relu", "where": "mask", "smooth_l1": "sub"}
 """Pointwise functions with the arithmetic of a combination, where it bears another name."""
+_GRADIENTS = {"mul": "mul", "div": "div", "maximum": "mask", "where": "mask", "smooth_l1": "mul"}
+"""What the gradient of an operand applies to that of the result, beside the other operand; sums pass it on."""
 
 
-def _factor(tape: Tape, function: str, gradient: Value, result: Value, factor: Value | None, at: int) -> Value:
+def _of_operand(tape: Tape, function: str, gradient: Value, result: Value, other: Value, *, second: bool) -> Value:
     """The gradient of an operand before it is summed over what was broadcast."""
-    if factor is None:
-        if function == "add" or at == 0:
-            return gradient
-        given = tape.new(result.shape, gradient.dtype)
-        tape.pointwise("neg", ("scale",), [gradient], [given])
-        return given
+    if function == "add" or (function == "sub" and not second):
+        return gradient
     given = tape.new(result.shape, gradient.dtype)
-    name = {"div": "div", "maximum": "mask", "where": "mask"}.get(function, "mul")
-    tape.pointwise(function, (name,), [gradient, factor], [given])
+    if function == "sub":
+        tape.pointwise("neg", ("scale",), [gradient], [given])
+    else:
+        tape.pointwise(function, (_GRADIENTS[function],), [gradient, other], [given])
     return given
-
-
-def _reduced(tape: Tape, gradient: Value, operand: Value) -> Value:
-    """A gradient summed to the shape of an operand that was broadcast, in the operand's type."""
-    return tape.cast(summed(tape, gradient, operand.shape), operand.dtype)
 
 
 def summed(tape: Tape, value: Value, shape: Shape) -> Value:
@@ -128,16 +122,16 @@ def summed(tape: Tape, value: Value, shape: Shape) -> Value:
         return value if value.shape == shape else tape.view(value, shape)
     result = tape.new(shape, value.dtype)
     padded = (1,) * (len(value.shape) - len(shape)) + shape
-    reduced = [at for at, size in enumerate(padded) if size != value.shape[at]]
-    trailing = math.prod(value.shape[max(at for at, size in enumerate(padded) if size != 1) + 1 :]) if kept > 1 else 0
-    if kept == 1 or min(reduced) > max(at for at, size in enumerate(padded) if size != 1):
-        operator = RowReduction("sum", kept, value.elements // kept, (value.touched(),), (result.touched(),))
-        tape.launch("sum", operator, [value], [result])
+    last_kept = max((at for at, size in enumerate(padded) if size != 1), default=-1)
+    first_summed = min(at for at, size in enumerate(padded) if size != value.shape[at])
+    over = value.elements // kept
+    if first_summed > last_kept:
+        rows = RowReduction("sum", kept, over, (value.touched(),), (result.touched(),))
+        tape.launch("sum", rows, [value], [result])
     else:
-        run = trailing if trailing > 1 else None
-        reads = (value.touched(run=run),)
-        columns = ColumnReduction("sum", value.elements // kept, kept, reads, (result.touched(),))
-        tape.launch("sum", columns, [value], [result])
+        together = math.prod(value.shape[last_kept + 1 :])
+        reads = (value.touched(run=together if together > 1 else None),)
+        tape.launch("sum", ColumnReduction("sum", over, kept, reads, (result.touched(),)), [value], [result])
     return result
 
 
