@@ -83,7 +83,7 @@ def test_one_gpu_and_inference_exchange_nothing() -> None:
 
 
 def test_eight_gpus_do_nearly_eight_times_the_work_of_one() -> None:
-    graph = graph_of("bert_base", batch=8, seq_len=128)
+    graph = graph_of("bert_base", batch=8, seq_len=128, layers=4, vocabulary=2048)
     options = StepOptions(graphs=True)  # else the host hides the exchange
     alone = predict_model(V100, graph, TRAIN, options)
     together = predict_model(V100, graph, TRAIN, options, group=group_of("DGX-1V", 8))
@@ -222,7 +222,7 @@ def test_stages_run_every_pass_once_between_them(name: str) -> None:
 
 
 def test_a_pipeline_of_four_is_between_one_and_four_times_as_fast_as_one() -> None:
-    graph = graph_of("bert_base", seq_len=128)
+    graph = graph_of("bert_base", seq_len=128, layers=4, vocabulary=2048)
     options = StepOptions(accumulation=16, graphs=True)
     alone = predict_model(V100, graph, TRAIN, options)
     together = predict_model(V100, graph, TRAIN, options, group=group_of("DGX-1V", 4, "pipeline"))
