@@ -238,6 +238,12 @@ def test_a_pipeline_needs_a_block_for_each_stage_and_a_backward_pass() -> None:
         predict_model(V100, graph_of("bert_base"), Policy("inference"), group=group_of("DGX-1V", 4, "pipeline"))
 
 
+def test_replicas_that_only_infer_do_not_wait_for_each_other() -> None:
+    group = group_of("DGX-1V", 8)
+    assert group.peers("inference").slowest == 1 < group.peers("train").slowest
+    assert group_of("DGX-1V", 8, "tensor").peers("inference").slowest > 1
+
+
 def test_a_group_waits_for_its_slowest_board() -> None:
     # the largest of eight normal deviates is 1.42 in the mean, of two 0.56
     node = load_node("DGX-1V").node.record

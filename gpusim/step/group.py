@@ -12,7 +12,7 @@ from gpusim.collectives.timing import time_collective
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
 from gpusim.models.passes.step import tasks_of
-from gpusim.models.policy import Policy, PolicyError
+from gpusim.models.policy import Mode, Policy, PolicyError
 from gpusim.models.task import Task
 from gpusim.parallel.data import data_parallel
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
@@ -46,11 +46,12 @@ class Group:
         """Passes with items of their own that run at once."""
         return self.gpus if self.parallel == "data" else 1
 
-    @property
-    def peers(self) -> Peers:
-        """What a step has to know of the group."""
+    def peers(self, mode: Mode) -> Peers:
+        """What a step has to know of the group. Replicas that only infer do not wait for each other."""
+        waits = self.parallel != "data" or mode == "train"
         return Peers(
-            lambda collective: time_collective(collective, self.node, self.gpu, self.nccl), self.node.slowest(self.gpus)
+            lambda collective: time_collective(collective, self.node, self.gpu, self.nccl),
+            self.node.slowest(self.gpus) if waits else 1.0,
         )
 
     def tasks(self, graph: Graph, policy: Policy) -> Sequence[Task]:

@@ -126,7 +126,7 @@ def predict_model(
     else:
         tasks = group.tasks(graph, policy) if group else tasks_of(graph, policy, system.gpu)
         kept = [task for task in tasks if task.phase not in without]
-        step = predict_step(system, kept, options, simulate, group.peers if group else None)
+        step = predict_step(system, kept, options, simulate, group.peers(policy.mode) if group else None)
         needed_bytes = memory_bytes(tasks)
     memory_gib = needed_bytes / GIB
     fits = memory_gib <= system.gpu.dram.capacity_gb
@@ -141,7 +141,7 @@ def _pipelined(
     if policy.mode != "train":
         raise PolicyError("pipeline: is for training; run inference on one GPU or tensor parallel")
     found = stages(graph, policy, system.gpu, group.gpus)
-    step = predict_pipeline(system, found, options, simulate, group.peers)
+    step = predict_pipeline(system, found, options, simulate, group.peers(policy.mode))
     return step, pipeline_memory_bytes(found, options.accumulation)
 
 
