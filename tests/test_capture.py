@@ -125,6 +125,18 @@ def test_a_captured_module_is_the_shipped_model(
         assert kernel_bytes(captured)[phase] == pytest.approx(size_bytes, rel=0.01)
 
 
+def test_attention_within_one_function_of_pytorch_is_followed(command: RunGpusim, tmp_path: Path) -> None:
+    """A vision transformer: torchvision states 86,567,656 parameters, class token and places among them, 17.56 GMAC."""
+    pytest.importorskip("torch")
+    pytest.importorskip("torchvision")
+    (tmp_path / "script.py").write_text(RESNET.replace("resnet50", "vit_b_16"), "utf-8")
+    done = command("capture", "script.py", "-o", "captured.yaml")
+    assert (done.returncode, "no layer for" in done.stderr) == (0, False)
+    graph = load_model(str(tmp_path / "captured.yaml")).graph({"batch": 1})
+    assert graph.parameters == 86_567_656 - 198 * 768
+    assert graph.flops == pytest.approx(2 * 17.564e9, rel=0.01)
+
+
 def test_a_script_without_its_two_functions_is_refused(command: RunGpusim, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "script.py").write_text("def model(): return 1\n", "utf-8")

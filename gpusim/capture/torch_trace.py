@@ -69,6 +69,8 @@ class Trace(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call, and note what was called."""
         kwargs = kwargs or {}
+        if func is torch.nn.functional.multi_head_attention_forward:
+            return self._within(func, args, kwargs)
         with FlopCounterMode(display=False) as counter:
             result = func(*args, **kwargs)
         tensors = tensors_in(result)
@@ -86,6 +88,17 @@ class Trace(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
             self.sketch.flops += counter.get_total_flops()
         self._note(called, tensors, size_bytes, counter.get_total_flops())
         return result
+
+    def _within(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of a function of PyTorch's own, whose calls are followed in its place."""
+        functional = torch.nn.functional
+        check = functional.has_torch_function  # which would pass the whole call here again
+        functional.has_torch_function = lambda *_: False
+        try:
+            with self:
+                return func(*args, **kwargs)
+        finally:
+            functional.has_torch_function = check
 
     def _note(self, called: Called, tensors: list[Any], size_bytes: float, flops: float) -> None:
         before = len(self.sketch.layers)
