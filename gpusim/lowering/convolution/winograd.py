@@ -45,6 +45,8 @@ class _Tensor(NamedTuple):
     size_bytes: float
     run_bytes: float
     """That lie together, of what CTAs take side by side: an image, a row of tiles, a row of filters [B]."""
+    is_transformed: bool = False
+    """It lives between two launches of the convolution; the one that reads it follows those that write it."""
 
 
 def serves(operator: Convolution) -> bool:
@@ -68,17 +70,17 @@ def unfused(gpu: Gpu, operator: Convolution, *, warm: bool) -> tuple[Gemm, Form]
         return _tensor(dtype, shape.images * pixels * channels, pixels)
 
     def transformed(channels: int) -> _Tensor:
-        return _tensor(dtype, VALUES * tiles * channels, ROW_OF_TILES * IMAGES)
+        return _tensor(dtype, VALUES * tiles * channels, ROW_OF_TILES * IMAGES, is_transformed=True)
 
     def transform(name: str, grid: Grid, channels: int, read: _Tensor, written: _Tensor) -> Transform:
         grid = Grid(grid.x, channels) if grid is of_tiles else grid
-        made_before = "Output" in name
-        footprint_bytes = read.size_bytes + written.size_bytes if made_before else _footprint_bytes(operator, warm=warm)
-        return _transform(gpu, f"winograd{name}4x4", grid, THREADS, read, written, footprint_bytes)
+        return _transform(
+            gpu, f"winograd{name}4x4", grid, THREADS, read, written, _footprint_bytes(operator, warm=warm)
+        )
 
     pairs = shape.channels * shape.filters
     filters = _tensor(dtype, TAPS * pairs, TAPS * CHANNELS)
-    transformed_filters = _tensor(dtype, VALUES * pairs, FILTERS)
+    transformed_filters = _tensor(dtype, VALUES * pairs, FILTERS, is_transformed=True)
     before = images(shape.channels, shape.height * shape.width)
     after = images(shape.filters, shape.output[0] * shape.output[1])
     if not forward and not backward:
@@ -95,9 +97,8 @@ def unfused(gpu: Gpu, operator: Convolution, *, warm: bool) -> tuple[Gemm, Form]
         transform("ForwardData", of_tiles, read, source, transformed(read)),
         transform("ForwardFilter", of_filters, 1, filters, transformed_filters),
     )
-    return product, Form(
-        product, inputs, (transform("ForwardOutput", of_tiles, written, transformed(written), result),)
-    )
+    output = transform("ForwardOutput", of_tiles, written, transformed(written), result)
+    return product, Form(product, inputs, (output,))
 
 
 def fused(gpu: Gpu, operator: Convolution, *, warm: bool) -> Form:
@@ -116,8 +117,8 @@ def fused(gpu: Gpu, operator: Convolution, *, warm: bool) -> Form:
     return Form(FusedWinograd(operator), (filters,), ())
 
 
-def _tensor(dtype: Dtype, elements: int, run: int) -> _Tensor:
-    return _Tensor(elements * dtype.bits / 8, run * dtype.bits / 8)
+def _tensor(dtype: Dtype, elements: int, run: int, *, is_transformed: bool = False) -> _Tensor:
+    return _Tensor(elements * dtype.bits / 8, run * dtype.bits / 8, is_transformed)
 
 
 def _footprint_bytes(operator: Convolution, *, warm: bool) -> float:
@@ -128,7 +129,13 @@ def _footprint_bytes(operator: Convolution, *, warm: bool) -> float:
 def _transform(
     gpu: Gpu, name: str, grid: Grid, threads: int, read: _Tensor, written: _Tensor, footprint_bytes: float
 ) -> Transform:
-    """A launch in which each thread transforms a tile."""
+    """A launch in which each thread transforms a tile.
+
+    Args:
+        footprint_bytes: what runs between two readings of a tensor that the convolution is given [B].
+    """
+    if read.is_transformed:
+        footprint_bytes = read.size_bytes + written.size_bytes
     warps = threads // gpu.sm.warp_size
     of_warp = 1 / (grid.ctas * warps)
     asked, sent = read.size_bytes * of_warp, written.size_bytes * of_warp
