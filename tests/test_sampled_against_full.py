@@ -233,7 +233,7 @@ def test_sampled_agrees_with_full_on_small_products_of_every_architecture(capsys
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="8 % at the 95th percentile and 40 % at most: CTAs drift apart in full")
+@pytest.mark.xfail(strict=True, reason="up to 20 %: in full CTAs drift apart, and SMs of one CTA leave step")
 def test_sampled_differs_from_full_on_no_product_by_much(capsys: pytest.CaptureFixture[str]) -> None:
     found = differences(200, 20_000_000, capsys)
     assert percentile(found, 95) <= P95_TOLERANCE
