@@ -10,12 +10,14 @@ PYTEST := $(BIN)/python -m pytest -n auto
 # Measured runs, where there are any: the folder that holds validate/ and calibrate/.
 MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 MICROBENCHMARKS := $(MEASURED)/../facts/microbenchmarks.csv
+# Steps of whole models.
+STEPS := $(wildcard $(MEASURED)/../end_to_end/neusight.csv $(MEASURED)/../end_to_end/nvidia_pytorch.csv)
 # Kernels that traces recorded beside others: they teach choice and not times.
 TRACES := $(wildcard $(MEASURED)/../traces/kernels.csv)
 RECORDED := $(if $(TRACES),$(VENV)/traces.csv)
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 deepbench_t4_fp16 deepbench_t4_fp32 \
 	vidur_a100_fp16 vidur_a40_fp16 aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
-	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32
+	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32 deepbench_conv neusight_conv_fp32
 # Tables of MEASURED/calibrate that each architecture is calibrated on.
 CALIBRATED := volta turing ampere_ga100 ampere_ga10x hopper
 MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 neusight_linear_fp32 neusight_bmm_fp32
@@ -43,7 +45,7 @@ help:
 	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper"
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
 	@echo "make readme       update the tables of the README: accuracy, microbenchmarks, the last make calibrate and make bench"
-	@echo "make figures      draw the pictures of docs/ again, execute its notebook"
+	@echo "make figures      draw the pictures of docs/ again, predict its table of claims, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
 
@@ -92,10 +94,11 @@ bench-baseline: $(VENV)/.dev
 
 readme: $(VENV)/.runtime
 	$(BIN)/python benchmarks/readme.py $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
-		$(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
+		$(addprefix --models ,$(STEPS)) $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
 
 figures: $(VENV)/.runtime
 	$(BIN)/python benchmarks/figures.py
+	$(BIN)/python benchmarks/claims_page.py
 	$(BIN)/python benchmarks/notebook.py
 
 calibrate: $(addprefix calibrate-,$(CALIBRATED))

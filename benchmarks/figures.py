@@ -19,6 +19,7 @@ from gpusim.studies.microbench.suite import play_defaults
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = {
     "a100_vs_v100_gemm": {"speedup.png": "a100_vs_v100_speedup.png"},
+    "a100_vs_v100_models": {"speedups.png": "a100_vs_v100_models.png"},
     "tf32_paths": {"speedup.png": "tf32_paths.png"},
     "sparse_2to4": {"sparse_speedup.png": "sparse_2to4.png"},
     "mixed_precision_numerics": {"mixed_precision_numerics.png": "mixed_precision_numerics.png"},

@@ -1,11 +1,12 @@
 """Writes the tables of the README: accuracy, what fits leave out, microbenchmarks, and speed.
 
-    python benchmarks/readme.py [--microbenchmarks PUBLISHED.csv] [MEASURED.csv...]
+    python benchmarks/readme.py [--microbenchmarks PUBLISHED.csv] [--models STEPS.csv]... [MEASURED.csv...]
 
 What stands between the accuracy markers is replaced by the errors on the given tables, with the date, the commit and
 the tables' hashes; without tables it stays. What stands between the left-out markers is replaced by what the last
 calibrations (``make calibrate``) report of rows, sources and boards that they leave out, what stands between the
-microbenchmark markers by the errors on published readings, and what stands between the speed markers by the figures of
+microbenchmark markers by the errors on published readings, what stands between the models markers by the errors on
+measured steps of whole models, and what stands between the speed markers by the figures of
 the last benchmark (``make bench``); without any it stays.
 """
 
@@ -21,6 +22,7 @@ from typing import Any
 
 from calibration_table import left_out_table
 from microbench_table import microbench_table
+from models_table import models_tables
 from provenance import BENCH_RESULTS, CALIBRATIONS, README, commit
 from speed_table import speed_table
 
@@ -42,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write the tables of the README.")
     parser.add_argument("files", nargs="*", type=Path, metavar="MEASURED.csv")
     parser.add_argument("--microbenchmarks", type=Path, metavar="PUBLISHED.csv")
+    parser.add_argument("--models", type=Path, action="append", default=[], metavar="STEPS.csv")
     given = parser.parse_args()
     files: list[Path] = given.files
     calibrations = sorted(CALIBRATIONS.glob("*.json"))
@@ -54,6 +57,8 @@ def main() -> None:
         text = between(text, "left-out", left_out_table(calibrations))
     if given.microbenchmarks:
         text = between(text, "microbenchmarks", microbenchmarks(given.microbenchmarks))
+    if given.models:
+        text = between(text, "models", models_tables(given.models))
     if BENCH_RESULTS.exists():
         text = between(text, "speed", speed_table(json.loads(BENCH_RESULTS.read_bytes())))
     README.write_text(text, encoding="utf-8")
