@@ -26,7 +26,7 @@ def models_tables(files: Sequence[Path]) -> str:
         kinds = {"all": report["overall"], **report["kinds"]}
         shown = {str(sorted(one.items())): (name, one) for name, one in reversed(kinds.items()) if one["predicted"]}
         lines += [_line(file, report, name, one) for name, one in reversed(shown.values())]
-        sentences += _sentences(report)
+        sentences += _sentences(file.stem, report)
     return "\n".join([*lines, "", *sentences, ""])
 
 
@@ -37,19 +37,19 @@ def _line(file: Path, report: Mapping[str, Any], name: str, one: Mapping[str, An
     return f"| {file.stem} | {name} | {rows} | {' | '.join(errors)} | {one['bias']:+.1f} % | `{sha256}` |"
 
 
-def _sentences(report: Mapping[str, Any]) -> list[str]:
+def _sentences(table: str, report: Mapping[str, Any]) -> list[str]:
     """Paragraphs on speedups between boards and on scaling over GPUs."""
     found = []
     if pairs := [abs(pair["error_pct"]) for pair in report["speedups"]]:
         found.append(
-            f"Speedup of an A100 over a V100 in training at equal batch, {len(pairs)} pairs: median error "
+            f"Speedup of an A100 over a V100 in training at equal batch ({table}, {len(pairs)}): median error "
             f"{median(pairs):.1f} %, largest {max(pairs):.1f} %.\n"
         )
     if points := [abs(one["points"]) for one in report["scaling"]]:
         free = [abs(one["points"]) for one in report["scaling"] if not one["input_bound"]]
         without = f"; {mean(free):.1f} and {max(free):.1f} without {len(points) - len(free)} that are input-bound"
         found.append(
-            f"Scaling over the GPUs of a node, {len(points)} cases: mean error {mean(points):.1f} points, largest "
+            f"Scaling over the GPUs of a node ({table}, {len(points)}): mean error {mean(points):.1f} points, largest "
             f"{max(points):.1f}{without if free else ''}.\n"
         )
     return found
