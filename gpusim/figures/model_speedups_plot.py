@@ -29,12 +29,12 @@ def model_speedups_figure(title: str, rows: Sequence[Row]) -> Figure:
     canvas = Canvas()
     types = list(dict.fromkeys((row["baseline_precision"], row["precision"]) for row in rows))
     counts = sorted({row["gpus"] for row in rows})
-    names = list(dict.fromkeys(row["label"] for row in rows))
     end = 1.12 * max(max(row["speedup"], row["measured_speedup"] or 0, row["claimed_speedup"] or 0) for row in rows)
     for at, (before, after) in enumerate(types):
+        own_types = [row for row in rows if (row["baseline_precision"], row["precision"]) == (before, after)]
+        names = list(dict.fromkeys(row["label"] for row in own_types))
         for column, gpus in enumerate(counts):
-            key = (before, after, gpus)
-            own = [row for row in rows if (row["baseline_precision"], row["precision"], row["gpus"]) == key]
+            own = [row for row in own_types if row["gpus"] == gpus]
             if not own:
                 continue
             kind = after if before == after else f"{after} over {before}"
