@@ -292,7 +292,7 @@ def test_overrides_reach_lists_ranges_and_new_keys(write: WriteExperiment) -> No
 
 def test_a_shipped_experiment_is_found_by_name_and_a_misspelt_one_is_offered(gpusim: RunGpusim) -> None:
     assert set(shipped_experiments()) >= {"a100_vs_v100_gemm", "worked_example"}
-    assert "did you mean a100_vs_v100_gemm?" in refused(gpusim("run", "a100_v100_gemm"))
+    assert "did you mean a100_vs_v100_gemm, a100_vs_v100_models?" in refused(gpusim("run", "a100_v100_gemm"))
 
 
 def test_every_shipped_experiment_loads() -> None:

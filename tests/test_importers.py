@@ -39,6 +39,7 @@ from gpusim.numbers.formats import ACCUMULATORS, Dtype
 from gpusim.units import MIB
 from gpusim.workloads.conditions import CALLS_OF_LOAD, L2_STATES, OPERANDS
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
+from gpusim.workloads.memory_bound import MEMORY_BOUND_OPS
 from gpusim.workloads.vector import VECTOR_OPS
 
 A100 = ImportOptions(gpu="a100-sxm4-80gb")
@@ -74,16 +75,17 @@ POSITIVE = st.integers(min_value=1, max_value=10**9)
 @st.composite
 def measured_rows(draw: st.DrawFn) -> MeasuredRow:
     """Any row that the schema allows, with one extra column."""
-    op = draw(st.sampled_from(MEASURED_OPS))
+    op = draw(st.sampled_from([op for op in MEASURED_OPS if op not in MEMORY_BOUND_OPS]))  # these have accesses
     known = draw(st.booleans())
+    size = st.integers(1, 2**20) if op in VECTOR_OPS else POSITIVE  # of a tensor that 64 bits count
     return MeasuredRow(
         file="",
         line=0,
         gpu=draw(NAMES.filter(bool)),
         op=op,
-        batch=draw(POSITIVE),
-        m=draw(POSITIVE),
-        n=draw(POSITIVE),
+        batch=draw(size),
+        m=draw(size),
+        n=draw(size),
         k=None if op in VECTOR_OPS else draw(POSITIVE),
         dtype=draw(st.sampled_from(Dtype)),
         accumulate=draw(st.sampled_from(("", *ACCUMULATORS))),

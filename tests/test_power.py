@@ -298,6 +298,7 @@ def test_a_bound_knows_no_power_limit() -> None:
 # Published
 
 
+@pytest.mark.xfail(strict=True, reason="786 MHz, where a T4 is reported at about 900 (docs/model.md, section 9)")
 def test_a_t4_sustains_an_fp32_product_near_its_throttled_clock_and_not_at_its_peak() -> None:
     # A report in mlcommons/inference_results_v0.5: a T4 set to 1590 MHz runs BERT at about 900 MHz, wandering
     # between 825 and 1545 MHz at 83 C
