@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from gpusim.execution.sweep import Case
 from gpusim.experiment.definition import Experiment
 from gpusim.experiment.loading import load_experiment
 from gpusim.prediction.predict import predict
+from gpusim.prediction.results import Result
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
@@ -110,31 +112,50 @@ def test_dram_bandwidth_buys_what_the_page_says(time_us: TimeUs, dram: float) ->
     assert max(seven, seventy) <= dram
 
 
-@pytest.mark.parametrize(("layer", "products"), [(LAYERS[0], 3), (LAYERS[1], 2)])
-def test_at_half_as_much_dram_bandwidth_again_tiles_of_16_tokens_draw_less_of_it(
-    decode: Experiment, layer: str, products: int
-) -> None:
-    drawn = {dram: dram_fractions(decode, layer, dram) for dram in DRAM[:2]}
-    tiles_of_16 = [one for kernel, one in drawn[1.5] if "_16x16_" in kernel]
-    assert len(tiles_of_16) == products
-    assert max(tiles_of_16) < 0.69
-    tiles_of_64 = [one for kernel, one in drawn[1.0] if "_64x64_" in kernel]
-    assert len(tiles_of_64) == 3
-    assert 0.74 < min(tiles_of_64) < max(tiles_of_64) < 0.785
+@pytest.mark.parametrize("layer", LAYERS[:2])
+def test_products_run_in_the_tiles_that_the_page_says(decode: Experiment, layer: str) -> None:
+    selected = {dram: products(decode, layer, dram) for dram in (1.0, 1.5, 3.0)}
+    assert [tokens_of_tile(one) for one in selected[1.0]] == [16] * 4
+    assert [tokens_of_tile(one) for one in selected[1.5]].count(16) == 3
+    assert [tokens_of_tile(one) for one in selected[3.0]] == [64] * 4
+    bound = [[one.bottleneck for one in selected[dram]].count("shared_memory") for dram in (1.5, 3.0)]
+    assert bound == {LAYERS[0]: [2, 4], LAYERS[1]: [0, 1]}[layer]
 
 
-def dram_fractions(experiment: Experiment, layer: str, dram: float) -> list[tuple[str, float]]:
-    """Kernel and part of the DRAM's peak bandwidth that it draws, for each product of a layer; L2 cold, as shipped."""
+@pytest.mark.parametrize("layer", LAYERS[:2])
+def test_tiles_of_64_tokens_draw_more_of_the_dram_than_those_that_are_selected(decode: Experiment, layer: str) -> None:
+    selected = products(decode, layer, 1.0)
+    pinned = products(decode, layer, 1.0, kernel="ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn")
+    assert all(0.64 < drawn(one) < 0.755 for one in selected)
+    assert all(0.68 < drawn(one) < 0.785 for one in pinned)
+    for slow, fast in zip(selected, pinned, strict=True):
+        assert 0.885 < fast.time_us / slow.time_us < 0.965
+
+
+def products(experiment: Experiment, layer: str, dram: float, kernel: str | None = None) -> list[Result]:
+    """The products of a layer on an A100 with a multiple of its DRAM bandwidth; L2 cold, as shipped."""
     shipped = load_spec("A100-SXM4-80GB").system.gpu
-    peak = dram * shipped.dram.peak_bandwidth_gb_per_s
-    place = ("L2 capacity varied", shipped.l2.capacity_mib, peak)
+    place = ("L2 capacity varied", shipped.l2.capacity_mib, dram * shipped.dram.peak_bandwidth_gb_per_s)
     found = []
     for case in experiment.cases():
         if (case.group, case.case.options.l2) == (layer, "cold") and tuple(case.gpu_columns.values())[:3] == place:
-            result = predict(case.case.system, case.case.operator, case.case.options)
-            assert result.kernel is not None
-            found.append((result.kernel, result.dram_bytes / result.time_us / 1e3 / peak))
+            options = replace(case.case.options, kernel=kernel)
+            found.append(predict(case.case.system, case.case.operator, options))
+    assert len(found) == 4
     return found
+
+
+def tokens_of_tile(result: Result) -> int:
+    """Of the kernel of a product: its tile is weights by tokens."""
+    tile = re.search(r"_(\d+)x(\d+)_", str(result.kernel))
+    assert tile
+    return int(tile[2])
+
+
+def drawn(result: Result) -> float:
+    """Part of the peak bandwidth of the A100's DRAM."""
+    peak = load_spec("A100-SXM4-80GB").system.gpu.dram.peak_bandwidth_gb_per_s
+    return result.dram_bytes / result.time_us / 1e3 / peak
 
 
 def test_a_warm_l2_does_what_the_page_says(time_us: TimeUs) -> None:
@@ -142,18 +163,28 @@ def test_a_warm_l2_does_what_the_page_says(time_us: TimeUs) -> None:
     assert time_us(seven, capacity=8.0, l2="warm") == pytest.approx(time_us(seven, 3.0), rel=0.05)
     assert time_us(seven, capacity=4.0, l2="warm") > 1.2 * time_us(seven, 3.0)
     assert time_us(seventy, capacity=8.0, l2="warm") == pytest.approx(0.90 * time_us(seventy), rel=0.01)
-    for dram in DRAM:
-        assert 0.82 < time_us(draft, dram, l2="warm") / time_us(draft, dram) < 1
+    ratios = [time_us(draft, dram, l2="warm") / time_us(draft, dram) for dram in DRAM]
+    assert min(ratios) == pytest.approx(0.82, abs=0.005)
+    assert max(ratios) < 1
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
 def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, layer: str) -> None:
-    drams = (1.0, 1.5, 3.0)
-    half, shipped, twice = ([time_us(layer, dram, bandwidth=one) for dram in drams] for one in (0.5, 1.0, 2.0))
-    assert half[0] == pytest.approx(shipped[0], rel=0.01)
-    assert 1.045 < half[1] / shipped[1] < 1.095
-    assert 1.355 < half[2] / shipped[2] < 1.445
-    assert twice == pytest.approx(shipped, rel=0.022)
+    half, shipped, twice = ([time_us(layer, dram, bandwidth=one) for dram in DRAM] for one in (0.5, 1.0, 2.0))
+    assert 1.205 < half[2] / shipped[2] < 1.245
+    assert 1.315 < half[3] / shipped[3] < 1.365
+    assert twice == pytest.approx(shipped, rel=0.001)
+
+
+@pytest.mark.parametrize(("layer", "at_half_more", "costs"), [(LAYERS[0], 0.99, 1.16), (LAYERS[1], 1.03, 1.07)])
+def test_half_of_the_l2_bandwidth_is_faster_only_where_another_kernel_is_selected(
+    time_us: TimeUs, layer: str, at_half_more: float, costs: float
+) -> None:
+    """An anomaly of the model, which the page reports: on the kernels of the shipped library it costs time."""
+    assert time_us(layer, bandwidth=0.5) / time_us(layer) == pytest.approx(0.97, abs=0.005)
+    assert time_us(layer, 1.5, bandwidth=0.5) / time_us(layer, 1.5) == pytest.approx(at_half_more, abs=0.005)
+    as_shipped = layer_times(load_experiment("decode_design_space", ["gpus.1.retuned=false"]))
+    assert as_shipped(layer, bandwidth=0.5) / time_us(layer) == pytest.approx(costs, abs=0.005)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
