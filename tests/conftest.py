@@ -35,6 +35,12 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
 
 
+@pytest.fixture(autouse=True)
+def _own_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins with the processes: what one prefers to compile, the next one does not."""
+    monkeypatch.setattr("gpusim.sim.switch._Switch.compiled", False)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _store_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Remember simulated launches where no user's are."""

@@ -196,13 +196,13 @@ def test_kernels_for_vectors_are_offered_for_vectors_only(name: str) -> None:
 def test_a_large_vector_product_goes_to_a_kernel_for_vectors(name: str) -> None:
     # By the assumption of the base; where no vectors were among the runs, a fit may like other kernels more. INT8 has
     # kernels for a few columns, which the estimate finds as fast as tiled ones at such sizes, and Hopper has tiles of
-    # eight columns with rings, which keep more of DRAM's pages open.
+    # eight and sixteen columns with rings, which keep more of DRAM's pages open.
     arch = unfitted(name)
     having = [one for one in dtypes(arch) if any(kernel.family.max_n for kernel in suited(arch, square(one)))]
     assert {Dtype.FP32, Dtype.FP16} <= set(having)
     for dtype in set(having) - {Dtype.INT8}:
         best = ranked_plans(arch, Gemm(1, 8192, 8192, dtype), Options(detail="bound"))[0].plan.kernel
-        assert best.tile_n <= (NARROWEST_HOPPER_TILE if arch.gpu.architecture == "hopper" else 1)
+        assert best.tile_n <= (2 * NARROWEST_HOPPER_TILE if arch.gpu.architecture == "hopper" else 1)
 
 
 def doubled_memory(name: str) -> System:

@@ -404,7 +404,6 @@ def test_published_2_4_runs_are_predicted_within_25_percent(published: Validatio
     assert mape(found) <= 25.0
 
 
-@pytest.mark.xfail(strict=True, reason="4 of 12 pairs come out 15 to 17 % too high")
 def test_2_4_over_dense_is_predicted_within_15_percent_on_ga10x(published: ValidationReport) -> None:
     found = [pair for pair in pairs(published) if pair[0].row.gpu == "rtx-3060"]
     assert len(found) == 12
