@@ -13,6 +13,7 @@ import yaml
 from gpusim.errors import InputError
 from gpusim.models.layers.layer import Shape
 from gpusim.models.layers.registry import AnyLayer, parse_layer
+from gpusim.models.loading import unused_name
 
 VIEWS = frozenset({"reshape", "permute", "slice", "flatten", "expand"})
 """Layers that launch nothing, unless they copy: left out where nothing uses them."""
@@ -51,7 +52,7 @@ class Sketch:
 
     def add_input(self, name: str, shape: Sequence[int]) -> str:
         """An input, or what a call without a layer computes; its name."""
-        name = self._unused(name)
+        name = unused_name(name, self._shapes)
         self.inputs[name] = list(shape)
         self._shapes[name] = tuple(shape)
         return name
@@ -71,19 +72,12 @@ class Sketch:
             raise ValueError(f"{op} takes no such shapes") from error
         if result != shape:
             raise ValueError(f"{op} gives {result}, the program {shape}")
-        name = self._unused(name or op)
+        name = unused_name(name or op, self._shapes)
         stated = layer.model_dump(mode="json", exclude_defaults=True) | {"op": op}
         entry = {"op": stated.pop("op"), "name": name, "inputs": list(inputs), **stated}
         self.layers.append({**entry, "shares": shares} if shares else entry)
         self._shapes[name] = shape
         return name
-
-    def _unused(self, name: str) -> str:
-        taken, number = name, 1
-        while taken in self._shapes:
-            number += 1
-            taken = f"{name}_{number}"
-        return taken
 
     def prune(self) -> None:
         """Leave out views and inputs that no layer uses."""

@@ -131,9 +131,9 @@ def _case(
     name: str, gpu: str, precision: str, work: WorkOptions, how: FrameworkOptions, sharing: SharingOptions
 ) -> ModelCase:
     """The prediction that options stand for."""
-    from gpusim.models.policy import Policy
+    from gpusim.models.policy import Policy, default_layout
     from gpusim.step.options import StepOptions
-    from gpusim.studies.models import ModelCase, default_layout
+    from gpusim.studies.models import ModelCase
 
     if work.generate and work.mode == "train":
         refuse("--generate: tokens are generated in inference; give --mode inference")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, PositiveInt
 
 from gpusim.files.checked_document import Part
 from gpusim.models.loading import load_model
-from gpusim.models.policy import Fusion, Mode, Policy, Precision
+from gpusim.models.policy import Fusion, Layout, Mode, Policy, Precision, default_layout
 from gpusim.record import Version
 
 
@@ -23,9 +21,26 @@ class ModelRun(Part):
     accumulation: PositiveInt = 1
     graphs: bool = False
     fusion: Fusion = "none"
-    layout: Literal["nchw", "nhwc"] | None = Field(default=None, description="of images; as the precision is used")
+    layout: Layout | None = Field(default=None, description="of images; as the precision is used")
     framework: str = "pytorch"
     version: Version = "2.1"
+
+    @property
+    def policy(self) -> Policy:
+        """How the model runs.
+
+        Raises:
+            PolicyError: choices that contradict each other.
+        """
+        return Policy(
+            mode=self.mode,
+            precision=self.precision,
+            framework=self.framework,
+            version=self.version,
+            layout=self.layout or default_layout(self.precision),
+            fusion=self.fusion,
+            accumulates=self.accumulation > 1,
+        )
 
     def check(self) -> None:
         """Check the model, its sizes and the policy.
@@ -33,5 +48,5 @@ class ModelRun(Part):
         Raises:
             ValueError: the first problem; one line.
         """
-        _ = Policy(self.mode, self.precision, self.framework, self.version)
+        _ = self.policy
         _ = load_model(self.model).graph(self.sizes)

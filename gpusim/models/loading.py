@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -102,6 +102,19 @@ def _variant(file: YamlFile, own: VariantFile) -> Model:
     return Model(file.path.stem, files, base.content.model_copy(update=changed))
 
 
+def unused_name(name: str, taken: Container[str]) -> str:
+    """A name that is not taken: names repeat where a file gives none.
+
+    >>> unused_name("relu", {"relu", "relu_2"})
+    'relu_3'
+    """
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """What names mean where a layer stands."""
@@ -168,18 +181,10 @@ class _Expansion:
             inputs = [self._tensor(key_path, one, scope) for one in entry.get("inputs", ())] or [last]
             for turn in range(repeat):
                 path = f"{scope.path}{name}" + (f".{turn}" if repeat > 1 else "")
-                last = self._entry(entry, key_path, self._unused(path), inputs, scope)
+                last = self._entry(entry, key_path, unused_name(path, self._shapes), inputs, scope)
                 inputs = [last, *inputs[1:]]
             scope.tensors[name] = last
         return last
-
-    def _unused(self, path: str) -> str:
-        """A path that no node has yet: names repeat where a file gives none."""
-        taken, number = path, 1
-        while taken in self._shapes:
-            number += 1
-            taken = f"{path}_{number}"
-        return taken
 
     def _tensor(self, key_path: str, name: object, scope: _Scope) -> str:
         if name in scope.tensors:

@@ -13,8 +13,16 @@ Precision = Literal["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16", "int
 """``amp-`` casts what autocast lists; ``fp16`` and ``bf16`` hold the model in that type, its master weights in FP32;
 ``int8`` multiplies in INT8 what autocast would lower, and holds the rest in FP16."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+LOWERED: tuple[Precision, ...] = ("amp-fp16", "amp-bf16", "fp16", "bf16", "int8")
+"""Precisions whose convolutions take images as NHWC, unless said otherwise: Tensor Cores multiply along channels."""
+Layout = Literal["nchw", "nhwc"]
 Fusion = Literal["none", "elementwise", "engine"]
 Optimizer = Literal["sgd", "sgd_momentum", "adam", "lamb"]
+
+
+def default_layout(precision: str) -> Layout:
+    """Memory layout of images that a precision is used with."""
+    return "nhwc" if precision in LOWERED else "nchw"
 
 
 class PolicyError(InputError):
@@ -34,7 +42,7 @@ class Policy:
     framework: str = "pytorch"
     version: str = "2.1"
     """Of the framework: decides the default arithmetic and which calls are fused."""
-    layout: Literal["nchw", "nhwc"] = "nchw"
+    layout: Layout = "nchw"
     """Of images in memory."""
     fusion: Fusion = "none"
     """``elementwise``: chains of elementwise operators run as one kernel. ``engine``: of inference, besides, norms in

@@ -11,29 +11,19 @@ from gpusim.experiment.comparison import Row
 from gpusim.experiment.model_run import ModelRun
 from gpusim.experiment.model_speedups import ModelSpeedups, SpeedupCase
 from gpusim.files.outputs import check_places, output_folder, staging
-from gpusim.models.policy import Policy
 from gpusim.progress import Progress, no_progress
 from gpusim.step.model import ModelResult
 from gpusim.step.options import StepOptions
 from gpusim.studies.manifest import MANIFEST, manifest_inputs, output_files, write_manifest
-from gpusim.studies.models import ModelCase, default_layout, predict_models
+from gpusim.studies.models import ModelCase, predict_models
 from gpusim.studies.rows import write_results
 from gpusim.studies.run import Counts, Finished
 
 
 def model_case(run: ModelRun, gpu: str) -> ModelCase:
     """The prediction that an experiment describes."""
-    policy = Policy(
-        mode=run.mode,
-        precision=run.precision,
-        framework=run.framework,
-        version=run.version,
-        layout=run.layout or default_layout(run.precision),
-        fusion=run.fusion,
-        accumulates=run.accumulation > 1,
-    )
     options = StepOptions(run.accumulation, run.graphs, synchronised=run.mode == "inference")
-    return ModelCase(run.model, gpu, policy, options, run.sizes, gpus=run.gpus)
+    return ModelCase(run.model, gpu, run.policy, options, run.sizes, gpus=run.gpus)
 
 
 def run_model_speedups(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from gpusim.errors import InputError, one_line
 from gpusim.execution.service import Service
@@ -24,15 +23,8 @@ from gpusim.step.model import ModelResult, predict_model
 from gpusim.step.options import StepOptions
 from gpusim.system import System
 
-LOWERED = ("amp-fp16", "amp-bf16", "fp16", "bf16", "int8")
-"""Precisions whose convolutions take images as NHWC, unless said otherwise: Tensor Cores multiply along channels."""
 LAUNCHES = 300
 """Launches that a model's operators come to, at the clocks that are tried."""
-
-
-def default_layout(precision: str) -> Literal["nchw", "nhwc"]:
-    """Memory layout of images that a precision is used with."""
-    return "nhwc" if precision in LOWERED else "nchw"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.end_to_end import StepRow, read_step_tables
 from gpusim.execution.service import Service
-from gpusim.models.policy import PRECISIONS, Fusion, Policy
+from gpusim.models.policy import PRECISIONS, Fusion, Policy, default_layout
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import UnknownGpuError
 from gpusim.step.options import StepOptions
-from gpusim.studies.models import ModelCase, default_layout, predict_models
+from gpusim.studies.models import ModelCase, predict_models
 from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep
 
 
