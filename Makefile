@@ -12,6 +12,7 @@ MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 MICROBENCHMARKS := $(MEASURED)/../facts/microbenchmarks.csv
 # Steps of whole models.
 STEPS := $(wildcard $(MEASURED)/../end_to_end/neusight.csv $(MEASURED)/../end_to_end/nvidia_pytorch.csv)
+COLLECTIVES := $(wildcard $(MEASURED)/../comm/*.csv)
 # Kernels that traces recorded beside others: they teach choice and not times.
 TRACES := $(wildcard $(MEASURED)/../traces/kernels.csv)
 RECORDED := $(if $(TRACES),$(VENV)/traces.csv)
@@ -26,7 +27,8 @@ MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 vi
 	neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16 vidur_a40_fp16
 MEASURED_ON_hopper := aiconfigurator_h200_bf16
-# Rows per table, GPU and data type, if not 30: more where there are few tables.
+# Rows per table, GPU and data type, if not 30: more where there are few tables, or where 30 do not tell values apart.
+ROWS_OF_volta := 60
 ROWS_OF_hopper := 80
 ROWS_OF_ampere_ga10x := 60
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -44,7 +46,7 @@ help:
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again; of one architecture:"
 	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper"
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
-	@echo "make readme       update the tables of the README: accuracy, microbenchmarks, the last make calibrate and make bench"
+	@echo "make readme       update the tables of the README and of docs/accuracy.md; make calibrate and make bench come first"
 	@echo "make figures      draw the pictures of docs/ again, predict its table of claims, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
@@ -94,7 +96,7 @@ bench-baseline: $(VENV)/.dev
 
 readme: $(VENV)/.runtime
 	$(BIN)/python benchmarks/readme.py $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
-		$(addprefix --models ,$(STEPS)) $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
+		$(addprefix --models ,$(STEPS)) $(addprefix --collectives ,$(COLLECTIVES)) $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
 
 figures: $(VENV)/.runtime
 	$(BIN)/python benchmarks/figures.py

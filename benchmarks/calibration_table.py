@@ -1,4 +1,4 @@
-"""The README's table of how fits predict the rows, sources and boards that they leave out."""
+"""Tables of how fits predict the rows, sources and boards that they leave out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from pathlib import Path
 from typing import Any
 
 WITHOUT = {"source": "the source", "board": "the board"}
+
+
+def left_out_summary(files: Sequence[Path]) -> str:
+    """Mean errors: a line for each architecture, a column for what is left out."""
+    lines = [_line(("architecture", "a third of the rows", *(f"a {kind}" for kind in WITHOUT))), "|---|---:|---:|---:|"]
+    for path in files:
+        report = json.loads(path.read_bytes())
+        whole = {one["kind"]: one["mape"] for one in report["without"] if one["name"] == "all"}
+        errors = (_whole(report)["held_out_mape"], *(whole.get(kind) for kind in WITHOUT))
+        lines.append(_line((report["arch"], *("" if error is None else f"{error:.1f} %" for error in errors))))
+    return "\n".join([*lines, ""])
 
 
 def left_out_table(files: Sequence[Path]) -> str:
@@ -20,7 +31,7 @@ def left_out_table(files: Sequence[Path]) -> str:
 
 
 def _left_out(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    whole = next(one for one in report["errors"] if one["table"] == "all")
+    whole = _whole(report)
     errors = (whole["held_out_mape"], whole["held_out_median_ape"], whole["held_out_bias"])
     yield "a third of the rows, in turn", str(whole["rows"]), *_percents(errors)
     for one in report["without"]:
@@ -29,6 +40,11 @@ def _left_out(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             yield what, str(one["rows"]), "not testable: nothing else was measured", "", ""
         else:
             yield what, str(one["rows"]), *_percents((one["mape"], one["median_ape"], one["bias"]))
+
+
+def _whole(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The errors over all tables of a fit."""
+    return next(one for one in report["errors"] if one["table"] == "all")
 
 
 def _timing_lines(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:

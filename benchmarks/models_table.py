@@ -1,8 +1,8 @@
-"""The README's table of errors on measured steps of whole models."""
+"""Tables of errors on measured steps of whole models."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -12,29 +12,54 @@ from gpusim.execution.workers import available_cores
 from gpusim.studies.validation.end_to_end import validate_steps
 
 ERRORS = ("mape", "median_ape", "p90_ape")
+DEVELOPMENT = ("odd ids", "not input-bound")
+"""What names of kinds contain that the summary leaves to the page."""
 
 
-def models_tables(files: Sequence[Path]) -> str:
-    """Errors by table and kind of run as Markdown, and a sentence on speedups and scaling."""
+def validated_steps(files: Sequence[Path]) -> dict[Path, Mapping[str, Any]]:
+    """The figures of predictions of each table."""
+    return {file: validate_steps([file], Service(available_cores())).as_dict() for file in files}
+
+
+def models_summary(steps: Mapping[Path, Mapping[str, Any]]) -> str:
+    """Errors by table and kind of run as Markdown, and what follows for speedups and scaling."""
+    lines = ["| measured steps | runs | rows | mean error | median |", "|---|---|---:|---:|---:|"]
+    for file, report in steps.items():
+        for name, one in _kinds(report):
+            if not any(word in name for word in DEVELOPMENT):
+                lines.append(f"| {file.stem} | {name} | {_rows(one)} | {_percents(one, ERRORS[:2])} |")
+    return "\n".join([*lines, "", *(text for file, report in steps.items() for text in _sentences(file.stem, report))])
+
+
+def models_tables(steps: Mapping[Path, Mapping[str, Any]]) -> str:
+    """All errors by table and kind of run as Markdown, and a sentence on speedups and scaling."""
     lines = [
         "| measured steps | runs | rows | mean error | median | 90 % below | bias | sha256 of the table |",
         "|---|---|---:|---:|---:|---:|---:|---|",
     ]
     sentences: list[str] = []
-    for file in files:
-        report = validate_steps([file], Service(available_cores())).as_dict()
-        kinds = {"all": report["overall"], **report["kinds"]}
-        shown = {str(sorted(one.items())): (name, one) for name, one in reversed(kinds.items()) if one["predicted"]}
-        lines += [_line(file, report, name, one) for name, one in reversed(shown.values())]
+    for file, report in steps.items():
+        sha256 = report["tables"][0]["sha256"][:12]
+        for name, one in _kinds(report):
+            errors = f"{_percents(one, ERRORS)} | {one['bias']:+.1f} %"
+            lines.append(f"| {file.stem} | {name} | {_rows(one)} | {errors} | `{sha256}` |")
         sentences += _sentences(file.stem, report)
-    return "\n".join([*lines, "", *sentences, ""])
+    return "\n".join([*lines, "", *sentences])
 
 
-def _line(file: Path, report: Mapping[str, Any], name: str, one: Mapping[str, Any]) -> str:
-    rows = str(one["rows"]) if not one["skipped"] else f"{one['predicted']} of {one['rows']}"
-    errors = (f"{one[key]:.1f} %" for key in ERRORS)
-    sha256 = report["tables"][0]["sha256"][:12]
-    return f"| {file.stem} | {name} | {rows} | {' | '.join(errors)} | {one['bias']:+.1f} % | `{sha256}` |"
+def _kinds(report: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Kinds of run that have rows, each set of rows once."""
+    kinds = {"all": report["overall"], **report["kinds"]}
+    shown = {str(sorted(one.items())): (name, one) for name, one in reversed(kinds.items()) if one["predicted"]}
+    return reversed(shown.values())
+
+
+def _rows(one: Mapping[str, Any]) -> str:
+    return str(one["rows"]) if not one["skipped"] else f"{one['predicted']} of {one['rows']}"
+
+
+def _percents(one: Mapping[str, Any], names: Sequence[str]) -> str:
+    return " | ".join(f"{one[key]:.1f} %" for key in names)
 
 
 def _sentences(table: str, report: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """A GPU performance simulator: predicts the time of an operator on a GPU, and what limits it.
 
 >>> import gpusim
->>> result = gpusim.predict("t4", m=16, n=4096, k=4096, dtype="fp16")
+>>> result = gpusim.predict("v100-sxm2-16gb", m=16, n=4096, k=4096, dtype="fp16")
 >>> result.bottleneck
 'dram'
 """

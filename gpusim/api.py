@@ -55,6 +55,11 @@ class Arguments(GpuArguments, total=False):
     order: str
     output_dtype: str
     bias: str | bool
+    heads: int
+    key_heads: int | None
+    causal: str | bool
+    mask: str | bool
+    dropout: str | bool
     detail: str
     l2: str
     load: str | int
@@ -164,16 +169,17 @@ def predict(
         arch: GPU by name, alias, nvidia-smi name or spec file; or what :func:`load_system` gives.
         operator: A record such as :class:`gpusim.Gemm`, in place of the values of one below.
         op: Operator, as in measured tables: ``linear`` or ``bmm`` (a matrix multiplication with C in rows; the
-            default), ``gemm`` (C in columns, as BLAS has it), or an operator on m rows of n elements (``softmax``,
-            ``layernorm``, ``add``, ``gelu``, ``sum`` ...).
-        m, n, k: Rows of C, columns of C, length of the sums; or rows and columns.
+            default), ``gemm`` (C in columns, as BLAS has it), ``attention_fwd`` or ``attention_bwd``, or an operator on
+            m rows of n elements (``softmax``, ``layernorm``, ``add``, ``gelu``, ``sum`` ...).
+        m, n, k: Rows of C, columns of C, length of the sums; queries, keys and size of a head; or rows and columns.
         dtype: Data type of the operands; ``fp16`` if not given.
         batch, layout, sparsity, accumulate, order, output_dtype, bias: Further properties of a matrix multiplication;
             see :class:`gpusim.Gemm` for values and defaults. ``output_dtype`` is the type of C.
+        batch, heads, key_heads, causal, mask, dropout: Further properties of attention.
         detail: ``bound``, ``sampled`` (default) or ``full``.
         l2: State of L2 at the start, ``cold`` (default) or ``warm``.
         load: ``sustained`` (default), ``burst``, or a number of calls back to back.
-        operands: What the operands hold, ``random`` (default) or ``zeros``; it changes energy and clock.
+        operands: What the operands hold, ``random`` (default), ``positive`` or ``zeros``; it changes energy and clock.
         kernel: Name of the kernel to use; selected as a library would if None.
         unit: ``cuda`` or ``tensor`` cores only; either if None.
         overrides, cuda, arch_path: As :func:`load_system` takes them.

@@ -180,6 +180,8 @@ class Store:
     l2_bytes: float
     """The same as it reaches L2: narrow stores write each sector piece by piece [B]."""
     instructions: float
+    largest: float = 1.0
+    """What the CTA that ends last stores over this one's, which may be the mean of all: the SM's port takes so much."""
 
 
 @dataclass(frozen=True, slots=True)

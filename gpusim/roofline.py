@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Instruction
+from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.vector import VectorOperator
@@ -100,6 +101,34 @@ def convolution_bounds_us(
         "arithmetic": instructions * instruction.issue_interval_cycles / clock_mhz,
         "dram": dram_bytes / (gpu.dram.peak_bandwidth_gb_per_s * 1e3),
         "l2": (operand_bytes + result_bytes) / l2_rate / clock_mhz,
+        "issue": instructions / gpu.sm.issue_per_cycle / clock_mhz,
+    }
+
+
+def attention_bounds_us(
+    gpu: Gpu, attention: Attention, instruction: Instruction, clock_mhz: float, *, warm: bool, multiplies: int = 1
+) -> dict[str, float]:
+    """Lower bounds of fused attention, by resource [us].
+
+    ``arithmetic``: the multiply-adds of all scores that are seen, at the instruction's issue rate on all SMs, or an
+    exponential of each of these scores.
+    ``dram`` and ``l2``: operands and results once, as of a convolution.
+
+    Args:
+        multiplies: instructions for each product of two fragments.
+    """
+    sms, capacity = gpu.sm.count, gpu.l2.capacity_bytes
+    parts = sms * gpu.sm.sub_partitions
+    instructions = multiplies * attention.flops / 2 / (instruction.fma * parts)
+    exponentials_cycles = attention.scores / (sms * gpu.pipes["sfu"].threads_per_cycle)
+    dram_bytes = max(0.0, attention.operand_bytes - (capacity if warm else 0)) + max(
+        0.0, attention.result_bytes - capacity
+    )
+    l2_rate = min(sms * gpu.load_store.l2_port_bytes_per_cycle, gpu.l2.bandwidth_bytes_per_cycle)
+    return {
+        "arithmetic": max(instructions * instruction.issue_interval_cycles, exponentials_cycles) / clock_mhz,
+        "dram": dram_bytes / (gpu.dram.peak_bandwidth_gb_per_s * 1e3),
+        "l2": attention.size_bytes / l2_rate / clock_mhz,
         "issue": instructions / gpu.sm.issue_per_cycle / clock_mhz,
     }
 

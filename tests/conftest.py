@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from gpusim.cli import run_cli
 from gpusim.library.catalogue import Kernel
@@ -29,10 +32,36 @@ MEASURED_HEADER = (
 RunGpusim = Callable[..., subprocess.CompletedProcess[str]]
 WriteRuns = Callable[[Sequence[str]], Path]
 
+# `nohup` and a shell's `&` leave these ignored, and children inherit that: with a handler, they get the default.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
+
+# The same examples everywhere, however busy the machine; `make fuzz` draws others.
+settings.register_profile("gpusim", derandomize=True, deadline=None)
+settings.load_profile("gpusim")
+
 
 def environment() -> dict[str, str]:
     """The environment of a child process: this checkout, whatever is installed."""
     return {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
+
+
+@contextmanager
+def process_group(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The program in a process group of its own, as a terminal starts it; none of it outlives the ``with`` block."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpusim", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture(autouse=True)

@@ -75,7 +75,7 @@ def test_a_prediction_is_that_of_the_command_line_to_the_byte(command: RunGpusim
 
 def test_a_gpu_can_be_loaded_once_and_changed() -> None:
     faster = gpusim.load_system("t4", overrides={"dram.peak_bandwidth_gb_per_s": 640})
-    skinny: dict[str, Any] = {"m": 16, "n": 8192, "k": 8192}
+    skinny: dict[str, Any] = {"m": 4, "n": 8192, "k": 8192}
     plain = gpusim.predict("t4", **skinny)
     assert gpusim.predict(faster, **skinny).time_us < plain.time_us
     assert gpusim.predict("t4", **skinny, overrides={"dram.peak_bandwidth_gb_per_s": 320.0}).time_us == plain.time_us

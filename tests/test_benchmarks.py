@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import accuracy_table
 import bench
 import calibration
 import calibration_table
@@ -17,6 +18,8 @@ import readme
 import shapes
 import shared_values
 from comparison import Figure, Measured, Results, compared, costs
+
+from gpusim.studies.validation.report import validate
 
 LOOP_SECONDS = 0.02
 
@@ -152,6 +155,7 @@ def test_the_readme_shows_the_figures_of_the_last_benchmark(tmp_path: Path, monk
     monkeypatch.setattr(readme, "BENCH_RESULTS", results)
     monkeypatch.setattr(readme, "CALIBRATIONS", tmp_path)
     monkeypatch.setattr(readme, "README", page)
+    monkeypatch.setattr(readme, "ACCURACY_PAGE", tmp_path / "none.md")
     monkeypatch.setattr(sys, "argv", ["readme.py"])
     page.write_text("before\n<!-- speed:begin -->\nold\n<!-- speed:end -->\nafter\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="make bench"):
@@ -166,15 +170,16 @@ def test_the_readme_shows_the_figures_of_the_last_benchmark(tmp_path: Path, monk
     assert page.read_text(encoding="utf-8") == written
 
 
-def test_what_fits_leave_out_is_a_table_of_the_readme(tmp_path: Path) -> None:
+def test_what_fits_leave_out_is_a_table_and_a_summary(tmp_path: Path) -> None:
     errors = {"held_out_mape": 7.25, "held_out_median_ape": 4.0, "held_out_bias": -0.5}
     without = {"kind": "source", "name": "lab", "rows": 30, "mape": 12.5, "median_ape": 9.0, "bias": 3.0}
+    of_all = {**without, "name": "all", "mape": 11.5}
     untested = {"kind": "board", "name": "t4", "rows": 60, "mape": None, "median_ape": None, "bias": None}
     timing = {"source": "lab", "common_us": 8.0, "own_us": 29.5, "share": 0.012, "mape_without": 14.0, "mape": 9.5}
     report = {
         "arch": "turing",
         "errors": [{"table": "all", "rows": 60, **errors}],
-        "without": [without, untested],
+        "without": [without, of_all, untested],
         "own_timing": [timing],
     }
     path = tmp_path / "turing.json"
@@ -183,6 +188,8 @@ def test_what_fits_leave_out_is_a_table_of_the_readme(tmp_path: Path) -> None:
     assert "| turing | a third of the rows, in turn | 60 | 7.2 % | 4.0 % | -0.5 % |" in text
     assert "| turing | the source lab | 30 | 12.5 % | 9.0 % | +3.0 % |" in text
     assert "| turing | the board t4 | 60 | not testable: nothing else was measured |  |  |" in text
+    short = calibration_table.left_out_summary([path])
+    assert "| turing | 7.2 % | 11.5 % |  |" in short
     assert "29.5 us in place of 8; 1.2 % of its predicted times (median), and the error goes from 14.0 to 9.5 %" in text
 
 
@@ -199,9 +206,21 @@ def test_what_several_fits_find_of_a_value_has_a_mean_and_a_spread(tmp_path: Pat
     assert rows == ["| `l2.write_cost` | volta 1.6, turing 2.5 | 2 | 0.32 |"]
 
 
+def test_measured_tables_are_lines_by_gpu_in_the_readme_and_by_source_on_the_page(tmp_path: Path) -> None:
+    columns = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2"
+    for name, op in (("a", "gemm"), ("b", "linear")):
+        rows = [f"t4,{op},1,{m},512,512,fp16,dense,50,stream,warm" for m in (256, 512)]
+        (tmp_path / f"{name}.csv").write_text("\n".join([columns, *rows, ""]), encoding="utf-8")
+    report = validate([tmp_path / "a.csv", tmp_path / "b.csv"])
+    summary = accuracy_table.accuracy_summary(report).splitlines()[2:]
+    assert [line[: line.index(" %")].rsplit("|", 1)[0] for line in summary] == ["| matrix products | t4 | fp16 | 4 "]
+    whole = accuracy_table.accuracy_tables(report)
+    assert ("| a (gemm) | t4 | fp16 | 2 |" in whole, "| b (linear) | t4 | fp16 | 2 |" in whole) == (True, True)
+
+
 def test_a_readme_without_its_markers_is_refused() -> None:
     with pytest.raises(SystemExit, match="speed:begin"):
-        readme.between("no markers", "speed", "")
+        readme.between("no markers", "README.md", "speed", "")
 
 
 @pytest.mark.parametrize("module", [comparison, shapes])

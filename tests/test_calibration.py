@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, refused, unfitted
+from conftest import (
+    MEASURED_HEADER,
+    REPOSITORY,
+    RunGpusim,
+    WriteRuns,
+    measured_line,
+    process_group,
+    refused,
+    unfitted,
+)
 from numpy.typing import NDArray
 
 from gpusim.evidence.measured import MeasuredRow, read_measured
@@ -253,7 +258,7 @@ def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> N
 
 
 def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
-    spec = load_spec("t4")
+    spec = load_spec("v100-pcie-16gb")
     board = board_of(spec)
     moving = parameters([board], spec.gpu.instructions, ("event", "host", "layer", "stream"))
     assert all(spec.provenance[one.key_path].kind != "datasheet" for one in moving)
@@ -380,17 +385,10 @@ def test_a_killed_calibration_takes_up_where_it_stopped(
     command = ["calibrate", "--arch", "t4", "--measured", str(table), "-o", str(out), "--date", "2026-01-01",
                "--jobs", "1", "--arch-path", str(specs(tmp_path))]  # fmt: skip
     journal = tmp_path / "mine.yaml.journal"
-    with subprocess.Popen(
-        [sys.executable, "-m", "gpusim", *command],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
+    with process_group(*command):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not (journal.exists() and journal.read_text().count("\n") >= 3):
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
     assert journal.exists()
     assert not out.exists()
     kept = journal.read_text().count("\n")

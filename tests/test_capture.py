@@ -12,7 +12,9 @@ from gpusim.models.graph import Graph
 from gpusim.models.loading import load_model
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy
+from gpusim.numbers.formats import Dtype
 from gpusim.specs import load_spec
+from gpusim.workloads.attention import Attention
 
 RESNET = """
 import torch, torchvision
@@ -135,6 +137,10 @@ def test_attention_within_one_function_of_pytorch_is_followed(command: RunGpusim
     graph = load_model(str(tmp_path / "captured.yaml")).graph({"batch": 1})
     assert graph.parameters == 86_567_656 - 198 * 768
     assert graph.flops == pytest.approx(2 * 17.564e9, rel=0.01)
+    policy = Policy("inference", "fp16", version="2.2", attention="fused")
+    tasks = tasks_of(graph, policy, load_spec("a100-sxm4-80gb").gpu)
+    attended = [task.operator for task in tasks if isinstance(task.operator, Attention)]
+    assert attended == 12 * [Attention(1, 12, 197, 197, 64, Dtype.FP16)]
 
 
 def test_a_script_without_its_two_functions_is_refused(command: RunGpusim, tmp_path: Path) -> None:

@@ -60,7 +60,6 @@ GEMMS = st.builds(
 NAMES = st.sampled_from(["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090"])
 
 
-@settings(derandomize=True, deadline=None)
 @given(NAMES, GEMMS)
 def test_candidates_are_ranked_best_first_but_for_ties(name: str, gemm: Gemm) -> None:
     arch = load_spec(name).system
@@ -84,7 +83,6 @@ def without_bias(arch: System, **values: float | dict[str, float]) -> System:
     return replace(arch, library=replace(arch.library, heuristic_bias=bias))
 
 
-@settings(derandomize=True, deadline=None)
 @given(NAMES, GEMMS)
 def test_without_bias_the_shortest_estimate_comes_first(name: str, gemm: Gemm) -> None:
     found = ranked(without_bias(load_spec(name).system), gemm)
@@ -137,7 +135,7 @@ def test_products_of_operands_that_are_not_aligned_have_weights_of_their_own() -
     assert best.tile_m * best.tile_n == smallest
 
 
-@settings(derandomize=True, max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(NAMES, GEMMS)
 def test_a_candidate_is_the_same_whatever_others_are_ranked_with_it(name: str, gemm: Gemm) -> None:
     arch = load_spec(name).system
@@ -153,7 +151,6 @@ def test_a_candidate_is_the_same_whatever_others_are_ranked_with_it(name: str, g
         assert one.plan == other.plan == plan(arch.gpu, gemm, one.kernel, one.split_k, one.mode)
 
 
-@settings(derandomize=True, deadline=None)
 @given(NAMES, GEMMS)
 def test_every_kernel_that_fits_is_a_candidate_once_for_each_split(name: str, gemm: Gemm) -> None:
     arch = load_spec(name).system
@@ -170,7 +167,7 @@ def test_every_kernel_that_fits_is_a_candidate_once_for_each_split(name: str, ge
     assert len(set(keys)) == len(keys)
 
 
-@settings(derandomize=True, max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(NAMES, GEMMS)
 def test_the_first_candidate_is_the_one_that_is_timed(name: str, gemm: Gemm) -> None:
     result = predict(load_spec(name).system, gemm, Options(load="burst"))
@@ -210,7 +207,7 @@ def doubled_memory(name: str) -> System:
     return with_overrides(spec, {DRAM: 2 * spec.gpu.dram.peak_bandwidth_gb_per_s}).system
 
 
-@settings(derandomize=True, max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(NAMES, GEMMS)
 def test_a_faster_memory_changes_no_choice(name: str, gemm: Gemm) -> None:
     def order(arch: System) -> list[tuple[str, int, int]]:

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPOSITORY, RunGpusim, environment, refused
+from conftest import REPOSITORY, RunGpusim, environment, process_group, refused
 
 import gpusim as package
 
@@ -296,19 +296,14 @@ def long_run(folder: Path, jobs: str) -> Iterator[subprocess.Popen[bytes]]:
         "title: Long\ngpus: [A100-SXM4-40GB]\ndtypes: [fp16]\ndetail: full\ngemms: [{square: '512:2048:16'}]\n",
         encoding="utf-8",
     )
-    command = [sys.executable, "-m", "gpusim", "run", str(experiment), "-o", str(folder / "out"), "--jobs", jobs]
     journal = folder / "out" / "results.partial.jsonl"
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment(), "start_new_session": True}
-    with subprocess.Popen(command, **pipe) as process:  # type: ignore[call-overload]
-        deadline = time.monotonic() + 60
-        while not (journal.is_file() and journal.stat().st_size) and time.monotonic() < deadline:
+    with process_group("run", str(experiment), "-o", str(folder / "out"), "--jobs", jobs) as process:
+        deadline = time.monotonic() + 240
+        while not (journal.is_file() and journal.stat().st_size):
             assert process.poll() is None
+            assert time.monotonic() < deadline
             time.sleep(0.05)
-        try:
-            yield process
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        yield process
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -21,8 +21,8 @@ from typing import Any
 import interrupts
 import kills
 import pytest
-from cluster_processes import Processes, divide, end, length, processes, sleep
-from conftest import REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, refused
+from cluster_processes import START_S, Processes, divide, end, length, processes, sleep
+from conftest import REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, process_group, refused
 
 from gpusim import execution
 from gpusim.execution.service import Service
@@ -279,6 +279,17 @@ def test_a_scheduler_with_tls_is_used_and_its_address_without_tls_is_refused(
         on(mortal).__enter__()
 
 
+def test_a_worker_that_answers_nothing_is_one_error_after_a_stated_time(
+    mortal: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask, "ANSWER_S", 0.5)
+    mortal.start_worker()
+    mortal.wait_for_workers(1)
+    mortal.workers[0].send_signal(signal.SIGSTOP)
+    with pytest.raises(WorkerLostError, match=r"no answer within 0.5 s; look into the logs of the scheduler and its"):
+        on(mortal).__enter__()
+
+
 @pytest.fixture
 def without_gpusim(tmp_path: Path) -> dict[str, str]:
     """Variables of a process that has no gpusim."""
@@ -375,27 +386,20 @@ def test_ctrl_c_ends_a_run_on_a_cluster_without_a_word(local: bool, running: Pro
     experiment = tmp_path / "long.yaml"
     experiment.write_text(EXPERIMENT.replace("4096", "65536"), encoding="utf-8")
     arguments = ["run", str(experiment), "-o", str(tmp_path / "out"), "--jobs", "2"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "gpusim", *arguments, "--cluster", "local" if local else running.address],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-        start_new_session=True,
-    ) as process:
+    with process_group(*arguments, "--cluster", "local" if local else running.address) as process:
         wait_for_records(tmp_path / "out")
         began = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         out, errors = process.communicate(timeout=60)
     assert (process.returncode, out, errors) == (130, b"", b"")
-    print("ENDED", time.monotonic() - began)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
     assert tasks_of(running) == 0
     assert interrupts.all_gone(process.pid)
 
 
 def wait_for_records(out: Path) -> None:
     """Wait for the journal of a run."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 4 * START_S
     while not any(path.stat().st_size for path in out.glob("*.jsonl")):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -76,7 +76,7 @@ def same(on: Machine, one: Launch, *, whole: bool = True) -> None:
         assert played(decoded, full=True) == full._processes(decoded, None, None, 0)
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(random_launches())
 def test_random_programs_are_played_alike(both: tuple[Machine, Launch]) -> None:
     same(*both)
@@ -140,7 +140,7 @@ def rings(draw: st.DrawFn) -> tuple[Machine, Launch]:
     return on, Launch("ring", grid, roles, resources, tensors, cost, persistent, cold=draw(st.booleans()))
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(rings())
 def test_rings_and_persistent_ctas_are_played_alike(both: tuple[Machine, Launch]) -> None:
     same(*both)

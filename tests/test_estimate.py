@@ -39,7 +39,7 @@ def products(count: int) -> Iterator[tuple[System, Gemm, bool]]:
 def simulated_us(system: System, candidate: GemmCandidate, clock_mhz: float) -> float:
     machine = Machine.of(system.gpu, clock_mhz)
     outcomes = [simulate(machine, launch) for launch in lower(candidate.plan)]
-    return kernel_time_us(system, outcomes, clock_mhz)
+    return kernel_time_us(system, candidate.plan, outcomes, clock_mhz)
 
 
 @pytest.fixture(scope="module")

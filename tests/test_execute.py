@@ -220,7 +220,7 @@ def test_int32_sums_are_exact_and_wrap() -> None:
     st.integers(1, 3),
     st.integers(0, 2**32),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_sparse_product_is_the_dense_product_of_the_pruned_matrix(
     used: Kernel, m: int, n: int, chunks: int, split_k: int, seed: int
 ) -> None:

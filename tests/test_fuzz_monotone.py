@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from monotone import DRAM, Doubling, doublings
 
 from gpusim.numbers.formats import Dtype
@@ -12,11 +11,6 @@ from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="4 x 7091 x 14 x 5 in FP32 on RTX 2060 Super takes 7.44 us, 8.01 with twice the DRAM bandwidth, in full "
-    "7.42 and 7.96: what arrives together waits for the load/store port together (docs/model.md, section 9)",
-)
 def test_twice_the_size_is_not_faster_and_twice_the_bandwidth_not_slower() -> None:
     assert [str(one) for one in doublings(count=250, seed=3) if one.surprises and not one.chosen] == []
 

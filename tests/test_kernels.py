@@ -18,7 +18,14 @@ from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.specs import list_archs, load_spec, with_overrides
-from gpusim.specs.catalogues import catalogue_files, load_convolution_kernels, load_kernels, load_vector_kernels
+from gpusim.specs.catalogues import (
+    catalogue_files,
+    load_attention_kernels,
+    load_convolution_kernels,
+    load_convolution_transforms,
+    load_kernels,
+    load_vector_kernels,
+)
 from gpusim.specs.folders import ARCH_PATH_VARIABLE, search_folders
 from gpusim.workloads.gemm import LAYOUTS, Gemm
 
@@ -61,8 +68,11 @@ def refusal(arch: Gpu, kernel: Kernel, dtype: Dtype) -> str:
 def test_every_catalogue_loads_and_names_the_source_of_each_family(path: Path) -> None:
     found = named(path.stem, REDUCTION)
     kernels, vector_kernels = (*load_kernels(found), *load_convolution_kernels(found)), load_vector_kernels(found)
-    assert kernels or vector_kernels or path.stem == REDUCTION
+    attention_kernels = load_attention_kernels(found)
+    transforms = load_convolution_transforms(found)
+    assert kernels or vector_kernels or attention_kernels or transforms or path.stem == REDUCTION
     assert all(kernel.family.source for kernel in kernels)
+    assert all(kernel.family.source for kernel in attention_kernels)
     assert all(kernel.source for kernel in vector_kernels)
 
 

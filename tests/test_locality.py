@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.hardware.machine import REPLACEMENT_CANDIDATES
@@ -67,7 +67,6 @@ def test_between_half_of_l2_and_all_of_it_one_sm_reads_half_of_the_lines_from_th
     assert (beyond.dram_near, beyond.dram_far) == pytest.approx((0.5, 0.5), abs=0.01)
 
 
-@settings(derandomize=True)
 @given(st.floats(min_value=0.0, max_value=1e10))
 def test_somebody_answers_each_read(footprint_bytes: float) -> None:
     for who in (residency_of_one_sm(A100, footprint_bytes), residency_of_all_sms(A100, footprint_bytes)):
@@ -75,7 +74,6 @@ def test_somebody_answers_each_read(footprint_bytes: float) -> None:
         assert sum(astuple(who)) == pytest.approx(1.0)
 
 
-@settings(derandomize=True)
 @given(BYTES, BYTES, st.floats(min_value=1.0, max_value=10.0))
 def test_more_traffic_or_less_capacity_never_lets_more_survive(used: float, capacity: float, factor: float) -> None:
     survives = survival_fraction(used, capacity)
@@ -84,7 +82,6 @@ def test_more_traffic_or_less_capacity_never_lets_more_survive(used: float, capa
     assert survival_fraction(used, capacity / factor) <= survives
 
 
-@settings(derandomize=True)
 @given(st.integers(1, 1000), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 10.0))
 def test_a_shared_line_is_fetched_once_at_least_and_by_each_reader_at_most(
     readers: int, less: float, more: float, drift_steps: float
@@ -198,7 +195,6 @@ CAPACITY_BYTES = st.floats(min_value=1e5, max_value=1e8)
 ROUNDING = 1e-9  # relative; the sums are taken in another order
 
 
-@settings(derandomize=True)
 @given(PRODUCTS, CAPACITY_BYTES)
 def test_dram_reads_lie_between_every_operand_once_and_all_that_ctas_ask_for(product: Tiled, capacity: float) -> None:
     moved = product.traffic(capacity, warm=False)
@@ -209,7 +205,6 @@ def test_dram_reads_lie_between_every_operand_once_and_all_that_ctas_ask_for(pro
     assert moved.resident_fraction == 0.0  # cold: each operand's first reader misses
 
 
-@settings(derandomize=True)
 @given(PRODUCTS, CAPACITY_BYTES)
 def test_a_warm_l2_never_costs_traffic(product: Tiled, capacity: float) -> None:
     cold, warm = product.traffic(capacity, warm=False), product.traffic(capacity, warm=True)
@@ -218,14 +213,12 @@ def test_a_warm_l2_never_costs_traffic(product: Tiled, capacity: float) -> None:
     assert 0.0 <= warm.resident_fraction <= 1.0
 
 
-@settings(derandomize=True)
 @given(PRODUCTS, CAPACITY_BYTES, st.floats(min_value=1.0, max_value=20.0), st.booleans())
 def test_a_larger_l2_never_reads_more_from_dram(product: Tiled, capacity: float, factor: float, warm: bool) -> None:
     small, large = product.traffic(capacity, warm=warm), product.traffic(factor * capacity, warm=warm)
     assert large.dram_read_bytes <= small.dram_read_bytes * (1 + ROUNDING)
 
 
-@settings(derandomize=True)
 @given(PRODUCTS)
 def test_a_problem_that_fits_l2_is_read_once_when_cold_and_not_at_all_when_warm(product: Tiled) -> None:
     capacity = product.compulsory_bytes + product.result_bytes

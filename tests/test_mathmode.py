@@ -573,7 +573,7 @@ QUESTIONS = st.builds(
 
 
 @given(QUESTIONS, st.sampled_from([V100, T4, A100, "RTX-3090"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_whatever_is_set_the_gpu_has_what_the_path_needs(question: Question, board: str) -> None:
     answer = resolve(question, gpu(board))
     dense = [one for one in gpu(board).instructions.values() if one.sparsity == "dense"]
@@ -590,7 +590,7 @@ def test_whatever_is_set_the_gpu_has_what_the_path_needs(question: Question, boa
 
 
 @given(QUESTIONS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_nvidia_tf32_override_0_leaves_no_tf32_and_changes_nothing_else(question: Question) -> None:
     without = resolve(question, gpu(A100))
     off = Question(

@@ -251,7 +251,7 @@ def test_operands_are_as_stated_or_as_the_source_fills_them(tmp_path: Path) -> N
     kinds = [
         ("deepbench", "t4", "fp16", "", "zeros"),
         ("deepbench", "t4", "fp16", "random", "random"),
-        ("deepbench", "t4", "fp32", "", "random"),
+        ("deepbench", "t4", "fp32", "", "positive"),
         ("aiconfigurator-vllm-0.14.0", "a100-sxm4-80gb", "bf16", "", "zeros"),
         ("aiconfigurator-vllm-0.24.0", "h200-sxm-141gb", "bf16", "", "random"),
         ("cutlass-profiler", "a100-sxm4-80gb", "tf32", "", "zeros"),
@@ -366,7 +366,7 @@ def test_a_row_says_how_it_was_timed(tmp_path: Path) -> None:
     [
         ("cuda", "12.1", "expected a positive integer, got '12.1'"),
         ("padded_to", "0", "expected a positive integer, got '0'"),
-        ("operands", "ones", "unknown 'ones'; expected one of random, zeros"),
+        ("operands", "ones", "unknown 'ones'; expected one of random, positive, zeros"),
         ("timer_us", "-1", "expected a number from 0 to 1e+06, got '-1'"),
         ("timer_us", "nan", "expected a number from 0 to 1e+06, got 'nan'"),
         ("repeat_p90", "2", "expected a number from 0 to 1, got '2'"),

@@ -70,6 +70,7 @@ def test_small_batches_are_bound_by_the_host_and_a_graph_frees_them(capsys: pyte
     one, four = step_ms("--batch", "1"), step_ms("--batch", "4")
     assert four == pytest.approx(one, rel=0.02)
     assert step_ms("--batch", "1", "--graphs") < one / 2
+    assert step_ms("--batch", "1", "--container", "pytorch-22.10-py3") < one  # the host of a DGX A100
 
 
 def test_a_timeline_has_every_kernel_of_the_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -106,8 +107,31 @@ def test_what_does_not_fit_has_status_1(capsys: pytest.CaptureFixture[str]) -> N
         (("bert_large", "--arch", "t4", "--image-size", "224"), "image_size"),
         (("bert_large", "--arch", "t4", "--precision", "fp8"), "precision: expected one of fp32"),
         (("bert_large", "--arch", "t4", "--precision", "int8"), "int8 is for inference"),
+        (("bert_large", "--arch", "t4", "--precision", "tf32"), "tf32 on T4: TF32 needs compute capability 8.0"),
+        (
+            ("resnet50", "--arch", "a100-sxm4-40gb", "--precision", "tf32", "--version", "1.6"),
+            "PyTorch before 1.7 has no TF32; choose fp32",
+        ),
+        (("bert_large", "--arch", "t4", "--seq-len", "513"), "size seq_len: at most 512 (positions), got 513"),
+        (
+            ("gpt2_large", "--arch", "t4", "--mode", "inference", "--seq-len", "1000", "--generate", "26"),
+            "size seq_len: at most 1024 (positions), got 1025",
+        ),
         (("bert_large", "--arch", "t4", "--arch", "v100", "--timeline", "x.json"), "--timeline: shows one step"),
+        (("gnmt_v2_greedy", "--arch", "t4", "--mode", "inference", "--timeline", "x.json"), "a text takes many"),
+        (("gnmt_v2_greedy", "--arch", "t4"), "run it in inference"),
         (("gpt2_large", "--arch", "t4", "--generate", "8"), "give --mode inference"),
+        (("gpt2_large", "--arch", "t4", "--mode", "inference", "--accumulation", "8"), "give --batch"),
+        (("bert_large", "--arch", "t4", "--gpus", "8"), "t4: no node comes with this GPU; name one to put it into: "),
+        (("bert_large", "--arch", "t4", "--node", "dgx-1v"), "give --gpus, too"),
+        (("bert_large", "--arch", "t4", "--parallel", "tensor"), "give --gpus, too"),
+        (
+            ("bert_large", "--arch", "t4", "--version", "new"),
+            "version: expected one of PyTorch, such as 2.1, got 'new'",
+        ),
+        (("bert_large", "--arch", "t4", "--container", "cuda"), "no version of PyTorch is known of 'cuda'; known are "),
+        (("bert_large", "--arch", "t4", "--batch", "9" * 30), "size batch: expected a positive integer that 64 bits"),
+        (("bert_large", "--arch", "t4", "--batch", "9" * 17), "its result has more elements than 64 bits count"),
         (("bert_large", "--arch", "t4", "--mode", "inference", "--generate", "8"), "attends to later tokens"),
     ],
 )

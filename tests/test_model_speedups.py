@@ -9,7 +9,10 @@ import pytest
 from conftest import RunGpusim, refused
 
 from gpusim.experiment.loading import open_experiment
+from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.experiment.model_speedups import ModelSpeedups
+from gpusim.studies.models import case_of_run
+from gpusim.studies.validation.end_to_end import MODELS
 
 SMALL = """\
 title: A small transformer on two GPUs
@@ -57,6 +60,12 @@ def test_a_run_compares_throughput_at_each_pair_of_precisions(gpusim: RunGpusim,
         ("seq_len: 64", "seq_length: 64", "bert_base has no size 'seq_length'"),
         ("6 / 2", "6 / 0", "divides by zero"),
         ("[fp32, tf32], speedup", "[fp32, tf33], speedup", "precisions.1: Input should be 'fp32'"),
+        (
+            "    mode:",
+            "    script: {container: pytorch-99.01}\n    mode:",
+            "small.yaml:8: models.0.script.container: no version of PyTorch",
+        ),
+        ("    mode:", "    script: {contaner: x}\n    mode:", "did you mean container?"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line(
@@ -66,6 +75,33 @@ def test_a_wrong_file_is_refused_with_its_line(
     file = written(tmp_path, SMALL.replace(old, new, 1))
     assert problem in refused(gpusim("run", str(file), "-o", str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_script_decides_versions_layouts_updates_and_waits() -> None:
+    script = Script(container="pytorch-20.06-py3", fused_optimizer=("fp32",), items_of_update=1024, waits=True)
+    runs = [
+        ModelRun(model="gnmt_v2", precision="tf32", sizes={"batch": 128}, gpus=gpus, script=script) for gpus in (1, 8)
+    ]
+    one, eight = (case_of_run(run, "A100-SXM4-40GB") for run in runs)
+    assert (one.policy.version, one.policy.fused_optimizer, one.policy.layout) == ("1.7", False, "nchw")
+    assert (one.options.framework, one.options.synchronised) == ("pytorch-20.06-py3", True)
+    assert [case.options.accumulation for case in (one, eight)] == [8, 1]
+    assert [case.policy.accumulates for case in (one, eight)] == [True, False]
+    with pytest.raises(ValueError, match="state it in sizes"):
+        ModelRun(model="gnmt_v2", script=script).check()
+
+
+def test_the_shipped_comparison_has_the_scripts_of_the_tables() -> None:
+    experiment = open_experiment("a100_vs_v100_models")
+    assert isinstance(experiment, ModelSpeedups)
+    of_tables = {known.model: known.script for known in MODELS.values()}
+    for entry in experiment.content.models:
+        stated = entry.script.model_copy(update={"container": ""})
+        for precision in {one for pair in entry.precisions or experiment.content.precisions for one in pair}:
+            runs = [ModelRun(model=entry.model, precision=precision, sizes=entry.sizes, script=script)
+                    for script in (stated, of_tables[entry.model])]  # fmt: skip
+            assert runs[0].policy == runs[1].policy
+            assert (runs[0].passes, runs[0].waits) == (runs[1].passes, runs[1].waits)
 
 
 def test_the_shipped_comparison_states_what_was_measured_and_claimed() -> None:

@@ -56,6 +56,7 @@ def test_a_larger_image_takes_more_operations_and_no_more_parameters() -> None:
         ("[{op: linear, features: 2 ** 9}]", "use + - * // % and"),
         ("[{op: conv2d, filters: 8, kernel: 3}]", "conv2d: images are images x channels x height x width, got 4x16"),
         ("[{op: add, inputs: [x, y]}]", "no layer 'y' above this one"),
+        ("[{op: linear, features: 8, frozen: maybe}]", "expected true or false, got 'maybe'"),
         ("[{use: encoder}]", "no block 'encoder'; known are none"),
         ("[{op: matmul, inputs: [x, x]}]", "cannot multiply 4x16 by 4x16"),
     ],
@@ -74,6 +75,12 @@ def test_a_wrong_layer_is_refused_with_its_line(tmp_path: Path, layers: str, mes
 def test_a_size_that_the_model_does_not_have_is_refused() -> None:
     with pytest.raises(SpecError, match="resnet50 has no size 'seq_len'; it has batch"):
         load_model("resnet50").graph({"seq_len": 128})
+
+
+def test_a_sequence_is_no_longer_than_the_positions_that_were_trained() -> None:
+    with pytest.raises(SpecError, match=r"opt_1.3b: size seq_len: at most 2048 \(positions - 2\), got 2049"):
+        load_model("opt_1.3b").graph({"seq_len": 2049})
+    assert load_model("opt_1.3b").graph({"seq_len": 2049, "positions": 2051}).sizes["seq_len"] == 2049
 
 
 def test_an_expression_computes_on_named_integers_only() -> None:

@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.hardware.machine import SmLimits
@@ -76,7 +76,6 @@ def test_the_largest_cta_that_is_allowed_fits_once(name: str, threads: int, regi
     assert occupancy(SmLimits.of(load_spec(name).gpu), threads, registers, shared_bytes).ctas == 1
 
 
-@settings(derandomize=True)
 @given(
     st.sampled_from(BOARDS),
     st.integers(min_value=1, max_value=1024),
@@ -101,7 +100,6 @@ def test_a_cta_that_asks_for_more_never_leaves_room_for_more_of_them(
     assert large.ctas <= small.ctas
 
 
-@settings(derandomize=True)
 @given(
     st.sampled_from(BOARDS),
     st.integers(min_value=1, max_value=1024),

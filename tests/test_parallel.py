@@ -12,7 +12,7 @@ from gpusim.models.loading import load_model
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.task import Task, Tensor
-from gpusim.parallel.data import BUCKET_BYTES, FIRST_BUCKET_BYTES, buckets, data_parallel
+from gpusim.parallel.data import BUCKET_BYTES, FIRST_BUCKET_BYTES, buckets, data_parallel, fullest_pass
 from gpusim.parallel.pipeline import Passes, makespan_us, stages
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
 from gpusim.specs import load_spec
@@ -242,6 +242,14 @@ def test_replicas_that_only_infer_do_not_wait_for_each_other() -> None:
     group = group_of("DGX-1V", 8)
     assert group.peers("inference").slowest == 1 < group.peers("train").slowest
     assert group_of("DGX-1V", 8, "tensor").peers("inference").slowest > 1
+
+
+def test_replicas_with_sentences_of_other_lengths_wait_for_the_fullest_batch() -> None:
+    group = group_of("DGX-1V", 8, "data")
+    even, uneven = (group.peers("train", one).slowest for one in (0.0, 0.116))
+    assert uneven / even == pytest.approx(fullest_pass(0.116, 8)) == pytest.approx(1.084, abs=0.001)
+    assert group_of("DGX-1V", 8, "tensor").peers("train", 0.116).slowest == pytest.approx(even)
+    assert load_model("transformer_big").graph().uneven > load_model("gnmt_v2").graph().uneven == 0
 
 
 def test_a_group_waits_for_its_slowest_board() -> None:

@@ -1,6 +1,7 @@
 """The clock governor: properties for any workload, and two boards whose sustained rate is published."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from conftest import unfitted
@@ -75,6 +76,14 @@ def test_zeros_take_a_share_of_the_energy_on_data_and_all_of_that_to_issue_and_o
     issued = with_overrides(BOARD, {"power.instruction_pj_per_lane": 1.0, "power.zeros_energy_fraction": 0.25}).system
     totals = planned(issued, Gemm(32, 32, 32, Dtype.FP32)).totals
     assert energy(issued.gpu, totals, "zeros") == energy(issued.gpu, totals)
+
+
+def test_zeros_that_fill_a_tile_take_the_share_of_zeros() -> None:
+    arch = with_overrides(BOARD, {"power.cuda_pj_per_fma": 1.0, "power.zeros_energy_fraction": 0.25}).system
+    whole, padded = (planned(arch, Gemm(32, n, 32, Dtype.FP32)) for n in (32, 28))
+    assert padded.main.fma == whole.main.fma
+    fma = 32 * 28 * 32
+    assert energy(arch.gpu, padded.totals).core_j == pytest.approx((fma + 0.25 * (padded.main.fma - fma)) * 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +192,6 @@ FIXED_US = st.floats(min_value=0.0, max_value=100.0)
 LIMIT_W = st.floats(min_value=130.0, max_value=600.0)
 
 
-@settings(derandomize=True)
 @given(ENERGY_J, ENERGY_J, CYCLES, FIXED_US, LIMIT_W)
 def test_power_at_the_settled_clock_is_the_limit_unless_a_clock_limit_comes_first(
     core_j: float, dram_j: float, cycles: float, fixed_us: float, limit_w: float
@@ -198,7 +206,6 @@ def test_power_at_the_settled_clock_is_the_limit_unless_a_clock_limit_comes_firs
         assert power == pytest.approx(limit_w, rel=LIMIT_TOLERANCE)
 
 
-@settings(derandomize=True)
 @given(ENERGY_J, ENERGY_J, CYCLES, FIXED_US, LIMIT_W, st.floats(min_value=1.05, max_value=2.0))
 def test_a_higher_limit_never_lowers_the_clock(
     core_j: float, dram_j: float, cycles: float, fixed_us: float, limit_w: float, factor: float
@@ -209,7 +216,7 @@ def test_a_higher_limit_never_lowers_the_clock(
     assert high >= low
 
 
-@settings(derandomize=True, max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.sampled_from(REAL_BOARDS),
     st.sampled_from([Dtype.FP32, Dtype.FP16]),
@@ -230,13 +237,12 @@ def test_a_simulated_board_settles_at_its_limit_or_its_highest_clock(
     assert result.energy_mj == pytest.approx(result.power_w * result.kernel_time_us * 1e-3)
 
 
-def test_zeros_draw_less_power_than_random_operands_or_run_at_a_higher_clock() -> None:
+def test_zeros_draw_less_power_than_numbers_and_those_of_one_sign_less_than_others_or_run_at_a_higher_clock() -> None:
     for name in REAL_BOARDS:
-        zeros, drawn = (
-            predict(unfitted(name), Gemm(*LARGE, Dtype.FP16), Options(operands=one)) for one in OPERANDS[::-1]
-        )
-        assert (zeros.clock_mhz, -zeros.power_w) > (drawn.clock_mhz, -drawn.power_w)
-        assert zeros.time_us <= drawn.time_us
+        held = [predict(unfitted(name), Gemm(*LARGE, Dtype.FP16), Options(operands=one)) for one in OPERANDS]
+        for drawn, less in pairwise(held):
+            assert (less.clock_mhz, -less.power_w) > (drawn.clock_mhz, -drawn.power_w)
+            assert less.time_us <= drawn.time_us * (1 + 1e-6)  # to which the governor solves for a clock
 
 
 def test_a_hotter_board_clocks_lower() -> None:
@@ -245,7 +251,7 @@ def test_a_hotter_board_clocks_lower() -> None:
             predict(
                 with_overrides(load_spec(name), {"power.limit_temperature_c": at_c}).system, Gemm(*LARGE, Dtype.FP16)
             )
-            for at_c in (60.0, 90.0)
+            for at_c in (76.0, 90.0)
         )
         assert hot.clock_mhz < cool.clock_mhz
 
@@ -298,14 +304,23 @@ def test_a_bound_knows_no_power_limit() -> None:
 # Published
 
 
-@pytest.mark.xfail(strict=True, reason="786 MHz, where a T4 is reported at about 900 (docs/model.md, section 9)")
 def test_a_t4_sustains_an_fp32_product_near_its_throttled_clock_and_not_at_its_peak() -> None:
     # A report in mlcommons/inference_results_v0.5: a T4 set to 1590 MHz runs BERT at about 900 MHz, wandering
-    # between 825 and 1545 MHz at 83 C
-    result = predict(unfitted("T4"), Gemm(*LARGE, Dtype.FP32))
+    # between 825 and 1545 MHz at 83 C. zzc0721/torch-performance-test-data: 4.2 to 4.4 TFLOP/s, the best of five sizes
+    result = predict(load_spec("T4").system, Gemm(*LARGE, Dtype.FP32))
     assert 800 <= result.clock_mhz <= 1050
-    assert result.tflops < 0.65 * 8.1  # at most 1050 / 1590 of the datasheet's figure
+    assert result.tflops == pytest.approx(4.2, rel=0.15)
     assert result.power_w == pytest.approx(70.0, rel=LIMIT_TOLERANCE)
+
+
+def test_a_t4_multiplies_random_halves_at_the_clock_and_rate_that_others_read() -> None:
+    # 4096^3. MakazhanAlpamys/Soup@9e61304: 20.4 TFLOP/s, the best of three times 8 calls, at 525 MHz.
+    # Shakhtar-Sankur/tessel@6b79e70, after 1.5 s of load: 23.0 TFLOP/s on a cool board, 17.1 to 19.8 on a warm one
+    t4 = load_spec("T4").system
+    few, steady = (predict(t4, Gemm(4096, 4096, 4096, Dtype.FP16), Options(load=load)) for load in ("24", "sustained"))
+    assert few.tflops == pytest.approx(20.4, rel=0.1)
+    assert few.clock_mhz == pytest.approx(525, rel=0.15)
+    assert 17.1 <= steady.tflops <= 23.0
 
 
 def test_a_t4_reaches_its_peak_only_in_a_burst() -> None:

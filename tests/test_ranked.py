@@ -55,7 +55,7 @@ KINDS = st.fixed_dictionaries(
 OPTIONS = st.builds(Options, l2=st.sampled_from(["cold", "warm"]), unit=st.sampled_from([None, None, "cuda", "tensor"]))
 
 
-@settings(derandomize=True, max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(SYSTEMS, KINDS, OPTIONS, st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=2, max_size=12))
 def test_ranked_together_every_operator_has_the_plans_it_has_alone(
     system: System, kind: dict[str, object], options: Options, sizes: list[tuple[int, int, int]]

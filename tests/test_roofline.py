@@ -93,7 +93,6 @@ GEMMS = st.builds(
 )
 
 
-@settings(derandomize=True)
 @given(GEMMS, st.booleans(), st.floats(min_value=1.0, max_value=4.0))
 def test_a_slower_clock_stretches_all_bounds_but_dram(gemm: Gemm, warm: bool, factor: float) -> None:
     fast = bounds(A100, gemm, "hmma_16816_f32", 1410.0, warm=warm)
@@ -102,7 +101,6 @@ def test_a_slower_clock_stretches_all_bounds_but_dram(gemm: Gemm, warm: bool, fa
     assert slow == {name: pytest.approx(factor * bound) for name, bound in fast.items()}
 
 
-@settings(derandomize=True)
 @given(GEMMS, st.integers(min_value=1, max_value=9))
 def test_a_batch_takes_as_many_times_as_long_but_l2_keeps_results_once(gemm: Gemm, batch: int) -> None:
     one = Gemm(gemm.m, gemm.n, gemm.k, gemm.dtype)
@@ -115,7 +113,6 @@ def test_a_batch_takes_as_many_times_as_long_but_l2_keeps_results_once(gemm: Gem
     assert of_several == {name: pytest.approx(batch * bound) for name, bound in of_one.items()}
 
 
-@settings(derandomize=True)
 @given(GEMMS)
 def test_a_larger_tile_never_asks_more_of_l2(gemm: Gemm) -> None:
     small, large = (
@@ -124,7 +121,7 @@ def test_a_larger_tile_never_asks_more_of_l2(gemm: Gemm) -> None:
     assert large["l2"] <= small["l2"]
 
 
-@settings(derandomize=True, max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(GEMMS)
 def test_the_detail_named_bound_is_the_largest_of_them(gemm: Gemm) -> None:
     result = predict(unfitted("A100-SXM4-80GB"), gemm, Options(detail="bound"))

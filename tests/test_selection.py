@@ -180,26 +180,22 @@ def test_the_leading_dimensions_decide_which_tensor_core_kernels_serve(
 
 
 @pytest.mark.parametrize(
-    ("name", "load"),
+    ("name", "load", "times"),
     [
-        ("V100-SXM2-16GB", "sustained"),
-        ("V100-SXM2-16GB", "burst"),
-        ("T4", "burst"),
-        pytest.param(
-            "T4",
-            "sustained",
-            marks=pytest.mark.xfail(strict=True, reason="1.18 times: at 70 W the padded product runs at 619 MHz"),
-        ),
+        ("V100-SXM2-16GB", "sustained", 1.3),
+        ("V100-SXM2-16GB", "burst", 1.3),
+        ("T4", "burst", 1.3),
+        ("T4", "sustained", 1.1),  # 70 W hold the padded product back more: it multiplies faster
     ],
 )
-def test_a_product_that_is_not_aligned_takes_longer_than_its_padded_one(name: str, load: str) -> None:
+def test_a_product_that_is_not_aligned_takes_longer_than_its_padded_one(name: str, load: str, times: float) -> None:
     arch = load_spec(name).system
     odd, even, padded = (
         predict(arch, Gemm(8192, n, 4096, Dtype.FP16, layout="nn"), Options(load=load)).kernel_time_us
         for n in (1025, 1026, 1032)
     )
     assert odd > even > padded
-    assert odd > 1.3 * padded
+    assert odd > times * padded
 
 
 @pytest.mark.parametrize("name", BOARDS_WITH_ALIGNED_KERNELS)
@@ -272,3 +268,20 @@ def test_compute_capabilities_compare_as_numbers() -> None:
     for capability, reason in (("8.0", r"since compute capability 8\.9"), ("10.0", "catalogues of this GPU hold none")):
         with pytest.raises(UnsupportedError, match=reason):
             predict(with_gpu(board, compute_capability=capability), fp8)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "measured_us"), [(336, 4096, 1376, 45), (336, 4096, 5504, 162), (968, 1920, 5120, 176)]
+)
+def test_a_tile_between_powers_of_two_saves_a_wave_as_runs_on_an_a40_show(
+    m: int, n: int, k: int, measured_us: float
+) -> None:
+    """Measured: microsoft/vidur, FP16, profiler, whole microseconds.
+
+    Tiles of powers of two are predicted to take 17 to 23 % longer than that, so half of 17 % tells the two apart.
+    """
+    arch = load_spec("A40").system
+    found = predict(arch, Gemm(m, n, k, Dtype.FP16, layout="tn"), Options(l2="warm"))
+    assert "xmma" in found.kernel
+    assert found.waves <= 1
+    assert found.kernel_time_us == pytest.approx(measured_us, rel=0.085)

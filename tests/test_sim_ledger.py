@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.sim.causes import Cause
@@ -106,7 +106,6 @@ def announced(start: int, waits: list[tuple[Cause, float]]) -> tuple[Ledger, int
     return ledger, math.ceil(end)
 
 
-@settings(derandomize=True)
 @given(st.integers(min_value=0, max_value=10**6), WAITS, st.lists(st.integers(min_value=0, max_value=1500)))
 def test_looks_on_the_way_change_nothing_and_every_cycle_is_booked(
     start: int, waits: list[tuple[Cause, float]], looks: list[int]
@@ -126,7 +125,6 @@ def test_looks_on_the_way_change_nothing_and_every_cycle_is_booked(
     assert at_once.total == watched.total == end - start
 
 
-@settings(derandomize=True)
 @given(WAITS)
 def test_no_cause_gets_more_than_its_share_rounded_up(waits: list[tuple[Cause, float]]) -> None:
     ledger, end = announced(0, waits)

@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.sim.link import Link
@@ -94,7 +94,6 @@ def played(gaps_and_amounts: list[tuple[int, int]], rate: float) -> list[float]:
     return ended
 
 
-@settings(derandomize=True)
 @given(ARRIVALS, st.sampled_from([1.0, 3.0, 64.0, 128.0, 5.4]))
 def test_bookings_end_when_a_queue_would_have_served_them(arrivals: list[tuple[int, int]], rate: float) -> None:
     link = Link("link", rate)
@@ -106,7 +105,6 @@ def test_bookings_end_when_a_queue_would_have_served_them(arrivals: list[tuple[i
     assert booked == pytest.approx(played(arrivals, rate))
 
 
-@settings(derandomize=True)
 @given(ARRIVALS, st.floats(min_value=0.1, max_value=1e3))
 def test_a_link_serves_all_that_is_asked_and_never_above_its_rate(arrivals: list[tuple[int, int]], rate: float) -> None:
     link = Link("link", rate)
@@ -119,7 +117,6 @@ def test_a_link_serves_all_that_is_asked_and_never_above_its_rate(arrivals: list
     assert link.free_at - first >= link.busy * (1 - 1e-12)
 
 
-@settings(derandomize=True)
 @given(ARRIVALS, st.floats(min_value=0.1, max_value=1e3), st.floats(min_value=1.0, max_value=10.0))
 def test_a_faster_link_never_ends_a_transfer_later(arrivals: list[tuple[int, int]], rate: float, factor: float) -> None:
     slow, fast = Link("slow", rate), Link("fast", rate * factor)

@@ -112,7 +112,7 @@ def operations_of_sm(on: Machine, one: Launch) -> int:
     return -(-one.ctas // on.sm_count) * one.warps * sum(times for _, times in ops)
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(played())
 def test_jumps_lose_next_to_nothing(both: tuple[Machine, Launch]) -> None:
     on, one = both
@@ -124,7 +124,7 @@ def test_jumps_lose_next_to_nothing(both: tuple[Machine, Launch]) -> None:
         assert busy == pytest.approx(whole.busy_cycles[resource], rel=JUMP_TOLERANCE, abs=1.0)
 
 
-@settings(derandomize=True, max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(played())
 def test_every_byte_that_a_program_asks_for_is_asked_of_l2(both: tuple[Machine, Launch]) -> None:
     on, one = both

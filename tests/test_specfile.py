@@ -374,7 +374,7 @@ def test_the_records_of_a_board_have_hashes_of_their_own() -> None:
     assert slower.content_hash != t4.system.content_hash
     again = load_spec("t4").system
     assert again.content_hash == t4.system.content_hash
-    biased = with_overrides(t4, {"library.heuristic_bias.mma.split_k": 1.0}).system
+    biased = with_overrides(t4, {"library.heuristic_bias.simt.split_k": 1.0}).system
     assert biased.library.content_hash != t4.system.library.content_hash
     assert biased.host == t4.system.host
 
@@ -445,7 +445,8 @@ def values_at(data: Any, keys: list[str]) -> list[float]:
 NATURAL_ENDS: dict[str, tuple[float, float]] = {
     "fraction": (0.01, 1), "merged_store_fraction": (0, 0.99), "transposed_store_conflict_degree": (1, 32),
     "shape": (1, 4096), "latency_cycles": (1, 10_000), "partitions": (1, 64), "sub_partitions": (1, 32),
-    "c": (-50, 200), "conflict_cost": (1, -1), "sparsity": (0, 0), "factors": (2, -1), "min_steps": (1, -1),
+    "c": (-50, 200), "conflict_cost": (1, -1), "open_pages": (1, -1), "sparsity": (0, 0), "factors": (2, -1),
+    "min_steps": (1, -1),
 }  # fmt: skip
 """Ends of ranges that are no matter of taste: a fraction is one at most, nothing answers in less than a cycle, and
 a split has two parts."""

@@ -49,7 +49,11 @@ def test_a_stream_starts_a_kernel_a_gap_after_its_launch_and_after_the_one_befor
 
 def test_a_kernel_waits_for_the_other_stream_that_it_depends_on() -> None:
     spans = play([Launch(1, 50), Launch(1, 5, "communication", after=(0,)), Launch(1, 5)], gap_us=0)
-    assert [(span.launch, span.start_us) for span in spans] == [(0, 1), (1, 51), (2, 51)]
+    assert [(span.launch, span.start_us) for span in sorted(spans, key=lambda one: one.launch)] == [
+        (0, 1),
+        (1, 51),
+        (2, 51),
+    ]
 
 
 def test_the_host_waits_where_a_value_is_read_back() -> None:
@@ -90,6 +94,12 @@ def test_what_the_host_does_beside_calls_delays_every_pass(t4: System) -> None:
     assert host.pass_us("pytorch-99.99", 8) == 0
     calls = run(host, [_task()] * 20, [1.0] * 20, StepOptions()).step_us
     assert run(host, [_task()] * 20, [1.0] * 20, StepOptions(host_us=660)).step_us == pytest.approx(calls + 660)
+
+
+def test_a_loop_that_loads_its_items_delays_training_by_each(t4: System) -> None:
+    host = t4.host.model_copy(update={"framework_load_us": {"pytorch_21_12": 300.0}})
+    assert host.pass_us("pytorch-21.12", 0, loaded_items=4) == 1200
+    assert host.pass_us("pytorch-21.12", 4) == 0
 
 
 def test_the_host_waits_for_how_many_rows_a_mask_picks(t4: System) -> None:

@@ -47,11 +47,6 @@ LAUNCHES = [launch(turns) for turns in range(1, 9)]
 OUTCOMES = [simulate(MACHINE, one) for one in LAUNCHES]
 
 
-@pytest.fixture(autouse=True)
-def all_worth_storing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "WORTH_STORING_S", 0.0)
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "cache", 64 * MIB)
@@ -128,27 +123,6 @@ def test_memory_forgets_what_was_not_asked_for_lately(monkeypatch: pytest.Monkey
         for index in (0, 1, 0, 2, 0, 1):
             _ = store.simulate(MACHINE, LAUNCHES[index])
     assert seen == [LAUNCHES[index] for index in (0, 1, 2, 1)]
-
-
-def test_a_simulation_shorter_than_a_look_up_is_not_stored(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "WORTH_STORING_S", 3600.0)
-    assert ask(place) == OUTCOMES
-    assert rows(place, "SELECT count(*) FROM entries") == [(0,)]
-
-
-def test_the_disk_is_not_asked_for_what_compiled_code_plays_but_for_full(
-    filled: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "compiled_plays", lambda _: True)
-    with simulated() as seen:
-        assert ask(filled) == OUTCOMES
-    assert seen == LAUNCHES
-    with closing(OutcomeStore(filled)) as store:
-        full = store.simulate(MACHINE, LAUNCHES[0], "full")
-    with closing(OutcomeStore(filled)) as store, simulated() as seen:
-        assert store.simulate(MACHINE, LAUNCHES[0], "full") == full
-    assert seen == []
-    assert rows(filled, "SELECT count(*) FROM entries") == [(len(LAUNCHES) + 1,)]
 
 
 def test_another_machine_detail_or_model_is_another_entry(filled: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,7 +395,6 @@ def test_a_writer_that_is_slow_loses_nothing(place: Place, monkeypatch: pytest.M
 LIMITED = """
 import resource, sys
 from test_store import *
-store_module.WORTH_STORING_S = 0.0
 place = Place(Path(sys.argv[1]), 64 * MIB)
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), hard))
@@ -498,7 +471,6 @@ def test_a_process_that_is_killed_loses_what_it_had_not_written_and_nothing_else
     program = """
 import os, signal
 from test_store import *
-store_module.WORTH_STORING_S = 0.0
 store = OutcomeStore(Place(Path(sys.argv[1]), 64 * MIB))
 _ = store.simulate(MACHINE, launch(20))
 store.flush()

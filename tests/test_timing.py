@@ -30,6 +30,10 @@ def test_each_method_reads_its_own_overhead(a100: Host) -> None:
     assert observed_time_us(100.0, "host", a100) == 100.0 + gap + added["host"]
     assert observed_time_us(100.0, "layer", a100) == 100.0 + added["layer"]
     assert observed_time_us(1.0, "stream", a100) == a100.library_interval_us > a100.stream_interval_us
+    t4 = load_spec("t4").system.host
+    for kernels_us, read_us in ((20.0, t4.call_interval_us["conv_bwd_inputs"]), (90.0, 90.0 + t4.stream_gap_us)):
+        assert observed_time_us(kernels_us, "stream", t4, call="conv_bwd_inputs") == read_us
+    assert observed_time_us(20.0, "stream", t4, call="conv_fwd") == 20.0 + t4.stream_gap_us
 
 
 def test_a_framework_dispatches_its_own_operators_in_times_of_their_own(a100: Host) -> None:
@@ -74,6 +78,15 @@ def test_a_source_of_runs_may_have_timed_in_its_own_way(a100: Host) -> None:
             assert observed_time_us(10.0, method, host, source=source) == observed_time_us(10.0, method, a100)
     mine = host.with_overheads({"event": 5.0})  # what a user states of the own machine counts for all rows
     assert observed_time_us(10.0, "event", mine, source="lab-1.0") == 10.0 + gap + 5.0
+
+
+def test_what_a_source_did_beside_its_calls_adds_to_each_of_a_stream(a100: Host) -> None:
+    host = a100.model_copy(update={"stall_of_source_us": {"lab_1_0": 4.0}, "timing_of_source_us": {"lab_1_0": 31.0}})
+    assert observed_time_us(90.0, "stream", host, source="lab-1.0") == 90.0 + a100.stream_gap_us + 4.0
+    assert observed_time_us(10.0, "stream", host, source="lab-1.0") == 31.0
+    assert observed_time_us(90.0, "stream", host) == 90.0 + a100.stream_gap_us
+    mine = host.with_overheads({"event": 5.0})
+    assert observed_time_us(90.0, "stream", mine, source="lab-1.0") == 90.0 + a100.stream_gap_us
 
 
 @pytest.mark.parametrize(

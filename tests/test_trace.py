@@ -274,7 +274,7 @@ def test_every_unit_of_the_sm_and_every_warp_has_a_track() -> None:
     _, trace, _ = traced("a100-sxm4-80gb", LARGE)
     units = {name for name in trace.names.values() if not name.startswith("CTA")}
     assert units == {
-        *(f"sub-partition {part} Tensor Core" for part in range(4)),
+        *(f"sub-partition {part} {pipe}" for part in range(4) for pipe in ("Tensor Core", "FMA pipe", "ALU")),
         "shared-memory port",
         "L2 port",
         "L2 (this SM's share)",
@@ -356,7 +356,8 @@ def test_multiplies_on_the_pipes_are_those_of_the_sms_warps() -> None:
     arch = load_spec("t4").system
     result, trace, _ = traced("t4", SMALL)
     main = chosen_plan("t4", SMALL, result.kernel).main
-    heard = sum(event["args"].get("instructions", 0) for event in trace.complete)
+    on_tensor_cores = [event for event in trace.complete if trace.names[event["tid"]].endswith("Tensor Core")]
+    heard = sum(event["args"]["instructions"] for event in on_tensor_cores)
     assert heard == main.ctas_on_busiest_sm(arch.gpu) * main.math_warps * main.steps * main.step.mma_instructions
 
 

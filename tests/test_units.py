@@ -1,7 +1,7 @@
 """Conversions: rounding is tight, and conversions to cycles can be inverted."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.units import bytes_per_cycle, ceil_div, cycles_of_ns, us_of_cycles, whole_cycles
@@ -9,7 +9,6 @@ from gpusim.units import bytes_per_cycle, ceil_div, cycles_of_ns, us_of_cycles, 
 CLOCKS_MHZ = st.floats(min_value=100.0, max_value=3000.0)
 
 
-@settings(derandomize=True)
 @given(st.integers(min_value=0, max_value=10**12), st.integers(min_value=1, max_value=10**6))
 def test_a_quotient_rounded_up_is_the_smallest_that_covers(numerator: int, denominator: int) -> None:
     quotient = ceil_div(numerator, denominator)
@@ -17,13 +16,11 @@ def test_a_quotient_rounded_up_is_the_smallest_that_covers(numerator: int, denom
     assert (quotient - 1) * denominator < numerator
 
 
-@settings(derandomize=True)
 @given(st.floats(min_value=0.0, max_value=1e6), CLOCKS_MHZ)
 def test_nanoseconds_to_cycles_and_back_is_the_same_time(duration_ns: float, clock_mhz: float) -> None:
     assert 1e3 * us_of_cycles(cycles_of_ns(duration_ns, clock_mhz), clock_mhz) == pytest.approx(duration_ns)
 
 
-@settings(derandomize=True)
 @given(st.floats(min_value=1.0, max_value=1e5), CLOCKS_MHZ)
 def test_bytes_of_a_cycle_add_up_to_the_bandwidth(bandwidth_gb_per_s: float, clock_mhz: float) -> None:
     # GB/s = B/cycle x cycles/s / 1e9

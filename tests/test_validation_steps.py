@@ -43,6 +43,26 @@ def test_every_row_of_the_tables_stands_for_a_model_that_ships(end_to_end: Path)
         assert all(case_of(row).sizes["batch"] for row in rows)
 
 
+def test_a_script_that_accumulates_up_to_a_number_of_items_updates_less_often_on_fewer_gpus(end_to_end: Path) -> None:
+    rows = [row for row in read_steps(end_to_end / "nvidia_pytorch.csv") if row.model == "gnmt-v2"]
+    trained = {(row.gpus, case_of(row).options.accumulation) for row in rows if row.mode == "train"}
+    assert trained == {(1, 8), (4, 2), (8, 1)}
+    assert all(case_of(row).options.accumulation == 1 for row in rows if row.mode == "inference")
+
+
+def test_translations_are_searched_with_the_beams_of_their_rows(end_to_end: Path) -> None:
+    rows = [row for row in read_steps(end_to_end / "nvidia_pytorch.csv") if row.mode == "inference"]
+    cases = {(case.model, case.sizes.get("beam")) for case in map(case_of, rows) if "beam" in case.sizes}
+    assert cases == {("gnmt_v2_greedy", 1), ("gnmt_v2_beam_search", 2), ("gnmt_v2_beam_search", 5)}
+    assert all(
+        case_of(row).policy.precision != "amp-fp16" for row in rows if row.model in ("gnmt-v2", "transformer-big")
+    )
+
+
+def test_no_host_is_fitted_to_times_between_events(end_to_end: Path) -> None:
+    assert not any(map(held_out, read_steps(end_to_end / "neusight.csv")))
+
+
 def test_half_of_the_rows_are_held_out_of_fits(end_to_end: Path) -> None:
     rows = read_steps(end_to_end / "nvidia_pytorch.csv")
     assert sum(map(held_out, rows)) == pytest.approx(len(rows) / 2, abs=5)

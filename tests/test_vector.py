@@ -112,7 +112,7 @@ def test_sampled_tells_what_full_does_of_long_loops_without_barriers(t4: System)
     m=st.integers(1, 3000),
     quads=st.integers(1, 1500),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_twice_the_rows_take_longer(kind: str, m: int, quads: int) -> None:
     def time_us(rows: int) -> float:
         return predict(load_spec("a100-pcie-40gb").system, _operator(kind, rows, 4 * quads)).kernel_time_us

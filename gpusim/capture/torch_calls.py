@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gpusim.capture.torch_trace import Call, Called, Trace
+from gpusim.models.layers.matrix import HEADS_APART
 
 
 def _linear(trace: Trace, called: Called) -> str:
@@ -178,9 +179,28 @@ def _cross_entropy(trace: Trace, called: Called) -> str:
 
 
 def _attention(trace: Trace, called: Called) -> str:
-    """Scaled dot-product attention of heads, as separate products."""
+    """Scaled dot-product attention: a layer of heads, or without any, separate products."""
     queries, keys, values = called.args[:3]
-    mask = called.argument(3, "attn_mask")
+    mask, probability = called.argument(3, "attn_mask"), called.argument(4, "dropout_p", 0.0)
+    if queries.dim() != HEADS_APART:
+        return _attention_without_heads(trace, called, mask, probability)
+    heads, key_heads = queries.shape[1], keys.shape[1]
+    return trace.layer(
+        called,
+        "attention",
+        queries,
+        keys,
+        values,
+        *([] if mask is None else [mask]),
+        heads=heads,
+        key_heads=None if key_heads == heads else key_heads,
+        causal=bool(called.argument(5, "is_causal", False)),
+        dropout=probability,
+    )
+
+
+def _attention_without_heads(trace: Trace, called: Called, mask: Any, probability: float) -> str:
+    queries, keys, values = called.args[:3]
     shape = (*queries.shape[:-1], keys.shape[-2])
     sketch = trace.sketch
     scores = sketch.add("matmul", [trace.name(queries), trace.name(keys)], shape, transposed=True)
@@ -188,8 +208,8 @@ def _attention(trace: Trace, called: Called) -> str:
     if mask is not None:
         scores = sketch.add("add", [scores, trace.name(mask)], shape)
     weights = sketch.add("softmax", [scores], shape)
-    if called.argument(4, "dropout_p", 0.0):
-        weights = sketch.add("dropout", [weights], shape, probability=called.argument(4, "dropout_p"))
+    if probability:
+        weights = sketch.add("dropout", [weights], shape, probability=probability)
     return trace.layer(called, "matmul", weights, values)
 
 

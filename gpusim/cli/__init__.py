@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from gpusim.cli import (
     archs,
+    attention,
     cache,
     calibrate,
     capture,
@@ -52,6 +53,7 @@ app.add_typer(models.app, name="models")
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(cache.app, name="cache")
 app.command()(with_groups(gemm.gemm))
+app.command()(with_groups(attention.attention))
 app.command()(with_groups(trace.trace))
 app.command()(with_groups(numerics.numerics))
 app.command()(with_groups(model.model))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse_inconsistent
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse_inconsistent, refuse_oversize
 from gpusim.cli.options import (
     ArchsOption,
     FormatOption,
     JobsOption,
     KernelOptions,
     NoCacheOption,
+    OversizeOption,
     SimulationOptions,
     SpecOptions,
     StorageOptions,
@@ -22,9 +22,6 @@ from gpusim.cli.options import (
     service_of,
     sizes_of,
 )
-
-if TYPE_CHECKING:
-    from gpusim.prediction.results import Result
 
 
 def gemm(
@@ -38,9 +35,7 @@ def gemm(
     simulation: SimulationOptions,
     spec: SpecOptions,
     explain: Annotated[bool, typer.Option("--explain", help="List the kernels considered, by estimated time.")] = False,
-    allow_oversize: Annotated[
-        bool, typer.Option("--allow-oversize", help="Accept products that do not fit into device memory.")
-    ] = False,
+    allow_oversize: OversizeOption = False,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
     output: FormatOption = "table",
@@ -67,14 +62,5 @@ def gemm(
         emit_json(objects if len(objects) > 1 else objects[0])
     else:
         emit_tables(predictions_tables(results, [one.values for one in cases], explain=explain))
-    _refuse_oversize(results, allow_oversize)
+    refuse_oversize([result.fits for result in results], "product", allowed=allow_oversize)
     refuse_inconsistent(sum(not result.consistent for result in results), len(results))
-
-
-def _refuse_oversize(results: list[Result], allowed: bool) -> None:
-    """End with status 1 where a product that was not meant to be so large does not fit."""
-    oversize = sum(not result.fits for result in results)
-    if oversize and not allowed:
-        which = f"{oversize} of {len(results)} products" if len(results) > 1 else "the product"
-        print(f"gpusim: {which} would not fit into the GPU's memory; --allow-oversize accepts that", file=sys.stderr)
-        raise typer.Exit(1)

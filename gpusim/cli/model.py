@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -14,6 +14,7 @@ from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, ref
 from gpusim.cli.options import ArchPathOption, ArchsOption, FormatOption, JobsOption, NoCacheOption, service_of
 
 if TYPE_CHECKING:
+    from gpusim.execution.service import Service
     from gpusim.models.policy import Precision
     from gpusim.report.text_table import TextTable
     from gpusim.step.decoding import Generation
@@ -41,13 +42,20 @@ class WorkOptions:
     image_size: Annotated[int | None, typer.Option(min=1, help="Height and width of an image.")] = None
     accumulation: Annotated[int, typer.Option(min=1, help="Forward and backward passes for each update.")] = 1
     generate: Annotated[
-        int, typer.Option(min=0, help="Tokens to generate after a prompt, with keys and values kept.", metavar="N")
+        int,
+        typer.Option(
+            min=0,
+            help="Tokens to generate: after a prompt, with keys and values kept, or of each translation. "
+            "Default of translations: lengths as the model's file has them.",
+            metavar="N",
+        ),
     ] = 0
+    beam: Annotated[int | None, typer.Option(min=1, help="Beams of a search.")] = None
 
     @property
     def sizes(self) -> dict[str, int]:
         """Sizes of the model that are given."""
-        sizes = {"batch": self.batch, "seq_len": self.seq_len, "image_size": self.image_size}
+        sizes = {"batch": self.batch, "seq_len": self.seq_len, "image_size": self.image_size, "beam": self.beam}
         return {name: size for name, size in sizes.items() if size is not None}
 
 
@@ -62,12 +70,24 @@ class FrameworkOptions:
         Literal["none", "elementwise", "engine"],
         typer.Option(help="Fuse chains of elementwise operators, or as an engine of inference does."),
     ] = "none"
+    attention: Annotated[
+        Literal["eager", "fused"], typer.Option(help="Products around a softmax, or one kernel (flash attention).")
+    ] = "eager"
     checkpointing: Annotated[
         bool, typer.Option("--checkpointing", help="Keep the inputs of repeated blocks alone, and compute again.")
     ] = False
     graphs: Annotated[bool, typer.Option("--graphs", help="Replay a CUDA graph in place of calls.")] = False
     framework: Annotated[str, typer.Option(help="Framework whose calls launch the kernels.")] = "pytorch"
-    version: Annotated[str, typer.Option(help="Of the framework.", metavar="VERSION")] = "2.1"
+    version: Annotated[
+        str | None, typer.Option(help="Of the framework. Default: that of the container, else 2.1.", metavar="VERSION")
+    ] = None
+    container: Annotated[
+        str,
+        typer.Option(
+            help="NVIDIA container, such as pytorch-21.12-py3: sets the PyTorch version and the time of each call.",
+            metavar="NAME",
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +124,25 @@ def model(
 
     Exit status 1: the model does not fit into device memory.
     """
-    from gpusim.report.model_tables import generation_table, model_tables
-    from gpusim.studies.models import predict_generations, predict_models
+    from gpusim.report.model_tables import model_tables
+    from gpusim.studies.models import predict_models, translates
 
+    _refuse_contradictions(work, sharing)
     cases = [_case(name, gpu, one, work, how, sharing) for one in precision or ("fp32",) for gpu in arch]
-    if timeline is not None and (len(cases) > 1 or work.generate):
+    translated = translates(name)
+    generates = work.generate and not translated
+    if work.generate and translated:
+        cases = [replace(case, sizes={**case.sizes, "translated": work.generate}) for case in cases]
+    if timeline is not None and (generates or translated):
+        refuse("--timeline: shows one step, and a text takes many")
+    if timeline is not None and len(cases) > 1:
         refuse("--timeline: shows one step; name one GPU and one precision")
     service = service_of(jobs, no_cache=no_cache)
-    with progress_bar("model") as progress:
-        if work.generate:
-            generations = predict_generations(cases, work.generate, service, arch_path or ())
-        else:
-            outcomes = predict_models(cases, service, arch_path or (), progress)
-    if work.generate:
-        _print_all(generations, output, [generation_table(generations)] if output == "table" else [])
-        _refuse_oversize([one.tokens[-1] for one in generations])
+    if generates:
+        _generate(cases, work.generate, service, arch_path or (), output)
         return
+    with progress_bar("model") as progress:
+        outcomes = predict_models(cases, service, arch_path or (), progress)
     results = [outcome.result or refuse(outcome.reason) for outcome in outcomes]
     if timeline is not None:
         _write_timeline(timeline, results[0])
@@ -127,23 +150,43 @@ def model(
     _refuse_oversize(results)
 
 
+def _refuse_contradictions(work: WorkOptions, sharing: SharingOptions) -> None:
+    """Refuse options that mean nothing beside others."""
+    if work.generate and work.mode == "train":
+        refuse("--generate: tokens are generated in inference; give --mode inference")
+    if work.accumulation > 1 and work.mode == "inference":
+        refuse("--accumulation: counts the passes of an update, which inference has none of; give --batch")
+    if sharing.gpus == 1 and (sharing.node or sharing.parallel != "data"):
+        refuse("--node, --parallel: say how several GPUs share the work; give --gpus, too")
+
+
+def _generate(cases: Sequence[ModelCase], count: int, service: Service, arch_path: Sequence[Path], output: str) -> None:
+    """Predict and print a prompt and so many tokens after it."""
+    from gpusim.report.model_tables import generation_table
+    from gpusim.studies.models import predict_generations
+
+    generations = predict_generations(cases, count, service, arch_path)
+    _print_all(generations, output, [generation_table(generations)] if output == "table" else [])
+    _refuse_oversize([one.tokens[-1] for one in generations])
+
+
 def _case(
     name: str, gpu: str, precision: str, work: WorkOptions, how: FrameworkOptions, sharing: SharingOptions
 ) -> ModelCase:
     """The prediction that options stand for."""
-    from gpusim.models.policy import Policy, default_layout
+    from gpusim.models.policy import Policy, default_layout, known_container, version_in
     from gpusim.step.options import StepOptions
     from gpusim.studies.models import ModelCase
 
-    if work.generate and work.mode == "train":
-        refuse("--generate: tokens are generated in inference; give --mode inference")
+    version = how.version or version_in(known_container(how.container))
     policy = Policy(
         mode=work.mode,
         precision=cast("Precision", precision),
         framework=how.framework,
-        version=how.version,
+        version=version,
         layout=how.layout or default_layout(precision),
         fusion=how.fusion,
+        attention=how.attention,
         checkpointing=how.checkpointing,
         accumulates=work.accumulation > 1,
     )
@@ -151,7 +194,7 @@ def _case(
         work.accumulation,
         how.graphs,
         synchronised=work.mode == "inference",
-        framework=f"{how.framework}-{how.version}",
+        framework=how.container or f"{how.framework}-{version}",
     )
     return ModelCase(name, gpu, policy, options, work.sizes, (), sharing.gpus, sharing.parallel, sharing.node)
 

@@ -68,6 +68,9 @@ NoCacheOption = Annotated[
 ]
 
 
+OversizeOption = Annotated[bool, typer.Option("--allow-oversize", help="Accept what does not fit into device memory.")]
+
+
 def service_of(jobs: int | None, cluster: str = "", *, no_cache: bool = False) -> Service:
     """Where the predictions of a command run: a cluster, as many worker processes as asked for, or one per core."""
     from gpusim.execution.service import Service
@@ -163,7 +166,8 @@ class SimulationOptions:
         ),
     ] = "sustained"
     operands: Annotated[
-        Literal["random", "zeros"], typer.Option(help="What the operands hold: zeros take less energy.")
+        Literal["random", "positive", "zeros"],
+        typer.Option(help="What the operands hold: numbers from 0 to 1 take less energy, zeros least."),
     ] = "random"
 
 

@@ -46,6 +46,7 @@ class StepRow:
     seq_len: int | None = None
     image_size: int | None = None
     accumulation: int = 1
+    notes: str = ""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
 
@@ -104,6 +105,7 @@ def _row(fields: Fields, file: str, line: int) -> StepRow:
         # Some tables describe a range of sizes; then the model's own stands.
         image_size=int(size) if re.fullmatch(r"[0-9]{1,5}", size) else None,
         accumulation=fields.whole("accumulation_steps") or 1,
+        notes=fields.get("notes"),
         extra={name: text for name, text in fields.values.items() if name not in (*REQUIRED, *OPTIONAL)},
     )
 

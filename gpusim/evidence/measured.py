@@ -18,6 +18,7 @@ from gpusim.files.outputs import replacing
 from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, RESULTS, Dtype
 from gpusim.units import ceil_div
+from gpusim.workloads.attention import ATTENTION_COLUMNS, ATTENTION_OPS
 from gpusim.workloads.conditions import L2_STATES, OPERANDS, checked_load
 from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS, Convolution
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
@@ -63,6 +64,9 @@ boards with FP8 the process has drawn random weights in that memory for the case
 of CUTLASS draws whole numbers from -3 or -4 to 3 or 4 (tools/profiler/src/options.cu), which switch about as little as
 zeros: 16384^3 in FP16 takes an A100 29.1 ms, as it does with identity matrices (NVIDIA/cutlass issue 408)."""
 
+
+POSITIVE = ("deepbench",)
+"""How the names of sources begin whose FP32 operands are numbers from 0 to 1 (DeepBench: ``rand``, as above)."""
 
 ZERO_IMAGES = ("neusight",)
 """Sources whose convolutions read images of zeros: NeuSight measures ``torch.zeros`` (neusight/Dataset/collect.py)."""
@@ -113,7 +117,7 @@ class MeasuredRow:
     """Multiple that leading dimensions, or the channels of images, were padded to before the run; sizes are those
     before."""
     stated_operands: str = ""
-    """``random`` or ``zeros``."""
+    """``random``, ``positive`` or ``zeros``."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
     operator: Operator | None = field(init=False)
@@ -136,7 +140,7 @@ class MeasuredRow:
         if not self.stated_operands and self.op in CONVOLUTION_OPS and self.source in ZERO_IMAGES:
             return "zeros"
         if self.stated_operands or self.dtype is Dtype.FP32:
-            return self.stated_operands or "random"
+            return self.stated_operands or ("positive" if self.source.startswith(POSITIVE) else "random")
         known = (
             held
             for (source, board), held in UNSTATED_OPERANDS.items()
@@ -155,6 +159,8 @@ def _operator(row: MeasuredRow) -> Operator | None:
         columns |= {name: row.extra.get(name) for name in (*SIZE_COLUMNS, GROUPS_COLUMN)}
     if row.op in MEMORY_BOUND_OPS:
         columns |= {name: row.extra.get(name) for name in ACCESS_COLUMNS}
+    if row.op in ATTENTION_OPS:
+        columns |= {name: row.extra.get(name) for name in ATTENTION_COLUMNS}
     if row.op in GEMM_OPS:
         columns["out_dtype"] = row.output
     operator = parse_operator(columns)

@@ -50,6 +50,11 @@ WORKERS_S, LOCAL_WORKERS_S = 300.0, 60.0
 """A worker connects within this time: machines of a cloud take minutes to start."""
 LOOK_S = 5.0
 """Time between looks at the workers."""
+ANSWER_S, QUESTIONS_ASKED = 30.0, 2
+"""A scheduler and its workers answer a question within this time; it is put so many times: a worker may have died over
+the first one."""
+CLOSE_S = 5.0
+"""A client or a local cluster closes within this time; else it ends with this process."""
 AHEAD, AHEAD_PER_THREAD = 128, 4
 """Tasks sent and not yet answered, whichever is more: enough to keep workers busy, and to let a cluster grow."""
 
@@ -152,7 +157,16 @@ class Cluster(Generic[Context]):
 
     def _threads_now(self) -> int:
         with _losses(self._address):
-            return int(sum(self._client.nthreads().values()))
+            return int(sum(self._ask(self._client.nthreads).values()))
+
+    def _ask(self, question: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """The answer of a client's method. Dask itself waits without end for a worker that does not answer."""
+        for _ in range(QUESTIONS_ASKED):
+            with suppress(TimeoutError):
+                return self._client.sync(question, *arguments, callback_timeout=ANSWER_S, **options)
+        raise WorkerLostError(
+            f"{self._address}: no answer within {ANSWER_S:g} s; look into the logs of the scheduler and its workers"
+        )
 
     def _others(self, *, workers: bool = True) -> str:
         """Which hosts have other versions than this process; empty if none has."""
@@ -160,11 +174,12 @@ class Cluster(Generic[Context]):
         for name, question in QUESTIONS.items():
             with _losses(self._address):
                 try:
-                    answers["the scheduler"][name] = self._client.run_on_scheduler(*question)
+                    answers["the scheduler"][name] = self._ask(self._client.run_on_scheduler, *question)
                 except (ImportError, AttributeError) as error:
                     answers["the scheduler"][name] = error
                 if workers:
-                    for address, answer in self._client.run(*question, on_error="return").items():
+                    replies = self._ask(self._client.run, *question, on_error="return")
+                    for address, answer in replies.items():
                         answers[address][name] = answer
         others = differences(answers)
         return others and f"{others}; install {text_of(environment())}"
@@ -226,8 +241,11 @@ def _connected(at: Any) -> Iterator[Client]:
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ClusterError(f"{at}: no Dask scheduler can be reached ({reason}); check its host, port and TLS") from None
-    with client:
+    try:
         yield client
+    finally:
+        with suppress(TimeoutError):  # a scheduler that no longer answers
+            client.close(timeout=CLOSE_S)
 
 
 def _expect_scheduler(address: str) -> None:
@@ -263,9 +281,15 @@ def _local_cluster(processes: int) -> Iterator[LocalCluster]:
                 memory_limit=None,
                 silence_logs=logging.CRITICAL,
             )
-        stack.enter_context(local)
+        stack.callback(_close, local)
         local.scale(processes)
         yield local
+
+
+def _close(local: LocalCluster) -> None:
+    """Close a local cluster."""
+    with suppress(TimeoutError):
+        local.close(timeout=CLOSE_S)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from gpusim.execution.sweep import Case
-from gpusim.experiment.model_run import ModelRun
+from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.experiment.stated import Figure, SourcedFigure, Stated
 from gpusim.expression import FIGURES, parsed
 from gpusim.files.checked_document import Part, checked
@@ -80,6 +80,7 @@ PARTS: Mapping[str, type[BaseModel]] = {
     "runs": RunEntry,
     "claims": Claim,
     "model": ModelRun,
+    "script": Script,
     "published": Stated,
     "measured": SourcedFigure,
     "value": Stated,

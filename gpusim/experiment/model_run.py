@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveInt
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from gpusim.files.checked_document import Part
 from gpusim.models.loading import load_model
-from gpusim.models.policy import Fusion, Layout, Mode, Policy, Precision, default_layout
-from gpusim.record import Version
+from gpusim.models.policy import (
+    LOWERED,
+    PRECISIONS,
+    AttentionKind,
+    Fusion,
+    Layout,
+    Mode,
+    Policy,
+    Precision,
+    known_container,
+    version_in,
+)
+from gpusim.record import Version, as_list
+
+_Precisions = Annotated[tuple[Precision, ...], BeforeValidator(as_list)]
+
+
+class Script(Part):
+    """What a training script decides of a step, and where it runs."""
+
+    container: Annotated[str, AfterValidator(known_container)] = Field(
+        default="", description="such as pytorch-21.03-py3: sets the PyTorch version and the time of each call"
+    )
+    fused_optimizer: _Precisions = Field(
+        default=PRECISIONS, description="precisions in which one kernel updates many parameters"
+    )
+    channels_last: _Precisions = Field(default=LOWERED, description="precisions in which images are NHWC")
+    items_of_update: NonNegativeInt = Field(
+        default=0, description="items on all GPUs between two updates, of which it accumulates gradients"
+    )
+    waits: bool = Field(default=False, description="for the end of each step")
 
 
 class ModelRun(Part):
@@ -21,9 +52,11 @@ class ModelRun(Part):
     accumulation: PositiveInt = 1
     graphs: bool = False
     fusion: Fusion = "none"
-    layout: Layout | None = Field(default=None, description="of images; as the precision is used")
+    attention: AttentionKind = "eager"
+    layout: Layout | None = Field(default=None, description="of images; as the script has it")
     framework: str = "pytorch"
-    version: Version = "2.1"
+    version: Version | None = Field(default=None, description="as the container has it")
+    script: Script = Script()
 
     @property
     def policy(self) -> Policy:
@@ -36,11 +69,24 @@ class ModelRun(Part):
             mode=self.mode,
             precision=self.precision,
             framework=self.framework,
-            version=self.version,
-            layout=self.layout or default_layout(self.precision),
+            version=self.version or version_in(self.script.container),
+            layout=self.layout or ("nhwc" if self.precision in self.script.channels_last else "nchw"),
             fusion=self.fusion,
-            accumulates=self.accumulation > 1,
+            attention=self.attention,
+            fused_optimizer=self.precision in self.script.fused_optimizer,
+            accumulates=self.passes > 1,
         )
+
+    @property
+    def passes(self) -> int:
+        """Forward and backward passes for each update."""
+        at_once = self.sizes.get("batch", 1) * self.gpus
+        return max(self.accumulation, self.script.items_of_update // at_once) if self.mode == "train" else 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether the host waits for the end of each step."""
+        return self.mode == "inference" or self.script.waits
 
     def check(self) -> None:
         """Check the model, its sizes and the policy.
@@ -48,5 +94,7 @@ class ModelRun(Part):
         Raises:
             ValueError: the first problem; one line.
         """
+        if self.script.items_of_update and "batch" not in self.sizes:
+            raise ValueError("items_of_update: says nothing without the batch; state it in sizes")
         _ = self.policy
         _ = load_model(self.model).graph(self.sizes)

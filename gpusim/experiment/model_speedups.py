@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt
 
-from gpusim.experiment.model_run import ModelRun
+from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.expression import FIGURES, value_of
 from gpusim.files.checked_document import Part, checked
 from gpusim.files.yamlfile import SpecError, YamlFile
@@ -53,6 +53,7 @@ class ComparedModel(Part):
     mode: Mode = "train"
     sizes: dict[str, PositiveInt] = Field(default={})
     accumulation: PositiveInt = 1
+    script: Script = Script()
     baseline: str | None = Field(default=None, description="another GPU as baseline for this model")
     other: str | None = None
     precisions: tuple[Precisions, ...] | None = None
@@ -70,12 +71,13 @@ class ModelSpeedupsFile(Part):
     other: str
     precisions: Annotated[tuple[Precisions, ...], Field(min_length=1)]
     gpus: Counts = (1,)
-    version: Version = Field(default="2.1", description="of PyTorch, quoted")
+    version: Version | None = Field(default=None, description="of PyTorch; as the container of a script has it")
     models: Annotated[tuple[ComparedModel, ...], Field(min_length=1)]
 
 
 PARTS: Mapping[str, type[BaseModel]] = {
     "models": ComparedModel,
+    "script": Script,
     "measured": StatedSpeedup,
     "claimed": StatedSpeedup,
 }
@@ -138,6 +140,7 @@ class ModelSpeedups:
                         gpus=gpus,
                         accumulation=entry.accumulation,
                         version=content.version,
+                        script=entry.script,
                     )
                     for precision in precisions
                 )

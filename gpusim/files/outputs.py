@@ -112,7 +112,10 @@ def _writing_folder(parent: Path) -> Iterator[Path]:
     for abandoned in parent.glob(f"{WRITING}*"):
         if _is_abandoned(abandoned.name):
             shutil.rmtree(abandoned, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{WRITING}{os.getpid()}-{platform.node()}-", dir=parent))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f"{WRITING}{os.getpid()}-{platform.node()}-", dir=parent))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(parent)) from None
     try:
         yield folder
     finally:

@@ -119,7 +119,7 @@ class SharedMemory(Record):
         ge=1, le=32, description="Bank conflict degree of storing an operand transposed; 1 is no conflict."
     )
     epilogue_pass_cycles: Cycles = Field(
-        description="Latency of an epilogue pass: write shared memory, barrier, read, barrier, store [SM cycles].",
+        description="What a pass of a Tensor Core kernel's epilogue takes besides its instructions [SM cycles].",
     )
 
     @property
@@ -209,6 +209,7 @@ class Dram(Record):
         ge=0.1, le=10, description="DRAM time of a written byte over that of a read one, in streams that only write."
     )
     page_bytes: float = Field(ge=64, le=65_536, description="DRAM page that a row activation opens in one bank [B].")
+    open_pages: int = Field(ge=1, le=NO_LIMIT, description="Pages that can be open at once: one in each bank.")
     activation_bytes: float = Field(
         ge=0,
         le=65_536,
@@ -273,6 +274,9 @@ class FrontEnd(Record):
     """What starts kernels on the GPU."""
 
     kernel_latency_us: Microseconds = Field(description="Duration of an empty kernel: start, drain and flush [us].")
+    memset_us: Microseconds = Field(
+        description="From the start of a memset of some bytes to that of the kernel that waits for it [us]."
+    )
     cta_interval_cycles: Cycles = Field(
         description="Least time between CTAs that start, on whichever SMs they do [SM cycles]."
     )
@@ -305,6 +309,10 @@ class Power(Record):
     relative_energy: dict[str, RelativeEnergy] = Field(
         description="Energy of a multiply-add by unit and format (tensor_int8), relative to those two; also "
         "fp16_accumulator, of Tensor Cores, and sparse, of 2:4."
+    )
+    positive_energy_fraction: Share = Field(
+        description="Energy of arithmetic and on-chip transfers on random numbers from 0 to 1, relative to those of "
+        "both signs [0 to 1]."
     )
     zeros_energy_fraction: Share = Field(
         description="Energy of arithmetic and on-chip transfers on zeros, relative to random operands [0 to 1]."

@@ -18,6 +18,11 @@ LINE_BYTES = 128
 MMA_PIPES = {"tensor": "tensor", "cuda": "fma"}
 """Pipe of a multiply-accumulate instruction, by its execution unit."""
 
+FIX_UP_ROUND_TRIPS = 4
+"""To L2, between two CTAs of a tile: partial sums are stored and fenced, a flag is stored, the next CTA polls it, and
+reads the sums (CUTLASS, include/cutlass/semaphore.h and epilogue/threadblock/epilogue.h). Of 2, 3 and 4, measured FP32
+products on V100 and T4 prefer 4 (DeepBench, NeuSight)."""
+
 REPLACEMENT_CANDIDATES = 8
 """A full cache replaces the least recently used of so many lines drawn at random.
 
@@ -122,6 +127,8 @@ class Machine:
     dram_bytes_per_cycle: float
     """Achievable."""
     dram_page_bytes: float
+    dram_open_pages: int
+    """One in each bank."""
     dram_activation_bytes: float
     """What could be read while a page is opened."""
     dram_conflict_stride_bytes: float
@@ -150,6 +157,11 @@ class Machine:
             far_fraction: of the lines, those whose home is the far partition.
         """
         return self.dram_latency_cycles - self.l2_latency_cycles + far_fraction * self.l2_far_cycles
+
+    @property
+    def fix_up_cycles(self) -> float:
+        """Latency of a link in a chain of partial sums, from the end of one CTA's additions to that of the next's."""
+        return FIX_UP_ROUND_TRIPS * self.l2_latency_cycles
 
     @property
     def write_back_cycles(self) -> float:
@@ -200,6 +212,7 @@ def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
         l2_fetch_bytes=l2.fetch_bytes,
         dram_bytes_per_cycle=gpu.dram_bytes_per_cycle(clock_mhz),
         dram_page_bytes=dram.page_bytes,
+        dram_open_pages=dram.open_pages,
         dram_activation_bytes=dram.activation_bytes,
         dram_conflict_stride_bytes=dram.conflict_stride_bytes,
         dram_conflict_cost=dram.conflict_cost,

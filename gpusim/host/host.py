@@ -26,6 +26,10 @@ class Host(Record):
     library_interval_us: Microseconds = Field(
         description="Shortest interval between calls of a library that selects a kernel [us]."
     )
+    call_interval_us: dict[str, Microseconds] = Field(
+        default={},
+        description="The same of calls that launch several kernels, by operator, where it is longer [us].",
+    )
     operator_dispatch_us: dict[str, Microseconds] = Field(
         description="Host time that CUDA events around a call of a framework's own operator take in, by its kind [us]."
     )
@@ -35,6 +39,11 @@ class Host(Record):
     timing_of_source_us: dict[str, Microseconds] = Field(
         default={},
         description="What the timing method of a source of measured runs adds there, or its launch interval [us].",
+    )
+
+    stall_of_source_us: dict[str, Microseconds] = Field(
+        default={},
+        description="What a source of measured runs adds to each call of a stream, by what it did beside them [us].",
     )
 
     framework_call_us: dict[str, Microseconds] = Field(
@@ -54,14 +63,21 @@ class Host(Record):
         description="Host time of an item of inference, while the GPU waits, by framework and version [us].",
     )
 
-    def pass_us(self, framework: str, waiting_items: int) -> float:
+    framework_load_us: dict[str, LongMicroseconds] = Field(
+        default={},
+        description="Host time of an item of training that the loop itself loads, by framework and version [us].",
+    )
+
+    def pass_us(self, framework: str, waiting_items: int, loaded_items: int = 0) -> float:
         """Host time of a pass beside its calls [us]; 0 of a framework that is not listed.
 
         Args:
             waiting_items: items that the host prepares, or whose results it takes, while the GPU waits.
+            loaded_items: items of training.
         """
         key = source_key(framework)
-        return self.framework_step_us.get(key, 0.0) + waiting_items * self.framework_item_us.get(key, 0.0)
+        per_item_us = waiting_items * self.framework_item_us.get(key, 0.0)
+        return self.framework_step_us.get(key, 0.0) + per_item_us + loaded_items * self.framework_load_us.get(key, 0.0)
 
     def call_us(self, kind: str, framework: str = "") -> float:
         """Host time of a framework's call that launches kernels [us].
@@ -83,8 +99,8 @@ class Host(Record):
         # What events around a call take in is then the same for all operators.
         dispatch = {} if "event" in overheads else self.operator_dispatch_us
         known = {**self.method_overhead_us, **overheads}
-        update = {"method_overhead_us": known, "operator_dispatch_us": dispatch, "timing_of_source_us": {}}
-        return self.model_copy(update=update)
+        update = {"method_overhead_us": known, "operator_dispatch_us": dispatch}
+        return self.model_copy(update={**update, "timing_of_source_us": {}, "stall_of_source_us": {}})
 
     def timing_us(self, method: str) -> float:
         """What a timing method adds, or the shortest interval between launches that it sees [us]."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from gpusim.errors import InputError, excerpt
 from gpusim.host.host import Host, source_key
+from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import VectorOperator
@@ -29,17 +30,18 @@ class TimingError(InputError):
 
 
 def observed_time_us(
-    kernel_time_us: float, method: str, host: Host, operator: str | None = None, source: str = ""
+    kernel_time_us: float, method: str, host: Host, operator: str | None = None, source: str = "", call: str = ""
 ) -> float:
     """What ``method`` reads for kernels that take ``kernel_time_us`` [us].
 
     profiler: the kernels alone. graph: the kernels and the gap between two of them, as a graph replays them back to
-    back. stream: the kernels and such a gap, or the launch interval where that is longer. layer: the kernels and what
-    TensorRT's layer profiler adds. event and host: kernels, gap and host time.
+    back. stream: the kernels and such a gap, or the interval between launches or calls where that is longer. layer: the
+    kernels and what TensorRT's layer profiler adds. event and host: kernels, gap and host time.
 
     Args:
         operator: kind of a framework's own operator, whose call selects no library kernel; None for a library's.
         source: of the measured run; its own way of timing counts where the host states it.
+        call: the operator, as measured tables name it.
 
     Raises:
         TimingError: there is no such method.
@@ -49,7 +51,8 @@ def observed_time_us(
     added_us = host.timing_of_source_us.get(source_key(source), host.timing_us(method))
     match method:
         case "stream":
-            return max(kernel_time_us + host.stream_gap_us, added_us)
+            stall_us = host.stall_of_source_us.get(source_key(source), 0.0)
+            return max(kernel_time_us + host.stream_gap_us + stall_us, added_us, host.call_interval_us.get(call, 0.0))
         case "event" if operator in host.operator_dispatch_us:
             return kernel_time_us + host.graph_gap_us + host.operator_dispatch_us[operator]
         case "event" | "host":
@@ -58,9 +61,11 @@ def observed_time_us(
 
 
 def dispatched_as(operator: Operator) -> str | None:
-    """The kind of a framework's own operator, or ``convolution``; None of one that a library simply computes."""
+    """The kind of a framework's own operator, ``convolution`` or ``attention``; None of a library's."""
     if isinstance(operator, Convolution):
         return "convolution"
+    if isinstance(operator, Attention):
+        return "attention"
     return operator.kind if isinstance(operator, VectorOperator) else None
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from gpusim.library.attention import AttentionFamily
 from gpusim.library.main_loops import (
     WARPGROUP_WARPS,
     Cited,
@@ -21,6 +22,7 @@ from gpusim.library.main_loops import (
     SimtLoop,
     WgmmaLoop,
 )
+from gpusim.library.transforms import ConvolutionTransforms
 from gpusim.library.vector import VectorKernel
 from gpusim.numbers.formats import Dtype
 from gpusim.record import as_list
@@ -36,7 +38,7 @@ SplitKMode = Literal["in_kernel", "reduce"]
 second kernel."""
 
 NAME_FIELDS = frozenset(
-    {"tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "suffix", "alignment"}
+    {"tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "suffix", "alignment", "warps_m", "warps_n"}
     | {"layout", "layout_upper", "dtype", "cutlass_dtype", "nvjet_dtype"}
 )
 """What a family's name may be formatted with."""
@@ -113,8 +115,15 @@ class Family(Entry):
     fallback: bool = Field(
         default=False, description="considered only for operands that are less aligned than other kernels need"
     )
+    heuristic_family: Literal["xmma"] | None = Field(
+        default=None, description="whose weights the library's heuristic gives them, if not those of their main loop"
+    )
     since_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] = Field(
         default=0, description="first major version of CUDA whose library has these kernels, if not all"
+    )
+    counts_splits: bool = Field(
+        default=False,
+        description="CTAs that share a tile's k within the kernel count in memory, which a memset clears before",
     )
     convolves: tuple[ConvolutionOp, ...] = Field(
         default=(), description="passes of a convolution that it computes as an implicit multiplication, if any"
@@ -129,9 +138,28 @@ class Family(Entry):
         default=None, description="most channels it takes, where it walks taps and channels of images as one"
     )
     max_taps: Count | None = Field(default=None, description="largest filter that it convolves with")
+    strided: bool | None = Field(
+        default=None, description="it convolves only with a stride, or (false) only without; either if left out"
+    )
+    pads_within_filter: bool = Field(default=False, description="it takes no padding as wide as its filter")
     transposes_result: bool = Field(
         default=False, description="writes images channel by channel where it convolves them pixel by pixel"
     )
+    gradients_as_stored: bool = Field(
+        default=False, description="it reads the results' gradient in either layout, for the gradient of the filters"
+    )
+    writes: Dtype | None = Field(
+        default=None, description="type of the result, which a kernel after it converts; inputs if left out"
+    )
+    pixels_per_split: Literal["row"] | Count | None = Field(
+        default=None,
+        description="what a CTA takes of all pixels, for the gradient of filters: a row of every result, or at most so "
+        "many pixels of one; what the library chooses if left out",
+    )
+    scatters: bool = Field(
+        default=False, description="it adds what each tap makes of a result's gradient to the pixel that the tap reads"
+    )
+    as_stored: bool = Field(default=False, description="it convolves only images that are stored in its layout")
     clears_result: bool = Field(default=False, description="adds to a result that a kernel before it has cleared")
     offsets_kernel: str | None = Field(
         default=None, description="kernel before a convolution that makes a table of its offsets, if any"
@@ -148,7 +176,7 @@ class Family(Entry):
     @model_validator(mode="after")
     def _one_stage_is_filled_while_one_is_read(self) -> Family:
         shortest = min(depth for entry in self.kernels for depth in entry.stages)
-        alternates = isinstance(self.main_loop, MmaLoop) and self.main_loop.staging == "registers"
+        alternates = isinstance(self.main_loop, SimtLoop | MmaLoop) and self.main_loop.staging == "registers"
         if self.main_loop.in_shared_memory and shortest < MIN_RING_STAGES and not alternates:
             raise ValueError(
                 f"a ring of {shortest} stage in shared memory, where one is filled while one is read; "
@@ -208,9 +236,16 @@ class ConvolutionAlgorithm(Entry):
     )
     source: str
     inputs: tuple[Dtype, ...]
+    tiles: tuple[tuple[Count, Count, Count, Count], ...] = Field(
+        default=(), description="[m, n, k, stages] of the kernels that it launches; all of the library's if left out"
+    )
     since_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] = Field(
         default=0, description="first major version of CUDA whose library has it"
     )
+
+    def launches(self, kernel: Kernel) -> bool:
+        """Whether it runs its products on a kernel."""
+        return not self.tiles or (kernel.tile_m, kernel.tile_n, kernel.tile_k, kernel.stages) in self.tiles
 
 
 class Catalogue(Entry):
@@ -221,11 +256,17 @@ class Catalogue(Entry):
         default=(), description="kernels of convolutions as implicit matrix multiplications"
     )
     convolution_algorithms: tuple[ConvolutionAlgorithm, ...] = ()
+    convolution_transforms: ConvolutionTransforms | None = Field(
+        default=None, description="kernels around the products of convolutions, of this catalogue and others"
+    )
     split_k_reduction: SplitKReduction | None = Field(
         default=None, description="second kernel of the families with split_k: [reduce], of this catalogue and others"
     )
     vector_kernels: tuple[VectorKernel, ...] = Field(
         default=(), description="kernels of operators on rows; a framework launches the first that can run an operator"
+    )
+    attention_families: tuple[AttentionFamily, ...] = Field(
+        default=(), description="kernels of fused attention; a framework launches the first that can run an operator"
     )
 
 
@@ -289,6 +330,8 @@ class Kernel:
             tile_m=self.tile_m,
             tile_n=self.tile_n,
             tile_k=self.tile_k,
+            warps_m=self.warps_m,
+            warps_n=self.warps_n,
             stages=self.stages,
             cluster_m=self.cluster_m,
             cluster_n=self.cluster_n,

@@ -15,7 +15,9 @@ from pydantic import Field
 from gpusim.content import content_hash
 from gpusim.hardware.gpu import Gpu
 from gpusim.keyed import Keyed
+from gpusim.library.attention import AttentionKernel
 from gpusim.library.catalogue import ConvolutionAlgorithm, Kernel
+from gpusim.library.transforms import ConvolutionTransforms
 from gpusim.library.vector import VectorKernel
 from gpusim.record import Record, Unsourced
 
@@ -53,6 +55,7 @@ class HeuristicBias(Record):
     mma_unaligned: Weights = Field(
         description="The same of their variants for leading dimensions that are not aligned, which load in pieces."
     )
+    xmma: Weights = Field(description="The same of cuBLAS's xmma kernels, whose tiles lie between powers of two.")
     wgmma: Weights = Field(description="The same of kernels on Tensor Cores whose warpgroups read shared memory.")
     gemv_kernel_bonus: LogTime = Field(description="Bonus of GEMV kernels over GEMM kernels [logarithm of time].")
 
@@ -62,10 +65,6 @@ class SplitKSearch(Record):
 
     factors: tuple[Annotated[int, Field(ge=2, le=1_024)], ...] = Field(
         strict=False, description="CTAs that may share the k of a tile, in ascending order; one alone always may."
-    )
-    atomic_factors: tuple[Annotated[int, Field(ge=2, le=1_024)], ...] = Field(
-        strict=False,
-        description="Further ones, larger, for kernels that add to their result and wait for no other CTA.",
     )
     min_steps: int = Field(ge=1, le=1_024, description="Fewest k-steps that a split leaves each of these CTAs.")
 
@@ -99,8 +98,12 @@ class Library:
     """Of convolutions, as implicit matrix multiplications."""
     convolution_algorithms: tuple[ConvolutionAlgorithm, ...]
     """Of convolutions, by kernels for matrix multiplications."""
+    convolution_transforms: ConvolutionTransforms | None
+    """Around the products of convolutions, if it has any."""
     vector_kernels: tuple[VectorKernel, ...]
     """Of operators on rows, in the order in which a framework considers them."""
+    attention_kernels: tuple[AttentionKernel, ...]
+    """Of fused attention, in the order in which a framework considers them."""
     heuristic_bias: HeuristicBias
     split_k_search: SplitKSearch
     tuned_for: Gpu | None = None
@@ -120,14 +123,15 @@ class Library:
     @property
     def content_hash(self) -> str:
         """SHA-256 of the kernels, the heuristic, and the GPU that it was tuned for."""
-        of_kinds = self.kernels, self.convolution_kernels, self.vector_kernels
+        of_kinds = self.kernels, self.convolution_kernels, self.vector_kernels, self.attention_kernels
         kernels = [_kernels_hash(Keyed(kernels)) for kernels in of_kinds]
-        return content_hash(
-            (self.name, kernels, self.convolution_algorithms, self.heuristic_bias, self.split_k_search, self.tuned_for)
-        )
+        convolving = self.convolution_algorithms, self.convolution_transforms
+        return content_hash((self.name, kernels, *convolving, self.heuristic_bias, self.split_k_search, self.tuned_for))
 
 
 @lru_cache(maxsize=64)
-def _kernels_hash(kernels: Keyed[tuple[Kernel, ...]] | Keyed[tuple[VectorKernel, ...]]) -> str:
+def _kernels_hash(
+    kernels: Keyed[tuple[Kernel, ...]] | Keyed[tuple[VectorKernel, ...]] | Keyed[tuple[AttentionKernel, ...]],
+) -> str:
     """SHA-256 of kernels, which the libraries of many design points share."""
     return content_hash(kernels.record)

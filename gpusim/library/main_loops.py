@@ -38,6 +38,22 @@ class Cited(Generic[T]):
     source: str = Field(min_length=1, description="publication, file or reasoning behind it")
 
 
+Instructions = Annotated[float, Field(ge=0, le=10_000)]
+"""Instructions of a thread: a fraction where a compiler shares one among the elements of an access."""
+
+
+class Pipes(Entry):
+    """Instructions by pipe."""
+
+    fma: Instructions = Field(default=0.0, description="FADD, FMUL, FFMA, IMAD")
+    alu: Instructions = Field(default=0.0, description="integer, compare, select, move and branch instructions")
+    sfu: Instructions = Field(default=0.0, description="MUFU")
+
+    @property
+    def by_pipe(self) -> dict[str, float]:
+        return {"fma": self.fma, "alu": self.alu, "sfu": self.sfu}
+
+
 class _MainLoop(Entry):
     setup_instructions: Cited[Cost] = Field(description="dependent, of a warp before its first load")
     step_instructions: Cited[Cost] = Field(description="of a math warp and step: loop, addresses, predicates")
@@ -73,6 +89,18 @@ class _MultiStage(_SelfLoading):
         description="how operands reach shared memory: through registers, or by cp.async"
     )
     pipelined: bool = Field(description="fetches the next k-group's operands while one is multiplied")
+    epilogue_setup_instructions: Cited[Cost] | None = Field(
+        default=None,
+        description="dependent, of a warp before its results pass through shared memory: where its rows of C lie",
+    )
+    result_instructions: Cited[Pipes] | None = Field(
+        default=None,
+        description="for each result of a thread that passes through shared memory: it is scaled, and there are "
+        "addresses and predicates of stores",
+    )
+    conversion_instructions: Cited[Pipes] | None = Field(
+        default=None, description="for each result that is stored in fewer bits than it was added up in"
+    )
 
 
 class SimtLoop(_MultiStage):
@@ -80,10 +108,9 @@ class SimtLoop(_MultiStage):
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "cuda"
     kind: Literal["simt"]
-    epilogue_pass_rows: Cited[Count] | None = Field(
-        default=None,
-        description="rows of a warp's results that pass through shared memory at once, so that rows are stored in full "
-        "lines; none: threads store what they hold",
+    epilogue_pass_rows: Cited[Count] = Field(
+        default=Cited(4, "assumed", "as the sgemm kernels of cuBLAS"),
+        description="rows of a warp's results that pass through shared memory at once; threads store single results",
     )
 
 

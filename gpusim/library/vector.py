@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from gpusim.library.main_loops import Cited, Count, Entry
+from gpusim.library.main_loops import Cited, Count, Entry, Pipes
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.functions import COLUMN_REDUCTIONS, KINDS_OF_ARITHMETIC, POINTWISE, ROW_REDUCTIONS
 from gpusim.workloads.memory_bound import ColumnReduction, Pointwise, RowReduction
@@ -21,20 +21,6 @@ Threads = Annotated[int, Field(ge=32, le=1024, multiple_of=32, strict=True)]
 """Threads of a CTA, in whole warps."""
 Registers = Annotated[int, Field(ge=1, le=255, strict=True)]
 """32-bit registers of a thread."""
-Instructions = Annotated[float, Field(ge=0, le=1000)]
-"""Instructions of a thread: a fraction where a compiler shares one among the elements of an access."""
-
-
-class Pipes(Entry):
-    """Instructions by pipe."""
-
-    fma: Instructions = Field(default=0.0, description="FADD, FMUL, FFMA, IMAD")
-    alu: Instructions = Field(default=0.0, description="integer, compare, select, move and branch instructions")
-    sfu: Instructions = Field(default=0.0, description="MUFU")
-
-    @property
-    def by_pipe(self) -> dict[str, float]:
-        return {"fma": self.fma, "alu": self.alu, "sfu": self.sfu}
 
 
 class Work(Pipes):

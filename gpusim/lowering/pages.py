@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import LINE_BYTES
 from gpusim.lowering.columns import Array
 from gpusim.lowering.locality import slices_in_use, survival_fractions
 from gpusim.lowering.operand import Operands
@@ -19,17 +20,20 @@ def effective_l2_bytes(gpu: Gpu) -> float:
     return gpu.l2.capacity_bytes / gpu.l2.partitions
 
 
-def outlives_a_step(gpu: Gpu, slices_bytes: Array, readers: Array, resident_ctas: Array) -> Array:
+def outlives_a_step(
+    gpu: Gpu, operands: Operands, rows: Array, tile_k: Array, readers: Array, resident_ctas: Array
+) -> Array:
     """Chance that a line which a step read a piece of is still in L2 when the next step wants the rest.
 
-    Until then all CTAs that are resident have read a slice of either operand, in whole lines; those that read the same
-    panel read the same ones a little later.
+    Until then all CTAs that are resident have read a slice of either operand, in whole lines. Those that read the same
+    panel are at slices that follow each other, and share the lines in which these lie.
 
     Args:
-        slices_bytes: lines that a CTA's step touches of either operand [B].
+        rows: of a CTA's tile in either operand.
         readers: CTAs that read the same panel of either.
     """
-    of_a_cta = slices_bytes * (slices_in_use(readers, gpu.l2.drift_steps) / readers)
+    in_use_k = tile_k * slices_in_use(readers, gpu.l2.drift_steps)
+    of_a_cta = operands.touched_bytes(rows, in_use_k, LINE_BYTES) / readers
     usable_bytes = effective_l2_bytes(gpu) * gpu.l2.usable_fraction
     return survival_fractions(resident_ctas * (of_a_cta[0] + of_a_cta[1]), usable_bytes)
 

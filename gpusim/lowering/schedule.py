@@ -84,10 +84,19 @@ class Epilogue:
     shared_pass_bytes: float
     """Results that pass through shared memory, so that rows of C are stored in full lines [B]."""
     shared_pass_cycles: float
-    """Latency of those passes, a few rows each [cycles]."""
+    """Latency of those passes, a few rows each, beside that of their instructions [cycles]."""
+    setup_cycles: float
+    """Serial address arithmetic before the first pass [cycles]."""
+    scaling_fma: float
+    """FMA instructions on the results before they pass."""
+    storing_alu: float
+    """ALU instructions around the stores, conversions included."""
+    storing_sfu: float
     store_bytes: float
     """Results that the warp writes [B]."""
     store_instructions: float
+    store_largest: float
+    """What the CTA that ends last writes, over what the average one does."""
     bulk_store: bool
     """One thread hands the CTA's tile to the TMA; its warps meet before and after."""
 
@@ -141,7 +150,7 @@ class Schedule:
     @property
     def serial_cycles(self) -> float:
         """What a warp goes through on its own before and after its main loop [cycles]."""
-        return self.setup_cycles + self.epilogue.shared_pass_cycles
+        return self.setup_cycles + self.epilogue.setup_cycles + self.epilogue.shared_pass_cycles
 
     @property
     def fma(self) -> float:

@@ -41,6 +41,8 @@ class Totals:
     """Multiply-adds, dense-equivalent, by the instruction that executes them."""
     other_instructions: float
     """Warp instructions besides these."""
+    padding: tuple[tuple[Instruction, float], ...] = ()
+    """Multiply-adds on the zeros that fill tiles, which ``multiply_adds`` leave out."""
 
     def ctas_on_busiest_sm(self, gpu: Gpu) -> int:
         return ceil_div(self.ctas, gpu.sm.count)

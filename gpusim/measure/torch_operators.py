@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from gpusim.measure.device import UnavailableError
 from gpusim.numbers.formats import FORMATS, Dtype, NumberFormat
+from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.memory_bound import ColumnReduction, Pointwise, RowReduction
@@ -48,6 +50,8 @@ def call_of(operator: Operator, device: str) -> OperatorCall:
             return _dense_gemm(operator, device)
         case Convolution():
             return _convolution(operator, device)
+        case Attention():
+            return _attention(operator, device)
         case Pointwise() | RowReduction() | ColumnReduction():
             raise UnavailableError(f"{operator.op} is no call of PyTorch: measure the operators that it stands for")
         case _:
@@ -243,6 +247,24 @@ def _convolution(operator: Convolution, device: str) -> OperatorCall:
         return gradients[wanted.index(True)]
 
     return OperatorCall(operands, forward if operator.op == "conv_fwd" else backward)
+
+
+def _attention(operator: Attention, device: str) -> OperatorCall:
+    if operator.backward or operator.mask:
+        raise UnavailableError(f"{operator.op} with a mask or backward is not measured yet")
+    sizes = (
+        (operator.heads, operator.queries),
+        (operator.held_heads, operator.keys),
+        (operator.held_heads, operator.keys),
+    )
+    chosen = {"is_causal": operator.causal, "dropout_p": 0.1 if operator.dropout else 0.0}
+    chosen |= {"enable_gqa": True} if operator.key_heads else {}
+
+    def operands() -> Operands:
+        shapes = ((operator.batch, heads, rows, operator.head_dim) for heads, rows in sizes)
+        return tuple(_random(shape, operator.dtype, device) for shape in shapes)
+
+    return OperatorCall(operands, partial(torch.nn.functional.scaled_dot_product_attention, **chosen))
 
 
 def _on_rows(operator: RowsOperator, device: str) -> OperatorCall:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from gpusim.files.checked_document import Part
-from gpusim.models.policy import Optimizer
+from gpusim.models.lengths import Lengths
+from gpusim.models.policy import Clipping, Optimizer
 from gpusim.record import Title
 
 Sizes = dict[str, int | str]
@@ -27,6 +28,13 @@ class Published(Part):
     tolerance: float = 0.01
 
 
+class Uneven(Part):
+    """How much less than the fullest pass one of other items computes: ``value`` times the size of a normal deviate."""
+
+    value: float = Field(ge=0, lt=0.5)
+    source: str
+
+
 class Block(Part):
     """Layers that are used more than once."""
 
@@ -35,6 +43,15 @@ class Block(Part):
     inputs: list[str] = Field(default=["input"])
     """Names of its inputs, in order."""
     layers: list[LayerEntry] = Field(min_length=1)
+
+
+class Decoding(Part):
+    """How a model writes one token after the other: its layers say in which pass they run (``only``)."""
+
+    written: Lengths
+    """Tokens of a sequence that it writes, and so the steps that it takes."""
+    sources: Lengths | None = Field(default=None)
+    """Tokens that it reads, where batches mix sequences of any length: size ``source_len`` is the longest of them."""
 
 
 class ModelFile(Part):
@@ -48,10 +65,16 @@ class ModelFile(Part):
     items: int | str = "batch"
     """How many a pass takes."""
     optimizer: Optimizer
+    clipping: Clipping = "none"
+    uneven: Uneven | None = None
     sizes: Sizes
+    limits: Sizes = Field(default={})
+    """Largest values of sizes, such as that of a sequence by the positions that were trained."""
     inputs: dict[str, list[int | str]] = Field(min_length=1)
     blocks: dict[str, Block] = Field(default={})
     layers: list[LayerEntry] = Field(min_length=1)
+    decoding: Decoding | None = Field(default=None)
+    """Of a model of translation in inference."""
     published: dict[str, Published] = Field(default={})
 
 
@@ -66,4 +89,4 @@ class VariantFile(Part):
     published: dict[str, Published] = Field(default={})
 
 
-PARTS: Mapping[str, type[BaseModel]] = {"blocks": Block, "published": Published}
+PARTS: Mapping[str, type[BaseModel]] = {"blocks": Block, "decoding": Decoding, "published": Published}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpusim.models.layers.layer import Shape, elements
 from gpusim.models.layers.registry import AnyLayer
-from gpusim.models.policy import Mode, Optimizer
+from gpusim.models.policy import Clipping, Mode, Optimizer, Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,10 @@ class Node:
     """Its own trainable tensors, by name: those that it does not share."""
     shares: str | None = None
     """The node whose trainable tensors it uses, those of them that both have."""
-    only: Mode | None = None
-    """The mode that it is for, such as training of a loss; None: both."""
+    frozen: bool = False
+    """Its trainable tensors keep the values of an earlier training."""
+    only: Mode | Pass | None = None
+    """The mode that it is for, such as training of a loss, or the pass of a decoder; None: both modes."""
 
     @property
     def multiply_adds(self) -> int:
@@ -49,6 +51,10 @@ class Graph:
     nodes: tuple[Node, ...]
     optimizer: Optimizer = "adam"
     """What it is trained with."""
+    clipping: Clipping = "none"
+    """How its training bounds gradients."""
+    uneven: float = 0.0
+    """How much less than the fullest pass a pass of other items computes, for a normal deviate of one."""
 
     @property
     def parameters(self) -> int:

@@ -17,13 +17,14 @@ from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Published, VariantFile
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.elementwise import CrossEntropy
-from gpusim.models.layers.layer import Shape
+from gpusim.models.layers.layer import Shape, elements
 from gpusim.models.layers.registry import parse_layer
-from gpusim.models.policy import MODES
+from gpusim.models.policy import MODES, PASSES
+from gpusim.units import LARGEST_SIZE
 
 MOST_NODES = 100_000
 """Layers of a model, blocks expanded; the largest that ships has fewer than 2,000."""
-_OF_ENTRY = ("name", "inputs", "repeat", "shares", "only")
+_OF_ENTRY = ("name", "inputs", "repeat", "shares", "frozen", "only")
 """Keys of an entry that say where a layer stands, not what it is."""
 
 
@@ -126,6 +127,9 @@ class _Scope:
     sizes: Mapping[str, int]
     tensors: dict[str, str]
     """Nodes or inputs of the graph by their names here."""
+    frozen: bool = False
+    only: str | None = None
+    """The mode or pass that layers here are for, unless they say another."""
 
 
 class _Expansion:
@@ -148,7 +152,8 @@ class _Expansion:
         self._layers(self._content.layers, scope, next(iter(inputs)))
         content = self._content
         items = self._size("items", content.items, self._sizes)
-        return Graph(self._model.name, content.item, items, self._sizes, inputs, tuple(self._nodes), content.optimizer)
+        trained = content.optimizer, content.clipping, content.uneven.value if content.uneven else 0.0
+        return Graph(self._model.name, content.item, items, self._sizes, inputs, tuple(self._nodes), *trained)
 
     def _named_sizes(self, chosen: Mapping[str, int]) -> dict[str, int]:
         for name in chosen:
@@ -158,9 +163,19 @@ class _Expansion:
         sizes: dict[str, int] = {}
         for name, value in self._content.sizes.items():
             sizes[name] = chosen[name] if name in chosen else self._size(f"sizes.{name}", value, sizes)
-            if sizes[name] < 1:
-                raise SpecError(f"{self._model.name}: size {name}: expected a positive integer, got {sizes[name]}")
+            if not 1 <= sizes[name] <= LARGEST_SIZE:
+                expected = "expected a positive integer that 64 bits hold"
+                raise SpecError(f"{self._model.name}: size {name}: {expected}, got {excerpt(str(sizes[name]))}")
+        self._check_limits(sizes)
         return sizes
+
+    def _check_limits(self, sizes: Mapping[str, int]) -> None:
+        for name, limit in self._content.limits.items():
+            if name not in sizes:
+                raise self._error(f"limits.{name}", f"no such size; known are {', '.join(sizes)}")
+            most = self._size(f"limits.{name}", limit, sizes)
+            if sizes[name] > most:
+                raise SpecError(f"{self._model.name}: size {name}: at most {most} ({limit}), got {sizes[name]}")
 
     def _error(self, key_path: str, message: str) -> SpecError:
         file = self._model.files.get(".".join(key_path.split(".")[:2]), self._model.files[""])
@@ -210,6 +225,8 @@ class _Expansion:
             raise self._error(f"{key_path}.{at}", problem["msg"].removeprefix("Value error, ")) from None
         except ValueError as error:
             raise self._error(key_path, str(error)) from None
+        if elements(result) > LARGEST_SIZE:
+            raise self._error(key_path, "its result has more elements than 64 bits count; choose smaller sizes")
         shares = str(entry["shares"]) if "shares" in entry else None
         if shares not in (None, *self._weights):
             raise self._error(f"{key_path}.shares", f"no layer '{excerpt(str(shares))}' above this one; give its path")
@@ -217,10 +234,12 @@ class _Expansion:
             raise self._error(key_path, f"a model has at most {MOST_NODES:,} layers")
         shared = self._weights[shares] if shares else ()
         own = {name: shape for name, shape in layer.weights(*shapes).items() if name not in shared}
-        only = entry.get("only", "train" if isinstance(layer, CrossEntropy) else None)
-        if only not in (None, *MODES):
-            raise self._error(f"{key_path}.only", f"expected {' or '.join(MODES)}, got '{excerpt(str(only))}'")
-        self._nodes.append(Node(path, layer, tuple(inputs), shapes, result, own, shares, only))
+        only = entry.get("only", scope.only or ("train" if isinstance(layer, CrossEntropy) else None))
+        if only not in (None, *MODES, *PASSES):
+            known = ", ".join((*MODES, *PASSES))
+            raise self._error(f"{key_path}.only", f"expected one of {known}, got '{excerpt(str(only))}'")
+        frozen = scope.frozen or self._frozen(entry, key_path)
+        self._nodes.append(Node(path, layer, tuple(inputs), shapes, result, own, shares, frozen, only))
         self._weights[path] = set(layer.weights(*shapes))
         self._shapes[path] = result
         return path
@@ -237,8 +256,17 @@ class _Expansion:
         if len(inputs) != len(block.inputs):
             raise self._error(key_path, f"{name} takes {len(block.inputs)} inputs, got {len(inputs)}")
         tensors = dict(zip(block.inputs, inputs, strict=True))
-        within = _Scope(f"{path}.", f"blocks.{name}.layers", {**self._sizes, **sizes}, tensors)
+        frozen = scope.frozen or self._frozen(entry, key_path)
+        only = entry.get("only", scope.only)
+        within = _Scope(f"{path}.", f"blocks.{name}.layers", {**self._sizes, **sizes}, tensors, frozen, only)
         return self._layers(block.layers, within, inputs[0])
+
+    def _frozen(self, entry: LayerEntry, key_path: str) -> bool:
+        match entry.get("frozen", False):
+            case bool(frozen):
+                return frozen
+            case other:
+                raise self._error(f"{key_path}.frozen", f"expected true or false, got '{excerpt(str(other))}'")
 
     def _taken(self, block: Block, entry: LayerEntry, key_path: str, scope: _Scope) -> dict[str, int]:
         """The sizes that a use of a block states."""

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from gpusim.errors import InputError
+from packaging.version import InvalidVersion, Version
+
+from gpusim.errors import InputError, excerpt
 
 Mode = Literal["train", "inference"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+Pass = Literal["prompt", "token", "ending"]
+PASSES: tuple[Pass, ...] = get_args(Pass)
+"""Of a decoder in inference: once a batch, once a token, and besides at each token with which a sequence ends."""
 Precision = Literal["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16", "int8"]
 """``amp-`` casts what autocast lists; ``fp16`` and ``bf16`` hold the model in that type, its master weights in FP32;
 ``int8`` multiplies in INT8 what autocast would lower, and holds the rest in FP16."""
@@ -17,12 +22,52 @@ LOWERED: tuple[Precision, ...] = ("amp-fp16", "amp-bf16", "fp16", "bf16", "int8"
 """Precisions whose convolutions take images as NHWC, unless said otherwise: Tensor Cores multiply along channels."""
 Layout = Literal["nchw", "nhwc"]
 Fusion = Literal["none", "elementwise", "engine"]
-Optimizer = Literal["sgd", "sgd_momentum", "adam", "lamb"]
+AttentionKind = Literal["eager", "fused"]
+Optimizer = Literal["sgd", "sgd_momentum", "adam", "bert_adam", "lamb"]
+"""``bert_adam``: Adam with weight decay beside it; unless fused, the gradient of each parameter is clipped by its own
+norm (NVIDIA/DeepLearningExamples PyTorch/LanguageModeling/BERT/optimization.py: BertAdam)."""
+Clipping = Literal["none", "loop", "fused"]
+"""Of gradients by the norm of all of them: ``loop`` takes each parameter by itself (torch.nn.utils.clip_grad_norm_),
+``fused`` many in one kernel."""
+
+
+CONTAINERS = {
+    "pytorch-20.06": "1.7",
+    "pytorch-21.03": "1.9",
+    "pytorch-21.11": "1.11",
+    "pytorch-21.12": "1.11",
+    "pytorch-22.06": "1.13",
+    "pytorch-22.10": "1.13",
+}
+"""NVIDIA's, by how their names begin: the version of PyTorch (docs.nvidia.com, PyTorch release notes). That of 20.06 is
+a 1.6 with the TF32 of 1.7."""
+NEWEST = "2.1"
+"""Version of PyTorch unless one is named."""
+
+
+def version_in(container: str) -> str:
+    """The version of PyTorch in a container such as ``pytorch-21.03-py3``; the newest here in another."""
+    return next((version for name, version in CONTAINERS.items() if container.startswith(name)), NEWEST)
+
+
+def known_container(name: str) -> str:
+    """The name of a container whose version of PyTorch is known, or none.
+
+    Raises:
+        PolicyError: another one.
+    """
+    if name and not name.startswith(tuple(CONTAINERS)):
+        raise PolicyError(f"no version of PyTorch is known of '{excerpt(name)}'; known are {', '.join(CONTAINERS)}")
+    return name
 
 
 def default_layout(precision: str) -> Layout:
     """Memory layout of images that a precision is used with."""
     return "nhwc" if precision in LOWERED else "nchw"
+
+
+_FUSES_ATTENTION = Version("2.0")
+"""First PyTorch with scaled_dot_product_attention."""
 
 
 class PolicyError(InputError):
@@ -40,13 +85,16 @@ class Policy:
     mode: Mode = "train"
     precision: Precision = "fp32"
     framework: str = "pytorch"
-    version: str = "2.1"
+    version: str = NEWEST
     """Of the framework: decides the default arithmetic and which calls are fused."""
     layout: Layout = "nchw"
     """Of images in memory."""
     fusion: Fusion = "none"
     """``elementwise``: chains of elementwise operators run as one kernel. ``engine``: of inference, besides, norms in
     weights and activations in epilogues, and INT8 between layers, as TensorRT builds them."""
+    attention: AttentionKind = "eager"
+    """``fused``: scaled_dot_product_attention, one kernel that keeps scores on the chip. Layers whose bias differs by
+    query stay eager."""
     fused_optimizer: bool = True
     """One kernel updates many parameters; else each parameter has kernels of its own."""
     checkpointing: bool = False
@@ -61,5 +109,17 @@ class Policy:
             raise PolicyError("precision: int8 is for inference; train in another precision")
         if self.fusion == "engine" and self.mode == "train":
             raise PolicyError("fusion: engine is for inference; train with none or elementwise")
+        if not _is_version(self.version):
+            raise PolicyError(f"version: expected one of PyTorch, such as 2.1, got '{excerpt(self.version)}'")
+        if self.attention == "fused" and Version(self.version) < _FUSES_ATTENTION:
+            raise PolicyError(f"attention: PyTorch fuses it since {_FUSES_ATTENTION}, got version {self.version}")
         if self.framework != "pytorch":
             raise PolicyError(f"framework: models run as PyTorch launches them, got '{self.framework}'")
+
+
+def _is_version(text: str) -> bool:
+    try:
+        _ = Version(text)
+    except InvalidVersion:
+        return False
+    return True

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from types import MappingProxyType
 
 from gpusim.errors import excerpt
@@ -256,7 +257,7 @@ class Dtype(Enum):
         name = type_name(value) if isinstance(value, str) else ""
         return next((dtype for dtype in cls if dtype.value == name), None)
 
-    @property
+    @cached_property
     def format(self) -> NumberFormat:
         """Its record."""
         return FORMATS[self._value_]
@@ -266,7 +267,7 @@ class Dtype(Enum):
         """Type in which Tensor Cores multiply such tensors: TF32 for FP32, else the type itself."""
         return next((one for one in Dtype if one.format.stored_as == self.value), self)
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Bits of one element in memory (TF32 tensors are stored as FP32)."""
         return self.format.bits

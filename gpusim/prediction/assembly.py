@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.gemm.gathered import FewChannels
+from gpusim.lowering.gemm.gathered import ImplicitProduct
 from gpusim.lowering.gemm.winograd import FusedWinograd
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
@@ -19,6 +19,7 @@ from gpusim.sim.causes import Cause
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.system import System
 from gpusim.units import GIB, us_of_cycles
+from gpusim.workloads.attention import Attention
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
@@ -44,7 +45,7 @@ def result_of(
     """
     gpu = system.gpu
     operator, instruction, totals = chosen.operator, chosen.instruction, timed.totals
-    assert not isinstance(operator, FewChannels | FusedWinograd)  # parts of a convolution's plan
+    assert not isinstance(operator, ImplicitProduct | FusedWinograd)  # parts of a convolution's plan
     number = main_launch(chosen)
     main, launch = totals[number], timed.launches[number]
     kernel_time_us, outcomes, bounds = timed.kernel_time_us, timed.outcomes, timed.bounds_us
@@ -121,11 +122,15 @@ def result_of(
 
 
 def identity(operator: Operator) -> dict[str, Any]:
-    """What a result repeats of its operator, whose columns of the measured schema leave out what it does not have."""
+    """What a result repeats of its operator, whose columns of the measured schema leave out what it does not have.
+
+    Each head of attention counts as one of the batch.
+    """
     columns = operator.columns
+    heads = operator.heads if isinstance(operator, Attention) else 1
     return {
         "op": operator.op,
-        "batch": columns["batch"],
+        "batch": int(columns["batch"]) * heads,
         "m": columns["m"],
         "n": columns["n"],
         "k": columns["k"] or 0,

@@ -15,7 +15,9 @@ import numpy as np
 from gpusim.keyed import Keyed
 from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
+from gpusim.lowering.attention.plan import AttentionPlan
 from gpusim.lowering.columns import Array
+from gpusim.lowering.convolution.depthwise import DepthwisePlan
 from gpusim.lowering.gemm.kernel_table import KernelTable, table_of
 from gpusim.lowering.gemm.plan import Choices, GemmPlan, GemmPlans, plans_of
 from gpusim.lowering.gemm.problem import Problems, Product, problem_of
@@ -52,10 +54,10 @@ class Candidate(Protocol[PlanType_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class VectorCandidate:
-    """The candidate of an operator on rows."""
+class OnlyCandidate:
+    """The candidate of an operator whose kernel a framework picks by rule."""
 
-    plan: VectorPlan
+    plan: VectorPlan | AttentionPlan | DepthwisePlan
     estimate_us: float
 
     @property

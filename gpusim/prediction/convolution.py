@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Unit
-from gpusim.library.catalogue import Kernel
+from gpusim.library.catalogue import ConvolutionAlgorithm, Family, Kernel
+from gpusim.lowering.convolution.depthwise import DepthwisePlan, depthwise, is_depthwise
 from gpusim.lowering.convolution.layouts import Form, form_of
 from gpusim.lowering.convolution.plan import ConvolutionPlan
 from gpusim.lowering.convolution.pointwise import is_pointwise, products_of_images
+from gpusim.lowering.convolution.transforms import Surroundings
 from gpusim.lowering.convolution.winograd import fused, serves, unfused
-from gpusim.prediction.choose import GemmCandidate, candidates
+from gpusim.prediction.choose import GemmCandidate, OnlyCandidate, candidates
 from gpusim.prediction.selection import CORES, UnsupportedError, usable_kernels
 from gpusim.system import System
 from gpusim.workloads.convolution import Convolution
@@ -52,7 +55,7 @@ class ConvolutionCandidate:
 
 def ranked_convolutions(
     system: System, operator: Convolution, name: str | None, unit: Unit | None, *, warm: bool
-) -> Sequence[ConvolutionCandidate]:
+) -> Sequence[ConvolutionCandidate | OnlyCandidate]:
     """The plans that a convolution may run on, the one that a library would launch first.
 
     Args:
@@ -62,6 +65,9 @@ def ranked_convolutions(
     Raises:
         UnsupportedError: there are none; the text says what the GPU has.
     """
+    direct = _depthwise(system, operator, name, unit, warm=warm)
+    if direct is not None:
+        return [OnlyCandidate(direct, direct.estimate_us)]
     boost_mhz = system.gpu.clock.boost_mhz
     found: list[ConvolutionCandidate] = []
     for form, kernels in _forms(system, operator, name, unit, warm=warm):
@@ -79,28 +85,53 @@ def ranked_convolutions(
     return sorted(found, key=lambda one: one.estimate_us)
 
 
+def _depthwise(
+    system: System, operator: Convolution, name: str | None, unit: Unit | None, *, warm: bool
+) -> DepthwisePlan | None:
+    """The plan of a convolution of channels by themselves, which a framework runs by rule on CUDA cores."""
+    transforms = system.library.convolution_transforms
+    if transforms is None or not is_depthwise(operator) or unit == "tensor":
+        return None
+    planned = depthwise(Surroundings(system.gpu, transforms, _footprint_bytes(operator, warm=warm)), operator)
+    return planned if name in (None, planned.name) else None
+
+
+def _footprint_bytes(operator: Convolution, *, warm: bool) -> float:
+    """What runs between two readings of a tensor that the convolution is given [B]."""
+    return 2 * operator.size_bytes if warm else math.inf
+
+
 def _forms(
     system: System, operator: Convolution, name: str | None, unit: Unit | None, *, warm: bool
 ) -> Iterator[tuple[Form, tuple[Kernel, ...]]]:
     """Ways to compute a convolution, each with the kernels that do."""
-    gpu = system.gpu
+    transforms = system.library.convolution_transforms
+    if transforms is None:
+        return
+    around = Surroundings(system.gpu, transforms, _footprint_bytes(operator, warm=warm))
     for kernels in _alike(_usable_kernels(system, operator, name, unit)):
         if kernels[0].family.fused_winograd:
-            yield fused(gpu, operator, warm=warm), kernels
+            yield fused(around, operator), kernels
         else:
-            yield form_of(gpu, operator, kernels[0], warm=warm), kernels
-    for gemm, form in _as_gemms(system, operator, warm=warm):
+            yield form_of(around, operator, kernels[0]), kernels
+    for algorithm, gemm, form in _as_gemms(system, around, operator):
         with suppress(UnsupportedError):
-            yield form, usable_kernels(system, gemm, name, unit)
+            kernels = tuple(filter(algorithm.launches, usable_kernels(system, gemm, name, unit)))
+            if kernels:
+                yield form, kernels
 
 
-def _as_gemms(system: System, operator: Convolution, *, warm: bool) -> Iterator[tuple[Gemm, Form]]:
+def _as_gemms(
+    system: System, around: Surroundings, operator: Convolution
+) -> Iterator[tuple[ConvolutionAlgorithm, Gemm, Form]]:
     """Ways to compute it by kernels for matrix multiplication."""
-    for kind in (one.kind for one in system.library.convolution_algorithms if operator.dtype in one.inputs):
-        if kind == "unfused_winograd" and serves(operator):
-            yield unfused(system.gpu, operator, warm=warm)
-        if kind == "gemm" and is_pointwise(operator):
-            yield products_of_images(system.gpu, operator)
+    for one in system.library.convolution_algorithms:
+        if operator.dtype not in one.inputs:
+            continue
+        if one.kind == "unfused_winograd" and serves(operator):
+            yield one, *unfused(around, operator)
+        if one.kind == "gemm" and is_pointwise(operator):
+            yield one, *products_of_images(around, operator)
 
 
 def _alike(kernels: Iterable[Kernel]) -> Iterable[tuple[Kernel, ...]]:
@@ -108,23 +139,37 @@ def _alike(kernels: Iterable[Kernel]) -> Iterable[tuple[Kernel, ...]]:
     groups: dict[tuple[object, ...], list[Kernel]] = {}
     for kernel in kernels:
         family = kernel.family
-        around = (family.transposes_result, family.clears_result, family.offsets_kernel)
-        computed = (family.images, kernel.alignment, family.fused_winograd, family.few_channels, family.merged_channels)
-        groups.setdefault((*computed, *around), []).append(kernel)
+        around = (family.transposes_result, family.clears_result, family.offsets_kernel, family.writes)
+        read = (family.images, family.gradients_as_stored, kernel.alignment)
+        computed = (family.fused_winograd, family.few_channels, family.merged_channels)
+        parts = (family.pixels_per_split, family.scatters)
+        groups.setdefault((*read, *computed, *parts, *around), []).append(kernel)
     return map(tuple, groups.values())
 
 
 def _usable_kernels(system: System, operator: Convolution, name: str | None, unit: Unit | None) -> Iterator[Kernel]:
     """Kernels made for convolutions that compute this one; images that lie channel by channel may be transposed."""
-    layouts, shape = {"nhwc", operator.layout}, operator.shape
-    taps, channels = shape.filter_h * shape.filter_w, shape.channels // shape.groups
     for kernel in _of_type(system, operator, unit):
         family = kernel.family
-        fits = taps <= (family.max_taps or taps) and channels <= (family.few_channels or channels)
-        serving = serves(operator) or not family.fused_winograd
         named = name in (None, kernel.printed_name(operator.layout, operator.dtype))
-        if operator.op in family.convolves and family.images in layouts and fits and serving and named:
+        layouts = (operator.layout,) if family.as_stored else ("nhwc", operator.layout)
+        readable = operator.op in family.convolves and family.images in layouts
+        if named and readable and _takes(family, operator):
             yield kernel
+
+
+def _takes(family: Family, operator: Convolution) -> bool:
+    """Whether kernels convolve with a filter, its stride and its padding."""
+    shape = operator.shape
+    taps, channels = shape.filter_h * shape.filter_w, shape.channels // shape.groups
+    strided, padded = max(shape.stride) > 1, shape.pad[0] >= shape.filter_h or shape.pad[1] >= shape.filter_w
+    return (
+        taps <= (family.max_taps or taps)
+        and channels <= (family.few_channels or channels)
+        and family.strided in (None, strided)
+        and not (family.pads_within_filter and padded)
+        and (serves(operator) or not family.fused_winograd)
+    )
 
 
 def _of_type(system: System, operator: Convolution, unit: Unit | None) -> list[Kernel]:

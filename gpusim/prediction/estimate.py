@@ -16,7 +16,7 @@ from gpusim.hardware.machine import Machine
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.plan import GemmPlans
 from gpusim.lowering.locality import dirty_fraction, miss_fraction
-from gpusim.lowering.schedule import Schedule
+from gpusim.lowering.schedule import Epilogue, Schedule
 from gpusim.system import System
 from gpusim.units import ceil_div, us_of_cycles
 
@@ -30,7 +30,9 @@ def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
         cycles[rows] += _launch_cycles(machine, reductions)
         launches[rows] += 1
     gaps = system.host.graph_gap_us * (launches - 1)
-    fixed = system.gpu.front_end.kernel_latency_us * launches
+    choices, front_end = plans.choices, system.gpu.front_end
+    counts = plans.table[choices.kernel].counts_splits & (choices.split_k > 1) & ~choices.reduce
+    fixed = front_end.kernel_latency_us * launches + front_end.memset_us * counts
     return np.asarray(us_of_cycles(cycles, clock_mhz) + gaps + fixed, dtype=float)
 
 
@@ -237,24 +239,41 @@ def _epilogue_of(
         return np.asarray(np.maximum(warps * each - spread, together * each))
 
     partial = epilogue.fixup_bytes
-    both_ways = np.maximum(
-        partial / machine.l2_port_bytes_per_cycle + partial / out_port,
-        partial * (1.0 + machine.l2_write_cost) / l2_rate,
-    )
-    fixup = epilogue.fixup_times * (2 * machine.l2_latency_cycles + queue(both_ways))
+    sent = queue(partial / machine.l2_port_bytes_per_cycle + partial / out_port)
+    served = queue(partial * (1.0 + machine.l2_write_cost) / l2_rate)
+    links = epilogue.fixup_times
+    fixup = np.where(links > 0, links * machine.fix_up_cycles + (links - 1) * sent + np.maximum(sent, served), 0.0)
     passes = np.maximum(1, epilogue.shared_passes)
     passed = 2 * epilogue.shared_pass_bytes / rate
     sent = epilogue.store_bytes * schedules.store_passes
-    stored = np.maximum(sent * machine.l2_write_cost / l2_rate, sent / out_port)
-    most = np.maximum(passed, stored)
-    own = passed + sent / out_port + schedules.epilogue.shared_pass_cycles + np.where(passed > 0, passes * latency, 0.0)
+    left = sent * epilogue.store_largest / out_port
+    stored = np.maximum(sent * machine.l2_write_cost / l2_rate, left)
+    computed = _computed(machine, epilogue)
+    part = ceil_div(warps, machine.sub_partitions) / warps
+    most = _largest(passed, stored, part * computed)
+    serial = epilogue.setup_cycles + epilogue.shared_pass_cycles + np.where(passed > 0, passes * latency, 0.0)
+    own = passed + left + computed + serial
+    # Barriers keep the warps of a CTA together: each pass ends for all before the next begins.
+    in_step = schedules.math_warps * (passed + stored + part * computed) + serial
     ended = np.where(
         epilogue.bulk_store,
         warps * (passed + stored) + latency,
-        np.maximum(own + (together - 1) * most / passes, queue(most) + own / passes),
+        np.where(
+            epilogue.shared_passes > 0,
+            np.maximum(in_step, queue(most) + in_step / passes),
+            np.maximum(own + (together - 1) * most / passes, queue(most) + own / passes),
+        ),
     )
+    own = np.where(epilogue.shared_passes > 0, in_step, own)
     sums = 2 * warps * summed + np.where(sliced, latency, 0.0)
     return np.asarray(sums + fixup + ended), np.asarray(sums / ctas + fixup + own), warps * stored
+
+
+def _computed(machine: Machine, epilogue: Columns[Epilogue]) -> Array:
+    """What a warp's instructions around the passes of its results take of the pipes."""
+    rates = {pipe.name: pipe.instructions_per_cycle for pipe in machine.pipes}
+    alu, sfu = epilogue.storing_alu / rates["alu"], epilogue.storing_sfu / rates["sfu"]
+    return np.asarray(epilogue.scaling_fma / rates["fma"] + np.maximum(alu, sfu))
 
 
 def _largest(*columns: Array) -> Array:

@@ -17,7 +17,7 @@ from gpusim.lowering.gemm.problem import Problems, pieces_of
 from gpusim.system import System
 from gpusim.units import ceil_div
 
-WEIGHTED = ("simt", "simt_batched", "mma", "mma_unaligned", "wgmma")
+WEIGHTED = ("simt", "simt_batched", "mma", "mma_unaligned", "xmma", "wgmma")
 """Families of kernels that have weights of features."""
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 
@@ -26,11 +26,15 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     """Every kernel of a table for every problem, whole and with the split factors worth a look.
 
     Libraries split a single product's k, also where there are tiles enough: the last wave is fuller then. A factor that
-    leaves the busiest SM as much to do as a smaller one did is not worth the fix-up.
+    leaves the busiest SM as much to do as a smaller one did is not worth the fix-up. Some kernels of convolutions split
+    by themselves.
     """
+    if problems.split_k is not None:
+        problem, kernel = np.divmod(np.arange(len(problems.m) * len(table.kernels)), len(table.kernels))
+        given = np.full(problem.shape, problems.split_k)
+        return Choices(problem, kernel, given, np.zeros(problem.shape, dtype=bool))
     sms, search, kernels = system.gpu.sm.count, system.library.split_k_search, table[:]
-    more = search.atomic_factors if kernels.adds_to_result.any() else ()
-    factors = np.array([*search.factors, *more], dtype=int)
+    factors = np.array(search.factors, dtype=int)
     # Axes: problems, kernels, factors
     m, n, k, k_slices = (size[:, np.newaxis] for size in (problems.m, problems.n, problems.k, problems.k_slices))
     m_slices = problems.operands.slices[0][:, np.newaxis]
@@ -39,8 +43,7 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     all_steps = pieces_of(k, k_slices, kernels.tile_k)[..., np.newaxis]
     steps = ceil_div(all_steps, factors)
     whole = all_steps * ceil_div(tiles, sms)
-    waits = (np.arange(len(factors)) >= len(search.factors)) & ~kernels.adds_to_result[:, np.newaxis]
-    enough = (steps >= search.min_steps) & ~waits
+    enough = steps >= search.min_steps
     work = np.where(enough, steps * ceil_div(tiles * factors, sms), whole)
     least_before = np.minimum.accumulate(np.concatenate([whole, work], axis=-1), axis=-1)[..., :-1]
     # A batch of products is not split; the groups of a convolution are.
@@ -116,7 +119,7 @@ def _families_of(plans: GemmPlans) -> Array:
 def _families(table: Keyed[KernelTable]) -> tuple[Array, Array]:
     """Number of each kernel's family in single and in batched products."""
     pieces = table.record[:].vector_bytes > 0
-    loops = [kernel.family.main_loop.kind for kernel in table.record.kernels]
+    loops = [kernel.family.heuristic_family or kernel.family.main_loop.kind for kernel in table.record.kernels]
     kinds = [f"{kind}_unaligned" if kind == "mma" and part else kind for kind, part in zip(loops, pieces, strict=True)]
     numbers = {kind: number for number, kind in enumerate((*WEIGHTED, "direct"))}
     single = [numbers.get(kind, len(numbers)) for kind in kinds]

@@ -27,7 +27,7 @@ class Options:
     unit: Unit | None = None
     """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
     operands: str = "random"
-    """``random`` or ``zeros``: what the operands hold. It changes energy, and through it the clock."""
+    """``random``, ``positive`` or ``zeros``: what the operands hold. It changes energy, and through it the clock."""
 
     def __post_init__(self) -> None:
         for name, value, known in (

@@ -12,23 +12,27 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.launch import Launch
 from gpusim.library.catalogue import Kernel
+from gpusim.lowering.attention.plan import AttentionPlan
+from gpusim.lowering.convolution.depthwise import DepthwisePlan
 from gpusim.lowering.convolution.plan import ConvolutionPlan
 from gpusim.lowering.convolution.transforms import Transform
 from gpusim.lowering.gemm.launches import lower, lower_tiles
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
-from gpusim.prediction.choose import Candidate, GemmCandidate, Ranking, VectorCandidate, candidates
+from gpusim.prediction.attention import planned_attention
+from gpusim.prediction.choose import Candidate, GemmCandidate, OnlyCandidate, Ranking, candidates
 from gpusim.prediction.convolution import ranked_convolutions
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.prediction.vector_selection import vector_kernel
-from gpusim.roofline import TileFacts, bounds_us, convolution_bounds_us, vector_bounds_us
+from gpusim.roofline import TileFacts, attention_bounds_us, bounds_us, convolution_bounds_us, vector_bounds_us
 from gpusim.system import System
+from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
-Plan = GemmPlan | ConvolutionPlan | VectorPlan
+Plan = GemmPlan | ConvolutionPlan | DepthwisePlan | AttentionPlan | VectorPlan
 """How an operator may run; the union of the plans of all kinds of operators."""
 
 
@@ -42,16 +46,22 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
     Raises:
         UnsupportedError: the GPU has no path for the operator, or the pinned kernel does not fit.
     """
+    warm = options.l2 == "warm"
     match operator:
         case Gemm():
             return _ranked_gemm_plans(system, operator, options)
         case Convolution():
-            return ranked_convolutions(system, operator, options.kernel, options.unit, warm=options.l2 == "warm")
+            return ranked_convolutions(system, operator, options.kernel, options.unit, warm=warm)
+        case Attention():
+            return [_candidate(system, planned_attention(system, operator, options.kernel, warm=warm), warm=warm)]
         case _:
-            gpu, warm = system.gpu, options.l2 == "warm"
-            planned = vector_plan(gpu, operator, vector_kernel(system, operator, options.kernel), warm=warm)
-            bounds = bounds_of(gpu, planned, gpu.clock.boost_mhz, warm=warm)
-            return [VectorCandidate(planned, max(bounds.values()))]
+            kernel = vector_kernel(system, operator, options.kernel)
+            return [_candidate(system, vector_plan(system.gpu, operator, kernel, warm=warm), warm=warm)]
+
+
+def _candidate(system: System, planned: VectorPlan | AttentionPlan, *, warm: bool) -> OnlyCandidate:
+    bounds = bounds_of(system.gpu, planned, system.gpu.clock.boost_mhz, warm=warm)
+    return OnlyCandidate(planned, max(bounds.values()))
 
 
 def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launch, ...]:
@@ -62,13 +72,25 @@ def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launc
         case ConvolutionPlan(before=before, product=product, after=after):
             launches = launches_of(gpu, product, detail)
             return (*_launches(before), *launches, *_launches(after))
-        case VectorPlan():
+        case AttentionPlan():
+            return planned.launches
+        case VectorPlan() | DepthwisePlan():
             return (planned.launch,)
+
+
+def memsets_of(planned: Plan) -> int:
+    """How many memsets stand before the launches of a plan."""
+    match planned:
+        case GemmPlan():
+            return planned.memsets
+        case ConvolutionPlan(product=product):
+            return product.memsets
+    return 0
 
 
 def main_launch(planned: Plan) -> int:
     """The number of the launch that computes, of those of a plan."""
-    return len(planned.before) if isinstance(planned, ConvolutionPlan) else 0
+    return len(planned.before) if isinstance(planned, ConvolutionPlan | AttentionPlan) else 0
 
 
 def _launches(transforms: Sequence[Transform]) -> tuple[Launch, ...]:
@@ -98,6 +120,11 @@ def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[
                 warm=warm,
                 products_fraction=planned.products_fraction,
             )
+        case DepthwisePlan(operator=convolution, instruction=instruction):
+            return convolution_bounds_us(gpu, convolution, instruction, clock_mhz, warm=warm)
+        case AttentionPlan(operator=attention, instruction=instruction, kernel=attention_kernel):
+            multiplies = attention_kernel.family.multiplies
+            return attention_bounds_us(gpu, attention, instruction, clock_mhz, warm=warm, multiplies=multiplies)
         case VectorPlan():
             return vector_bounds_us(gpu, planned.operator, clock_mhz, warm=warm)
 

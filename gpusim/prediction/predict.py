@@ -13,6 +13,7 @@ from gpusim.launch import Launch
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.assembly import result_of
 from gpusim.prediction.options import Options
+from gpusim.prediction.plans import Plan
 from gpusim.prediction.power import Sustained
 from gpusim.prediction.ranked import Ranked, rank
 from gpusim.prediction.results import Result
@@ -79,7 +80,7 @@ class Prepared:
             timed = whole.timed(at or whole.sustained())
             wrong = contradictions(timed)
         if recorder is not None:
-            timed = _recorded(system, options, timed, recorder, progress)
+            timed = _recorded(system, options, chosen, timed, recorder, progress)
         notes = (*_other_choice(system, self.ranked), *wrong)
         return result_of(system, options, self.ranked.candidates, chosen, timed, notes, consistent=not wrong)
 
@@ -105,14 +106,16 @@ def _played_whole(machine: Machine, launch: Launch, detail: str) -> LaunchOutcom
     return simulate(machine, launch, detail, extrapolate=False)
 
 
-def _recorded(system: System, options: Options, timed: Timed, recorder: Recorder, progress: Progress | None) -> Timed:
+def _recorded(
+    system: System, options: Options, planned: Plan, timed: Timed, recorder: Recorder, progress: Progress | None
+) -> Timed:
     """The same launches at the same clock, with a recorder."""
     clock_mhz = timed.sustained.clock_mhz
     machine = Machine.of(system.gpu, clock_mhz)
     outcomes = [
         simulate(machine, launch, options.detail, recorder=recorder, progress=progress) for launch in timed.launches
     ]
-    return replace(timed, kernel_time_us=kernel_time_us(system, outcomes, clock_mhz), outcomes=outcomes)
+    return replace(timed, kernel_time_us=kernel_time_us(system, planned, outcomes, clock_mhz), outcomes=outcomes)
 
 
 def _warp_turns(gpu: Gpu, totals: Sequence[Totals]) -> int:

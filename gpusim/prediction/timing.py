@@ -10,7 +10,7 @@ from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import Plan, bounds_of, launches_of
+from gpusim.prediction.plans import Plan, bounds_of, launches_of, memsets_of
 from gpusim.prediction.power import Sustained, energy, sustained_clock
 from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
@@ -76,7 +76,7 @@ class PlanTimer:
         if clock_mhz not in self._runs:
             machine = Machine.of(gpu, clock_mhz)
             self._runs[clock_mhz] = [self._play(machine, launch, self._options.detail) for launch in self.launches]
-        return kernel_time_us(self._system, self._runs[clock_mhz], clock_mhz)
+        return kernel_time_us(self._system, self._planned, self._runs[clock_mhz], clock_mhz)
 
     def sustained(self) -> Sustained:
         """The clock that the load leaves it, run again and again by itself: the highest one where that is a burst."""
@@ -98,10 +98,11 @@ def time_plan(system: System, planned: Plan, options: Options, play: Play = simu
     return timer.timed(timer.sustained())
 
 
-def kernel_time_us(system: System, outcomes: Sequence[LaunchOutcome], clock_mhz: float) -> float:
-    """Duration of launches that follow each other, each with its start and end [us]."""
+def kernel_time_us(system: System, planned: Plan, outcomes: Sequence[LaunchOutcome], clock_mhz: float) -> float:
+    """Duration of a plan's launches, which follow each other, each with its start and end, and of its memsets [us]."""
+    front_end = system.gpu.front_end
     gaps = system.host.graph_gap_us * (len(outcomes) - 1)
-    fixed = system.gpu.front_end.kernel_latency_us * len(outcomes)
+    fixed = front_end.kernel_latency_us * len(outcomes) + front_end.memset_us * memsets_of(planned)
     return sum(us_of_cycles(outcome.cycles, clock_mhz) for outcome in outcomes) + gaps + fixed
 
 

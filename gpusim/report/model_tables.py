@@ -24,7 +24,7 @@ def model_table(result: ModelResult) -> TextTable:
     """One prediction, a line per figure."""
     step = result.step
     rows = (
-        ("step", f"{time_text(step.step_us)}, {step.kernels} kernels"),
+        ("step", f"{time_text(step.step_us)}, {step.kernels:.0f} kernels"),
         ("throughput", f"{result.throughput:.4g} {result.unit}"),
         ("rate", f"{step.tflops:.2f} TFLOP/s, Tensor Cores active {result.tensor_active_pct:.1f} %"),
         ("limited by", shares_text(step.time_shares())),
@@ -36,7 +36,7 @@ def model_table(result: ModelResult) -> TextTable:
         ("power", f"{step.power_w:.0f} W, {step.energy_j:.3g} J a step"),
     )
     where = result.step.arch if result.gpus == 1 else f"{result.gpus} {result.step.arch}"
-    return TextTable(_title(result, where), ("figure", "value"), rows)
+    return TextTable(_title(result, f" in {result.policy.precision} on {where}"), ("figure", "value"), rows)
 
 
 def _communication(result: ModelResult) -> str:
@@ -53,7 +53,7 @@ def operators_table(result: ModelResult) -> TextTable:
             one.name,
             one.op,
             one.shape,
-            str(one.count),
+            f"{one.count:.0f}",
             time_text(one.time_us),
             f"{100 * one.share:.1f}",
             one.bottleneck,
@@ -86,7 +86,8 @@ def comparison_table(results: Sequence[ModelResult]) -> TextTable:
     )
     headings = ("GPU", "precision", ">batch", ">step", f">{first.unit}", ">speedup", ">TFLOP/s")
     more = (">Tensor active %", ">idle %", ">memory GiB")
-    return TextTable(_title(first, "several GPUs"), (*headings, *more), rows)
+    where = f" on {first.gpus} of each GPU" if first.gpus > 1 else ""
+    return TextTable(_title(first, where), (*headings, *more), rows)
 
 
 def generation_table(generations: Sequence[Generation]) -> TextTable:
@@ -112,14 +113,14 @@ def generation_table(generations: Sequence[Generation]) -> TextTable:
     return TextTable(title, headings, rows)
 
 
-def _title(result: ModelResult, where: str) -> str:
+def _title(result: ModelResult, how: str) -> str:
     sizes = ", ".join(f"{name} {result.graph.sizes[name]}" for name in _NAMED if name in result.graph.sizes)
     what = "training" if result.policy.mode == "train" else "inference"
     micro = f", {result.options.accumulation} passes an update" if result.options.accumulation > 1 else ""
-    return f"{result.graph.name}, {what} in {result.policy.precision} on {where}: {sizes}{micro}"
+    return f"{result.graph.name}, {what}{how}: {sizes}{micro}"
 
 
-_NAMED = ("batch", "seq_len", "source_len", "target_len", "image_size")
+_NAMED = ("batch", "beam", "seq_len", "source_len", "target_len", "translated", "image_size")
 """Sizes that a title states."""
 
 

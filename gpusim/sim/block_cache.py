@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gpusim.hardware.machine import REPLACEMENT_CANDIDATES
 from gpusim.launch import Coordinates
-from gpusim.program import Read, Store
+from gpusim.program import Read, SplitKFixup, Store
 from gpusim.sim.blocks import Sizes, Table, sizes_of, tables_of, units_of
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.link import DramLink, Link, SharedLink
@@ -32,6 +32,8 @@ class _Block(NamedTuple):
     line_blocks: int
     readers: int
     """CTAs that ask for it."""
+    page_rows: int
+    """Rows of blocks that lie in its pages."""
     sizes: Sizes
 
 
@@ -49,7 +51,8 @@ class BlockCache:
 
     A full L2 replaces the least recently used of some lines drawn at random, and writes it back if it is dirty. The
     draw is seeded, so that the same input gives the same output. A page of DRAM is opened for a read, and serves those
-    that ask for more of it until that read has passed.
+    that ask for more of it: until that read has passed, and then until as many others have been opened as there are
+    banks.
     """
 
     def __init__(self, decoded: DecodedLaunch) -> None:
@@ -68,6 +71,10 @@ class BlockCache:
         """When a unit was or will be in L2; not a number where it is not held [cycles]."""
         self._open_until = [0.0] * units
         """When the read has passed that a page was opened for, by the page's first unit [cycles]."""
+        self._opened_at = [-math.inf] * units
+        """Pages that had been opened before it was, by the same."""
+        self._opened = 0.0
+        """Pages, by now."""
         self._stored: dict[tuple[int, str], int] = {}
         """Pieces that a CTA has stored to a tensor."""
         self._held_bytes = 0.0
@@ -162,13 +169,14 @@ class BlockCache:
         if not sizes.block_bytes:
             return now
         amount = block.blocks * sizes.read_bytes
-        part = amount / block.readers
-        opens = now >= self._open_until[block.page]
+        since = self._opened - self._opened_at[block.page]
+        opens = now >= self._open_until[block.page] and since >= self._machine.dram_open_pages
+        opening = sizes.page_bytes if opens else 0.0
+        passed = dram.book(now, amount + opening, amount / block.readers + opening / block.page_rows)
         if opens:
-            amount += sizes.page_bytes
-        passed = dram.book(now, amount, part)
-        if opens:
-            self._open_until[block.page] = min(self.dram.free_at, passed + dram.turn_cycles(sizes.page_bytes))
+            self._open_until[block.page] = passed
+            self._opened_at[block.page] = self._opened
+            self._opened += sizes.pages
         self.missed_bytes += block.blocks * sizes.block_bytes
         if all(math.isnan(self._arrival[block.line + unit]) for unit in range(block.units)):
             _ = self._hold(_Line(block.line, block.units, block.line_blocks * sizes.block_bytes, 0.0), now)
@@ -191,6 +199,7 @@ class BlockCache:
             blocks=min(table.blocks_per_unit, table.blocks - before),
             line_blocks=min(table.blocks_per_unit * table.units_per_line, table.blocks - line_before),
             readers=table.readers,
+            page_rows=table.x_per_page * table.y_per_page,
             sizes=self._sizes_of(stream, read, at, table),
         )
 
@@ -253,15 +262,15 @@ class FullMemory:
 
     def store(self, stream: Stream, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
-        sent = self.port.book(now, store.l2_bytes, self._machine.l2_port_write_bytes_per_cycle)
+        sent = self.port.book(now, store.l2_bytes * store.largest, self._machine.l2_port_write_bytes_per_cycle)
         accepted = max(sent, self._cache.write(stream, store, now, self._l2))
         self.drained_at = max(self.drained_at, accepted + self._machine.l2_latency_cycles)
         return accepted
 
-    def fix_up(self, size_bytes: float, now: float) -> float:
-        """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
+    def fix_up(self, op: SplitKFixup, now: float) -> float:
+        """Read partial sums from L2 and write them back, link after link of a chain; when that is done [cycles]."""
         machine = self._machine
-        _ = self.port.book(now, size_bytes)
-        written = self.port.book(now, size_bytes, machine.l2_port_write_bytes_per_cycle)
-        passed = max(written, self._l2.book(now, size_bytes * (1.0 + machine.l2_write_cost)))
-        return passed + 2 * machine.l2_latency_cycles
+        _ = self.port.book(now, op.size_bytes)
+        sent = self.port.book(now, op.size_bytes, machine.l2_port_write_bytes_per_cycle)
+        served = self._l2.book(now, op.size_bytes * (1.0 + machine.l2_write_cost))
+        return max(sent, served) + op.times * machine.fix_up_cycles + (op.times - 1) * (sent - now)

@@ -59,6 +59,8 @@ class Sizes(NamedTuple):
     """The time that takes, in bytes of a stream."""
     page_bytes: float
     """The time of opening its pages, the same."""
+    pages: float
+    """So many."""
     dram_cycles: float
     """What DRAM takes longer than L2."""
 
@@ -148,17 +150,17 @@ def sizes_of(machine: Machine, tensor: Tensor, table: Table, read: Read, warps: 
     dram_cycles = machine.dram_cycles(tensor.far_misses_fraction)
     if tensor.axes is None:
         size_bytes = tensor.miss_fraction * warps * read.l2_bytes
-        return Sizes(size_bytes, size_bytes * tensor.read_cost, 0.0, dram_cycles)
+        return Sizes(size_bytes, size_bytes * tensor.read_cost, 0.0, 0.0, dram_cycles)
     runs = tensor.runs or Runs(tensor.block_bytes, tensor.block_bytes)
     page = machine.dram_page_bytes
     unit_run_bytes = runs.size_bytes * table.blocks_per_unit
-    opened = 0.0
+    pages, opening_bytes = 0.0, machine.dram_activation_bytes
     if runs.size_bytes:
         of_each_row = min(1.0, runs.row_bytes / page) * max(1.0, unit_run_bytes / page)
-        opened = tensor.block_bytes / runs.size_bytes * of_each_row
+        pages = tensor.block_bytes / runs.size_bytes * of_each_row
         if runs.axis is None and runs.row_bytes >= machine.dram_conflict_stride_bytes:
-            opened *= machine.dram_conflict_cost
+            opening_bytes *= machine.dram_conflict_cost
     # The bandwidth is that of whole pages: their openings are in it.
     whole = 1.0 + machine.dram_activation_bytes / page
-    read_bytes, page_bytes = tensor.block_bytes / whole, opened * machine.dram_activation_bytes / whole
-    return Sizes(tensor.block_bytes, read_bytes, page_bytes, dram_cycles)
+    read_bytes, page_bytes = tensor.block_bytes / whole, pages * opening_bytes / whole
+    return Sizes(tensor.block_bytes, read_bytes, page_bytes, pages, dram_cycles)

@@ -116,7 +116,3 @@ class SharedLink:
         (8.0, 2.0, 16.0)
         """
         return min(self._link.book(now, amount), self._share.book(now, amount if part is None else part))
-
-    def turn_cycles(self, amount: float) -> float:
-        """What so many units take if every SM asks for as much [cycles]."""
-        return amount / self._share.rate

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from gpusim.program import Read, Store
+from gpusim.program import Read, SplitKFixup, Store
 from gpusim.sim.link import Link
 
 
@@ -43,8 +43,12 @@ class Memory(Protocol):
         """Write results; when the memory system has accepted them [cycles]."""
         ...
 
-    def fix_up(self, size_bytes: float, now: float) -> float:
-        """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
+    def fix_up(self, op: SplitKFixup, now: float) -> float:
+        """Read partial sums from L2 and write them back, link after link of a chain; when that is done [cycles].
+
+        The ports and latencies of the links follow each other. L2 serves the CTAs that are at one link together, so
+        that a warp waits for those of all CTAs once.
+        """
         ...
 
     @property

@@ -116,16 +116,18 @@ def _is_loaded(work: Work, name: str) -> bool:
 
 
 def _stored(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range, doing: list[int]) -> Touched:
-    """What CTAs store, one after the other, and before it what they alone read."""
+    """What CTAs alone read, and what they store, piece by piece: they end together."""
     works = [_own_lines(work, tables) for work in decoded.launch.works]
-    lines, sizes, dirty = [], [], []
+    order, lines, sizes, dirty = [], [], [], []
     for cta, work in zip(ctas, doing, strict=True):
-        for first, apart, size_bytes, dirty_bytes in works[work]:
+        for piece, (first, apart, size_bytes, dirty_bytes) in enumerate(works[work]):
+            order.append(piece)
             lines.append(first + cta * apart)
             sizes.append(size_bytes)
             dirty.append(dirty_bytes)
-    count = len(lines)
-    return Touched(np.array(lines, np.int64), np.ones(count, np.int64), np.array(sizes), np.array(dirty))
+    by_piece = sorted(range(len(order)), key=order.__getitem__)
+    stored = Touched(np.array(lines, np.int64), np.ones(len(lines), np.int64), np.array(sizes), np.array(dirty))
+    return Touched(*(column[by_piece] for column in stored))
 
 
 def _own_lines(work: Work, tables: dict[str, Table]) -> list[tuple[int, int, float, float]]:

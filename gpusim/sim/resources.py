@@ -18,13 +18,12 @@ PIPE_NAMES = {"tensor": "Tensor Core", "fma": "FMA pipe", "alu": "ALU", "sfu": "
 class SubPartition:
     """A quarter of an SM: one scheduler's issue slots and the execution pipes behind it."""
 
-    __slots__ = ("issue", "pipes", "warps")
+    __slots__ = ("issue", "pipes")
 
     def __init__(self, machine: Machine, pipes: tuple[str, ...], name: str) -> None:
         self.issue = Link(f"{name} issue", machine.issue_per_cycle)
         rates = {pipe.name: pipe.instructions_per_cycle for pipe in machine.pipes}
         self.pipes = {pipe: Link(f"{name} {PIPE_NAMES.get(pipe, pipe)}", rates[pipe]) for pipe in pipes}
-        self.warps = 0
 
 
 class SharedUnits:

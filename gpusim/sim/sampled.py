@@ -15,7 +15,7 @@ from gpusim.sim.dispatcher import Dispatcher
 from gpusim.sim.extrapolate import Extrapolator, Skipped
 from gpusim.sim.ledger import CAUSES
 from gpusim.sim.outcome import LaunchOutcome, Played, busy_by_resource
-from gpusim.sim.sampled_memory import Earlier, SampledMemory, l2_cycles_of_stores
+from gpusim.sim.sampled_memory import Earlier, SampledMemory, dram_cycles, l2_cycles_of_stores
 from gpusim.sim.sm import StreamingMultiprocessor
 from gpusim.sim.switch import compiled_play
 from gpusim.sim.trace import Recorder
@@ -91,10 +91,12 @@ def _simulate_sm(machine: Machine, launch: Launch, recorder: Recorder | None, *,
     earlier = _earlier_stores(decoded, extrapolate=extrapolate)
     played = _played(decoded, recorder, extrapolate=extrapolate, earlier=earlier)
     asked = l2_read_bytes(launch)
+    # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
+    dram = dram_cycles(decoded)
     return LaunchOutcome(
-        cycles=played.cycles,
+        cycles=max(played.cycles, whole_cycles(dram)),
         stall_cycles=played.stall_cycles,
-        busy_cycles=busy_by_resource(played.busy_cycles),
+        busy_cycles=busy_by_resource(played.busy_cycles | {"dram": [dram]}),
         l2_read_bytes=sum(asked.values()),
         dram_read_bytes=sum(asked[tensor.name] * tensor.miss_fraction for tensor in launch.tensors),
     )
@@ -150,9 +152,7 @@ def _processes(
         sm.open_slot(slot)
     _ = env.run()
     sm.check_finished()
-    # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
-    dram_cycles = memory.dram.busy + (skipped.busy[-1] if skipped.busy else 0.0) - skipped.cycles
-    ended = max(int(env.now), whole_cycles(memory.drained_at), whole_cycles(dram_cycles))
+    ended = max(int(env.now), whole_cycles(memory.drained_at))
     if trace is not None:
         trace.finish(ended)
     ledger = [played + more for played, more in zip(sm.finished_ledger, skipped.ledger, strict=True)]

@@ -99,6 +99,17 @@ class Earlier(NamedTuple):
     """What L2 takes for them all."""
 
 
+class Waiting(NamedTuple):
+    """For L2 to accept the results that an SM has under way."""
+
+    until: float
+    """When it has accepted all of them [cycles]."""
+    first: float
+    """What the first SM waits, for what was stored before [cycles]."""
+    last: float
+    """What the last one waits beyond the time of its port [cycles]."""
+
+
 class SampledMemory:
     """The path of a representative SM to L2 and DRAM."""
 
@@ -115,6 +126,7 @@ class SampledMemory:
         """Blocks after which those that need DRAM recur, whichever load asks for them."""
         self._behind = 0.0
         """How much later than the first SM this one was served [cycles]."""
+        self._waiting = Waiting(0.0, 0.0, 0.0)
         self.port = Link("L2 port", machine.l2_port_bytes_per_cycle)
         self.l2 = Link("L2", machine.l2_bytes_per_cycle / machine.sm_count, machine.l2_bytes_per_cycle)
         self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle / machine.sm_count, machine.dram_bytes_per_cycle)
@@ -180,10 +192,20 @@ class SampledMemory:
         self._behind = max(self._behind, link.free_at - passed)
         return link.free_at
 
-    def _last_of(self, link: Link, now: float, amount: float) -> float:
-        """The same for results, which all SMs produce as far apart as they started [cycles]."""
-        passed = link.book(now, amount)
-        return max(passed, link.free_at if link.credit else link.free_at - self._behind)
+    def _last_of(self, now: float, amount: float, sent: float) -> float:
+        """Book results on L2, which the port has sent by then; when L2 has accepted those of the last SM [cycles].
+
+        SMs store as far apart as they were served before. What the last one waits longer than the first, it asks later
+        the next time, when L2 has served others meanwhile.
+        """
+        l2, waiting = self.l2, self._waiting
+        if now >= waiting.until:
+            self._behind += max(0.0, waiting.last - waiting.first)
+            waiting = Waiting(now, max(0.0, l2.free_at - (now - l2.credit)), 0.0)
+        _ = l2.book(now, amount)
+        accepted = max(sent, l2.free_at if l2.credit else l2.free_at - self._behind)
+        self._waiting = Waiting(max(waiting.until, accepted), waiting.first, max(waiting.last, accepted - sent))
+        return accepted
 
     def _follow(self, now: float) -> None:
         """Set what SMs with a CTA less have stored before this one, where there are some."""
@@ -198,8 +220,7 @@ class SampledMemory:
 
         Of N SMs that begin to store a little after each other, and are served in turn, the first is alone for that
         while, the second shares with one, and so on: they end ln N times as far apart. What the others stored before
-        this SM does has passed. SMs of one CTA at a time stay in step: products of V100 that store as long as they
-        multiply take a whole number of waves, however many there are.
+        this SM does has passed.
         """
         if generation > 0:
             spread = self._spread
@@ -211,10 +232,9 @@ class SampledMemory:
         """Write results; when the memory system has accepted them [cycles]."""
         machine = self._machine
         self._follow(now)
-        if self._ctas_per_sm > 1:
-            self._leave_step(stream.cta // self._ctas_per_sm)
-        sent = self.port.book(now, store.l2_bytes, machine.l2_port_write_bytes_per_cycle)
-        accepted = max(sent, self._last_of(self.l2, now, store.l2_bytes * machine.l2_write_cost))
+        self._leave_step(stream.cta // self._ctas_per_sm)
+        sent = self.port.book(now, store.l2_bytes * store.largest, machine.l2_port_write_bytes_per_cycle)
+        accepted = self._last_of(now, store.l2_bytes * machine.l2_write_cost, sent)
         if self._write_back_cost > 0.0:
             evicted_bytes = store.size_bytes * self._write_back_cost * self._missing[store.tensor]
             written = self.dram.write_back(now, evicted_bytes)
@@ -222,14 +242,14 @@ class SampledMemory:
         self.drained_at = max(self.drained_at, accepted + machine.l2_latency_cycles)
         return accepted
 
-    def fix_up(self, size_bytes: float, now: float) -> float:
-        """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
+    def fix_up(self, op: SplitKFixup, now: float) -> float:
+        """Read partial sums from L2 and write them back, link after link of a chain; when that is done [cycles]."""
         machine = self._machine
         self._follow(now)
-        _ = self.port.book(now, size_bytes)
-        written = self.port.book(now, size_bytes, machine.l2_port_write_bytes_per_cycle)
-        passed = max(written, self._last_of(self.l2, now, size_bytes * (1.0 + machine.l2_write_cost)))
-        return passed + 2 * machine.l2_latency_cycles
+        _ = self.port.book(now, op.size_bytes)
+        sent = self.port.book(now, op.size_bytes, machine.l2_port_write_bytes_per_cycle)
+        served = self._last_of(now, op.size_bytes * (1.0 + machine.l2_write_cost), sent)
+        return served + op.times * machine.fix_up_cycles + (op.times - 1) * (sent - now)
 
 
 def l2_cycles_of_stores(decoded: DecodedLaunch) -> float:
@@ -243,6 +263,24 @@ def l2_cycles_of_stores(decoded: DecodedLaunch) -> float:
             elif isinstance(op, SplitKFixup):
                 served += role.warps * times * op.size_bytes * (1.0 + machine.l2_write_cost)
     return served / machine.l2_bytes_per_cycle
+
+
+def dram_cycles(decoded: DecodedLaunch) -> float:
+    """What DRAM takes for all CTAs, nothing else to wait for."""
+    machine, launch = decoded.machine, decoded.launch
+    tensors = {tensor.name: tensor for tensor in launch.tensors}
+    moved = 0.0
+    for role in launch.roles:
+        for op, times in executed(role.program):
+            if isinstance(op, Load | LoadBulk):
+                for read in op.reads:
+                    tensor = tensors[read.tensor]
+                    cost = tensor.read_cost + launch.write_back_cost
+                    moved += role.warps * times * read.l2_bytes * tensor.miss_fraction * cost
+            elif isinstance(op, Store):
+                missing = tensors[op.tensor].missing_blocks_fraction
+                moved += role.warps * times * op.size_bytes * missing * launch.write_back_cost
+    return launch.ctas * moved / machine.dram_bytes_per_cycle
 
 
 def pattern_blocks(fetches: list[dict[int, Fetch]]) -> int:

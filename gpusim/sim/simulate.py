@@ -8,7 +8,6 @@ from gpusim.progress import Progress
 from gpusim.sim.full import simulate_full
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.sampled import simulate_sampled
-from gpusim.sim.switch import compiled_play
 from gpusim.sim.trace import Recorder
 
 
@@ -39,8 +38,3 @@ def simulate(
     if detail == "sampled":
         return simulate_sampled(machine, launch, recorder, extrapolate=extrapolate)
     raise ValueError(f"detail: '{detail}' is neither 'sampled' nor 'full'")
-
-
-def compiled_plays(detail: str) -> bool:
-    """Whether launches are played compiled in this process, however short; ``full`` may play long ones so anyway."""
-    return detail in {"sampled", "full"} and compiled_play() is not None

@@ -60,6 +60,8 @@ class StreamingMultiprocessor:
         self.parts = [
             SubPartition(machine, decoded.pipes, f"sub-partition {index}") for index in range(machine.sub_partitions)
         ]
+        self.placed_warps = 0
+        """On its sub-partitions so far."""
         self.cta_launch_cycles = machine.cta_launch_cycles
         self.resident: list[Cta] = []
         self.finished_ledger = [0] * len(CAUSES)
@@ -123,7 +125,6 @@ class StreamingMultiprocessor:
             for warp in cta.warps:
                 warp.ledger.settle(int(env.now))
         yield env.all_of([env.process(warp.run()) for warp in cta.warps])
-        self._leave([warp.part for warp in cta.warps])
         self._retire(cta)
 
     def _run_persistent(self, slot: int) -> Process:
@@ -143,10 +144,7 @@ class StreamingMultiprocessor:
             _ = env.process(self._retire_after(cta, [process for instance in taking for process in instance.work]))
             yield env.all_of(taking[0].work)
             tiles += 1
-        everyone = [instance for of_role in instances for instance in of_role]
-        yield env.all_of([process for instance in everyone for process in instance.work])
-        for instance in everyone:
-            self._leave(instance.parts)
+        yield env.all_of([process for of_role in instances for instance in of_role for process in instance.work])
 
     def _instances(self) -> list[list[RoleInstance]]:
         """The warps of a persistent CTA, by role."""
@@ -193,18 +191,13 @@ class StreamingMultiprocessor:
         self._retire(cta)
 
     def _sub_partitions(self, warps: int) -> list[SubPartition]:
-        """Sub-partitions for so many more warps, each on the emptiest."""
-        found = []
-        for _ in range(warps):
-            part = min(self.parts, key=lambda candidate: candidate.warps)
-            part.warps += 1
-            found.append(part)
-        return found
+        """Sub-partitions for so many more warps, in turn.
 
-    @staticmethod
-    def _leave(parts: list[SubPartition]) -> None:
-        for part in parts:
-            part.warps -= 1
+        GPUs assign warps so (Barnes et al., HPCA 2023; recalled, unverified).
+        """
+        first = self.placed_warps
+        self.placed_warps += warps
+        return [self.parts[number % len(self.parts)] for number in range(first, self.placed_warps)]
 
     def _join(self, cta: Cta, group: RoleWarps, part: SubPartition, name: str) -> Warp:
         """A warp begins to work on a CTA's tile."""

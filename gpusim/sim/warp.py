@@ -275,8 +275,7 @@ class Warp:
 
     def _fix_up(self, op: SplitKFixup) -> Process:
         now = self.env.now
-        done = self.units.memory.fix_up(op.size_bytes, now)
-        return self._wait(Cause.LONG_SCOREBOARD, now + op.times * (done - now))
+        return self._wait(Cause.LONG_SCOREBOARD, self.units.memory.fix_up(op, now))
 
     def _alu(self, op: Alu, now: float) -> Process:
         """Issue to all pipes at once, and wait for the last result."""

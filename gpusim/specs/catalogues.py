@@ -11,7 +11,9 @@ from pydantic import ValidationError
 
 from gpusim.errors import excerpt, shown
 from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml
+from gpusim.library.attention import AttentionKernel, attention_kernels_of
 from gpusim.library.catalogue import Catalogue, ConvolutionAlgorithm, Kernel, kernels_of
+from gpusim.library.transforms import ConvolutionTransforms
 from gpusim.library.vector import VectorKernel
 from gpusim.specs.folders import named_file
 
@@ -68,6 +70,12 @@ def load_convolution_algorithms(paths: Iterable[Path], cuda: int | None = None) 
     return tuple(one for one in found if cuda is None or one.since_cuda <= cuda)
 
 
+def load_convolution_transforms(paths: Iterable[Path]) -> ConvolutionTransforms | None:
+    """The kernels around the products of convolutions, of the first catalogue that has them."""
+    catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
+    return next((one.convolution_transforms for one in catalogues if one.convolution_transforms), None)
+
+
 def load_vector_kernels(paths: Iterable[Path]) -> tuple[VectorKernel, ...]:
     """Kernels for operators on rows, in the order in which a framework considers them.
 
@@ -76,6 +84,12 @@ def load_vector_kernels(paths: Iterable[Path]) -> tuple[VectorKernel, ...]:
     """
     catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
     return tuple(kernel for catalogue in catalogues for kernel in catalogue.vector_kernels)
+
+
+def load_attention_kernels(paths: Iterable[Path]) -> tuple[AttentionKernel, ...]:
+    """Kernels of fused attention; as :func:`load_vector_kernels`."""
+    catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
+    return tuple(kernel for catalogue in catalogues for kernel in attention_kernels_of(catalogue.attention_families))
 
 
 @lru_cache(maxsize=64)

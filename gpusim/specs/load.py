@@ -17,8 +17,10 @@ from gpusim.host.host import Host
 from gpusim.library.library import Library, LibraryRecord
 from gpusim.specs.catalogues import (
     catalogue_files,
+    load_attention_kernels,
     load_convolution_algorithms,
     load_convolution_kernels,
+    load_convolution_transforms,
     load_kernels,
     load_vector_kernels,
 )
@@ -197,7 +199,9 @@ def _library(library: Stated[LibraryRecord], catalogues: Sequence[Path]) -> Libr
         load_kernels(catalogues, record.last_cuda),
         load_convolution_kernels(catalogues, record.last_cuda),
         load_convolution_algorithms(catalogues, record.last_cuda),
+        load_convolution_transforms(catalogues),
         load_vector_kernels(catalogues),
+        load_attention_kernels(catalogues),
         record.heuristic_bias,
         record.split_k_search,
     )

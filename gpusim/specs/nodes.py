@@ -76,9 +76,13 @@ def _node(name_or_path: str, arch_path: Iterable[str | os.PathLike[str]]) -> Sta
     if len(of_board) == 1:
         return of_board[0]
     names = [one.record.name for one in of_board or nodes]
-    problem = f"several nodes hold it: {', '.join(names)}; name one" if of_board else "unknown node"
-    remedy = "" if of_board else did_you_mean(name_or_path, names)
-    raise SpecError(f"{excerpt(name_or_path)}: {problem}{remedy}")
+    if of_board:
+        problem = f"several nodes hold it: {', '.join(names)}; name one"
+    elif _name_of(name_or_path, arch_path):
+        problem = f"no node comes with this GPU; name one to put it into: {', '.join(names)}"
+    else:
+        problem = f"unknown node{did_you_mean(name_or_path, names)}"
+    raise SpecError(f"{excerpt(name_or_path)}: {problem}")
 
 
 def _holds(node: Node, gpu: str, arch_path: Iterable[str | os.PathLike[str]]) -> bool:

@@ -19,8 +19,10 @@ from gpusim.host.host import Host
 from gpusim.library.library import LibraryRecord
 from gpusim.specs.catalogues import (
     catalogue_files,
+    load_attention_kernels,
     load_convolution_algorithms,
     load_convolution_kernels,
+    load_convolution_transforms,
     load_kernels,
     load_vector_kernels,
 )
@@ -80,7 +82,9 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
             kernels=load_kernels(catalogues, library.last_cuda),
             convolution_kernels=load_convolution_kernels(catalogues, library.last_cuda),
             convolution_algorithms=load_convolution_algorithms(catalogues, library.last_cuda),
+            convolution_transforms=load_convolution_transforms(catalogues),
             vector_kernels=load_vector_kernels(catalogues),
+            attention_kernels=load_attention_kernels(catalogues),
         )
         decided_by = (*decided_by, *((path, read_yaml(path).sha256) for path in catalogues))
     return replace(

@@ -74,11 +74,8 @@ def predict_generation(
     """
     waiting = replace(options, synchronised=True)  # the next token is chosen on the host
     graph = model.graph(sizes)
-    prompt = predict_model(system, graph, policy, waiting, simulate)
     first = graph.sizes.get("seq_len", 0)
     last = first + max(0, count - 2)
-    steps = [
-        predict_model(system, token_graph(model, sizes, kept), policy, waiting, simulate)
-        for kept in (first, (first + last) // 2, last)
-    ]
+    tokens = [token_graph(model, sizes, kept) for kept in (first, (first + last) // 2, last)]
+    prompt, *steps = (predict_model(system, one, policy, waiting, simulate) for one in (graph, *tokens))
     return Generation(prompt, (steps[0], steps[1], steps[2]), count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from gpusim.collectives.nccl import Nccl
 from gpusim.collectives.node import Node
@@ -14,14 +14,13 @@ from gpusim.models.graph import Graph
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Mode, Policy, PolicyError
 from gpusim.models.task import Task
-from gpusim.parallel.data import data_parallel
+from gpusim.parallel.data import data_parallel, fullest_pass
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
 from gpusim.step.kernels import Peers
 
 Parallel = Literal["data", "tensor", "pipeline"]
 """``data``: each GPU has items of its own; ``tensor``: all work on the same items, each with a part of the matrices;
 ``pipeline``: each has some of the layers, and passes follow one another through them."""
-PARALLEL: tuple[Parallel, ...] = get_args(Parallel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +45,17 @@ class Group:
         """Passes with items of their own that run at once."""
         return self.gpus if self.parallel == "data" else 1
 
-    def peers(self, mode: Mode) -> Peers:
-        """What a step has to know of the group. Replicas that only infer do not wait for each other."""
+    def peers(self, mode: Mode, uneven: float = 0.0) -> Peers:
+        """What a step has to know of the group. Replicas that only infer do not wait for each other.
+
+        Args:
+            uneven: of the passes of the model (``Graph.uneven``); replicas have items of their own.
+        """
         waits = self.parallel != "data" or mode == "train"
+        fullest = fullest_pass(uneven, self.replicas)
         return Peers(
             lambda collective: time_collective(collective, self.node, self.gpu, self.nccl),
-            self.node.slowest(self.gpus) if waits else 1.0,
+            self.node.slowest(self.gpus) * fullest if waits else 1.0,
         )
 
     def tasks(self, graph: Graph, policy: Policy) -> Sequence[Task]:

@@ -87,7 +87,7 @@ class ModelResult:
             "clock_mhz": step.clock_mhz,
             "power_w": step.power_w,
             "energy_j": step.energy_j,
-            "kernels": step.kernels,
+            "kernels": round(step.kernels),
             "idle_pct": 100 * step.idle_fraction,
             "communication_us": step.communication_us,
             "exposed_communication_pct": 100 * step.exposed_us / step.step_us,
@@ -119,14 +119,15 @@ def predict_model(
         UnsupportedError: the GPU has no path for an operator.
         PolicyError: the framework refuses the precision on the GPU.
     """
-    waiting = graph.items if options.synchronised else 0
-    options = replace(options, host_us=options.host_us + system.host.pass_us(options.framework, waiting))
+    waiting, loaded = (0, graph.items) if policy.mode == "train" else (graph.items * options.synchronised, 0)
+    host_us = options.host_us + system.host.pass_us(options.framework, waiting, loaded)
+    options = replace(options, host_us=host_us)
     if group and group.parallel == "pipeline":
         step, needed_bytes = _pipelined(system, graph, policy, options, simulate, group)
     else:
         tasks = group.tasks(graph, policy) if group else tasks_of(graph, policy, system.gpu)
         kept = [task for task in tasks if task.phase not in without]
-        step = predict_step(system, kept, options, simulate, group.peers(policy.mode) if group else None)
+        step = predict_step(system, kept, options, simulate, group.peers(policy.mode, graph.uneven) if group else None)
         needed_bytes = memory_bytes(tasks)
     memory_gib = needed_bytes / GIB
     fits = memory_gib <= system.gpu.dram.capacity_gb

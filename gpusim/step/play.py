@@ -8,6 +8,7 @@ that happens often, without any rule that says so.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
@@ -57,6 +58,27 @@ def play(launches: Sequence[Launch], gap_us: float) -> list[Span]:
     return _Step(launches, gap_us).played()
 
 
+class _Stream:
+    """Launches that wait for the GPU, in their order."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self._env = env
+        self._places: deque[int] = deque()
+        self._added = env.event()
+
+    def add(self, place: int) -> None:
+        self._places.append(place)
+        if not self._added.triggered:
+            _ = self._added.succeed()
+
+    def following(self) -> Generator[simpy.Event, object, int]:
+        """The place of the next launch, once there is one."""
+        if not self._places:
+            self._added = self._env.event()
+            yield self._added
+        return self._places.popleft()
+
+
 class _Step:
     """One run of the processes."""
 
@@ -67,13 +89,13 @@ class _Step:
         awaited = {place for launch in launches for place in launch.after}
         awaited |= {place for place, launch in enumerate(launches) if launch.read_back}
         self._ended = {place: self._env.event() for place in awaited}
-        self._queues = {launch.stream: simpy.Store(self._env) for launch in launches}
+        self._streams = {launch.stream: _Stream(self._env) for launch in launches}
         self._spans: list[Span] = []
         self._launched_us: list[float] = []
 
     def played(self) -> list[Span]:
-        for stream, queue in self._queues.items():
-            _ = self._env.process(self._stream(stream, queue))
+        for name, stream in self._streams.items():
+            _ = self._env.process(self._run(name, stream))
         _ = self._env.process(self._host())
         _ = self._env.run()
         return self._spans
@@ -84,15 +106,14 @@ class _Step:
             if launch.call_us:
                 yield self._env.timeout(launch.call_us)
             self._launched_us.append(self._env.now)
-            yield self._queues[launch.stream].put(place)
+            self._streams[launch.stream].add(place)
             if launch.read_back:
                 yield self._ended[place]
 
-    def _stream(self, name: str, queue: simpy.Store) -> Process:
+    def _run(self, name: str, stream: _Stream) -> Process:
         """Run what was launched, one after the other."""
         while True:
-            place = yield queue.get()
-            assert isinstance(place, int)
+            place = yield from stream.following()
             launch = self._launches[place]
             for other in launch.after:
                 yield self._ended[other]

@@ -11,13 +11,14 @@ from gpusim.models.task import Task
 from gpusim.prediction.results import Result
 from gpusim.step.play import Span
 from gpusim.step.schedule import Run
+from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-MATRIX_OPERATORS = (Gemm, Convolution)
+MATRIX_OPERATORS = (Gemm, Convolution, Attention)
 """Operators whose multiply-adds count as the FLOPs of a model."""
 
 
@@ -26,8 +27,8 @@ class TimedTask:
     """A task with its prediction."""
 
     task: Task
-    count: int
-    """Times that a step runs it."""
+    count: float
+    """Times that a step runs it, in the mean of many steps."""
     time_us: float
     """Kernel time of one run [us]."""
     result: Result
@@ -51,7 +52,7 @@ class TimedCollective:
     """What GPUs exchange, with its time."""
 
     task: Task
-    count: int
+    count: float
     """Times that a step does it."""
     time: CollectiveTime
 
@@ -84,7 +85,7 @@ class OperatorShare:
     op: str
     shape: str
     """Its sizes."""
-    count: int
+    count: float
     time_us: float
     """Of all its runs."""
     share: float
@@ -137,12 +138,12 @@ class Step:
         return sum(one.total_us for one in self.computed)
 
     @property
-    def kernels(self) -> int:
+    def kernels(self) -> float:
         """Tasks that a step runs."""
         return sum(task.count for task in self.tasks)
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> float:
         """Of its matrix multiplications and convolutions: those of the backward pass and of recomputation, too."""
         return sum(
             one.count * one.task.operator.flops

@@ -17,8 +17,9 @@ COMPUTE, COMMUNICATION = "compute", "communication"
 """Streams."""
 ONCE = ("communication", "update")
 """Phases that a step has once, after or with its last pass, however many passes it has."""
-READ_BACK = ("nonzero", "unscale")
-"""Calls whose result the framework reads on the host: how many rows a mask picks, whether a gradient overflowed."""
+READ_BACK = ("nonzero", "item", "unscale", "read_norm")
+"""Calls whose result the framework reads on the host: how many rows a mask picks, a value, whether a gradient
+overflowed, by how much gradients are clipped."""
 STEPS = 2
 MOST_PASSES = 2
 """Forward and backward passes of a step that are played; of more, each takes as long as the last of these."""
@@ -72,6 +73,7 @@ def _launches(
 ) -> list[Launch]:
     """One launch for each task: the host time of its call, its duration, and what it waits for on another stream."""
     last_of_step = {len(order) * step // STEPS - 1 for step in range(1, STEPS + 1)}
+    calls_us = {call: _host_us(host, call, options) for call in {task.call for task in tasks}}
     written: dict[str, tuple[int, str]] = {}
     found = []
     for number, place in enumerate(order):
@@ -80,7 +82,7 @@ def _launches(
         writers = {written[tensor.name] for tensor in task.reads if tensor.name in written}
         after = tuple(sorted(other for other, elsewhere in writers if elsewhere != stream))
         read_back = (task.call in READ_BACK and not options.graphs) or (options.synchronised and number in last_of_step)
-        host_us = _host_us(host, task.call, options) + (options.host_us if place == 0 else 0.0)
+        host_us = calls_us[task.call] + (options.host_us if place == 0 else 0.0)
         found.append(Launch(host_us, durations_us[place], stream, after, read_back))
         written |= {tensor.name: (number, stream) for tensor in task.writes}
     return found

@@ -17,8 +17,7 @@ from gpusim.files.outputs import check_places, staging, write_csv
 from gpusim.prediction.predict import predict
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.manifest import MANIFEST, manifest_inputs, output_files, write_manifest
-from gpusim.studies.model_speedups import model_case
-from gpusim.studies.models import predict_models
+from gpusim.studies.models import case_of_run, predict_models
 from gpusim.studies.rows import write_results
 from gpusim.studies.run import Counts, Finished
 
@@ -64,7 +63,7 @@ def _figures(case: Case) -> dict[str, Any]:
 def _model_figures(experiment: ClaimsExperiment, service: Service, progress: Progress) -> dict[str, float]:
     """The figures of all predictions of models."""
     runs = {name: run for name, run in experiment.content.runs.items() if run.model is not None}
-    cases = [model_case(run.model, run.gpu) for run in runs.values() if run.model]
+    cases = [case_of_run(run.model, run.gpu) for run in runs.values() if run.model]
     figures: dict[str, float] = {}
     for name, outcome in zip(runs, predict_models(cases, service, progress=progress), strict=True):
         if outcome.result is None:

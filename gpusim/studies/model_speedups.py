@@ -8,22 +8,14 @@ from pathlib import Path
 from gpusim import figures
 from gpusim.execution.service import Service
 from gpusim.experiment.comparison import Row
-from gpusim.experiment.model_run import ModelRun
 from gpusim.experiment.model_speedups import ModelSpeedups, SpeedupCase
 from gpusim.files.outputs import check_places, output_folder, staging
 from gpusim.progress import Progress, no_progress
 from gpusim.step.model import ModelResult
-from gpusim.step.options import StepOptions
 from gpusim.studies.manifest import MANIFEST, manifest_inputs, output_files, write_manifest
-from gpusim.studies.models import ModelCase, predict_models
+from gpusim.studies.models import case_of_run, predict_models
 from gpusim.studies.rows import write_results
 from gpusim.studies.run import Counts, Finished
-
-
-def model_case(run: ModelRun, gpu: str) -> ModelCase:
-    """The prediction that an experiment describes."""
-    options = StepOptions(run.accumulation, run.graphs, synchronised=run.mode == "inference")
-    return ModelCase(run.model, gpu, run.policy, options, run.sizes, gpus=run.gpus)
 
 
 def run_model_speedups(
@@ -43,7 +35,7 @@ def run_model_speedups(
     inputs = manifest_inputs(experiment, command)
     check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
     cases = list(experiment.cases())
-    asked = [model_case(run, gpu) for case in cases for run, gpu in zip(case.runs, case.boards, strict=True)]
+    asked = [case_of_run(run, gpu) for case in cases for run, gpu in zip(case.runs, case.boards, strict=True)]
     with output_folder(out):
         outcomes = iter(predict_models(asked, service, arch_path, progress))
         rows = []
@@ -72,6 +64,7 @@ def _row(case: SpeedupCase, baseline: ModelResult, other: ModelResult) -> Row:
         "baseline": baseline.step.arch,
         "gpu": other.step.arch,
         "gpus": case.gpus,
+        "container": case.model.script.container,
         "baseline_precision": case.precisions[0],
         "precision": case.precisions[1],
         "batch": other.graph.sizes["batch"],

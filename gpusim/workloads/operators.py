@@ -2,8 +2,8 @@
 
 Every operator is a frozen record with ``op`` (its name in the measured CSV schema, which discriminates the union),
 ``dtype``, ``flops``, ``operand_bytes``, ``result_bytes``, ``size_bytes`` and ``columns``. Suites, importers, measured
-rows, experiments and predictions share these records. A new operator (attention, an optimizer step) is a record in a
-module of its own, a case of the union and of :func:`parse_operator`, and a lowering.
+rows, experiments and predictions share these records. A new operator is a record in a module of its own, a case of the
+union and of :func:`parse_operator`, and a lowering.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpusim.errors import excerpt
+from gpusim.workloads.attention import ATTENTION_COLUMNS, ATTENTION_OPS, Attention
 from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS, Convolution, ConvolutionShape
 from gpusim.workloads.functions import FUNCTIONS, REDUCTIONS
 from gpusim.workloads.gemm import GEMM_OPS, Gemm
@@ -34,7 +35,7 @@ from gpusim.workloads.vector import (
     VectorOperator,
 )
 
-Operator = Gemm | Convolution | VectorOperator
+Operator = Gemm | Convolution | Attention | VectorOperator
 
 OTHER_KEYS = {"accumulate": "acc_dtype", "output": "out_dtype", "output_dtype": "out_dtype"}
 """Columns of the measured CSV schema by their names in Python and on the command line."""
@@ -42,10 +43,11 @@ _SHAPE, _PAD, _STRIDE = SIZE_COLUMNS[:-4], SIZE_COLUMNS[-4:-2], SIZE_COLUMNS[-2:
 _EVERYWHERE: tuple[str, ...] = ("batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity")
 _OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype")
 _OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *SIZE_COLUMNS, GROUPS_COLUMN)
+_OF_ATTENTION: tuple[str, ...] = (*_EVERYWHERE, *ATTENTION_COLUMNS)
 _OF_ACCESSES: tuple[str, ...] = (*_EVERYWHERE, *ACCESS_COLUMNS)
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 
-OPS: tuple[str, ...] = (*GEMM_OPS, *CONVOLUTION_OPS, *VECTOR_OPS, *MEMORY_BOUND_OPS)
+OPS: tuple[str, ...] = (*GEMM_OPS, *CONVOLUTION_OPS, *ATTENTION_OPS, *VECTOR_OPS, *MEMORY_BOUND_OPS)
 """Names of operators in the measured CSV schema."""
 
 
@@ -83,9 +85,6 @@ def operator_key(operator: Operator) -> str:
 
 
 def _gemm(op: str, given: Mapping[str, Any]) -> Operator:
-    bias = str(given.get("bias", "no")).lower()
-    if bias not in _TRUTH:
-        raise ValueError(f"bias: expected yes or no, got '{excerpt(bias)}'")
     m, n, k, dtype = (_needed(op, given, name) for name in ("m", "n", "k", "dtype"))
     return Gemm(
         m,
@@ -99,7 +98,7 @@ def _gemm(op: str, given: Mapping[str, Any]) -> Operator:
         order=given.get("order", ""),
         output=given.get("out_dtype", ""),
         op=op,
-        bias=_TRUTH[bias],
+        bias=_truth(given, "bias"),
         b_dtype=given.get("b_dtype"),
     )
 
@@ -114,6 +113,14 @@ def _convolution(op: str, given: Mapping[str, Any]) -> Operator:
     groups = checked_size(GROUPS_COLUMN, given.get(GROUPS_COLUMN, 1))
     shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride, groups)
     return Convolution(shape, _needed(op, given, "dtype"), op, given.get("layout", "nhwc"))
+
+
+def _attention(op: str, given: Mapping[str, Any]) -> Operator:
+    batch, heads = given.get("batch", 1), given.get("heads", 1)
+    m, k, dtype = (_needed(op, given, name) for name in ("m", "k", "dtype"))
+    n = given.get("n", m)
+    chosen = {name: _truth(given, name) for name in ("causal", "mask", "dropout")}
+    return Attention(batch, heads, m, n, k, dtype, op, given.get("key_heads"), **chosen)
 
 
 def _on_rows(op: str, given: Mapping[str, Any]) -> Operator:
@@ -141,9 +148,17 @@ def _touching(op: str, given: Mapping[str, Any]) -> Operator:
 _READERS: dict[str, tuple[Callable[[str, Mapping[str, Any]], Operator], tuple[str, ...]]] = {
     **dict.fromkeys(("", *GEMM_OPS), (_gemm, _OF_GEMMS)),
     **dict.fromkeys(CONVOLUTION_OPS, (_convolution, _OF_CONVOLUTIONS)),
+    **dict.fromkeys(ATTENTION_OPS, (_attention, _OF_ATTENTION)),
     **dict.fromkeys(MEMORY_BOUND_OPS, (_touching, _OF_ACCESSES)),
 }
 """How operators are read by op, and from which arguments; others are functions on rows."""
+
+
+def _truth(given: Mapping[str, Any], name: str) -> bool:
+    text = str(given.get(name, "no")).lower()
+    if text not in _TRUTH:
+        raise ValueError(f"{name}: expected yes or no, got '{excerpt(text)}'")
+    return _TRUTH[text]
 
 
 def _needed(op: str, given: Mapping[str, Any], name: str) -> Any:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.convolution.transforms import Stack, Transform, offsets, padding, transposition, zeros
-from gpusim.lowering.gemm.gathered import FewChannels
+from gpusim.lowering.convolution.transforms import Stack, Surroundings, Transform
+from gpusim.lowering.gemm.gathered import ImplicitProduct
 from gpusim.lowering.gemm.problem import Product
 from gpusim.numbers.formats import Dtype
 from gpusim.units import ceil_div
@@ -25,7 +24,7 @@ class Form:
     after: tuple[Transform, ...]
 
 
-def form_of(gpu: Gpu, operator: Convolution, kernel: Kernel, *, warm: bool) -> Form:
+def form_of(around: Surroundings, operator: Convolution, kernel: Kernel) -> Form:
     """The form of a convolution for a kernel and all others with the same images, alignment and launches before it."""
     family = kernel.family
     shape = _merged(operator.shape, family.merged_channels or 0)
@@ -35,33 +34,47 @@ def form_of(gpu: Gpu, operator: Convolution, kernel: Kernel, *, warm: bool) -> F
         channels=ceil_div(shape.channels, unit) * unit,
         filters=ceil_div(shape.filters, unit) * unit,
     )
-    product = replace(operator, shape=padded, layout=family.images or operator.layout)
+    images = family.images or operator.layout
+    gradients = operator.layout if family.gradients_as_stored else images
+    product = replace(operator, shape=padded, layout=images)
     before: list[Transform] = []
     if family.offsets_kernel:
         rows, columns = shape.output
-        before.append(offsets(gpu, family.offsets_kernel, rows * columns))
-    images, filters, results = _stacks(operator, product)
-    changed = product.layout != operator.layout
-    read, written = {
-        "conv_fwd": ((images, filters), results),
-        "conv_bwd_inputs": ((results, filters), images),
-        "conv_bwd_weights": ((images, results), filters),
-    }[operator.op]
-    footprint_bytes = 2 * operator.size_bytes if warm else float("inf")
-    # cuDNN rounds to TF32 what it transposes, and passes filters of one tap through the same kernel.
-    rounded = changed and operator.dtype is Dtype.TF32
-    transposes = [stack for stack in read if rounded or (changed and stack.pixels > 1)]
-    pads = [stack for stack in read if stack not in transposes and stack.padded_channels != stack.channels]
-    before += [transposition(gpu, one, to_channels_last=True, footprint_bytes=footprint_bytes) for one in transposes]
-    before += [padding(gpu, one, footprint_bytes=footprint_bytes) for one in pads]
+        before.append(around.offsets(family.offsets_kernel, rows * columns))
+    read, written = _stacks(operator, product.shape)
+    # The gradient of the filters is computed from images and from the results' gradient, in this order.
+    for one, layout in zip(read, (images, gradients), strict=True):
+        # cuDNN rounds to TF32 what it transposes, and passes filters of one tap through the same kernel.
+        if layout != operator.layout and (one.pixels > 1 or operator.dtype is Dtype.TF32):
+            before.append(around.transposition(one, to_channels_last=True))
+        elif one.padded_channels != one.channels:
+            before.append(around.padding(one))
     if family.clears_result or _leaves_gaps(operator):
-        before.append(zeros(gpu, operator.result_bytes))
+        before.append(around.zeros(operator.result_bytes))
     after = []
-    if changed and written.pixels > 1 and not family.transposes_result:
-        after = [transposition(gpu, written, to_channels_last=False, footprint_bytes=footprint_bytes)]
+    if family.writes:
+        written = replace(written, kernel_bytes=family.writes.bits / 8)
+    if images != operator.layout and written.pixels > 1 and not family.transposes_result:
+        after = [around.transposition(written, to_channels_last=False)]
+    elif family.writes:
+        after = [around.conversion(written)]
     elif written.padded_channels != written.channels:
-        after = [padding(gpu, written, footprint_bytes=footprint_bytes)]
-    return Form(FewChannels(product) if family.few_channels else product, tuple(before), tuple(after))
+        after = [around.padding(written)]
+    split_k, longest_k = _splits(shape, family.pixels_per_split)
+    walked_as_one = family.few_channels is not None
+    implicit = ImplicitProduct(product, walked_as_one, gradients, family.writes, split_k, longest_k, family.scatters)
+    return Form(implicit, tuple(before), tuple(after))
+
+
+def _splits(shape: ConvolutionShape, pixels: int | str | None) -> tuple[int | None, int | None]:
+    """Parts of all pixels for CTAs of a gradient of filters, and pixels of the largest, where the kernel says so."""
+    rows, columns = shape.output
+    match pixels:
+        case "row":
+            return rows, None
+        case int():
+            return shape.images * ceil_div(rows * columns, pixels), min(rows * columns, pixels)
+    return None, None
 
 
 def _merged(shape: ConvolutionShape, channels: int) -> ConvolutionShape:
@@ -79,15 +92,19 @@ def _leaves_gaps(operator: Convolution) -> bool:
     return skips and operator.op == "conv_bwd_inputs"
 
 
-def _stacks(operator: Convolution, product: Convolution) -> tuple[Stack, Stack, Stack]:
-    """Images, filters and results, as they are and as the kernel has them."""
-    shape, padded, element_bytes = operator.shape, product.shape, operator.dtype.bits / 8
+def _stacks(operator: Convolution, padded: ConvolutionShape) -> tuple[tuple[Stack, Stack], Stack]:
+    """What a convolution reads, and what it writes, with the channels that its kernel wants."""
+    shape, element_bytes = operator.shape, operator.dtype.bits / 8
     rows, columns = shape.output
     # Merged groups are no other tensors: their kernels take the zeros between them from nowhere.
     of_filter = shape.channels // shape.groups
     of_padded = of_filter * padded.channels // shape.channels
-    return (
-        Stack(shape.images, shape.channels, shape.height * shape.width, element_bytes, padded.channels),
-        Stack(shape.filters, of_filter, shape.filter_h * shape.filter_w, element_bytes, of_padded),
-        Stack(shape.images, shape.filters, rows * columns, element_bytes, padded.filters),
-    )
+    images = Stack(shape.images, shape.channels, shape.height * shape.width, element_bytes, padded.channels)
+    filters = Stack(shape.filters, of_filter, shape.filter_h * shape.filter_w, element_bytes, of_padded)
+    results = Stack(shape.images, shape.filters, rows * columns, element_bytes, padded.filters)
+    match operator.op:
+        case "conv_fwd":
+            return (images, filters), results
+        case "conv_bwd_inputs":
+            return (results, filters), images
+    return (images, results), filters

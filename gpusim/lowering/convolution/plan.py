@@ -8,7 +8,7 @@ from gpusim.hardware.gpu import Instruction
 from gpusim.launch import Grid
 from gpusim.lowering.convolution.transforms import Transform
 from gpusim.lowering.convolution.winograd import UNFUSED_FRACTION
-from gpusim.lowering.gemm.gathered import FewChannels
+from gpusim.lowering.gemm.gathered import ImplicitProduct
 from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.lowering.gemm.winograd import FUSED_FRACTION, FusedWinograd
 from gpusim.lowering.totals import Totals
@@ -52,7 +52,7 @@ class ConvolutionPlan:
     def products_fraction(self) -> float:
         """Multiply-adds of the algorithm over those of a direct convolution, as far as outputs fill its tiles."""
         match self.product.operator:
-            case Convolution() | FewChannels():
+            case Convolution() | ImplicitProduct():
                 return 1.0
             case FusedWinograd():
                 return FUSED_FRACTION

@@ -7,20 +7,18 @@ gradient of the filters.
 
 from __future__ import annotations
 
-from gpusim.hardware.gpu import Gpu
-from gpusim.launch import Grid, Resources
+from dataclasses import replace
+
+from gpusim.launch import Grid
 from gpusim.lowering.convolution.layouts import Form
-from gpusim.lowering.convolution.transforms import SETUP_INSTRUCTIONS, Transform, streamed
-from gpusim.program import Alu, Compute, Load, Program, Read, Store, WaitLoad
+from gpusim.lowering.convolution.transforms import Surroundings, Transform
+from gpusim.program import Alu, Load, Program, Read, Store, WaitLoad
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
 ALIGNED = 4
 """Values that the pixels of an image are a multiple of: 7 x 7 goes to other kernels."""
-THREADS = 128
-RESULTS = 256
-"""Of a CTA that adds up images: 2,048 CTAs for 256 x 2,048 in profiles, 128 threads each with two results."""
 
 
 def is_pointwise(operator: Convolution) -> bool:
@@ -30,7 +28,7 @@ def is_pointwise(operator: Convolution) -> bool:
     return plain and operator.layout == "nchw" and shape.height * shape.width % ALIGNED == 0
 
 
-def products_of_images(gpu: Gpu, operator: Convolution) -> tuple[Gemm, Form]:
+def products_of_images(around: Surroundings, operator: Convolution) -> tuple[Gemm, Form]:
     """A product for each image, and what adds them up where they are of the gradient of the filters."""
     shape, dtype = operator.shape, operator.dtype
     pixels, channels, filters = shape.height * shape.width, shape.channels, shape.filters
@@ -41,23 +39,24 @@ def products_of_images(gpu: Gpu, operator: Convolution) -> tuple[Gemm, Form]:
         product = Gemm(pixels, written, read, dtype, batch=shape.images, layout=layout, order="column")
         return product, Form(product, (), ())
     product = Gemm(channels, filters, pixels, dtype, batch=shape.images, layout="tn", order="column")
-    return product, Form(product, (), (_sum(gpu, shape.images, channels * filters, dtype.bits / 8),))
+    return product, Form(product, (), (_sum(around, shape.images, channels * filters, dtype.bits / 8),))
 
 
-def _sum(gpu: Gpu, images: int, elements: int, element_bytes: float) -> Transform:
+def _sum(around: Surroundings, images: int, elements: int, element_bytes: float) -> Transform:
     """The launch that adds up what each image contributes."""
-    grid = Grid(ceil_div(elements, RESULTS))
-    warps = THREADS // gpu.sm.warp_size
+    kernel, gpu = around.kernels.image_sum, around.gpu
+    results = kernel.results_per_thread.value
+    grid = Grid(ceil_div(elements, kernel.threads.value * results))
     written_bytes = elements * element_bytes
-    of_warp = 1 / (grid.ctas * warps)
-    read, sent = images * written_bytes * of_warp, written_bytes * of_warp
+    sizes = (images * written_bytes, written_bytes)
+    read, sent = (size_bytes / (grid.ctas * around.warps(kernel)) for size_bytes in sizes)
     access_bytes, latency = gpu.sm.warp_size * element_bytes, gpu.instructions["ffma"].latency_cycles
     program: Program = (
-        Compute(SETUP_INSTRUCTIONS * latency),
+        around.setup(kernel),
         Load((Read("input", read, read),), read, read / access_bytes),
         WaitLoad(),
-        Alu((("fma", images * RESULTS / THREADS),), images * latency),
+        Alu((("fma", images * results),), images * latency),
         Store("result", sent, sent, sent / access_bytes),
     )
-    sizes = (images * written_bytes, written_bytes)
-    return streamed(gpu, "reduce_wgrad_nchw_helper", grid, Resources(THREADS, 32, 0), program, sizes, sum(sizes))
+    follows = replace(around, footprint_bytes=sum(sizes))
+    return follows.streamed("reduce_wgrad_nchw_helper", grid, kernel, program, sizes)

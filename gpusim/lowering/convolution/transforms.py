@@ -1,8 +1,7 @@
-"""Launches around a product: images and filters to another layout, and tables of offsets.
+"""Launches around a product: other layouts and types of its tensors, tables of offsets, zeros.
 
-cuDNN's kernels nchwToNhwcKernel and nhwcToNchwKernel transpose, in profiles of V100 and A100, squares of 32 channels
-and 32 pixels through shared memory, a CTA of 256 threads each; every image has squares of its own, and so has every
-filter.
+cuDNN's kernels nchwToNhwcKernel and nhwcToNchwKernel transpose squares of channels and pixels through shared memory;
+every image has squares of its own, and so has every filter.
 """
 
 from __future__ import annotations
@@ -14,23 +13,13 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Grid, Launch, Resources, Tensor
+from gpusim.library.transforms import ConvolutionTransforms, TransformKernel
 from gpusim.lowering.locality import Traffic, survival_fraction
 from gpusim.lowering.operand import SECTOR_BYTES
 from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.lowering.totals import Lowered, Totals, totals_of
 from gpusim.program import Barrier, Compute, Load, LoadShared, Program, Read, Role, Store, StoreShared, WaitLoad
 from gpusim.units import ceil_div, us_of_cycles
-
-SQUARE = 32
-"""Channels, and pixels, of a CTA."""
-THREADS = 256
-REGISTERS = 32
-"""Of a thread, as profiles have it."""
-SETUP_INSTRUCTIONS = 300
-"""Dependent, of a thread before its first load, for indices and addresses; fitted to filters of one tap on an A100,
-with a CTA for each filter and 32 channels, in a profile of ResNet-50: 66 us for 512 x 2048, 131 us for 2048 x 1024."""
-OFFSETS_PER_CTA = 256
-"""Pixels whose offsets a CTA of computeOffsetsKernel writes: 13 CTAs for 3,136 of them in a profile of a V100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +43,8 @@ class Stack:
     element_bytes: float
     padded_channels: int
     """Channels that are there after a transposition, or were before: zeros fill up what the product reads."""
+    kernel_bytes: float | None = None
+    """Of an element as the product has it, if that is another type [B]."""
 
     @property
     def size_bytes(self) -> float:
@@ -61,89 +52,133 @@ class Stack:
 
     @property
     def padded_bytes(self) -> float:
-        return self.size_bytes / self.channels * self.padded_channels
+        return self.count * self.padded_channels * self.pixels * (self.kernel_bytes or self.element_bytes)
 
 
-def transposition(gpu: Gpu, stack: Stack, *, to_channels_last: bool, footprint_bytes: float) -> Transform:
-    """A change of layout.
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where launches around a product run."""
 
-    Args:
-        footprint_bytes: what the convolution touches between two such launches, which leaves L2 what it holds [B].
-    """
-    name = "nchwToNhwcKernel" if to_channels_last else "nhwcToNchwKernel"
-    grid = Grid(ceil_div(stack.pixels, SQUARE), ceil_div(stack.padded_channels, SQUARE), batch=stack.count)
-    shared_bytes = int(SQUARE * (SQUARE + 1) * stack.element_bytes)
-    sizes = (stack.size_bytes, stack.padded_bytes)
-    read_bytes, written_bytes = sizes if to_channels_last else sizes[::-1]
-    runs = (stack.pixels, stack.padded_channels) if to_channels_last else (stack.padded_channels, stack.pixels)
-    asked, sent = (
-        size_bytes * _overfetch(run * stack.element_bytes, SQUARE * stack.element_bytes)
-        for size_bytes, run in zip((read_bytes, written_bytes), runs, strict=True)
-    )
-    warps = THREADS // gpu.sm.warp_size
-    per_warp = 1 / (grid.ctas * warps)
-    accesses = SQUARE / warps
-    program: Program = (
-        Compute(SETUP_INSTRUCTIONS * gpu.instructions["ffma"].latency_cycles),
-        Load((Read("input", asked * per_warp, asked * per_warp),), asked * per_warp, accesses),
-        WaitLoad(),
-        StoreShared(accesses * SQUARE * stack.element_bytes, accesses),
-        Barrier(),
-        LoadShared(accesses * SQUARE * stack.element_bytes, accesses),
-        Store("result", written_bytes * per_warp, sent * per_warp, accesses),
-    )
-    return streamed(
-        gpu,
-        name,
-        grid,
-        Resources(THREADS, REGISTERS, shared_bytes),
-        program,
-        (read_bytes, written_bytes),
-        footprint_bytes,
-    )
+    gpu: Gpu
+    kernels: ConvolutionTransforms
+    footprint_bytes: float
+    """What the convolution touches between two such launches, which leaves L2 what it holds [B]."""
 
+    def setup(self, kernel: TransformKernel) -> Compute:
+        """Indices and addresses of a thread."""
+        return Compute(kernel.setup_instructions.value * self.gpu.instructions["ffma"].latency_cycles)
 
-def padding(gpu: Gpu, stack: Stack, *, footprint_bytes: float) -> Transform:
-    """A stack in the same layout with zeros beside its channels, or without them: a thread for each value."""
-    values = stack.padded_bytes / stack.element_bytes
-    grid = Grid(ceil_div(math.ceil(values), THREADS))
-    warps = THREADS // gpu.sm.warp_size
-    read, written = stack.size_bytes / (grid.ctas * warps), stack.padded_bytes / (grid.ctas * warps)
-    program: Program = (
-        Compute(SETUP_INSTRUCTIONS * gpu.instructions["ffma"].latency_cycles),
-        Load((Read("input", read, read),), read, 1.0),
-        WaitLoad(),
-        Store("result", written, written, 1.0),
-    )
-    sizes = (stack.size_bytes, stack.padded_bytes)
-    return streamed(gpu, "nhwcAddPaddingKernel", grid, Resources(THREADS, 16, 0), program, sizes, footprint_bytes)
+    def warps(self, kernel: TransformKernel) -> int:
+        """Of a CTA."""
+        return kernel.threads.value // self.gpu.sm.warp_size
 
+    def transposition(self, stack: Stack, *, to_channels_last: bool) -> Transform:
+        """A change of layout."""
+        kernel = self.kernels.transposition
+        side = kernel.side.value
+        name = "nchwToNhwcKernel" if to_channels_last else "nhwcToNchwKernel"
+        grid = Grid(ceil_div(stack.pixels, side), ceil_div(stack.padded_channels, side), batch=stack.count)
+        shared_bytes = int(side * (side + 1) * stack.element_bytes)
+        sizes = (stack.size_bytes, stack.padded_bytes)
+        read_bytes, written_bytes = sizes if to_channels_last else sizes[::-1]
+        runs = (stack.pixels, stack.padded_channels) if to_channels_last else (stack.padded_channels, stack.pixels)
+        asked, sent = (
+            size_bytes * _overfetch(run * stack.element_bytes, side * stack.element_bytes)
+            for size_bytes, run in zip((read_bytes, written_bytes), runs, strict=True)
+        )
+        warps = self.warps(kernel)
+        per_warp, accesses = 1 / (grid.ctas * warps), side / warps
+        program: Program = (
+            self.setup(kernel),
+            Load((Read("input", asked * per_warp, asked * per_warp),), asked * per_warp, accesses),
+            WaitLoad(),
+            StoreShared(accesses * side * stack.element_bytes, accesses),
+            Barrier(),
+            LoadShared(accesses * side * stack.element_bytes, accesses),
+            Store("result", written_bytes * per_warp, sent * per_warp, accesses),
+        )
+        return self.streamed(name, grid, kernel, program, (read_bytes, written_bytes), shared_bytes)
 
-def offsets(gpu: Gpu, name: str, pixels_of_image: int) -> Transform:
-    """A table of the offsets of an image's pixels, which the product looks up."""
-    grid = Grid(ceil_div(pixels_of_image, OFFSETS_PER_CTA))
-    warps = OFFSETS_PER_CTA // gpu.sm.warp_size
-    written_bytes = 4.0 * pixels_of_image
-    per_warp = written_bytes / (grid.ctas * warps)
-    program: Program = (
-        Compute(SETUP_INSTRUCTIONS * gpu.instructions["ffma"].latency_cycles),
-        Store("result", per_warp, per_warp, 1.0),
-    )
-    return streamed(gpu, name, grid, Resources(OFFSETS_PER_CTA, 16, 0), program, (0.0, written_bytes), 0.0)
+    def padding(self, stack: Stack) -> Transform:
+        """A stack in the same layout with zeros beside its channels, or without them: a thread for each value."""
+        kernel = self.kernels.padding
+        grid = Grid(ceil_div(math.ceil(stack.padded_bytes / stack.element_bytes), kernel.threads.value))
+        return self._passed("nhwcAddPaddingKernel", grid, kernel, (stack.size_bytes, stack.padded_bytes))
 
+    def conversion(self, stack: Stack) -> Transform:
+        """A result in the type that was asked for."""
+        kernel = self.kernels.conversion
+        of_cta = kernel.threads.value * kernel.bytes_per_thread.value
+        grid = Grid(ceil_div(math.ceil(stack.padded_bytes), of_cta))
+        return self._passed("convertTensor_kernel", grid, kernel, (stack.padded_bytes, stack.size_bytes))
 
-def zeros(gpu: Gpu, size_bytes: float) -> Transform:
-    """A result that the product writes a part of, or adds to, is cleared before."""
-    warps = THREADS // gpu.sm.warp_size
-    per_thread_bytes = 16
-    grid = Grid(ceil_div(math.ceil(size_bytes), THREADS * per_thread_bytes))
-    per_warp = size_bytes / (grid.ctas * warps)
-    program: Program = (
-        Compute(SETUP_INSTRUCTIONS * gpu.instructions["ffma"].latency_cycles),
-        Store("result", per_warp, per_warp, 1.0),
-    )
-    name = "scalePackedTensor_kernel"
-    return streamed(gpu, name, grid, Resources(THREADS, 16, 0), program, (0.0, size_bytes), 0.0)
+    def offsets(self, name: str, pixels_of_image: int) -> Transform:
+        """A table of the offsets of an image's pixels, which the product looks up."""
+        kernel = self.kernels.offsets
+        grid = Grid(ceil_div(pixels_of_image, kernel.threads.value))
+        return self._passed(name, grid, kernel, (0.0, 4.0 * pixels_of_image))
+
+    def zeros(self, size_bytes: float) -> Transform:
+        """A result that the product writes a part of, or adds to, is cleared before."""
+        kernel = self.kernels.clearing
+        grid = Grid(ceil_div(math.ceil(size_bytes), kernel.threads.value * kernel.bytes_per_thread.value))
+        return self._passed("scalePackedTensor_kernel", grid, kernel, (0.0, size_bytes))
+
+    def _passed(self, name: str, grid: Grid, kernel: TransformKernel, moved_bytes: tuple[float, float]) -> Transform:
+        """Each warp reads its part, if anything is read, and writes it."""
+        read, written = (size_bytes / (grid.ctas * self.warps(kernel)) for size_bytes in moved_bytes)
+        load: Program = (Load((Read("input", read, read),), read, 1.0), WaitLoad()) if read else ()
+        program: Program = (self.setup(kernel), *load, Store("result", written, written, 1.0))
+        return self.streamed(name, grid, kernel, program, moved_bytes)
+
+    def streamed(
+        self,
+        name: str,
+        grid: Grid,
+        kernel: TransformKernel,
+        program: Program,
+        moved_bytes: tuple[float, float],
+        shared_bytes: int = 0,
+        *,
+        asked_times: float = 1.0,
+        runs_bytes: tuple[float, float] = (math.inf, math.inf),
+    ) -> Transform:
+        """A launch that reads one tensor once, where ``program`` loads any, and writes another.
+
+        Args:
+            asked_times: how often CTAs that run together ask L2 for what is read.
+            runs_bytes: what lies together of what a CTA reads, and writes: DRAM opens a page for each run [B].
+        """
+        gpu = self.gpu
+        resources = Resources(kernel.threads.value, kernel.registers.value, shared_bytes)
+        read_cost, write_cost = (_page_cost(gpu, run_bytes) for run_bytes in runs_bytes)
+        write_cost *= gpu.dram.mixed_write_cost
+        read_bytes, written_bytes = moved_bytes
+        capacity = effective_l2_bytes(gpu)
+        missed_bytes = read_bytes * (1.0 - survival_fraction(self.footprint_bytes, capacity))
+        pushed_out = written_bytes * (1.0 - survival_fraction(read_bytes + written_bytes, capacity))
+        tensors = [Tensor("result", written_bytes / grid.ctas)]
+        if read_bytes:
+            missing, asked_bytes = missed_bytes / read_bytes / asked_times, read_bytes * asked_times
+            tensors.append(Tensor("input", asked_bytes / grid.ctas, None, missing, read_cost=read_cost))
+        launch = Launch(
+            name,
+            grid,
+            (Role(self.warps(kernel), program),),
+            resources,
+            tuple(tensors),
+            write_back_cost=write_cost * pushed_out / (missed_bytes + written_bytes),
+            write_cost=write_cost,
+            cold=missed_bytes > 0,
+        )
+        moved = Traffic(read_bytes * asked_times, missed_bytes, pushed_out, read_cost=read_cost, write_cost=write_cost)
+        lowered = Lowered(launch, moved)
+        rounds = ceil_div(grid.ctas, occupancy(SmLimits.of(gpu), *resources).ctas * gpu.sm.count)
+        streamed_us = (missed_bytes * read_cost + pushed_out * write_cost) / (gpu.dram.peak_bandwidth_gb_per_s * 1e3)
+        latency_cycles = gpu.l2.latency_cycles + self.setup(kernel).cycles
+        in_rounds_us = us_of_cycles(rounds * latency_cycles, gpu.clock.boost_mhz)
+        estimate_us = max(streamed_us, in_rounds_us) + gpu.front_end.kernel_latency_us
+        return Transform(lowered, totals_of(gpu, lowered), estimate_us)
 
 
 def _overfetch(row_bytes: float, longest_bytes: float) -> float:
@@ -151,52 +186,6 @@ def _overfetch(row_bytes: float, longest_bytes: float) -> float:
     run_bytes = min(row_bytes, longest_bytes)
     aligned = row_bytes % SECTOR_BYTES == 0 or run_bytes < SECTOR_BYTES
     return 1.0 if aligned else 1.0 + SECTOR_BYTES / 2 / run_bytes
-
-
-def streamed(
-    gpu: Gpu,
-    name: str,
-    grid: Grid,
-    resources: Resources,
-    program: Program,
-    moved_bytes: tuple[float, float],
-    footprint_bytes: float,
-    runs_bytes: tuple[float, float] = (math.inf, math.inf),
-) -> Transform:
-    """A launch that reads one tensor once, where ``program`` loads any, and writes another.
-
-    Args:
-        runs_bytes: what lies together of what a CTA reads, and writes: DRAM opens a page for each run [B].
-    """
-    read_cost, write_cost = (_page_cost(gpu, run_bytes) for run_bytes in runs_bytes)
-    write_cost *= gpu.dram.mixed_write_cost
-    read_bytes, written_bytes = moved_bytes
-    capacity = effective_l2_bytes(gpu)
-    missed_bytes = read_bytes * (1.0 - survival_fraction(footprint_bytes, capacity))
-    kept = survival_fraction(read_bytes + written_bytes, capacity)
-    pushed_out = written_bytes * (1.0 - kept)
-    cta_bytes = (read_bytes / grid.ctas, written_bytes / grid.ctas)
-    tensors = [Tensor("result", cta_bytes[1])]
-    if read_bytes:
-        tensors.append(Tensor("input", cta_bytes[0], None, missed_bytes / read_bytes, read_cost=read_cost))
-    launch = Launch(
-        name,
-        grid,
-        (Role(resources.threads // gpu.sm.warp_size, program),),
-        resources,
-        tuple(tensors),
-        write_back_cost=write_cost * pushed_out / (missed_bytes + written_bytes),
-        write_cost=write_cost,
-        cold=missed_bytes > 0,
-    )
-    lowered = Lowered(launch, Traffic(read_bytes, missed_bytes, pushed_out, read_cost=read_cost, write_cost=write_cost))
-    taken = occupancy(SmLimits.of(gpu), *resources)
-    rounds = ceil_div(grid.ctas, taken.ctas * gpu.sm.count)
-    streamed_us = (missed_bytes * read_cost + pushed_out * write_cost) / (gpu.dram.peak_bandwidth_gb_per_s * 1e3)
-    latency_cycles = gpu.l2.latency_cycles + SETUP_INSTRUCTIONS * gpu.instructions["ffma"].latency_cycles
-    in_rounds_us = us_of_cycles(rounds * latency_cycles, gpu.clock.boost_mhz)
-    estimate_us = max(streamed_us, in_rounds_us) + gpu.front_end.kernel_latency_us
-    return Transform(lowered, totals_of(gpu, lowered), estimate_us)
 
 
 def _page_cost(gpu: Gpu, run_bytes: float) -> float:

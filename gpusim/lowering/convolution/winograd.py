@@ -8,15 +8,16 @@ for each tile of 6 x 6, a CTA for 16 images and 4 x 4 of their tiles, or for 32 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
-from gpusim.hardware.gpu import Gpu
-from gpusim.launch import Grid, Resources
+from gpusim.launch import Grid
+from gpusim.library.transforms import WinogradKernel
 from gpusim.lowering.convolution.layouts import Form
-from gpusim.lowering.convolution.transforms import SETUP_INSTRUCTIONS, Transform, streamed
+from gpusim.lowering.convolution.transforms import Surroundings, Transform
 from gpusim.lowering.gemm.winograd import TRANSFORMED_VALUES, FusedWinograd
 from gpusim.numbers.formats import Dtype
-from gpusim.program import Alu, Compute, Load, Program, Read, Store, WaitLoad
+from gpusim.program import Alu, Load, Program, Read, Store, WaitLoad
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
@@ -32,11 +33,8 @@ IMAGES = 16
 """Of a CTA; their number is padded to a multiple."""
 ROW_OF_TILES = 4
 """Tiles of an image that a CTA takes, each way."""
-THREADS = 256
 FILTERS, CHANNELS = 32, 8
-"""Of a CTA that transforms filters."""
-CHAIN, ADDITIONS = 12, 150
-"""Of a thread: six values take about 12 additions and multiplications, twelve times (assumed)."""
+"""Of a CTA that transforms filters for products in a batch; four channels for those in one kernel."""
 
 
 class _Tensor(NamedTuple):
@@ -56,7 +54,7 @@ def serves(operator: Convolution) -> bool:
     return operator.layout == "nchw" and filters == (3, 3, 1, 1, 1)
 
 
-def unfused(gpu: Gpu, operator: Convolution, *, warm: bool) -> tuple[Gemm, Form]:
+def unfused(around: Surroundings, operator: Convolution) -> tuple[Gemm, Form]:
     """The 36 products of a convolution, and the transforms around them."""
     shape, dtype = operator.shape, operator.dtype
     forward, backward = operator.op == "conv_fwd", operator.op == "conv_bwd_inputs"
@@ -74,9 +72,7 @@ def unfused(gpu: Gpu, operator: Convolution, *, warm: bool) -> tuple[Gemm, Form]
 
     def transform(name: str, grid: Grid, channels: int, read: _Tensor, written: _Tensor) -> Transform:
         grid = Grid(grid.x, channels) if grid is of_tiles else grid
-        return _transform(
-            gpu, f"winograd{name}4x4", grid, THREADS, read, written, _footprint_bytes(operator, warm=warm)
-        )
+        return _transform(around, f"winograd{name}4x4", grid, around.kernels.winograd, read, written)
 
     pairs = shape.channels * shape.filters
     filters = _tensor(dtype, TAPS * pairs, TAPS * CHANNELS)
@@ -101,18 +97,17 @@ def unfused(gpu: Gpu, operator: Convolution, *, warm: bool) -> tuple[Gemm, Form]
     return product, Form(product, inputs, (output,))
 
 
-def fused(gpu: Gpu, operator: Convolution, *, warm: bool) -> Form:
-    """A convolution in one kernel, after one that transforms the filters: 32 filters and 4 channels a CTA."""
+def fused(around: Surroundings, operator: Convolution) -> Form:
+    """A convolution in one kernel, after one that transforms the filters."""
     shape, dtype = operator.shape, operator.dtype
-    pairs = shape.channels * shape.filters
+    pairs, channels = shape.channels * shape.filters, CHANNELS // 2
     filters = _transform(
-        gpu,
+        around,
         "generateWinogradTilesKernel",
-        Grid(ceil_div(shape.filters, 32), ceil_div(shape.channels, 4)),
-        128,
-        _tensor(dtype, TAPS * pairs, TAPS * 4),
-        _tensor(dtype, TRANSFORMED_VALUES * pairs, 32),
-        _footprint_bytes(operator, warm=warm),
+        Grid(ceil_div(shape.filters, FILTERS), ceil_div(shape.channels, channels)),
+        around.kernels.winograd_filters,
+        _tensor(dtype, TAPS * pairs, TAPS * channels),
+        _tensor(dtype, TRANSFORMED_VALUES * pairs, FILTERS),
     )
     return Form(FusedWinograd(operator), (filters,), ())
 
@@ -121,33 +116,23 @@ def _tensor(dtype: Dtype, elements: int, run: int, *, is_transformed: bool = Fal
     return _Tensor(elements * dtype.bits / 8, run * dtype.bits / 8, is_transformed)
 
 
-def _footprint_bytes(operator: Convolution, *, warm: bool) -> float:
-    """What runs between two readings of a tensor that the convolution is given [B]."""
-    return 2 * operator.size_bytes if warm else float("inf")
-
-
 def _transform(
-    gpu: Gpu, name: str, grid: Grid, threads: int, read: _Tensor, written: _Tensor, footprint_bytes: float
+    around: Surroundings, name: str, grid: Grid, kernel: WinogradKernel, read: _Tensor, written: _Tensor
 ) -> Transform:
-    """A launch in which each thread transforms a tile.
-
-    Args:
-        footprint_bytes: what runs between two readings of a tensor that the convolution is given [B].
-    """
+    """A launch in which each thread transforms a tile."""
     if read.is_transformed:
-        footprint_bytes = read.size_bytes + written.size_bytes
-    warps = threads // gpu.sm.warp_size
-    of_warp = 1 / (grid.ctas * warps)
+        around = replace(around, footprint_bytes=read.size_bytes + written.size_bytes)
+    gpu, of_warp = around.gpu, 1 / (grid.ctas * around.warps(kernel))
     asked, sent = read.size_bytes * of_warp, written.size_bytes * of_warp
     access_bytes = gpu.sm.warp_size * 4
-    latency = gpu.instructions["ffma"].latency_cycles
+    chain_cycles = kernel.dependent_instructions.value * gpu.instructions["ffma"].latency_cycles
     program: Program = (
-        Compute(SETUP_INSTRUCTIONS * latency),
+        around.setup(kernel),
         Load((Read("input", asked, asked),), asked, asked / access_bytes),
         WaitLoad(),
-        Alu((("fma", ADDITIONS),), CHAIN * latency),
+        Alu((("fma", kernel.instructions.value),), chain_cycles),
         Store("result", sent, sent, sent / access_bytes),
     )
-    resources = Resources(threads, 64, 88 * threads)
+    shared_bytes = kernel.shared_bytes_per_thread.value * kernel.threads.value
     sizes, runs = (read.size_bytes, written.size_bytes), (read.run_bytes, written.run_bytes)
-    return streamed(gpu, name, grid, resources, program, sizes, footprint_bytes, runs)
+    return around.streamed(name, grid, kernel, program, sizes, shared_bytes, runs_bytes=runs)

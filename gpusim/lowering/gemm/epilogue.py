@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.library.main_loops import MmaLoop, SimtLoop
+from gpusim.library.main_loops import MmaLoop, Pipes, SimtLoop
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.problem import Problems, Tiles
 from gpusim.lowering.gemm.turn import WIDE_SHARED_BYTES
-from gpusim.lowering.operand import access_bytes
+from gpusim.lowering.locality import survival_fractions
+from gpusim.lowering.operand import SECTOR_BYTES, access_bytes
 from gpusim.lowering.schedule import Epilogue, Schedule
-from gpusim.program import Barrier, Compute, LoadShared, Op, Program, SplitKFixup, Store, StoreShared
+from gpusim.program import Alu, Barrier, Compute, LoadShared, Op, Program, SplitKFixup, Store, StoreShared
+
+RESULT_SHARED_BYTES = 128
+"""Results lie in threads so that a warp writes one of 4 bytes of each to shared memory at a time (STS)."""
+
+RESULTS_IN_RUN = 4
+"""That a thread of a CUDA-core tile holds one after the other. Each addition to memory (RED) takes one of them, so that
+a sector is sent to L2 as often as a run is long. Assumed."""
 
 WIDEST_STORE_BYTES = 16
 """Widest global store of a thread (STG.128)."""
+
+COMPLETING_GENERATIONS = 2.0
+"""Generations of CTAs whose results L2 has to hold until others have stored the rest of a sector.
+
+Assumed: NeuSight's V100 products with k below 12 take the time of sectors that are read, and one generation of theirs
+stores 0.98 of what L2 holds; its A100 products do not, and store 0.4.
+"""
 
 
 def pass_rows(kernel: Kernel) -> int:
     """Rows of a warp's results that pass through shared memory at once; 0 where all do, or none does."""
     loop = kernel.family.main_loop
-    rows = loop.epilogue_pass_rows if isinstance(loop, SimtLoop | MmaLoop) else None
-    return rows.value if rows else 0
+    return loop.epilogue_pass_rows.value if isinstance(loop, SimtLoop | MmaLoop) else 0
 
 
 def shared_passes(kernel: Kernel) -> int:
@@ -37,10 +52,42 @@ def shared_passes(kernel: Kernel) -> int:
     return math.ceil(kernel.tile_n / kernel.warps_n / rows) if kernel.family.stores_result and rows else 0
 
 
-def stores_from_registers(kernel: Kernel) -> bool:
-    """Threads of a CUDA-core tile store the runs of neighbours that they hold."""
+@dataclass(frozen=True, slots=True)
+class PassedResults:
+    """Instructions of a warp around the passes of all its results through shared memory; nothing where none passes."""
+
+    epilogue_setup_cycles: float = 0.0
+    scaling_fma: float = 0.0
+    storing_alu: float = 0.0
+    storing_sfu: float = 0.0
+    converting_alu: float = 0.0
+    """Besides, where results are stored in fewer bits than they were added up in."""
+    converting_sfu: float = 0.0
+
+
+def passed_results(gpu: Gpu, kernel: Kernel) -> PassedResults:
+    """What the catalogue counts for each result, for those of a warp."""
     loop = kernel.family.main_loop
-    return isinstance(loop, SimtLoop) and loop.epilogue_pass_rows is None
+    if not (isinstance(loop, SimtLoop | MmaLoop) and shared_passes(kernel)):
+        return PassedResults()
+    setup = loop.epilogue_setup_instructions
+    stored, converted = (
+        cited.value if cited else Pipes() for cited in (loop.result_instructions, loop.conversion_instructions)
+    )
+    results = kernel.tile_m * kernel.tile_n / kernel.threads
+    return PassedResults(
+        epilogue_setup_cycles=setup.value * gpu.instructions["ffma"].latency_cycles if setup else 0.0,
+        scaling_fma=results * stored.fma,
+        storing_alu=results * stored.alu,
+        storing_sfu=results * stored.sfu,
+        converting_alu=results * converted.alu,
+        converting_sfu=results * converted.sfu,
+    )
+
+
+def stores_elements(kernel: Kernel) -> bool:
+    """Threads store single results, so that a warp stores a run of a row: CUDA-core kernels do."""
+    return isinstance(kernel.family.main_loop, SimtLoop)
 
 
 def epilogue_of(
@@ -62,10 +109,12 @@ def epilogue_of(
     """
     results = tiles.rows[0] * tiles.rows[1]
     store_bytes = stored_bytes / kernels.warps
+    largest = tiles.sm_rows[0] * tiles.sm_rows[1] / results
     # Warpgroups round their results before they pass shared memory (stmatrix), others after.
     passed = np.where(kernels.bulk_store, result_bytes, problems.accumulator_bytes)
     tile_bytes = kernels.tile[0] * kernels.tile[1] * passed / kernels.warps
     width = store_width_bytes(kernels, problems, result_bytes)
+    converts = result_bytes < problems.accumulator_bytes
     return Columns(
         Epilogue,
         warps_k_bytes=tile_bytes * (kernels.warps_k - 1),
@@ -74,17 +123,50 @@ def epilogue_of(
         shared_passes=kernels.shared_passes,
         shared_pass_bytes=np.where(kernels.passes_shared, tile_bytes, 0.0),
         shared_pass_cycles=kernels.shared_pass_cycles,
+        setup_cycles=kernels.epilogue_setup_cycles,
+        scaling_fma=kernels.scaling_fma,
+        storing_alu=kernels.storing_alu + np.where(converts, kernels.converting_alu, 0.0),
+        storing_sfu=kernels.storing_sfu + np.where(converts, kernels.converting_sfu, 0.0),
         store_bytes=store_bytes,
-        store_instructions=np.maximum(1.0, store_bytes / (gpu.sm.warp_size * width)),
+        store_instructions=np.maximum(1.0, largest * store_bytes / (gpu.sm.warp_size * width)),
+        store_largest=largest,
         bulk_store=kernels.bulk_store,
     )
 
 
-def store_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array) -> Array:
-    """How often each sector of C is written to L2: once after a pass through shared memory in whole vectors."""
+def store_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array, products: Array) -> Array:
+    """How often each sector of C is written to L2: once in whole vectors, and twice where two runs share it.
+
+    Args:
+        products: that are added up in a result, of kernels that add them in memory.
+    """
     narrow = WIDEST_STORE_BYTES / store_width_bytes(kernels, problems, result_bytes)
     merged = 1.0 + (narrow - 1.0) * (1.0 - gpu.l2.merged_store_fraction)
-    return np.where(kernels.stores_from_registers | (kernels.vector_bytes > 0), merged, 1.0)
+    shared = 1.0 + torn_runs(kernels, problems, result_bytes) * SECTOR_BYTES / (gpu.sm.warp_size * result_bytes)
+    stored = np.where(kernels.vector_bytes > 0, merged, shared)
+    sent = problems.additions.spacing if problems.additions else RESULTS_IN_RUN
+    return np.where(kernels.adds_to_result, products * sent, stored)
+
+
+def torn_runs(kernels: Any, problems: Problems, result_bytes: Array) -> Array:
+    """Share of the runs of single results, a warp's each, that begin within a sector."""
+    aligned = access_bytes(problems.m * result_bytes, SECTOR_BYTES)
+    return np.where(kernels.stores_elements, 1.0 - aligned / SECTOR_BYTES, 0.0)
+
+
+def write_costs(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array, stored_bytes: Array) -> Array:
+    """DRAM time of a byte of C, of a byte read in a stream.
+
+    Sectors that L2 holds in part are read from DRAM before they leave.
+
+    Args:
+        result_bytes: of an element as the kernel writes it [B].
+        stored_bytes: by the CTAs that are resident.
+    """
+    kept = survival_fractions(COMPLETING_GENERATIONS * stored_bytes, gpu.l2.capacity_bytes * gpu.l2.usable_fraction)
+    torn = torn_runs(kernels, problems, result_bytes)
+    filled_bytes = torn * (1.0 - kept) * (gpu.l2.fetch_bytes + gpu.dram.activation_bytes)
+    return np.asarray(gpu.dram.mixed_write_cost + filled_bytes / (gpu.sm.warp_size * result_bytes))
 
 
 def store_width_bytes(kernels: Any, problems: Problems, result_bytes: Array) -> Array:
@@ -94,10 +176,7 @@ def store_width_bytes(kernels: Any, problems: Problems, result_bytes: Array) -> 
     # CUTLASS (python/cutlass_library/generator.py) gives C the alignment of A and B.
     pieces = kernels.load_bytes * result_bytes * 8 / problems.operands.element_bits
     aligned = np.where(kernels.vector_bytes > 0, np.minimum(aligned, pieces), aligned)
-    if not kernels.stores_from_registers.any():
-        return aligned
-    by_element = np.where(row_bytes % WIDEST_STORE_BYTES == 0, WIDEST_STORE_BYTES, np.ceil(result_bytes))
-    return np.where(kernels.stores_from_registers, by_element, aligned)
+    return np.where(kernels.stores_elements, np.ceil(result_bytes), aligned)
 
 
 def epilogue_program(schedule: Schedule, warps_k: int, stored: str) -> Program:
@@ -110,23 +189,40 @@ def epilogue_program(schedule: Schedule, warps_k: int, stored: str) -> Program:
         ops += [StoreShared(epilogue.warps_k_bytes, count), Barrier(), LoadShared(epilogue.warps_k_bytes, count)]
     if epilogue.fixup_times:
         ops.append(SplitKFixup(epilogue.fixup_bytes, epilogue.fixup_times))
+    if epilogue.setup_cycles:
+        ops.append(Compute(epilogue.setup_cycles))
     return (*ops, *_stored_in_passes(schedule, stored))
 
 
 def _stored_in_passes(schedule: Schedule, stored: str) -> Program:
-    """Some rows at a time: while they are stored, the next ones pass through shared memory."""
+    """Some rows at a time, of all warps together: one of them may read what another wrote."""
     epilogue = schedule.epilogue
     passes = max(1, epilogue.shared_passes)
     ops: list[Op] = []
-    if epilogue.shared_pass_bytes:
-        size_bytes = epilogue.shared_pass_bytes / passes
-        count = size_bytes / WIDE_SHARED_BYTES
-        ops += [StoreShared(size_bytes, count), LoadShared(size_bytes, count)]
-    if epilogue.shared_pass_cycles:
-        ops.append(Compute(epilogue.shared_pass_cycles / passes))
+    if epilogue.shared_passes:
+        ops += _through_shared_memory(epilogue, passes)
+    elif epilogue.shared_pass_bytes:
+        count = epilogue.shared_pass_bytes / WIDE_SHARED_BYTES
+        ops += [StoreShared(epilogue.shared_pass_bytes, count), LoadShared(epilogue.shared_pass_bytes, count)]
     if epilogue.store_bytes:
         store_bytes = epilogue.store_bytes / passes
-        store = Store(stored, store_bytes, store_bytes * schedule.store_passes, epilogue.store_instructions / passes)
+        sent_bytes, instructions = store_bytes * schedule.store_passes, epilogue.store_instructions / passes
+        store = Store(stored, store_bytes, sent_bytes, instructions, epilogue.store_largest)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
         ops += [Barrier(), store, Barrier()] if epilogue.bulk_store else [store]
     return tuple(ops) * passes
+
+
+def _through_shared_memory(epilogue: Epilogue, passes: int) -> list[Op]:
+    """A pass of all warps: results are scaled, written, read along rows of C and converted."""
+    size_bytes = epilogue.shared_pass_bytes / passes
+    written = StoreShared(size_bytes, size_bytes / RESULT_SHARED_BYTES)
+    ops: list[Op] = [written, Barrier(), LoadShared(size_bytes, size_bytes / WIDE_SHARED_BYTES), Barrier()]
+    if epilogue.scaling_fma:
+        ops.insert(0, Alu((("fma", epilogue.scaling_fma / passes),), 0.0))
+    work = (("alu", epilogue.storing_alu / passes), ("sfu", epilogue.storing_sfu / passes))
+    if any(count for _, count in work):
+        ops.append(Alu(tuple((pipe, count) for pipe, count in work if count), 0.0))
+    if epilogue.shared_pass_cycles:
+        ops.append(Compute(epilogue.shared_pass_cycles / passes))
+    return ops

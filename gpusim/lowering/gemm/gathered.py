@@ -11,17 +11,48 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from gpusim.lowering.operand import Operand
+from gpusim.lowering.operand import SECTOR_BYTES, Operand
 from gpusim.numbers.formats import Dtype
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 
 
+class Additions(NamedTuple):
+    """Products that are added to pixels of the result."""
+
+    reached_bytes: float
+    """Of the result, in whole rows of pixels [B]."""
+    spacing: int
+    """From one of a row's pixels to the next that a tap reaches, as far as a sector does."""
+
+
 @dataclass(frozen=True, slots=True)
-class FewChannels:
-    """A convolution whose kernels walk taps and channels as one, such as those for the channels of a photograph."""
+class ImplicitProduct:
+    """A convolution whose kernels read its operands otherwise than others do of its layout."""
 
     convolution: Convolution
+    walked_as_one: bool = False
+    """Neither steps nor tiles begin anew for each tap (CUTLASS's IteratorAlgorithm::kFixedChannels)."""
+    gradients: str | None = None
+    """Layout of the results' gradient that the filters' is computed from; None: that of the images."""
+    result: Dtype | None = None
+    """Type that the kernel writes; None: that of the operands."""
+    split_k: int | None = None
+    """CTAs that share the k of a tile; None: as many as the library chooses."""
+    longest_k: int | None = None
+    """What the one with most takes of k; None: they share alike."""
+    scattered: bool = False
+    """Of the images' gradient: products for each tap, added to the pixels that it reaches."""
+
+    @property
+    def additions(self) -> Additions | None:
+        """None: each result is one product's."""
+        if not self.scattered:
+            return None
+        shape, element_bytes = self.convolution.shape, self.dtype.bits / 8
+        pixels = shape.images * len(set(shape.rows_read)) * shape.width
+        spacing = min(shape.stride[1], int(SECTOR_BYTES / element_bytes))
+        return Additions(pixels * shape.channels * element_bytes, spacing)
 
     @property
     def dtype(self) -> Dtype:
@@ -63,11 +94,24 @@ class _Images(NamedTuple):
     """That come from memory, once each."""
 
 
-def gathered(convolution: Convolution) -> Gathered:
-    """The product of a convolution's group in the layout of its images."""
+def gathered(operator: Convolution | ImplicitProduct) -> Gathered:
+    """The product of a convolution's group."""
+    if isinstance(operator, Convolution):
+        return _gathered(operator, operator.layout)
+    if operator.scattered:
+        return _scattered_gradient(operator.convolution)
+    product = _gathered(operator.convolution, operator.gradients or operator.layout)
+    if not operator.walked_as_one:
+        return product
+    a, b = (replace(operand, slices=1) for operand in (product.a, product.b))
+    return product._replace(a=a, b=b, slices=1)
+
+
+def _gathered(convolution: Convolution, gradients: str) -> Gathered:
+    """The product in the layout of the images, and of the results' gradient."""
     match convolution.op:
         case "conv_bwd_weights":
-            return _filter_gradient(convolution)
+            return _filter_gradient(convolution, gradients)
         case "conv_bwd_inputs":
             return _image_gradient(convolution)
     shape, channels_last = convolution.shape, convolution.layout == "nhwc"
@@ -77,12 +121,6 @@ def gathered(convolution: Convolution) -> Gathered:
     images = _operand(convolution, after.pixels, depth, before, k_contiguous=channels_last, run=before.run)
     filters = Operand(after.channels, depth, True, convolution.dtype.bits)
     return _oriented(images, filters, shape.groups, taps, channels_last)
-
-
-def walked_as_one(product: Gathered) -> Gathered:
-    """The same where neither steps nor tiles begin anew for each tap (CUTLASS's IteratorAlgorithm::kFixedChannels)."""
-    a, b = (replace(operand, slices=1) for operand in (product.a, product.b))
-    return product._replace(a=a, b=b, slices=1)
 
 
 def _image_gradient(convolution: Convolution) -> Gathered:
@@ -99,17 +137,33 @@ def _image_gradient(convolution: Convolution) -> Gathered:
     return _oriented(gradients, filters, shape.groups, int(of_pixel), channels_last)
 
 
-def _filter_gradient(convolution: Convolution) -> Gathered:
-    """The sum over all pixels, whose rows are channels under each tap; a tile of channels-last images has one tap."""
+def _scattered_gradient(convolution: Convolution) -> Gathered:
+    """A row for each pixel of the results, a column for each channel under each tap; no tile spans two images."""
+    shape = convolution.shape
+    before, after = _before(convolution), _after(convolution)
+    gradients = _operand(convolution, after.pixels, after.channels, after, k_contiguous=False, run=after.run)
+    gradients = replace(gradients, slices=shape.images, taps_in_row=1.0)
+    columns = before.channels * shape.filter_h * shape.filter_w
+    filters = Operand(columns, after.channels, False, convolution.dtype.bits)
+    return Gathered(gradients, filters, shape.groups, slices=1, swapped=False)
+
+
+def _filter_gradient(convolution: Convolution, layout: str) -> Gathered:
+    """The sum over all pixels, whose rows are channels under each tap; a tile of channels-last images has one tap.
+
+    Args:
+        layout: of the results' gradient.
+    """
     shape, channels_last = convolution.shape, convolution.layout == "nhwc"
     before, after = _before(convolution), _after(convolution)
     rows = before.channels * shape.filter_h * shape.filter_w
     of_image = ceil_div(after.pixels, shape.images)
     images = _operand(convolution, rows, after.pixels, before, k_contiguous=not channels_last, run=before.run)
     after = after._replace(taps_in_row=1.0)
-    gradients = _operand(convolution, after.channels, after.pixels, after, k_contiguous=not channels_last, run=of_image)
+    read = replace(convolution, layout=layout)
+    gradients = _operand(read, after.channels, after.pixels, after, k_contiguous=layout == "nchw", run=of_image)
     if channels_last:
-        images = replace(images, slices=shape.filter_h * shape.filter_w)
+        images = replace(images, slices=shape.filter_h * shape.filter_w, taps_in_row=1.0)
     return Gathered(images, gradients, shape.groups, slices=1, swapped=True)
 
 
@@ -122,7 +176,7 @@ def _operand(convolution: Convolution, rows: int, k: int, images: _Images, *, k_
         convolution.dtype.bits,
         run=images.channels if channels_last else run,
         spacing=1 if channels_last else images.spacing,
-        taps_in_row=1.0 if channels_last else images.taps_in_row,
+        taps_in_row=images.taps_in_row,
         reads_per_element=rows * k / images.elements,
     )
 
@@ -146,7 +200,8 @@ def _before(convolution: Convolution) -> _Images:
     columns_read = len(set(shape.columns_read)) if convolution.layout == "nhwc" else shape.width
     elements = shape.images * len(set(shape.rows_read)) * columns_read * channels
     run = rows * columns if whole else columns
-    return _Images(pixels, channels, run, shape.stride[1], float(shape.filter_w), elements)
+    taps_in_row = shape.filter_w if convolution.layout == "nchw" else max(1.0, shape.filter_w / shape.stride[1])
+    return _Images(pixels, channels, run, shape.stride[1], float(taps_in_row), elements)
 
 
 def _after(convolution: Convolution) -> _Images:

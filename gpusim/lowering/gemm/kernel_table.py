@@ -17,7 +17,7 @@ from gpusim.launch import Resources
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.columns import Array
-from gpusim.lowering.gemm.epilogue import shared_passes, stores_from_registers
+from gpusim.lowering.gemm.epilogue import PassedResults, passed_results, shared_passes, stores_elements
 from gpusim.lowering.gemm.mainloop_direct import direct_turn
 from gpusim.lowering.gemm.mainloop_mma import mma_turn
 from gpusim.lowering.gemm.mainloop_simt import simt_turn
@@ -44,6 +44,8 @@ class KernelRow:
     instances: int
     resident_ctas: int
     """That an SM holds at once."""
+    shared_bytes: int
+    """Of a CTA [B]."""
     for_vectors: bool
     """It serves a few columns only."""
     persistent: bool
@@ -51,7 +53,10 @@ class KernelRow:
     convolves: bool
     adds_to_result: bool
     """CTAs that share the k of a tile add to it as they come, and wait for no other."""
-    stores_from_registers: bool
+    counts_splits: bool
+    """A memset clears what CTAs that share the k of a tile count in."""
+    stores_elements: bool
+    """Threads store single results, a warp a run of a row."""
     bulk_store: bool
     """The TMA stores the results of a tile."""
     passes_shared: bool
@@ -114,7 +119,12 @@ class KernelTable:
 
 
 NAMES: dict[type, Sequence[str]] = {
-    kind: [field.name for record in (KernelRow, Turn) for field in fields(record) if field.type == kind.__name__]
+    kind: [
+        field.name
+        for record in (KernelRow, Turn, PassedResults)
+        for field in fields(record)
+        if field.type == kind.__name__
+    ]
     for kind in (int, float, bool)
 }
 """Columns by the type of their numbers; extents of tiles and clusters are the first."""
@@ -163,23 +173,27 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         producer_warps=loop.producer_warps,
         instances=loop.instances,
         resident_ctas=resident.ctas,
+        shared_bytes=kernel.shared_bytes(problem.a.bits, problem.b.bits),
         for_vectors=family.max_n is not None,
         persistent=loop.persistent,
         stores_result=family.stores_result,
         convolves=bool(family.convolves),
         adds_to_result=family.clears_result,
-        stores_from_registers=stores_from_registers(kernel),
+        counts_splits=family.counts_splits,
+        stores_elements=stores_elements(kernel),
         bulk_store=bulk,
         passes_shared=passes > 0 or (bulk and family.stores_result),
         shared_passes=passes,
-        shared_pass_cycles=passes * gpu.shared_memory.epilogue_pass_cycles,
+        shared_pass_cycles=passes * (gpu.shared_memory.epilogue_pass_cycles if isinstance(loop, MmaLoop) else 0.0),
         setup_cycles=loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles,
         issue_interval_cycles=instruction.issue_interval_cycles,
         sustained_fraction=instruction.sustained_fraction,
         latency_cycles=instruction.latency_cycles,
     )
     turn = _turn(gpu, kernel, problem)
-    return {name: getattr(record, name) for record in (row, turn) for name in record.__slots__}
+    return {
+        name: getattr(record, name) for record in (row, turn, passed_results(gpu, kernel)) for name in record.__slots__
+    }
 
 
 def _turn(gpu: Gpu, kernel: Kernel, problem: Problem) -> Turn:

@@ -13,18 +13,18 @@ from types import SimpleNamespace
 import numpy as np
 
 from gpusim.hardware.gpu import Gpu, Instruction
-from gpusim.hardware.machine import LINE_BYTES, SmLimits
+from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import Occupancy, occupancy
 from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
-from gpusim.lowering.columns import Array, Columns
-from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes
+from gpusim.lowering.columns import Array, Columns, share
+from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes, write_costs
 from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
 from gpusim.lowering.gemm.problem import Problem, Problems, Product, Tiles, pieces_of, problem_of
 from gpusim.lowering.gemm.split_k import partners, reductions
 from gpusim.lowering.gemm.staging import stage
 from gpusim.lowering.gemm.step import step_of
-from gpusim.lowering.locality import Panels, Traffic, traffic, wave_panels
+from gpusim.lowering.locality import Panels, Traffic, survival_fraction, traffic, wave_panels
 from gpusim.lowering.pages import effective_l2_bytes, outlives_a_step, read_costs
 from gpusim.lowering.schedule import Schedule, Step
 from gpusim.lowering.totals import Totals
@@ -59,6 +59,11 @@ class GemmPlan:
         return self.main.grid
 
     @property
+    def memsets(self) -> int:
+        """Before its launches."""
+        return int(self.kernel.family.counts_splits and self.mode == "in_kernel" and self.split_k > 1)
+
+    @property
     def instruction(self) -> Instruction:
         """That multiplies."""
         return self.main.instruction
@@ -70,8 +75,9 @@ class GemmPlan:
 
     @property
     def totals(self) -> tuple[Totals, ...]:
-        """What each launch comes to; zeros that pad a tile switch next to nothing."""
+        """What each launch comes to."""
         fma = self.operator.flops / 2
+        padding = max(0.0, self.main.fma - fma)
         return tuple(
             Totals(
                 ctas=one.ctas,
@@ -83,6 +89,7 @@ class GemmPlan:
                 shared_port_bytes=one.shared_port_bytes,
                 multiply_adds=((self.instruction, fma),) if one is self.main else (),
                 other_instructions=one.other_instructions,
+                padding=((self.instruction, padding),) if one is self.main else (),
             )
             for one in self.schedules
         )
@@ -243,11 +250,14 @@ def _schedules(
     result_bytes = np.where(partial, problems.accumulator_bytes, problems.output_bits / 8)
     tile_bytes = np.where(kernels.stores_result, tiles.rows[0] * tiles.rows[1] * result_bytes, 0.0)
     store_bytes = np.where(partial, tile_bytes, tile_bytes / split_k)
-    waited_for = partners(gpu, tiles, kernels.resident_ctas)
-    waited_for = np.where(kernels.adds_to_result, np.minimum(waited_for, 1), waited_for)
-    fixup_times = np.where(choices.reduce, 0, waited_for)
+    if problems.additions:
+        store_bytes = problems.additions.reached_bytes / tiles.ctas
+    fixed_up = ~(choices.reduce | kernels.adds_to_result)
+    fixup_times = np.where(fixed_up, partners(gpu, tiles, kernels.resident_ctas), 0)
     stripe = np.where(kernels.swizzle_width > 0, kernels.swizzle_width, tiles.counts[0])
     swizzle_width = np.minimum(stripe, tiles.counts[0])
+    moved = _traffic(gpu, kernels, problems, tiles, step, tiles.ctas * store_bytes, swizzle_width, warm=warm)
+    stored_at_once = np.minimum(tiles.ctas, gpu.sm.count * kernels.resident_ctas) * store_bytes
     return Columns(
         Schedule,
         grid=Columns(
@@ -274,8 +284,8 @@ def _schedules(
         step=step,
         epilogue=epilogue_of(gpu, kernels, problems, tiles, result_bytes, store_bytes, fixup_times),
         store_bytes=store_bytes,
-        store_passes=store_passes(gpu, kernels, problems, result_bytes),
-        traffic=_traffic(gpu, kernels, problems, tiles, step, tiles.ctas * store_bytes, swizzle_width, warm=warm),
+        store_passes=store_passes(gpu, kernels, problems, result_bytes, share(tile_bytes, store_bytes)),
+        traffic=moved.replaced(write_cost=write_costs(gpu, kernels, problems, result_bytes, stored_at_once)),
         cold=not warm,
     )
 
@@ -293,9 +303,12 @@ def _tiles(gpu: Gpu, kernels: SimpleNamespace, problems: Problems, split_k: Arra
     largest = np.minimum(ceil_div(all_rows, slices), kernels.tile)
     if edges is not None:
         rows = np.where(edges, all_rows - (counts - 1) * kernels.tile, largest).astype(float)
+    at_once = counts[0] * counts[1] * problems.batch * split_k <= gpu.sm.count * kernels.resident_ctas
+    if problems.longest_k is not None:
+        # The CTA with most of k ends last.
+        steps = np.where(at_once, ceil_div(problems.longest_k, kernels.tile_k), steps)
     k_per_step = problems.k / (steps * split_k)
     tiles = Tiles(counts, problems.batch, split_k, steps, rows, rows, rows, k_per_step)
-    at_once = tiles.ctas <= gpu.sm.count * kernels.resident_ctas
     if edges is not None:
         return replace(tiles, filled_rows=largest)
     sm_rows = np.where(at_once, largest, rows)
@@ -320,8 +333,8 @@ def _traffic(
     # A wave, in tiles of one product: splits of one tile run side by side and read different k ranges.
     wave_tiles = np.maximum(1, np.minimum(of_product, concurrent_ctas // tiles.split_k))
     wave = wave_panels(tiles.counts, wave_tiles, swizzle_width)
-    slices_bytes = operands.touched_bytes(tiles.rows, kernels.tile_k, LINE_BYTES)
-    outlives = outlives_a_step(gpu, slices_bytes, wave[::-1], np.minimum(tiles.ctas, concurrent_ctas))
+    resident_ctas = np.minimum(tiles.ctas, concurrent_ctas)
+    outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, wave[::-1], resident_ctas)
     # A ring asks for several steps at once, so that DRAM reads their slices of a row from one open page.
     asked_k = kernels.tile_k * np.maximum(1, step.ahead)
     panels_bytes = tiles.rows * problems.k * operands.bits / 8 / operands.reads_per_element
@@ -337,5 +350,10 @@ def _traffic(
         outlives_a_step=outlives,
         drift_steps=gpu.l2.drift_steps,
     )
+    if problems.additions:
+        # What has left L2 since it was cleared is read before it is added to.
+        cleared_bytes = problems.additions.reached_bytes
+        left_bytes = cleared_bytes * (1.0 - survival_fraction(cleared_bytes, effective_l2_bytes(gpu)))
+        moved = moved.replaced(dram_read_bytes=moved.dram_read_bytes + left_bytes)
     read_bytes = tiles.ctas * tiles.steps * step.l2_bytes
-    return moved.replaced(l2_read_bytes=read_bytes, write_cost=gpu.dram.mixed_write_cost)
+    return moved.replaced(l2_read_bytes=read_bytes)

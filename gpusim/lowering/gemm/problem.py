@@ -13,15 +13,15 @@ from functools import lru_cache
 import numpy as np
 
 from gpusim.lowering.columns import Array
-from gpusim.lowering.gemm.gathered import FewChannels, Gathered, gathered, walked_as_one
+from gpusim.lowering.gemm.gathered import Additions, Gathered, ImplicitProduct, gathered
 from gpusim.lowering.gemm.winograd import PRODUCTS_PER_PIXEL, FusedWinograd, winograd_operands
 from gpusim.lowering.operand import Operand, Operands
-from gpusim.numbers.formats import FORMATS
+from gpusim.numbers.formats import FORMATS, Dtype
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
-Product = Gemm | Convolution | FewChannels | FusedWinograd
+Product = Gemm | Convolution | ImplicitProduct | FusedWinograd
 """Operators that a kernel for matrix multiplication computes."""
 
 EXACT_SIZE = 2**43
@@ -45,6 +45,11 @@ class Problem:
     accumulator_bits: int
     k_slices: int = 1
     """Parts of k, each of which begins with a step of its own."""
+    split_k: int | None = None
+    """CTAs that share the k of a tile; None: as many as the library chooses."""
+    longest_k: int | None = None
+    """What the one with most takes of k; None: they share alike."""
+    additions: Additions | None = None
 
     @property
     def is_large(self) -> bool:
@@ -54,8 +59,9 @@ class Problem:
     @property
     def types(self) -> tuple[object, ...]:
         """All but its sizes."""
+        outputs = self.output_bits, self.accumulator_bits, self.swapped
         operands = ((one.k_contiguous, one.element_bits, one.bits) for one in (self.a, self.b))
-        return *operands, self.output_bits, self.accumulator_bits, self.swapped
+        return *operands, *outputs, self.split_k, self.longest_k, self.additions
 
 
 @lru_cache(maxsize=256)
@@ -65,14 +71,16 @@ def problem_of(operator: Product) -> Problem:
         case Gemm():
             return _of_gemm(operator)
         case Convolution():
-            return _of_convolution(operator, gathered(operator))
-        case FewChannels():
-            return _of_convolution(operator.convolution, walked_as_one(gathered(operator.convolution)))
+            return _of_convolution(gathered(operator), operator.dtype, operator.dtype)
+        case ImplicitProduct():
+            problem = _of_convolution(gathered(operator), operator.dtype, operator.result or operator.dtype)
+            split_k, longest_k, additions = operator.split_k, operator.longest_k, operator.additions
+            return replace(problem, split_k=split_k, longest_k=longest_k, additions=additions)
         case FusedWinograd():
             return _of_winograd(operator)
 
 
-def _of_convolution(convolution: Convolution, product: Gathered) -> Problem:
+def _of_convolution(product: Gathered, dtype: Dtype, result: Dtype) -> Problem:
     return Problem(
         m=product.a.rows,
         n=product.b.rows,
@@ -81,8 +89,8 @@ def _of_convolution(convolution: Convolution, product: Gathered) -> Problem:
         swapped=product.swapped,
         a=product.a,
         b=product.b,
-        output_bits=convolution.dtype.bits,
-        accumulator_bits=FORMATS[convolution.dtype.default_accumulate].bits,
+        output_bits=result.bits,
+        accumulator_bits=FORMATS[dtype.default_accumulate].bits,
         k_slices=product.slices,
     )
 
@@ -143,6 +151,11 @@ class Problems:
     operands: Operands
     output_bits: int
     accumulator_bytes: float
+    split_k: int | None
+    """CTAs that share the k of a tile, of all of them; None: as many as the library chooses."""
+    longest_k: int | None
+    """What the one with most takes of k; None: they share alike."""
+    additions: Additions | None
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> Problems:
@@ -153,13 +166,15 @@ class Problems:
         ).T
         m, n, k, k_slices, batch = sizes
         operands = Operands.of([of.a for of in problems], [of.b for of in problems], sizes[:2], k)
-        return cls(m, n, k, k_slices, batch, operands, first.output_bits, first.accumulator_bits / 8)
+        outputs = first.output_bits, first.accumulator_bits / 8
+        return cls(m, n, k, k_slices, batch, operands, *outputs, first.split_k, first.longest_k, first.additions)
 
     def __getitem__(self, rows: Array) -> Problems:
         """The problems of some rows."""
         sizes = (self.m, self.n, self.k, self.k_slices, self.batch)
         m, n, k, k_slices, batch = (size[rows] for size in sizes)
-        return Problems(m, n, k, k_slices, batch, self.operands[rows], self.output_bits, self.accumulator_bytes)
+        outputs = self.output_bits, self.accumulator_bytes, self.split_k, self.longest_k, self.additions
+        return Problems(m, n, k, k_slices, batch, self.operands[rows], *outputs)
 
 
 def pieces_of(size: Array, slices: Array, piece: Array) -> Array:

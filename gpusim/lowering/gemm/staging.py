@@ -59,8 +59,7 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     lanes, port_rate = gpu.sm.warp_size, gpu.shared_memory.bandwidth_bytes_per_cycle
     operands = problems.operands
     panel_bytes, sm_panel_bytes = (rows * tiles.k_per_step * operands.bits / 8 for rows in (tiles.rows, tiles.sm_rows))
-    # Loads into registers pass L1, which keeps what a step reads.
-    together = np.where(kernels.copies_itself, 1.0, np.minimum(operands.taps_in_row, kernels.tile_k))
+    together = _taps_together(gpu, kernels, problems, panel_bytes[0] + panel_bytes[1])
     overfetch = operands.sector_overfetch(kernels.tile, kernels.tile_k) / together
     sm_bytes = sm_panel_bytes * overfetch
     # A row of tiles that a cluster ends in the middle of is loaded by the CTAs that are there.
@@ -135,6 +134,22 @@ def _runs(operands: Operands, kernels: Any) -> tuple[Columns[Runs], Columns[Runs
         for place, axis in enumerate(("x", "y"))
     )
     return a, b
+
+
+def _taps_together(gpu: Gpu, kernels: Any, problems: Problems, step_bytes: Array) -> Array:
+    """Taps of a filter that what comes through L1 serves together.
+
+    Loads into registers pass L1, which keeps what a step reads. Where the next tap has a step of its own, L1 keeps it
+    till then if it holds a step of all resident CTAs beside their shared memory.
+
+    Args:
+        step_bytes: what a CTA reads in a step [B].
+    """
+    taps = np.minimum(problems.operands.taps_in_row, kernels.tile_k)
+    capacity_bytes = gpu.shared_memory.unified_l1_kib * 1024 - kernels.resident_ctas * kernels.shared_bytes
+    needed_bytes = kernels.resident_ctas * step_bytes
+    kept = (problems.k_slices == 1) | (needed_bytes <= capacity_bytes)
+    return np.where(kernels.copies_itself | ~kept, 1.0, taps)
 
 
 def _load_bytes(kernels: Any, problems: Problems) -> Array:

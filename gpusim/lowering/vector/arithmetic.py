@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.library.vector import Pipes, Work
+from gpusim.library.main_loops import Pipes
+from gpusim.library.vector import Work
 from gpusim.program import Alu, Barrier, LoadShared, Program, Repeat, StoreShared
 
 SHUFFLED_BYTES = 128

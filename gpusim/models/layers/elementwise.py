@@ -136,6 +136,8 @@ class Softmax(Layer):
     """Of rows; ``log_softmax`` its logarithm."""
 
     op: Literal["softmax", "log_softmax"] = "softmax"
+    wide: bool = False
+    """The result is in FP32, whatever it is of (``dtype=torch.float32``)."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes

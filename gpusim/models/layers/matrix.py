@@ -109,11 +109,16 @@ class Matmul(Layer):
         return elements(self.result(*shapes)) * shapes[0][-1]
 
 
+HEADS_APART = 4
+"""Dimensions of queries, keys and values whose heads lie side by side."""
+
+
 class Attention(Layer):
     """Scaled dot-product attention of queries, keys and values, ``batch x length x features`` each.
 
-    A fourth input is added to the scores, broadcast to ``batch x heads x queries x keys``. How it is computed, as
-    separate products around a softmax or as one kernel, is the framework's.
+    Or ``batch x heads x length x features of a head``, as PyTorch's function takes them, and gives its result. A fourth
+    input is added to the scores, broadcast to ``batch x heads x queries x keys``. How it is computed, as separate
+    products around a softmax or as one kernel, is the framework's.
     """
 
     op: Literal["attention"] = "attention"
@@ -129,6 +134,8 @@ class Attention(Layer):
 
     def result(self, *shapes: Shape) -> Shape:
         queries, keys, values = shapes[:3]
+        if len(queries) == len(keys) == HEADS_APART:
+            return self._result_by_head(queries, keys, values)
         for shape in shapes[:3]:
             self.needs(len(shape) == 3, f"takes batch x length x features, got {shown(shape)}")
         self.needs(keys[:2] == values[:2] and keys[0] == queries[0], f"keys {shown(keys)}, values {shown(values)}")
@@ -138,9 +145,17 @@ class Attention(Layer):
         self.needs(keys[2] // of_keys == queries[2] // self.heads, "heads of queries and keys have one size")
         return *queries[:2], self.heads * (values[2] // of_keys)
 
+    def _result_by_head(self, queries: Shape, keys: Shape, values: Shape) -> Shape:
+        of_keys = self.key_heads or self.heads
+        self.needs(queries[1] == self.heads, f"has {self.heads} heads, got {shown(queries)}")
+        self.needs(keys[1] == of_keys, f"has {of_keys} heads of keys, got {shown(keys)}")
+        same = keys[:3] == values[:3] and keys[0] == queries[0] and keys[3] == queries[3]
+        self.needs(same, f"keys {shown(keys)}, values {shown(values)}")
+        return *queries[:3], values[3]
+
     def multiply_adds(self, *shapes: Shape) -> int:
         queries, keys = shapes[:2]
-        return elements(queries) * keys[1] + elements(self.result(*shapes)) * keys[1]
+        return (elements(queries) + elements(self.result(*shapes))) * keys[-2]
 
 
 class Lstm(Layer):

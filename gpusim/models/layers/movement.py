@@ -136,6 +136,37 @@ class Gather(Layer):
         return self.rows, shapes[0][-1]
 
 
+class IndexSelect(Layer):
+    """Parts along a dimension by places that are known (``aten::index_select``)."""
+
+    op: Literal["index_select"] = "index_select"
+    dim: Index = 0
+
+    def result(self, *shapes: Shape) -> Shape:
+        return shapes[0]
+
+
+class TopK(Layer):
+    """The largest elements of each row, with their places (``aten::topk``)."""
+
+    op: Literal["topk"] = "topk"
+    kept: Size
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        self.needs(self.kept <= shape[-1], f"{self.kept} of rows of {shape[-1]}")
+        return *shape[:-1], self.kept
+
+
+class Item(Layer):
+    """A value that the host reads, and waits for (``aten::item``)."""
+
+    op: Literal["item"] = "item"
+
+    def result(self, *shapes: Shape) -> Shape:
+        return shapes[0]
+
+
 class Scatter(Layer):
     """A tensor with some of its rows replaced by those of the second input."""
 
@@ -216,11 +247,11 @@ class RoiAlign(Layer):
         return regions[0], images[1], *self.size
 
 
-class BoxArithmetic(Layer):
-    """Calls that a detector makes on its boxes, each a kernel of its own, through which no gradient flows."""
+class SmallCalls(Layer):
+    """Calls on the boxes of a detector or the beams of a search, each a kernel of its own, which have no gradient."""
 
-    op: Literal["box_arithmetic"] = "box_arithmetic"
-    calls: Size
+    op: Literal["box_arithmetic", "beam_arithmetic"]
+    calls: Offset = 0
     waits: Offset = 0
     """Times that the host waits for a result, such as how many boxes are left."""
 

@@ -22,13 +22,14 @@ from gpusim.models.layers.elementwise import (
 )
 from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul
 from gpusim.models.layers.movement import (
-    BoxArithmetic,
     Concat,
     Embedding,
     Expand,
     Flatten,
     Gather,
     GlobalAvgPool2d,
+    IndexSelect,
+    Item,
     KvCache,
     Nms,
     Permute,
@@ -37,7 +38,9 @@ from gpusim.models.layers.movement import (
     RoiAlign,
     Scatter,
     Slice,
+    SmallCalls,
     Sort,
+    TopK,
     Upsample,
 )
 
@@ -45,9 +48,10 @@ MatrixLayer = Attention | Conv2d | ConvTranspose2d | Linear | Lstm | Matmul
 ElementwiseLayer = Activation | Combination | Dropout | Power | Scale
 RowLayer = BatchNorm | CrossEntropy | GroupNorm | LayerNorm | Reduced | Softmax
 ViewLayer = Expand | Flatten | KvCache | Permute | Reshape | Slice
-ImageLayer = BoxArithmetic | GlobalAvgPool2d | Nms | Pool2d | RoiAlign | Upsample
-GatherLayer = Concat | Embedding | Gather | Scatter | Sort
-AnyLayer = MatrixLayer | ElementwiseLayer | RowLayer | ViewLayer | ImageLayer | GatherLayer
+ImageLayer = GlobalAvgPool2d | Nms | Pool2d | RoiAlign | Upsample
+GatherLayer = Concat | Embedding | Gather | IndexSelect | Scatter
+SearchLayer = Item | SmallCalls | Sort | TopK
+AnyLayer = MatrixLayer | ElementwiseLayer | RowLayer | ViewLayer | ImageLayer | GatherLayer | SearchLayer
 LAYERS: Mapping[str, type[AnyLayer]] = {
     name: layer for layer in get_args(AnyLayer) for name in get_args(layer.model_fields["op"].annotation)
 }

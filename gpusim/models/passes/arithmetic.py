@@ -19,6 +19,8 @@ _ALLOW_TF32 = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.al
 _FIRST_WITH_TF32 = Version("1.7")
 _QUANTISED = frozenset({"linear", "conv2d"})
 """Operations that multiply weights: what INT8 inference quantises."""
+_PRODUCTS = ("matmul", "conv", "rnn")
+"""Kinds of operations that TF32 is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Arithmetic:
         answer = resolve(question, self.gpu)
         if answer.path is None:
             raise PolicyError(f"{policy.precision} on {self.gpu.name}: {answer.conflicts[0].says}")
+        if policy.precision == "tf32" and answer.kind in _PRODUCTS and answer.path != "tf32":
+            raise PolicyError(f"tf32 on {self.gpu.name}: {answer.decided['path'].says}; choose fp32")
         return (Dtype(answer.path) if "type" in answer.decided else None), Dtype(answer.path)
 
 

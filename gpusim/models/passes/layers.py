@@ -20,13 +20,14 @@ from gpusim.models.layers.elementwise import (
 )
 from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul
 from gpusim.models.layers.movement import (
-    BoxArithmetic,
     Concat,
     Embedding,
     Expand,
     Flatten,
     Gather,
     GlobalAvgPool2d,
+    IndexSelect,
+    Item,
     KvCache,
     Nms,
     Permute,
@@ -35,10 +36,20 @@ from gpusim.models.layers.movement import (
     RoiAlign,
     Scatter,
     Slice,
+    SmallCalls,
     Sort,
+    TopK,
     Upsample,
 )
-from gpusim.models.layers.registry import ElementwiseLayer, GatherLayer, ImageLayer, MatrixLayer, RowLayer, ViewLayer
+from gpusim.models.layers.registry import (
+    ElementwiseLayer,
+    GatherLayer,
+    ImageLayer,
+    MatrixLayer,
+    RowLayer,
+    SearchLayer,
+    ViewLayer,
+)
 from gpusim.models.passes import elementwise, matrix, movement, rows
 from gpusim.models.passes.tape import Tape
 from gpusim.models.passes.value import Value
@@ -59,6 +70,8 @@ def call_layer(tape: Tape, node: Node, inputs: list[Value], weights: Weights) ->
         return _view(tape, layer, node, inputs[0])
     if isinstance(layer, ImageLayer):
         return _images(tape, layer, node, inputs)
+    if isinstance(layer, SearchLayer):
+        return _search(tape, layer, inputs[0])
     return _gather(tape, layer, node, inputs, weights)
 
 
@@ -118,7 +131,7 @@ def _rows(tape: Tape, layer: RowLayer, node: Node, inputs: list[Value], weights:
         case LayerNorm():
             return rows.layer_norm(tape, value, weights["weight"], weights["bias"])
         case Softmax():
-            return rows.softmax(tape, layer.op, value)
+            return rows.softmax(tape, layer.op, value, wide=layer.wide)
         case CrossEntropy():
             return rows.cross_entropy(tape, value)
         case Reduced():
@@ -154,8 +167,6 @@ def _images(tape: Tape, layer: ImageLayer, node: Node, inputs: list[Value]) -> V
             return movement.upsampled(tape, inputs[0], node.result)
         case RoiAlign():
             return movement.roi_align(tape, layer, *inputs)
-        case BoxArithmetic():
-            return movement.box_arithmetic(tape, layer, inputs[0])
         case Nms():
             return movement.nms(tape, layer, inputs[0])
         case _:
@@ -172,7 +183,21 @@ def _gather(tape: Tape, layer: GatherLayer, node: Node, inputs: list[Value], wei
             return movement.gathered(tape, inputs[0], layer.rows)
         case Scatter():
             return movement.scattered(tape, *inputs)
+        case IndexSelect():
+            return movement.index_selected(tape, inputs[0], layer.dim)
+        case _:
+            assert_never(layer)
+
+
+def _search(tape: Tape, layer: SearchLayer, value: Value) -> Value:
+    match layer:
         case Sort():
-            return movement.sort(tape, "sort", inputs[0])
+            return movement.sort(tape, "sort", value)
+        case TopK():
+            return movement.top(tape, value, layer.kept)
+        case SmallCalls():
+            return movement.small_calls(tape, layer, value)
+        case Item():
+            return movement.item(tape, value)
         case _:
             assert_never(layer)

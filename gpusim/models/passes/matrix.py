@@ -7,16 +7,18 @@ memory run along k, the second that of the first operand, ``n`` where they do.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from packaging.version import Version
 
 from gpusim.models.layers.layer import Shape
-from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Lstm
+from gpusim.models.layers.matrix import HEADS_APART, Attention, Conv2d, ConvTranspose2d, Lstm
 from gpusim.models.passes import elementwise, movement, rows
 from gpusim.models.passes.elementwise import summed
 from gpusim.models.passes.tape import Tape
 from gpusim.models.passes.value import Value
 from gpusim.numbers.formats import Dtype
+from gpusim.workloads.attention import Attention as AttentionOperator
 from gpusim.workloads.convolution import Convolution, ConvolutionOp, ConvolutionShape
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.memory_bound import Access, Pointwise
@@ -73,9 +75,11 @@ def linear(tape: Tape, x: Value, weight: Value, bias: Value | None) -> Value:
             gradients[0] = given = tape.new(x.shape, x.dtype)
             of_x = _gemm(tape, operation, (1, m, k, n), "nn")
             tape.launch("linear_backward", of_x, [gradient, weight], [given])
-        of_weight = tape.new(weight.shape, weight.dtype, name=f"d.{weight.name}")
-        product = _gemm(tape, operation, (1, n, k, m), "nt")
-        tape.launch("linear_backward", product, [gradient, x], [of_weight])
+        of_weight = None
+        if weight.differentiable:
+            of_weight = tape.new(weight.shape, weight.dtype, name=f"d.{weight.name}")
+            product = _gemm(tape, operation, (1, n, k, m), "nt")
+            tape.launch("linear_backward", product, [gradient, x], [of_weight])
         rows_of = tape.view(gradient, (m, n))
         return [*gradients, of_weight, *(summed(tape, rows_of, one.shape) for one in biases)]
 
@@ -166,8 +170,10 @@ def _convolved(
         if images.differentiable:
             of_images = tape.new(images.shape, images.dtype)
             launch(call, directions[1], [gradient, weight], of_images)
-        of_weight = tape.new(weight.shape, weight.dtype, name=f"d.{weight.name}")
-        launch("" if of_images else call, "conv_bwd_weights", [images, gradient], of_weight)
+        of_weight = None
+        if weight.differentiable:
+            of_weight = tape.new(weight.shape, weight.dtype, name=f"d.{weight.name}")
+            launch("" if of_images else call, "conv_bwd_weights", [images, gradient], of_weight)
         return [of_images, of_weight, *(rows.channel_sum(tape, gradient, one) for one in biases)]
 
     return tape.record(result, operands, backward)
@@ -177,16 +183,63 @@ def _convolved(
 
 
 def attention(tape: Tape, layer: Attention, inputs: list[Value]) -> Value:
-    """Attention as transformers' eager implementation computes it.
+    """Attention as the policy has it computed; a bias that differs by query is added to scores in memory."""
+    fused = tape.arithmetic.policy.attention == "fused" and all(_by_key(bias) for bias in inputs[3:])
+    if fused:
+        return _fused_attention(tape, layer, inputs)
+    if len(inputs[0].shape) == HEADS_APART:
+        return _attended(tape, layer, inputs)
+    return _eager_attention(tape, layer, inputs)
 
-    Heads are copied beside each other, scores are scaled, masked and normalised by kernels of their own, and the
-    result is copied back.
-    """
+
+def _by_key(bias: Value) -> bool:
+    """Whether a bias of scores is the same for all queries."""
+    return len(bias.shape) < 2 or bias.shape[-2] == 1
+
+
+def _fused_attention(tape: Tape, layer: Attention, inputs: list[Value]) -> Value:
+    """One kernel in either pass, which takes heads as they lie."""
+    queries, keys, values = operands = tape.eligible("matmul", inputs[:3])
+    length, features = queries.shape[-2:]
+    batch = queries.shape[0]
+    result = tape.new(layer.result(*(one.shape for one in operands)), queries.dtype, *operands)
+    sums = tape.new((batch, layer.heads, length), Dtype.FP32, name=f"{tape.layer}.sums")
+    forward = AttentionOperator(
+        batch,
+        layer.heads,
+        length,
+        keys.shape[-2],
+        features if len(queries.shape) == HEADS_APART else features // layer.heads,
+        queries.dtype,
+        key_heads=layer.key_heads,
+        causal=layer.causal,
+        mask=len(inputs) > len(operands),
+        dropout=layer.dropout > 0 and tape.arithmetic.policy.mode == "train",
+    )
+    tape.launch("attention", forward, [*operands, *inputs[3:]], [result, sums])
+
+    def backward(gradient: Value) -> list[Value | None]:
+        gradients = [tape.new(one.shape, one.dtype) for one in operands]
+        reads = [*operands, *inputs[3:], result, sums, gradient]
+        tape.launch("attention_backward", replace(forward, op="attention_bwd"), reads, gradients)
+        return [one if of.differentiable else None for one, of in zip(gradients, operands, strict=True)]
+
+    return tape.record(result, [queries, keys, values], backward)
+
+
+def _eager_attention(tape: Tape, layer: Attention, inputs: list[Value]) -> Value:
+    """Attention as transformers' eager implementation computes it: heads are copied beside each other, and back."""
     key_heads = layer.key_heads or layer.heads
     queries = elementwise.scale(tape, inputs[0]) if layer.scaled == "queries" else inputs[0]
     queries = movement.heads(tape, queries, layer.heads)
     keys, values = (movement.heads(tape, value, key_heads) for value in inputs[1:3])
-    if key_heads != layer.heads:
+    return movement.joined_heads(tape, _attended(tape, layer, [queries, keys, values, *inputs[3:]]))
+
+
+def _attended(tape: Tape, layer: Attention, inputs: list[Value]) -> Value:
+    """Attention of heads that lie side by side; scores are scaled, masked and normalised by kernels of their own."""
+    queries, keys, values = inputs[:3]
+    if layer.key_heads not in (None, layer.heads):
         keys, values = (movement.repeated_heads(tape, one, layer.heads) for one in (keys, values))
     scores = matmul(tape, queries, keys, transposed=True)
     if layer.scaled == "scores":
@@ -201,7 +254,7 @@ def attention(tape: Tape, layer: Attention, inputs: list[Value]) -> Value:
     weights = rows.softmax(tape, "softmax", scores)
     if layer.dropout:
         weights = elementwise.dropout(tape, weights)
-    return movement.joined_heads(tape, matmul(tape, weights, values))
+    return matmul(tape, weights, values)
 
 
 # LSTM ---------------------------------------------------------------------------------------------

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from packaging.version import Version
+
 from gpusim.models.layers.layer import Shape
-from gpusim.models.layers.movement import BoxArithmetic, Nms, Pool2d, RoiAlign, Slice
+from gpusim.models.layers.movement import Nms, Pool2d, RoiAlign, Slice, SmallCalls
 from gpusim.models.passes import rows
 from gpusim.models.passes.elementwise import summed
 from gpusim.models.passes.tape import Tape
@@ -233,6 +235,56 @@ def scattered(tape: Tape, whole: Value, part: Value) -> Value:
     return tape.record(result, [whole, part], backward)
 
 
+# Searches -----------------------------------------------------------------------------------------
+
+
+def small_calls(tape: Tape, layer: SmallCalls, value: Value) -> Value:
+    """Elementwise calls on a small tensor, and those that the host waits for."""
+    result = tape.new(value.shape, value.dtype)
+    for _ in range(layer.calls):
+        tape.pointwise(layer.op, ("add",), [value], [result])
+    for _ in range(layer.waits):
+        _nonzero(tape, value, tape.new((value.elements // value.shape[-1],), INDEX, name=f"{tape.layer}.places"))
+    return result
+
+
+def item(tape: Tape, value: Value) -> Value:
+    """A copy to the host, which waits for it."""
+    tape.pointwise("item", ("copy",), [value], [tape.new(value.shape, value.dtype)])
+    return value
+
+
+def index_selected(tape: Tape, value: Value, dim: int) -> Value:
+    """Parts of a tensor in another order, each element of them once."""
+    result = tape.new(value.shape, value.dtype, value)
+    run = math.prod(value.shape[dim % len(value.shape) + 1 :])
+    operator = Pointwise(("copy",), result.elements, (value.touched(run=run),), (result.touched(),))
+    tape.launch("index_select", operator, [value], [result])
+    return result
+
+
+BITS_OF_A_DIGIT = 2
+"""aten SortingRadixSelect.cuh; since PyTorch 1.12 several CTAs share a row, with 8 bits (pull 71081)."""
+_LARGE_DIGITS, BITS_OF_A_LARGE_DIGIT = Version("1.12"), 8
+PASSES_TO_GATHER = 2
+"""What is above the last element kept, and what equals it (aten TensorTopK.cu)."""
+
+
+def top(tape: Tape, value: Value, kept: int) -> Value:
+    """The largest elements of rows: a radix select, which reads a row once for each digit, then a small sort."""
+    *outer, columns = value.shape
+    rows_of = math.prod(outer)
+    result = tape.new((*outer, kept), value.dtype)
+    places = tape.new((*outer, kept), INDEX)
+    large = Version(tape.arithmetic.policy.version) >= _LARGE_DIGITS
+    passes = value.dtype.bits // (BITS_OF_A_LARGE_DIGIT if large else BITS_OF_A_DIGIT) + PASSES_TO_GATHER
+    read = Access(value.elements * passes, value.dtype, distinct=value.elements)
+    written = (result.touched(), places.touched())
+    tape.launch("topk", RowReduction("max", rows_of, columns * passes, (read,), written), [value], [result, places])
+    tape.pointwise("", ("copy",), [result, places], [result, places])
+    return result
+
+
 # Windows of images --------------------------------------------------------------------------------
 
 
@@ -320,16 +372,6 @@ def roi_align(tape: Tape, layer: RoiAlign, images: Value, regions: Value) -> Val
         return [given, None]
 
     return tape.record(result, [images, regions], backward)
-
-
-def box_arithmetic(tape: Tape, layer: BoxArithmetic, boxes: Value) -> Value:
-    """Elementwise calls on boxes, and those that the host waits for."""
-    result = tape.new(boxes.shape, boxes.dtype)
-    for _ in range(layer.calls):
-        tape.pointwise("box", ("add",), [boxes], [result])
-    for _ in range(layer.waits):
-        _nonzero(tape, boxes, tape.new((boxes.elements // boxes.shape[-1],), INDEX, name=f"{tape.layer}.places"))
-    return result
 
 
 def nms(tape: Tape, layer: Nms, boxes: Value) -> Value:

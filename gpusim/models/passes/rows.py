@@ -12,10 +12,10 @@ from gpusim.numbers.formats import Dtype
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 
 
-def softmax(tape: Tape, function: str, value: Value) -> Value:
-    """``softmax`` or ``log_softmax`` of rows; the gradient needs the result."""
+def softmax(tape: Tape, function: str, value: Value, *, wide: bool = False) -> Value:
+    """``softmax`` or ``log_softmax`` of rows, in FP32 where ``wide``; the gradient needs the result."""
     (value,) = tape.eligible(function, [value])
-    result = tape.new(value.shape, value.dtype, value)
+    result = tape.new(value.shape, Dtype.FP32 if wide else value.dtype, value)
     _rows(tape, function, function, [value], [result])
 
     def backward(gradient: Value) -> list[Value]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.movement import Embedding
-from gpusim.models.passes import optimizer
+from gpusim.models.passes import gradients, optimizer
 from gpusim.models.passes.arithmetic import Arithmetic
 from gpusim.models.passes.folding import folded
 from gpusim.models.passes.fusion import fused
@@ -37,9 +37,8 @@ def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
     if policy.mode == "train":
         used = {name for node in nodes for name in node.inputs}
         tape.backward([values[node.name] for node in nodes if node.name not in used])
-        if policy.accumulates:
-            _accumulate(tape)
-        optimizer.update(tape, graph.optimizer)
+        gradients.add_up(tape)
+        optimizer.update(tape, graph.optimizer, graph.clipping)
     tasks = tuple(tape.tasks)
     return tasks if policy.fusion == "none" else fused(tasks)
 
@@ -63,19 +62,12 @@ def _forward(
             continue
         tape.layer = node.name
         weights = {
-            name: tape.parameter(f"{node.name if name in node.weights else node.shares}.{name}", shape)
+            name: tape.parameter(
+                f"{node.name if name in node.weights else node.shares}.{name}", shape, frozen=node.frozen
+            )
             for name, shape in node.layer.weights(*node.shapes).items()
         }
         values[node.name] = call_layer(tape, node, [values[name] for name in node.inputs], weights)
-
-
-def _accumulate(tape: Tape) -> None:
-    """Add the gradients of weights to those of earlier micro-batches."""
-    for weight in tape.parameters.values():
-        if gradient := tape.gradient(weight):
-            tape.layer = weight.name.rpartition(".")[0]
-            total = tape.new(weight.shape, weight.dtype, name=f"{weight.name}.accumulated")
-            tape.pointwise("add", ("add",), [total, gradient], [total])
 
 
 def _parts(nodes: Iterable[Node]) -> Iterator[tuple[str, Iterator[Node]]]:

@@ -73,11 +73,11 @@ class Tape:
         self._count += 1
         return Value(self._count, value.name, shape, value.dtype, value.differentiable, run or value.run)
 
-    def parameter(self, name: str, shape: Shape) -> Value:
+    def parameter(self, name: str, shape: Shape, *, frozen: bool = False) -> Value:
         """A trainable tensor."""
         if name not in self.parameters:
             self._count += 1
-            trained = self.arithmetic.policy.mode == "train"
+            trained = self.arithmetic.policy.mode == "train" and not frozen
             self.parameters[name] = Value(self._count, name, shape, self.arithmetic.held_in, trained)
         return self.parameters[name]
 
@@ -154,6 +154,10 @@ class Tape:
         """Of a parameter, after the backward pass."""
         known = self._gradients.get(parameter.number)
         return None if known is None else self._whole(parameter, known)
+
+    def kept(self, parameter: Value, total: Value) -> None:
+        """Note that the gradient of a parameter was added to a tensor, which is its gradient from now on."""
+        self._gradients[parameter.number] = _Gradient(total)
 
     def _accumulate(self, value: Value, gradient: Value) -> None:
         known = self._gradients.setdefault(value.number, _Gradient())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 
 from gpusim.models.layers.layer import Shape
 from gpusim.models.task import Tensor
@@ -29,24 +30,28 @@ class Value:
     """The backward pass needs its gradient."""
     run: int | None = None
     """Elements that lie together, of a view that is not contiguous; None: all."""
+    elements: int = field(init=False, repr=False)
+    tensor: Tensor = field(init=False, repr=False)
+    """As tasks name it."""
 
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "elements", math.prod(self.shape))
+        object.__setattr__(self, "tensor", Tensor(self.name, self.elements * self.dtype.bits / 8))
 
     @property
     def size_bytes(self) -> float:
-        return self.elements * self.dtype.bits / 8
-
-    @property
-    def tensor(self) -> Tensor:
-        """As tasks name it."""
-        return Tensor(self.name, self.size_bytes)
+        return self.tensor.size_bytes
 
     def touched(self, elements: int | None = None, run: int | None = None) -> Access:
         """All of it once, or broadcast to more elements."""
         elements = elements or self.elements
-        return Access(elements, self.dtype, run or self.run, self.elements if self.elements < elements else None)
+        return _access(elements, self.dtype, run or self.run, self.elements if self.elements < elements else None)
+
+
+@cache
+def _access(elements: int, dtype: Dtype, run: int | None, distinct: int | None) -> Access:
+    """The access of these fields, one record for all layers that repeat it."""
+    return Access(elements, dtype, run, distinct)
 
 
 def widest(*values: Value) -> Dtype:

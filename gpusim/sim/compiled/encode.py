@@ -37,7 +37,7 @@ from gpusim.sim.sampled_memory import Fetch
 NO_LOOP = -1
 _OP = struct.Struct(f"={len(layout.OP_INTEGERS.split())}q{len(layout.OP_FLOATS.split())}d")
 _WORK = struct.Struct("=qd")
-_READ = struct.Struct("=qqqdddddddd")
+_READ = struct.Struct("=qqqddddddddd")
 _LOOP = struct.Struct("=qqq")
 _ROLE = struct.Struct("=qqqqqqq")
 
@@ -155,7 +155,7 @@ class Encoder:
         elif (fetch := self.fetches[role].get(id(op.reads))) is not None:
             key = self.keys.setdefault(fetch.key, len(self.keys))
             late = fetch.far_cycles, fetch.dram_cycles
-            amounts = fetch.l2_bytes, fetch.sm_bytes, 0.0, fetch.dram_bytes, 0.0, fetch.evicted_bytes, *late
+            amounts = fetch.l2_bytes, fetch.sm_bytes, 0.0, fetch.dram_bytes, 0.0, 0.0, fetch.evicted_bytes, *late
             self.reads.append(_READ.pack(key, fetch.missing, fetch.pattern, *amounts))
         rows = start, len(self.reads)
         if isinstance(op, Load):
@@ -173,7 +173,7 @@ class Encoder:
         sizes = sizes_of(
             self.decoded.machine, work.tensors[key], self.tables[read.tensor], read, work.roles[role].warps
         )
-        moved = sizes.block_bytes, sizes.read_bytes, sizes.page_bytes
+        moved = sizes.block_bytes, sizes.read_bytes, sizes.page_bytes, sizes.pages
         return _READ.pack(key, 0, 1, read.l2_bytes, read.sm_bytes, *moved, 0.0, 0.0, sizes.dram_cycles)
 
     def _multiply(self, op: Mma | WarpgroupMma) -> None:
@@ -237,7 +237,7 @@ class Encoder:
                 key = self.keys.get(op.tensor, 0)
                 self._op(
                     layout.STORE, rows=(key, key), instructions=op.instructions, size_bytes=op.size_bytes,
-                    l2_bytes=op.l2_bytes, amount=self._missing(op.tensor),
+                    l2_bytes=op.l2_bytes, amount=self._missing(op.tensor), other=op.largest,
                 )  # fmt: skip
             case _:
                 raise NotCoveredError(type(op).__name__)

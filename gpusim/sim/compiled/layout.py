@@ -42,7 +42,8 @@ WORK = _record("pipe", "count")
 LOOP = _record("times watched blocks")
 ROLE = _record("program warps instances first_warp first_lane watched reports")
 READ = _record(
-    "key missing pattern", "l2_bytes sm_bytes block_bytes dram_bytes page_bytes evicted_bytes far_cycles dram_cycles"
+    "key missing pattern",
+    "l2_bytes sm_bytes block_bytes dram_bytes page_bytes pages evicted_bytes far_cycles dram_cycles",
 )
 """``sampled``: what one load fetches; ``full``: what it reads of one tensor."""
 TENSOR = _record(" ".join(Table._fields))
@@ -50,21 +51,21 @@ TENSOR = _record(" ".join(Table._fields))
 LAUNCH = _record(
     "full extrapolate persistent parts pipes links_per_sm roles warps lanes stage_consumers busiest "
     "last_round sm_count together ahead in_flight first_blocks ctas_per_sm pattern_blocks grid_x grid_y splits "
-    "swizzle_width edges cold share",
-    "cta_interval cta_share cta_launch_cycles shared_latency bulk_copy l2_latency tlb_miss write_back_cost "
-    "write_back_cycles write_cost l2_rate l2_write_cost l2_port_write_rate dram_rate l2_copy_bytes spread_growth "
-    "earlier_from earlier_cycles",
+    "swizzle_width edges cold share open_pages",
+    "cta_interval cta_share cta_launch_cycles shared_latency bulk_copy l2_latency fix_up_cycles tlb_miss "
+    "write_back_cost write_back_cycles write_cost l2_rate l2_write_cost l2_port_write_rate dram_rate l2_copy_bytes "
+    "spread_growth earlier_from earlier_cycles",
 )
 RUN = _record(
     "status now scheduled waiting fifo_first fifo_next urgent_first urgent_next ctas_left free_ctas turns "
     "marks look_at leader ended look_at_ended skipped_cycles twister_at held uses",
-    "read_bytes missed_bytes held_bytes dispatcher_free",
+    "read_bytes missed_bytes opened held_bytes dispatcher_free",
     skipped=(np.int64, len(CAUSES)),
 )
 LINK = _record("", "rate burst_rate credit free_at written_at busy")
 SM = _record(
     "resident taken port l2_port l2_share dram_share l2 dram",
-    "translated_at drained_at behind stored_from",
+    "translated_at drained_at behind waiting_until waiting_first waiting_last stored_from",
     finished=(np.int64, len(CAUSES)),
 )
 SLOT = _record("sm cta tiles left taken_first taken_next")
@@ -113,8 +114,8 @@ class State(NamedTuple):
     free_ctas: Integers
     resident: Integers
     """CTAs by SM, the oldest first."""
-    part_warps: Integers
-    """By SM and sub-partition."""
+    placed_warps: Integers
+    """Of each SM, on its sub-partitions so far."""
     lanes: Integers
     """By slot and warp of a persistent CTA: who worked there last, while that has not ended."""
     lane_parts: Integers
@@ -155,6 +156,7 @@ class State(NamedTuple):
     arrival: Floats
     """By unit, when it was or will be in L2; not a number where it is not held."""
     open_until: Floats
+    opened_at: Floats
     """By the first unit of a DRAM page."""
     held: Integers
     """By line, its first unit."""

@@ -24,39 +24,35 @@ def load(s: State, w: int, op: Any, block: int, now: float) -> float:
 def store(s: State, w: int, op: Any, now: float) -> float:
     """Write results; when the memory system has accepted them [cycles]."""
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
-    sent = book(s.links[sm.l2_port], now, op.l2_bytes, launch.l2_port_write_rate)
-    accepted = max(sent, _written(s, w, op, now) if launch.full else _written_share(s, w, op, now))
+    sent = book(s.links[sm.l2_port], now, op.l2_bytes * op.other, launch.l2_port_write_rate)
+    accepted = max(sent, _written(s, w, op, now)) if launch.full else _written_share(s, w, op, now, sent)
     sm.drained_at = max(sm.drained_at, accepted + launch.l2_latency)
     return accepted
 
 
 @compiled
-def fix_up(s: State, w: int, size_bytes: float, now: float) -> float:
-    """Read partial sums of another CTA from L2 and write them back; when that is done [cycles]."""
+def fix_up(s: State, w: int, op: Any, now: float) -> float:
+    """Read partial sums from L2 and write them back, link after link of a chain; when that is done [cycles]."""
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
     if not launch.full:
         _follow(s, sm, now)
-    _ = book(s.links[sm.l2_port], now, size_bytes, 0.0)
-    written = book(s.links[sm.l2_port], now, size_bytes, launch.l2_port_write_rate)
-    amount = size_bytes * (1.0 + launch.l2_write_cost)
-    if launch.full:
-        passed = _in_turn(s, sm.l2, sm.l2_share, now, amount, amount)
-    else:
-        passed = _last_of(s, sm, sm.l2, now, amount)
-    return max(written, passed) + 2 * launch.l2_latency
+    _ = book(s.links[sm.l2_port], now, op.size_bytes, 0.0)
+    sent = book(s.links[sm.l2_port], now, op.size_bytes, launch.l2_port_write_rate)
+    amount = op.size_bytes * (1.0 + launch.l2_write_cost)
+    served = _in_turn(s, sm.l2, sm.l2_share, now, amount, amount) if launch.full else _last_of(s, sm, now, amount, sent)
+    return max(sent, served) + op.count * launch.fix_up_cycles + (op.count - 1) * (sent - now)
 
 
 # One SM's share
 
 
 @compiled
-def _written_share(s: State, w: int, op: Any, now: float) -> float:
-    """Take written bytes; when L2 has found room for the last [cycles]."""
+def _written_share(s: State, w: int, op: Any, now: float, sent: float) -> float:
+    """Take written bytes, which the port has sent by then; when L2 has found room for the last [cycles]."""
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
     _follow(s, sm, now)
-    if launch.ctas_per_sm > 1:
-        _leave_step(s, sm, s.ctas[s.warps[w].cta].number // launch.ctas_per_sm)
-    accepted = _last_of(s, sm, sm.l2, now, op.l2_bytes * launch.l2_write_cost)
+    _leave_step(s, sm, s.ctas[s.warps[w].cta].number // launch.ctas_per_sm)
+    accepted = _last_of(s, sm, now, op.l2_bytes * launch.l2_write_cost, sent)
     if launch.write_back_cost > 0.0:
         written = write_back(s.links[sm.dram], now, op.size_bytes * launch.write_back_cost * op.amount)
         accepted = max(accepted, written - launch.write_back_cycles)
@@ -85,11 +81,18 @@ def _leave_step(s: State, sm: Any, generation: int) -> None:
 
 
 @compiled
-def _last_of(s: State, sm: Any, link_row: int, now: float, amount: float) -> float:
-    """Book results on L2 or DRAM, behind what the last SM stored."""
-    link = s.links[link_row]
-    passed = book(link, now, amount, 0.0)
-    return max(passed, link.free_at if link.credit != 0.0 else link.free_at - sm.behind)
+def _last_of(s: State, sm: Any, now: float, amount: float, sent: float) -> float:
+    """Book results on L2, which the port has sent by then; when L2 has accepted those of the last SM [cycles]."""
+    l2 = s.links[sm.l2]
+    if now >= sm.waiting_until:
+        sm.behind += max(0.0, sm.waiting_last - sm.waiting_first)
+        sm.waiting_until, sm.waiting_last = now, 0.0
+        sm.waiting_first = max(0.0, l2.free_at - (now - l2.credit))
+    _ = book(l2, now, amount, 0.0)
+    accepted = max(sent, l2.free_at if l2.credit != 0.0 else l2.free_at - sm.behind)
+    sm.waiting_until = max(sm.waiting_until, accepted)
+    sm.waiting_last = max(sm.waiting_last, accepted - sent)
+    return accepted
 
 
 @compiled
@@ -210,17 +213,17 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
         return now
     blocks = min(table.blocks_per_unit, table.blocks - unit * table.blocks_per_unit)
     amount = blocks * read.dram_bytes
-    part = amount / table.readers
     near = _row(table, cta, cta.x - cta.x % table.x_per_page, cta.y - cta.y % table.y_per_page)
     page = table.first_unit + near * table.units + unit - unit % table.units_per_page
-    opens = now >= s.open_until[page]
-    if opens:
-        amount += read.page_bytes
+    opens = now >= s.open_until[page] and run.opened - s.opened_at[page] >= s.launch[0].open_pages
+    opening = read.page_bytes if opens else 0.0
     sm = s.sms[warp.sm]
-    passed = _in_turn(s, sm.dram, sm.dram_share, now, amount, part)
+    part = amount / table.readers + opening / (table.x_per_page * table.y_per_page)
+    passed = _in_turn(s, sm.dram, sm.dram_share, now, amount + opening, part)
     if opens:
-        turn_cycles = read.page_bytes / s.links[sm.dram_share].rate
-        s.open_until[page] = min(s.links[sm.dram].free_at, passed + turn_cycles)
+        s.open_until[page] = passed
+        s.opened_at[page] = run.opened
+        run.opened += read.pages
     run.missed_bytes += blocks * read.block_bytes
     in_line = unit % table.units_per_line
     line = at - in_line

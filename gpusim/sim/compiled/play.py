@@ -75,9 +75,8 @@ def _check_finished(decoded: DecodedLaunch, state: State) -> None:
 def _totals(decoded: DecodedLaunch, state: State) -> Played:
     run, finished, links = state.run[0], state.sms["finished"], state.links
     ended = max(int(run["now"]), whole_cycles(float(state.sms["drained_at"].max())))
-    # Link.busy of DRAM.
-    written = float(links["busy"][-1] + state.skipped_busy[-1]) - int(run["skipped_cycles"])
-    ended = max(ended, whole_cycles(written))
+    if state.launch["full"][0]:
+        ended = max(ended, whole_cycles(float(links["busy"][-1])))
     # The SM whose warps lived longest, the first of equals.
     busiest = int(finished.sum(axis=1).argmax())
     stalls = dict(zip(CAUSES, (finished[busiest] + run["skipped"]).tolist(), strict=True))

@@ -24,7 +24,7 @@ def take_cta(s: State, slot_row: int) -> None:
     if launch.persistent and slot.tiles == 0:
         # The warps stay where they are from tile to tile.
         for lane in range(launch.lanes):
-            s.lane_parts[slot_row, lane] = _emptiest_part(s, slot.sm)
+            s.lane_parts[slot_row, lane] = _next_part(s, slot.sm)
     if run.ctas_left == 0 or (launch.full and s.sms[slot.sm].taken == launch.share):
         return
     if run.free_ctas == 0:
@@ -43,7 +43,7 @@ def take_cta(s: State, slot_row: int) -> None:
     for role in range(launch.roles):
         for one in range(s.roles[role].warps):
             w = _new_warp(s, cta, role, one)
-            s.warps[w].part = _emptiest_part(s, slot.sm)
+            s.warps[w].part = _next_part(s, slot.sm)
             _join(s, w)
     _move_in(s, cta)
     begins = math.ceil(_dispatched(s) + launch.cta_launch_cycles - BOOKING_ROUNDING_CYCLES)
@@ -75,14 +75,11 @@ def launched(s: State, slot_row: int) -> None:
 
 
 @compiled
-def _emptiest_part(s: State, sm: int) -> int:
-    """The sub-partition with fewest warps, which gets one more."""
-    found = 0
-    for part in range(1, s.launch[0].parts):
-        if s.part_warps[sm, part] < s.part_warps[sm, found]:
-            found = part
-    s.part_warps[sm, found] += 1
-    return found
+def _next_part(s: State, sm: int) -> int:
+    """The sub-partition whose turn it is."""
+    part = s.placed_warps[sm] % s.launch[0].parts
+    s.placed_warps[sm] += 1
+    return part
 
 
 @compiled
@@ -241,8 +238,6 @@ def cta_ended(s: State, row: int) -> None:
         s.resident[cta.sm, later] = s.resident[cta.sm, later + 1]
     for one in range(cta.warps):
         warp = s.warps[s.cta_warps[row, one]]
-        if not launch.persistent:
-            s.part_warps[cta.sm, warp.part] -= 1
         for cause in range(len(sm.finished)):
             sm.finished[cause] += warp.booked[cause]
     if not launch.full and sm.resident > 0:

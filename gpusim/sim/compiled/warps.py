@@ -190,8 +190,7 @@ def _load_shared(s: State, w: int, warp: Any, op: Any) -> bool:
 def _fix_up(s: State, w: int, warp: Any, op: Any) -> bool:
     now = s.run[0].now
     warp.pc += 1
-    done = fix_up(s, w, op.size_bytes, now)
-    return waits(s, w, LONG_SCOREBOARD, now + op.count * (done - now))
+    return waits(s, w, LONG_SCOREBOARD, fix_up(s, w, op, now))
 
 
 @compiled

@@ -46,6 +46,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "front_end.kernel_latency_us": (0.1, 10.0),
     "host.graph_gap_us": (0.01, 10.0),
     "host.stream_gap_us": (1.0, 5.0),  # from one small kernel of a stream to the next: 1.2 us on an A40
+    "host.stall_of_source_us.*": (0.1, 15.0),  # 1.5 ms of a loop of 100 calls
     "host.library_interval_us": (0.1, 50.0),
     "host.method_overhead_us.*": (0.1, 200.0),
 }

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.end_to_end import StepRow, read_step_tables
 from gpusim.execution.service import Service
-from gpusim.models.policy import PRECISIONS, Fusion, Policy, default_layout
+from gpusim.experiment.model_run import ModelRun, Script
+from gpusim.models.policy import LOWERED, Fusion
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import UnknownGpuError
-from gpusim.step.options import StepOptions
-from gpusim.studies.models import ModelCase, predict_models
+from gpusim.studies.models import ModelCase, case_of_run, predict_models
 from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep
 
 
@@ -31,19 +32,41 @@ class _Known:
     """Mean length of the sequences that a stated longest one stands for, padding within a batch included."""
     inference: str = ""
     """The shipped model of its inference, where that is another."""
-    fused_in: tuple[str, ...] = PRECISIONS
-    """Precisions that its script takes a fused optimizer in."""
+    greedy: str = ""
+    """That of inference with one beam, where that is another."""
+    tokens_of_inference: int = 1
+    """As ``tokens_of_item``, in inference."""
+    halved: bool = False
+    """Its inference in half precision holds the model in FP16, without autocast."""
+    script: Script = field(default_factory=Script)
+    """That trains it."""
 
 
+LOOPS = Script(fused_optimizer=(), waits=True)
+"""Updates parameters one after the other, and waits for each step."""
 MODELS: Mapping[str, _Known] = {
-    "resnet50v1.5": _Known("resnet50"),
-    "se-resnext101-32x4d": _Known("se_resnext101_32x4d"),
-    "ssd300-r50": _Known("ssd300"),
-    "maskrcnn-r50-fpn": _Known("mask_rcnn", inference="mask_rcnn_inference"),
-    "transformer-big": _Known("transformer_big", tokens_of_item=28),
-    "gnmt-v2": _Known("gnmt_v2"),
+    "resnet50v1.5": _Known("resnet50", script=LOOPS),
+    "se-resnext101-32x4d": _Known("se_resnext101_32x4d", script=LOOPS),
+    "ssd300-r50": _Known("ssd300", script=LOOPS),
+    "maskrcnn-r50-fpn": _Known(
+        "mask_rcnn", inference="mask_rcnn_inference", script=Script(channels_last=(*LOWERED, "tf32"))
+    ),
+    "transformer-big": _Known(
+        "transformer_big",
+        tokens_of_item=28,
+        inference="transformer_big_beam_search",
+        tokens_of_inference=44,
+        halved=True,
+    ),
+    "gnmt-v2": _Known(
+        "gnmt_v2",
+        inference="gnmt_v2_beam_search",
+        greedy="gnmt_v2_greedy",
+        halved=True,
+        script=Script(fused_optimizer=(), items_of_update=1024),
+    ),
     "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", mean_lengths=((512, 288),)),
-    "bert-large-squad": _Known("bert_large_squad", fused_in=("amp-fp16",)),
+    "bert-large-squad": _Known("bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True)),
     "bert_large": _Known("bert_large"),
     "gpt2_large": _Known("gpt2_large"),
     "gpt3_27": _Known("gpt3_2.7b"),
@@ -54,20 +77,13 @@ MODELS: Mapping[str, _Known] = {
 """By the names that the tables give them. Of NVIDIA's BERT: pre-training runs in TorchScript, which fuses. Its loader
 (LDDL) puts sequences of like length together, in bins of 64 tokens; in Wikipedia half of the tokens of 512 are padding
 otherwise (Krell et al., arXiv:2107.02027, figure 1), which leaves a mean of 256, and half a bin. ``run_squad.py`` takes
-apex's FusedAdam in FP16 and ``BertAdam`` else, whose calls update one parameter after the other."""
-DECODES = ("transformer-big", "gnmt-v2")
-"""Models whose inference writes one token after the other."""
-VERSIONS = {
-    "pytorch-20.06": "1.7",
-    "pytorch-21.03": "1.9",
-    "pytorch-21.11": "1.11",
-    "pytorch-21.12": "1.11",
-    "pytorch-22.06": "1.13",
-    "pytorch-22.10": "1.13",
-    "pytorch-2.1": "2.1",
-}
-"""Version of PyTorch by how the name of a container begins (docs.nvidia.com, PyTorch release notes). That of 20.06 is a
-1.6 with the TF32 of 1.7."""
+apex's FusedAdam in FP16 and ``BertAdam`` else, whose calls update one parameter after the other. torch.optim updates
+ResNet, SE-ResNeXt (ConvNets/image_classification/optimizers.py), SSD (SSD/main.py) and GNMT (GNMT/train.py), apex the
+others. A step ends with a synchronisation or a loss that is read in ConvNets/image_classification/training.py, in
+SSD/ssd/train.py (benchmark_train_loop) and in run_squad.py. GNMT is trained with 1024 sentences an update on 1 to 8
+GPUs (its README, quick start). Mask R-CNN keeps images as NHWC but in FP32 on V100 (its README, known issues)."""
+BEAMS = re.compile(r"beam=(\d+)")
+"""Beams of a search, in the notes of a row."""
 
 
 def validate_steps(
@@ -101,23 +117,28 @@ def validate_steps(
 def case_of(row: StepRow) -> ModelCase:
     """The prediction that a row is compared with."""
     known = MODELS[row.model]
-    model = (known.inference if row.mode == "inference" else "") or known.model
-    sizes = dict(known.sizes) | {"batch": max(1, row.batch // known.tokens_of_item)}
+    beams = int(found[1]) if (found := BEAMS.search(row.notes)) else None
+    infers = row.mode == "inference"
+    model = (infers and ((known.greedy if beams == 1 else "") or known.inference)) or known.model
+    tokens = known.tokens_of_inference if infers else known.tokens_of_item
+    sizes = dict(known.sizes) | {"batch": max(1, row.batch // tokens)} | ({"beam": beams} if beams else {})
     length = dict(known.mean_lengths).get(row.seq_len or 0, row.seq_len)
     sizes |= {name: size for name, size in (("seq_len", length), ("image_size", row.image_size)) if size}
-    fused = known.fusion == "elementwise" or row.extra.get("variant") == "fusion"
-    policy = Policy(
+    compiled = row.extra.get("variant") == "fusion"
+    fused = known.fusion == "elementwise" or compiled
+    run = ModelRun(
+        model=model,
         mode=row.mode,
-        precision=row.precision,
-        version=next((version for name, version in VERSIONS.items() if row.framework.startswith(name)), "2.1"),
-        layout=default_layout(row.precision),
+        precision="fp16" if infers and known.halved and row.precision == "amp-fp16" else row.precision,
+        sizes=sizes,
+        gpus=row.gpus,
+        accumulation=row.accumulation,
         fusion="elementwise" if fused else "none",
-        fused_optimizer=row.precision in known.fused_in,
-        accumulates=row.accumulation > 1,
+        # TorchInductor finds the pattern of attention.
+        attention="fused" if compiled else "eager",
+        script=known.script.model_copy(update={"container": row.framework}),
     )
-    options = StepOptions(row.accumulation, synchronised=row.mode == "inference", framework=row.framework)
-    without = ("update",) if row.unit == STEP_TIMES else ()
-    return ModelCase(model, row.gpu, policy, options, sizes, without, row.gpus)
+    return case_of_run(run, row.gpu, ("update",) if row.unit == STEP_TIMES else ())
 
 
 def _unpredicted(row: StepRow, arch_path: Iterable[Path]) -> str:
@@ -128,6 +149,4 @@ def _unpredicted(row: StepRow, arch_path: Iterable[Path]) -> str:
         return str(error)
     if row.model not in MODELS:
         return f"model '{row.model}' is not known"
-    if row.mode == "inference" and row.model in DECODES:
-        return "decoding one token after the other is not predicted"
     return ""

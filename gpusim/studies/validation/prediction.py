@@ -199,7 +199,8 @@ def _with_recorded_kernels(
 
 def _reading_us(kernel_time_us: float, row: MeasuredRow, case: Case) -> float:
     """What a row's source would have read for kernels that take so long [us]."""
-    return observed_time_us(kernel_time_us, row.method, case.system.host, dispatched_as(case.operator), row.source)
+    kind = dispatched_as(case.operator)
+    return observed_time_us(kernel_time_us, row.method, case.system.host, kind, row.source, row.op)
 
 
 def _outcomes(

@@ -1,0 +1,83 @@
+"""Fused attention on one GPU; several sizes or GPUs in comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse_inconsistent, refuse_oversize
+from gpusim.cli.options import (
+    ArchsOption,
+    FormatOption,
+    JobsOption,
+    NoCacheOption,
+    OversizeOption,
+    SimulationOptions,
+    SpecOptions,
+    complete_dtype,
+    named,
+    service_of,
+    sizes_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionOptions:
+    """What is attended to, and which pass."""
+
+    batch: Annotated[str, typer.Option(help="Sequences.", metavar="SIZES")] = "1"
+    heads: Annotated[str, typer.Option(help="Heads of queries.", metavar="SIZES")] = "1"
+    key_heads: Annotated[
+        int | None, typer.Option(help="Heads of keys and values, which queries share. Default: as many.")
+    ] = None
+    keys: Annotated[str, typer.Option(help="Keys of a head. Default: as many as queries.", metavar="SIZES")] = ""
+    dtype: Annotated[str, typer.Option(metavar="TYPE", help="Data type.", autocompletion=complete_dtype)] = "fp16"
+    backward: Annotated[bool, typer.Option("--backward", help="The gradients, not the result.")] = False
+    causal: Annotated[bool, typer.Option("--causal", help="A query sees no later keys.")] = False
+    mask: Annotated[bool, typer.Option("--mask", help="A bias for each key is added to its scores.")] = False
+    dropout: Annotated[bool, typer.Option("--dropout", help="Scores are dropped at random.")] = False
+
+
+def attention(
+    arch: ArchsOption,
+    queries: Annotated[str, typer.Option(help="Queries of a head.", metavar="SIZES")],
+    head_dim: Annotated[str, typer.Option(help="Elements of a head.", metavar="SIZES")],
+    chosen: AttentionOptions,
+    simulation: SimulationOptions,
+    spec: SpecOptions,
+    kernel: Annotated[str | None, typer.Option(metavar="NAME", help="Use this kernel.")] = None,
+    allow_oversize: OversizeOption = False,
+    jobs: JobsOption = None,
+    no_cache: NoCacheOption = False,
+    output: FormatOption = "table",
+) -> None:
+    """Predict the time of fused attention, such as FlashAttention.
+
+    softmax(Q K') V of each head in one kernel: the time, what limits it, and the stall reasons of the warps. Tables and
+    JSON call queries, keys and the elements of a head m, n and k, and count each head as one of the batch.
+
+    SIZES are numbers and start:end:step ranges, separated by commas. Several sizes or GPUs give a comparison table, and
+    in JSON a list.
+
+    Exit status 1: it does not fit into device memory, or its prediction contradicts a bound.
+    """
+    from gpusim.report.prediction_tables import predictions_tables
+    from gpusim.studies.grid import grid, predict_grid
+
+    of_matrices = {"--queries": ("m", queries), "--keys": ("n", chosen.keys), "--head-dim": ("k", head_dim)}
+    listed = {"--batch": ("batch", chosen.batch), "--heads": ("heads", chosen.heads), **of_matrices}
+    sizes = {name: sizes_of(flag, text) for flag, (name, text) in listed.items() if text}
+    arguments = named(simulation) | {"op": "attention_bwd" if chosen.backward else "attention_fwd", "kernel": kernel}
+    arguments |= {name: getattr(chosen, name) for name in ("dtype", "key_heads", "causal", "mask", "dropout")}
+    cases = grid(arch, sizes, spec.named(), arguments)
+    with progress_bar("attention") as progress:
+        results = predict_grid([one.case for one in cases], service_of(jobs, no_cache=no_cache), progress)
+    if output == "json":
+        objects = [{**one.values, **result.as_dict()} for one, result in zip(cases, results, strict=True)]
+        emit_json(objects if len(objects) > 1 else objects[0])
+    else:
+        emit_tables(predictions_tables(results, [one.values for one in cases], explain=False))
+    refuse_oversize([result.fits for result in results], "attention", allowed=allow_oversize)
+    refuse_inconsistent(sum(not result.consistent for result in results), len(results))

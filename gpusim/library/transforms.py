@@ -1,0 +1,63 @@
+"""Kernels of convolutions that multiply no matrices: those around products, and those of channels by themselves."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from gpusim.library.main_loops import Cited, Cost, Count, Entry
+
+
+class TransformKernel(Entry):
+    """A kernel in which each thread computes addresses, loads, and stores."""
+
+    source: str
+    threads: Cited[Count] = Field(description="of a CTA")
+    registers: Cited[Count] = Field(description="per thread")
+    setup_instructions: Cited[Cost] = Field(description="dependent, of a thread before its first load or store")
+
+
+class SquareKernel(TransformKernel):
+    """It transposes squares through shared memory."""
+
+    side: Cited[Count] = Field(description="channels, and pixels, of a CTA")
+
+
+class StreamKernel(TransformKernel):
+    """It passes over a tensor in order."""
+
+    bytes_per_thread: Cited[Count] = Field(description="of what the product wrote, or will add to")
+
+
+class SumKernel(TransformKernel):
+    """It adds up what the products of images leave."""
+
+    results_per_thread: Cited[Count]
+
+
+class WinogradKernel(TransformKernel):
+    """A thread transforms a tile of pixels, or the taps between a channel and a filter."""
+
+    shared_bytes_per_thread: Cited[Count]
+    dependent_instructions: Cited[Cost] = Field(description="additions and multiplications, one after the other")
+    instructions: Cited[Cost] = Field(description="additions and multiplications, of a warp")
+
+
+class DepthwiseKernel(TransformKernel):
+    """A thread adds up taps of one channel."""
+
+    tap_instructions: Cited[Cost] = Field(description="of a tap besides its loads and multiply-add: bounds, addresses")
+
+
+class ConvolutionTransforms(Entry):
+    """All of them, as cuDNN and PyTorch have them."""
+
+    transposition: SquareKernel
+    offsets: TransformKernel = Field(description="a thread for each pixel of an image")
+    clearing: StreamKernel
+    padding: TransformKernel = Field(description="a thread for each value")
+    conversion: StreamKernel
+    image_sum: SumKernel
+    winograd: WinogradKernel = Field(description="of 4 x 4 outputs, around a batch of products")
+    winograd_filters: WinogradKernel = Field(description="of 2 x 2 outputs, before a product in one kernel")
+    depthwise: DepthwiseKernel = Field(description="a thread for each result")
+    depthwise_filters: DepthwiseKernel = Field(description="a CTA for each tap of each filter, a warp for each image")

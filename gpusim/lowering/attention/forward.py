@@ -1,0 +1,75 @@
+"""Programs of the forward pass: a CTA holds queries, and goes over the keys and values of their head."""
+
+from __future__ import annotations
+
+from gpusim.lowering.attention.parts import Parts
+from gpusim.program import Barrier, Drain, LoadShared, Program, Repeat, StoreShared, WaitLoad
+from gpusim.workloads.attention import STATISTIC_BYTES
+
+PARTIAL_BYTES = 4
+"""The largest score of a row, or its sum."""
+
+
+def forward_program(parts: Parts) -> Program:
+    """Of each warp."""
+    flash = parts.kernel.family.kind == "flash"
+    walk, tile = parts.walk, parts.kernel.tile
+    row_bytes = parts.operator.head_dim * parts.element_bytes + STATISTIC_BYTES
+    first = parts.load({"queries": walk.own_rows, "keys": walk.share * walk.met_rows})
+    return (
+        parts.setup,
+        *((first,) if flash else ()),
+        Repeat(_flash_turn(parts) if flash else _staged_turn(parts), walk.turns),
+        Drain(),
+        *parts.through_shared(tile.queries),
+        parts.store("result", walk.own_rows, row_bytes),
+    )
+
+
+def _flash_turn(parts: Parts) -> Program:
+    """Values arrive while scores are computed, the next keys while the values are multiplied (FlashAttention-2)."""
+    queries, keys = parts.warp_scores
+    head_dim, met_rows = parts.kernel.tile.max_head_dim, parts.walk.share * parts.walk.met_rows
+    return (
+        WaitLoad(),
+        Barrier(),
+        parts.load({"values": met_rows}),
+        *parts.turn,
+        parts.product(queries, keys, head_dim),
+        Drain(),
+        WaitLoad(),
+        Barrier(),
+        parts.load({"keys": met_rows}, ahead=1),
+        parts.on_scores(),
+        parts.shuffles,
+        parts.rescale,
+        parts.product(queries, head_dim, keys, rows_in_registers=True),
+    )
+
+
+def _staged_turn(parts: Parts) -> Program:
+    """Each product waits for its operands; scores pass through shared memory (CUTLASS's fused multi-head attention)."""
+    tile, walk = parts.kernel.tile, parts.walk
+    queries, keys = parts.warp_scores
+    met_rows = walk.share * walk.met_rows
+    row_partials = tile.queries * PARTIAL_BYTES / parts.kernel.warps
+    return (
+        Barrier(),
+        *parts.turn,
+        *parts.staged_product(
+            {"queries": walk.share * walk.own_rows, "keys": met_rows}, queries, keys, parts.head_depth
+        ),
+        Drain(),
+        Barrier(),
+        parts.on_scores(0.5),
+        StoreShared(row_partials, parts.thread_rows),
+        Barrier(),
+        LoadShared(row_partials, 1.0),
+        parts.rescale,
+        parts.on_scores(0.5),
+        parts.shuffles,
+        *parts.pass_scores(),
+        *parts.staged_product({"values": met_rows}, queries, tile.max_head_dim / tile.warps[1], tile.keys),
+        Drain(),
+        Barrier(),
+    )

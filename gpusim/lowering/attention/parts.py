@@ -1,0 +1,198 @@
+"""What kernels of attention are made of: products, loads, and what they do to scores between two products."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.library.attention import AttentionKernel
+from gpusim.library.vector import Work
+from gpusim.lowering.attention.walk import Walk
+from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu
+from gpusim.program import (
+    Barrier,
+    Compute,
+    Load,
+    LoadShared,
+    Mma,
+    Op,
+    Program,
+    Read,
+    Repeat,
+    Store,
+    StoreShared,
+    WaitLoad,
+)
+from gpusim.units import ceil_div
+from gpusim.workloads.attention import Attention
+
+WIDE_ACCESS_BYTES = 512
+"""A warp-wide 128-bit access moves 32 x 16 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of one kernel for one operator, as those of one of its warps."""
+
+    gpu: Gpu
+    operator: Attention
+    kernel: AttentionKernel
+    walk: Walk
+
+    @property
+    def element_bytes(self) -> float:
+        return self.operator.dtype.bits / 8
+
+    @property
+    def warp_scores(self) -> tuple[float, float]:
+        """Queries and keys of the scores that a warp computes in a turn."""
+        tile = self.kernel.tile
+        return tile.queries / tile.warps[0], tile.keys / tile.warps[1]
+
+    @property
+    def thread_rows(self) -> float:
+        """Rows of scores that a thread holds a part of."""
+        return self.warp_scores[0] * self.kernel.family.lanes_per_row / self.gpu.sm.warp_size
+
+    @property
+    def head_depth(self) -> int:
+        """Elements of a head that a product adds up: whole steps."""
+        most, step = self.kernel.tile.max_head_dim, self.kernel.family.step_k
+        return most if step is None else min(most, step * ceil_div(self.operator.head_dim, step))
+
+    # Products -------------------------------------------------------------------------------------
+
+    def product(self, rows: float, columns: float, depth: float, *, rows_in_registers: bool = False) -> Repeat:
+        """A warp's product of ``rows`` by ``columns``, added up over a ``depth``, one instruction deep at a time.
+
+        Warps of other CTAs that multiply meanwhile take turns with it, so that they stay in step.
+        """
+        gpu, family = self.gpu, self.kernel.family
+        instruction = gpu.instructions[family.instruction]
+        m, n, k = instruction.shape
+        groups = math.ceil(depth / k)
+        count = self.walk.share * family.multiplies * math.ceil(rows / m) * math.ceil(columns / n)
+        group = Mma(
+            instruction=family.instruction,
+            instructions=count,
+            k_groups=1,
+            operand_bytes=self.walk.share * self._fragment_bytes(0 if rows_in_registers else rows, columns) * k,
+            other_instructions=count * family.beside_multiply,
+            pipelined=True,
+        )
+        return Repeat((group,), groups)
+
+    def _fragment_bytes(self, rows: float, columns: float) -> float:
+        """Shared-memory port time of operands for each step of the depth [B].
+
+        Fragments of Tensor Cores are read once by a warp. Threads of CUDA cores each read their rows and columns,
+        which passes the port as in the products of :mod:`gpusim.lowering.gemm.mainloop_simt`.
+        """
+        gpu, lanes = self.gpu, self.kernel.family.lanes_per_row
+        if gpu.instructions[self.kernel.family.instruction].unit == "tensor":
+            return (rows + columns) * self.element_bytes
+        by_thread = rows * lanes / gpu.sm.warp_size + columns / lanes
+        return by_thread * gpu.sm.warp_size * self.element_bytes * gpu.shared_memory.broadcast_fraction
+
+    # Scores ---------------------------------------------------------------------------------------
+
+    def on_scores(self, part: float = 1.0) -> Op:
+        """What a thread does to its scores between two products, or a part of it."""
+        family, operator = self.kernel.family, self.operator
+        works = [
+            family.score,
+            *([family.mask] if operator.mask else []),
+            *([family.dropout] if operator.dropout else []),
+        ]
+        work = Work(
+            **{pipe: sum(one.by_pipe[pipe] for one in works) for pipe in ("fma", "alu", "sfu")},
+            chain=family.score.chain,
+            serial=True,
+        )
+        queries, keys = self.warp_scores
+        of_thread = self.walk.share * queries * keys / self.gpu.sm.warp_size
+        # Threads go along the rows that they hold, several at a time.
+        return alu(self.gpu, work, part * of_thread, part * self.walk.share * keys / family.lanes_per_row)
+
+    @property
+    def shuffles(self) -> LoadShared:
+        """A value of each row from all threads that hold a part of it."""
+        count = self.walk.share * self.thread_rows * math.log2(self.kernel.family.lanes_per_row)
+        return LoadShared(count * SHUFFLED_BYTES, count)
+
+    @property
+    def rescale(self) -> Op:
+        """The result so far, for a new largest score."""
+        tile, threads = self.kernel.tile, self.gpu.sm.warp_size * self.kernel.warps
+        held = self.walk.share * tile.queries * tile.max_head_dim / threads
+        return alu(self.gpu, self.kernel.family.rescale, held)
+
+    @property
+    def turn(self) -> Program:
+        """Addresses and the loop, and words that registers do not hold."""
+        family = self.kernel.family
+        spilled = self.walk.share * family.spilled_words
+        words = (LoadShared(spilled * SHUFFLED_BYTES, spilled),) if spilled else ()
+        return (alu(self.gpu, family.turn, self.walk.share), *words)
+
+    def pass_scores(self, tensors: int = 1) -> tuple[Op, ...]:
+        """Scores into shared memory, for products that other warps compute."""
+        queries, keys = self.warp_scores
+        size_bytes = tensors * self.walk.share * queries * keys * self.element_bytes
+        return StoreShared(size_bytes, size_bytes / SHUFFLED_BYTES), Barrier()
+
+    # Memory ---------------------------------------------------------------------------------------
+
+    @property
+    def setup(self) -> Compute:
+        """Before the first load."""
+        cycles = self.gpu.instructions["ffma"].latency_cycles
+        return Compute(self.kernel.family.setup_instructions.value * cycles)
+
+    def reads(self, tensors: dict[str, float], part: float = 1.0) -> tuple[Read, ...]:
+        """Rows of tensors, or a part of each, by this warp."""
+        row_bytes = self.operator.head_dim * self.element_bytes
+        each = {name: part * rows * row_bytes / self.kernel.warps for name, rows in tensors.items()}
+        return tuple(Read(name, size, size) for name, size in each.items())
+
+    def load(self, tensors: dict[str, float], part: float = 1.0, ahead: int = 0) -> Load:
+        """Ask for rows of tensors."""
+        reads = self.reads(tensors, part)
+        size_bytes = sum(read.l2_bytes for read in reads)
+        return Load(reads, size_bytes, size_bytes / self._load_bytes, ahead)
+
+    def arrived(self, load: Load) -> Program:
+        """Wait until what was asked for is in shared memory, for all warps."""
+        if not self.kernel.family.through_registers:
+            return WaitLoad(), Barrier()
+        return WaitLoad(), StoreShared(load.port_bytes, load.instructions), Barrier()
+
+    @property
+    def _load_bytes(self) -> int:
+        """Of a warp's load."""
+        words = self.kernel.family.step_k and self.gpu.instructions[self.kernel.family.instruction].unit == "cuda"
+        return SHUFFLED_BYTES if words else WIDE_ACCESS_BYTES
+
+    def store(self, tensor: str, rows: float, row_bytes: float) -> Store:
+        """This warp's part of rows to global memory."""
+        size_bytes = rows * row_bytes / self.kernel.warps
+        return Store(tensor, size_bytes, size_bytes, size_bytes / WIDE_ACCESS_BYTES)
+
+    def through_shared(self, rows: float) -> Program:
+        """Results of a warp by rows: they pass through shared memory."""
+        size_bytes = rows * self.operator.head_dim * self.element_bytes / self.kernel.warps
+        count = size_bytes / WIDE_ACCESS_BYTES
+        return StoreShared(size_bytes, count), Barrier(), LoadShared(size_bytes, count)
+
+    def staged_product(self, tensors: dict[str, float], rows: float, columns: float, depth: float) -> Program:
+        """A product whose operands are loaded first: at once, or a step along its depth after the other."""
+        step = self.kernel.family.step_k
+        if not self.kernel.family.through_registers or step is None:
+            load = self.load(tensors)
+            return (load, *self.arrived(load), self.product(rows, columns, depth))
+        steps = math.ceil(depth / step)
+        load = self.load(tensors, 1 / steps)
+        ahead = self.load(tensors, 1 / steps, ahead=1)
+        body = (ahead, self.product(rows, columns, step), *self.arrived(load))
+        return (load, *self.arrived(load), Repeat(body, steps))

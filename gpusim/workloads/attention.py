@@ -1,0 +1,137 @@
+"""Fused attention: softmax of the products of queries and keys, times values, without scores in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from gpusim.numbers.formats import Dtype, dtype_named
+from gpusim.workloads.sizes import checked_size
+
+AttentionOp = Literal["attention_fwd", "attention_bwd"]
+ATTENTION_OPS: tuple[AttentionOp, ...] = get_args(AttentionOp)
+ATTENTION_COLUMNS = ("heads", "key_heads", "causal", "mask", "dropout")
+"""Further columns of attention in the measured CSV schema; m are queries, n keys, k is the size of a head."""
+_PRODUCTS = {"attention_fwd": 2, "attention_bwd": 5}
+"""Products of tiles: queries by keys and scores by values; backward the scores again, and four gradients."""
+STATISTIC_BYTES = 4
+"""Logarithm of the sum of a row of exponentials, kept for the backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Attention of every query of a head to the keys of its head, or the gradients of its three inputs.
+
+    Raises:
+        ValueError: an invalid field; the text begins with its name.
+
+    >>> Attention(16, 16, 512, 512, 64, "fp16").flops == 4 * 16 * 16 * 512 * 512 * 64
+    True
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    """Of a head."""
+    keys: int
+    """Of a head."""
+    head_dim: int
+    """Elements of a query, a key and a value."""
+    dtype: Dtype
+    op: str = "attention_fwd"
+    key_heads: int | None = None
+    """Heads of keys and values, each shared by as many heads of queries; None: as many as of queries."""
+    causal: bool = False
+    """The last query sees all keys, and each one before it one fewer."""
+    mask: bool = False
+    """A bias for each key is added to its scores, such as one that hides what pads a sentence."""
+    dropout: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_named(self.dtype))
+        for name in ("batch", "heads", "queries", "keys", "head_dim"):
+            object.__setattr__(self, name, checked_size(name, getattr(self, name)))
+        key_heads = self.heads if self.key_heads is None else checked_size("key_heads", self.key_heads)
+        object.__setattr__(self, "key_heads", None if key_heads == self.heads else key_heads)
+        if self.heads % key_heads:
+            raise ValueError(f"key_heads: {key_heads} do not divide {self.heads} heads evenly")
+        if self.op not in ATTENTION_OPS:
+            raise ValueError(f"op: expected one of {', '.join(ATTENTION_OPS)}, got '{self.op}'")
+        if self.causal and self.keys < self.queries:
+            raise ValueError(f"causal: {self.queries} queries see {self.keys} keys; the first ones would see none")
+
+    @property
+    def held_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.key_heads or self.heads
+
+    @property
+    def sharing_heads(self) -> int:
+        """Heads of queries that share a head of keys."""
+        return self.heads // self.held_heads
+
+    @property
+    def backward(self) -> bool:
+        return self.op == "attention_bwd"
+
+    @property
+    def scores(self) -> int:
+        """Pairs of a query and a key that it sees."""
+        hidden = self.queries * (self.queries - 1) // 2 if self.causal else 0
+        return self.batch * self.heads * (self.queries * self.keys - hidden)
+
+    @property
+    def flops(self) -> int:
+        """Operations of the products, two per multiply-add; softmax is not counted."""
+        return 2 * _PRODUCTS[self.op] * self.scores * self.head_dim
+
+    @property
+    def queries_bytes(self) -> float:
+        """Of the queries; the result has as many [B]."""
+        return self.batch * self.heads * self.queries * self.head_dim * self.dtype.bits / 8
+
+    @property
+    def keys_bytes(self) -> float:
+        """Of the keys; the values have as many [B]."""
+        return self.batch * self.held_heads * self.keys * self.head_dim * self.dtype.bits / 8
+
+    @property
+    def statistics_bytes(self) -> float:
+        """What the forward pass leaves to the backward pass beside its result [B]."""
+        return STATISTIC_BYTES * self.batch * self.heads * self.queries
+
+    @property
+    def operand_bytes(self) -> float:
+        """Queries, keys and values; backward the result, its gradient and the statistics too [B]."""
+        inputs = self.queries_bytes + 2 * self.keys_bytes
+        return inputs + (2 * self.queries_bytes + self.statistics_bytes if self.backward else 0.0)
+
+    @property
+    def result_bytes(self) -> float:
+        """The result and its statistics, or the gradients of queries, keys and values [B]."""
+        if self.backward:
+            return self.queries_bytes + 2 * self.keys_bytes
+        return self.queries_bytes + self.statistics_bytes
+
+    @property
+    def size_bytes(self) -> float:
+        """Operands and results [B]."""
+        return self.operand_bytes + self.result_bytes
+
+    @property
+    def columns(self) -> dict[str, str | int]:
+        """Its columns of the measured CSV schema."""
+        return {
+            "op": self.op,
+            "batch": self.batch,
+            "m": self.queries,
+            "n": self.keys,
+            "k": self.head_dim,
+            "dtype": self.dtype.value,
+            "acc_dtype": self.dtype.default_accumulate,
+            "layout": "",
+            "sparsity": "dense",
+            "heads": self.heads,
+            "key_heads": self.key_heads or "",
+            **{name: "yes" if getattr(self, name) else "" for name in ("causal", "mask", "dropout")},
+        }
