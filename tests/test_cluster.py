@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
@@ -277,6 +278,32 @@ def test_a_scheduler_with_tls_is_used_and_its_address_without_tls_is_refused(
     mortal.address = mortal.address.replace("tls", "tcp")
     with pytest.raises(dask.ClusterError, match=r"no Dask scheduler can be reached .*; check its host, port and TLS"):
         on(mortal).__enter__()
+
+
+def test_a_client_that_cannot_start_or_close_leaves_nothing_to_the_garbage_collector(
+    mortal: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask, "CLOSE_S", 0.5)
+    assert mortal.scheduler
+    gc.collect()
+    gc.disable()
+    try:
+        known = {id(client) for client in _clients()}
+        tls = f"tls://{mortal.address.removeprefix('tcp://')}"
+        with pytest.raises(dask.ClusterError, match="no Dask scheduler can be reached"):
+            Service(cluster=tls).executor(None, tasks=1).__enter__()
+        mortal.start_worker()
+        with on(mortal):
+            mortal.scheduler.send_signal(signal.SIGSTOP)
+        left = [client.status for client in _clients() if id(client) not in known]
+        assert left
+        assert set(left) == {"closed"}
+    finally:
+        gc.enable()
+
+
+def _clients() -> list[Client]:
+    return [one for one in gc.get_objects() if isinstance(one, Client)]
 
 
 def test_a_worker_that_answers_nothing_is_one_error_after_a_stated_time(

@@ -229,6 +229,27 @@ def cluster(address: str, processes: int, context: Context) -> Iterator[Cluster[
         yield Cluster(stack.enter_context(_connected(at)), context, within_s)
 
 
+class _Client(Client):  # type: ignore[misc]  # Dask states no types
+    """A client that leaves nothing to its finalizer, whether it cannot start or cannot close.
+
+    Dask's finalizer takes the lock under which clients start: run by the garbage collector while another client starts,
+    it waits without end.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        try:
+            super().__init__(*arguments, **options)
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Close, or give up where the scheduler does not answer."""
+        with suppress(TimeoutError):
+            self.close(timeout=CLOSE_S)
+        self.status = "closed"
+
+
 @contextmanager
 def _connected(at: Any) -> Iterator[Client]:
     """A client of a scheduler's address, or of a local cluster."""
@@ -237,15 +258,14 @@ def _connected(at: Any) -> Iterator[Client]:
             _expect_scheduler(at)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VersionMismatchWarning)  # refused below, in one line
-            client = Client(at, timeout=CONNECT_S, name="gpusim", set_as_default=False)
+            client = _Client(at, timeout=CONNECT_S, name="gpusim", set_as_default=False)
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ClusterError(f"{at}: no Dask scheduler can be reached ({reason}); check its host, port and TLS") from None
     try:
         yield client
     finally:
-        with suppress(TimeoutError):  # a scheduler that no longer answers
-            client.close(timeout=CLOSE_S)
+        client.end()
 
 
 def _expect_scheduler(address: str) -> None:
