@@ -48,14 +48,23 @@ def _whole(report: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _timing_lines(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence for each source with a fitted way of timing."""
+    """A sentence for each value of a source's own, and one for all sources that have none."""
+    none = []
     for report in reports:
         for one in report["own_timing"]:
-            yield (
-                f"- {report['arch']}, {one['source']}: its way of timing takes {one['own_us']:.3g} us in place of "
-                f"{one['common_us']:.3g}; {100 * one['share']:.1f} % of its predicted times (median), and the error "
-                f"goes from {one['mape_without']:.1f} to {one['mape']:.1f} %."
+            if not one["values"]:
+                none.append(f"{one['source']} on {report['arch']}")
+                continue
+            values = " and ".join(
+                f"`{of['key_path']}` {of['own_us']:.3g} us in place of {of['neutral_us']:.3g}" for of in one["values"]
             )
+            yield (
+                f"- {report['arch']}, {one['source']}, {one['rows']} rows: {values} changes predicted times by "
+                f"{100 * one['share']:.1f} % (median), and the mean error from {one['mape_without']:.1f} to "
+                f"{one['mape']:.1f} %."
+            )
+    if none:
+        yield f"- No value of their own: {', '.join(none)}."
 
 
 def _percents(errors: tuple[float, float, float]) -> tuple[str, str, str]:

@@ -175,12 +175,14 @@ def test_what_fits_leave_out_is_a_table_and_a_summary(tmp_path: Path) -> None:
     without = {"kind": "source", "name": "lab", "rows": 30, "mape": 12.5, "median_ape": 9.0, "bias": 3.0}
     of_all = {**without, "name": "all", "mape": 11.5}
     untested = {"kind": "board", "name": "t4", "rows": 60, "mape": None, "median_ape": None, "bias": None}
-    timing = {"source": "lab", "common_us": 8.0, "own_us": 29.5, "share": 0.012, "mape_without": 14.0, "mape": 9.5}
+    own = {"key_path": "host.timing_of_source_us.lab", "own_us": 29.5, "neutral_us": 8.0}
+    timing = {"source": "lab", "rows": 30, "values": [own], "share": 0.012, "mape_without": 14.0, "mape": 9.5}
+    plain = {"source": "tracer", "rows": 30, "values": [], "share": 0.0, "mape_without": 7.0, "mape": 7.0}
     report = {
         "arch": "turing",
         "errors": [{"table": "all", "rows": 60, **errors}],
         "without": [without, of_all, untested],
-        "own_timing": [timing],
+        "own_timing": [timing, plain],
     }
     path = tmp_path / "turing.json"
     path.write_text(json.dumps(report), encoding="utf-8")
@@ -190,7 +192,8 @@ def test_what_fits_leave_out_is_a_table_and_a_summary(tmp_path: Path) -> None:
     assert "| turing | the board t4 | 60 | not testable: nothing else was measured |  |  |" in text
     short = calibration_table.left_out_summary([path])
     assert "| turing | 7.2 % | 11.5 % |  |" in short
-    assert "29.5 us in place of 8; 1.2 % of its predicted times (median), and the error goes from 14.0 to 9.5 %" in text
+    assert "29.5 us in place of 8 changes predicted times by 1.2 % (median), and the mean error from 14.0 to 9.5" in text
+    assert "- No value of their own: tracer on turing." in text
 
 
 def test_what_several_fits_find_of_a_value_has_a_mean_and_a_spread(tmp_path: Path) -> None:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import MEASURED_HEADER, measured_line, unfitted
+from conftest import MEASURED_HEADER, WriteRuns, measured_line, unfitted
 from test_calibration import LARGE, SMALL, STREAMS, by_key, specs
 
+from gpusim.evidence.measured import read_measured
 from gpusim.evidence.published_benchmarks import PublishedPoint
 from gpusim.execution.executor import Inline
+from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.host.timing import observed_time_us
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
+from gpusim.studies.calibration.assessment import own_timings
 from gpusim.studies.calibration.fit_tables import calibration_tables
 from gpusim.studies.calibration.identification import Identification, contradicted, identify
 from gpusim.studies.calibration.linear_model import LinearModel
 from gpusim.studies.calibration.microbenchmarks import Curves, fixed_by_microbenchmarks
+from gpusim.studies.calibration.observations import observations
 from gpusim.studies.calibration.parameters import OF_SOURCE, Board, Known, Parameter, parameters
 from gpusim.studies.calibration.report import CalibrationReport
+from gpusim.studies.calibration.row_kernels import RowKernels
 from gpusim.studies.calibration.session import calibrate
-from gpusim.studies.calibration.timer import Boards
+from gpusim.studies.calibration.timer import Boards, Timer
 from gpusim.studies.microbench import play
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
@@ -62,10 +68,12 @@ def test_what_a_source_adds_goes_to_its_way_of_timing_and_not_to_the_gpu(report:
     latency = found["front_end.kernel_latency_us"]
     assert latency.value == pytest.approx(latency.parameter.value, rel=0.3)
     assert f"{OF_SOURCE}tracer" not in found  # a profiler adds nothing
-    (carried,) = report.as_dict()["own_timing"]
-    assert carried["source"] == "lab"
-    assert carried["share"] > 0.1
-    assert carried["mape_without"] > 3 * carried["mape"]
+    carried = {one["source"]: one for one in report.as_dict()["own_timing"]}
+    assert [one["key_path"] for one in carried["lab"]["values"]] == [f"{OF_SOURCE}lab"]
+    assert carried["lab"]["share"] > 0.1
+    assert carried["lab"]["mape_without"] > 3 * carried["lab"]["mape"]
+    assert not carried["tracer"]["values"]
+    assert carried["tracer"]["mape_without"] == carried["tracer"]["mape"]
 
 
 def test_a_source_that_differs_shows_where_it_is_left_out(report: CalibrationReport) -> None:
@@ -76,6 +84,36 @@ def test_a_source_that_differs_shows_where_it_is_left_out(report: CalibrationRep
     assert without["source", "all"]["rows"] == len(report.observed)
     assert without["board", "t4"]["mape"] is None  # no other board remains
     assert "not testable" in "\n".join(map(str, calibration_tables(report.as_dict())))
+
+
+def test_each_value_of_a_sources_own_says_what_it_carries(write_runs: WriteRuns, tmp_path: Path) -> None:
+    stall_us, interval_us = 12.0, 30.0
+    own = [("host.stall_of_source_us.lab", stall_us), (f"{OF_SOURCE}lab", interval_us)]
+    system = unfitted("v100-pcie-16gb").with_values(own)
+    gap_us, common_us = system.host.stream_gap_us, system.host.timing_us("stream")
+    short, long = (64, 64, 64), (4096, 4096, 512)
+    kernel_us = predict(system, Gemm(*long, Dtype.FP16), Options(l2="warm")).kernel_time_us
+    lines = [
+        measured_line(shape, time_us, method="stream", source="lab", gpu="v100-pcie-16gb")
+        for shape, time_us in ((short, interval_us), (long, kernel_us + gap_us + stall_us))
+    ]
+    boards = {"v100-pcie-16gb": Board(system, {key: Known("assumed") for key, _ in own}, "")}
+    found, _ = observations(read_measured(write_runs(lines)), boards)
+    moving = tuple(Parameter(key, value, "assumed", 0.7, 0.1, 100.0) for key, value in own)
+    journal = Journal(tmp_path / "times.journal")
+    timer = Timer(boards, Inline(Boards(boards)), journal, lambda _done, _of: None)
+    kernels = RowKernels(boards, found, moving, timer)
+    timing, stall, both = own_timings(kernels, np.zeros(2), {None: kernels.start})
+    (one,) = stall.values
+    assert (one.key_path, one.own_us, one.neutral_us) == ("host.stall_of_source_us.lab", stall_us, 0.0)
+    assert [of.neutral_us for of in timing.values] == [common_us]
+    assert both.values == (*timing.values, one)
+    whole_us = kernel_us + gap_us + stall_us
+    assert stall.errors == pytest.approx([0.0, 0.0], abs=1e-3)
+    assert np.exp(stall.without) == pytest.approx([1.0, (whole_us - stall_us) / whole_us], rel=1e-3)
+    assert np.exp(timing.without) == pytest.approx([(stall_us + 3.0) / interval_us, 1.0], rel=0.2)
+    assert both.without[0] < timing.without[0]
+    assert both.without[1] == stall.without[1]
 
 
 # What runs tell, by hand

@@ -12,7 +12,7 @@ from gpusim.host.host import source_key
 from gpusim.studies.calibration.heuristic_bias import probabilities
 from gpusim.studies.calibration.linear_model import LinearModel, Mask, Places
 from gpusim.studies.calibration.observations import GROUP_KINDS, GroupKind, groups, shape_folds
-from gpusim.studies.calibration.parameters import OF_SOURCE
+from gpusim.studies.calibration.parameters import OF_SOURCE, STALL_OF_SOURCE
 from gpusim.studies.calibration.row_kernels import LibraryBias, RowKernels, RowOptions
 from gpusim.studies.calibration.search import FloatArray, Log
 
@@ -34,15 +34,26 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnValue:
+    """A value of the host that holds for the runs of one source alone."""
+
+    key_path: str
+    own_us: float
+    neutral_us: float
+    """What a run without a source has in its place: the timing method's common value, or no stall."""
+
+
+@dataclass(frozen=True, slots=True)
 class OwnTiming:
-    """What a source's own way of timing carries of the fit to its rows."""
+    """What values of a source's own carry of the fit to its rows."""
 
     source: str
-    key_path: str
+    values: tuple[OwnValue, ...]
+    """One of the source's values, or all of them; none where the source has none."""
     share: float
-    """Median share of the predicted time by which it changes a prediction."""
+    """Median share of the predicted time by which they change a prediction."""
     without: FloatArray
-    """Logarithms of predicted over measured time with the timing method's common value in its place."""
+    """Logarithms of predicted over measured time with the neutral values in their place."""
     errors: FloatArray
     """The same with its own."""
 
@@ -138,18 +149,35 @@ class Refit:
 
 
 def own_timings(kernels: RowKernels, theta: FloatArray, bias: LibraryBias) -> Iterator[OwnTiming]:
-    """What the sources' own ways of timing carry of the fit."""
+    """What each source's own values carry of the fit: one by one and, of several, all together."""
+    fitted = kernels.values(theta)
     for source, mask in groups(kernels.rows, "source").items():
         places = np.flatnonzero(mask).tolist()
-        key_path = OF_SOURCE + source_key(source)
-        own = np.array([one.key_path == key_path for one in kernels.moving])
-        if (theta[own] == 0.0).all():
-            continue
-        runs = kernels.chosen(theta, bias, places)
-        log_times = kernels.log_times(runs, [theta, np.where(own, 0.0, theta)])
-        share = float(np.median(np.abs(np.expm1(log_times[:, 1] - log_times[:, 0]))))
+        own = _own_values(kernels, theta, places[0], source_key(source))
+        taken = [*((one,) for one in own), *([own] if len(own) > 1 else [])]
+        trials = [tuple({**dict(fitted), **{one.key_path: one.neutral_us for one in of}}.items()) for of in taken]
+        log_times = kernels.log_times_at(kernels.chosen(theta, bias, places), [fitted, *trials])
         errors = log_times - kernels.measured[mask][:, None]
-        yield OwnTiming(source, key_path, share, errors[:, 1], errors[:, 0])
+        if not own:
+            yield OwnTiming(source, (), 0.0, errors[:, 0], errors[:, 0])
+        for number, of in enumerate(taken, start=1):
+            share = float(np.median(np.abs(np.expm1(log_times[:, number] - log_times[:, 0]))))
+            yield OwnTiming(source, of, share, errors[:, number], errors[:, 0])
+
+
+def _own_values(kernels: RowKernels, theta: FloatArray, place: int, source: str) -> tuple[OwnValue, ...]:
+    """The values of a source's own, one of whose rows is at ``place``, that differ from what others have."""
+    host = kernels.system_at(theta, place).host
+    method = kernels.rows[place].row.method
+    common_us = host.timing_us(method)
+    timing_us = host.timing_of_source_us.get(source, common_us)
+    # Only calls of a stream wait for what the source does beside them.
+    stall_us = host.stall_of_source_us.get(source, 0.0) if method == "stream" else 0.0
+    values = (
+        OwnValue(f"{OF_SOURCE}{source}", timing_us, common_us),
+        OwnValue(f"{STALL_OF_SOURCE}{source}", stall_us, 0.0),
+    )
+    return tuple(one for one in values if one.own_us != one.neutral_us)
 
 
 def summary(log_errors: FloatArray) -> str:

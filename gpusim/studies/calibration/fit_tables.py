@@ -14,8 +14,7 @@ def calibration_tables(report: Mapping[str, Any]) -> list[TextTable]:
     tables += [_bias_table(found, f" of {name}") for name, found in report["older"].items()]
     tables.append(_error_table(report))
     tables.append(_without_table(report))
-    if report["own_timing"]:
-        tables.append(_timing_table(report))
+    tables.append(_timing_table(report))
     if report["choices"]:
         tables.append(_choice_table(report["choices"]))
     if report["left_out"]:
@@ -99,19 +98,25 @@ def _without_table(report: Mapping[str, Any]) -> TextTable:
 
 
 def _timing_table(report: Mapping[str, Any]) -> TextTable:
-    rows = [
-        (
-            one["source"],
-            f"{one['common_us']:.3g}",
-            f"{one['own_us']:.3g}",
-            f"{100 * one['share']:.1f}",
-            f"{one['mape_without']:.1f}",
-            f"{one['mape']:.1f}",
+    """A line for each source's own value, or for none."""
+    rows = []
+    for one in report["own_timing"]:
+        values = one["values"]
+        rows.append(
+            (
+                one["source"],
+                str(one["rows"]),
+                " + ".join(of["key_path"].split(".")[1] for of in values) or "none",
+                " + ".join(f"{of['own_us']:.3g}" for of in values),
+                " + ".join(f"{of['neutral_us']:.3g}" for of in values),
+                *(f"{100 * one['share']:.1f}", f"{one['mape_without']:.1f}", f"{one['mape']:.1f}"),
+            )
         )
-        for one in report["own_timing"]
-    ]
-    headings = ("source", ">common us", ">own us", ">share of time %", ">MAPE % with common", ">MAPE % with own")
-    return TextTable("What a source's own way of timing carries", headings, tuple(rows))
+    headings = (
+        *("source", ">rows", "own value", ">us", ">neutral us", ">share of time %"),
+        *(">MAPE % with neutral", ">MAPE % with own"),
+    )
+    return TextTable("What each source's own values carry of the fit to its rows", headings, tuple(rows))
 
 
 def _choice_table(found: Mapping[str, Any]) -> TextTable:

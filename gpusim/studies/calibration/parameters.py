@@ -55,6 +55,8 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 HOST = "host"
 OF_SOURCE = f"{HOST}.timing_of_source_us."
 """Where the hosts state the ways of timing of sources."""
+STALL_OF_SOURCE = f"{HOST}.stall_of_source_us."
+"""Where they state what sources did beside their calls."""
 
 TIMING_LIMITS_US: Mapping[str, tuple[float, float]] = {
     "graph": (0.2, 2.0),  # the shortest kernels of a graph follow each other in 1.1 to 1.4 us, start and end included

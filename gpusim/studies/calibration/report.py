@@ -177,16 +177,18 @@ class CalibrationReport:
         return found
 
     def _own_timing(self) -> list[dict[str, Any]]:
-        """The sources' own ways of timing, and what they carry of the fit to their rows."""
-        values = {one.parameter.key_path: one for one in self.calibration.fitted}
+        """Each source's own values, one by one and together, and what they carry of the fit to its rows."""
         found = []
         for one in self.calibration.own_timing:
             with_own, without = (_figures("", errors)["_mape"] for errors in (one.errors, one.without))
             found.append(
                 {
                     "source": one.source,
-                    "common_us": values[one.key_path].parameter.value,
-                    "own_us": values[one.key_path].value,
+                    "rows": len(one.errors),
+                    "values": [
+                        {"key_path": of.key_path, "own_us": of.own_us, "neutral_us": of.neutral_us}
+                        for of in one.values
+                    ],
                     "share": one.share,
                     "mape_without": without,
                     "mape": with_own,

@@ -69,7 +69,15 @@ class RowKernels:
 
     def log_times(self, runs: Sequence[KernelRun], thetas: Sequence[FloatArray]) -> FloatArray:
         """Logarithms of what each run would have read under each of some trial values [us]: runs x trials."""
-        return self._timer.log_times(runs, [self.values(theta) for theta in thetas])
+        return self.log_times_at(runs, [self.values(theta) for theta in thetas])
+
+    def log_times_at(self, runs: Sequence[KernelRun], trials: Sequence[Values]) -> FloatArray:
+        """The same under values by key path."""
+        return self._timer.log_times(runs, trials)
+
+    def system_at(self, theta: FloatArray, place: int) -> System:
+        """The system of a row under trial values."""
+        return self._boards[self.rows[place].row.gpu].with_values(self.values(theta))
 
     def options(self, theta: FloatArray, places: Iterable[int]) -> dict[int, RowOptions]:
         """What some of the items may have run on under trial values, by the number of the item."""
