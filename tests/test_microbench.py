@@ -91,6 +91,24 @@ def test_what_no_program_plays_is_refused_with_its_reason() -> None:
             play(system, benchmark, parameters)
 
 
+def test_products_by_a_library_read_what_the_calls_of_their_program_take() -> None:
+    h100 = load_spec("h100-sxm").system
+    host = h100.host
+    small, large = {"m": "512"}, {"m": "4096"}
+    sgemm = {"kernel": "cublas"}  # its handle is created and destroyed with each call
+    for size in (small, large):
+        without = h100.with_values([("host.library_handle_us", 0.0)])
+        handle_ms = play(h100, "gemm_time", size | sgemm).value - play(without, "gemm_time", size | sgemm).value
+        assert handle_ms == pytest.approx(host.library_handle_us / 1e3)
+    read_ms = play(h100, "gemm_time", small | {"kernel": "cublas_tc"}).value
+    assert read_ms == pytest.approx(host.library_interval_us / 1e3, rel=0.1)  # the calls, and the last kernel
+    slow = h100.with_values([("host.library_interval_us", 16.0)])
+    longer_ms = play(slow, "gemm_time", large).value - play(h100, "gemm_time", large).value
+    assert longer_ms == pytest.approx((16.0 - host.library_interval_us) / 1e3 / 10)  # the first of ten calls
+    rate = play(h100, "gemm_throughput", large).value
+    assert rate == pytest.approx(2 * 4096**3 / play(h100, "gemm_time", large).value / 1e9)
+
+
 def test_a_chain_of_indices_reads_in_ns() -> None:
     reading = play(load_spec("rtx-3090").system, "mem_latency_pchase_random", {"footprint_b": "4096", "hint": "ca"})
     assert reading.unit == "ns"

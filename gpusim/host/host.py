@@ -26,6 +26,9 @@ class Host(Record):
     library_interval_us: Microseconds = Field(
         description="Shortest interval between calls of a library that selects a kernel [us]."
     )
+    library_handle_us: Microseconds = Field(
+        description="A call that creates a library's handle and destroys it, besides its kernels [us]."
+    )
     call_interval_us: dict[str, Microseconds] = Field(
         default={},
         description="The same of calls that launch several kernels, by operator, where it is longer [us].",

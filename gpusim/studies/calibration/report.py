@@ -186,8 +186,7 @@ class CalibrationReport:
                     "source": one.source,
                     "rows": len(one.errors),
                     "values": [
-                        {"key_path": of.key_path, "own_us": of.own_us, "neutral_us": of.neutral_us}
-                        for of in one.values
+                        {"key_path": of.key_path, "own_us": of.own_us, "neutral_us": of.neutral_us} for of in one.values
                     ],
                     "share": one.share,
                     "mape_without": without,

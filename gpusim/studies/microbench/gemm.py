@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpusim.errors import excerpt
@@ -14,7 +14,6 @@ from gpusim.prediction.selection import UnsupportedError
 from gpusim.studies.microbench.parameters import (
     Benchmark,
     Parameters,
-    Player,
     Reading,
     UnsupportedBenchmarkError,
     points,
@@ -23,25 +22,32 @@ from gpusim.system import System
 from gpusim.units import TERA
 from gpusim.workloads.gemm import Gemm
 
-CALLS = "36"
+FRAMEWORK_CALLS = "36"
 """Back to back: six to warm up and thirty that are timed."""
+LIBRARY_CALLS = 10
+"""Between two events, after one to warm up."""
 FRAMEWORK_SIZES = (1024, 2048, 4096, 8192, 10240)
 """Of which a source states the best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What a library is asked for."""
+    """What a library is asked for, and how."""
 
     dtype: Dtype
     cuda_cores: bool = False
+    output: str = ""
+    """Format of C; the default of the data type if empty."""
+    own_handle: bool = False
+    """Whether each call creates a handle and destroys it."""
 
 
 BY_KERNEL: Mapping[str, Called] = {
-    "cublas": Called(Dtype.FP32, cuda_cores=True),
+    "cublas": Called(Dtype.FP32, cuda_cores=True, own_handle=True),
     "cublas_tf32": Called(Dtype.TF32),
-    "cublas_tc": Called(Dtype.FP16),
+    "cublas_tc": Called(Dtype.FP16, output="fp32"),
 }
+"""As waynehacking8/blackwell-tensorcore-kernels@c289bde calls cuBLAS (src/reference.cu, src/cublas_*.cu)."""
 BY_TYPE: Mapping[str, Called] = {
     "fp32": Called(Dtype.FP32, cuda_cores=True),
     "tf32": Called(Dtype.TF32),
@@ -53,23 +59,25 @@ BY_TYPE: Mapping[str, Called] = {
 def torch_product(system: System, given: Parameters) -> Reading:
     """Rate of a square ``torch.matmul``."""
     n = given.count("n", 4096)
-    return Reading(_tflops(_predicted(system, _called(given, "type", BY_TYPE), n)), "TFLOP/s")
+    return Reading(_tflops(n, _framework_us(system, _called(given, "type", BY_TYPE), n)), "TFLOP/s")
 
 
 def best_torch_product(system: System, given: Parameters) -> Reading:
     """The best rate over sizes."""
     called = _called(given, "type", BY_TYPE)
-    return Reading(max(_tflops(_predicted(system, called, n)) for n in FRAMEWORK_SIZES), "TFLOP/s")
+    return Reading(max(_tflops(n, _framework_us(system, called, n)) for n in FRAMEWORK_SIZES), "TFLOP/s")
 
 
-def library_product(figure: Callable[[Result], float], unit: str) -> Player:
-    """A figure of a product by cuBLAS."""
+def library_rate(system: System, given: Parameters) -> Reading:
+    """Rate of a square product by cuBLAS."""
+    n = given.count("m", 4096)
+    return Reading(_tflops(n, _library_us(system, _called(given, "kernel", BY_KERNEL), n)), "TFLOP/s")
 
-    def player(system: System, given: Parameters) -> Reading:
-        called = _called(given, "kernel", BY_KERNEL)
-        return Reading(figure(_predicted(system, called, given.count("m", 4096))), unit)
 
-    return player
+def library_time(system: System, given: Parameters) -> Reading:
+    """Time of a square product by cuBLAS."""
+    n = given.count("m", 4096)
+    return Reading(_library_us(system, _called(given, "kernel", BY_KERNEL), n) / 1e3, "ms")
 
 
 def _called(given: Parameters, name: str, known: Mapping[str, Called]) -> Called:
@@ -79,26 +87,43 @@ def _called(given: Parameters, name: str, known: Mapping[str, Called]) -> Called
     return known[text]
 
 
-def _predicted(system: System, called: Called, n: int) -> Result:
-    product = Gemm(n, n, n, called.dtype, layout="nn", order="row")
-    options = Options(load=CALLS, unit="cuda" if called.cuda_cores else None)
+def _framework_us(system: System, called: Called, n: int) -> float:
+    """Interval between calls [us]."""
+    return _predicted(system, called, n, FRAMEWORK_CALLS).time_us
+
+
+def _library_us(system: System, called: Called, n: int) -> float:
+    """Time between two events around some calls, by their number [us].
+
+    The first event is read before the host has made the first call. From then on either kernels follow each other or
+    the host's calls do. To destroy a handle is to wait for its kernel.
+    """
+    host = system.host
+    kernel_us = _predicted(system, called, n, str(1 + LIBRARY_CALLS)).kernel_time_us
+    if called.own_handle:
+        return kernel_us + host.library_handle_us
+    by_kernels = host.library_interval_us + LIBRARY_CALLS * kernel_us + (LIBRARY_CALLS - 1) * host.stream_gap_us
+    by_calls = LIBRARY_CALLS * host.library_interval_us + kernel_us
+    return max(by_kernels, by_calls) / LIBRARY_CALLS
+
+
+def _predicted(system: System, called: Called, n: int, load: str) -> Result:
+    product = Gemm(n, n, n, called.dtype, layout="nn", order="row", output=called.output)
+    options = Options(load=load, unit="cuda" if called.cuda_cores else None)
     try:
         return predict(system, product, options)
     except UnsupportedError as error:
         raise UnsupportedBenchmarkError(str(error)) from None
 
 
-def _tflops(result: Result) -> float:
-    """Over the interval between calls."""
-    return 2 * result.m * result.n * result.k / (result.time_us * 1e-6) / TERA
+def _tflops(n: int, time_us: float) -> float:
+    return 2 * n**3 / (time_us * 1e-6) / TERA
 
 
 SIZES = (1024, 2048, 4096, 8192)
 BENCHMARKS: Mapping[str, Benchmark] = {
     "torch_gemm_tflops": Benchmark(torch_product, "n", ("type",), points("n", SIZES, type="fp32")),
     "torch_gemm_max_tflops": Benchmark(best_torch_product, "", ("type",), ({"type": "fp32"},)),
-    "gemm_throughput": Benchmark(library_product(_tflops, "TFLOP/s"), "m", ("kernel",), points("m", SIZES)),
-    "gemm_time": Benchmark(
-        library_product(lambda result: result.time_us / 1e3, "ms"), "m", ("kernel",), points("m", SIZES)
-    ),
+    "gemm_throughput": Benchmark(library_rate, "m", ("kernel",), points("m", SIZES)),
+    "gemm_time": Benchmark(library_time, "m", ("kernel",), points("m", SIZES)),
 }
