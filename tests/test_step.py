@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gpusim.api import load_system, predict
+from gpusim.hardware.machine import Machine
+from gpusim.launch import Launch
 from gpusim.models.task import Phase, Task, Tensor
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict as predict_operator
 from gpusim.prediction.selection import UnsupportedError
+from gpusim.sim.outcome import LaunchOutcome
+from gpusim.sim.simulate import simulate
 from gpusim.step.options import StepOptions
-from gpusim.step.play import Launch, play
+from gpusim.step.play import Launch as Launched
+from gpusim.step.play import play
 from gpusim.step.predict import predict_step
 from gpusim.step.residency import resident_fractions
 from gpusim.step.schedule import run
@@ -39,7 +45,7 @@ def _task(
 
 
 def test_a_stream_starts_a_kernel_a_gap_after_its_launch_and_after_the_one_before() -> None:
-    spans = play([Launch(10, 5), Launch(1, 5), Launch(100, 5)], gap_us=2)
+    spans = play([Launched(10, 5), Launched(1, 5), Launched(100, 5)], gap_us=2)
     assert [(span.launched_us, span.start_us, span.end_us) for span in spans] == [
         (10, 12, 17),
         (11, 19, 24),  # launched while the first ran
@@ -48,7 +54,7 @@ def test_a_stream_starts_a_kernel_a_gap_after_its_launch_and_after_the_one_befor
 
 
 def test_a_kernel_waits_for_the_other_stream_that_it_depends_on() -> None:
-    spans = play([Launch(1, 50), Launch(1, 5, "communication", after=(0,)), Launch(1, 5)], gap_us=0)
+    spans = play([Launched(1, 50), Launched(1, 5, "communication", after=(0,)), Launched(1, 5)], gap_us=0)
     assert [(span.launch, span.start_us) for span in sorted(spans, key=lambda one: one.launch)] == [
         (0, 1),
         (1, 51),
@@ -57,7 +63,7 @@ def test_a_kernel_waits_for_the_other_stream_that_it_depends_on() -> None:
 
 
 def test_the_host_waits_where_a_value_is_read_back() -> None:
-    spans = play([Launch(1, 50, read_back=True), Launch(1, 5)], gap_us=0)
+    spans = play([Launched(1, 50, read_back=True), Launched(1, 5)], gap_us=0)
     assert [span.launched_us for span in spans] == [1, 52]
 
 
@@ -169,6 +175,22 @@ def test_what_the_kernel_before_wrote_is_read_faster(t4: System) -> None:
     assert warm.tasks[1].time_us == pytest.approx(
         predict("t4", SMALL, l2="warm", load="burst").kernel_time_us, rel=0.05
     )
+
+
+def test_what_l2_holds_of_tensors_far_larger_than_it_is_lost_before_it_is_read(t4: System) -> None:
+    operator = Elementwise(4096, 4096, Dtype.FP32, "relu")
+    tensor = Tensor("activations", operator.operand_bytes)
+    tasks = [_task(operator, writes=(tensor,)), _task(operator, reads=(tensor,))]
+    assert 0 < resident_fractions(tasks, t4.gpu.l2.capacity_bytes)[1] < 1
+    played: list[Launch] = []
+
+    def simulated(machine: Machine, launch: Launch, detail: str = "sampled", **given: Any) -> LaunchOutcome:
+        played.append(launch)
+        return simulate(machine, launch, detail, **given)
+
+    step = predict_step(t4, tasks, simulate=simulated)
+    assert {launch.cold for launch in played} == {True}
+    assert step.tasks[0].time_us == step.tasks[1].time_us
 
 
 def test_operators_add_up_to_the_kernels_of_the_step(t4: System) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpusim.collectives.timing import CollectiveTime
+from gpusim.lowering.locality import survival_fraction
+from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.models.task import Task
 from gpusim.prediction.options import Options
 from gpusim.prediction.power import Energy, Sustained
@@ -25,6 +27,8 @@ from gpusim.workloads.operators import Operator
 
 TimeCollective = Callable[[Collective], CollectiveTime]
 """The time of what GPUs exchange."""
+LOST = 0.01
+"""Chance that L2 keeps what a run used for the next one, below which an operator is taken as cold."""
 Weights = tuple[tuple[int, float], ...]
 """Places of prepared operators, and the weight of each in the mean that a task takes."""
 
@@ -47,7 +51,7 @@ class Kernels:
 
     def __init__(self, system: System, tasks: Sequence[Task], simulate: Simulate, peers: Peers | None = None) -> None:
         self._slowest = peers.slowest if peers else 1.0
-        variants = _Variants()
+        variants = _Variants(effective_l2_bytes(system.gpu))
         fractions = resident_fractions(tasks, system.gpu.l2.capacity_bytes)
         self._all: list[Weights | CollectiveTime] = [
             _exchanged(task.operator, peers)
@@ -92,13 +96,19 @@ class Kernels:
 class _Variants:
     """Operators with L2 cold or warm, each once, by their places in the order in which they were found."""
 
-    def __init__(self) -> None:
+    def __init__(self, l2_bytes: float) -> None:
+        self._l2_bytes = l2_bytes
         self._numbers: dict[Operator, int] = {}
         self._places: dict[tuple[int, L2State], int] = {}
         self._questions: list[tuple[Operator, L2State, str]] = []
 
     def of(self, operator: Operator, resident_fraction: float, layer: str) -> Weights:
-        """The variants of a layer's operator that count, by the share of what it reads that L2 holds."""
+        """The variants of a layer's operator that count, by the share of what it reads that L2 holds.
+
+        Tensors far larger than L2 push out of it what was there of them before they are read.
+        """
+        if survival_fraction(operator.size_bytes, self._l2_bytes) < LOST:
+            resident_fraction = 0.0
         number = self._numbers.setdefault(operator, len(self._numbers))
         found: list[tuple[int, float]] = []
         states: tuple[tuple[L2State, float], ...] = (("cold", 1 - resident_fraction), ("warm", resident_fraction))
