@@ -27,7 +27,7 @@ from gpusim.specs.catalogues import (
     load_vector_kernels,
 )
 from gpusim.specs.folders import ARCH_PATH_VARIABLE, search_folders
-from gpusim.workloads.gemm import LAYOUTS, Gemm
+from gpusim.workloads.gemm import LAYOUTS, Gemm, Layout
 
 BOARDS = [entry.name for entry in list_archs()]
 REDUCTION = "split_k_reduction"
@@ -142,13 +142,25 @@ def test_a_tile_may_be_two_kernels_that_read_different_layouts() -> None:
 
 
 @pytest.mark.parametrize("width", [1024, 1023])
-def test_what_moving_an_element_takes_of_the_pipe_does_not_depend_on_how_wide_it_is_loaded(width: int) -> None:
-    arch, kernels = kernels_of("A100-SXM4-80GB")
-    kernel = next(one for one in kernels if one.label == "ffma_128x128x8")
-    launch = plan(arch, Gemm(1024, width, 1024, Dtype.FP32, layout="nn"), kernel).main
+@pytest.mark.parametrize(
+    ("board", "layout", "rows"),  # rows of A and B in a tile whose elements take slots
+    [
+        ("A100-SXM4-80GB", "tn", 128 + 128),
+        ("A100-SXM4-80GB", "nn", 128),  # asynchronous copies of what is not turned take none
+        ("A100-SXM4-80GB", "nt", 0),
+        ("T4", "nt", 128 + 128),
+    ],
+)
+def test_what_moving_an_element_takes_of_the_pipe_does_not_depend_on_how_wide_it_is_loaded(
+    board: str, layout: Layout, rows: int, width: int
+) -> None:
+    arch, kernels = kernels_of(board)
+    kernel = next(one for one in kernels if one.label == "ffma_128x128x8" and layout in one.layouts)
+    launch = plan(arch, Gemm(1024, width, 1024, Dtype.FP32, layout=layout), kernel).main
     lost = (launch.step.pipe_slots - launch.step.mma_instructions) * kernel.warps
-    elements = 8 * (128 + 128)  # of a step: of one round of CTAs, the largest tile ends last
-    assert lost == pytest.approx(elements / 32 * arch.load_store.staging_fma_slots)
+    elements = 8 * rows  # of a step: of one round of CTAs, the largest tile ends last
+    slots = arch.load_store.staging_fma_slots * kernel.fill_pipe_share
+    assert lost == pytest.approx(elements / 32 * slots)
 
 
 @pytest.mark.parametrize("name", BOARDS)

@@ -149,7 +149,8 @@ class LoadStore(Record):
     staging_fma_slots: float = Field(
         ge=0,
         le=1_000,
-        description="FMA-pipe issue slots that a CUDA-core kernel spends to stage 32 elements in shared memory.",
+        description="FMA-pipe issue slots that a CUDA-core kernel spends to stage 32 elements in shared memory; none "
+        "where cp.async copies what is not turned.",
     )
     tlb_entries: int = Field(ge=1, le=65_536, description="Pages that an SM's first-level TLB holds.")
     tlb_page_mib: float = Field(ge=0.001, le=1_024, description="Memory that one TLB entry covers [MiB].")

@@ -31,6 +31,8 @@ def step_of(gpu: Gpu, kernels: Any, problems: Problems, staged: Staged) -> Colum
     other = kernels.step_instructions + kernels.operand_bytes / WIDE_SHARED_BYTES + load_instructions * per_load
     word_bits = max(problems.operands.element_bits, WORD_BITS)
     words = staged.sm_panel_bytes * 8 / word_bits / gpu.sm.warp_size
+    # Asynchronous copies of what is not turned take no slots of the FMA pipe.
+    words = np.where(staged.to_shared & ~problems.operands.k_contiguous, 0.0, words)
     pipe_slots = kernels.mma_instructions + (words[0] + words[1]) / kernels.warps * kernels.staging_slots
     return Columns(
         Step,
