@@ -116,3 +116,25 @@ def test_pieces_of_four_bytes_are_copied_asynchronously_and_take_the_port_as_lon
     lines = 2 * 128 * (128 + 128 - 4) / 128 * (32 * 33 - 1) / (32 * 33)
     assert odd.step.port_bytes == pytest.approx(lines * 4 * 128)
     assert odd.step.load_instructions == 4 * aligned.step.load_instructions
+
+
+@pytest.mark.parametrize(
+    ("tile", "layout", "counted"),
+    [
+        # SASS of cutlass_80_tensorop_s1688gemm_*_align4, cuBLAS 11.11: instructions of a turn without HMMA
+        ("256x128_32x3", "tn", 489 - 128),
+        ("256x128_32x3", "nn", 524 - 128),
+        ("256x128_32x3", "nt", 569 - 128),
+        ("128x128_32x3", "tn", 495 - 128),
+        ("128x128_32x3", "nt", 566 - 128),
+        ("64x64_32x6", "nn", 257 - 32),
+    ],
+)
+def test_warps_round_fp32_to_tf32_and_read_what_does_not_lie_along_k_one_by_one(
+    tile: str, layout: str, counted: int
+) -> None:
+    gemm = Gemm(2048, 2048, 2048, Dtype.TF32, layout=layout)
+    name = f"cutlass_80_tensorop_s1688gemm_{tile}_{layout}_align4"
+    chosen = next(one for one in A100.library.kernels if one.printed_name(layout, Dtype.TF32) == name)
+    step = plan(A100.gpu, gemm, chosen).main.step
+    assert step.issue_slots - step.mma_instructions == pytest.approx(counted, rel=0.05)

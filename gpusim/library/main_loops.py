@@ -122,6 +122,10 @@ class MmaLoop(_MultiStage):
     fragment_copies: Cited[Count] | None = Field(
         default=None, description="threads of a warp that hold each element of A and B, and read it; none: one"
     )
+    rounding_instructions: Cited[Instructions] | None = Field(
+        default=None,
+        description="for each element of A and B that a thread reads, stored in more bits than are multiplied",
+    )
     epilogue_pass_rows: Cited[Count] = Field(
         description="rows of a warp's results that pass through shared memory at once, so that rows are stored in full "
         "lines"

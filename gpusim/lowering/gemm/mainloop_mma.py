@@ -9,7 +9,10 @@ from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import MmaLoop
 from gpusim.lowering.gemm.multistage import MIN_ASYNC_COPY_BYTES, copies_asynchronously
 from gpusim.lowering.gemm.problem import Problem
-from gpusim.lowering.gemm.turn import Turn
+from gpusim.lowering.gemm.turn import WIDE_SHARED_BYTES, Turn
+
+TURNED_BITS = 16
+"""Widest elements that ldmatrix turns, for a matrix that does not lie along k (PTX ISA, ``ldmatrix.trans``)."""
 
 
 def mma_turn(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> Turn:
@@ -18,13 +21,24 @@ def mma_turn(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> Turn:
     m, n, k = gpu.instructions[kernel.family.instruction].shape
     k_groups = math.ceil(warp_k / k)
     copies = loop.fragment_copies.value if loop.fragment_copies else 1
+    fragments = [
+        (one, copies * rows * warp_k * one.bits / 8) for one, rows in ((problem.a, warp_m), (problem.b, warp_n))
+    ]
+    elements = sum(size_bytes * 8 / one.element_bits for one, size_bytes in fragments) / gpu.sm.warp_size
+    rounding = loop.rounding_instructions.value * elements if loop.rounding_instructions else 0.0
+    # Wider elements of a matrix that does not lie along k are read one by one (LDS), not four at a time.
+    singly = sum(
+        size_bytes * 8 / one.element_bits / gpu.sm.warp_size - size_bytes / WIDE_SHARED_BYTES
+        for one, size_bytes in fragments
+        if one.element_bits > TURNED_BITS and not one.k_contiguous
+    )
     aligned_bytes = (kernel.alignment or math.inf) * problem.a.element_bits / 8
     return Turn(
         load_bytes=int(min(loop.load_bytes, aligned_bytes)),
-        step_instructions=loop.step_instructions.value,
+        step_instructions=loop.step_instructions.value + rounding + singly,
         mma_instructions=math.ceil(warp_m / m) * math.ceil(warp_n / n) * k_groups,
         k_groups=k_groups,
-        operand_bytes=copies * (warp_m * problem.a.bits + warp_n * problem.b.bits) * warp_k / 8,
+        operand_bytes=sum(size_bytes for _, size_bytes in fragments),
         copies_itself=copies_asynchronously(gpu, loop),
         least_copy_bytes=MIN_ASYNC_COPY_BYTES,
         load_overhead_instructions=loop.load_overhead_instructions.value,

@@ -19,8 +19,8 @@ class Turn:
 
     load_bytes: int
     """Widest access to global memory [B]."""
-    step_instructions: int
-    """Of a math warp: loop, addresses, predicates."""
+    step_instructions: float
+    """Of a math warp: loop, addresses, predicates, and what operands take on their way to the pipe."""
     mma_instructions: float
     """Multiply-accumulate instructions of a math warp."""
     k_groups: int
