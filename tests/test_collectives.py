@@ -106,6 +106,29 @@ def test_the_library_expects_what_its_own_source_computes() -> None:
     assert found[0].expected_us == min(expected.values())
 
 
+def test_the_library_expects_of_two_nodes_what_its_own_source_computes() -> None:
+    # A100, two nodes of eight, 64 MiB, ring with Simple: 1.4 times 8.4 + 28 x 3.4 + 2 x 14 us, 240 GB/s x 16 / 30;
+    # tree with LL: 6.8 + 2 x (7 x 0.6 + 5.0) us
+    node = NODES["DGX-A100"]
+    route = route_of(node.node.record, node.gpu, node.nccl.record, 16)
+    found = plans(Collective("all_reduce", 64 * MIB, 16), route, node.nccl.record)
+    expected = {(one.algorithm, one.protocol): one.expected_us for one in found}
+    latency = 1.4 * (8.4 + 28 * 3.4 + 2 * 14)
+    assert expected["ring", "Simple"] == pytest.approx(latency + 64 * MIB / (240e3 * 16 / 30))
+    short = plans(Collective("all_reduce", 64, 16), route, node.nccl.record)[0]
+    assert (short.algorithm, short.protocol) == ("tree", "LL")
+    assert short.expected_us == pytest.approx(6.8 + 2 * (7 * 0.6 + 5.0), abs=0.1)
+
+
+def test_the_network_bounds_a_ring_through_several_nodes() -> None:
+    node = NODES["DGX-1V"]  # six links of 25 GB/s in a node, 50 GB/s between nodes
+    within, between = (timed(node, "all_reduce", 2**30, gpus) for gpus in (8, 16))
+    assert between.bound_us == pytest.approx(2**30 * 30 / 16 / 50e3)
+    assert between.bound_us < between.time_us < 1.1 * between.bound_us
+    assert within.bus_gb_per_s > 2 * between.bus_gb_per_s
+    assert timed(NODES["DGX-H100"], "all_reduce", 2**30, 16).plan.algorithm == "ring"  # switches sum within a node
+
+
 # --- laws -------------------------------------------------------------------------------------------
 
 
@@ -131,8 +154,10 @@ def test_more_of_the_longest_buffers_take_longer(name: str, size: int) -> None:
 
 
 def test_more_gpus_than_a_node_has_are_refused() -> None:
-    with pytest.raises(InputError, match=r"DGX-A100: has 8 GPUs, 16 asked for"):
-        timed(NODES["DGX-A100"], "all_reduce", MIB, 16)
+    with pytest.raises(InputError, match=r"DGX-A100: has 8 GPUs, 12 asked for; ask for those of whole nodes"):
+        timed(NODES["DGX-A100"], "all_reduce", MIB, 12)
+    with pytest.raises(InputError, match=r"V100-PCIe-host-memory: has 4 GPUs, 8 asked for; ask for fewer"):
+        timed(load_node("V100-PCIE-16GB"), "all_reduce", MIB, 8)
 
 
 def test_rings_that_a_mesh_does_not_state_are_refused() -> None:
@@ -172,7 +197,7 @@ def test_rows_of_several_nodes_are_counted_as_skipped_with_their_reason(tmp_path
     figures = report.as_dict()["overall"]
     assert not report.complete
     assert (figures["rows"], figures["predicted"], figures["skipped"]) == (3, 2, 1)
-    assert list(figures["skip_reasons"]) == ["several nodes: networks between nodes are not predicted"]
+    assert list(figures["skip_reasons"]) == ["several nodes: the network between them is not stated"]
     assert collective_validation_tables(report.as_dict())[1].rows[0][0] == "1"
     assert read_collectives(table)[2].size_bytes == 512
 

@@ -260,6 +260,16 @@ def test_a_group_waits_for_its_slowest_board() -> None:
     assert node.slowest(1) == 1
 
 
+def test_several_nodes_share_items_but_no_layers() -> None:
+    graph = graph_of("bert_base", batch=4, seq_len=64)
+    alone, eight, sixteen = (
+        predict_model(V100, graph, TRAIN, group=group_of("DGX-1V", gpus)).throughput for gpus in (1, 8, 16)
+    )
+    assert alone < eight < sixteen < 2 * eight
+    with pytest.raises(InputError, match="tensor: within one node; DGX-1V has 8 GPUs"):
+        _ = group_of("DGX-1V", 16, "tensor")
+
+
 # --- the command ------------------------------------------------------------------------------------
 
 

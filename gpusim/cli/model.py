@@ -94,7 +94,7 @@ class FrameworkOptions:
 class SharingOptions:
     """How GPUs of a node share it."""
 
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs of a node that share the work.")] = 1
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the work, of one node or of whole ones.")] = 1
     parallel: Annotated[
         Literal["data", "tensor", "pipeline"], typer.Option(help="What several GPUs share: items, each matrix, layers.")
     ] = "data"

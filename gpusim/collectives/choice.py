@@ -1,7 +1,7 @@
 """The library's choice: the time that NCCL expects of each algorithm and protocol, and the shortest.
 
-These are the formulas of ``ncclTopoTuneModel`` and ``ncclTopoGetAlgoTime`` (NVIDIA/nccl src/graph/tuning.cc) for one
-node; caps of rates per channel are left out, which no node here reaches.
+These are the formulas of ``ncclTopoTuneModel`` and ``ncclTopoGetAlgoTime`` (NVIDIA/nccl src/graph/tuning.cc); caps of
+rates per channel are left out, which no node here reaches.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from gpusim.collectives.nccl import PROTOCOLS, Algorithm, Nccl, Protocol
-from gpusim.collectives.node import NVLINK
+from gpusim.collectives.node import NETWORK, NVLINK
 from gpusim.collectives.route import Route
 from gpusim.units import GIGA, MEGA
 from gpusim.workloads.collective import Collective
@@ -61,7 +61,10 @@ def _ring_us(collective: Collective, route: Route, nccl: Nccl, protocol: Protoco
         rate = min(_max_ll(route, nccl), rate * LL_SHARE.get(collective.op, 1 / 3))
     elif protocol == "LL128":
         rate *= LL128_SHARE
-    latency = nccl.base_latency.ring[at] + collective.ring_steps * nccl.hop_latency[route.link].ring[at]
+    hop_us, between_us = nccl.hop_latency[route.link].ring[at], nccl.hop_latency[NETWORK].ring[at]
+    latency = nccl.base_latency.ring[at] + ring_hops_us(collective, route.nodes, hop_us, between_us)
+    if route.nodes > 1 and collective.op == "all_reduce" and protocol == "Simple":
+        latency *= nccl.ring_plateau.get(route.capability, 1.0)
     return latency + duration_us(collective.sent_bytes, rate)
 
 
@@ -74,9 +77,20 @@ def _tree_us(collective: Collective, route: Route, nccl: Nccl, protocol: Protoco
     factors = nccl.tree_correction[protocol]
     size = max(0, math.floor(math.log2(max(1.0, collective.size_bytes / 64))))
     rate *= factors[size] if size < len(factors) else 1.0
-    hops = 2 * (collective.ranks - 1)
-    latency = nccl.base_latency.tree[at] + hops * nccl.hop_latency[route.link].tree[at]
+    hop_us, between_us = nccl.hop_latency[route.link].tree[at], nccl.hop_latency[NETWORK].tree[at]
+    latency = nccl.base_latency.tree[at] + tree_hops_us(collective, route.nodes, hop_us, between_us)
     return latency + duration_us(2 * collective.size_bytes, rate)
+
+
+def ring_hops_us(collective: Collective, nodes: int, hop_us: float, between_us: float) -> float:
+    """Latency of a ring's steps, of which some go from node to node [us]."""
+    between = collective.ring_steps * (nodes - 1) // (collective.ranks - 1) if nodes > 1 else 0
+    return (collective.ring_steps - between) * hop_us + between * between_us
+
+
+def tree_hops_us(collective: Collective, nodes: int, hop_us: float, between_us: float) -> float:
+    """Latency up and down a tree of nodes, in each of which a chain joins its GPUs [us]."""
+    return 2 * ((collective.ranks // nodes - 1) * hop_us + math.floor(math.log2(nodes)) * between_us)
 
 
 def _multicast_us(collective: Collective, route: Route, nccl: Nccl) -> float:

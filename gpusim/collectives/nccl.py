@@ -42,7 +42,12 @@ class Nccl(Record):
 
     version: str = Field(description="Version whose source states the constants.")
     base_latency: BaseLatency = Field(description="Latencies beside those of hops.")
-    hop_latency: dict[str, HopLatency] = Field(description="Latencies of hops by kind of link: nvlink, pcie.")
+    hop_latency: dict[str, HopLatency] = Field(description="Latencies of hops by kind of link: nvlink, pcie, network.")
+    ring_plateau: dict[str, float] = Field(
+        default={},
+        description="Factor of the latency that the choice reckons with for a long all-reduce of several nodes in a"
+        " ring, by compute capability.",
+    )
     nvlink_gb_per_s: dict[str, GigabytesPerSecond] = Field(
         description="Rate of one NVLink that the choice reckons with, by compute capability [GB/s]."
     )

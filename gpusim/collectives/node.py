@@ -17,6 +17,8 @@ GigabytesPerSecond = Annotated[float, Field(ge=0.01, le=1e5)]
 NVLINK = "nvlink"
 PCIE = "pcie"
 """Keys of the links of a GPU."""
+NETWORK = "network"
+"""Of what joins nodes."""
 
 
 class Node(Record):
@@ -60,14 +62,19 @@ class Node(Record):
         default=None, description="Rate of all network adapters to other nodes, in one direction [GB/s]."
     )
 
-    def needs(self, gpus: int) -> None:
-        """Refuse a group that the node cannot hold.
+    def gpus_each(self, gpus: int) -> int:
+        """Of a group, the GPUs in each node: all where one node holds them, else whole nodes joined by their network.
 
         Raises:
-            InputError: it has fewer GPUs.
+            InputError: it has fewer GPUs, and its network is not stated or other nodes would not be whole.
         """
-        if gpus > self.gpus:
+        if gpus <= self.gpus:
+            return gpus
+        if self.network_gb_per_s is None:
             raise InputError(f"{self.name}: has {self.gpus} GPUs, {gpus} asked for; ask for fewer or for another node")
+        if gpus % self.gpus:
+            raise InputError(f"{self.name}: has {self.gpus} GPUs, {gpus} asked for; ask for those of whole nodes")
+        return self.gpus
 
     def slowest(self, gpus: int) -> float:
         """Time of the slowest of some boards relative to a median one: the largest of as many normal deviates.

@@ -32,19 +32,36 @@ class Route:
     """Latency of a flag through host memory; None where GPUs write to each other."""
     multicast_gb_per_s: float | None
     """Of all-reduces that the switch sums; None where it cannot."""
+    nodes: int = 1
+    """That the GPUs are in, each with as many."""
 
 
 def route_of(node: Node, gpu: Gpu, nccl: Nccl, ranks: int) -> Route:
-    """The links that ``ranks`` GPUs of a node use.
+    """The links that ``ranks`` GPUs of a node, or of several like it, use.
+
+    Rings pass each adapter of a node once, so that together they carry what its adapters carry. The library reckons
+    with the links of a node for two of them.
 
     Raises:
-        InputError: the node has fewer GPUs, or the spec of the GPU lacks its links.
+        InputError: the node has fewer GPUs and no network, or the spec of the GPU lacks its links.
     """
-    node.needs(ranks)
+    each = node.gpus_each(ranks)
     if PCIE not in gpu.links:
         raise InputError(f"{gpu.name}: its spec states no links.pcie; add them")
-    ports = node.nvlink_ports(gpu, ranks)
-    return _over_nvlink(node, gpu, nccl, ranks, ports) if ports else _over_pcie(node, gpu, nccl)
+    ports = node.nvlink_ports(gpu, each)
+    route = _over_nvlink(node, gpu, nccl, each, ports) if ports else _over_pcie(node, gpu, nccl)
+    if each == ranks or node.network_gb_per_s is None:
+        return route
+    nodes, network = ranks // each, node.network_gb_per_s
+    believed = route.believed_gb_per_s if nodes == 2 else min(network, route.believed_gb_per_s)
+    sustained = min(network, route.sustained_gb_per_s)
+    return replace(
+        route,
+        nodes=nodes,
+        sustained_gb_per_s=sustained,
+        believed_gb_per_s=believed,
+        multicast_gb_per_s=None,
+    )
 
 
 def _over_nvlink(node: Node, gpu: Gpu, nccl: Nccl, ranks: int, ports: int) -> Route:

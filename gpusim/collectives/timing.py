@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gpusim.collectives.choice import Plan, duration_us, plans
+from gpusim.collectives.choice import Plan, duration_us, plans, ring_hops_us, tree_hops_us
 from gpusim.collectives.nccl import PROTOCOLS, Nccl
-from gpusim.collectives.node import NVLINK, Node
+from gpusim.collectives.node import NETWORK, NVLINK, Node
 from gpusim.collectives.route import Route, route_of
 from gpusim.hardware.gpu import Gpu
 from gpusim.units import GIGA, MEGA
@@ -20,7 +20,7 @@ from gpusim.workloads.collective import Collective
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTime:
-    """One collective on GPUs of a node."""
+    """One collective on GPUs of a node, or of several."""
 
     collective: Collective
     route: Route
@@ -41,7 +41,7 @@ def time_collective(collective: Collective, node: Node, gpu: Gpu, nccl: Nccl) ->
     """The time of a collective as the library carries it out.
 
     Raises:
-        InputError: the node has fewer GPUs than the collective, or its links are not stated.
+        InputError: the node has fewer GPUs than the collective and no network, or its links are not stated.
     """
     route = route_of(node, gpu, nccl, collective.ranks)
     plan = plans(collective, route, nccl)[0]
@@ -67,8 +67,10 @@ def _ring_us(collective: Collective, route: Route, nccl: Nccl, plan: Plan) -> fl
     # A message waits for its flag alone, a part of a ring for the part before it.
     hop_at = PROTOCOLS.index("LL") if collective.is_point_to_point else at
     hop_us = _hop_us(route, nccl.hop_latency[route.link].ring, hop_at)
+    between_us = nccl.hop_latency[NETWORK].ring[hop_at]
     rate = _rate(route, nccl, plan) * (1.0 if collective.is_point_to_point else route.ring_share)
-    time_us = nccl.base_latency.ring[at] + collective.ring_steps * hop_us + duration_us(collective.sent_bytes, rate)
+    time_us = nccl.base_latency.ring[at] + ring_hops_us(collective, route.nodes, hop_us, between_us)
+    time_us += duration_us(collective.sent_bytes, rate)
     part_bytes = collective.size_bytes / collective.ranks
     if collective.op == "all_to_all":
         time_us += duration_us(part_bytes, route.copy_gb_per_s)  # what it keeps
@@ -81,7 +83,8 @@ def _tree_us(collective: Collective, route: Route, nccl: Nccl, plan: Plan) -> fl
     """Up a chain of all GPUs and down again: every link carries the whole buffer in both directions."""
     at = PROTOCOLS.index(plan.protocol)
     hop_us = _hop_us(route, nccl.hop_latency[route.link].tree, at)
-    latency = nccl.base_latency.tree[at] + 2 * (collective.ranks - 1) * hop_us
+    between_us = nccl.hop_latency[NETWORK].tree[at]
+    latency = nccl.base_latency.tree[at] + tree_hops_us(collective, route.nodes, hop_us, between_us)
     return latency + duration_us(2 * collective.size_bytes, _rate(route, nccl, plan))
 
 
@@ -104,6 +107,8 @@ def _rate(route: Route, nccl: Nccl, plan: Plan) -> float:
 
 def _bound_us(collective: Collective, node: Node, gpu: Gpu, route: Route) -> float:
     """Every GPU sends its share at the line rate; a switch that sums takes each buffer once."""
-    ports = node.nvlink_ports(gpu, collective.ranks) if route.link == NVLINK else gpu.links[route.link].count
+    each = node.gpus_each(collective.ranks)
+    ports = node.nvlink_ports(gpu, each) if route.link == NVLINK else gpu.links[route.link].count
     sent = min(collective.sent_bytes, collective.size_bytes) if route.multicast_gb_per_s else collective.sent_bytes
-    return duration_us(sent, ports * gpu.links[route.link].gb_per_s)
+    rate = ports * gpu.links[route.link].gb_per_s
+    return duration_us(sent, min(rate, node.network_gb_per_s or rate) if route.nodes > 1 else rate)

@@ -1,4 +1,4 @@
-"""The GPUs that work on one step: a part of a node, and how they share the work."""
+"""The GPUs that work on one step: a part of a node or several nodes, and how they share the work."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 from gpusim.collectives.nccl import Nccl
 from gpusim.collectives.node import Node
 from gpusim.collectives.timing import time_collective
+from gpusim.errors import InputError
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
 from gpusim.models.passes.step import tasks_of
@@ -25,10 +26,10 @@ Parallel = Literal["data", "tensor", "pipeline"]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """GPUs of a node.
+    """GPUs of a node, or of several like it that a network joins.
 
     Raises:
-        InputError: the node has fewer.
+        InputError: the node has fewer and no network, or layers would be split between nodes.
     """
 
     node: Node
@@ -38,7 +39,8 @@ class Group:
     parallel: Parallel = "data"
 
     def __post_init__(self) -> None:
-        self.node.needs(self.gpus)
+        if self.node.gpus_each(self.gpus) < self.gpus and self.parallel != "data":
+            raise InputError(f"{self.parallel}: within one node; {self.node.name} has {self.node.gpus} GPUs")
 
     @property
     def replicas(self) -> int:

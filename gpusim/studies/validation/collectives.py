@@ -1,6 +1,6 @@
 """Measured collectives against predicted ones: errors by node, operation, GPUs and size.
 
-Nothing is fitted to these tables. Rows of several nodes are skipped: networks between nodes are not predicted.
+Nothing is fitted to these tables. Rows of several nodes are skipped: what joined them is not stated.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _scored(row: CollectiveRow, nodes: Mapping[str, NodeSpec | str]) -> ScoredCo
     if isinstance(spec, str):
         return ScoredCollective(row, None, spec)
     if row.nodes > 1:
-        return ScoredCollective(row, None, "several nodes: networks between nodes are not predicted")
+        return ScoredCollective(row, None, "several nodes: the network between them is not stated")
     try:
         found = time_collective(row.collective, spec.node.record, spec.gpu, spec.nccl.record)
     except InputError as error:
