@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 from gpusim.execution.service import Service
@@ -66,15 +66,14 @@ def _sentences(table: str, report: Mapping[str, Any]) -> list[str]:
     """Paragraphs on speedups between boards and on scaling over GPUs."""
     found = []
     if pairs := [abs(pair["error_pct"]) for pair in report["speedups"]]:
-        found.append(
-            f"Speedup of an A100 over a V100 in training at equal batch ({table}, {len(pairs)}): median error "
-            f"{median(pairs):.1f} %, largest {max(pairs):.1f} %.\n"
-        )
-    if points := [abs(one["points"]) for one in report["scaling"]]:
-        free = [abs(one["points"]) for one in report["scaling"] if not one["input_bound"]]
-        without = f"; {mean(free):.1f} and {max(free):.1f} without {len(points) - len(free)} that are input-bound"
-        found.append(
-            f"Scaling over the GPUs of a node ({table}, {len(points)}): mean error {mean(points):.1f} points, largest "
-            f"{max(points):.1f}{without if free else ''}.\n"
-        )
+        count = f"{len(pairs)} pair{'s' * (len(pairs) > 1)}"
+        figures = f"median error {median(pairs):.1f} %, largest {max(pairs):.1f} %"
+        found.append(f"Speedup of an A100 over a V100 in training at equal batch ({table}, {count}): {figures}.\n")
+    if errors := report["scaling_errors"]:
+        kinds = (f"{name} ({one['rows']}) {_points(one)}" for name, one in errors.items())
+        found.append(f"Scaling within a node ({table}), mean and largest error in points: {'; '.join(kinds)}.\n")
     return found
+
+
+def _points(one: Mapping[str, Any]) -> str:
+    return f"{one['mean_points']:.1f} and {one['largest_points']:.1f}"

@@ -19,11 +19,13 @@ from calibration import MANY, Timing, cpu_seconds, loop_seconds, timed, warm_up
 from comparison import Figure, Measured
 
 from gpusim.evidence.measured import read_measured
+from gpusim.models.policy import Policy
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
+from gpusim.studies.models import ModelCase, predict_models
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
@@ -36,6 +38,7 @@ SMALL, MIDDLE, HUGE = 512, 4096, 65536
 FULL = {1024: 5, 4096: 3}
 """Size -> repeats."""
 GEMMS_BETWEEN_LOOPS = 20
+WARM_REPEATS = 5
 
 
 def main() -> None:
@@ -54,6 +57,7 @@ def main() -> None:
         *(one_gemm(system, shapes_of(path), path.stem) if path else ()),
         *flatness(system),
         *(full(system, size) for size in FULL),
+        *whole_model(),
     )
     print(Measured(figures).json())
 
@@ -102,6 +106,17 @@ def full(system: System, size: int) -> Figure:
     steps = k_steps(system, cube(size))
     timing = timed(lambda _: predict(system, cube(size), Options(detail="full")), FULL[size], MANY)
     return Figure(f"full, {size} cubed", steps / timing.seconds, "k-steps/s", timing.loops / steps)
+
+
+def whole_model() -> list[Figure]:
+    """A training step of BERT large, with no launch known and with all of them known."""
+    case = ModelCase("bert_large", BOARD, Policy(precision="amp-fp16"), sizes={"batch": 8, "seq_len": 512})
+    cold = cpu_seconds(lambda: predict_models([case]))
+    warm = timed(lambda _: predict_models([case]), WARM_REPEATS)
+    return [
+        Figure("training step of BERT large, no launch known", cold, "s"),
+        Figure("training step of BERT large, all launches known", warm.seconds, "s", warm.loops),
+    ]
 
 
 def k_steps(system: System, gemm: Gemm) -> int:

@@ -18,6 +18,8 @@ ROWS = {
     "peak memory of a worker": "sweep, peak memory of the largest worker: ",
     "`--detail full`, 1024 cubed": "full, 1024 cubed",
     "`--detail full`, 4096 cubed": "full, 4096 cubed",
+    "training step of BERT large on an A100, one core: no launch known": "training step of BERT large, no launch",
+    "all launches known": "training step of BERT large, all launches",
     "`gpusim gemm` as a process": "start of gpusim gemm, wall time",
 }
 """Row of the table -> what the name of its figure begins with."""

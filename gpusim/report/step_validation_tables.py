@@ -16,7 +16,7 @@ def step_validation_tables(report: Mapping[str, Any], *, more: bool) -> list[Tex
     """Errors by GPU, model, mode and precision, and by kind of run; ``more`` for every row."""
     tables = [_error_table(report), _kind_table(report)]
     tables += [_speedup_table(report)] if report["speedups"] else []
-    tables += [_scaling_table(report)] if report["scaling"] else []
+    tables += [_scaling_table(report), _scaling_errors_table(report)] if report["scaling"] else []
     tables += [_row_table(report)] if more else []
     tables += [_skipped_table(report)] if report["overall"]["skipped"] else []
     return tables
@@ -52,8 +52,9 @@ def _speedup_table(report: Mapping[str, Any]) -> TextTable:
         )
         for one in report["speedups"]
     )
-    middle = median(abs(one["error_pct"]) for one in report["speedups"])
-    title = f"Training on one GPU: speedups at equal batch, median error {middle:.1f} %"
+    errors = [abs(one["error_pct"]) for one in report["speedups"]]
+    figures = f"median error {median(errors):.1f} %, largest {max(errors):.1f} %"
+    title = f"Training on one GPU: speedups at equal batch, {figures}"
     return TextTable(title, ("model", "GPU", "over", ">batch", ">measured", ">predicted", ">error %"), body)
 
 
@@ -73,6 +74,14 @@ def _scaling_table(report: Mapping[str, Any]) -> TextTable:
     )
     headings = ("model", "GPU", ">GPUs", "precision", ">batch", ">measured %", ">predicted %", ">points")
     return TextTable("Throughput of several GPUs over that of as many single ones", headings, body)
+
+
+def _scaling_errors_table(report: Mapping[str, Any]) -> TextTable:
+    body = tuple(
+        (name, str(one["rows"]), f"{one['mean_points']:.1f}", f"{one['largest_points']:.1f}")
+        for name, one in report["scaling_errors"].items()
+    )
+    return TextTable("Errors of the scaling", ("runs", ">rows", ">mean points", ">largest"), body)
 
 
 def _row_table(report: Mapping[str, Any]) -> TextTable:

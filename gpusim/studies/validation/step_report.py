@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from gpusim.evidence.end_to_end import StepRow
@@ -66,7 +67,8 @@ class EndToEndReport:
             "overall": self._figures(lambda _: True),
             "kinds": {name: self._figures(chosen) for name, chosen in KINDS.items()},
             "speedups": speedups(self.scored),
-            "scaling": scaling(self.scored),
+            "scaling": (found := scaling(self.scored)),
+            "scaling_errors": scaling_errors(found),
             "rows": [explained(one) for one in self.scored],
         }
 
@@ -158,6 +160,22 @@ def scaling(scored: Sequence[ScoredStep]) -> list[dict[str, Any]]:
                     "input_bound": many.row.input_bound,
                 })  # fmt: skip
     return found
+
+
+def scaling_errors(found: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Errors of the scaling in points, over all GPUs and over eight, with and without runs that input binds."""
+    chosen = {
+        f"{gpus}{rows}": [
+            abs(one["points"]) for one in found if count in (0, one["gpus"]) and not (free and one["input_bound"])
+        ]
+        for gpus, count in (("several GPUs", 0), ("eight GPUs", 8))
+        for rows, free in (("", False), (", not input-bound", True))
+    }
+    return {
+        name: {"rows": len(points), "mean_points": rounded(fmean(points)), "largest_points": max(points)}
+        for name, points in chosen.items()
+        if points
+    }
 
 
 def _of_one_gpu(row: StepRow) -> tuple[object, ...]:

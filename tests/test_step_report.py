@@ -1,0 +1,50 @@
+"""The report of a validation on whole models: what it prints of speedups and of scaling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import models_table
+import pytest
+
+from gpusim.report.step_validation_tables import step_validation_tables
+from gpusim.studies.validation.step_report import scaling_errors
+
+SCALED = [
+    {"gpus": gpus, "points": points, "input_bound": bound}
+    for gpus, points, bound in ((4, 2.0, False), (8, -6.0, True), (8, 1.0, False), (8, -3.0, False))
+]
+
+
+def test_errors_of_scaling_are_stated_for_eight_gpus_and_without_what_input_binds() -> None:
+    found = scaling_errors(SCALED)
+    assert {name: tuple(one.values()) for name, one in found.items()} == {
+        "several GPUs": (4, 3.0, 6.0),
+        "several GPUs, not input-bound": (3, 2.0, 3.0),
+        "eight GPUs": (3, pytest.approx(10 / 3), 6.0),
+        "eight GPUs, not input-bound": (2, 2.0, 3.0),
+    }
+    assert scaling_errors([]) == {}
+
+
+def test_the_report_prints_speedups_and_scaling_with_their_errors() -> None:
+    figures = {"rows": 4, "predicted": 4, "skipped": 0, "mape": 5.0, "median_ape": 4.0, "p90_ape": 9.0, "bias": 1.0}
+    pair = {"model": "net", "gpu_a": "v100", "gpu_b": "a100", "precision_a": "fp32", "precision_b": "tf32", "batch": 8}
+    speedups = [{**pair, "measured": 2.0, "predicted": 2.0 + off / 50, "error_pct": off} for off in (-3.0, 12.0, 1.0)]
+    rest = {"model": "net", "gpu": "a100", "precision": "tf32", "batch": 8, "measured_pct": 90.0, "predicted_pct": 91.0}
+    report = {
+        "tables": [],
+        "overall": {**figures, "skip_reasons": {}},
+        "kinds": {"training, one GPU": figures},
+        "speedups": speedups,
+        "scaling": [{**rest, **one} for one in SCALED],
+        "scaling_errors": scaling_errors(SCALED),
+    }
+    text = "\n".join(map(str, step_validation_tables(report, more=False)))
+    assert "median error 3.0 %, largest 12.0" in text
+    assert "'eight GPUs, not input-bound', '2', '2.0', '3.0'" in text
+    table = {"sha256": "0" * 64}
+    summary = models_table.models_summary({Path("runs.csv"): {**report, "tables": [table]}})
+    speedup, scaled = summary.strip().split("\n\n")[1:]
+    assert speedup.endswith("(runs, 3 pairs): median error 3.0 %, largest 12.0 %.")
+    assert "eight GPUs (3) 3.3 and 6.0; eight GPUs, not input-bound (2) 2.0 and 3.0" in scaled
