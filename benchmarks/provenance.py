@@ -15,6 +15,7 @@ from gpusim.execution.workers import available_cores
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+SPEED_PAGE = ROOT / "docs" / "speed.md"
 ACCURACY_PAGE = ROOT / "docs" / "accuracy.md"
 BENCH_RESULTS = ROOT / "benchmarks" / "results" / "bench.json"
 """What `make bench` writes."""
@@ -26,7 +27,7 @@ CPUINFO = Path("/proc/cpuinfo")
 def commit() -> str:
     """The commit that is checked out, and whether files without generated tables were changed since."""
     short = git("rev-parse", "--short=12", "HEAD").strip()
-    generated = (f":!{page.relative_to(ROOT)}" for page in (README, ACCURACY_PAGE))
+    generated = (f":!{page.relative_to(ROOT)}" for page in (README, ACCURACY_PAGE, SPEED_PAGE))
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *generated)
     return f"commit {short}" + (" with uncommitted changes" if changed else "")
 

@@ -1,4 +1,4 @@
-"""Writes the generated tables of the README and of docs/accuracy.md: a summary, and all figures.
+"""Writes the generated tables of the README, docs/accuracy.md and docs/speed.md: a summary, and all figures.
 
     python benchmarks/readme.py [--microbenchmarks PUBLISHED.csv] [--models STEPS.csv]...
                                 [--collectives RUNS.csv]... [MEASURED.csv...]
@@ -6,8 +6,8 @@
 What stands between two markers is replaced, in the README by a summary and on the page by everything: errors on
 measured runs (``accuracy``) with the date, the commit and the tables' hashes, errors on measured steps of whole models
 (``models``), what the last calibrations (``make calibrate``) report of rows, sources and boards that they leave out
-(``left-out``). The page alone has the errors on collectives and on published microbenchmarks, the README alone the
-figures of the last benchmark (``speed``, ``make bench``). What nothing is given for stays.
+(``left-out``). The page alone has the errors on collectives and on published microbenchmarks, docs/speed.md the figures
+of the last benchmark (``speed``, ``make bench``). What nothing is given for stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from calibration_table import left_out_summary, left_out_table
 from collectives_table import collectives_table
 from microbench_table import microbench_table
 from models_table import models_summary, models_tables, validated_steps
-from provenance import ACCURACY_PAGE, BENCH_RESULTS, CALIBRATIONS, README, commit
+from provenance import ACCURACY_PAGE, BENCH_RESULTS, CALIBRATIONS, README, SPEED_PAGE, commit
 from speed_table import speed_table
 
 from gpusim.errors import InputError
@@ -38,8 +38,8 @@ PAIR = ("V100-PCIE-32GB", "A100-PCIE-40GB")
 
 
 def main() -> None:
-    """Write both pages."""
-    parser = argparse.ArgumentParser(description="Write the tables of the README and of docs/accuracy.md.")
+    """Write the pages."""
+    parser = argparse.ArgumentParser(description="Write the tables of the README, docs/accuracy.md and docs/speed.md.")
     parser.add_argument("files", nargs="*", type=Path, metavar="MEASURED.csv")
     parser.add_argument("--microbenchmarks", type=Path, metavar="PUBLISHED.csv")
     parser.add_argument("--models", type=Path, action="append", default=[], metavar="STEPS.csv")
@@ -49,9 +49,10 @@ def main() -> None:
         short, long = tables(given)
     except InputError as error:
         sys.exit(f"readme: {error}")
-    if not short and not long:
+    speed = {"speed": speed_table(json.loads(BENCH_RESULTS.read_bytes()))} if BENCH_RESULTS.exists() else {}
+    if not short and not long and not speed:
         sys.exit("readme: nothing to write: name measured tables, or run 'make calibrate' or 'make bench' first")
-    for page, replaced in ((README, short), (ACCURACY_PAGE, long)):
+    for page, replaced in ((README, short), (ACCURACY_PAGE, long), (SPEED_PAGE, speed)):
         text = page.read_text(encoding="utf-8") if replaced else ""
         for name, paragraphs in replaced.items():
             text = between(text, page.name, name, paragraphs)
@@ -76,8 +77,6 @@ def tables(given: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
         long["microbenchmarks"] = microbench_table(summary(play_published(ALL, given.microbenchmarks))) + "\n"
     if calibrations := sorted(CALIBRATIONS.glob("*.json")):
         short["left-out"], long["left-out"] = left_out_summary(calibrations), left_out_table(calibrations)
-    if BENCH_RESULTS.exists():
-        short["speed"] = speed_table(json.loads(BENCH_RESULTS.read_bytes()))
     return short, long
 
 

@@ -149,13 +149,16 @@ REPORT = {
 }
 
 
-def test_the_readme_shows_the_figures_of_the_last_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results, page = tmp_path / "results" / "bench.json", tmp_path / "README.md"
+def test_the_page_of_speed_shows_the_figures_of_the_last_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, page = tmp_path / "results" / "bench.json", tmp_path / "speed.md"
     results.parent.mkdir()
     monkeypatch.setattr(readme, "BENCH_RESULTS", results)
     monkeypatch.setattr(readme, "CALIBRATIONS", tmp_path)
-    monkeypatch.setattr(readme, "README", page)
-    monkeypatch.setattr(readme, "ACCURACY_PAGE", tmp_path / "none.md")
+    monkeypatch.setattr(readme, "SPEED_PAGE", page)
+    for other in ("README", "ACCURACY_PAGE"):
+        monkeypatch.setattr(readme, other, tmp_path / "none.md")
     monkeypatch.setattr(sys, "argv", ["readme.py"])
     page.write_text("before\n<!-- speed:begin -->\nold\n<!-- speed:end -->\nafter\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="make bench"):
