@@ -3,7 +3,7 @@
 Columns: ``board`` (or ``gpu``), ``op`` (mm, addmm, bmm), ``batch``, ``m``, ``n``, ``k``, ``dtype`` (of the tensors),
 ``layout``, ``kernel``, ``grid`` and ``block`` (``16x8x1``), ``time_us`` (the median), ``time_min_us``, ``cuda``,
 ``source``. The kernel that multiplies makes the row; a split-K reduction on the next line joins it, other kernels of
-the operator are counted.
+the operator are counted. Convolutions: :mod:`gpusim.evidence.importers.trace_convolutions`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import is_reduction, product_kernel
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
+from gpusim.evidence.importers.trace_convolutions import CONVOLUTIONS, Launches
 from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME
 from gpusim.workloads.gemm import LAYOUTS
 
@@ -33,15 +34,18 @@ _EXTENT = re.compile(r"(\d{1,10})x(\d{1,10})x(\d{1,10})", re.ASCII)
 
 
 def read(path: Path, options: ImportOptions) -> Import:
-    """The matrix multiplications of a table of launches."""
+    """The matrix multiplications and convolutions of a table of launches."""
     found = Import(str(path), options, TIMING)
+    convolution = Launches()
     product: list[str] | None = None  # the operator of the last row, until it is complete
     for line, fields in csv_fields(
         str(path), read_text(path), lambda where, names: header_with(REQUIRED, where, names)
     ):
         op, of = fields.get("op"), [fields.get(column) for column in SHAPE]
-        if op not in PRODUCTS:
-            found.skip(f"operator {excerpt(op) or 'empty'} is no matrix multiplication")
+        if op in CONVOLUTIONS:
+            convolution.take(found, timing_of(fields), DISTURBED, line, fields)
+        elif op not in PRODUCTS:
+            found.skip(f"operator {excerpt(op) or 'empty'} is neither a product nor one convolution")
         elif of == product and is_reduction(fields.get("kernel")):
             row = found.rows[-1]
             found.rows[-1] = replace(row, time_us=row.time_us + fields.time_us("time_us"))
@@ -68,7 +72,6 @@ def _add(found: Import, line: int, fields: Fields, op: str) -> bool:
     if dtype and fact.dtype is dtype.on_tensor_cores:
         dtype = fact.dtype  # tensors of FP32 that are multiplied as TF32
     batch, m, n, k = (fields.number(size) for size in ("batch", "m", "n", "k"))
-    whole = shortest_us % 1 == 0
     found.add(
         fields.where,
         line,
@@ -82,14 +85,16 @@ def _add(found: Import, line: int, fields: Fields, op: str) -> bool:
         sparsity=fact.sparsity,
         kernel=RecordedKernel(name, time_us, _extent(fields, "grid"), _threads(fields)),
         tile=fact.tile,
-        timing=replace(
-            TIMING,
-            source=fields.get("source") or TIMING.source,
-            cuda=_major(fields),
-            timer_us=WHOLE_US_ERROR_US if whole else None,
-        ),
+        timing=timing_of(fields),
     )
     return True
+
+
+def timing_of(fields: Fields) -> Timing:
+    """How a line was timed."""
+    shortest_us = fields.time_us("time_min_us" if fields.get("time_min_us") else "time_us")
+    timer_us = WHOLE_US_ERROR_US if shortest_us % 1 == 0 else None
+    return replace(TIMING, source=fields.get("source") or TIMING.source, cuda=_major(fields), timer_us=timer_us)
 
 
 def _extent(fields: Fields, column: str) -> tuple[int, int, int] | None:
