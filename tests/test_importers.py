@@ -554,8 +554,37 @@ def test_a_table_of_launches_gives_the_kernels_that_multiply_with_their_reductio
     assert found.skipped == {
         "kernel whose name is no matrix multiplication's": 1,
         "launch that others disturbed: median 1.5 times the shortest, or more": 1,
-        "operator cudnn_convolution/fprop is no matrix multiplication": 1,
+        "kernel of a convolution whose other kernels are not listed": 1,
     }
+
+
+def test_the_kernels_of_a_call_make_one_convolution(tmp_path: Path) -> None:
+    columns = "board,source,op,cn,cc,ch,cw,ck,cr,cs,stride,pad,dilation,groups,dtype,kernel,time_us,time_min_us"
+    names = [*columns.split(","), "batch", "m", "n", "k", "grid", "op_kernel_idx", "op_n_kernels"]
+    size = {"cn": "32", "cc": "64", "ch": "56", "cw": "56", "ck": "128", "cr": "3", "cs": "3", "groups": "1"}
+    call = {**size, "board": "a100-sxm4-40gb", "source": "training", "stride": "2x2", "pad": "1x1", "dilation": "1x1"}
+    call |= {"dtype": "f32", "op": "cudnn_convolution/fprop", "grid": "1x1x1", "op_n_kernels": "2"}
+    turn, product = "cudnn::ops::nchwToNhwcKernel<float>", "sm80_xmma_fprop_implicit_gemm_tf32f32_nhwckrsc_nhwc"
+    gradient = {"op": "cudnn_convolution_backward_weight/wgrad", "op_n_kernels": "1"}
+    lines = [
+        call | {"kernel": turn, "time_us": "30.5", "op_kernel_idx": "0"},
+        call | {"kernel": product, "time_us": "20.25", "op_kernel_idx": "1"},
+        call | {"kernel": product, "time_us": "20.25", "op_kernel_idx": "1"},  # the transpose is missing
+        call | gradient | {"kernel": product, "time_us": "9.5", "time_min_us": "9.4", "op_kernel_idx": "0"},
+        call | gradient | {"kernel": product, "time_us": "9.5", "time_min_us": "4.5", "op_kernel_idx": "0"},
+        call | gradient | {"kernel": product, "time_us": "9.5", "dilation": "2x2", "op_kernel_idx": "0"},
+        call | gradient | {"kernel": product, "time_us": "9.5", "stride": "", "op_kernel_idx": "0"},
+        call | {"op": "convolution_backward/bwd:?", "kernel": product, "time_us": "9.5"},
+    ]
+    table = tmp_path / "launches.csv"
+    rows = [",".join(line.get(name, "") for name in names) for line in lines]
+    table.write_text("\n".join([",".join(names), *rows]) + "\n", encoding="utf-8")
+    found = import_file("traces", table, ImportOptions())
+    forward, weights = found.rows
+    assert shape(forward) == ("conv_fwd", 32, 32 * 28 * 28, 128, 64 * 9)
+    assert (forward.time_us, forward.kernel, forward.dtype, forward.layout) == (50.75, product, Dtype.TF32, "nchw")
+    assert (weights.op, weights.time_us, weights.layout) == ("conv_bwd_weights", 9.5, "nhwc")
+    assert sorted(found.skipped.values()) == [1, 1, 1, 1, 1]
 
 
 def test_layers_take_their_shapes_from_the_model_split_over_the_gpus() -> None:

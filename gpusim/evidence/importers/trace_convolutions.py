@@ -1,0 +1,106 @@
+"""Convolutions of tables of launches: the kernels of a call, transposes and sums included, are one row.
+
+Columns besides those of products: ``cn``, ``cc``, ``ch``, ``cw`` (images, channels, height, width), ``ck``, ``cr``,
+``cs`` (filters and their size), ``stride``, ``pad``, ``dilation`` (``2x2``), ``groups``, ``op_kernel_idx`` and
+``op_n_kernels``. A call that computes both gradients does not tell its kernels apart, and makes no row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gpusim.errors import excerpt
+from gpusim.evidence.fields import Fields
+from gpusim.evidence.importers.rows import Import, RecordedKernel, Timing
+from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME, Dtype
+from gpusim.workloads.convolution import ConvolutionShape
+
+CONVOLUTIONS = {
+    "cudnn_convolution/fprop": "conv_fwd",
+    "cudnn_convolution_backward_input/dgrad": "conv_bwd_inputs",
+    "cudnn_convolution_backward_weight/wgrad": "conv_bwd_weights",
+}
+"""Operators, and what the schema calls them."""
+SIZES = ("cn", "cc", "ch", "cw", "ck", "cr", "cs")
+MOST_KERNELS = 1_000
+"""Of a call."""
+PAIRS = ("stride", "pad", "dilation")
+_PAIR = re.compile(r"(\d{1,10})x(\d{1,10})", re.ASCII)
+_TRANSPOSE = re.compile(r"nchwtonhwc|nhwctonchw", re.IGNORECASE)
+_TF32 = re.compile(r"tf32|s1688|i1688", re.IGNORECASE)
+"""In names of kernels that multiply tensors of FP32 on Tensor Cores."""
+
+
+class Launches:
+    """The lines of one call, as they follow each other in a table."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[int, Fields]] = []
+
+    def take(self, found: Import, timing: Timing, disturbed: float, line: int, fields: Fields) -> None:
+        """Take a line; the last one of a call adds its row, unless others disturbed it.
+
+        Args:
+            disturbed: median of a call's launches over their shortest, from which on others ran beside them.
+        """
+        number, of = (fields.quantity(name, MOST_KERNELS) for name in ("op_kernel_idx", "op_n_kernels"))
+        if number == 0:
+            self._lines = []
+        if of is None or number != len(self._lines):
+            found.skip("kernel of a convolution whose other kernels are not listed")
+            return
+        self._lines.append((line, fields))
+        if len(self._lines) == of:
+            calls, self._lines = self._lines, []
+            _add(found, timing, disturbed, calls)
+
+
+def _add(found: Import, timing: Timing, disturbed: float, calls: Sequence[tuple[int, Fields]]) -> None:
+    line, first = calls[0]
+    if not all(first.get(name) for name in (*SIZES, *PAIRS)):
+        found.skip("convolution whose sizes are not all stated")
+        return
+    times_us = [fields.time_us("time_us") for _, fields in calls]
+    shortest_us = sum(fields.time_us("time_min_us" if fields.get("time_min_us") else "time_us") for _, fields in calls)
+    if sum(times_us) >= disturbed * shortest_us:
+        found.skip(f"launch that others disturbed: median {disturbed:g} times the shortest, or more")
+        return
+    stride, pad, dilation = (_pair(first, name) for name in PAIRS)
+    if dilation != (1, 1):
+        found.skip("dilated convolution")
+        return
+    images, channels, height, width, filters, filter_h, filter_w = (first.number(name) for name in SIZES)
+    groups = first.number("groups") if first.get("groups") else 1
+    shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride, groups)
+    names = [fields.get("kernel") for _, fields in calls]
+    multiplying = [place for place, name in enumerate(names) if not _TRANSPOSE.search(name)]
+    longest = max(multiplying, key=lambda place: times_us[place], default=0)
+    in_place = "nhwc" in names[longest].lower() and not any(map(_TRANSPOSE.search, names))
+    found.add(
+        first.where,
+        line,
+        CONVOLUTIONS[first.get("op")],
+        shape.product,
+        _dtype(first, names[longest]),
+        sum(times_us),
+        device=first.get("board") or first.get("gpu"),
+        layout="nhwc" if in_place else "nchw",
+        kernel=RecordedKernel(names[longest], times_us[longest]),
+        timing=timing,
+        extra=shape.columns,
+    )
+
+
+def _pair(fields: Fields, column: str) -> tuple[int, int]:
+    text = fields.get(column)
+    found = _PAIR.fullmatch(text)
+    if not found:
+        raise fields.refuse(column, f"expected ROWSxCOLUMNS, got '{excerpt(text)}'", "correct or empty it")
+    return int(found[1]), int(found[2])
+
+
+def _dtype(fields: Fields, kernel: str) -> Dtype | None:
+    stated = fields.one_of("dtype", tuple(DTYPE_IN_KERNEL_NAME), unknown=("",))
+    dtype = DTYPE_IN_KERNEL_NAME[stated] if stated else None
+    return Dtype.TF32 if dtype is Dtype.FP32 and _TF32.search(kernel) else dtype
