@@ -144,8 +144,7 @@ class Tiled:
 
     x: Along
     y: Along
-    batch: int
-    splits: int
+    planes: int
     result_bytes: float
     concurrent_ctas: int
     swizzle_width: int
@@ -153,23 +152,23 @@ class Tiled:
     @property
     def compulsory_bytes(self) -> float:
         """Every operand once."""
-        return self.batch * (self.x.total_bytes + self.y.total_bytes)
+        return self.planes * (self.x.total_bytes + self.y.total_bytes)
 
     @property
     def asked_bytes(self) -> float:
         """What all CTAs together load."""
-        return self.batch * self.x.count * self.y.count * (self.x.size_bytes + self.y.size_bytes)
+        return self.planes * self.x.count * self.y.count * (self.x.size_bytes + self.y.size_bytes)
 
     def traffic(self, capacity_bytes: float, *, warm: bool) -> Traffic:
         tiles = self.x.count * self.y.count
-        wave_tiles = np.array([max(1, min(tiles, self.concurrent_ctas // self.splits))])
+        wave_tiles = np.array([min(tiles, self.concurrent_ctas)])
         swizzle_width = np.array([self.swizzle_width])
         counts = np.array([[self.x.count], [self.y.count]])
         moved = traffic(
             Panels(counts, np.array([[self.x.size_bytes], [self.y.size_bytes]]), np.ones((2, 1))),
             wave_panels(counts, wave_tiles, swizzle_width),
             wave_tiles,
-            batch=np.array([self.batch]),
+            planes=np.array([self.planes]),
             result_bytes=np.array([self.result_bytes]),
             swizzle_width=swizzle_width,
             l2_capacity_bytes=capacity_bytes,
@@ -185,8 +184,7 @@ PRODUCTS = st.builds(
     Tiled,
     x=PANELS,
     y=PANELS,
-    batch=st.integers(min_value=1, max_value=64),
-    splits=st.integers(min_value=1, max_value=16),
+    planes=st.integers(min_value=1, max_value=64),
     result_bytes=st.floats(min_value=0.0, max_value=1e10),
     concurrent_ctas=st.integers(min_value=1, max_value=3456),
     swizzle_width=st.integers(min_value=1, max_value=300),
@@ -232,23 +230,23 @@ def test_a_problem_that_fits_l2_is_read_once_when_cold_and_not_at_all_when_warm(
 def test_a_panel_is_read_again_by_every_wave_that_finds_it_evicted() -> None:
     # 4 x 64 tiles, 16 at a time: a wave takes 4 x panels and 4 y panels. L2 holds next to nothing, so each of
     # the 16 waves reads all 4 x panels: 16 x 4 x 100; each y panel serves one wave: 64 x 10.
-    product = Tiled(Along(4, 100.0), Along(64, 10.0), 1, 1, 0.0, 16, 4)
+    product = Tiled(Along(4, 100.0), Along(64, 10.0), 1, 0.0, 16, 4)
     assert product.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(16 * 4 * 100 + 64 * 10)
 
 
 def test_a_stripe_reads_all_y_panels_that_the_last_one_evicted() -> None:
     # 8 x 4 tiles in two stripes of 4 x panels, 16 CTAs: each stripe is one wave. 8 x panels once, and the 4 y
     # panels for each of the two stripes.
-    product = Tiled(Along(8, 100.0), Along(4, 10.0), 1, 1, 0.0, 16, 4)
+    product = Tiled(Along(8, 100.0), Along(4, 10.0), 1, 0.0, 16, 4)
     assert product.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(8 * 100 + 2 * 4 * 10)
 
 
-def test_splits_of_a_tile_take_slots_from_the_wave() -> None:
-    # 16 slots hold 16 tiles whole, or 4 tiles in 4 splits: then a wave is one row, and x panels are read 16 times
-    whole = Tiled(Along(4, 100.0), Along(16, 10.0), 1, 1, 0.0, 16, 4).traffic(1.0, warm=False)
-    split = Tiled(Along(4, 100.0), Along(16, 10.0), 1, 4, 0.0, 16, 4).traffic(1.0, warm=False)
+def test_each_split_of_k_is_a_plane_of_tiles_with_panels_of_its_own() -> None:
+    # 4 planes read a quarter of k each, one after the other: in waves of 4 x 4 tiles, as the whole of k would be
+    whole = Tiled(Along(4, 100.0), Along(16, 10.0), 1, 0.0, 16, 4).traffic(1.0, warm=False)
+    split = Tiled(Along(4, 25.0), Along(16, 2.5), 4, 0.0, 16, 4).traffic(1.0, warm=False)
     assert whole.dram_read_bytes == pytest.approx(4 * 4 * 100 + 16 * 10)
-    assert split.dram_read_bytes == pytest.approx(16 * 4 * 100 + 16 * 10)
+    assert split.dram_read_bytes == pytest.approx(whole.dram_read_bytes)
 
 
 def test_what_leaves_l2_is_dirty_in_the_share_in_which_it_was_written() -> None:

@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 import simpy
 from conftest import suited
+from gemm_kernels import VOLTA_SGEMM, kernel
 
 from gpusim.hardware.machine import Machine
 from gpusim.library.catalogue import Kernel
@@ -423,6 +424,17 @@ def test_ctas_that_share_blocks_and_pages_wait_for_dram_no_longer_in_full() -> N
 def test_a_page_stays_open_for_neighbours_until_its_bank_opens_another() -> None:
     gemm = Gemm(11520, 64, 64, Dtype.INT8, batch=8, layout="nt", order="column")
     assert_alike("RTX-3090", gemm, "cold", "cutlass_simt_igemm_s8_32x128_32x2_nt_align1")
+
+
+def test_tiles_of_a_split_of_k_share_panels_as_in_full() -> None:
+    arch = load_spec("T4").system
+    gemm = Gemm(105, 443, 6400, Dtype.FP32, layout="tn", order="column")
+    planned = plan(arch.gpu, gemm, kernel(arch, VOLTA_SGEMM), 40, "in_kernel")
+    machine = Machine.of(arch.gpu, arch.gpu.clock.max_mhz)
+    sampled = simulate(machine, lower(planned)[0])
+    full = simulate(machine, lower_tiles(arch.gpu, planned)[0], "full")
+    assert sampled.dram_read_bytes == pytest.approx(full.dram_read_bytes, rel=0.01)
+    assert sampled.cycles == pytest.approx(full.cycles, rel=MOST_TOLERANCE)
 
 
 def assert_alike(name: str, gemm: Gemm, l2: str, kernel: str) -> None:

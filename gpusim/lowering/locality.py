@@ -186,7 +186,7 @@ def traffic(
     wave: Array,
     wave_tiles: Array,
     *,
-    batch: Array,
+    planes: Array,
     result_bytes: Array,
     swizzle_width: Array,
     l2_capacity_bytes: float,
@@ -198,9 +198,9 @@ def traffic(
 
     Args:
         wave: different x panels and y panels that a wave reads.
-        wave_tiles: a wave, in tiles of one product: splits of one tile run side by side and read different k ranges.
-        batch: independent products, outermost.
-        result_bytes: all of C, every product [B].
+        wave_tiles: tiles of one plane in a wave.
+        planes: products with panels of their own, one launched after the other: those of a batch, and each split of k.
+        result_bytes: all of C, every plane [B].
         swizzle_width: tiles along x of a threadblock swizzle; the panels along x for plain order.
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
         warm: operands were used just before.
@@ -209,14 +209,14 @@ def traffic(
     """
     tiles = panels.counts[0] * panels.counts[1]
     totals = panels.total_bytes
-    compulsory = batch * (totals[0] + totals[1])
-    l2_read = batch * tiles * (panels.sizes_bytes[0] + panels.sizes_bytes[1])
-    written_by_wave = result_bytes / np.maximum(1.0, batch * tiles / wave_tiles)
+    compulsory = planes * (totals[0] + totals[1])
+    l2_read = planes * tiles * (panels.sizes_bytes[0] + panels.sizes_bytes[1])
+    written_by_wave = result_bytes / np.maximum(1.0, planes * tiles / wave_tiles)
     reads = _dram_reads(panels, totals, wave, wave_tiles, swizzle_width, written_by_wave, l2_capacity_bytes)
     costs = panels.read_costs * [fetches(readers, outlives_a_step, drift_steps) for readers in wave[::-1]]
     both = reads[0] + reads[1]
     read_cost = (reads[0] * costs[0] + reads[1] * costs[1]) / both
-    dram_read, dram_write = np.minimum(l2_read, np.maximum(compulsory, batch * both)), result_bytes
+    dram_read, dram_write = np.minimum(l2_read, np.maximum(compulsory, planes * both)), result_bytes
     resident = np.zeros(l2_read.shape)
     if warm:
         resident = survival_fractions(compulsory + result_bytes, l2_capacity_bytes)

@@ -330,19 +330,21 @@ def _traffic(
     operands = problems.operands
     concurrent_ctas = gpu.sm.count * kernels.resident_ctas
     of_product = tiles.counts[0] * tiles.counts[1]
-    # A wave, in tiles of one product: splits of one tile run side by side and read different k ranges.
-    wave_tiles = np.maximum(1, np.minimum(of_product, concurrent_ctas // tiles.split_k))
+    # Splits of k are launched a whole plane of tiles apart, as the products of a batch are, and read k ranges of their
+    # own.
+    planes = tiles.batch * tiles.split_k
+    wave_tiles = np.minimum(of_product, concurrent_ctas)
     wave = wave_panels(tiles.counts, wave_tiles, swizzle_width)
     resident_ctas = np.minimum(tiles.ctas, concurrent_ctas)
     outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, wave[::-1], resident_ctas)
     # A ring asks for several steps at once, so that DRAM reads their slices of a row from one open page.
     asked_k = kernels.tile_k * np.maximum(1, step.ahead)
-    panels_bytes = tiles.rows * problems.k * operands.bits / 8 / operands.reads_per_element
+    panels_bytes = tiles.rows * (problems.k / tiles.split_k) * operands.bits / 8 / operands.reads_per_element
     moved = traffic(
         Panels(tiles.counts, panels_bytes, read_costs(gpu, operands, asked_k, outlives)),
         wave,
         wave_tiles,
-        batch=tiles.batch,
+        planes=planes,
         result_bytes=written_bytes,
         swizzle_width=swizzle_width,
         l2_capacity_bytes=effective_l2_bytes(gpu),
