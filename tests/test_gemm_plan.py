@@ -12,6 +12,7 @@ from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
+from gpusim.prediction.timing import time_plan
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
 
@@ -208,3 +209,24 @@ def test_shared_bytes_are_data_whatever_the_width_of_the_port() -> None:
     staged = (launch.shared_bytes / launch.ctas / launch.steps) - launch.math_warps * launch.step.operand_bytes
     assert staged == pytest.approx((128 + 64) * 8 * 4)
     assert launch.shared_port_bytes > launch.shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "layout", "tile", "split_k", "recorded_us"),
+    [
+        # Kernels of a training with one GPU in a public trace, whose sums do not fit the workspace of 4 MiB
+        (1024, 128, 4864, "nn", "128x128_32x3", 12, 89.0),
+        (256, 1440, 1024, "nt", "64x128_32x3", 4, 31.0),
+    ],
+)
+def test_ctas_of_a_split_k_chain_go_through_their_epilogues_one_after_the_other(
+    m: int, n: int, k: int, layout: str, tile: str, split_k: int, recorded_us: float
+) -> None:
+    system, gemm = load_spec("A100-SXM4-40GB").system, Gemm(m, n, k, Dtype.TF32, layout=layout)
+    name = f"cutlass_80_tensorop_s1688gemm_{tile}_{layout}_align4"
+    chosen = next(one for one in system.library.kernels if one.printed_name(layout, Dtype.TF32) == name)
+    timed = time_plan(system, plan(system.gpu, gemm, chosen, split_k), Options(load="burst"))
+    assert timed.kernel_time_us == pytest.approx(recorded_us, rel=0.1)
+    # Where each SM has a CTA of a tile of its own, none waits for another's.
+    whole = plan(system.gpu, Gemm(4096, 4096, k, Dtype.TF32, layout=layout), chosen, 2).main.epilogue
+    assert whole.setup_cycles == plan(system.gpu, gemm, chosen).main.epilogue.setup_cycles

@@ -9,10 +9,11 @@ from gpusim.hardware.gpu import Unit
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.lowering.gemm.plan import plan
 from gpusim.numbers.formats import Dtype
+from gpusim.prediction.choose import candidates
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
-from gpusim.prediction.selection import UnsupportedError
+from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.specs import list_archs, load_spec
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
@@ -285,3 +286,18 @@ def test_a_tile_between_powers_of_two_saves_a_wave_as_runs_on_an_a40_show(
     assert "xmma" in found.kernel
     assert found.waves <= 1
     assert found.kernel_time_us == pytest.approx(measured_us, rel=0.085)
+
+
+@pytest.mark.parametrize(
+    ("m", "mode"),
+    [
+        # partial sums of eight CTAs, FP32: 8 x 4 m n bytes against the 4 MiB that cuBLAS has for them
+        (480, "reduce"),
+        (512, "in_kernel"),
+    ],
+)
+def test_partial_sums_that_the_workspace_does_not_hold_are_added_within_the_kernel(m: int, mode: str) -> None:
+    system = load_spec("A100-SXM4-40GB").system
+    gemm = Gemm(m, 256, 8192, Dtype.TF32)
+    ranking = candidates(system, gemm, usable_kernels(system, gemm), warm=False, clock_mhz=1410.0)
+    assert {one.mode for one in ranking if one.split_k == 8 and one.name.startswith("cutlass_80_tensorop")} == {mode}

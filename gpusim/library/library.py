@@ -67,6 +67,12 @@ class SplitKSearch(Record):
         strict=False, description="CTAs that may share the k of a tile, in ascending order; one alone always may."
     )
     min_steps: int = Field(ge=1, le=1_024, description="Fewest k-steps that a split leaves each of these CTAs.")
+    workspace_mib: float = Field(
+        ge=0,
+        le=1_024,
+        description="Partial sums of kernels that add them up in either way go to a second kernel if they take less, "
+        "else from CTA to CTA [MiB].",
+    )
 
 
 class LibraryRecord(Record):

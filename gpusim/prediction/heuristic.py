@@ -15,7 +15,7 @@ from gpusim.lowering.gemm.kernel_table import KernelTable
 from gpusim.lowering.gemm.plan import Choices, GemmPlans
 from gpusim.lowering.gemm.problem import Problems, pieces_of
 from gpusim.system import System
-from gpusim.units import ceil_div
+from gpusim.units import MIB, ceil_div
 
 WEIGHTED = ("simt", "simt_batched", "mma", "mma_unaligned", "xmma", "wgmma")
 """Families of kernels that have weights of features."""
@@ -26,8 +26,8 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     """Every kernel of a table for every problem, whole and with the split factors worth a look.
 
     Libraries split a single product's k, also where there are tiles enough: the last wave is fuller then. A factor that
-    leaves the busiest SM as much to do as a smaller one did is not worth the fix-up. Some kernels of convolutions split
-    by themselves.
+    leaves the busiest SM as much to do as a smaller one did is not worth the fix-up. Partial sums that the workspace
+    does not hold are added up within the kernel, where it can. Some kernels of convolutions split by themselves.
     """
     if problems.split_k is not None:
         problem, kernel = np.divmod(np.arange(len(problems.m) * len(table.kernels)), len(table.kernels))
@@ -50,13 +50,18 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     splits = ((batch == 1) | kernels.convolves)[..., np.newaxis]
     worthwhile = enough & (work < least_before) & splits
     # For each factor the ways of adding partial sums, in the order of the kernel's family
-    ways = worthwhile[..., np.newaxis] & (table.split_modes >= 0)[:, np.newaxis]
+    modes = table.split_modes[:, np.newaxis]
+    ways = worthwhile[..., np.newaxis] & (modes >= 0)
+    either = ((modes == 0).any(axis=-1) & (modes == 1).any(axis=-1))[..., np.newaxis]
+    sums_bytes = (batch * m * n)[..., np.newaxis] * factors * problems.accumulator_bytes
+    fits = (sums_bytes < search.workspace_mib * MIB)[..., np.newaxis]
+    ways &= ~either | (fits == (modes == 1))
     ways = ways.reshape(*ways.shape[:2], ways.shape[2] * ways.shape[3])
     considered = np.concatenate([np.ones(all_steps.shape, dtype=bool), ways], axis=-1)
     problem, kernel, option = np.nonzero(considered)
-    modes = table.split_modes.shape[1]
-    split_k = np.concatenate([[1], np.repeat(factors, modes)])[option]
-    reduces = (option > 0) & (table.split_modes[kernel, (option - 1) % modes] > 0)
+    per_factor = table.split_modes.shape[1]
+    split_k = np.concatenate([[1], np.repeat(factors, per_factor)])[option]
+    reduces = (option > 0) & (table.split_modes[kernel, (option - 1) % per_factor] > 0)
     return Choices(problem, kernel, split_k, reduces)
 
 

@@ -85,6 +85,18 @@ def passed_results(gpu: Gpu, kernel: Kernel) -> PassedResults:
     )
 
 
+def chained_cycles(gpu: Gpu, kernel: Kernel) -> float:
+    """What a CTA of a split-K chain does after its predecessor and before its successor, all in a row.
+
+    Kernels of CUTLASS wait for the partial sums of the CTA before them, go through their whole epilogue with these as
+    C, which each pass reads, and pass on (include/cutlass/gemm/kernel/gemm.h, kSplitKSerial). Others add them up in
+    registers before the epilogue.
+    """
+    if not isinstance(kernel.family.main_loop, MmaLoop):
+        return 0.0
+    return shared_passes(kernel) * (gpu.shared_memory.epilogue_pass_cycles + gpu.l2.latency_cycles)
+
+
 def stores_elements(kernel: Kernel) -> bool:
     """Threads store single results, so that a warp stores a run of a row: CUDA-core kernels do."""
     return isinstance(kernel.family.main_loop, SimtLoop)
@@ -98,6 +110,7 @@ def epilogue_of(
     result_bytes: Array,
     stored_bytes: Array,
     fixup_times: Array,
+    chain: Array,
 ) -> Columns[Epilogue]:
     """What math warps do at the end of a tile.
 
@@ -106,6 +119,7 @@ def epilogue_of(
         result_bytes: of an element as the kernel writes it [B].
         stored_bytes: what the average CTA stores [B].
         fixup_times: partners of a split-K fix-up within the kernel.
+        chain: those of them that go through their epilogues while the CTA waits.
     """
     results = tiles.rows[0] * tiles.rows[1]
     store_bytes = stored_bytes / kernels.warps
@@ -123,7 +137,7 @@ def epilogue_of(
         shared_passes=kernels.shared_passes,
         shared_pass_bytes=np.where(kernels.passes_shared, tile_bytes, 0.0),
         shared_pass_cycles=kernels.shared_pass_cycles,
-        setup_cycles=kernels.epilogue_setup_cycles,
+        setup_cycles=kernels.epilogue_setup_cycles + chain * kernels.chained_cycles,
         scaling_fma=kernels.scaling_fma,
         storing_alu=kernels.storing_alu + np.where(converts, kernels.converting_alu, 0.0),
         storing_sfu=kernels.storing_sfu + np.where(converts, kernels.converting_sfu, 0.0),

@@ -17,7 +17,13 @@ from gpusim.launch import Resources
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.columns import Array
-from gpusim.lowering.gemm.epilogue import PassedResults, passed_results, shared_passes, stores_elements
+from gpusim.lowering.gemm.epilogue import (
+    PassedResults,
+    chained_cycles,
+    passed_results,
+    shared_passes,
+    stores_elements,
+)
 from gpusim.lowering.gemm.mainloop_direct import direct_turn
 from gpusim.lowering.gemm.mainloop_mma import mma_turn
 from gpusim.lowering.gemm.mainloop_simt import simt_turn
@@ -63,6 +69,9 @@ class KernelRow:
     """Results pass through shared memory before they are stored."""
     shared_passes: int
     shared_pass_cycles: float
+    chained_cycles: float
+    """What a CTA goes through between the partial sums of its predecessor and its own, besides reading and writing
+    them."""
     setup_cycles: float
     issue_interval_cycles: float
     """Of the multiply-accumulates."""
@@ -185,6 +194,7 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         passes_shared=passes > 0 or (bulk and family.stores_result),
         shared_passes=passes,
         shared_pass_cycles=passes * (gpu.shared_memory.epilogue_pass_cycles if isinstance(loop, MmaLoop) else 0.0),
+        chained_cycles=chained_cycles(gpu, kernel),
         setup_cycles=loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles,
         issue_interval_cycles=instruction.issue_interval_cycles,
         sustained_fraction=instruction.sustained_fraction,

@@ -21,7 +21,7 @@ from gpusim.lowering.columns import Array, Columns, share
 from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes, write_costs
 from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
 from gpusim.lowering.gemm.problem import Problem, Problems, Product, Tiles, pieces_of, problem_of
-from gpusim.lowering.gemm.split_k import partners, reductions
+from gpusim.lowering.gemm.split_k import partners, partners_at_once, reductions
 from gpusim.lowering.gemm.staging import stage
 from gpusim.lowering.gemm.step import step_of
 from gpusim.lowering.locality import Panels, Traffic, survival_fraction, traffic, wave_panels
@@ -254,6 +254,7 @@ def _schedules(
         store_bytes = problems.additions.reached_bytes / tiles.ctas
     fixed_up = ~(choices.reduce | kernels.adds_to_result)
     fixup_times = np.where(fixed_up, partners(gpu, tiles, kernels.resident_ctas), 0)
+    chain = np.minimum(fixup_times, partners_at_once(gpu, tiles, kernels.resident_ctas))
     stripe = np.where(kernels.swizzle_width > 0, kernels.swizzle_width, tiles.counts[0])
     swizzle_width = np.minimum(stripe, tiles.counts[0])
     moved = _traffic(gpu, kernels, problems, tiles, step, tiles.ctas * store_bytes, swizzle_width, warm=warm)
@@ -282,7 +283,7 @@ def _schedules(
         setup_cycles=kernels.setup_cycles,
         steps=tiles.steps,
         step=step,
-        epilogue=epilogue_of(gpu, kernels, problems, tiles, result_bytes, store_bytes, fixup_times),
+        epilogue=epilogue_of(gpu, kernels, problems, tiles, result_bytes, store_bytes, fixup_times, chain),
         store_bytes=store_bytes,
         store_passes=store_passes(gpu, kernels, problems, result_bytes, share(tile_bytes, store_bytes)),
         traffic=moved.replaced(write_cost=write_costs(gpu, kernels, problems, result_bytes, stored_at_once)),

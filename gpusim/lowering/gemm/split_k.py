@@ -33,6 +33,15 @@ def partners(gpu: Gpu, tiles: Tiles, resident_ctas: Array) -> Array:
     return np.asarray(np.minimum(tiles.split_k - 1, together))
 
 
+def partners_at_once(gpu: Gpu, tiles: Tiles, resident_ctas: Array) -> Array:
+    """CTAs of a tile, less one, that a full GPU holds at once: the others have ended long before.
+
+    Args:
+        resident_ctas: that an SM holds at once.
+    """
+    return np.asarray(ceil_div(gpu.sm.count * resident_ctas, tiles.counts[0] * tiles.counts[1] * tiles.batch) - 1)
+
+
 def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: Array) -> Columns[Schedule]:
     """The second kernels, which add up partial sums."""
     threads = kernel.threads.value
