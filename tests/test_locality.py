@@ -10,19 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.hardware.machine import REPLACEMENT_CANDIDATES
+from gpusim.lowering.gemm.problem import Problems, problem_of
 from gpusim.lowering.locality import (
     Panels,
     Traffic,
     fetches,
     residency_of_all_sms,
     residency_of_one_sm,
-    slices_in_use,
     survival_fraction,
     traffic,
     wave_panels,
 )
+from gpusim.lowering.pages import outlives_a_step
+from gpusim.numbers.formats import Dtype
 from gpusim.specs import load_spec
 from gpusim.units import MIB
+from gpusim.workloads.gemm import Gemm
 
 A100 = load_spec("A100-SXM4-80GB").gpu
 
@@ -84,13 +87,24 @@ def test_more_traffic_or_less_capacity_never_lets_more_survive(used: float, capa
 
 @given(st.integers(1, 1000), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 10.0))
 def test_a_shared_line_is_fetched_once_at_least_and_by_each_reader_at_most(
-    readers: int, less: float, more: float, drift_steps: float
+    readers: int, less: float, more: float, lag_steps: float
 ) -> None:
     less, more = sorted((less, more))
-    fetched = fetches(np.full(3, readers), np.array([1.0, more, less]), drift_steps)
+    fetched = fetches(np.full(3, readers), np.array([1.0, more, less]), lag_steps)
     assert 1.0 == fetched[0] <= fetched[1] <= fetched[2] <= readers
     assert fetches(np.ones(1), np.array([less]), 0.0) == 1.0
-    assert 1.0 <= slices_in_use(np.array([readers]), drift_steps) <= readers
+
+
+def test_two_readers_that_drift_apart_take_the_room_of_two_panels_and_many_share_lines() -> None:
+    """Of 229 x 101 x 941 in FP32 the rows of A are read by the two tiles along n."""
+    gpu, tile_k = load_spec("v100-pcie-32gb").gpu, np.array([8])
+    operands = Problems.of([problem_of(Gemm(229, 101, 941, Dtype.FP32))]).operands
+    rows, ctas = np.array([[64.0], [64.0]]), np.array([640])
+    one, two, many = (
+        outlives_a_step(gpu, operands, rows, tile_k, np.array([[readers], [readers]]), ctas)[0]
+        for readers in (1, 2, 16)
+    )
+    assert one == two < many == 1.0
 
 
 def test_readers_that_no_line_outlives_fetch_it_each() -> None:
@@ -174,7 +188,7 @@ class Tiled:
             l2_capacity_bytes=capacity_bytes,
             warm=warm,
             outlives_a_step=np.ones(1),
-            drift_steps=0.0,
+            lag_steps=0.0,
         )
         return moved.row(0)
 

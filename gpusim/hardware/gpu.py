@@ -174,6 +174,11 @@ class L2(Record):
         le=100,
         description="Main-loop steps between the first and the last of the CTAs that read an operand panel together.",
     )
+    lag_steps: float = Field(
+        ge=0,
+        le=100,
+        description="Main-loop steps that most of the CTAs that read an operand panel together are within.",
+    )
     fetch_bytes: int = Field(ge=1, le=4_096, description="Aligned unit that an L2 miss reads from DRAM [B].")
     partitions: int = Field(
         ge=1, le=64, description="L2 partitions; a hit in another partition than the SM's has the far latency."

@@ -124,30 +124,21 @@ def residency_of_all_sms(gpu: Gpu, footprint_bytes: float) -> Residency:
     return Residency(held - far, far, (1.0 - held) * (1.0 - elsewhere), (1.0 - held) * elsewhere)
 
 
-def fetches(readers: Array, outlives_a_step: Array, drift_steps: float) -> Array:
+def fetches(readers: Array, outlives_a_step: Array, lag_steps: float) -> Array:
     """How often a line comes from DRAM that several CTAs read.
 
     Args:
         outlives_a_step: chance that a line is still in L2 a step after it was read.
-        drift_steps: steps between the first and the last reader; the others are evenly spread between them.
+        lag_steps: steps that most of the readers are within; they are evenly spread.
 
     >>> fetches(np.array([16, 2]), np.array([1.0, 0.25]), 1.5).tolist()
     [1.0, 1.5]
     """
-    found, apart_steps = np.ones(readers.shape), drift_steps / (readers + 1.0)
+    found, apart_steps = np.ones(readers.shape), lag_steps / (readers + 1.0)
     lost = np.flatnonzero(outlives_a_step < 1.0)
     kept = elementwise(math.pow, outlives_a_step[lost], apart_steps[lost])
     found[lost] = 1.0 + (readers[lost] - 1.0) * (1.0 - kept)
     return found
-
-
-def slices_in_use(readers: Array, drift_steps: float) -> Array:
-    """Different slices of a panel in use at once, of the CTAs that read it one after the other.
-
-    >>> slices_in_use(np.array([1, 100]), 1.5).tolist()
-    [1.0, 2.5]
-    """
-    return np.asarray(np.minimum(readers, 1.0 + drift_steps))
 
 
 def wave_panels(panels: Array, wave_tiles: Array, swizzle_width: Array) -> Array:
@@ -192,7 +183,7 @@ def traffic(
     l2_capacity_bytes: float,
     warm: bool,
     outlives_a_step: Array,
-    drift_steps: float,
+    lag_steps: float,
 ) -> Columns[Traffic]:
     """Bytes between L2, DRAM and the CTAs of tiled products.
 
@@ -205,7 +196,7 @@ def traffic(
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
         warm: operands were used just before.
         outlives_a_step: chance that a line is still in L2 a step after it was read.
-        drift_steps: steps between the first and the last of the CTAs that read a panel together.
+        lag_steps: steps that most of the CTAs that read a panel together are within.
     """
     tiles = panels.counts[0] * panels.counts[1]
     totals = panels.total_bytes
@@ -213,7 +204,7 @@ def traffic(
     l2_read = planes * tiles * (panels.sizes_bytes[0] + panels.sizes_bytes[1])
     written_by_wave = result_bytes / np.maximum(1.0, planes * tiles / wave_tiles)
     reads = _dram_reads(panels, totals, wave, wave_tiles, swizzle_width, written_by_wave, l2_capacity_bytes)
-    costs = panels.read_costs * [fetches(readers, outlives_a_step, drift_steps) for readers in wave[::-1]]
+    costs = panels.read_costs * [fetches(readers, outlives_a_step, lag_steps) for readers in wave[::-1]]
     both = reads[0] + reads[1]
     read_cost = (reads[0] * costs[0] + reads[1] * costs[1]) / both
     dram_read, dram_write = np.minimum(l2_read, np.maximum(compulsory, planes * both)), result_bytes

@@ -10,7 +10,7 @@ import numpy as np
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import LINE_BYTES
 from gpusim.lowering.columns import Array
-from gpusim.lowering.locality import slices_in_use, survival_fractions
+from gpusim.lowering.locality import survival_fractions
 from gpusim.lowering.operand import Operands
 from gpusim.units import MIB
 
@@ -26,14 +26,16 @@ def outlives_a_step(
     """Chance that a line which a step read a piece of is still in L2 when the next step wants the rest.
 
     Until then all CTAs that are resident have read a slice of either operand, in whole lines. Those that read the same
-    panel are at slices that follow each other, and share the lines in which these lie.
+    panel are at slices between the first one's and the last one's, and share the lines in which these lie: many readers
+    all that lie between, few of them only as many as they are.
 
     Args:
         rows: of a CTA's tile in either operand.
         readers: CTAs that read the same panel of either.
     """
-    in_use_k = tile_k * slices_in_use(readers, gpu.l2.drift_steps)
-    of_a_cta = operands.touched_bytes(rows, in_use_k, LINE_BYTES) / readers
+    alone = operands.touched_bytes(rows, tile_k, LINE_BYTES)
+    of_all = operands.touched_bytes(rows, tile_k * (1.0 + gpu.l2.drift_steps), LINE_BYTES)
+    of_a_cta = np.minimum(alone, of_all / readers)
     usable_bytes = effective_l2_bytes(gpu) * gpu.l2.usable_fraction
     return survival_fractions(resident_ctas * (of_a_cta[0] + of_a_cta[1]), usable_bytes)
 

@@ -351,7 +351,7 @@ def _traffic(
         l2_capacity_bytes=effective_l2_bytes(gpu),
         warm=warm,
         outlives_a_step=outlives,
-        drift_steps=gpu.l2.drift_steps,
+        lag_steps=gpu.l2.lag_steps,
     )
     if problems.additions:
         # What has left L2 since it was cleared is read before it is added to.
