@@ -108,7 +108,7 @@ def test_tensor_cores_convolve_images_of_either_layout(op: str) -> None:
     )
     assert by_channel.unit == by_pixel.unit == "tensor"
     # The images are transposed before.
-    assert by_channel.time_us > 1.15 * by_pixel.time_us
+    assert by_channel.time_us > 1.1 * by_pixel.time_us
 
 
 def test_few_channels_take_as_many_steps_as_a_tile_of_them() -> None:
@@ -319,9 +319,55 @@ def test_l1_serves_neighbouring_taps_that_have_steps_of_their_own() -> None:
 )
 def test_gradients_in_fp32_have_the_grids_of_profiles(op: str, shape: Any, kernel: str, grid: Any) -> None:
     """ResNet-50 of 32 images on a V100; a row of the results, or 512 pixels of an image, to each part of k."""
-    system = load_spec("v100-sxm2-32gb", cuda=10).system
+    system = load_spec("v100-sxm2-32gb").system
     result = predict(system, Convolution(shape, Dtype.FP32, op, "nchw"), Options(kernel=kernel))
     assert result.grid == grid
+
+
+def chosen(board: str, operator: Convolution, cuda: int | None = None) -> ConvolutionPlan:
+    """The plan that a library launches."""
+    plan = ranked_plans(load_spec(board, cuda=cuda).system, operator, Options(l2="warm"))[0].plan
+    assert isinstance(plan, ConvolutionPlan)
+    return plan
+
+
+@pytest.mark.parametrize(("pixels", "tile", "cuda"), [(14, 256, 10), (7, 32, 10), (14, 32, None)])
+def test_an_older_library_takes_wide_tiles_of_pixels(pixels: int, tile: int, cuda: int | None) -> None:
+    """Gradients of strided images: the widest tile that an image fills by half, and later one of 32."""
+    shape = ConvolutionShape(8, 512, 2 * pixels, 2 * pixels, 1024, 1, 1, stride=(2, 2))
+    plan = chosen("v100-sxm2-16gb", Convolution(shape, Dtype.FP32, "conv_bwd_inputs", "nchw"), cuda)
+    assert plan.name == f"dgrad_engine_64x{tile}"
+    assert plan.grid.extents == (8 * -(-(pixels**2) // tile), 512 // 64, 1)
+
+
+@pytest.mark.parametrize(("filters", "tiles"), [(32, {"32x32"}), (64, {"32x32"}), (128, {"64x128", "64x256"})])
+def test_an_older_library_chooses_tiles_of_filters_by_their_number(filters: int, tiles: set[str]) -> None:
+    operator = Convolution(ConvolutionShape(8, 128, 28, 28, filters, 1, 1), Dtype.FP32, "conv_bwd_weights", "nchw")
+    plans = ranked_plans(load_spec("t4", cuda=10).system, operator, Options(l2="warm"))
+    assert {plan.name for plan in plans} == {f"wgrad_alg0_engine_{tile}" for tile in tiles}
+
+
+def test_rows_of_filters_gradients_have_any_taps_on_volta_and_one_on_turing() -> None:
+    operator = Convolution(ConvolutionShape(8, 64, 56, 56, 128, 3, 3, (1, 1)), Dtype.FP16, "conv_bwd_weights", "nchw")
+    tiles = {board: chosen(board, operator).grid.extents[:2] for board in ("v100-sxm2-16gb", "t4")}
+    assert tiles == {"v100-sxm2-16gb": (5, 1), "t4": (9, 1)}
+
+
+def test_parts_of_all_pixels_are_not_too_short() -> None:
+    """Of filters' gradients: 24 steps of 32 pixels at least where k is split, however few CTAs these are."""
+    operator = Convolution(ConvolutionShape(16, 512, 14, 14, 192, 1, 1), Dtype.FP16, "conv_bwd_weights", "nchw")
+    plan = chosen("v100-sxm2-16gb", operator, cuda=10)
+    assert plan.split_k > 1
+    assert plan.product.main.steps >= 24
+    assert plan.grid.ctas < 80
+
+
+@pytest.mark.parametrize(("filters", "unit"), [(64, "tensor"), (32, "cuda")])
+def test_turing_has_tensor_cores_compute_gradients_of_many_filters(filters: int, unit: str) -> None:
+    """However few the channels, and though CUDA cores would be faster."""
+    shape = ConvolutionShape(8, 8, 112, 112, filters, 5, 5, stride=(2, 2))
+    result = predict(load_spec("t4", cuda=10).system, Convolution(shape, Dtype.FP16, "conv_bwd_weights", "nchw"))
+    assert result.unit == unit
 
 
 @pytest.mark.parametrize("op", CONVOLUTION_OPS)
@@ -350,7 +396,7 @@ def test_the_longest_part_of_all_pixels_ends_last_where_all_ctas_run_at_once() -
 def test_ctas_that_add_to_a_result_send_it_a_value_of_each_run_at_a_time() -> None:
     operator = Convolution(ConvolutionShape(16, 2048, 7, 7, 512, 1, 1), Dtype.FP32, "conv_bwd_weights", "nchw")
     name = "volta_scudnn_128x128_stridedB_splitK_medium_nn_v1"
-    plan = ranked_plans(load_spec("v100-sxm2-16gb", cuda=10).system, operator, Options(kernel=name))[0].plan
+    plan = ranked_plans(load_spec("v100-sxm2-16gb").system, operator, Options(kernel=name))[0].plan
     assert isinstance(plan, ConvolutionPlan)
     main = plan.product.main
     assert main.epilogue.fixup_times == 0

@@ -121,6 +121,9 @@ class Family(Entry):
     since_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] = Field(
         default=0, description="first major version of CUDA whose library has these kernels, if not all"
     )
+    until_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] | None = Field(
+        default=None, description="last major version of CUDA whose library has these kernels, if not the newest"
+    )
     counts_splits: bool = Field(
         default=False,
         description="CTAs that share a tile's k within the kernel count in memory, which a memset clears before",
@@ -134,9 +137,10 @@ class Family(Entry):
         default=None,
         description="channels, and filters, up to which neighbouring groups are computed as one, zeros between them",
     )
-    few_channels: Count | None = Field(
-        default=None, description="most channels it takes, where it walks taps and channels of images as one"
-    )
+    few_channels: Count | None = Field(default=None, description="most channels of a group that it takes")
+    least_channels: Count | None = Field(default=None, description="fewest channels of a group that it takes")
+    least_filters: Count | None = Field(default=None, description="fewest filters of a group that it takes")
+    max_filters: Count | None = Field(default=None, description="most filters of a group that it takes")
     max_taps: Count | None = Field(default=None, description="largest filter that it convolves with")
     strided: bool | None = Field(
         default=None, description="it convolves only with a stride, or (false) only without; either if left out"
@@ -156,8 +160,19 @@ class Family(Entry):
         description="what a CTA takes of all pixels, for the gradient of filters: a row of every result, or at most so "
         "many pixels of one; what the library chooses if left out",
     )
+    least_split_steps: Cited[Count] | None = Field(
+        default=None,
+        description="fewest k-steps that it leaves a CTA where it splits k; those of the library if left out",
+    )
+    walks_taps_as_one: bool = Field(
+        default=False,
+        description="channels under any taps follow each other in its steps, and in its tiles of filters' gradients",
+    )
     scatters: bool = Field(
         default=False, description="it adds what each tap makes of a result's gradient to the pixel that the tap reads"
+    )
+    widest_filled: bool = Field(
+        default=False, description="of its tiles, it takes the widest that the results of an image fill by half"
     )
     as_stored: bool = Field(default=False, description="it convolves only images that are stored in its layout")
     clears_result: bool = Field(default=False, description="adds to a result that a kernel before it has cleared")
@@ -165,6 +180,12 @@ class Family(Entry):
         default=None, description="kernel before a convolution that makes a table of its offsets, if any"
     )
     kernels: Annotated[tuple[KernelEntry, ...], Field(min_length=1), BeforeValidator(_flat)]
+
+    def is_of(self, cuda: int | None) -> bool:
+        """Whether the library of a major version of CUDA has these kernels; None: the newest."""
+        if cuda is None:
+            return self.until_cuda is None
+        return self.since_cuda <= cuda <= (cuda if self.until_cuda is None else self.until_cuda)
 
     @field_validator("inputs")
     @classmethod

@@ -118,7 +118,7 @@ class Library:
     def as_of(self, cuda: int) -> Library:
         """The same heuristic over the kernels that a major version of CUDA had."""
         kernels, convolution_kernels = (
-            tuple(kernel for kernel in those if kernel.family.since_cuda <= cuda)
+            tuple(kernel for kernel in those if kernel.family.is_of(cuda))
             for those in (self.kernels, self.convolution_kernels)
         )
         algorithms = tuple(one for one in self.convolution_algorithms if one.since_cuda <= cuda)

@@ -19,6 +19,7 @@ from gpusim.lowering.convolution.winograd import fused, serves, unfused
 from gpusim.prediction.choose import GemmCandidate, OnlyCandidate, candidates
 from gpusim.prediction.selection import CORES, UnsupportedError, usable_kernels
 from gpusim.system import System
+from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
@@ -142,7 +143,7 @@ def _alike(kernels: Iterable[Kernel]) -> Iterable[tuple[Kernel, ...]]:
         around = (family.transposes_result, family.clears_result, family.offsets_kernel, family.writes)
         read = (family.images, family.gradients_as_stored, kernel.alignment)
         computed = (family.fused_winograd, family.few_channels, family.merged_channels)
-        parts = (family.pixels_per_split, family.scatters)
+        parts = (family.pixels_per_split, family.scatters, family.walks_taps_as_one)
         groups.setdefault((*read, *computed, *parts, *around), []).append(kernel)
     return map(tuple, groups.values())
 
@@ -154,21 +155,37 @@ def _usable_kernels(system: System, operator: Convolution, name: str | None, uni
         named = name in (None, kernel.printed_name(operator.layout, operator.dtype))
         layouts = (operator.layout,) if family.as_stored else ("nhwc", operator.layout)
         readable = operator.op in family.convolves and family.images in layouts
-        if named and readable and _takes(family, operator):
+        if (
+            named
+            and readable
+            and _takes(family, operator)
+            and (not family.widest_filled or _is_widest(kernel, operator))
+        ):
             yield kernel
+
+
+def _is_widest(kernel: Kernel, operator: Convolution) -> bool:
+    """Whether no wider tile of its family is filled by half; the narrowest where none is."""
+    rows, columns = operator.shape.output
+    pixels = rows * columns
+    widths = sorted(entry.tile[0] for entry in kernel.family.kernels)
+    filled = [width for width in widths if ceil_div(pixels, width) * width < 2 * pixels]
+    return kernel.tile_m == max(filled, default=widths[0])
 
 
 def _takes(family: Family, operator: Convolution) -> bool:
     """Whether kernels convolve with a filter, its stride and its padding."""
     shape = operator.shape
     taps, channels = shape.filter_h * shape.filter_w, shape.channels // shape.groups
+    filters = shape.filters // shape.groups
     strided, padded = max(shape.stride) > 1, shape.pad[0] >= shape.filter_h or shape.pad[1] >= shape.filter_w
     return (
         taps <= (family.max_taps or taps)
-        and channels <= (family.few_channels or channels)
+        and (family.least_channels or channels) <= channels <= (family.few_channels or channels)
         and family.strided in (None, strided)
         and not (family.pads_within_filter and padded)
         and (serves(operator) or not family.fused_winograd)
+        and (family.least_filters or filters) <= filters <= (family.max_filters or filters)
     )
 
 

@@ -43,7 +43,7 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     all_steps = pieces_of(k, k_slices, kernels.tile_k)[..., np.newaxis]
     steps = ceil_div(all_steps, factors)
     whole = all_steps * ceil_div(tiles, sms)
-    enough = steps >= search.min_steps
+    enough = steps >= np.maximum(search.min_steps, kernels.least_split_steps)[:, np.newaxis]
     work = np.where(enough, steps * ceil_div(tiles * factors, sms), whole)
     least_before = np.minimum.accumulate(np.concatenate([whole, work], axis=-1), axis=-1)[..., :-1]
     # A batch of products is not split; the groups of a convolution are.

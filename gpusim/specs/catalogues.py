@@ -105,7 +105,7 @@ def _kernels_of_files(
                 problem = "'reduce' needs a second kernel; add split_k_reduction to kernel_catalogues"
                 raise SpecError(str(read_yaml(path).error(f"{key}.{index}.split_k", problem)))
     kernels = (kernel for of_file in families.values() for kernel in kernels_of(of_file, reduction))
-    return tuple(kernel for kernel in kernels if cuda is None or kernel.family.since_cuda <= cuda)
+    return tuple(kernel for kernel in kernels if kernel.family.is_of(cuda))
 
 
 @lru_cache(maxsize=64)

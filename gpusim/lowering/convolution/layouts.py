@@ -61,8 +61,9 @@ def form_of(around: Surroundings, operator: Convolution, kernel: Kernel) -> Form
     elif written.padded_channels != written.channels:
         after = [around.padding(written)]
     split_k, longest_k = _splits(shape, family.pixels_per_split)
-    walked_as_one = family.few_channels is not None
-    implicit = ImplicitProduct(product, walked_as_one, gradients, family.writes, split_k, longest_k, family.scatters)
+    implicit = ImplicitProduct(
+        product, family.walks_taps_as_one, gradients, family.writes, split_k, longest_k, family.scatters
+    )
     return Form(implicit, tuple(before), tuple(after))
 
 

@@ -57,6 +57,8 @@ class KernelRow:
     persistent: bool
     stores_result: bool
     convolves: bool
+    least_split_steps: int
+    """That it leaves a CTA where it splits k; 0: as few as the library does."""
     adds_to_result: bool
     """CTAs that share the k of a tile add to it as they come, and wait for no other."""
     counts_splits: bool
@@ -187,6 +189,7 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         persistent=loop.persistent,
         stores_result=family.stores_result,
         convolves=bool(family.convolves),
+        least_split_steps=family.least_split_steps.value if family.least_split_steps else 0,
         adds_to_result=family.clears_result,
         counts_splits=family.counts_splits,
         stores_elements=stores_elements(kernel),
