@@ -108,6 +108,15 @@ def test_a_loop_that_loads_its_items_delays_training_by_each(t4: System) -> None
     assert host.pass_us("pytorch-21.12", 4) == 0
 
 
+def test_processes_that_a_launcher_starts_load_with_one_thread_each(t4: System) -> None:
+    loads = {"framework_load_us": {"pytorch_2_1": 20000.0}, "framework_load_of_several_us": {"pytorch_2_1": 15000.0}}
+    host = t4.host.model_copy(update=loads)
+    assert host.pass_us("pytorch-2.1", 0, 4) == 80000.0
+    assert host.pass_us("pytorch-2.1", 0, 4, processes=8) == 60000.0
+    alike = t4.host.model_copy(update={"framework_load_us": loads["framework_load_us"]})
+    assert alike.pass_us("pytorch-2.1", 0, 4, processes=8) == 80000.0
+
+
 def test_the_host_waits_for_how_many_rows_a_mask_picks(t4: System) -> None:
     tasks = [_task(call="nonzero"), _task()]
     waited = run(t4.host, tasks, [1000.0, 10.0], StepOptions())

@@ -71,16 +71,25 @@ class Host(Record):
         description="Host time of an item of training that the loop itself loads, by framework and version [us].",
     )
 
-    def pass_us(self, framework: str, waiting_items: int, loaded_items: int = 0) -> float:
+    framework_load_of_several_us: dict[str, LongMicroseconds] = Field(
+        default={},
+        description="The same where a launcher starts several processes, each with one thread [us].",
+    )
+
+    def pass_us(self, framework: str, waiting_items: int, loaded_items: int = 0, processes: int = 1) -> float:
         """Host time of a pass beside its calls [us]; 0 of a framework that is not listed.
 
         Args:
             waiting_items: items that the host prepares, or whose results it takes, while the GPU waits.
             loaded_items: items of training.
+            processes: that a launcher started, one for each GPU.
         """
         key = source_key(framework)
         per_item_us = waiting_items * self.framework_item_us.get(key, 0.0)
-        return self.framework_step_us.get(key, 0.0) + per_item_us + loaded_items * self.framework_load_us.get(key, 0.0)
+        load_us = self.framework_load_us.get(key, 0.0)
+        if processes > 1:
+            load_us = self.framework_load_of_several_us.get(key, load_us)
+        return self.framework_step_us.get(key, 0.0) + per_item_us + loaded_items * load_us
 
     def call_us(self, kind: str, framework: str = "") -> float:
         """Host time of a framework's call that launches kernels [us].

@@ -120,7 +120,8 @@ def predict_model(
         PolicyError: the framework refuses the precision on the GPU.
     """
     waiting, loaded = (0, graph.items) if policy.mode == "train" else (graph.items * options.synchronised, 0)
-    host_us = options.host_us + system.host.pass_us(options.framework, waiting, loaded)
+    processes = group.gpus if group else 1
+    host_us = options.host_us + system.host.pass_us(options.framework, waiting, loaded, processes)
     options = replace(options, host_us=host_us)
     if group and group.parallel == "pipeline":
         step, needed_bytes = _pipelined(system, graph, policy, options, simulate, group)
