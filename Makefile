@@ -16,6 +16,7 @@ COLLECTIVES := $(wildcard $(MEASURED)/../comm/*.csv)
 # Kernels that traces recorded beside others: they teach choice and not times.
 TRACES := $(wildcard $(MEASURED)/../traces/kernels.csv)
 RECORDED := $(if $(TRACES),$(VENV)/traces.csv)
+VECTOR_TRACES := $(wildcard $(MEASURED)/../traces/memory_bound.csv)
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 deepbench_t4_fp16 deepbench_t4_fp32 \
 	vidur_a100_fp16 vidur_a40_fp16 aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
 	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32 deepbench_conv neusight_conv_fp32
@@ -94,9 +95,10 @@ bench: $(VENV)/.dev
 bench-baseline: $(VENV)/.dev
 	$(BIN)/python $(BENCH) --record
 
-readme: $(VENV)/.runtime
+readme: $(VENV)/.runtime $(RECORDED)
 	$(BIN)/python benchmarks/readme.py $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
-		$(addprefix --models ,$(STEPS)) $(addprefix --collectives ,$(COLLECTIVES)) $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
+		$(addprefix --models ,$(STEPS)) $(addprefix --collectives ,$(COLLECTIVES)) \
+		$(addprefix --traces ,$(RECORDED) $(VECTOR_TRACES)) $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
 
 figures: $(VENV)/.runtime
 	$(BIN)/python benchmarks/figures.py

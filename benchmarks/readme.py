@@ -1,13 +1,14 @@
 """Writes the generated tables of the README, docs/accuracy.md and docs/speed.md: a summary, and all figures.
 
     python benchmarks/readme.py [--microbenchmarks PUBLISHED.csv] [--models STEPS.csv]...
-                                [--collectives RUNS.csv]... [MEASURED.csv...]
+                                [--collectives RUNS.csv]... [--traces RUNS.csv]... [MEASURED.csv...]
 
 What stands between two markers is replaced, in the README by a summary and on the page by everything: errors on
 measured runs (``accuracy``) with the date, the commit and the tables' hashes, errors on measured steps of whole models
 (``models``), what the last calibrations (``make calibrate``) report of rows, sources and boards that they leave out
-(``left-out``). The page alone has the errors on collectives and on published microbenchmarks, docs/speed.md the figures
-of the last benchmark (``speed``, ``make bench``). What nothing is given for stays.
+(``left-out``). The page alone has the errors on collectives, on kernels out of traces (``traces``) and on published
+microbenchmarks, docs/speed.md the figures of the last benchmark (``speed``, ``make bench``). What nothing is given for
+stays.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from microbench_table import microbench_table
 from models_table import models_summary, models_tables, validated_steps
 from provenance import ACCURACY_PAGE, BENCH_RESULTS, CALIBRATIONS, README, SPEED_PAGE, commit
 from speed_table import speed_table
+from traces_table import traces_table
 
 from gpusim.errors import InputError
 from gpusim.execution.service import Service
@@ -44,6 +46,7 @@ def main() -> None:
     parser.add_argument("--microbenchmarks", type=Path, metavar="PUBLISHED.csv")
     parser.add_argument("--models", type=Path, action="append", default=[], metavar="STEPS.csv")
     parser.add_argument("--collectives", type=Path, action="append", default=[], metavar="RUNS.csv")
+    parser.add_argument("--traces", type=Path, action="append", default=[], metavar="RUNS.csv")
     given = parser.parse_args()
     try:
         short, long = tables(given)
@@ -73,6 +76,8 @@ def tables(given: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
         short["models"], long["models"] = models_summary(steps), models_tables(steps)
     if given.collectives:
         long["collectives"] = collectives_table(given.collectives)
+    if given.traces:
+        long["traces"] = traces_table(given.traces)
     if given.microbenchmarks:
         long["microbenchmarks"] = microbench_table(summary(play_published(ALL, given.microbenchmarks))) + "\n"
     if calibrations := sorted(CALIBRATIONS.glob("*.json")):

@@ -17,6 +17,7 @@ import pytest
 import readme
 import shapes
 import shared_values
+import traces_table
 from comparison import Figure, Measured, Results, compared, costs
 
 from gpusim.studies.validation.report import validate
@@ -211,6 +212,20 @@ def test_what_several_fits_find_of_a_value_has_a_mean_and_a_spread(tmp_path: Pat
         files[-1].write_text(json.dumps(report), encoding="utf-8")
     rows = shared_values.shared_values(files).splitlines()[2:]
     assert rows == ["| `l2.write_cost` | volta 1.6, turing 2.5 | 2 | 0.32 |"]
+
+
+def test_recorded_kernels_are_lines_by_operator_or_by_gpu(tmp_path: Path) -> None:
+    products, others = tmp_path / "products.csv", tmp_path / "others.csv"
+    columns = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2"
+    products.write_text(f"{columns}\nt4,linear,1,512,512,512,fp16,dense,50,profiler,cold\n", encoding="utf-8")
+    columns = "board,op,shapes,dtypes,numel_max,kernel,grid,block,time_us"
+    kernel = "vectorized_elementwise_kernel<4>,2048x1x1,128x1x1"
+    lines = [f"t4,add,1048576,f32,1048576,{kernel},40", "t4,index,7,f32,7,DeviceScanKernel,1x1x1,32x1x1,4"]
+    others.write_text("\n".join([columns, *lines, ""]), encoding="utf-8")
+    *_, product, kernels = traces_table.traces_table([products, others]).splitlines()
+    assert product.startswith("| linear | t4 | fp16 | 1 |")
+    assert product.endswith(" % |")
+    assert kernels.startswith("| other kernels | t4 | all | 1 of 2 |")
 
 
 def test_measured_tables_are_lines_by_gpu_in_the_readme_and_by_source_on_the_page(tmp_path: Path) -> None:

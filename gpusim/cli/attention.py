@@ -27,23 +27,23 @@ from gpusim.cli.options import (
 class AttentionOptions:
     """What is attended to, and which pass."""
 
-    batch: Annotated[str, typer.Option(help="Sequences.", metavar="SIZES")] = "1"
-    heads: Annotated[str, typer.Option(help="Heads of queries.", metavar="SIZES")] = "1"
+    batch: Annotated[str, typer.Option(help="Batch size.", metavar="SIZES")] = "1"
+    heads: Annotated[str, typer.Option(help="Query heads.", metavar="SIZES")] = "1"
     key_heads: Annotated[
-        int | None, typer.Option(help="Heads of keys and values, which queries share. Default: as many.")
+        int | None, typer.Option(help="Key and value heads (grouped-query attention). Default: as many as query heads.")
     ] = None
-    keys: Annotated[str, typer.Option(help="Keys of a head. Default: as many as queries.", metavar="SIZES")] = ""
+    keys: Annotated[str, typer.Option(help="Key length. Default: the query length.", metavar="SIZES")] = ""
     dtype: Annotated[str, typer.Option(metavar="TYPE", help="Data type.", autocompletion=complete_dtype)] = "fp16"
-    backward: Annotated[bool, typer.Option("--backward", help="The gradients, not the result.")] = False
-    causal: Annotated[bool, typer.Option("--causal", help="A query sees no later keys.")] = False
-    mask: Annotated[bool, typer.Option("--mask", help="A bias for each key is added to its scores.")] = False
-    dropout: Annotated[bool, typer.Option("--dropout", help="Scores are dropped at random.")] = False
+    backward: Annotated[bool, typer.Option("--backward", help="Predict the backward pass.")] = False
+    causal: Annotated[bool, typer.Option("--causal", help="Causal mask: a query sees no later keys.")] = False
+    mask: Annotated[bool, typer.Option("--mask", help="Add a bias for each key to the scores.")] = False
+    dropout: Annotated[bool, typer.Option("--dropout", help="Apply dropout to the scores.")] = False
 
 
 def attention(
     arch: ArchsOption,
-    queries: Annotated[str, typer.Option(help="Queries of a head.", metavar="SIZES")],
-    head_dim: Annotated[str, typer.Option(help="Elements of a head.", metavar="SIZES")],
+    queries: Annotated[str, typer.Option(help="Query length.", metavar="SIZES")],
+    head_dim: Annotated[str, typer.Option(help="Head dimension.", metavar="SIZES")],
     chosen: AttentionOptions,
     simulation: SimulationOptions,
     spec: SpecOptions,

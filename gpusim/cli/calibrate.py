@@ -51,7 +51,7 @@ def calibrate(
         typer.Option(
             "--recorded",
             metavar="FILE",
-            help="Table of runs whose kernels count and whose times do not: others ran beside them. May be repeated.",
+            help="Table of runs of which only the kernel choice is used, not the times. May be repeated.",
         ),
     ] = None,
     microbenchmarks: Annotated[
@@ -59,7 +59,7 @@ def calibrate(
         typer.Option(
             "--microbenchmarks",
             metavar="CSV",
-            help="Table of published readings, as of 'gpusim microbench': its curves fix what they identify first.",
+            help="Table of published readings, as for 'gpusim microbench': what they identify is fixed before the fit.",
         ),
     ] = None,
     overhead: OverheadOption = None,

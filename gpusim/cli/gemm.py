@@ -28,7 +28,7 @@ def gemm(
     arch: ArchsOption,
     m: Annotated[str, typer.Option("-m", help="Rows of C.", metavar="SIZES")],
     n: Annotated[str, typer.Option("-n", help="Columns of C.", metavar="SIZES")],
-    k: Annotated[str, typer.Option("-k", help="Length of the sums.", metavar="SIZES")],
+    k: Annotated[str, typer.Option("-k", help="Inner (reduction) dimension.", metavar="SIZES")],
     types: TypeOptions,
     storage: StorageOptions,
     kernels: KernelOptions,

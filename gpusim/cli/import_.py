@@ -62,8 +62,8 @@ class FileOptions:
     ] = None
     m: Annotated[int | None, typer.Option("-m", min=1, help="Rows of C of every kernel (ncu, nsys).")] = None
     n: Annotated[int | None, typer.Option("-n", min=1, help="Columns of C (ncu, nsys).")] = None
-    k: Annotated[int | None, typer.Option("-k", min=1, help="Length of the sums (ncu, nsys).")] = None
-    batch: Annotated[int, typer.Option(min=1, help="Number of products of this shape (ncu, nsys).")] = 1
+    k: Annotated[int | None, typer.Option("-k", min=1, help="Inner (reduction) dimension (ncu, nsys).")] = None
+    batch: Annotated[int, typer.Option(min=1, help="Batch size (ncu, nsys).")] = 1
     shapes: Annotated[
         Path | None,
         typer.Option(help="m, n, k (op, batch, dtype, layout) of each kernel (ncu, nsys).", metavar="CSV"),

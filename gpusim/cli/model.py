@@ -34,13 +34,13 @@ PrecisionsOption = Annotated[
 class WorkOptions:
     """What a step computes."""
 
-    mode: Annotated[Literal["train", "inference"], typer.Option(help="What a step does.")] = "train"
+    mode: Annotated[Literal["train", "inference"], typer.Option(help="Training step or inference pass.")] = "train"
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Items of a pass on one GPU. Default: as the model's file has it.")
+        int | None, typer.Option(min=1, help="Batch size per GPU and pass. Default: as in the model file.")
     ] = None
-    seq_len: Annotated[int | None, typer.Option(min=1, help="Length of a sequence, or of a prompt.")] = None
+    seq_len: Annotated[int | None, typer.Option(min=1, help="Sequence length, or prompt length.")] = None
     image_size: Annotated[int | None, typer.Option(min=1, help="Height and width of an image.")] = None
-    accumulation: Annotated[int, typer.Option(min=1, help="Forward and backward passes for each update.")] = 1
+    accumulation: Annotated[int, typer.Option(min=1, help="Gradient accumulation: passes for each update.")] = 1
     generate: Annotated[
         int,
         typer.Option(
@@ -50,7 +50,7 @@ class WorkOptions:
             metavar="N",
         ),
     ] = 0
-    beam: Annotated[int | None, typer.Option(min=1, help="Beams of a search.")] = None
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width of a beam search.")] = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -64,22 +64,26 @@ class FrameworkOptions:
     """How a framework runs it."""
 
     layout: Annotated[
-        Literal["nchw", "nhwc"] | None, typer.Option(help="Images in memory. Default: nhwc below FP32, else nchw.")
+        Literal["nchw", "nhwc"] | None,
+        typer.Option(help="Memory layout of images. Default: nhwc below FP32, else nchw."),
     ] = None
     fusion: Annotated[
         Literal["none", "elementwise", "engine"],
-        typer.Option(help="Fuse chains of elementwise operators, or as an engine of inference does."),
+        typer.Option(help="Fuse chains of elementwise operators, or as an inference engine (TensorRT) does."),
     ] = "none"
     attention: Annotated[
-        Literal["eager", "fused"], typer.Option(help="Products around a softmax, or one kernel (flash attention).")
+        Literal["eager", "fused"],
+        typer.Option(help="Unfused (matmul, softmax, matmul), or one flash attention kernel."),
     ] = "eager"
     checkpointing: Annotated[
-        bool, typer.Option("--checkpointing", help="Keep the inputs of repeated blocks alone, and compute again.")
+        bool, typer.Option("--checkpointing", help="Activation checkpointing: keep only the inputs of repeated blocks.")
     ] = False
-    graphs: Annotated[bool, typer.Option("--graphs", help="Replay a CUDA graph in place of calls.")] = False
+    graphs: Annotated[bool, typer.Option("--graphs", help="Replay a CUDA graph instead of launching each kernel.")] = (
+        False
+    )
     framework: Annotated[str, typer.Option(help="Framework whose calls launch the kernels.")] = "pytorch"
     version: Annotated[
-        str | None, typer.Option(help="Of the framework. Default: that of the container, else 2.1.", metavar="VERSION")
+        str | None, typer.Option(help="Framework version. Default: that of the container, else 2.1.", metavar="VERSION")
     ] = None
     container: Annotated[
         str,
@@ -96,7 +100,7 @@ class SharingOptions:
 
     gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the work, of one node or of whole ones.")] = 1
     parallel: Annotated[
-        Literal["data", "tensor", "pipeline"], typer.Option(help="What several GPUs share: items, each matrix, layers.")
+        Literal["data", "tensor", "pipeline"], typer.Option(help="How several GPUs share the work.")
     ] = "data"
     node: Annotated[str, typer.Option(help="Node of several GPUs. Default: that of the board.", metavar="NAME")] = ""
 

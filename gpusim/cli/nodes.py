@@ -48,9 +48,10 @@ def nodes_time(
     op: Annotated[str, typer.Option("--op", help="Collective, such as all_reduce or all_gather.")] = "all_reduce",
     gpus: Annotated[int | None, typer.Option("--gpus", min=2, help="GPUs that take part. Default: all.")] = None,
     size: Annotated[
-        str, typer.Option("--size", help="Bytes; several by commas, or doubling from one to another: 1024:268435456.")
+        str,
+        typer.Option("--size", help="Buffer sizes in bytes, separated by commas, or a doubling range: 1024:268435456."),
     ] = "1024:1073741824",
-    gpu: Annotated[str | None, typer.Option("--arch", help="Board in place of the node's own.")] = None,
+    gpu: Annotated[str | None, typer.Option("--arch", help="Board to use instead of the node's own.")] = None,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:

@@ -19,7 +19,9 @@ def numerics(
     spec: SpecOptions,
     m: Annotated[int | None, typer.Option("-m", help="Rows of C. Default: those of --a.")] = None,
     n: Annotated[int | None, typer.Option("-n", help="Columns of C. Default: those of --b.")] = None,
-    k: Annotated[int | None, typer.Option("-k", help="Length of the sums. Default: that of --a or --b.")] = None,
+    k: Annotated[
+        int | None, typer.Option("-k", help="Inner (reduction) dimension. Default: that of --a or --b.")
+    ] = None,
     arch: ArchOption = "A100-SXM4-80GB",
     distribution: Annotated[
         str,

@@ -100,7 +100,7 @@ ArchsOption = Annotated[
 ]
 MOption = Annotated[int, typer.Option("-m", help="Rows of C.")]
 NOption = Annotated[int, typer.Option("-n", help="Columns of C.")]
-KOption = Annotated[int, typer.Option("-k", help="Length of the sums.")]
+KOption = Annotated[int, typer.Option("-k", help="Inner (reduction) dimension.")]
 OverheadOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -134,7 +134,7 @@ class TypeOptions:
 class StorageOptions:
     """How many products there are, and how their matrices are stored."""
 
-    batch: Annotated[int, typer.Option(help="Number of products of this shape.")] = 1
+    batch: Annotated[int, typer.Option(help="Batch size: products of this shape.")] = 1
     layout: Annotated[
         Literal["nn", "nt", "tn", "tt"], typer.Option(help="Transposition of A and B, BLAS column-major.")
     ] = "tn"
