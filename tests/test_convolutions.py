@@ -347,6 +347,13 @@ def test_an_older_library_chooses_tiles_of_filters_by_their_number(filters: int,
     assert {plan.name for plan in plans} == {f"wgrad_alg0_engine_{tile}" for tile in tiles}
 
 
+def test_taps_of_a_row_keep_the_same_lines_in_l2() -> None:
+    """A first layer of speech, 5 x 20 taps of one channel: tiles of 32 taps see two rows of pixels, not 32."""
+    shape = ConvolutionShape(32, 1, 161, 700, 32, 5, 20, stride=(2, 2))
+    plan = chosen("t4", Convolution(shape, Dtype.FP32, "conv_bwd_weights", "nchw"), cuda=10)
+    assert plan.product.main.traffic.read_cost < 1.5
+
+
 def test_rows_of_filters_gradients_have_any_taps_on_volta_and_one_on_turing() -> None:
     operator = Convolution(ConvolutionShape(8, 64, 56, 56, 128, 3, 3, (1, 1)), Dtype.FP16, "conv_bwd_weights", "nchw")
     tiles = {board: chosen(board, operator).grid.extents[:2] for board in ("v100-sxm2-16gb", "t4")}

@@ -37,6 +37,8 @@ class Operand:
     """From one of these neighbours to the next: a stride passes over those between, which come with them."""
     taps_in_row: float = 1.0
     """Neighbouring taps of a filter that read the same sectors: what comes through L1 serves them together."""
+    rows_together: float = 1.0
+    """Neighbouring rows in the same lines: taps of a filter see the same row of pixels, each one further on."""
     reads_per_element: float = 1.0
     """Elements of the matrix by those that come from memory: several taps of a filter read each pixel."""
 
@@ -60,6 +62,7 @@ class Operands:
     spacing: Array
     """From one neighbour to the next, as far as a sector reaches."""
     taps_in_row: Array
+    rows_together: Array
     reads_per_element: Array
     k_contiguous: Array
     element_bits: int
@@ -89,6 +92,7 @@ class Operands:
             along_bytes / row_bytes,
             np.array([[min(one.spacing, in_sector) for one in those] for those in (a, b)]),
             np.array([[one.taps_in_row for one in those] for those in (a, b)]),
+            np.array([[one.rows_together for one in those] for those in (a, b)]),
             np.array([[one.reads_per_element for one in those] for those in (a, b)]),
             k_contiguous,
             of_a.element_bits,
@@ -106,6 +110,7 @@ class Operands:
             runs_per_row=self.runs_per_row[:, columns],
             spacing=self.spacing[:, columns],
             taps_in_row=self.taps_in_row[:, columns],
+            rows_together=self.rows_together[:, columns],
             reads_per_element=self.reads_per_element[:, columns],
         )
 

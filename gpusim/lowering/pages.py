@@ -33,8 +33,9 @@ def outlives_a_step(
         rows: of a CTA's tile in either operand.
         readers: CTAs that read the same panel of either.
     """
-    alone = operands.touched_bytes(rows, tile_k, LINE_BYTES)
-    of_all = operands.touched_bytes(rows, tile_k * (1.0 + gpu.l2.drift_steps), LINE_BYTES)
+    together = np.minimum(operands.rows_together, rows)
+    alone = operands.touched_bytes(rows, tile_k, LINE_BYTES) / together
+    of_all = operands.touched_bytes(rows, tile_k * (1.0 + gpu.l2.drift_steps), LINE_BYTES) / together
     of_a_cta = np.minimum(alone, of_all / readers)
     usable_bytes = effective_l2_bytes(gpu) * gpu.l2.usable_fraction
     return survival_fractions(resident_ctas * (of_a_cta[0] + of_a_cta[1]), usable_bytes)

@@ -164,6 +164,8 @@ def _filter_gradient(convolution: Convolution, layout: str) -> Gathered:
     gradients = _operand(read, after.channels, after.pixels, after, k_contiguous=layout == "nchw", run=of_image)
     if channels_last:
         images = replace(images, slices=shape.filter_h * shape.filter_w, taps_in_row=1.0)
+    else:
+        images = replace(images, rows_together=float(shape.filter_w))
     return Gathered(images, gradients, shape.groups, slices=1, swapped=True)
 
 
