@@ -5,6 +5,7 @@ python benchmarks/claims_page.py
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,29 +31,34 @@ writes this page.
 def main() -> None:
     """Predict the claims and write the page."""
     finished = run(open_experiment("claims"), ROOT / "results" / "claims", service=Service(available_cores()))
-    lines = [
-        "| claim | published | measured | predicted | tolerance | meets |",
-        "|---|---:|---:|---:|---:|---|",
-        *(_line(row) for row in finished.rows),
-    ]
-    notes = [f"- *{row['claim']}*: {row['note']}." for row in finished.rows if row["note"]]
-    sources = dict.fromkeys(source for row in finished.rows for source in (row["source"], row["measured_source"]))
-    written = f"Written at {commit()}."
-    parts = (INTRODUCTION, "\n".join(lines), "\n".join(notes), "Sources:", _bullets(sources), written)
+    parts = (INTRODUCTION, *paragraphs(finished.rows), f"Written at {commit()}.")
     PAGE.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
     print(f"wrote {PAGE}")
 
 
-def _line(row: dict[str, Any]) -> str:
+def paragraphs(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+    """The table of the claims, remarks on them, and the numbered sources that the table refers to."""
+    sources = dict.fromkeys(row[name] for row in rows for name in ("source", "measured_source") if row[name])
+    numbers = {source: number for number, source in enumerate(sources, start=1)}
+    lines = [
+        "| claim | published | measured | predicted | tolerance | meets |",
+        "|---|---:|---:|---:|---:|---|",
+        *(_line(row, numbers) for row in rows),
+    ]
+    notes = [f"- *{row['claim']}*: {row['note']}." for row in rows if row["note"]]
+    listed = [f"{number}. {source}" for source, number in numbers.items()]
+    return "\n".join(lines), "\n".join(notes), "\n".join(["Sources, by the numbers in brackets:", "", *listed])
+
+
+def _line(row: Mapping[str, Any], numbers: Mapping[str, int]) -> str:
     unit = f" {row['unit']}" if row["unit"] else ""
-    stated = (f"{row[name]}{unit}" if row[name] else "" for name in ("published", "measured"))
+    stated = (
+        f"{row[name]}{unit} [{numbers[row[source]]}]" if row[name] else ""
+        for name, source in (("published", "source"), ("measured", "measured_source"))
+    )
     tolerance = f"{row['tolerance_pct']:g} %"
     cells = (row["claim"], *stated, f"{row['predicted']:.3g}{unit}", tolerance, row["meets"])
     return f"| {' | '.join(cells)} |"
-
-
-def _bullets(sources: dict[str, None]) -> str:
-    return "\n".join(f"- {source}" for source in sources if source)
 
 
 if __name__ == "__main__":

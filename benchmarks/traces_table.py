@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from gpusim.evidence.recorded_kernels import is_trace_table
-from gpusim.studies.validation.accuracy import errors
+from gpusim.studies.validation.accuracy import errors, grouped
 from gpusim.studies.validation.report import validate
-from gpusim.studies.validation.traced_kernels import ScoredKernel, validate_traced_kernels
+from gpusim.studies.validation.traced_kernels import validate_traced_kernels
 
 HEADINGS = "| recorded | GPU | type | rows | mean error | median | median bias |\n|---|---|---|---:|---:|---:|---:|"
 
@@ -31,16 +30,10 @@ def _operators(file: Path) -> Iterator[str]:
 
 def _kernels(file: Path) -> Iterator[str]:
     """Kernels that multiply nothing."""
-    by_board = sorted(validate_traced_kernels([file]).scored, key=_board)
-    for board, rows in groupby(by_board, key=_board):
-        found = list(rows)
+    for board, found in grouped(validate_traced_kernels([file]).scored, lambda one: one.row.board):
         pairs = [(one.predicted_us, one.row.time_us) for one in found if one.predicted_us is not None]
         figures = errors([predicted for predicted, _ in pairs], [measured for _, measured in pairs])
         yield _line("other kernels", board, "all", len(pairs), len(found), figures)
-
-
-def _board(one: ScoredKernel) -> str:
-    return one.row.board
 
 
 def _line(what: str, gpu: str, dtype: str, predicted: int, rows: int, figures: dict[str, Any]) -> str:

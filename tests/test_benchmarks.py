@@ -12,6 +12,7 @@ import accuracy_table
 import bench
 import calibration
 import calibration_table
+import claims_page
 import comparison
 import pytest
 import readme
@@ -212,6 +213,26 @@ def test_what_several_fits_find_of_a_value_has_a_mean_and_a_spread(tmp_path: Pat
         files[-1].write_text(json.dumps(report), encoding="utf-8")
     rows = shared_values.shared_values(files).splitlines()[2:]
     assert rows == ["| `l2.write_cost` | volta 1.6, turing 2.5 | 2 | 0.32 |"]
+
+
+def test_every_figure_of_a_claim_refers_to_its_source() -> None:
+    claim = {
+        "claim": "faster",
+        "published": "1.5",
+        "measured": "2",
+        "predicted": 1.75,
+        "unit": "",
+        "tolerance_pct": 20.0,
+    }
+    claim |= {"source": "a page", "measured_source": "a table", "note": "", "meets": "both"}
+    other = {**claim, "claim": "hotter", "published": "30", "unit": "%", "measured": "", "measured_source": ""}
+    table, notes, sources = claims_page.paragraphs([claim, {**other, "note": "in the sun"}])
+    assert table.splitlines()[2:] == [
+        "| faster | 1.5 [1] | 2 [2] | 1.75 | 20 % | both |",
+        "| hotter | 30 % [1] |  | 1.75 % | 20 % | both |",
+    ]
+    assert notes == "- *hotter*: in the sun."
+    assert sources.endswith("1. a page\n2. a table")
 
 
 def test_recorded_kernels_are_lines_by_operator_or_by_gpu(tmp_path: Path) -> None:

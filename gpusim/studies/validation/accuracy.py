@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
 
 import numpy as np
 
 from gpusim.studies.validation.prediction import Scored
 
+One = TypeVar("One")
 STRATUM_EDGES = (16, 128, 1024)
 """Largest m of all strata but the last: streams of weights, skinny, medium and large products."""
 
@@ -120,3 +122,9 @@ def _ranks(values: Sequence[float]) -> list[float]:
     _, place, count = np.unique(np.array(values), return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return [float(rank) for rank in (last - (count - 1) / 2)[place]]
+
+
+def grouped(scored: Sequence[One], key: Callable[[One], Any]) -> Iterator[tuple[Any, list[One]]]:
+    """Rows of one key together, by keys in order."""
+    for one, rows in groupby(sorted(scored, key=key), key=key):
+        yield one, list(rows)

@@ -6,9 +6,8 @@ Nothing is fitted to these tables. Rows of several nodes are skipped: what joine
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from gpusim.collectives.timing import CollectiveTime, time_collective
 from gpusim.errors import InputError
 from gpusim.evidence.collective_runs import CollectiveRow, places, read_collectives
 from gpusim.specs.nodes import NodeSpec, load_node
-from gpusim.studies.validation.accuracy import errors, mean_percent, rounded
+from gpusim.studies.validation.accuracy import errors, grouped, mean_percent, rounded
 from gpusim.units import MIB
 
 LARGE_BYTES = MIB
@@ -53,12 +52,12 @@ class CollectiveReport:
         return {
             "tables": [
                 {**_place(key), **_figures(rows, self.seconds * len(rows) / len(self.scored))}
-                for key, rows in _grouped(self.scored, _group)
+                for key, rows in grouped(self.scored, _group)
             ],
             "overall": _figures(self.scored, self.seconds),
             "sizes": [
                 {"size": size, **_figures(rows, None)}
-                for size, rows in _grouped(self.scored, lambda one: _size_text(one.is_large))
+                for size, rows in grouped(self.scored, lambda one: _size_text(one.is_large))
             ],
         }
 
@@ -132,10 +131,3 @@ def _figures(scored: Sequence[ScoredCollective], seconds: float | None) -> dict[
         "bound_mape": mean_percent([abs(predicted.bound_us / row.time_us - 1) for row, predicted in found]),
         **({} if seconds is None else {"seconds": rounded(seconds)}),
     }
-
-
-def _grouped(
-    scored: Sequence[ScoredCollective], key: Callable[[ScoredCollective], Any]
-) -> Iterator[tuple[Any, list[ScoredCollective]]]:
-    for one, rows in groupby(sorted(scored, key=key), key=key):
-        yield one, list(rows)

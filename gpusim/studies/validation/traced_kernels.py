@@ -7,9 +7,8 @@ more. A trace does not state what L2 held before a kernel; it is taken to be emp
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from gpusim.evidence.boards import board_of
 from gpusim.evidence.recorded_kernels import TracedKernel, read_traced_kernels
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
-from gpusim.studies.validation.accuracy import errors, rounded
+from gpusim.studies.validation.accuracy import errors, grouped, rounded
 from gpusim.studies.validation.traced_operators import NotStatedError, Operators, operators_of
 from gpusim.system import System
 
@@ -52,7 +51,7 @@ class TraceReport:
         return {
             "kernels": [
                 {"kernel": kind, "gpu": gpu, **_figures(rows)}
-                for (kind, gpu), rows in _grouped(self.scored, lambda one: (one.row.kind, one.row.board))
+                for (kind, gpu), rows in grouped(self.scored, lambda one: (one.row.kind, one.row.board))
             ],
             "overall": {**_figures(self.scored), "seconds": rounded(self.seconds)},
         }
@@ -116,10 +115,3 @@ def _figures(scored: Sequence[ScoredKernel]) -> dict[str, Any]:
         "long_rows": len(long),
         "long": errors([predicted for _, predicted in long], [measured for measured, _ in long]),
     }
-
-
-def _grouped(
-    scored: Sequence[ScoredKernel], key: Callable[[ScoredKernel], tuple[str, str]]
-) -> Iterator[tuple[tuple[str, str], list[ScoredKernel]]]:
-    for one, rows in groupby(sorted(scored, key=key), key=key):
-        yield one, list(rows)
