@@ -33,6 +33,7 @@ from gpusim.sim.causes import Cause
 from gpusim.sim.cta import Cta
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.dispatcher import Dispatcher
+from gpusim.sim.link import Sharers
 from gpusim.sim.simulate import simulate
 from gpusim.sim.sm import StreamingMultiprocessor
 from gpusim.sim.warp import Warp
@@ -201,7 +202,7 @@ def lives(machine: Machine, launch: Launch) -> tuple[StreamingMultiprocessor, li
     env = simpy.Environment()
     waiting = iter(range(launch.ctas))
     decoded = DecodedLaunch(machine, launch)
-    memory = FullMemory(decoded, BlockCache(decoded), sms=1)
+    memory = FullMemory(decoded, BlockCache(decoded), Sharers(1), own=1)
     sm = StreamingMultiprocessor(
         env, decoded, memory, lambda: next(waiting, None), Dispatcher(machine.cta_interval_cycles)
     )

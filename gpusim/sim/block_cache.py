@@ -11,7 +11,7 @@ from gpusim.launch import Coordinates
 from gpusim.program import Read, SplitKFixup, Store
 from gpusim.sim.blocks import Sizes, Table, sizes_of, tables_of, units_of
 from gpusim.sim.decoded import DecodedLaunch
-from gpusim.sim.link import DramLink, Link, SharedLink
+from gpusim.sim.link import DramLink, Link, SharedLink, Sharers
 from gpusim.sim.memory import Stream
 from gpusim.sim.residency import NAMELESS, UNRELATED_LINES, touched_before
 
@@ -179,7 +179,9 @@ class BlockCache:
             self._opened += sizes.pages
         self.missed_bytes += block.blocks * sizes.block_bytes
         if all(math.isnan(self._arrival[block.line + unit]) for unit in range(block.units)):
-            _ = self._hold(_Line(block.line, block.units, block.line_blocks * sizes.block_bytes, 0.0), now)
+            written = self._hold(_Line(block.line, block.units, block.line_blocks * sizes.block_bytes, 0.0), now)
+            # A line that is dirty leaves its place when it can be written back, whoever needs the place.
+            passed = max(passed, written - self._machine.write_back_cycles)
         arrival = self._arrival[block.unit] = passed + sizes.dram_cycles
         return arrival
 
@@ -229,22 +231,33 @@ class BlockCache:
 
 
 class FullMemory:
-    """One SM's port into the shared :class:`BlockCache`."""
+    """One SM's port into the shared :class:`BlockCache`.
 
-    def __init__(self, decoded: DecodedLaunch, cache: BlockCache, sms: int) -> None:
+    Args:
+        sharers: the CTAs of all SMs that have to share, where these are counted; an SM each otherwise.
+        own: what this SM counts for, to begin with.
+    """
+
+    def __init__(self, decoded: DecodedLaunch, cache: BlockCache, sharers: Sharers, own: int = 0) -> None:
         machine, launch = decoded.machine, decoded.launch
         self._machine = machine
         self._cache = cache
         self._tlb_miss_cycles = machine.tlb_miss_cycles if launch.cold else 0.0
         self.port = Link("L2 port", machine.l2_port_bytes_per_cycle)
-        self._l2 = SharedLink(cache.l2, sms)
-        self._dram = SharedLink(cache.dram, sms)
+        self._sharers = sharers
+        self._l2 = SharedLink(cache.l2, sharers, own)
+        self._dram = SharedLink(cache.dram, sharers, own)
         self.drained_at = 0.0
         self._translated_at: float | None = None
 
     @property
     def links(self) -> tuple[Link, Link, Link]:
         return self.port, self._cache.l2, self._cache.dram
+
+    def share_among(self, resident_ctas: int) -> None:
+        """Set the SM's part in turns: it holds so many CTAs."""
+        self._sharers.count += resident_ctas - self._l2.own
+        self._l2.own = self._dram.own = resident_ctas
 
     def load(self, stream: Stream, reads: tuple[Read, ...], block: int, now: float) -> float:
         """Ask for one warp's part of a block; when its last byte is in the SM [cycles]."""

@@ -93,26 +93,39 @@ class DramLink(Link):
         return self.written_at
 
 
-class SharedLink:
-    """A link that all SMs share, as one of them sees it.
+class Sharers:
+    """Those that take turns at the links of the whole GPU."""
 
-    The link serves the SMs in turn, so that a transfer waits for what is ahead of it, but for no longer than if every
-    SM had asked for as much as this one. What the others have been promised is not taken back. A transfer for several
-    SMs takes its ``part`` of the turn of the one that asks first.
+    __slots__ = ("count",)
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+
+class SharedLink:
+    """A link that all CTAs share, as those of one SM see it.
+
+    The link serves the CTAs in turn, so that a transfer waits for what is ahead of it, but for no longer than if every
+    CTA had asked for as much as those here, the ``own`` ones. What the others have been promised is not taken back. A
+    transfer for several takes its ``part`` of the turn of the one that asks first.
     """
 
-    __slots__ = ("_link", "_share")
+    __slots__ = ("_link", "_share", "_sharers", "own")
 
-    def __init__(self, link: Link, sms: int) -> None:
+    def __init__(self, link: Link, sharers: Sharers, own: int = 0) -> None:
         self._link = link
-        self._share = Link(f"share of {link.name}", link.rate / sms)
+        self._share = Link(f"share of {link.name}", link.rate)
+        self._sharers = sharers
+        self.own = own
 
     def book(self, now: float, amount: float, part: float | None = None) -> float:
         """Serve ``amount`` units from ``now`` on; the time the last one has passed [cycles].
 
         >>> l2 = Link("L2", 100.0)
-        >>> first, second = SharedLink(l2, sms=2), SharedLink(l2, sms=2)
+        >>> both = Sharers(2)
+        >>> first, second = SharedLink(l2, both, own=1), SharedLink(l2, both, own=1)
         >>> first.book(0, 800), second.book(0, 100), second.book(0, 700)
         (8.0, 2.0, 16.0)
         """
-        return min(self._link.book(now, amount), self._share.book(now, amount if part is None else part))
+        rate = self._link.rate * self.own / self._sharers.count
+        return min(self._link.book(now, amount), self._share.book(now, amount if part is None else part, rate))

@@ -68,7 +68,7 @@ class StreamingMultiprocessor:
         self.on_finish: Callable[[Cta], None] | None = None
         """Called when a CTA has ended."""
         self.on_residency: Callable[[], None] | None = None
-        """Called when a CTA has started or ended and others are resident."""
+        """Called when a CTA has started or ended."""
         self.on_warp: Callable[[Warp], None] | None = None
 
     @property
@@ -219,7 +219,7 @@ class StreamingMultiprocessor:
             self.on_finish(cta)
 
     def _residency_changed(self) -> None:
-        if self.on_residency is not None and self.resident:
+        if self.on_residency is not None:
             self.on_residency()
 
 

@@ -57,7 +57,7 @@ LAUNCH = _record(
     "spread_growth earlier_from earlier_cycles",
 )
 RUN = _record(
-    "status now scheduled waiting fifo_first fifo_next urgent_first urgent_next ctas_left free_ctas turns "
+    "status resident now scheduled waiting fifo_first fifo_next urgent_first urgent_next ctas_left free_ctas turns "
     "marks look_at leader ended look_at_ended skipped_cycles twister_at held uses",
     "read_bytes missed_bytes opened held_bytes dispatcher_free",
     skipped=(np.int64, len(CAUSES)),

@@ -39,7 +39,9 @@ def fix_up(s: State, w: int, op: Any, now: float) -> float:
     _ = book(s.links[sm.l2_port], now, op.size_bytes, 0.0)
     sent = book(s.links[sm.l2_port], now, op.size_bytes, launch.l2_port_write_rate)
     amount = op.size_bytes * (1.0 + launch.l2_write_cost)
-    served = _in_turn(s, sm.l2, sm.l2_share, now, amount, amount) if launch.full else _last_of(s, sm, now, amount, sent)
+    served = (
+        _in_turn(s, sm, sm.l2, sm.l2_share, now, amount, amount) if launch.full else _last_of(s, sm, now, amount, sent)
+    )
     return max(sent, served) + op.count * launch.fix_up_cycles + (op.count - 1) * (sent - now)
 
 
@@ -165,9 +167,10 @@ def _translated(s: State, sm: Any, now: float) -> float:
 
 
 @compiled
-def _in_turn(s: State, link: int, share: int, now: float, amount: float, part: float) -> float:
+def _in_turn(s: State, sm: Any, link: int, share: int, now: float, amount: float, part: float) -> float:
     """Book an SM's turn at a link, as :class:`gpusim.sim.link.SharedLink` does."""
-    return min(book(s.links[link], now, amount, 0.0), book(s.links[share], now, part, 0.0))
+    rate = 0.0 if s.launch[0].persistent else s.links[link].rate * sm.resident / s.run[0].resident
+    return min(book(s.links[link], now, amount, 0.0), book(s.links[share], now, part, rate))
 
 
 @compiled
@@ -178,7 +181,7 @@ def _load_from_cache(s: State, w: int, op: Any, now: float) -> float:
     in_l2 = asked
     for at in range(op.first, op.last):
         in_l2 = max(in_l2, _in_l2(s, w, s.reads[at], asked))
-    served = _in_turn(s, sm.l2, sm.l2_share, now, op.l2_bytes, op.l2_bytes)
+    served = _in_turn(s, sm, sm.l2, sm.l2_share, now, op.l2_bytes, op.l2_bytes)
     passed = max(book(s.links[sm.l2_port], now, op.amount, 0.0), served)
     return max(passed, in_l2) + s.launch[0].l2_latency
 
@@ -219,7 +222,7 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
     opening = read.page_bytes if opens else 0.0
     sm = s.sms[warp.sm]
     part = amount / table.readers + opening / (table.x_per_page * table.y_per_page)
-    passed = _in_turn(s, sm.dram, sm.dram_share, now, amount + opening, part)
+    passed = _in_turn(s, sm, sm.dram, sm.dram_share, now, amount + opening, part)
     if opens:
         s.open_until[page] = passed
         s.opened_at[page] = run.opened
@@ -233,7 +236,8 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
     if not held:
         of_line = table.blocks_per_unit * table.units_per_line
         line_blocks = min(of_line, table.blocks - (unit - in_line) * table.blocks_per_unit)
-        _ = hold(s, line, table.units_per_line, line_blocks * read.block_bytes, 0.0, now)
+        written = hold(s, line, table.units_per_line, line_blocks * read.block_bytes, 0.0, now)
+        passed = max(passed, written - s.launch[0].write_back_cycles)
     s.arrival[at] = passed + read.dram_cycles
     return s.arrival[at]
 
@@ -244,7 +248,7 @@ def _written(s: State, w: int, op: Any, now: float) -> float:
     warp = s.warps[w]
     sm = s.sms[warp.sm]
     amount = op.l2_bytes * s.launch[0].l2_write_cost
-    accepted = _in_turn(s, sm.l2, sm.l2_share, now, amount, amount)
+    accepted = _in_turn(s, sm, sm.l2, sm.l2_share, now, amount, amount)
     table = s.tensors[op.first]
     unit = table.first_result + s.ctas[warp.cta].number * table.results + s.stored[warp.cta, op.first]
     s.stored[warp.cta, op.first] += 1

@@ -164,6 +164,7 @@ def _move_in(s: State, cta: int) -> None:
         return
     s.resident[s.ctas[cta].sm, sm.resident] = cta
     sm.resident += 1
+    s.run[0].resident += 1
     if not s.launch[0].full:
         share_among(s)
 
@@ -234,6 +235,7 @@ def cta_ended(s: State, row: int) -> None:
     while s.resident[cta.sm, at] != row:
         at += 1
     sm.resident -= 1
+    run.resident -= 1
     for later in range(at, sm.resident):
         s.resident[cta.sm, later] = s.resident[cta.sm, later + 1]
     for one in range(cta.warps):
