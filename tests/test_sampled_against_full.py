@@ -356,6 +356,11 @@ def test_loads_wait_for_dirty_lines_as_stores_do() -> None:
     assert_alike("TITAN-RTX", gemm, "warm", "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tt")
 
 
+def test_generations_are_jumped_once_sms_leave_step_no_further() -> None:
+    gemm = Gemm(3264, 12800, 64, Dtype.FP32, layout="tt", order="column")
+    assert_alike("T4", gemm, "cold", "volta_sgemm_128x128_tt")
+
+
 @pytest.mark.parametrize(
     ("name", "gemm", "l2", "kernel"),
     [

@@ -221,7 +221,7 @@ class Extrapolator:
         self._start_again()
         ended = self._ended
         ended.append(_Ended(tuple(self.sm.parts.index(warp.part) for warp in cta.warps), self._look()))
-        if len(ended) < self._look_at_ended:
+        if len(ended) < self._look_at_ended or self.memory.leaves_step(cta.index // self.sm.decoded.ctas_per_sm):
             return
         self._look_at_ended = len(ended) + max(1, len(ended) // LOOK_FRACTION)
         for size in range(1, (len(ended) - self.slots) // 2 + 1):

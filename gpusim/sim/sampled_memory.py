@@ -138,6 +138,8 @@ class SampledMemory:
         self._earlier = earlier
         self.stored_from = math.inf
         """When this SM began to store [cycles]."""
+        self._store_waits = 0.0
+        """What a part of the results has waited beyond the time of its port, at most [cycles]."""
         self.jumped = 0
         """Cycles that an extrapolation stands for, up to now."""
 
@@ -228,6 +230,10 @@ class SampledMemory:
                 spread *= self._spread_growth
             self.l2.credit = self.dram.credit = max(spread, self._behind)
 
+    def leaves_step(self, generation: int) -> bool:
+        """Whether SMs are further apart when the next generation stores, and stores have to wait for others."""
+        return self._store_waits > 0.0 and generation < SPREADING_GENERATIONS
+
     def store(self, stream: Stream, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
         machine = self._machine
@@ -239,6 +245,7 @@ class SampledMemory:
             evicted_bytes = store.size_bytes * self._write_back_cost * self._missing[store.tensor]
             written = self.dram.write_back(now, evicted_bytes)
             accepted = max(accepted, written - machine.write_back_cycles)
+        self._store_waits = max(self._store_waits, accepted - sent)
         self.drained_at = max(self.drained_at, accepted + machine.l2_latency_cycles)
         return accepted
 

@@ -18,6 +18,7 @@ from gpusim.sim.recurrence import (
     UNEVEN_TURNS,
     WORTH_TURNS,
 )
+from gpusim.sim.sampled_memory import SPREADING_GENERATIONS
 
 allowed_drift = compiled(recurrence.allowed_drift)
 turns_within = compiled(recurrence.turns_within)
@@ -286,7 +287,7 @@ def on_finish(s: State, cta: int) -> None:
         s.ended_parts[run.ended, at] = s.warps[s.cta_warps[cta, at]].part
     _look(s, s.ended[run.ended], s.ended_busy[run.ended])
     run.ended += 1
-    if run.ended < run.look_at_ended:
+    if run.ended < run.look_at_ended or _leaves_step(s, s.ctas[cta].number // launch.ctas_per_sm):
         return
     run.look_at_ended = run.ended + max(1, run.ended // LOOK_FRACTION)
     last = run.ended - 1
@@ -302,6 +303,12 @@ def on_finish(s: State, cta: int) -> None:
             run.ended = 0
             run.look_at_ended = 0
             return
+
+
+@compiled
+def _leaves_step(s: State, generation: int) -> bool:
+    """Whether SMs are further apart when the next generation stores, and stores have to wait for others."""
+    return bool(s.sms[0].store_waits > 0.0) and generation < SPREADING_GENERATIONS
 
 
 @compiled

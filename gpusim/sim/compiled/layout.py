@@ -65,7 +65,7 @@ RUN = _record(
 LINK = _record("", "rate burst_rate credit free_at written_at busy")
 SM = _record(
     "resident taken port l2_port l2_share dram_share l2 dram",
-    "translated_at drained_at behind waiting_until waiting_first waiting_last stored_from",
+    "translated_at drained_at behind waiting_until waiting_first waiting_last stored_from store_waits",
     finished=(np.int64, len(CAUSES)),
 )
 SLOT = _record("sm cta tiles left taken_first taken_next")

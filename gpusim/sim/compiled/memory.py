@@ -58,6 +58,7 @@ def _written_share(s: State, w: int, op: Any, now: float, sent: float) -> float:
     if launch.write_back_cost > 0.0:
         written = write_back(s.links[sm.dram], now, op.size_bytes * launch.write_back_cost * op.amount)
         accepted = max(accepted, written - launch.write_back_cycles)
+    sm.store_waits = max(sm.store_waits, accepted - sent)
     return accepted
 
 
