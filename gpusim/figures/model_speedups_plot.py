@@ -43,14 +43,14 @@ def model_speedups_figure(title: str, rows: Sequence[Row]) -> Figure:
             _bars(ax, own, names, end, named=column == 0)
             if at == len(types) - 1:
                 ax.set_xlabel("speedup at equal batch")
-    boards = " and ".join(dict.fromkeys(f"{row['gpu']} over {row['baseline']}" for row in rows))
+    boards = ", ".join(dict.fromkeys(f"{row['gpu']} over {row['baseline']}" for row in rows))
     entries: list[Entry] = [
         (Patch(facecolor=COLOURS[0]), "simulated"),
         (Line2D([], [], **MEASURED), "measured, published by others"),
     ]
     if any(row["claimed_speedup"] for row in rows):
         entries.append((Line2D([], [], **CLAIM), "claimed, after corrections of its source"))
-    return canvas.finish(Caption(title, f"Simulated throughput of one over that of the other: {boards}", entries))
+    return canvas.finish(Caption(title, f"Simulated throughput, {boards}", entries))
 
 
 def _bars(ax: Axes, rows: Sequence[Row], names: Sequence[str], end: float, *, named: bool) -> None:
