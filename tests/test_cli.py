@@ -306,12 +306,17 @@ def long_run(folder: Path, jobs: str) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
+def without_progress(errors: bytes) -> bytes:
+    """Standard error without the lines of progress that a busy machine has time for."""
+    return b"".join(line for line in errors.splitlines(keepends=True) if not line.endswith(b" left\n"))
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_ends_a_run_quietly_and_keeps_what_is_done(tmp_path: Path, jobs: str) -> None:
     with long_run(tmp_path, jobs) as process:
         os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate(timeout=60)
-    assert (process.returncode, output, errors) == (130, b"", b"")
+    assert (process.returncode, output, without_progress(errors)) == (130, b"", b"")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.partial.jsonl"]
 
 
@@ -329,6 +334,7 @@ def test_a_killed_worker_ends_a_run_in_one_line_and_keeps_what_is_done(tmp_path:
         os.kill(int(children[-1]), signal.SIGKILL)  # the first child keeps track of resources
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (1, b"")
+    errors = without_progress(errors)
     assert errors.decode().startswith("gpusim: a worker process was killed")
     assert errors.count(b"\n") == 1
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.partial.jsonl"]
