@@ -103,9 +103,14 @@ def test_the_weights_of_a_layer_are_as_many_as_the_page_says(decode: Experiment)
 
 
 @pytest.fixture(scope="module")
-def as_shipped() -> TimeUs:
-    """Of the family with several L2 capacities, on the kernels that the A100's library selects."""
-    return layer_times(load_experiment("decode_design_space", ["gpus.0.retuned=false"]))
+def not_retuned() -> Experiment:
+    """The family with several L2 capacities runs the kernels that the A100's library selects."""
+    return load_experiment("decode_design_space", ["gpus.0.retuned=false"])
+
+
+@pytest.fixture(scope="module")
+def as_shipped(not_retuned: Experiment) -> TimeUs:
+    return layer_times(not_retuned)
 
 
 @pytest.fixture(scope="module")
@@ -114,42 +119,47 @@ def as_shipped_bandwidths() -> TimeUs:
     return layer_times(load_experiment("decode_design_space", ["gpus.0.retuned=false", "gpus.1.retuned=false"]))
 
 
+@pytest.mark.parametrize("library", ["tuned", "as shipped"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_capacity_buys_next_to_nothing_when_the_layers_pass_through(as_shipped: TimeUs, layer: str) -> None:
+def test_capacity_buys_next_to_nothing_when_the_layers_pass_through(
+    time_us: TimeUs, as_shipped: TimeUs, layer: str, library: str
+) -> None:
+    time = time_us if library == "tuned" else as_shipped
     for dram in DRAM:
-        half = 1.0034 if (layer, dram) == (LAYERS[0], 1.0) else 1
-        assert as_shipped(layer, dram, 8.0) == pytest.approx(as_shipped(layer, dram), rel=0.0005)
-        assert as_shipped(layer, dram, 0.5) == pytest.approx(half * as_shipped(layer, dram), rel=0.0005)
+        ratios = [time(layer, dram, capacity) / time(layer, dram) for capacity in CAPACITIES]
+        if (layer, dram) == (LAYERS[0], 1.0):
+            assert ratios == pytest.approx([1.0034, 1, 1, 1, 1], abs=0.0005)
+        elif (layer, dram) == (LAYERS[1], 1.0):
+            assert ratios == pytest.approx([1, 1, 0.993, 0.993, 0.993], abs=0.0005)
+        else:
+            assert ratios == pytest.approx([1] * 5, abs=0.00145 if library == "tuned" else 0.0005)
 
 
 def test_half_of_the_capacity_lets_one_product_read_activations_again(decode: Experiment) -> None:
     half, own = (products(decode, LAYERS[0], 1.0, capacity=capacity) for capacity in (0.5, 1.0))
-    assert [one.kernel for one in half] == [one.kernel for one in own]
     again = [one.dram_bytes > 1.01 * other.dram_bytes for one, other in zip(half, own, strict=True)]
     assert again == [False, False, False, True]
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_capacity_changes_what_a_tuned_library_selects(time_us: TimeUs, layer: str) -> None:
-    for dram in DRAM:
-        ratios = [time_us(layer, dram, capacity) / time_us(layer, dram) for capacity in CAPACITIES]
-        if (layer, dram) == (LAYERS[1], 1.0):
-            assert ratios == pytest.approx([1, 1, 0.97, 0.97, 0.97], abs=0.005)
-        else:
-            assert ratios == pytest.approx([1] * 5, abs=0.0145)
-
-
-def test_the_other_kernel_is_that_of_one_product(decode: Experiment) -> None:
+def test_twice_the_capacity_saves_one_product_reading_activations_again(decode: Experiment) -> None:
     own, larger = (products(decode, LAYERS[1], 1.0, capacity=capacity) for capacity in (1.0, 2.0))
-    assert [one.kernel for one in own[:3]] == [one.kernel for one in larger[:3]]
-    assert larger[3].kernel == TILE_OF_64
-    pinned = products(decode, LAYERS[1], 1.0, kernel=TILE_OF_64)
-    assert larger[3].time_us / pinned[3].time_us == pytest.approx(0.97, abs=0.005)
+    assert larger[3].time_us / own[3].time_us == pytest.approx(0.97, abs=0.005)
     weights, others = 2 * 8192 * 28672, 2 * 16 * (8192 + 28672)  # FP16: activations and result, each once
     assert larger[3].dram_bytes == pytest.approx(weights + others, rel=1e-6)
-    assert pinned[3].dram_bytes > weights + 5 * others
-    assert pinned[3].time_us - larger[3].time_us < 0.5 * (own[3].time_us - larger[3].time_us)
+    assert own[3].dram_bytes > weights + 5 * others
     assert [one.time_us for one in larger[:3]] == pytest.approx([one.time_us for one in own[:3]])
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_tuned_library_selects_the_same_kernels_for_every_capacity(
+    decode: Experiment, not_retuned: Experiment, layer: str
+) -> None:
+    def kernels(experiment: Experiment, dram: float, capacity: float = 1.0) -> list[tuple[object, int]]:
+        return [(one.kernel, one.split_k) for one in products(experiment, layer, dram, capacity=capacity)]
+
+    for dram in DRAM:
+        assert all(kernels(decode, dram, capacity) == kernels(decode, dram) for capacity in CAPACITIES)
+    assert kernels(decode, 1.0) == kernels(not_retuned, 1.0)
 
 
 @pytest.mark.parametrize("dram", DRAM[1:])
@@ -162,15 +172,22 @@ def test_dram_bandwidth_buys_what_the_page_says(time_us: TimeUs, dram: float) ->
 @pytest.mark.parametrize("layer", LAYERS[:2])
 def test_products_run_in_the_tiles_that_the_page_says(decode: Experiment, layer: str) -> None:
     selected = {dram: products(decode, layer, dram) for dram in (1.0, 1.5, 3.0)}
-    own = {LAYERS[0]: [32, 16, 32, 64], LAYERS[1]: [64, 64, 32, 32]}[layer]
-    at_half_more = {LAYERS[0]: [64, 16, 16, 16], LAYERS[1]: [32, 16, 32, 16]}[layer]
+    own = {LAYERS[0]: [32, 16, 32, 64], LAYERS[1]: [64, 64, 32, 64]}[layer]
+    at_half_more = {LAYERS[0]: [64, 16, 16, 64], LAYERS[1]: [64, 16, 32, 16]}[layer]
     assert [tokens_of_tile(one) for one in selected[1.0]] == own
     assert [tokens_of_tile(one) for one in selected[1.5]] == at_half_more
     assert [tokens_of_tile(one) for one in selected[3.0]] == [64] * 4
     assert [one.split_k for one in selected[1.0]] == [1] * 4
-    assert [one.split_k for one in selected[1.5]] == {LAYERS[0]: [1, 2, 1, 2], LAYERS[1]: [1] * 4}[layer]
+    assert [one.split_k for one in selected[1.5]] == {LAYERS[0]: [1, 2, 1, 3], LAYERS[1]: [1] * 4}[layer]
     bound = [one.bottleneck == "shared_memory" for one in selected[3.0]]
-    assert bound == {LAYERS[0]: [True] * 4, LAYERS[1]: [True, False, True, True]}[layer]
+    assert bound == {LAYERS[0]: [True, True, True, False], LAYERS[1]: [True] * 4}[layer]
+
+
+def test_one_product_is_slower_with_more_dram_bandwidth_where_another_kernel_is_selected(decode: Experiment) -> None:
+    """An anomaly of the model, which the page reports."""
+    twice, thrice = (products(decode, LAYERS[1], dram)[2] for dram in (2.0, 3.0))
+    assert thrice.time_us / twice.time_us == pytest.approx(1.01, abs=0.005)
+    assert thrice.kernel != twice.kernel
 
 
 def test_reading_shared_memory_binds_the_tile_of_32_tokens_at_half_more(decode: Experiment) -> None:
@@ -186,7 +203,7 @@ def test_reading_shared_memory_binds_the_tile_of_32_tokens_at_half_more(decode: 
 def test_tiles_of_64_tokens_draw_more_of_the_dram_than_those_that_are_selected(decode: Experiment, layer: str) -> None:
     selected = products(decode, layer, 1.0)
     pinned = products(decode, layer, 1.0, kernel=TILE_OF_64)
-    assert all(0.655 < drawn(one) < 0.755 for one in selected)
+    assert all(0.645 < drawn(one) < 0.765 for one in selected)
     assert all(0.685 < drawn(one) < 0.785 for one in pinned)
     for own, wide in zip(selected, pinned, strict=True):
         ratio = wide.time_us / own.time_us
@@ -239,14 +256,14 @@ def drawn(result: Result) -> float:
 
 def test_a_warm_l2_does_what_the_page_says(time_us: TimeUs, as_shipped: TimeUs) -> None:
     seven, seventy, draft = LAYERS
-    assert time_us(seven, capacity=8.0, l2="warm") == pytest.approx(time_us(seven, 3.0), rel=0.05)
+    assert time_us(seven, capacity=8.0, l2="warm") / time_us(seven, 3.0) == pytest.approx(0.95, abs=0.005)
     assert time_us(seven, capacity=4.0, l2="warm") > 1.2 * time_us(seven, 3.0)
     warm, cold = time_us(seventy, capacity=8.0, l2="warm"), time_us(seventy)
-    assert warm / cold == pytest.approx(0.88, abs=0.005)
-    assert as_shipped(seventy, capacity=8.0, l2="warm") - warm == pytest.approx(0.75 * (cold - warm), rel=0.03)
+    assert warm / cold == pytest.approx(0.905, abs=0.005)
+    assert as_shipped(seventy, capacity=8.0, l2="warm") - warm == pytest.approx(0.64 * (cold - warm), rel=0.03)
     ratios = [time_us(draft, dram, l2="warm") / time_us(draft, dram) for dram in DRAM]
-    assert ratios[0] == pytest.approx(0.92, abs=0.005)
-    assert all(1.015 < ratio < 1.055 for ratio in ratios[1:])
+    assert ratios[0] == pytest.approx(0.93, abs=0.005)
+    assert all(1.005 < ratio < 1.035 for ratio in ratios[1:])
 
 
 @pytest.mark.parametrize("dram", DRAM)
@@ -259,19 +276,27 @@ def test_a_warm_l2_is_slower_for_the_draft_model_only_where_another_kernel_is_se
     assert [tokens_of_tile(one) for one in cold[:2]] == [32, 32]
     assert [tokens_of_tile(one) for one in warm[:2]] == [16, 16]
     pinned = products(decode, LAYERS[2], dram, l2="warm", kernel=[one.kernel for one in cold])
-    assert 0.875 < sum(one.time_us for one in pinned) / sum(one.time_us for one in cold) < 0.985
+    assert 0.885 < sum(one.time_us for one in pinned) / sum(one.time_us for one in cold) < 0.985
+
+
+def test_one_product_is_slower_warm_in_the_same_kernel(decode: Experiment) -> None:
+    """An anomaly of the model, which the page reports."""
+    cold, warm = (products(decode, LAYERS[0], 1.0, l2=l2)[1] for l2 in ("cold", "warm"))
+    assert (warm.kernel, warm.split_k) == (cold.kernel, cold.split_k)
+    assert warm.dram_bytes < cold.dram_bytes
+    assert warm.time_us / cold.time_us == pytest.approx(1.055, abs=0.005)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
 def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, layer: str) -> None:
     half, shipped, twice = ([time_us(layer, dram, bandwidth=one) for dram in DRAM] for one in (0.5, 1.0, 2.0))
-    assert 1.205 < half[2] / shipped[2] < 1.285
-    assert 1.295 < half[3] / shipped[3] < 1.405
+    assert 1.195 < half[2] / shipped[2] < 1.265
+    assert 1.295 < half[3] / shipped[3] < 1.355
     assert twice == pytest.approx(shipped, rel=0.0015)
 
 
 @pytest.mark.parametrize(
-    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 0.996, 1.38, 1.016), (LAYERS[1], 1, 1.285, 1)]
+    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 0.995, 1.39, 1.015), (LAYERS[1], 1, 1.32, 1)]
 )
 def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     decode: Experiment,
@@ -292,9 +317,17 @@ def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     assert all(less[position].kernel == TILE_OF_64 for position in others)
 
 
-@pytest.mark.parametrize(("layer", "tuned", "costs"), [(LAYERS[0], 1.024, 1.143), (LAYERS[1], 1.005, 1.132)])
+@pytest.mark.parametrize(
+    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.03, 1.003, 1.117), (LAYERS[1], 1.025, 1.024, 1.111)]
+)
 def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depends_on_the_kernels(
-    decode: Experiment, time_us: TimeUs, as_shipped_bandwidths: TimeUs, layer: str, tuned: float, costs: float
+    decode: Experiment,
+    time_us: TimeUs,
+    as_shipped_bandwidths: TimeUs,
+    layer: str,
+    tuned: float,
+    pinned_costs: float,
+    costs: float,
 ) -> None:
     assert time_us(layer, 1.5, bandwidth=0.5) / time_us(layer, 1.5) == pytest.approx(tuned, abs=0.001)
     shipped = as_shipped_bandwidths(layer, 1.5)
@@ -302,7 +335,7 @@ def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depend
     less = products(decode, layer, 1.5, bandwidth=0.5)
     assert [tokens_of_tile(one) for one in less] == [64] * 4
     pinned = products(decode, layer, 1.5, kernel=[one.kernel for one in less])
-    assert sum(one.time_us for one in pinned) == pytest.approx(time_us(layer, 1.5), rel=0.01)
+    assert sum(one.time_us for one in pinned) / time_us(layer, 1.5) == pytest.approx(pinned_costs, abs=0.001)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
