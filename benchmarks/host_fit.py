@@ -11,6 +11,7 @@ are simulated once; steps are played with each trial. Text that is written token
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from statistics import mean
 import numpy as np
 from numpy.typing import NDArray
 
+from gpusim.errors import InputError
 from gpusim.evidence.end_to_end import StepRow, read_steps
 from gpusim.execution.store import remembering
 from gpusim.host.host import Host, source_key
@@ -115,10 +117,22 @@ def host_with(host: Host, container: str, values: Mapping[str, float]) -> Host:
 
 def main(arguments: Sequence[str]) -> None:
     """Fit, and print."""
-    table, container, boards, mode, *names = arguments
-    rows = measured(Path(table), container, boards, mode)
+    parser = ArgumentParser(description="Fit what the loop of a container takes on its host to rows of even number.")
+    parser.add_argument("table", type=Path)
+    parser.add_argument("container")
+    parser.add_argument("boards", help="how the names of the boards begin, such as v100")
+    parser.add_argument("mode", choices=("train", "inference"))
+    parser.add_argument("names", nargs="+", choices=("factors", "step_us", "item_us", "load_us"))
+    chosen = parser.parse_args(arguments)
+    container = chosen.container
+    try:
+        rows = measured(chosen.table, container, chosen.boards, chosen.mode)
+    except InputError as error:
+        parser.error(str(error))
+    if not rows:
+        parser.error(f"{chosen.table} has no row of even number of {container} on {chosen.boards}, {chosen.mode}")
     known = rows[0].system.host
-    start = {name: getattr(known, f"framework_{name}").get(container, 1000.0) for name in names}
+    start = {name: getattr(known, f"framework_{name}").get(container, 1000.0) for name in chosen.names}
     values = fitted(rows, container, start)
     before = [one.log_error(one.system.host) for one in rows]
     after = [one.log_error(host_with(one.system.host, container, values)) for one in rows]
