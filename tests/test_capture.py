@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,13 @@ from gpusim.models.graph import Graph
 from gpusim.models.loading import load_model
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy
+from gpusim.models.task import Task
 from gpusim.numbers.formats import Dtype
 from gpusim.specs import load_spec
+from gpusim.step.predict import predict_step
 from gpusim.workloads.attention import Attention
 
+A100 = load_spec("a100-sxm4-80gb")
 RESNET = """
 import torch, torchvision
 def model(): return torchvision.models.resnet50()
@@ -92,14 +97,27 @@ def test_what_cannot_be_captured_is_refused(command: RunGpusim, arguments: tuple
 # PyTorch ------------------------------------------------------------------------------------------
 
 
+def kernels_of(graph: Graph) -> list[Task]:
+    """Kernels of a step's two passes, without the loss, which a captured module lacks."""
+    tasks = tasks_of(graph, Policy(), A100.gpu)
+    passes = [task for task in tasks if task.phase in ("forward", "backward")]
+    return [task for task in passes if not task.call.startswith(("nll", "log_softmax", "fill"))]
+
+
+def by_phase(amounts: Iterable[tuple[Task, float]]) -> dict[str, float]:
+    found: Counter[str] = Counter()
+    for task, amount in amounts:
+        found[task.phase] += amount
+    return dict(found)
+
+
 def kernel_bytes(graph: Graph) -> dict[str, float]:
-    """Bytes that the kernels of a step touch, by phase; without loss and update, which a captured module lacks."""
-    tasks = tasks_of(graph, Policy(), load_spec("a100-sxm4-80gb").gpu)
-    found = {"forward": 0.0, "backward": 0.0}
-    for task in tasks:
-        if task.phase in found and not task.call.startswith(("nll", "log_softmax", "fill")):
-            found[task.phase] += task.operator.size_bytes
-    return found
+    return by_phase((task, task.operator.size_bytes) for task in kernels_of(graph))
+
+
+def kernel_times_us(graph: Graph) -> dict[str, float]:
+    step = predict_step(A100.system, kernels_of(graph))
+    return by_phase((timed.task, timed.total_us) for timed in step.tasks)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +141,8 @@ def test_a_captured_module_is_the_shipped_model(
     graph = load_model(shipped).graph(sizes)
     assert captured.parameters == graph.parameters
     assert captured.flops == graph.flops
-    for phase, size_bytes in kernel_bytes(graph).items():
-        assert kernel_bytes(captured)[phase] == pytest.approx(size_bytes, rel=0.01)
+    assert kernel_bytes(captured) == pytest.approx(kernel_bytes(graph), rel=0.01)
+    assert kernel_times_us(captured) == pytest.approx(kernel_times_us(graph), rel=0.01)
 
 
 def test_attention_within_one_function_of_pytorch_is_followed(command: RunGpusim, tmp_path: Path) -> None:
