@@ -35,11 +35,12 @@ ROWS_OF_ampere_ga10x := 60
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
+.PHONY: help demo test test-slow test-capture replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
-	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones)"
+	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones;"
+	@echo "                  make test-capture: install PyTorch, transformers and ONNX, run the tests of capture)"
 	@echo "make fuzz         10,000 damaged inputs, 1,000 damaged journals, random products; counts by outcome (SEED=n)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
 	@echo "make replay       record the replay corpus again, print what moved: that needs a new MODEL_VERSION"
@@ -60,6 +61,11 @@ test: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(PYTEST) -m slow
+
+# Several gigabytes of frameworks, which the other tests do without.
+test-capture: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet onnx torch torchvision transformers
+	$(BIN)/python -m pytest tests/test_capture.py
 
 # Inputs per driver of tests/fuzz; a defect is printed with an example and fails the target.
 SEED ?= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -105,7 +105,7 @@ def kernels_of(graph: Graph) -> list[Task]:
 
 
 def by_phase(amounts: Iterable[tuple[Task, float]]) -> dict[str, float]:
-    found: Counter[str] = Counter()
+    found = defaultdict[str, float](float)
     for task, amount in amounts:
         found[task.phase] += amount
     return dict(found)
