@@ -279,12 +279,11 @@ def test_a_warm_l2_is_slower_for_the_draft_model_only_where_another_kernel_is_se
     assert 0.885 < sum(one.time_us for one in pinned) / sum(one.time_us for one in cold) < 0.985
 
 
-def test_one_product_is_slower_warm_in_the_same_kernel(decode: Experiment) -> None:
-    """An anomaly of the model, which the page reports."""
+def test_one_product_of_a_warm_l2_reads_less_in_the_same_kernel_and_is_no_slower(decode: Experiment) -> None:
     cold, warm = (products(decode, LAYERS[0], 1.0, l2=l2)[1] for l2 in ("cold", "warm"))
     assert (warm.kernel, warm.split_k) == (cold.kernel, cold.split_k)
     assert warm.dram_bytes < cold.dram_bytes
-    assert warm.time_us / cold.time_us == pytest.approx(1.055, abs=0.005)
+    assert warm.time_us == pytest.approx(cold.time_us, rel=0.005)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
@@ -296,7 +295,7 @@ def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, la
 
 
 @pytest.mark.parametrize(
-    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 0.995, 1.39, 1.015), (LAYERS[1], 1, 1.32, 1)]
+    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 0.9945, 1.39, 1.015), (LAYERS[1], 1, 1.32, 1)]
 )
 def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     decode: Experiment,

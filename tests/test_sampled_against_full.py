@@ -346,6 +346,12 @@ def test_ctas_of_a_single_step_that_store_much_take_as_long_as_in_full(n: int, l
     assert_alike("TITAN-RTX", gemm, l2, "volta_sgemm_128x64_nt")
 
 
+@pytest.mark.parametrize("l2", ["cold", "warm"])
+def test_ctas_that_take_turns_fall_into_no_rhythm_of_one_sm(l2: str) -> None:
+    gemm = Gemm(16, 4096, 4096, Dtype.FP16, order="column")  # two or three CTAs of one warp an SM
+    assert_alike("A100-SXM4-80GB", gemm, l2, "cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x1_tn_align8", 0.01)
+
+
 def test_an_sm_with_more_ctas_has_more_of_dram_in_full_too() -> None:
     gemm = Gemm(8, 7168, 10240, Dtype.BF16, order="column")  # 112 CTAs on 108 SMs
     assert_alike("A100-SXM4-80GB", gemm, "warm", "ampere_bf16_s16816gemm_bf16_64x64_ldg8_f2f_stages_64x5_tn")
@@ -452,11 +458,11 @@ def test_tiles_of_a_split_of_k_share_panels_as_in_full() -> None:
     assert sampled.cycles == pytest.approx(full.cycles, rel=MOST_TOLERANCE)
 
 
-def assert_alike(name: str, gemm: Gemm, l2: str, kernel: str) -> None:
+def assert_alike(name: str, gemm: Gemm, l2: str, kernel: str, tolerance: float = P95_TOLERANCE) -> None:
     """A pinned kernel's first launch takes as long in both details."""
     arch = load_spec(name).system
     one = next(one for one in ranked_plans(arch, gemm, Options(l2=l2)) if one.plan.name == kernel)
     machine = Machine.of(arch.gpu, arch.gpu.clock.max_mhz)
     sampled = simulate(machine, lower(one.plan)[0]).cycles
     full = simulate(machine, lower_tiles(arch.gpu, one.plan)[0], "full").cycles
-    assert sampled == pytest.approx(full, rel=P95_TOLERANCE)
+    assert sampled == pytest.approx(full, rel=tolerance)

@@ -186,11 +186,12 @@ class SampledMemory:
         """Book a share of a common link; when the last byte has passed [cycles].
 
         Where all SMs ask at once (their first rings fill), this SM stands for the one served last: the share
-        has to pay first. It stays that far behind the others.
+        has to pay first. It stays that far behind the others. Later, what the others asked before it asks has passed.
         """
-        passed = link.book(now, amount)
         if not at_once:
-            return passed
+            passed = link.book(now - max(0.0, self._spread - link.credit), amount)
+            return max(passed, now + amount / (link.burst_rate or link.rate))
+        passed = link.book(now, amount)
         self._behind = max(self._behind, link.free_at - passed)
         return link.free_at
 

@@ -149,9 +149,10 @@ def _fetched(s: State, w: int, read: Any, block: int, now: float) -> float:
 def _served(s: State, sm: Any, link_row: int, now: float, amount: float, at_once: bool) -> float:
     """Book a share of a common link, which pays first where all SMs ask at once; when the last byte has passed."""
     link = s.links[link_row]
-    passed = book(link, now, amount, 0.0)
     if not at_once:
-        return passed
+        passed = book(link, now - max(0.0, s.launch[0].cta_share - link.credit), amount, 0.0)
+        return max(passed, now + amount / link.burst_rate)
+    passed = book(link, now, amount, 0.0)
     sm.behind = max(sm.behind, link.free_at - passed)
     return link.free_at
 
