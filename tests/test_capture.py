@@ -21,6 +21,22 @@ from gpusim.step.predict import predict_step
 from gpusim.workloads.attention import Attention
 
 A100 = load_spec("a100-sxm4-80gb")
+LSTM = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cells = torch.nn.LSTM(64, 128, 2, batch_first=True, bidirectional=True, dropout=0.1)
+        self.scores = torch.nn.Linear(128, 10)
+    def forward(self, x): return self.scores(self.cells(x)[1][0][-1])
+def model(): return Model()
+def inputs(batch): return torch.empty(batch, 32, 64)
+"""
+ENCODER = """
+import torch
+def model(): return torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(64, 4, batch_first=True), 2)
+def inputs(batch): return torch.empty(batch, 32, 64)
+"""
 RESNET = """
 import torch, torchvision
 def model(): return torchvision.models.resnet50()
@@ -159,6 +175,40 @@ def test_attention_within_one_function_of_pytorch_is_followed(command: RunGpusim
     tasks = tasks_of(graph, policy, load_spec("a100-sxm4-80gb").gpu)
     attended = [task.operator for task in tasks if isinstance(task.operator, Attention)]
     assert attended == 12 * [Attention(1, 12, 197, 197, 64, Dtype.FP16)]
+
+
+def test_layers_of_an_lstm_are_layers_of_their_own(command: RunGpusim, tmp_path: Path) -> None:
+    """Two bidirectional layers whose last state is used: the loss reaches the weights of both."""
+    torch = pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text(LSTM, "utf-8")
+    done = command("capture", "script.py", "-o", "captured.yaml")
+    assert "no layer for lstm" not in done.stderr
+    graph = load_model(str(tmp_path / "captured.yaml")).graph({"batch": 4})
+    cells = torch.nn.LSTM(64, 128, 2, bidirectional=True)
+    assert graph.parameters == sum(one.numel() for one in cells.parameters()) + 128 * 10 + 10
+    backward = [task for task in tasks_of(graph, Policy(), A100.gpu) if task.call == "lstm_backward"]
+    assert len(backward) == 2
+
+
+def test_layers_that_a_module_copies_are_traced(command: RunGpusim, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text(ENCODER, "utf-8")
+    done = command("capture", "script.py", "-o", "captured.yaml")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    # A layer: four square matrices of attention, two of 64 x 2048, their biases, two norms.
+    assert load_model(str(tmp_path / "captured.yaml")).graph().parameters == 2 * (
+        4 * (64 * 64 + 64) + 2 * 64 * 2048 + 2048 + 64 + 4 * 64
+    )
+
+
+def test_a_script_that_reads_values_is_refused(command: RunGpusim, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = (
+        "import torch\ndef model(): return torch.nn.Linear(int(torch.ones(1).item()), 1)\ndef inputs(batch): return 1\n"
+    )
+    (tmp_path / "script.py").write_text(text, "utf-8")
+    problem = refused(command("capture", "script.py", "-o", "captured.yaml"))
+    assert "script.py: model(): it reads the value of a tensor" in problem
 
 
 def test_a_script_without_its_two_functions_is_refused(command: RunGpusim, tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # no public names yet
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpusim.capture.sketch import CaptureError, Sketch
@@ -30,7 +32,7 @@ def capture_module(model: Any, inputs: Any) -> Captured:
     """Trace a module forward and backward on fake tensors.
 
     Args:
-        model: the module, made within ``fake()``.
+        model: the module, made of fake tensors.
         inputs: its arguments: a tensor, a tuple, or a mapping of keyword arguments.
 
     Raises:
@@ -41,8 +43,15 @@ def capture_module(model: Any, inputs: Any) -> Captured:
     except CaptureError:
         raise
     except Exception as error:  # noqa: BLE001 -- whatever the module raises
-        text = str(error).splitlines()[0] if str(error) else "no reason given"
-        raise CaptureError(f"the module cannot be traced: {type(error).__name__}: {text}") from None
+        raise CaptureError(f"the module cannot be traced: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """An exception of the user's code in one line."""
+    if isinstance(error, DataDependentOutputException):
+        return "it reads the value of a tensor, which fake tensors do not have"
+    text = str(error).splitlines()[0] if str(error) else "no reason given"
+    return f"{type(error).__name__}: {text}"
 
 
 def _traced(model: Any, inputs: Any) -> Captured:
@@ -60,17 +69,31 @@ def _traced(model: Any, inputs: Any) -> Captured:
     return Captured(trace.sketch, forward.get_total_flops(), backward.get_total_flops())
 
 
-def load_script(path: Path) -> Mapping[str, Any]:
-    """Run a script that defines ``model()`` and ``inputs(batch)``.
+def capture_script(path: Path, batches: Sequence[int]) -> list[Captured]:
+    """Trace the module of a script that defines ``model()`` and ``inputs(batch)``, at each batch.
 
     Raises:
-        CaptureError: it cannot be run, or does not define both.
+        CaptureError: the script cannot be run, does not define both, or its module cannot be traced.
     """
+    with _fake():
+        functions = _functions(path)
+
+        def made(name: str, *args: int) -> Any:
+            try:
+                return functions[name](*args)
+            except Exception as error:  # noqa: BLE001 -- whatever the script raises
+                raise CaptureError(f"{path}: {name}({', '.join(map(str, args))}): {_reason(error)}") from None
+
+        return [capture_module(made("model"), made("inputs", batch)) for batch in batches]
+
+
+def _functions(path: Path) -> Mapping[str, Any]:
+    """What a script defines."""
     names: dict[str, Any] = {"__name__": "captured", "__file__": str(path)}
     try:
         exec(compile(path.read_text("utf-8"), str(path), "exec"), names)  # noqa: S102 -- the user's own script
     except Exception as error:  # noqa: BLE001 -- whatever the script raises
-        raise CaptureError(f"{path}: {type(error).__name__}: {error}") from None
+        raise CaptureError(f"{path}: {_reason(error)}") from None
     for name in ("model", "inputs"):
         if not callable(names.get(name)):
             raise CaptureError(f"{path}: define {name}({'batch' if name == 'inputs' else ''}), a function")
@@ -78,15 +101,21 @@ def load_script(path: Path) -> Mapping[str, Any]:
 
 
 @contextmanager
-def fake() -> Iterator[None]:
+def _fake() -> Iterator[None]:
     """Tensors made in this context have shapes and types, and no memory; nothing initialises them."""
-    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 -- no public name yet
+
+    class Mode(FakeTensorMode):  # type: ignore[misc]  # PyTorch is not checked
+        """A tensor that is copied deeply, as a layer that a module repeats, stays in its mode."""
+
+        def __deepcopy__(self, memo: object) -> Mode:
+            return self
 
     initialising = {name: value for name, value in vars(torch.nn.init).items() if name.endswith("_") and name[0] != "_"}
     try:
         for name in initialising:
             setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
-        with FakeTensorMode():
+        with Mode(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             yield
     finally:
         for name, value in initialising.items():

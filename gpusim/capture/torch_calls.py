@@ -159,7 +159,19 @@ def _pool(op: str) -> Call:
 
 
 def _adaptive_pool(trace: Trace, called: Called) -> str:
-    return trace.layer(called, "global_avg_pool2d", called.args[0])
+    """Pooling to a stated size: of everything, of equal parts, or of nothing."""
+    value, size = called.args[0], called.shape[2:]
+    if size == (1, 1):
+        return trace.layer(called, "global_avg_pool2d", value)
+    parts = [divmod(whole, part) for whole, part in zip(value.shape[2:], size, strict=True)]
+    if any(left for _, left in parts):
+        raise ValueError("of unequal parts")
+    kernel = [length for length, _ in parts]
+    return (
+        trace.name(value)
+        if kernel == [1, 1]
+        else trace.layer(called, "avg_pool2d", value, kernel=kernel, stride=kernel)
+    )
 
 
 def _upsample(trace: Trace, called: Called) -> str:
@@ -176,6 +188,35 @@ def _concat(trace: Trace, called: Called) -> str:
 
 def _cross_entropy(trace: Trace, called: Called) -> str:
     return trace.layer(called, "cross_entropy", called.args[0])
+
+
+def _lstm(trace: Trace, called: Called) -> list[str]:
+    """``torch.lstm``: a layer for each of its layers, whose last places are the states that it leaves."""
+    x, _, weights, biases, count, probability, training, bidirectional, batch_first = called.args
+    outputs = called.result[0]
+    directions = 2 if bidirectional else 1
+    (*_, features), hidden, each = outputs.shape, weights[1].shape[1], 4 * directions
+    if not biases or features != directions * hidden:
+        raise ValueError("without biases, or projected")
+    sketch, name = trace.sketch, trace.name(x)
+    first, second, _ = x.shape
+    length, batch = (second, first) if batch_first else (first, second)
+    if batch_first:
+        name = sketch.add("permute", [name], (length, batch, x.shape[2]), dims=[1, 0, 2])
+    for at in range(count):
+        if at and training and probability:
+            name = sketch.add("dropout", [name], (length, batch, features), probability=probability)
+        own = Called(called.name, (), {}, outputs.new_empty(length, batch, features))
+        name = trace.layer(own, "lstm", name, weight=weights[at * each], hidden=hidden, bidirectional=bidirectional)
+    last = sketch.add("slice", [name], (1, batch, features), dim=0, start=length - 1, length=1)
+    last = sketch.add("reshape", [last], (1, batch, directions, hidden), shape=[1, batch, directions, hidden])
+    last = sketch.add("permute", [last], (1, directions, batch, hidden), dims=[0, 2, 1, 3])
+    last = sketch.add("expand", [last], (count, directions, batch, hidden), shape=[count, directions, batch, hidden])
+    states = (count * directions, batch, hidden)
+    last = sketch.add("reshape", [last], states, shape=list(states))
+    if batch_first:
+        name = sketch.add("permute", [name], called.result[0].shape, dims=[1, 0, 2])
+    return [name, last, last]
 
 
 def _attention(trace: Trace, called: Called) -> str:
@@ -317,6 +358,7 @@ CALLS: Mapping[str, Call] = {
     "avg_pool2d": _pool("avg_pool2d"),
     **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool"), _adaptive_pool),
     "interpolate": _upsample,
+    "lstm": _lstm,
     "cat": _concat,
     "cross_entropy": _cross_entropy,
     "scaled_dot_product_attention": _attention,

@@ -67,9 +67,8 @@ def _from_script(source: Path) -> tuple[Sketch, str]:
         refuse(f"{source}: reading a script needs PyTorch; install it with: pip install 'gpusim[torch]'")
     from gpusim.capture.sketch import by_batch
 
-    with refusing_file_errors(source), pytorch.fake():
-        script = pytorch.load_script(source)
-        traced = [pytorch.capture_module(script["model"](), script["inputs"](batch)) for batch in BATCHES]
+    with refusing_file_errors(source):
+        traced = pytorch.capture_script(source, BATCHES)
     forward, backward = (traced[0].forward_flops / 1e9, traced[0].backward_flops / 1e9)
     counted = f" (at batch {BATCHES[0]} PyTorch counts {forward:.3f} forward, {backward:.3f} backward)"
     return by_batch(traced[0].sketch, traced[1].sketch, BATCHES), counted
