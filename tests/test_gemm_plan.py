@@ -230,3 +230,50 @@ def test_ctas_of_a_split_k_chain_go_through_their_epilogues_one_after_the_other(
     # Where each SM has a CTA of a tile of its own, none waits for another's.
     whole = plan(system.gpu, Gemm(4096, 4096, k, Dtype.TF32, layout=layout), chosen, 2).main.epilogue
     assert whole.setup_cycles == plan(system.gpu, gemm, chosen).main.epilogue.setup_cycles
+
+
+def test_partial_sums_are_stored_as_the_result_where_that_has_16_bits() -> None:
+    a100 = load_spec("A100-SXM4-80GB").system
+    for dtype, size in ((Dtype.BF16, 2), (Dtype.FP16, 2), (Dtype.TF32, 4)):
+        gemm = Gemm(448, 256, 2048, dtype)
+        used = next(
+            one for one in a100.library.kernels if dtype in one.family.inputs and "reduce" in one.family.split_k
+        )
+        main, second = plan(a100.gpu, gemm, used, 4, "reduce").schedules
+        assert main.ctas * main.store_bytes == pytest.approx(4 * 448 * 256 * size)
+        assert second.l2_bytes == pytest.approx((4 * size + gemm.output_bits / 8) * 448 * 256)
+
+
+def test_the_second_kernel_of_a_split_takes_tiles_of_32_by_16_results() -> None:
+    a100 = load_spec("A100-SXM4-40GB").system
+    used = next(one for one in a100.library.kernels if "sgemm_32x32_sliced1x4" in one.printed_name("tn", Dtype.FP32))
+    second = plan(a100.gpu, Gemm(32, 1000, 2048, Dtype.FP32), used, 5, "reduce").schedules[-1]
+    assert second.grid.ctas == 32 * 2  # a trace of ResNet-50 has 32 x 2 x 1
+    assert second.steps == 2  # four parts at once, then one
+
+
+SECOND_KERNELS = [
+    # Kernels of public traces, all of which add a bias
+    ("A100-SXM4-80GB", Dtype.BF16, "128x64_ldg8_f2f_stages_64x4", (448, 256, 2048), 4, 3.0),
+    ("H100-SXM5-80GB", Dtype.BF16, "", (5, 768, 3072), 5, 2.34),
+    pytest.param(
+        *("A100-SXM4-40GB", Dtype.FP32, "sgemm_32x32_sliced1x4", (32, 1000, 2048), 5, 3.55),
+        marks=pytest.mark.xfail(strict=True, reason="code of another kernel ran before: docs/model.md, section 9"),
+    ),
+    pytest.param(
+        *("V100-SXM2-32GB", Dtype.FP32, "sgemm_64x32_sliced1x4", (32, 1000, 2048), 5, 4.70),
+        marks=pytest.mark.xfail(strict=True, reason="code of another kernel ran before: docs/model.md, section 9"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("board", "dtype", "tile", "shape", "split_k", "recorded_us"), SECOND_KERNELS)
+def test_second_kernels_take_as_long_as_traces_recorded(
+    board: str, dtype: Dtype, tile: str, shape: tuple[int, int, int], split_k: int, recorded_us: float
+) -> None:
+    system, gemm = load_spec(board).system, Gemm(*shape, dtype, layout="tn", op="linear", bias=True)
+    kernels = (one for one in system.library.kernels if tile in one.printed_name("tn", dtype))
+    used = next(one for one in kernels if dtype in one.family.inputs and "reduce" in one.family.split_k)
+    timed = time_plan(system, plan(system.gpu, gemm, used, split_k, "reduce"), Options(load="burst"))
+    second_us = timed.outcomes[-1].cycles / system.gpu.clock.boost_mhz + system.gpu.front_end.kernel_latency_us
+    assert second_us == pytest.approx(recorded_us, rel=0.2)

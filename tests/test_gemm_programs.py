@@ -145,10 +145,12 @@ def test_rows_of_results_are_stored_before_the_next_ones_pass_through_shared_mem
     assert [type(op) for op in program[-len(passes) :]] == passes
 
 
-@pytest.mark.parametrize(("split", "conversions"), [(1, 32.0), (4, 0.0)])
-def test_results_are_converted_where_they_are_stored_in_fewer_bits(split: int, conversions: float) -> None:
-    # Volta converts the results of a thread one by one (F2F), 32 in a pass; partial sums stay FP32.
-    planned = plan(V100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM), split, "reduce")
+@pytest.mark.parametrize("split", [1, 4])
+@pytest.mark.parametrize(("output", "conversions"), [("fp16", 32.0), ("fp32", 0.0)])
+def test_results_are_converted_where_they_are_stored_in_fewer_bits(split: int, output: str, conversions: float) -> None:
+    # Volta converts the results of a thread one by one (F2F), 32 in a pass; partial sums are stored as the result is.
+    gemm = Gemm(1024, 1024, 1024, Dtype.FP16, output=output)
+    planned = plan(V100.gpu, gemm, kernel(V100, VOLTA_HGEMM), split, "reduce")
     epilogue = planned.main.epilogue
     assert epilogue.storing_sfu / epilogue.shared_passes == conversions
     assert epilogue.scaling_fma / epilogue.shared_passes == 32.0
@@ -193,9 +195,9 @@ def test_the_reduction_reads_every_split_and_writes_the_result_once() -> None:
     gemm = Gemm(256, 512, 4096, Dtype.FP16)
     planned = plan(V100.gpu, gemm, kernel(V100, VOLTA_HGEMM), 4, "reduce")
     main, reduction = planned.schedules
-    assert main.ctas * main.store_bytes == 4 * 256 * 512 * 4  # partial sums in FP32
-    assert reduction.steps == 4
-    assert reduction.ctas * reduction.steps * reduction.step.l2_bytes == 4 * 256 * 512 * 4
+    assert main.ctas * main.store_bytes == 4 * 256 * 512 * 2  # partial sums in FP16, as the result
+    assert reduction.steps == 1  # all four at once
+    assert reduction.ctas * reduction.steps * reduction.step.l2_bytes == 4 * 256 * 512 * 2
     assert reduction.ctas * reduction.store_bytes == 256 * 512 * 2
     assert not any(isinstance(op, SplitKFixup) for op in flat(lower(planned)[0].roles[0].program))
 

@@ -19,6 +19,7 @@ from gpusim.library.main_loops import (
     Entry,
     MainLoop,
     MmaLoop,
+    Pipes,
     SimtLoop,
     WgmmaLoop,
 )
@@ -235,17 +236,32 @@ class Family(Entry):
 
 
 class SplitKReduction(Entry):
-    """The kernel that adds up the partial sums of a split-K product: each thread reads its elements of every split."""
+    """The kernel that adds up the partial sums of a split-K product: each thread adds those of one element.
+
+    Its loop is unrolled: a thread asks for as many parts at once as the widest body holds, adds them, and goes on with
+    the next. Of what narrower bodies leave over, one part comes first, and the others after it.
+    """
 
     name: str
     source: str
     instruction: str
-    threads: Cited[Count]
+    rows: Cited[Count] = Field(description="elements of a CTA along the contiguous dimension of the result")
+    columns: Cited[Count] = Field(description="elements of a CTA along the other dimension")
     registers: Cited[Count] = Field(description="per thread")
-    elements_per_thread: Cited[Count]
-    splits_ahead: Cited[Count] = Field(description="splits whose elements are on their way at once, at most")
-    setup_instructions: Cited[Cost] = Field(description="dependent, before the first load")
-    step_instructions: Cited[Cost] = Field(description="per warp and split, besides the additions")
+    parts_at_once: Cited[tuple[Count, ...]] = Field(description="parts that the bodies of its loop hold, widest first")
+    setup_instructions: Cited[Pipes] = Field(description="of a warp before its first load")
+    setup_cycles: Cited[Cost] = Field(description="that they take one after the other [cycles]")
+    part_instructions: Cited[Pipes] = Field(description="per warp and part, besides the load and the addition")
+    part_cycles: Cited[Cost] = Field(description="that they take one after the other [cycles]")
+    end_instructions: Cited[Pipes] = Field(description="of a warp after the last addition, besides the store")
+    end_cycles: Cited[Cost] = Field(description="that they take one after the other [cycles]")
+    bias_instructions: Cited[Pipes] = Field(description="of a warp, to add a bias to what it has stored")
+    bias_cycles: Cited[Cost] = Field(description="that they take one after the other [cycles]")
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA."""
+        return self.rows.value * self.columns.value
 
 
 class ConvolutionAlgorithm(Entry):

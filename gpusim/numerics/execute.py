@@ -4,7 +4,8 @@ Tiling C does not change any sum; dividing k does. One element of C is the sum o
 gives each CTA a part of k, sliced kernels give each warp of a CTA a part of every k tile (``warps_k``), vector
 kernels spread it over the lanes of a warp. A chain adds one multiply instruction after another to its
 accumulator. The partial sums are then added in the accumulator's type: lanes pairwise (warp shuffles), warps in
-order (through shared memory), splits in order (by the next CTA or the reduce kernel).
+order (through shared memory), splits in order (by the next CTA or the second kernel, for which 16-bit results are
+stored in their own type).
 
 Model of one instruction: the products are exact; their sum and the accumulator are added in float64
 and rounded once to the accumulator's type. Tensor Cores truncate an FP32 sum toward zero and round an FP16 sum to
@@ -27,10 +28,12 @@ from numpy.typing import NDArray
 
 from gpusim.library.main_loops import WgmmaLoop
 from gpusim.lowering.gemm.plan import GemmPlan
+from gpusim.lowering.gemm.problem import partial_sums
 from gpusim.numbers.formats import FORMATS
-from gpusim.numerics.rounding import Floats, storage
+from gpusim.numerics.rounding import Floats, convert, storage
 from gpusim.numerics.sparsity import Compressed
 from gpusim.progress import Progress, no_progress
+from gpusim.workloads.gemm import Gemm
 
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 256
 """C is computed in blocks whose accumulators fit a CPU core's cache; the sums do not depend on the size."""
@@ -53,6 +56,8 @@ class Order:
     accumulate: str
     truncates: bool
     """Sums are truncated toward zero instead of rounded to nearest."""
+    stored: str
+    """Format in which the sums of splits are stored before they are added."""
 
     @property
     def accumulator(self) -> np.dtype[Any]:
@@ -77,7 +82,10 @@ def order_of(plan: GemmPlan, k: int, element_bits: int) -> Order:
         for split in range(plan.split_k)
     )
     truncates = instruction.unit == "tensor" and instruction.accumulate == "fp32"
-    return Order(chains, instruction.accumulate, truncates)
+    stored = instruction.accumulate
+    if plan.mode == "reduce" and plan.split_k > 1 and isinstance(plan.operator, Gemm):
+        stored = partial_sums(plan.operator)
+    return Order(chains, instruction.accumulate, truncates, stored)
 
 
 def _lanes_per_sum(plan: GemmPlan) -> int:
@@ -138,6 +146,8 @@ def _block(source: _Products, order: Order) -> Accumulators:
             _in_order([_pairwise([_chain(source, lane, order) for lane in lanes]) for lanes in warps])
             for warps in order.chains
         ]
+        if order.stored != order.accumulate:
+            splits = [convert(one, FORMATS[order.stored]).values.astype(order.accumulator) for one in splits]
         return _in_order(splits)
 
 

@@ -53,7 +53,7 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     modes = table.split_modes[:, np.newaxis]
     ways = worthwhile[..., np.newaxis] & (modes >= 0)
     either = ((modes == 0).any(axis=-1) & (modes == 1).any(axis=-1))[..., np.newaxis]
-    sums_bytes = (batch * m * n)[..., np.newaxis] * factors * problems.accumulator_bytes
+    sums_bytes = (batch * m * n)[..., np.newaxis] * factors * problems.partial_bytes
     fits = (sums_bytes < search.workspace_mib * MIB)[..., np.newaxis]
     ways &= ~either | (fits == (modes == 1))
     ways = ways.reshape(*ways.shape[:2], ways.shape[2] * ways.shape[3])

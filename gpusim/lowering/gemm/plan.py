@@ -247,7 +247,7 @@ def _schedules(
     staged = stage(gpu, kernels, problems, tiles)
     step = step_of(gpu, kernels, problems, staged)
     partial = choices.reduce & (split_k > 1)
-    result_bytes = np.where(partial, problems.accumulator_bytes, problems.output_bits / 8)
+    result_bytes = np.where(partial, problems.partial_bytes, problems.output_bits / 8)
     tile_bytes = np.where(kernels.stores_result, tiles.rows[0] * tiles.rows[1] * result_bytes, 0.0)
     store_bytes = np.where(partial, tile_bytes, tile_bytes / split_k)
     if problems.additions:

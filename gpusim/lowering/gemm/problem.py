@@ -28,6 +28,9 @@ EXACT_SIZE = 2**43
 """Largest product of batch, m, n and k, up to which tiles, steps and the bytes that they make are whole numbers below
 2^53, split 1,024 times too: those that a double holds. Larger ones are computed with Python's numbers."""
 
+ROUNDED_PARTIAL_SUMS = ("fp16", "bf16")
+"""Types of results whose partial sums are stored in them too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -43,6 +46,8 @@ class Problem:
     b: Operand
     output_bits: int
     accumulator_bits: int
+    partial_bits: int
+    """Of a partial sum, where a second kernel adds them up."""
     k_slices: int = 1
     """Parts of k, each of which begins with a step of its own."""
     split_k: int | None = None
@@ -50,6 +55,8 @@ class Problem:
     longest_k: int | None = None
     """What the one with most takes of k; None: they share alike."""
     additions: Additions | None = None
+    bias: bool = False
+    """Where a second kernel adds up partial sums, it adds a bias too."""
 
     @property
     def is_large(self) -> bool:
@@ -59,9 +66,9 @@ class Problem:
     @property
     def types(self) -> tuple[object, ...]:
         """All but its sizes."""
-        outputs = self.output_bits, self.accumulator_bits, self.swapped
+        outputs = self.output_bits, self.accumulator_bits, self.partial_bits, self.swapped
         operands = ((one.k_contiguous, one.element_bits, one.bits) for one in (self.a, self.b))
-        return *operands, *outputs, self.split_k, self.longest_k, self.additions
+        return *operands, *outputs, self.split_k, self.longest_k, self.additions, self.bias
 
 
 @lru_cache(maxsize=256)
@@ -91,6 +98,7 @@ def _of_convolution(product: Gathered, dtype: Dtype, result: Dtype) -> Problem:
         b=product.b,
         output_bits=result.bits,
         accumulator_bits=FORMATS[dtype.default_accumulate].bits,
+        partial_bits=FORMATS[dtype.default_accumulate].bits,
         k_slices=product.slices,
     )
 
@@ -109,6 +117,7 @@ def _of_winograd(product: FusedWinograd) -> Problem:
         b=filters,
         output_bits=product.dtype.bits // PRODUCTS_PER_PIXEL,
         accumulator_bits=bits,
+        partial_bits=bits,
     )
 
 
@@ -136,7 +145,19 @@ def _of_gemm(gemm: Gemm) -> Problem:
         b=second,
         output_bits=gemm.output_bits,
         accumulator_bits=gemm.accumulator_bits,
+        partial_bits=FORMATS[partial_sums(gemm)].bits,
+        bias=gemm.bias,
     )
+
+
+def partial_sums(gemm: Gemm) -> str:
+    """Format in which partial sums are stored, where a second kernel adds them up: the result's if that has 16 bits.
+
+    cuBLAS launches ``splitKreduce_kernel<32, 16, int, __half, __half, float, __half, ...>`` for such products, in BF16
+    alike (profiles of a T4, A100 and H100). The first of these types is that of the kernel's first pointer, through
+    which its loop loads (compiled code of cuBLAS 11.11).
+    """
+    return gemm.output if gemm.output in ROUNDED_PARTIAL_SUMS else gemm.accumulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +172,14 @@ class Problems:
     operands: Operands
     output_bits: int
     accumulator_bytes: float
+    partial_bytes: float
+    """Of a partial sum, where a second kernel adds them up [B]."""
     split_k: int | None
     """CTAs that share the k of a tile, of all of them; None: as many as the library chooses."""
     longest_k: int | None
     """What the one with most takes of k; None: they share alike."""
     additions: Additions | None
+    bias: bool
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> Problems:
@@ -166,15 +190,17 @@ class Problems:
         ).T
         m, n, k, k_slices, batch = sizes
         operands = Operands.of([of.a for of in problems], [of.b for of in problems], sizes[:2], k)
-        outputs = first.output_bits, first.accumulator_bits / 8
-        return cls(m, n, k, k_slices, batch, operands, *outputs, first.split_k, first.longest_k, first.additions)
+        outputs = first.output_bits, first.accumulator_bits / 8, first.partial_bits / 8
+        cut = first.split_k, first.longest_k
+        return cls(m, n, k, k_slices, batch, operands, *outputs, *cut, first.additions, first.bias)
 
     def __getitem__(self, rows: Array) -> Problems:
         """The problems of some rows."""
         sizes = (self.m, self.n, self.k, self.k_slices, self.batch)
         m, n, k, k_slices, batch = (size[rows] for size in sizes)
-        outputs = self.output_bits, self.accumulator_bytes, self.split_k, self.longest_k, self.additions
-        return Problems(m, n, k, k_slices, batch, self.operands[rows], *outputs)
+        outputs = self.output_bits, self.accumulator_bytes, self.partial_bytes
+        cut = self.split_k, self.longest_k
+        return Problems(m, n, k, k_slices, batch, self.operands[rows], *outputs, *cut, self.additions, self.bias)
 
 
 def pieces_of(size: Array, slices: Array, piece: Array) -> Array:

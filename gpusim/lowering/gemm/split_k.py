@@ -10,12 +10,12 @@ from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Grid, Resources
 from gpusim.library.catalogue import SplitKReduction
 from gpusim.lowering.columns import Array, Columns
-from gpusim.lowering.gemm.multistage import mma, ring_loads
+from gpusim.lowering.gemm.multistage import mma, reads_of_warp
 from gpusim.lowering.gemm.problem import Problems, Tiles
 from gpusim.lowering.locality import Traffic, survival_fractions
 from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.lowering.schedule import Block, Epilogue, Schedule, Step
-from gpusim.program import Compute, Drain, Program, Repeat, Store, WaitLoad
+from gpusim.program import Alu, Compute, Drain, Load, Program, Repeat, Store, WaitLoad
 from gpusim.units import ceil_div
 
 PARTIAL_SUMS = "partial sums"
@@ -42,17 +42,48 @@ def partners_at_once(gpu: Gpu, tiles: Tiles, resident_ctas: Array) -> Array:
     return np.asarray(ceil_div(gpu.sm.count * resident_ctas, tiles.counts[0] * tiles.counts[1] * tiles.batch) - 1)
 
 
+def waits(kernel: SplitKReduction, split_k: Array) -> Array:
+    """How often a thread asks for parts and waits for them.
+
+    >>> from types import SimpleNamespace
+    >>> unrolled = SimpleNamespace(parts_at_once=SimpleNamespace(value=(16, 8, 4)))
+    >>> waits(unrolled, np.array([2, 4, 5, 7, 12, 25, 36])).tolist()
+    [2, 1, 2, 3, 2, 3, 3]
+    """
+    count, left = np.zeros_like(split_k), split_k
+    for width in kernel.parts_at_once.value:
+        count, left = count + left // width, left % width
+    # What no body holds: one, then the others.
+    return np.asarray(count + np.minimum(left, 2))
+
+
+BIAS_WAITS = 2
+"""A thread waits for the bias, then for the result that it has stored, and stores their sum."""
+
+
 def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: Array) -> Columns[Schedule]:
-    """The second kernels, which add up partial sums."""
-    threads = kernel.threads.value
+    """The second kernels, which add up partial sums, and add the bias where there is one.
+
+    The waits of a thread stand for the turns of a main loop, each for as many parts as the average one.
+    """
+    threads = kernel.threads
+    ctas = ceil_div(problems.m, kernel.rows.value) * ceil_div(problems.n, kernel.columns.value) * problems.batch
     elements = problems.m * problems.n * problems.batch
-    ctas = ceil_div(elements, threads * kernel.elements_per_thread.value)
     warps = threads // gpu.sm.warp_size
-    step_bytes = elements / ctas * problems.accumulator_bytes
-    store_bytes = elements / ctas * problems.output_bits / 8
-    instruction = gpu.instructions[kernel.instruction]
-    adds = kernel.elements_per_thread.value * gpu.sm.warp_size / instruction.fma
-    read = ctas * split_k * step_bytes
+    turns = waits(kernel, split_k)
+    instruction, ends = gpu.instructions[kernel.instruction], kernel.end_instructions.value.by_pipe
+    setup, end_cycles = kernel.setup_instructions.value.by_pipe, kernel.end_cycles.value
+    result_bytes = problems.output_bits / 8
+    read, loads = elements * split_k * problems.partial_bytes, split_k
+    if problems.bias:
+        turns, loads = turns + BIAS_WAITS, loads + BIAS_WAITS
+        read, end_cycles = read + BIAS_WAITS * elements * result_bytes, end_cycles + kernel.bias_cycles.value
+        ends = {pipe: ends[pipe] + count for pipe, count in kernel.bias_instructions.value.by_pipe.items()}
+    stores = 1 + problems.bias
+    store_bytes = elements / ctas * result_bytes * stores
+    step_bytes, loads = read / ctas / turns, loads / turns
+    adds = split_k / turns
+    of_part = kernel.part_instructions.value.by_pipe
     resources = Resources(threads, kernel.registers.value, 0)
     survives = survival_fractions(read, effective_l2_bytes(gpu))
     return Columns(
@@ -67,8 +98,8 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
         occupancy=occupancy(SmLimits.of(gpu), threads, resources.registers, 0),
         instruction_name=kernel.instruction,
         instruction=instruction,
-        setup_cycles=kernel.setup_instructions.value * instruction.latency_cycles,
-        steps=split_k,
+        setup_cycles=kernel.setup_cycles.value + split_k * kernel.part_cycles.value,
+        steps=turns,
         step=Columns(
             Step,
             blocks=(
@@ -84,13 +115,13 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
             port_bytes=step_bytes,
             to_shared=False,
             shared_write_bytes=0.0,
-            load_instructions=1.0,
-            ahead=np.minimum(split_k, kernel.splits_ahead.value),
+            load_instructions=loads,
+            ahead=0,
             mma_instructions=adds,
-            pipe_slots=adds,
-            k_groups=1,
+            pipe_slots=adds * (1.0 + of_part["fma"]),
+            k_groups=np.maximum(1, ceil_div(split_k, turns)),
             operand_bytes=0.0,
-            issue_slots=adds + kernel.step_instructions.value,
+            issue_slots=adds * (1.0 + of_part["fma"] + of_part["alu"]),
         ),
         epilogue=Columns(
             Epilogue,
@@ -100,13 +131,13 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
             shared_passes=0,
             shared_pass_bytes=0.0,
             shared_pass_cycles=0.0,
-            setup_cycles=0.0,
-            scaling_fma=0.0,
-            storing_alu=0.0,
+            setup_cycles=end_cycles,
+            scaling_fma=setup["fma"] + ends["fma"],
+            storing_alu=setup["alu"] + ends["alu"],
             storing_sfu=0.0,
             store_bytes=store_bytes / warps,
             store_largest=1.0,
-            store_instructions=1.0,
+            store_instructions=float(stores),
             bulk_store=False,
         ),
         store_bytes=store_bytes,
@@ -115,7 +146,7 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
             Traffic,
             l2_read_bytes=read,
             dram_read_bytes=read * (1 - survives),
-            dram_write_bytes=elements * problems.output_bits / 8,
+            dram_write_bytes=elements * result_bytes,
             resident_fraction=0.0,
             read_cost=1.0,
             write_cost=gpu.dram.mixed_write_cost,
@@ -125,13 +156,16 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
 
 
 def reduction_program(schedule: Schedule, stored: str) -> Program:
-    """Load some splits ahead; in each turn add the oldest. Results go to the tensor ``stored``."""
-    before, load = ring_loads(schedule)
-    epilogue = schedule.epilogue
+    """In each turn ask for some parts, wait for them, and add them. Results go to the tensor ``stored``."""
+    step, epilogue = schedule.step, schedule.epilogue
+    load = Load(reads_of_warp(step, schedule.warps), step.port_bytes / schedule.warps, step.load_instructions)
+    # Half of the fixed instructions stand before the first load, nearly.
+    fixed = Alu((("fma", epilogue.scaling_fma / 2), ("alu", epilogue.storing_alu / 2)), 0.0)
     return (
+        fixed,
         Compute(schedule.setup_cycles),
-        *before,
-        Repeat((WaitLoad(), load, mma(schedule, pipelined=True)), schedule.steps),
-        Drain(),
+        Repeat((load, WaitLoad(), mma(schedule, pipelined=False), Drain()), schedule.steps),
+        fixed,
+        Compute(epilogue.setup_cycles),
         Store(stored, epilogue.store_bytes, epilogue.store_bytes * schedule.store_passes, epilogue.store_instructions),
     )
