@@ -27,7 +27,8 @@ class Grid:
     """Extents of a grid, and the order in which its CTAs are launched.
 
     Splits of a tile are launched a whole plane apart, as are the products of a batch. A plane is walked in stripes of
-    ``swizzle_width`` CTAs along x (threadblock swizzle), each of them row by row.
+    ``swizzle_width`` CTAs along x (threadblock swizzle), each of them row by row, or of as many along y, each of them
+    column by column.
     """
 
     x: int
@@ -36,6 +37,7 @@ class Grid:
     batch: int = 1
     swizzle_width: int | None = None
     """None for plain order: stripes as wide as the grid."""
+    stripes_across_y: bool = False
 
     def __post_init__(self) -> None:
         if min(self.x, self.y, self.splits, self.batch, self.swizzle_width or 1) < 1:
@@ -55,14 +57,17 @@ class Grid:
 
         >>> [Grid(4, 2, swizzle_width=2).coordinates(cta)[2:] for cta in range(5)]
         [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0)]
+        >>> [Grid(2, 4, swizzle_width=2, stripes_across_y=True).coordinates(cta)[2:] for cta in range(5)]
+        [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2)]
         """
         plane, place = divmod(cta, self.x * self.y)
         batch, split = divmod(plane, self.splits)
-        stripe_width = self.swizzle_width or self.x
-        stripe, within = divmod(place, stripe_width * self.y)
-        width = min(stripe_width, self.x - stripe * stripe_width)
-        y, x = divmod(within, width)
-        return Coordinates(batch, split, stripe * stripe_width + x, y)
+        across, along = (self.y, self.x) if self.stripes_across_y else (self.x, self.y)
+        stripe_width = self.swizzle_width or across
+        stripe, within = divmod(place, stripe_width * along)
+        row, column = divmod(within, min(stripe_width, across - stripe * stripe_width))
+        at = stripe * stripe_width + column, row
+        return Coordinates(batch, split, *(at[::-1] if self.stripes_across_y else at))
 
 
 class Resources(NamedTuple):

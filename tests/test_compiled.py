@@ -134,7 +134,8 @@ def rings(draw: st.DrawFn) -> tuple[Machine, Launch]:
         Tensor("a", 4096.0, draw(st.sampled_from(AXES)), 0.4, 0.6, far_hits_fraction=0.3),
         Tensor("c", 2048.0),
     )
-    grid = Grid(draw(st.integers(1, 5)), draw(st.integers(1, 4)), batch=2, swizzle_width=2)
+    extents = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    grid = Grid(*extents, batch=2, swizzle_width=2, stripes_across_y=draw(st.booleans()))
     cost = draw(st.sampled_from([0.0, 0.7]))
     resources = Resources(32, 1, shared)
     return on, Launch("ring", grid, roles, resources, tensors, cost, persistent, cold=draw(st.booleans()))

@@ -6,10 +6,12 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpusim.hardware.machine import REPLACEMENT_CANDIDATES
+from gpusim.launch import Grid
+from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.problem import Problems, problem_of
 from gpusim.lowering.locality import (
     Panels,
@@ -23,6 +25,8 @@ from gpusim.lowering.locality import (
 )
 from gpusim.lowering.pages import outlives_a_step
 from gpusim.numbers.formats import Dtype
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import ranked_plans
 from gpusim.specs import load_spec
 from gpusim.units import MIB
 from gpusim.workloads.gemm import Gemm
@@ -232,6 +236,7 @@ def test_a_larger_l2_never_reads_more_from_dram(product: Tiled, capacity: float,
 
 
 @given(PRODUCTS)
+@example(Tiled(Along(4, 64.0), Along(2, 64.0), 1, 0.0, 1, 3))  # two stripes, the last of one panel
 def test_a_problem_that_fits_l2_is_read_once_when_cold_and_not_at_all_when_warm(product: Tiled) -> None:
     capacity = product.compulsory_bytes + product.result_bytes
     cold, warm = product.traffic(capacity, warm=False), product.traffic(capacity, warm=True)
@@ -253,6 +258,30 @@ def test_a_stripe_reads_all_y_panels_that_the_last_one_evicted() -> None:
     # panels for each of the two stripes.
     product = Tiled(Along(8, 100.0), Along(4, 10.0), 1, 0.0, 16, 4)
     assert product.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(8 * 100 + 2 * 4 * 10)
+
+
+def test_stripes_of_the_same_wave_read_a_y_panel_together() -> None:
+    # 8 x 4 tiles in stripes of 2 x panels, 16 CTAs: a wave is two stripes. The 4 y panels come once a wave.
+    product = Tiled(Along(8, 100.0), Along(4, 10.0), 1, 0.0, 16, 2)
+    assert product.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(8 * 100 + 2 * 4 * 10)
+
+
+def test_a_row_of_tiles_that_takes_several_waves_reads_its_y_panel_in_each() -> None:
+    # 32 x 4 tiles in plain order, 8 CTAs: each row of tiles is 4 waves of all x panels, and of one y panel.
+    product = Tiled(Along(32, 100.0), Along(4, 10.0), 1, 0.0, 8, 32)
+    assert product.traffic(1.0, warm=False).dram_read_bytes == pytest.approx(4 * 32 * 100 + 4 * 4 * 10)
+
+
+def test_sgemm_takes_stripes_of_columns_since_cuda_11_and_plain_order_before() -> None:
+    def grid(cuda: int) -> Grid:
+        # rows of C are columns of cuBLAS, whose m lies along x
+        [choice, *_] = ranked_plans(
+            load_spec("t4", cuda=cuda).system, Gemm(8192, 4096, 256, Dtype.FP32, layout="tn"), Options()
+        )
+        return lower(choice.plan)[0].grid
+
+    assert [grid(12).coordinates(cta)[2:] for cta in range(5)] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
+    assert [grid(10).coordinates(cta)[2:] for cta in range(3)] == [(0, 0), (1, 0), (2, 0)]
 
 
 def test_each_split_of_k_is_a_plane_of_tiles_with_panels_of_its_own() -> None:

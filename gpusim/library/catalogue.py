@@ -102,7 +102,8 @@ class Family(Entry):
     main_loop: MainLoop
     stores_result: bool
     split_k: tuple[SplitKMode, ...]
-    swizzle_width: Cost = Field(description="tiles along m of a threadblock swizzle, 0: plain order")
+    swizzle_width: Cost = Field(description="tiles across a stripe of a threadblock swizzle, 0: plain order")
+    swizzle_axis: Literal["m", "n"] = Field(default="m", description="along which a stripe's tiles are counted")
     max_n: Count | None = Field(default=None, description="largest n (vectors) it serves")
     layouts: tuple[Layout, ...] = Field(default=LAYOUTS, description="operand layouts it reads")
     multiple_of: tuple[Count, Count, Count] = Field(

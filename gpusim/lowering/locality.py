@@ -145,12 +145,13 @@ def wave_panels(panels: Array, wave_tiles: Array, swizzle_width: Array) -> Array
     """Different x panels and y panels that a wave of tiles reads.
 
     Args:
-        panels: along x, and along y.
+        panels: across the stripes of a threadblock swizzle, and along them.
 
-    >>> wave_panels(np.array([[8, 8], [100, 100]]), np.array([32, 3]), np.array([4, 8])).tolist()
-    [[4, 3], [8, 1]]
+    >>> wave_panels(np.array([[8, 8, 8], [100, 100, 2]]), np.array([32, 3, 6]), np.array([4, 8, 2])).tolist()
+    [[4, 3, 3], [8, 1, 2]]
     """
-    width = np.minimum(swizzle_width, panels[0])
+    # A wave of more than a stripe takes the next ones too.
+    width = np.minimum(np.maximum(swizzle_width, ceil_div(wave_tiles, panels[1])), panels[0])
     return np.array([np.minimum(width, wave_tiles), np.minimum(panels[1], ceil_div(wave_tiles, width))])
 
 
@@ -158,7 +159,8 @@ def wave_panels(panels: Array, wave_tiles: Array, swizzle_width: Array) -> Array
 class Panels:
     """What the tiles of products read of both operands: a panel over all k for each row, or column, of tiles.
 
-    The first row of each array is of the panels along the grid's fastest dimension (x), the second of the others (y).
+    The first row of each array is of the panels across the stripes of a threadblock swizzle (x), the second of those
+    along them (y).
     """
 
     counts: Array
@@ -192,7 +194,7 @@ def traffic(
         wave_tiles: tiles of one plane in a wave.
         planes: products with panels of their own, one launched after the other: those of a batch, and each split of k.
         result_bytes: all of C, every plane [B].
-        swizzle_width: tiles along x of a threadblock swizzle; the panels along x for plain order.
+        swizzle_width: tiles across a stripe of a threadblock swizzle; the panels along x for plain order.
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
         warm: operands were used just before.
         outlives_a_step: chance that a line is still in L2 a step after it was read.
@@ -242,7 +244,8 @@ def _dram_reads(
     """
     (x_count, y_count), (x_bytes, y_bytes), (x_total, y_total) = panels.counts, panels.sizes_bytes, totals
     width = np.minimum(swizzle_width, x_count)
-    stripes = ceil_div(x_count, width)
+    # A wave of more than a stripe reads a y panel for all of them at once.
+    stripes = np.minimum(ceil_div(x_count, width), np.maximum(1.0, x_count * y_count / wave_tiles))
     # Along a stripe each y panel is read once and the stripe's x panels once a wave, unless they survive.
     # Waves begin and end within rows of tiles.
     waves_per_stripe = np.minimum(y_count, np.maximum(1.0, width * y_count / wave_tiles))
@@ -253,6 +256,9 @@ def _dram_reads(
     x_reads = x_total * (1.0 + (waves_per_stripe - 1.0) * (1.0 - x_survives))
     # The next stripe needs all y panels again; the waves between two uses of one read the x panels of both stripes.
     stripes_read = np.minimum(2.0, waves_per_stripe)
-    stripe_bytes = stripes_read * width * x_bytes + y_total + waves_per_stripe * written_by_wave
+    stripe_bytes = np.minimum(stripes_read * width, x_count) * x_bytes + y_total + waves_per_stripe * written_by_wave
     y_survives = survival_fractions(stripe_bytes, l2_capacity_bytes)
-    return x_reads, y_total * (1.0 + (stripes - 1) * (1.0 - y_survives))
+    # A row of a stripe that takes several waves reads its y panel in each of them.
+    waves_per_row = np.maximum(1.0, width / wave_tiles)
+    of_stripe = 1.0 + (waves_per_row - 1.0) * (1.0 - x_survives)
+    return x_reads, y_total * of_stripe * (1.0 + (stripes - 1) * (1.0 - y_survives))

@@ -46,6 +46,8 @@ class KernelRow:
     warps_k: int
     stages: int
     swizzle_width: int
+    stripes_across_n: bool
+    """Of the swizzle; they run along m."""
     producer_warps: int
     instances: int
     resident_ctas: int
@@ -181,6 +183,7 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         warps_k=kernel.warps_k,
         stages=kernel.stages,
         swizzle_width=family.swizzle_width,
+        stripes_across_n=family.swizzle_axis == "n" and family.swizzle_width > 0,
         producer_warps=loop.producer_warps,
         instances=loop.instances,
         resident_ctas=resident.ctas,

@@ -255,8 +255,8 @@ def _schedules(
     fixed_up = ~(choices.reduce | kernels.adds_to_result)
     fixup_times = np.where(fixed_up, partners(gpu, tiles, kernels.resident_ctas), 0)
     chain = np.minimum(fixup_times, partners_at_once(gpu, tiles, kernels.resident_ctas))
-    stripe = np.where(kernels.swizzle_width > 0, kernels.swizzle_width, tiles.counts[0])
-    swizzle_width = np.minimum(stripe, tiles.counts[0])
+    across = np.where(kernels.stripes_across_n, tiles.counts[1], tiles.counts[0])
+    swizzle_width = np.minimum(np.where(kernels.swizzle_width > 0, kernels.swizzle_width, across), across)
     moved = _traffic(gpu, kernels, problems, tiles, step, tiles.ctas * store_bytes, swizzle_width, warm=warm)
     stored_at_once = np.minimum(tiles.ctas, gpu.sm.count * kernels.resident_ctas) * store_bytes
     return Columns(
@@ -268,6 +268,7 @@ def _schedules(
             splits=split_k,
             batch=problems.batch,
             swizzle_width=swizzle_width,
+            stripes_across_y=kernels.stripes_across_n,
         ),
         warps=kernels.warps + kernels.producer_warps,
         math_warps=kernels.warps,
@@ -335,14 +336,20 @@ def _traffic(
     # own.
     planes = tiles.batch * tiles.split_k
     wave_tiles = np.minimum(of_product, concurrent_ctas)
-    wave = wave_panels(tiles.counts, wave_tiles, swizzle_width)
+
+    def across_first(natural: Array) -> Array:
+        return np.where(kernels.stripes_across_n, natural[::-1], natural)
+
+    counts = across_first(tiles.counts)
+    wave = wave_panels(counts, wave_tiles, swizzle_width)
     resident_ctas = np.minimum(tiles.ctas, concurrent_ctas)
-    outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, wave[::-1], resident_ctas)
+    readers = across_first(wave)[::-1]
+    outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, readers, resident_ctas)
     # A ring asks for several steps at once, so that DRAM reads their slices of a row from one open page.
     asked_k = kernels.tile_k * np.maximum(1, step.ahead)
     panels_bytes = tiles.rows * (problems.k / tiles.split_k) * operands.bits / 8 / operands.reads_per_element
     moved = traffic(
-        Panels(tiles.counts, panels_bytes, read_costs(gpu, operands, asked_k, outlives)),
+        Panels(counts, across_first(panels_bytes), across_first(read_costs(gpu, operands, asked_k, outlives))),
         wave,
         wave_tiles,
         planes=planes,

@@ -110,10 +110,14 @@ def _locate(s: State, row: int) -> None:
     launch, cta = s.launch[0], s.ctas[row]
     plane, place = divmod(cta.number, launch.grid_x * launch.grid_y)
     cta.batch, cta.split = divmod(plane, launch.splits)
-    stripe, within = divmod(place, launch.swizzle_width * launch.grid_y)
-    width = min(launch.swizzle_width, launch.grid_x - stripe * launch.swizzle_width)
-    cta.y, x = divmod(within, width)
-    cta.x = stripe * launch.swizzle_width + x
+    across, along = launch.grid_x, launch.grid_y
+    if launch.stripes_across_y:
+        across, along = along, across
+    stripe, within = divmod(place, launch.swizzle_width * along)
+    row_of_stripe, column = divmod(within, min(launch.swizzle_width, across - stripe * launch.swizzle_width))
+    cta.x, cta.y = stripe * launch.swizzle_width + column, row_of_stripe
+    if launch.stripes_across_y:
+        cta.x, cta.y = cta.y, cta.x
     cta.work = (cta.x == launch.grid_x - 1) + 2 * (cta.y == launch.grid_y - 1) if launch.edges else 0
 
 
