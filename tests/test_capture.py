@@ -255,3 +255,37 @@ def test_an_onnx_graph_is_read_with_its_sizes_computed(command: RunGpusim, tmp_p
     assert [node.layer.op for node in captured.nodes] == ["reshape", "linear", "relu"]
     assert captured.parameters == 65
     assert captured.nodes[-1].result == (6, 5)
+
+
+def test_an_onnx_lstm_and_weights_stored_once_are_layers(command: RunGpusim, tmp_path: Path) -> None:
+    """Two layers of cells with equal weights, of which an exporter stores one, and activations of a mobile network."""
+    onnx = pytest.importorskip("onnx")
+    make, number = onnx.helper, onnx.TensorProto
+    nodes = [
+        make.make_node("Identity", ["w"], ["w2"]),
+        make.make_node("LSTM", ["x", "w", "r", "b"], ["y", "h", "c"], name="first", hidden_size=8),
+        make.make_node("Squeeze", ["y", "one"], ["seen"]),
+        make.make_node("LSTM", ["seen", "w2", "r", "b"], ["y2", "h2", "c2"], name="second", hidden_size=8),
+        make.make_node("Squeeze", ["h2", "zero"], ["state"]),
+        make.make_node("HardSwish", ["state"], ["active"]),
+        make.make_node("Clip", ["active"], ["clipped"]),
+        make.make_node("Gemm", ["clipped", "v"], ["z"], name="scores"),
+    ]
+    weights = [
+        make.make_tensor("zero", number.INT64, [1], [0]),
+        make.make_tensor("one", number.INT64, [1], [1]),
+        make.make_tensor("w", number.FLOAT, [1, 32, 8], [0.0] * 256),
+        make.make_tensor("r", number.FLOAT, [1, 32, 8], [0.0] * 256),
+        make.make_tensor("b", number.FLOAT, [1, 64], [0.0] * 64),
+        make.make_tensor("v", number.FLOAT, [8, 5], [0.0] * 40),
+    ]
+    given = make.make_tensor_value_info("x", number.FLOAT, [7, "N", 8])
+    result = make.make_tensor_value_info("z", number.FLOAT, ["N", 5])
+    graph = make.make_graph(nodes, "cells", [given], [result], weights)
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)]), str(tmp_path / "cells.onnx"))
+    done = command("capture", "cells.onnx", "-o", "cells.yaml")
+    assert (done.returncode, "no layer" in done.stderr) == (0, False)
+    captured = load_model(str(tmp_path / "cells.yaml")).graph({"batch": 3})
+    assert captured.parameters == 2 * (2 * 32 * 8 + 64) + 40
+    assert captured.flops == 2 * (2 * 7 * 3 * 2 * 32 * 8 + 3 * 40)
+    assert captured.nodes[-1].result == (3, 5)

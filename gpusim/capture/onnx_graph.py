@@ -55,6 +55,10 @@ class _Reader:
             for name in node.input:
                 self._users.setdefault(name, []).append(node)
         self.weights = {one.name for one in graph.initializer}
+        # An exporter stores equal weights once: the others are identities of it.
+        self.weights |= {
+            one.output[0] for one in graph.node if one.op_type == "Identity" and one.input[0] in self.weights
+        }
         self.layer_of: dict[str, str] = {}
         self._names = {
             one.name: self.sketch.add_input(one.name, self._shapes[one.name])
@@ -92,7 +96,7 @@ class _Reader:
 
     def add(self, node: Any) -> None:
         """Add a node."""
-        if node.output[0] in self._names:  # a bias that its product has added
+        if node.output[0] in self._names or node.output[0] in self.weights:  # a bias that its product has added
             return
         taken = [one for one in (*node.input, *node.output) if one in self._shapes]
         size_bytes = sum(math.prod(self._shapes[one]) for one in taken) * _BYTES_PER_ELEMENT
@@ -190,8 +194,57 @@ def _layer_norm(reader: _Reader, node: Any) -> str:
     return reader.layer(node, "layer_norm", node.input[0], weight=node.input[1])
 
 
+def _group_norm(reader: _Reader, node: Any) -> str:
+    groups = _attribute(node, "num_groups", 0)
+    return reader.layer(node, "group_norm", node.input[0], weight=node.input[1], groups=groups)
+
+
+def _lstm(reader: _Reader, node: Any) -> list[str]:
+    """One layer of cells, whose last places are the states that it leaves."""
+    hidden, directions = _attribute(node, "hidden_size", 0), reader.shape(node.input[1])[0]
+    if _attribute(node, "layout", 0) or len(node.input) < 4 or not node.input[3]:
+        raise ValueError("batch first, or without biases")
+    length, batch, _ = reader.shape(node.input[0])
+    sketch, apart, outputs = reader.sketch, [length, batch, directions, hidden], (length, directions, batch, hidden)
+    cells = node.name.strip("/").replace("/", ".")
+    name = sketch.add(
+        "lstm",
+        [reader.name(node.input[0])],
+        (length, batch, directions * hidden),
+        name=cells,
+        hidden=hidden,
+        bidirectional=directions > 1,
+    )
+    name = sketch.add("reshape", [name], tuple(apart), shape=apart)
+    name = sketch.add("permute", [name], outputs, dims=[0, 2, 1, 3])
+    last = sketch.add("slice", [name], (1, *outputs[1:]), dim=0, start=length - 1, length=1)
+    last = sketch.add("reshape", [last], outputs[1:], shape=list(outputs[1:]))
+    return [name, last, last]
+
+
 def _elementwise(op: str) -> NodeCall:
     return lambda reader, node: reader.layer(node, op, node.input[0])
+
+
+def _clip(reader: _Reader, node: Any) -> str:
+    """Values kept between two bounds, as ``relu6`` keeps them."""
+    return reader.layer(node, "relu6", node.input[0])
+
+
+def _power(reader: _Reader, node: Any) -> str:
+    exponent = float(reader.constants[node.input[1]])
+    if not exponent.is_integer():
+        raise ValueError("of a fraction")
+    return reader.layer(node, "pow", node.input[0], exponent=int(exponent))
+
+
+def _where(reader: _Reader, node: Any) -> str:
+    mask, value, other = node.input
+    if math.prod(reader.shape(other)) == 1:
+        return reader.layer(node, "where", value, mask)
+    if math.prod(reader.shape(value)) == 1:
+        return reader.layer(node, "where", other, mask)
+    raise ValueError("of two tensors")
 
 
 def _combination(op: str) -> NodeCall:
@@ -318,10 +371,20 @@ NODES: Mapping[str, NodeCall] = {
     "MatMul": _matmul,
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
+    "GroupNormalization": _group_norm,
+    "LSTM": _lstm,
     "Relu": _elementwise("relu"),
     "Tanh": _elementwise("tanh"),
     "Sigmoid": _elementwise("sigmoid"),
+    "HardSwish": _elementwise("hardswish"),
+    "HardSigmoid": _elementwise("hardsigmoid"),
+    "LeakyRelu": _elementwise("leaky_relu"),
+    "Clip": _clip,
     "Gelu": _elementwise("gelu"),
+    "Erf": _elementwise("gelu"),  # a kernel that computes the error function
+    "Pow": _power,
+    "Where": _where,
+    "Max": _combination("maximum"),
     "Exp": _elementwise("exp"),
     "Sqrt": _elementwise("sqrt"),
     "Neg": _elementwise("neg"),

@@ -91,6 +91,8 @@ def _report_unknown(sketch: Sketch) -> bool:
     from gpusim.capture.sketch import shares
 
     for name, count, of_bytes, of_flops in shares(sketch):
-        share = f"{100 * of_bytes:.2f} % of bytes, {100 * of_flops:.2f} % of operations"
+        share = f"{100 * of_bytes:.2f} % of bytes"
+        if sketch.flops:  # which an ONNX graph does not count
+            share += f", {100 * of_flops:.2f} % of operations"
         print(f"gpusim: no layer for {name} ({count} calls, {share})", file=sys.stderr)
     return bool(sketch.unknown)
