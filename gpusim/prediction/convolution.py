@@ -165,12 +165,17 @@ def _usable_kernels(system: System, operator: Convolution, name: str | None, uni
 
 
 def _is_widest(kernel: Kernel, operator: Convolution) -> bool:
-    """Whether no wider tile of its family is filled by half; the narrowest where none is."""
+    """Whether no wider tile of its family is filled by half; the narrowest where none is.
+
+    Its width is of an image's results, or of filters, for their gradient.
+    """
     rows, columns = operator.shape.output
-    pixels = rows * columns
-    widths = sorted(entry.tile[0] for entry in kernel.family.kernels)
-    filled = [width for width in widths if ceil_div(pixels, width) * width < 2 * pixels]
-    return kernel.tile_m == max(filled, default=widths[0])
+    of_filters = operator.op == "conv_bwd_weights"
+    extent = operator.shape.filters // operator.shape.groups if of_filters else rows * columns
+    side = 1 if of_filters else 0
+    widths = sorted(entry.tile[side] for entry in kernel.family.kernels)
+    filled = [width for width in widths if ceil_div(extent, width) * width < 2 * extent]
+    return (kernel.tile_n if of_filters else kernel.tile_m) == max(filled, default=widths[0])
 
 
 def _takes(family: Family, operator: Convolution) -> bool:
