@@ -28,6 +28,12 @@ class StreamKernel(TransformKernel):
     bytes_per_thread: Cited[Count] = Field(description="of what the product wrote, or will add to")
 
 
+class FillKernel(StreamKernel):
+    """It writes the same value everywhere, and its instructions take longer than its bytes."""
+
+    instructions: Cited[Cost] = Field(description="of a warp, integer ones")
+
+
 class SumKernel(TransformKernel):
     """It adds up what the products of images leave."""
 
@@ -53,7 +59,7 @@ class ConvolutionTransforms(Entry):
 
     transposition: SquareKernel
     offsets: TransformKernel = Field(description="a thread for each pixel of an image")
-    clearing: StreamKernel
+    clearing: FillKernel
     padding: TransformKernel = Field(description="a thread for each value")
     conversion: StreamKernel
     image_sum: SumKernel

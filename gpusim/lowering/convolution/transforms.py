@@ -18,7 +18,7 @@ from gpusim.lowering.locality import Traffic, survival_fraction
 from gpusim.lowering.operand import SECTOR_BYTES
 from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.lowering.totals import Lowered, Totals, totals_of
-from gpusim.program import Barrier, Compute, Load, LoadShared, Program, Read, Role, Store, StoreShared, WaitLoad
+from gpusim.program import Alu, Barrier, Compute, Load, LoadShared, Program, Read, Role, Store, StoreShared, WaitLoad
 from gpusim.units import ceil_div, us_of_cycles
 
 
@@ -122,7 +122,10 @@ class Surroundings:
         """A result that the product writes a part of, or adds to, is cleared before."""
         kernel = self.kernels.clearing
         grid = Grid(ceil_div(math.ceil(size_bytes), kernel.threads.value * kernel.bytes_per_thread.value))
-        return self._passed("scalePackedTensor_kernel", grid, kernel, (0.0, size_bytes))
+        written = size_bytes / (grid.ctas * self.warps(kernel))
+        issued = Alu((("alu", kernel.instructions.value),), self.setup(kernel).cycles)
+        program: Program = (issued, Store("result", written, written, 1.0))
+        return self.streamed("scalePackedTensor_kernel", grid, kernel, program, (0.0, size_bytes))
 
     def _passed(self, name: str, grid: Grid, kernel: TransformKernel, moved_bytes: tuple[float, float]) -> Transform:
         """Each warp reads its part, if anything is read, and writes it."""
@@ -152,8 +155,8 @@ class Surroundings:
         gpu = self.gpu
         resources = Resources(kernel.threads.value, kernel.registers.value, shared_bytes)
         read_cost, write_cost = (_page_cost(gpu, run_bytes) for run_bytes in runs_bytes)
-        write_cost *= gpu.dram.mixed_write_cost
         read_bytes, written_bytes = moved_bytes
+        write_cost *= gpu.dram.mixed_write_cost if read_bytes else gpu.dram.write_only_cost
         capacity = effective_l2_bytes(gpu)
         missed_bytes = read_bytes * (1.0 - survival_fraction(self.footprint_bytes, capacity))
         pushed_out = written_bytes * (1.0 - survival_fraction(read_bytes + written_bytes, capacity))
