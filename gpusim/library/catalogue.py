@@ -141,7 +141,6 @@ class Family(Entry):
     )
     few_channels: Count | None = Field(default=None, description="most channels of a group that it takes")
     least_channels: Count | None = Field(default=None, description="fewest channels of a group that it takes")
-    least_filters: Count | None = Field(default=None, description="fewest filters of a group that it takes")
     max_filters: Count | None = Field(default=None, description="most filters of a group that it takes")
     max_taps: Count | None = Field(default=None, description="largest filter that it convolves with")
     strided: bool | None = Field(
@@ -174,7 +173,8 @@ class Family(Entry):
         default=False, description="it adds what each tap makes of a result's gradient to the pixel that the tap reads"
     )
     widest_filled: bool = Field(
-        default=False, description="of its tiles, it takes the widest that the results of an image fill by half"
+        default=False,
+        description="it takes the widest of its tiles that an image fills by half, or filters for their gradient",
     )
     as_stored: bool = Field(default=False, description="it convolves only images that are stored in its layout")
     clears_result: bool = Field(default=False, description="adds to a result that a kernel before it has cleared")

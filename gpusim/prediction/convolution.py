@@ -190,7 +190,7 @@ def _takes(family: Family, operator: Convolution) -> bool:
         and family.strided in (None, strided)
         and not (family.pads_within_filter and padded)
         and (serves(operator) or not family.fused_winograd)
-        and (family.least_filters or filters) <= filters <= (family.max_filters or filters)
+        and filters <= (family.max_filters or filters)
     )
 
 
