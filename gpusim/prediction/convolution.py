@@ -172,8 +172,7 @@ def _is_widest(kernel: Kernel, operator: Convolution) -> bool:
     rows, columns = operator.shape.output
     of_filters = operator.op == "conv_bwd_weights"
     extent = operator.shape.filters // operator.shape.groups if of_filters else rows * columns
-    side = 1 if of_filters else 0
-    widths = sorted(entry.tile[side] for entry in kernel.family.kernels)
+    widths = sorted(entry.tile[1] if of_filters else entry.tile[0] for entry in kernel.family.kernels)
     filled = [width for width in widths if ceil_div(extent, width) * width < 2 * extent]
     return (kernel.tile_n if of_filters else kernel.tile_m) == max(filled, default=widths[0])
 
