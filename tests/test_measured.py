@@ -247,6 +247,18 @@ def test_a_table_of_deepbenchs_that_lacks_the_column_states_sizes_before_padding
     assert row.padded_to is None
 
 
+def test_the_load_is_as_stated_or_as_the_source_repeats(tmp_path: Path) -> None:
+    kinds = [
+        ("vidur", "profiler", "", "80"),
+        ("vidur", "profiler", "sustained", "sustained"),
+        ("mine", "profiler", "", "sustained"),
+        ("mine", "graph", "", "burst"),
+    ]
+    lines = [f"{stated(source=source, method=method)},{load}" for source, method, load, _ in kinds]
+    rows = read_measured(write(tmp_path, HEADER + ",load", *lines))
+    assert [row.load for row in rows] == [expected for *_, expected in kinds]
+
+
 def test_operands_are_as_stated_or_as_the_source_fills_them(tmp_path: Path) -> None:
     kinds = [
         ("deepbench", "t4", "fp16", "", "zeros"),

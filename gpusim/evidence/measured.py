@@ -65,6 +65,12 @@ of CUTLASS draws whole numbers from -3 or -4 to 3 or 4 (tools/profiler/src/optio
 zeros: 16384^3 in FP16 takes an A100 29.1 ms, as it does with identity matrices (NVIDIA/cutlass issue 408)."""
 
 
+UNSTATED_LOAD = {"vidur": "80"}
+"""Calls back to back by source, for rows that do not state them. Vidur times one pass of 20 equal decoder layers, each
+of four products, after a pass that warms up and the start of the profiler (vidur/profiling/mlp/mlp_wrapper.py,
+mlp_impl.py); between two sizes it writes and reads the trace, and the board rests."""
+
+
 POSITIVE = ("deepbench",)
 """How the names of sources begin whose FP32 operands are numbers from 0 to 1 (DeepBench: ``rand``, as above)."""
 
@@ -130,9 +136,11 @@ class MeasuredRow:
     def load(self) -> str:
         """How long the power limit could act: ``burst``, ``sustained`` or a number of calls.
 
-        If the table does not state it: graphs are replayed a few times, layers run once.
+        If the table does not state it: as the source is known to repeat, or graphs are replayed a few times, layers run
+        once.
         """
-        return self.stated_load or ("burst" if self.method in ("graph", "layer") else "sustained")
+        by_method = "burst" if self.method in ("graph", "layer") else "sustained"
+        return self.stated_load or UNSTATED_LOAD.get(self.source, by_method)
 
     @property
     def operands(self) -> str:
