@@ -190,6 +190,7 @@ class Tiled:
             result_bytes=np.array([self.result_bytes]),
             swizzle_width=swizzle_width,
             l2_capacity_bytes=capacity_bytes,
+            usable_fraction=1.0,
             warm=warm,
             outlives_a_step=np.ones(1),
             lag_steps=0.0,

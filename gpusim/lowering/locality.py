@@ -183,6 +183,7 @@ def traffic(
     result_bytes: Array,
     swizzle_width: Array,
     l2_capacity_bytes: float,
+    usable_fraction: float,
     warm: bool,
     outlives_a_step: Array,
     lag_steps: float,
@@ -196,6 +197,7 @@ def traffic(
         result_bytes: all of C, every plane [B].
         swizzle_width: tiles across a stripe of a threadblock swizzle; the panels along x for plain order.
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
+        usable_fraction: of it, what holds panels from one wave to the next.
         warm: operands were used just before.
         outlives_a_step: chance that a line is still in L2 a step after it was read.
         lag_steps: steps that most of the CTAs that read a panel together are within.
@@ -205,7 +207,8 @@ def traffic(
     compulsory = planes * (totals[0] + totals[1])
     l2_read = planes * tiles * (panels.sizes_bytes[0] + panels.sizes_bytes[1])
     written_by_wave = result_bytes / np.maximum(1.0, planes * tiles / wave_tiles)
-    reads = _dram_reads(panels, totals, wave, wave_tiles, swizzle_width, written_by_wave, l2_capacity_bytes)
+    usable_bytes = l2_capacity_bytes * usable_fraction
+    reads = _dram_reads(panels, totals, wave, wave_tiles, swizzle_width, written_by_wave, usable_bytes)
     costs = panels.read_costs * [fetches(readers, outlives_a_step, lag_steps) for readers in wave[::-1]]
     both = reads[0] + reads[1]
     read_cost = (reads[0] * costs[0] + reads[1] * costs[1]) / both

@@ -356,6 +356,7 @@ def _traffic(
         result_bytes=written_bytes,
         swizzle_width=swizzle_width,
         l2_capacity_bytes=effective_l2_bytes(gpu),
+        usable_fraction=gpu.l2.usable_fraction,
         warm=warm,
         outlives_a_step=outlives,
         lag_steps=gpu.l2.lag_steps,
