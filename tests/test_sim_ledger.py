@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpusim.sim.causes import Cause
 from gpusim.sim.ledger import CAUSES, Ledger
+from gpusim.units import whole_cycles
 
 
 def booked(ledger: Ledger) -> dict[Cause, int]:
@@ -123,6 +124,20 @@ def test_looks_on_the_way_change_nothing_and_every_cycle_is_booked(
     watched.settle(end)
     assert at_once.booked == watched.booked
     assert at_once.total == watched.total == end - start
+
+
+@given(st.lists(WAITS, min_size=1, max_size=4))
+def test_ledgers_that_share_a_total_sum_up_in_it(of_warps: list[list[tuple[Cause, float]]]) -> None:
+    total = [0] * len(CAUSES)
+    booked = []
+    for waits in of_warps:
+        ledger, now = Ledger(0, total), 0.0
+        for cause, duration in waits:
+            now += duration
+            ledger.expect(cause, now)
+            ledger.settle(whole_cycles(now))
+        booked.append(ledger.booked)
+    assert total == [sum(cycles) for cycles in zip(*booked, strict=True)]
 
 
 @given(WAITS)

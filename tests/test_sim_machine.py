@@ -5,9 +5,10 @@ after 20, links are too fast to be seen, and instructions issue every cycle.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textbook import machine
@@ -40,7 +41,7 @@ from gpusim.program import (
 from gpusim.sim.causes import Cause
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
-from gpusim.sim.warp import Process, Warp
+from gpusim.sim.warp import Warp
 
 DETAILS = ("sampled", "full")
 
@@ -445,7 +446,7 @@ def test_many_turns_cost_no_more_events_than_few(monkeypatch: pytest.MonkeyPatch
     waits = 0
     wait = Warp._wait
 
-    def counted(warp: Warp, cause: Cause, until: float) -> Process:
+    def counted(warp: Warp, cause: Cause, until: float) -> simpy.Timeout | None:
         nonlocal waits
         waits += 1
         return wait(warp, cause, until)
@@ -454,6 +455,10 @@ def test_many_turns_cost_no_more_events_than_few(monkeypatch: pytest.MonkeyPatch
     program = (Repeat((Compute(3.0),), 10**6), Repeat((Compute(5.0), Repeat((Compute(2.0),), 10**6)), 3))
     assert simulate(machine(), launch(program)).cycles == 3 * 10**6 + 3 * (5 + 2 * 10**6)
     assert waits < 1000
+
+
+def test_warps_execute_every_operation_of_the_vocabulary() -> None:
+    assert set(Warp.BEGIN) == set(get_args(Op))
 
 
 # Blocks, first in, first out

@@ -202,6 +202,16 @@ def test_what_l2_holds_of_tensors_far_larger_than_it_is_lost_before_it_is_read(t
     assert step.tasks[0].time_us == step.tasks[1].time_us
 
 
+def test_what_a_step_launches_again_is_prepared_once(t4: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = [_task(), _task(LARGE, "product")]
+    first = predict_step(t4, tasks)
+    monkeypatch.setattr("gpusim.step.kernels.prepare", None)  # nothing is prepared any more
+    assert predict_step(t4, tasks) == first
+    other = replace(t4)
+    with pytest.raises(TypeError, match="NoneType"):
+        _ = predict_step(other, tasks)
+
+
 def test_operators_add_up_to_the_kernels_of_the_step(t4: System) -> None:
     tasks = [_task(LARGE, "first", call="linear"), _task(), _task(LARGE, "second", "backward", "linear")]
     step = predict_step(t4, [*tasks, _task(phase="update")], StepOptions(accumulation=4))

@@ -99,12 +99,10 @@ class Extrapolator:
         """The SM's totals up to now, jumps included."""
         sm, skipped = self.sm, self.skipped
         now = int(sm.env.now)
-        booked = [skipped.ledger, sm.finished_ledger]
         for warp in self._warps():
             if not warp.exited:
                 warp.ledger.settle(now)
-            booked.append(warp.ledger.booked)
-        ledger = [sum(cycles) for cycles in zip(*booked, strict=True)]
+        ledger = [played + more for played, more in zip(sm.ledger, skipped.ledger, strict=True)]
         busy = [link.busy for link in self.links]
         for index, cycles in enumerate(skipped.busy):
             busy[index] += cycles

@@ -92,8 +92,8 @@ def _processes(decoded: DecodedLaunch, recorder: Recorder | None, progress: Prog
     ended = max(int(env.now), whole_cycles(cache.dram.busy), *drained)
     if trace is not None:
         trace.finish(ended)
-    busiest = max(sms, key=lambda sm: sum(sm.finished_ledger))
-    stalls = dict(zip(CAUSES, busiest.finished_ledger, strict=True))
+    busiest = max(sms, key=lambda sm: sum(sm.ledger))
+    stalls = dict(zip(CAUSES, busiest.ledger, strict=True))
     busy = {name: [link.busy_until(ended) for link in links] for name, links in busiest.links.items()}
     return Played(ended, stalls, busy, cache.read_bytes, cache.missed_bytes)
 

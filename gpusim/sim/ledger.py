@@ -19,11 +19,13 @@ CAUSES: tuple[Cause, ...] = tuple(Cause)
 class Ledger:
     """Cycles by cause of one warp, complete up to ``since``."""
 
-    __slots__ = ("booked", "listener", "pending", "since")
+    __slots__ = ("booked", "listener", "of_all", "pending", "since")
 
-    def __init__(self, since: int) -> None:
+    def __init__(self, since: int, of_all: list[int] | None = None) -> None:
         self.since = since
         self.booked = [0] * len(CAUSES)
+        self.of_all = [0] * len(CAUSES) if of_all is None else of_all
+        """The same of all warps that share it."""
         self.listener: Callable[[Cause, int, int], None] | None = None
         """Called with (cause, start, end) of each stretch when a trace is on."""
         self.pending: list[tuple[int, float]] = []
@@ -38,7 +40,20 @@ class Ledger:
         since = self.since
         if since == now:
             return
-        booked = self.booked
+        if len(self.pending) == 1 and self.listener is None:
+            # Nearly all waits.
+            index, until = self.pending[0]
+            if until > now or whole_cycles(until) == now:
+                self.booked[index] += now - since
+                self.of_all[index] += now - since
+                self.since = now
+                if until <= now:
+                    self.pending.clear()
+                return
+        self._settle_several(now)
+
+    def _settle_several(self, now: int) -> None:
+        since, booked, of_all = self.since, self.booked, self.of_all
         remaining: list[tuple[int, float]] = []
         for index, until in self.pending:
             if since >= now:
@@ -47,6 +62,7 @@ class Ledger:
             end = now if until >= now else whole_cycles(until)
             if end > since:
                 booked[index] += end - since
+                of_all[index] += end - since
                 if self.listener is not None:
                     self.listener(CAUSES[index], since, end)
                 since = end

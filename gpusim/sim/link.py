@@ -42,10 +42,11 @@ class Link:
         >>> port.book(0, 256), port.book(0, 128), port.book(10, 128), port.book(11, 64, rate=32.0)
         (2.0, 3.0, 11.0, 13.0)
         """
-        start = max(now - self.credit, self.free_at)
+        start, free_at = now - self.credit, self.free_at
+        if start < free_at:  # noqa: PLR1730 - a call of max takes longer
+            start = free_at
         duration = amount / (rate or self.rate)
-        end = start + duration
-        self.free_at = end
+        self.free_at = end = start + duration
         self.busy += duration
         if self.listener is not None and amount > 0:
             self.listener(self.name, start, end, amount)

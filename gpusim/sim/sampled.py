@@ -10,16 +10,19 @@ import simpy
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Grid, Launch, l2_read_bytes
 from gpusim.program import (
+    Alu,
     Barrier,
     Load,
     LoadBulk,
     LoadShared,
     Mma,
+    Op,
     Repeat,
     Role,
     Store,
     StoreShared,
     WarpgroupMma,
+    executed,
     operations,
 )
 from gpusim.sim.decoded import DecodedLaunch
@@ -54,7 +57,7 @@ def simulate_sampled(
     if extrapolate and recorder is None and _parts_are_alike(machine, launch):
         if _one_part_stands_for_all(machine, launch):
             return _of_one_part(machine, launch)[0]
-        if not _multiplies_matrices(launch):
+        if not _multiplies_matrices(launch) and _dram_may_decide(machine, launch):
             outcome, dram_over_play = _of_one_part(machine, launch)
             if dram_over_play >= DRAM_LASTS:
                 return outcome
@@ -93,6 +96,27 @@ def _one_part_stands_for_all(machine: Machine, launch: Launch) -> bool:
         port_bytes += role.warps * sum(_port_bytes(op) for op in loop.body)
         pipe_cycles += role.warps / parts * _mma_cycles(machine, loop)
     return pipe_cycles > 0.0 and pipe_cycles >= HIDDEN_PORT * port_bytes / machine.shared_bytes_per_cycle
+
+
+def _dram_may_decide(machine: Machine, launch: Launch) -> bool:
+    """Whether DRAM may take longer than the rest: its time over that of the busiest SM's issue slots."""
+    instructions = sum(
+        role.warps * times * _issued(op) for role in launch.roles for op, times in executed(role.program)
+    )
+    slots = ceil_div(launch.ctas, machine.sm_count) * instructions / machine.sub_partitions / machine.issue_per_cycle
+    dram = dram_cycles(DecodedLaunch(machine, launch))
+    # An extrapolated time may be a little shorter than what it has to issue.
+    return dram > 0.0 and dram >= 0.95 * slots
+
+
+def _issued(op: Op) -> float:
+    """Issue slots of an operation, as far as vector kernels have them."""
+    match op:
+        case Alu():
+            return sum(count for _, count in op.work)
+        case Load() | Store() | StoreShared() | LoadShared():
+            return op.instructions
+    return 0.0
 
 
 def _only_loop(role: Role) -> Repeat | None:
@@ -197,7 +221,7 @@ def _processes(
     ended = max(int(env.now), whole_cycles(memory.drained_at))
     if trace is not None:
         trace.finish(ended)
-    ledger = [played + more for played, more in zip(sm.finished_ledger, skipped.ledger, strict=True)]
+    ledger = [played + more for played, more in zip(sm.ledger, skipped.ledger, strict=True)]
     stalls = dict(zip(CAUSES, ledger, strict=True))
     return Played(ended + skipped.cycles, stalls, _busy(sm, ended, skipped), stored_from=memory.stored_from)
 

@@ -64,7 +64,8 @@ class StreamingMultiprocessor:
         """On its sub-partitions so far."""
         self.cta_launch_cycles = machine.cta_launch_cycles
         self.resident: list[Cta] = []
-        self.finished_ledger = [0] * len(CAUSES)
+        self.ledger = [0] * len(CAUSES)
+        """Cycles of all warps by cause, up to when each was settled."""
         self.on_finish: Callable[[Cta], None] | None = None
         """Called when a CTA has ended."""
         self.on_residency: Callable[[], None] | None = None
@@ -201,7 +202,7 @@ class StreamingMultiprocessor:
 
     def _join(self, cta: Cta, group: RoleWarps, part: SubPartition, name: str) -> Warp:
         """A warp begins to work on a CTA's tile."""
-        warp = Warp(self.units, cta, group, part, f"CTA slot {cta.slot} {name}")
+        warp = Warp(self.units, cta, group, part, f"CTA slot {cta.slot} {name}", self.ledger)
         group.warps.append(warp)
         cta.warps.append(warp)
         if self.on_warp is not None:
@@ -211,9 +212,6 @@ class StreamingMultiprocessor:
     def _retire(self, cta: Cta) -> None:
         """A CTA has ended."""
         self.resident.remove(cta)
-        for warp in cta.warps:
-            for cause, cycles in enumerate(warp.ledger.booked):
-                self.finished_ledger[cause] += cycles
         self._residency_changed()
         if self.on_finish is not None:
             self.on_finish(cta)

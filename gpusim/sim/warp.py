@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Generator
-from typing import assert_never
+from collections.abc import Callable, Generator, Mapping
+from typing import ClassVar
 
 import simpy
 
@@ -24,7 +24,6 @@ from gpusim.program import (
     LoadBulk,
     LoadShared,
     Mma,
-    Op,
     ReleaseStage,
     Repeat,
     SplitKFixup,
@@ -42,6 +41,8 @@ from gpusim.sim.resources import SharedUnits, SubPartition
 from gpusim.units import whole_cycles
 
 Process = Generator[simpy.Event, object, None]
+Wait = simpy.Timeout | Process | None
+"""A sleep, after which the ledger is settled; several waits, which settle it themselves; or nothing to wait for."""
 
 
 class Warp:
@@ -51,7 +52,9 @@ class Warp:
                  "group", "held_stages", "ledger", "loop", "math", "math_done", "name", "part", "stages_seen",
                  "turns_done", "units", "watched", "watched_turns")  # fmt: skip
 
-    def __init__(self, units: SharedUnits, cta: Cta, group: RoleWarps, part: SubPartition, name: str) -> None:
+    def __init__(
+        self, units: SharedUnits, cta: Cta, group: RoleWarps, part: SubPartition, name: str, of_all: list[int]
+    ) -> None:
         self.units = units
         self.env = units.env
         self.cta = cta
@@ -79,19 +82,23 @@ class Warp:
         """What kept the pipe from what was last queued, until when, and its end [cycles]."""
         self.accumulators_ready = 0.0
         self.exited = False
-        self.ledger = Ledger(int(units.env.now))
+        self.ledger = Ledger(int(units.env.now), of_all)
 
     def launch(self, cycles: float) -> Process:
         """From the free slot to the first instruction."""
-        yield from self._wait(Cause.LAUNCH, self.env.now + cycles)
+        yield from self._sleep(Cause.LAUNCH, self.env.now + cycles)
 
     def run(self) -> Process:
         """Execute the program."""
+        settle, env = self.ledger.settle, self.env
         for op in self.group.role.program:
-            wait = self._do(op)
-            if wait is not None:
+            wait = self.BEGIN[type(op)](self, op, int(env.now))
+            if isinstance(wait, simpy.Timeout):
+                yield wait
+                settle(int(env.now))
+            elif wait is not None:
                 yield from wait
-        self.ledger.settle(int(self.env.now))
+        settle(int(env.now))
         self.exited = True
 
     @property
@@ -99,8 +106,10 @@ class Warp:
         """Whether it has ended, or waits for another warp."""
         return self.exited or self.ledger.endless
 
-    def _repeat(self, loop: Repeat) -> Process:
-        env = self.env
+    def _repeat(self, loop: Repeat, _now: int) -> Process:
+        settle, env = self.ledger.settle, self.env
+        # Looked up once for all turns.
+        body = [(self.BEGIN[type(op)], op) for op in loop.body]
         outer, turns = self.loop, Turns(loop.times)
         self.loop = turns
         watched = self.units.decoded.watched(loop)
@@ -113,9 +122,12 @@ class Warp:
                 now = int(env.now)
                 self.begun.append(now)
                 self.math.append(max(now, self.math_done))
-            for op in loop.body:
-                wait = self._do(op)
-                if wait is not None:
+            for begin, op in body:
+                wait = begin(self, op, int(env.now))
+                if isinstance(wait, simpy.Timeout):
+                    yield wait
+                    settle(int(env.now))
+                elif wait is not None:
                     yield from wait
             if watched is not None:
                 self._end_turn()
@@ -131,59 +143,25 @@ class Warp:
             if units.on_turn is not None and group.stream.role == len(units.decoded.launch.roles) - 1:
                 units.on_turn(self.cta)
 
-    def _do(self, op: Op) -> Process | None:
-        """Begin an operation; what the warp waits for before it goes on to the next."""
-        now = self.env.now
-        match op:
-            case Load():
-                return self._load(op, now)
-            case WaitLoad():
-                return self._wait_load(now)
-            case Mma():
-                return self._mma(op, now) if op.pipelined else self._mma_in_turn(op)
-            case Barrier():
-                return self._barrier()
-            case WarpgroupMma():
-                return self._warpgroup_mma(op, now)
-            case AcquireStage():
-                taken = self.cta.ring.taken
-                return self._wait_for(Cause.BARRIER, taken.popleft().free) if len(taken) == op.stages else None
-            case LoadBulk():
-                return self._load_bulk(op, now)
-            case WaitStage():
-                return self._wait_stage()
-            case ReleaseStage():
-                self._release(op.pending)
-                return None
-            case Alu():
-                return self._alu(op, now)
-            case StoreShared():
-                return self._store_shared(op, now)
-            case LoadShared():
-                return self._load_shared(op, now)
-            case Compute():
-                return self._wait(Cause.WAIT, now + op.cycles)
-            case Drain():
-                self._expect_batch(self.math_done)
-                return self._wait(Cause.WAIT, self.math_done)
-            case SplitKFixup():
-                return self._fix_up(op)
-            case Store():
-                issued = self.part.issue.book(now, op.instructions)
-                return self._wait(Cause.LG_THROTTLE, max(issued, self.units.memory.store(self.group.stream, op, now)))
-            case Repeat():
-                return self._repeat(op)
-            case _:
-                assert_never(op)
+    def _wait(self, cause: Cause, until: float) -> simpy.Timeout | None:
+        """The sleep until ``until``, booked to ``cause`` after what the ledger expects before it; None if it is over.
 
-    def _wait(self, cause: Cause, until: float) -> Process:
-        """Sleep until ``until``, booked to ``cause`` after whatever the ledger expects before it."""
-        self.ledger.expect(cause, until)
+        Whoever sleeps settles the ledger then.
+        """
         env = self.env
-        delay = whole_cycles(until) - int(env.now)
-        if delay > 0:
-            yield env.timeout(delay)
-        self.ledger.settle(int(env.now))
+        now = env.now
+        delay = whole_cycles(until) - now
+        if delay <= 0:
+            return None
+        self.ledger.expect(cause, until)
+        return simpy.Timeout(env, delay)
+
+    def _sleep(self, cause: Cause, until: float) -> Process:
+        """Sleep so."""
+        wait = self._wait(cause, until)
+        if wait is not None:
+            yield wait
+            self.ledger.settle(int(self.env.now))
 
     def _wait_for(self, cause: Cause, event: simpy.Event) -> Process:
         """Sleep until something has happened, booked to ``cause``."""
@@ -194,21 +172,26 @@ class Warp:
         self.ledger.settle(int(self.env.now))
         self.ledger.pending.clear()
 
-    def _load(self, op: Load, now: float) -> Process | None:
+    def _load(self, op: Load, now: int) -> Wait:
         loop = self.loop
         if loop is not None and op.ahead and loop.done + op.ahead >= loop.times:
             return None
         if op.instructions:
-            return self._issue_load(op, now)
+            # The load leaves in the cycle that issues its last instruction.
+            issue = self.part.issue
+            wait = self._wait(Cause.ISSUE, math.floor(issue.book(now, op.instructions) - 1 / issue.rate))
+            if not op.reads:
+                return wait
+            if wait is not None:
+                return self._ask_after(wait, op)
         self._ask(op, now)
         return None
 
-    def _issue_load(self, op: Load, now: float) -> Process:
-        # The load leaves in the cycle that issues its last instruction.
-        issue = self.part.issue
-        yield from self._wait(Cause.ISSUE, math.floor(issue.book(now, op.instructions) - 1 / issue.rate))
-        if op.reads:
-            self._ask(op, self.env.now)
+    def _ask_after(self, wait: simpy.Timeout, op: Load) -> Process:
+        yield wait
+        now = int(self.env.now)
+        self.ledger.settle(now)
+        self._ask(op, now)
 
     def _ask(self, op: Load, now: float) -> None:
         units, group, block = self.units, self.group, self.blocks_loaded
@@ -222,7 +205,7 @@ class Warp:
         elif ready > group.ready[block]:
             group.ready[block] = ready
 
-    def _wait_load(self, now: float) -> Process | None:
+    def _wait_load(self, _op: WaitLoad, now: int) -> Wait:
         block = self.blocks_awaited
         if block == self.blocks_loaded:
             return None
@@ -230,11 +213,11 @@ class Warp:
         ready = self.group.ready[block]
         return self._wait(Cause.LONG_SCOREBOARD, ready) if ready > now else None
 
-    def _load_bulk(self, op: LoadBulk, now: float) -> Process:
+    def _load_bulk(self, op: LoadBulk, now: int) -> Process:
         units, group, block = self.units, self.group, self.blocks_loaded
         self.blocks_loaded = block + 1
-        yield from self._wait(Cause.ISSUE, self.part.issue.book(now, op.instructions))
-        now = self.env.now
+        yield from self._sleep(Cause.ISSUE, self.part.issue.book(now, op.instructions))
+        now = int(self.env.now)
         stage = self.cta.stage(block)
         self.cta.ring.taken.append(stage)
         arrived = units.memory.load(group.stream, op.reads, block, now) + units.bulk_copy_cycles
@@ -242,18 +225,22 @@ class Warp:
         group.arrivals.append(stage.ready)
         _ = stage.asked.succeed()
 
-    def _wait_stage(self) -> Process:
+    def _wait_stage(self, _op: WaitStage, _now: int) -> Process:
         block = self.stages_seen
         self.stages_seen = block + 1
         self.held_stages.append(block)
         stage = self.cta.stage(block)
         yield from self._wait_for(Cause.LONG_SCOREBOARD, stage.asked)
         if stage.ready > self.env.now:
-            yield from self._wait(Cause.LONG_SCOREBOARD, stage.ready)
+            yield from self._sleep(Cause.LONG_SCOREBOARD, stage.ready)
 
-    def _release(self, pending: int) -> None:
+    def _acquire_stage(self, op: AcquireStage, _now: int) -> Wait:
+        taken = self.cta.ring.taken
+        return self._wait_for(Cause.BARRIER, taken.popleft().free) if len(taken) == op.stages else None
+
+    def _release(self, op: ReleaseStage, _now: int) -> None:
         """Release stages without a wait; the last consumer to do so frees them."""
-        while len(self.held_stages) > pending:
+        while len(self.held_stages) > op.pending:
             block = self.held_stages.popleft()
             stage = self.cta.stages[block]
             stage.consumers -= 1
@@ -261,37 +248,61 @@ class Warp:
                 del self.cta.stages[block]
                 _ = stage.free.succeed()
 
-    def _store_shared(self, op: StoreShared, now: float) -> Process:
+    def _store_shared(self, op: StoreShared, now: int) -> Process:
         issued = self.part.issue.book(now, op.instructions)
         if issued > now:
-            yield from self._wait(Cause.ISSUE, issued)
-        yield from self._wait(Cause.MIO_THROTTLE, self.units.port.book(self.env.now, op.size_bytes))
+            yield from self._sleep(Cause.ISSUE, issued)
+        yield from self._sleep(Cause.MIO_THROTTLE, self.units.port.book(self.env.now, op.size_bytes))
 
-    def _load_shared(self, op: LoadShared, now: float) -> Process:
+    def _load_shared(self, op: LoadShared, now: int) -> Wait:
         issued = self.part.issue.book(now, op.instructions)
         served = max(issued, self.units.port.book(now, op.size_bytes))
         self.ledger.expect(Cause.MIO_THROTTLE, served)
         return self._wait(Cause.SHORT_SCOREBOARD, served + self.units.shared_latency)
 
-    def _fix_up(self, op: SplitKFixup) -> Process:
-        now = self.env.now
+    def _compute(self, op: Compute, now: int) -> Wait:
+        return self._wait(Cause.WAIT, now + op.cycles)
+
+    def _drain(self, _op: Drain, _now: int) -> Wait:
+        self._expect_batch(self.math_done)
+        return self._wait(Cause.WAIT, self.math_done)
+
+    def _store(self, op: Store, now: int) -> Wait:
+        issued = self.part.issue.book(now, op.instructions)
+        return self._wait(Cause.LG_THROTTLE, max(issued, self.units.memory.store(self.group.stream, op, now)))
+
+    def _fix_up(self, op: SplitKFixup, now: int) -> Wait:
         return self._wait(Cause.LONG_SCOREBOARD, self.units.memory.fix_up(op, now))
 
-    def _alu(self, op: Alu, now: float) -> Process:
+    def _alu(self, op: Alu, now: int) -> Wait:
         """Issue to all pipes at once, and wait for the last result."""
-        issue, pipes = self.part.issue, self.part.pipes
-        piped_from = max((pipes[pipe].free_at for pipe, _ in op.work), default=now)
-        started = max(now, issue.free_at, piped_from)
-        issued = issue.book(now, sum(count for _, count in op.work))
-        piped = max((pipes[pipe].book(now, count) for pipe, count in op.work), default=now)
+        issue, pipes, ledger = self.part.issue, self.part.pipes, self.ledger
+        started: float = now
+        for pipe, _ in op.work:
+            free_at = pipes[pipe].free_at
+            if free_at > started:  # noqa: PLR1730 - a call of max takes longer
+                started = free_at
+        throttled = started > now
+        if issue.free_at > started:  # noqa: PLR1730 - a call of max takes longer
+            started = issue.free_at
+        piped: float = now
+        instructions = 0.0
+        for pipe, count in op.work:
+            instructions += count
+            served = pipes[pipe].book(now, count)
+            if served > piped:  # noqa: PLR1730 - a call of max takes longer
+                piped = served
+        issued = issue.book(now, instructions)
         if started > now:
-            throttled = piped_from > now
-            self.ledger.expect(Cause.MATH_PIPE_THROTTLE if throttled else Cause.NOT_SELECTED, started)
-        self.ledger.expect(Cause.MATH, piped)
-        self.ledger.expect(Cause.ISSUE, issued)
+            ledger.expect(Cause.MATH_PIPE_THROTTLE if throttled else Cause.NOT_SELECTED, started)
+        ledger.expect(Cause.MATH, piped)
+        if issued > piped:
+            ledger.expect(Cause.ISSUE, issued)
         return self._wait(Cause.WAIT, max(piped, issued, started + op.latency_cycles))
 
-    def _mma(self, op: Mma, now: float) -> Process:
+    def _mma(self, op: Mma, now: int) -> Wait:
+        if not op.pipelined:
+            return self._mma_in_turn(op)
         units, issue, timing = self.units, self.part.issue, self.units.mmas[op.instruction]
         pipe, rate, latency = self.part.pipes[timing.pipe], timing.instructions_per_cycle, timing.latency_cycles
         count = op.instructions + op.fill_instructions
@@ -323,15 +334,15 @@ class Warp:
         for _ in range(op.k_groups):
             served = units.port.book(self.env.now, operand_bytes)
             self.ledger.expect(Cause.MIO_THROTTLE, served - operand_bytes / units.port.rate)
-            yield from self._wait(Cause.SHORT_SCOREBOARD, served + units.shared_latency)
+            yield from self._sleep(Cause.SHORT_SCOREBOARD, served + units.shared_latency)
             now = self.env.now
             _ = issue.book(now, count)
             piped = pipe.book(now, count, rate)
             self.ledger.expect(Cause.MATH_PIPE_THROTTLE, piped - count / rate)
             self.math_done = piped - 1 / rate + timing.latency_cycles
-            yield from self._wait(Cause.MATH, self.math_done)
+            yield from self._sleep(Cause.MATH, self.math_done)
 
-    def _warpgroup_mma(self, op: WarpgroupMma, now: float) -> Process:
+    def _warpgroup_mma(self, op: WarpgroupMma, now: int) -> Wait:
         """Queue instructions, and sleep until those that were queued before are done."""
         units, timing = self.units, self.units.mmas[op.instruction]
         pipe, rate = self.part.pipes[timing.pipe], timing.instructions_per_cycle
@@ -354,7 +365,7 @@ class Warp:
             self.ledger.expect(blocked, min(started, done))
             self.ledger.expect(Cause.MATH, min(piped, done))
 
-    def _barrier(self) -> Process | None:
+    def _barrier(self, _op: Barrier, _now: int) -> Wait:
         group = self.group
         group.arrived += 1
         if group.arrived < group.role.warps:
@@ -363,3 +374,24 @@ class Warp:
         gate, group.gate = group.gate, self.env.event()
         _ = gate.succeed()
         return None
+
+    BEGIN: ClassVar[Mapping[type, Callable[..., Wait]]] = {
+        Compute: _compute,
+        Alu: _alu,
+        Load: _load,
+        WaitLoad: _wait_load,
+        StoreShared: _store_shared,
+        LoadShared: _load_shared,
+        Mma: _mma,
+        WarpgroupMma: _warpgroup_mma,
+        Drain: _drain,
+        Barrier: _barrier,
+        AcquireStage: _acquire_stage,
+        LoadBulk: _load_bulk,
+        WaitStage: _wait_stage,
+        ReleaseStage: _release,
+        SplitKFixup: _fix_up,
+        Store: _store,
+        Repeat: _repeat,
+    }
+    """What begins an operation: it takes the operation and the time, and gives what the warp waits for."""

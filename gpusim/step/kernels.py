@@ -5,10 +5,12 @@ What GPUs exchange takes its time at any clock; its energy is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gpusim.collectives.timing import CollectiveTime
+from gpusim.keyed import Keyed
 from gpusim.lowering.locality import survival_fraction
 from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.models.task import Task
@@ -122,14 +124,33 @@ class _Variants:
 
     def prepared(self, system: System, simulate: Simulate) -> list[Prepared]:
         """Each variant, prepared; matrix multiplications are ranked together."""
+        keys: list[Hashable] = [(Keyed(system), simulate, operator, state) for operator, state, _ in self._questions]
+        found = [_LATEST.get(key) for key in keys]
+        unknown = [place for place, prepared in enumerate(found) if prepared is None]
         questions = [(system, operator, Options(l2=state)) for operator, state, _ in self._questions]
-        found = []
-        for question, ranked, (*_, layer) in zip(questions, rank_together(questions), self._questions, strict=True):
+        together = rank_together([questions[place] for place in unknown])
+        for place, ranked in zip(unknown, together, strict=True):
             try:
-                found.append(prepare(*question, simulate, ranked))
+                found[place] = prepare(*questions[place], simulate, ranked)
             except UnsupportedError as error:
+                *_, layer = self._questions[place]
                 raise UnsupportedError(f"{layer}: {error}") from None
-        return found
+        prepared = [one for one in found if one is not None]
+        _keep(zip(keys, prepared, strict=True))
+        return prepared
+
+
+_LATEST: OrderedDict[Hashable, Prepared] = OrderedDict()
+"""Prepared operators of this process: the next step often launches the same."""
+MOST_LATEST = 1024
+
+
+def _keep(prepared: Iterable[tuple[Hashable, Prepared]]) -> None:
+    for key, one in prepared:
+        _LATEST[key] = one
+        _LATEST.move_to_end(key)
+    while len(_LATEST) > MOST_LATEST:
+        _ = _LATEST.popitem(last=False)
 
 
 def _exchanged(collective: Collective, peers: Peers | None) -> CollectiveTime:
