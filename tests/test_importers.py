@@ -584,7 +584,46 @@ def test_the_kernels_of_a_call_make_one_convolution(tmp_path: Path) -> None:
     assert shape(forward) == ("conv_fwd", 32, 32 * 28 * 28, 128, 64 * 9)
     assert (forward.time_us, forward.kernel, forward.dtype, forward.layout) == (50.75, product, Dtype.TF32, "nchw")
     assert (weights.op, weights.time_us, weights.layout) == ("conv_bwd_weights", 9.5, "nhwc")
-    assert sorted(found.skipped.values()) == [1, 1, 1, 1, 1]
+    assert sorted(found.skipped.values()) == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "of_images"),
+    [
+        (["volta_sgemm_64x64_nt", "volta_sgemm_64x64_tn", "cudnn::cnn::reduce_wgrad_nchw_helper<float>"], 1),
+        (["winogradForwardData4x4", "volta_sgemm_64x64_nt", "winogradWgradData4x4", "volta_sgemm_64x64_nt"], 2),
+        (["scalePackedTensor_kernel", "dgrad_engine<float>", "wgrad_alg0_engine<float>"], 2),
+        (["volta_sgemm_64x64_nt", "nchwToNhwcKernel", "nchwToNhwcKernel", "sm80_xmma_wgrad_implicit_gemm"], 1),
+    ],
+)
+def test_a_call_for_both_gradients_makes_a_row_of_each(tmp_path: Path, kernels: list[str], of_images: int) -> None:
+    found = import_file("traces", call_for_both_gradients(tmp_path, kernels), ImportOptions())
+    times_us = [10.0**place for place in range(len(kernels))]
+    images, filters = found.rows
+    assert (images.op, images.time_us) == ("conv_bwd_inputs", sum(times_us[:of_images]))
+    assert (filters.op, filters.time_us) == ("conv_bwd_weights", sum(times_us[of_images:]))
+
+
+def test_a_call_whose_kernels_do_not_tell_the_gradients_apart_makes_no_row(tmp_path: Path) -> None:
+    table = call_for_both_gradients(tmp_path, ["volta_sgemm_64x64_nt", "volta_sgemm_64x64_tn"])
+    with pytest.raises(ValueError, match="do not tell them apart"):
+        import_file("traces", table, ImportOptions())
+
+
+def call_for_both_gradients(folder: Path, kernels: list[str]) -> Path:
+    """A table of one call's launches, of 1, 10, 100 us and so on."""
+    size = {"cn": "8", "cc": "64", "ch": "28", "cw": "28", "ck": "64", "cr": "3", "cs": "3", "groups": "1"}
+    call = {**size, "stride": "1x1", "pad": "1x1", "dilation": "1x1", "dtype": "f32", "board": "v100-sxm2-32gb"}
+    call |= {"op": "convolution_backward/bwd:?", "grid": "1x1x1", "op_n_kernels": str(len(kernels))}
+    lines = [
+        call | {"kernel": name, "op_kernel_idx": str(place), "time_us": str(10**place)}
+        for place, name in enumerate(kernels)
+    ]
+    names = [*lines[0], "batch", "m", "n", "k"]
+    table = folder / "launches.csv"
+    rows = [",".join(line.get(name, "") for name in names) for line in lines]
+    table.write_text("\n".join([",".join(names), *rows]) + "\n", encoding="utf-8")
+    return table
 
 
 def test_layers_take_their_shapes_from_the_model_split_over_the_gpus() -> None:

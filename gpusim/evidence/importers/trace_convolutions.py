@@ -2,7 +2,8 @@
 
 Columns besides those of products: ``cn``, ``cc``, ``ch``, ``cw`` (images, channels, height, width), ``ck``, ``cr``,
 ``cs`` (filters and their size), ``stride``, ``pad``, ``dilation`` (``2x2``), ``groups``, ``op_kernel_idx`` and
-``op_n_kernels``. A call that computes both gradients does not tell its kernels apart, and makes no row.
+``op_n_kernels``. A call that computes both gradients (``convolution_backward``) makes a row of each, where names of
+kernels tell them apart.
 """
 
 from __future__ import annotations
@@ -22,14 +23,24 @@ CONVOLUTIONS = {
     "cudnn_convolution_backward_weight/wgrad": "conv_bwd_weights",
 }
 """Operators, and what the schema calls them."""
+BOTH_GRADIENTS = "convolution_backward/"
+"""Begins the names of operators that compute the images' gradient, then the filters'."""
 SIZES = ("cn", "cc", "ch", "cw", "ck", "cr", "cs")
 MOST_KERNELS = 1_000
 """Of a call."""
 PAIRS = ("stride", "pad", "dilation")
 _PAIR = re.compile(r"(\d{1,10})x(\d{1,10})", re.ASCII)
 _TRANSPOSE = re.compile(r"nchwtonhwc|nhwctonchw", re.IGNORECASE)
-_TF32 = re.compile(r"tf32|s1688|i1688", re.IGNORECASE)
+_TF32 = re.compile(r"tf(?:loat)?32|s1688|i1688", re.IGNORECASE)
 """In names of kernels that multiply tensors of FP32 on Tensor Cores."""
+_WGRAD = re.compile("wgrad", re.IGNORECASE)
+_SUM_OF_PRODUCTS = "reduce_wgrad"
+"""Adds up products of single images, whose names are those of any product."""
+
+
+def is_convolution(op: str) -> bool:
+    """Whether an operator of a table is a convolution, or both gradients of one."""
+    return op in CONVOLUTIONS or op.startswith(BOTH_GRADIENTS)
 
 
 class Launches:
@@ -53,10 +64,27 @@ class Launches:
         self._lines.append((line, fields))
         if len(self._lines) == of:
             calls, self._lines = self._lines, []
-            _add(found, timing, disturbed, calls)
+            parts = _parts(fields.get("op"), calls)
+            if not parts:
+                found.skip("gradients of a convolution whose kernels do not tell them apart")
+            for op, part in parts:
+                _add(found, timing, disturbed, op, part)
 
 
-def _add(found: Import, timing: Timing, disturbed: float, calls: Sequence[tuple[int, Fields]]) -> None:
+def _parts(op: str, calls: Sequence[tuple[int, Fields]]) -> list[tuple[str, Sequence[tuple[int, Fields]]]]:
+    """What a call computed, each with its launches; nothing where these do not tell two gradients apart."""
+    if op in CONVOLUTIONS:
+        return [(CONVOLUTIONS[op], calls)]
+    names = [fields.get("kernel") for _, fields in calls]
+    first = next((place for place, name in enumerate(names) if _WGRAD.search(name)), 0)
+    if _SUM_OF_PRODUCTS in names[first]:
+        first -= 1
+    while first > 0 and "nchwtonhwc" in names[first - 1].lower():
+        first -= 1
+    return [("conv_bwd_inputs", calls[:first]), ("conv_bwd_weights", calls[first:])] if first > 0 else []
+
+
+def _add(found: Import, timing: Timing, disturbed: float, op: str, calls: Sequence[tuple[int, Fields]]) -> None:
     line, first = calls[0]
     if not all(first.get(name) for name in (*SIZES, *PAIRS)):
         found.skip("convolution whose sizes are not all stated")
@@ -80,7 +108,7 @@ def _add(found: Import, timing: Timing, disturbed: float, calls: Sequence[tuple[
     found.add(
         first.where,
         line,
-        CONVOLUTIONS[first.get("op")],
+        op,
         shape.product,
         _dtype(first, names[longest]),
         sum(times_us),

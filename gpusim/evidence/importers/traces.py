@@ -16,7 +16,7 @@ from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import is_reduction, product_kernel
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
-from gpusim.evidence.importers.trace_convolutions import CONVOLUTIONS, Launches
+from gpusim.evidence.importers.trace_convolutions import Launches, is_convolution
 from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME
 from gpusim.workloads.gemm import LAYOUTS
 
@@ -42,10 +42,10 @@ def read(path: Path, options: ImportOptions) -> Import:
         str(path), read_text(path), lambda where, names: header_with(REQUIRED, where, names)
     ):
         op, of = fields.get("op"), [fields.get(column) for column in SHAPE]
-        if op in CONVOLUTIONS:
+        if is_convolution(op):
             convolution.take(found, timing_of(fields), DISTURBED, line, fields)
         elif op not in PRODUCTS:
-            found.skip(f"operator {excerpt(op) or 'empty'} is neither a product nor one convolution")
+            found.skip(f"operator {excerpt(op) or 'empty'} is neither a product nor a convolution")
         elif of == product and is_reduction(fields.get("kernel")):
             row = found.rows[-1]
             found.rows[-1] = replace(row, time_us=row.time_us + fields.time_us("time_us"))
