@@ -169,6 +169,8 @@ class SplitKFixup:
 
     size_bytes: float
     times: int
+    largest: float = 1.0
+    """What the CTA that ends last adds over this one, which may be the mean of all: the SM's port takes so much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -432,6 +432,11 @@ def test_sms_that_have_waited_for_l2_with_some_results_wait_less_with_the_next(
     assert_alike(name, gemm, "warm", kernel)
 
 
+def test_a_whole_tile_passes_its_partial_sums_on_where_others_are_at_an_edge() -> None:
+    gemm = Gemm(152, 40, 11096, Dtype.INT8, layout="tt", order="column")  # tiles of 128 and of 24 rows
+    assert_alike("RTX-2080-Ti", gemm, "cold", "cutlass_simt_igemm_s8_128x32_32x2_tt_align1", 0.01)
+
+
 def test_partial_sums_of_all_ctas_pass_l2_as_in_full() -> None:
     gemm = Gemm(704, 64, 960, Dtype.INT8, layout="nn")
     assert_alike("TITAN-RTX", gemm, "warm", "cutlass_simt_igemm_s8_128x32_32x2_nn_align1")

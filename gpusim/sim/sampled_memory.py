@@ -254,8 +254,8 @@ class SampledMemory:
         """Read partial sums from L2 and write them back, link after link of a chain; when that is done [cycles]."""
         machine = self._machine
         self._follow(now)
-        _ = self.port.book(now, op.size_bytes)
-        sent = self.port.book(now, op.size_bytes, machine.l2_port_write_bytes_per_cycle)
+        _ = self.port.book(now, op.size_bytes * op.largest)
+        sent = self.port.book(now, op.size_bytes * op.largest, machine.l2_port_write_bytes_per_cycle)
         served = self._last_of(now, op.size_bytes * (1.0 + machine.l2_write_cost), sent)
         return served + op.times * machine.fix_up_cycles + (op.times - 1) * (sent - now)
 

@@ -202,7 +202,7 @@ def epilogue_program(schedule: Schedule, warps_k: int, stored: str) -> Program:
         count = epilogue.warps_k_bytes / (warps_k - 1) / WIDE_SHARED_BYTES
         ops += [StoreShared(epilogue.warps_k_bytes, count), Barrier(), LoadShared(epilogue.warps_k_bytes, count)]
     if epilogue.fixup_times:
-        ops.append(SplitKFixup(epilogue.fixup_bytes, epilogue.fixup_times))
+        ops.append(SplitKFixup(epilogue.fixup_bytes, epilogue.fixup_times, epilogue.store_largest))
     if epilogue.setup_cycles:
         ops.append(Compute(epilogue.setup_cycles))
     return (*ops, *_stored_in_passes(schedule, stored))

@@ -232,7 +232,7 @@ class Encoder:
             case ReleaseStage():
                 self._op(layout.RELEASE_STAGE, count=op.pending)
             case SplitKFixup():
-                self._op(layout.FIX_UP, count=op.times, size_bytes=op.size_bytes)
+                self._op(layout.FIX_UP, count=op.times, size_bytes=op.size_bytes, other=op.largest)
             case Store():
                 key = self.keys.get(op.tensor, 0)
                 self._op(

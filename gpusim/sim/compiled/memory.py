@@ -36,8 +36,8 @@ def fix_up(s: State, w: int, op: Any, now: float) -> float:
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
     if not launch.full:
         _follow(s, sm, now)
-    _ = book(s.links[sm.l2_port], now, op.size_bytes, 0.0)
-    sent = book(s.links[sm.l2_port], now, op.size_bytes, launch.l2_port_write_rate)
+    _ = book(s.links[sm.l2_port], now, op.size_bytes * op.other, 0.0)
+    sent = book(s.links[sm.l2_port], now, op.size_bytes * op.other, launch.l2_port_write_rate)
     amount = op.size_bytes * (1.0 + launch.l2_write_cost)
     served = (
         _in_turn(s, sm, sm.l2, sm.l2_share, now, amount, amount) if launch.full else _last_of(s, sm, now, amount, sent)
