@@ -70,11 +70,11 @@ def test_in_full_detail_the_same_pages_are_closed_first(k: int, cost: float) -> 
 @pytest.mark.parametrize(
     ("name", "taken_bytes"),
     [
-        (AMPERE_HGEMM, 4 * 32 * 2),  # five stages: four steps of 32 values of k are on their way
-        (AMPERE_HGEMM.replace("32x5", "64x3"), 2 * 64 * 2),
+        (AMPERE_HGEMM, 32 * 2),  # five stages: one step of 32 values of k at a time, a unit of L2
+        (AMPERE_HGEMM.replace("32x5", "64x3"), 64 * 2),
     ],
 )
-def test_a_ring_asks_for_the_slices_of_several_steps_while_a_page_of_dram_is_open(name: str, taken_bytes: int) -> None:
+def test_each_step_of_a_ring_opens_the_pages_of_its_slices_again(name: str, taken_bytes: int) -> None:
     dram = A100.gpu.dram.model_copy(update={"page_bytes": 2048.0, "activation_bytes": 64.0})
     # All of L2: lines outlive the step, so that nothing is read again
     roomy = A100.gpu.l2.model_copy(update={"usable_fraction": 1.0})

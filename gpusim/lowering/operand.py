@@ -144,7 +144,7 @@ class Operands:
         return np.asarray(self.spacing + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
 
     def page_share_bytes(self, asked_k: Any, page_bytes: float) -> Array:
-        """What is read of a DRAM page at once, where ``asked_k`` values of k are on their way together [B].
+        """What is read of a DRAM page at once, where ``asked_k`` values of k are read together [B].
 
         Neighbours read the rest of rows that lie along m or n at the same time. Of rows that lie along k one slice
         each is taken, and of a page as many slices as it holds rows.

@@ -56,7 +56,7 @@ def missed_pages(gpu: Gpu, operands: Operands, rows: Array) -> Array:
 def read_costs(gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array) -> Array:
     """DRAM time of the operands' bytes, of the same bytes read a page at a time.
 
-    A page is opened for each ``asked_k`` values of k that are on their way together. What DRAM reads beyond them is
+    A page is opened for each ``asked_k`` values of k that are read together. What DRAM reads beyond them is
     read again with the next ones, unless it outlives the step in L2. Of rows far apart, the next one's page lies in the
     same bank, which must close this one first; channels of images lie so far apart too, without taking that long
     (DeepBench's gradients of filters, rows for calibration).

@@ -51,8 +51,7 @@ class BlockCache:
 
     A full L2 replaces the least recently used of some lines drawn at random, and writes it back if it is dirty. The
     draw is seeded, so that the same input gives the same output. A page of DRAM is opened for a read, and serves those
-    that ask for more of it: until that read has passed, and then until as many others have been opened as there are
-    banks.
+    that ask for more of it until as many others have been opened as there are banks.
     """
 
     def __init__(self, decoded: DecodedLaunch) -> None:
@@ -69,10 +68,8 @@ class BlockCache:
         units = units_of(launch, self._tables)
         self._arrival = [math.nan] * units
         """When a unit was or will be in L2; not a number where it is not held [cycles]."""
-        self._open_until = [0.0] * units
-        """When the read has passed that a page was opened for, by the page's first unit [cycles]."""
         self._opened_at = [-math.inf] * units
-        """Pages that had been opened before it was, by the same."""
+        """Pages that had been opened before it was, by the page's first unit."""
         self._opened = 0.0
         """Pages, by now."""
         self._stored: dict[tuple[int, str], int] = {}
@@ -170,11 +167,10 @@ class BlockCache:
             return now
         amount = block.blocks * sizes.read_bytes
         since = self._opened - self._opened_at[block.page]
-        opens = now >= self._open_until[block.page] and since >= self._machine.dram_open_pages
+        opens = since >= self._machine.dram_open_pages
         opening = sizes.page_bytes if opens else 0.0
         passed = dram.book(now, amount + opening, amount / block.readers + opening / block.page_rows)
         if opens:
-            self._open_until[block.page] = passed
             self._opened_at[block.page] = self._opened
             self._opened += sizes.pages
         self.missed_bytes += block.blocks * sizes.block_bytes

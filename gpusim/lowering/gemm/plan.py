@@ -345,8 +345,9 @@ def _traffic(
     resident_ctas = np.minimum(tiles.ctas, concurrent_ctas)
     readers = across_first(wave)[::-1]
     outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, readers, resident_ctas)
-    # A ring asks for several steps at once, so that DRAM reads their slices of a row from one open page.
-    asked_k = kernels.tile_k * np.maximum(1, step.ahead)
+    # DRAM has opened other pages by the time that the next step asks for its slice of a row, but L2 is filled by units.
+    ring_k, unit_k = kernels.tile_k * np.maximum(1, step.ahead), gpu.l2.fetch_bytes * 8 / operands.element_bits
+    asked_k = np.maximum(kernels.tile_k, np.minimum(ring_k, unit_k))
     panels_bytes = tiles.rows * (problems.k / tiles.split_k) * operands.bits / 8 / operands.reads_per_element
     moved = traffic(
         Panels(counts, across_first(panels_bytes), across_first(read_costs(gpu, operands, asked_k, outlives))),

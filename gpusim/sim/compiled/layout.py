@@ -155,7 +155,6 @@ class State(NamedTuple):
     """Pieces, by CTA and tensor."""
     arrival: Floats
     """By unit, when it was or will be in L2; not a number where it is not held."""
-    open_until: Floats
     opened_at: Floats
     """By the first unit of a DRAM page."""
     held: Integers

@@ -220,13 +220,12 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
     amount = blocks * read.dram_bytes
     near = _row(table, cta, cta.x - cta.x % table.x_per_page, cta.y - cta.y % table.y_per_page)
     page = table.first_unit + near * table.units + unit - unit % table.units_per_page
-    opens = now >= s.open_until[page] and run.opened - s.opened_at[page] >= s.launch[0].open_pages
+    opens = run.opened - s.opened_at[page] >= s.launch[0].open_pages
     opening = read.page_bytes if opens else 0.0
     sm = s.sms[warp.sm]
     part = amount / table.readers + opening / (table.x_per_page * table.y_per_page)
     passed = _in_turn(s, sm, sm.dram, sm.dram_share, now, amount + opening, part)
     if opens:
-        s.open_until[page] = passed
         s.opened_at[page] = run.opened
         run.opened += read.pages
     run.missed_bytes += blocks * read.block_bytes

@@ -126,7 +126,6 @@ class Arrays:
             merged=np.empty(turns * max(role.warps for role in launch.roles)),
             stored=np.zeros((ctas if self.full else 0, len(self.tables)), np.int64),
             arrival=np.full(units, np.nan),
-            open_until=np.zeros(units),
             opened_at=np.full(units, -np.inf),
             held=np.empty(lines, np.int64),
             held_units=np.empty(lines, np.int64),
