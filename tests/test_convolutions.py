@@ -377,6 +377,20 @@ def test_rows_of_filters_gradients_have_any_taps_on_volta_and_one_on_turing() ->
     assert tiles == {"v100-sxm2-16gb": (5, 1), "t4": (9, 1)}
 
 
+@pytest.mark.parametrize(
+    ("layout", "stride", "kernel"),
+    [("nchw", 1, "filter1x1"), ("nchw", 2, "dgrad_1x1_stride_2x2"), ("nhwc", 1, "nhwc"), ("nhwc", 2, "nhwc")],
+)
+def test_turing_transposes_nothing_for_images_gradients_of_one_tap(layout: str, stride: int, kernel: str) -> None:
+    """Images that are stored pixel by pixel keep the kernels that read them so."""
+    shape = ConvolutionShape(8, 1024, 14, 14, 2048, 1, 1, stride=(stride, stride))
+    operator = Convolution(shape, Dtype.FP16, "conv_bwd_inputs", layout)
+    names = [one.plan.name for one in ranked_plans(load_spec("t4", cuda=10).system, operator, Options())]
+    on_tensor_cores = [name for name in names if name.startswith(("turing", "dgrad_1x1"))]
+    assert on_tensor_cores
+    assert all(kernel in name for name in on_tensor_cores)
+
+
 def test_parts_of_all_pixels_are_not_too_short() -> None:
     """Of filters' gradients: 24 steps of 32 pixels at least where k is split, however few CTAs these are."""
     operator = Convolution(ConvolutionShape(16, 512, 14, 14, 192, 1, 1), Dtype.FP16, "conv_bwd_weights", "nchw")

@@ -143,6 +143,9 @@ class Family(Entry):
     least_channels: Count | None = Field(default=None, description="fewest channels of a group that it takes")
     max_filters: Count | None = Field(default=None, description="most filters of a group that it takes")
     max_taps: Count | None = Field(default=None, description="largest filter that it convolves with")
+    transposes_from_taps: Count | None = Field(
+        default=None, description="smallest filter for which images of the other layout are transposed for it"
+    )
     strided: bool | None = Field(
         default=None, description="it convolves only with a stride, or (false) only without; either if left out"
     )

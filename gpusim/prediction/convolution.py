@@ -153,7 +153,9 @@ def _usable_kernels(system: System, operator: Convolution, name: str | None, uni
     for kernel in _of_type(system, operator, unit):
         family = kernel.family
         named = name in (None, kernel.printed_name(operator.layout, operator.dtype))
-        layouts = (operator.layout,) if family.as_stored else ("nhwc", operator.layout)
+        taps = operator.shape.filter_h * operator.shape.filter_w
+        stored = family.as_stored or taps < (family.transposes_from_taps or 0)
+        layouts = (operator.layout,) if stored else ("nhwc", operator.layout)
         readable = operator.op in family.convolves and family.images in layouts
         if (
             named
