@@ -256,6 +256,15 @@ def test_curves_are_drawn_the_same_each_time(tmp_path: Path, table: Path) -> Non
     assert run_cli(["microbench", "latency", "--measured", str(table), "--plot", str(paths[0])]) == 2  # one point
 
 
+def test_a_board_streams_faster_where_ecc_is_off() -> None:
+    board = load_spec("a40").system
+    stream = {"kernel": "init", "cta": "384", "threads": "64512", "ctas_per_sm": "2", "occ": "50.0"}
+    on, off = (play(board, "dram_stream_bw", stream | {"ecc": ecc}).value for ecc in ("on", "off"))
+    assert off == pytest.approx(680, rel=0.04)  # RRZE-HPC/gpu-benches@1038c5d gpu-stream
+    assert on / off == pytest.approx(0.85, abs=0.02)  # support.chaos.com: ECC costs an A40 15 %
+    assert play(board, "dram_stream_bw", stream).value == on
+
+
 HELD_TO = {
     "A100-PCIe-80GB": (7, 20),
     "A100-SXM4-40GB": (7, 20),

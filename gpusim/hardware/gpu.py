@@ -206,6 +206,10 @@ class Dram(Record):
     efficiency_fraction: Share = Field(
         description="Fraction of the peak bandwidth that streaming reads achieve [0 to 1]."
     )
+    without_ecc_fraction: Share | None = Field(
+        default=None,
+        description="The same where ECC is switched off, of boards that keep its bits among the data [0 to 1].",
+    )
     mixed_write_cost: float = Field(
         ge=0.1,
         le=10,

@@ -54,13 +54,19 @@ NOT_PLAYED: Mapping[str, str] = {
 def play(system: System, benchmark: str, parameters: Mapping[str, str]) -> Reading:
     """What a benchmark would read on a system, with the parameters that its table states.
 
+    With ``ecc=off`` DRAM streams as it does where ECC is switched off, on boards that have a value for it.
+
     Raises:
         UnsupportedBenchmarkError: no program plays it, or not with these parameters.
     """
     if benchmark not in BENCHMARKS:
         reasons = (reason for start, reason in NOT_PLAYED.items() if benchmark.startswith(start))
         raise UnsupportedBenchmarkError(f"benchmark '{excerpt(benchmark)}': {next(reasons, 'no program plays it')}")
+    given = dict(parameters)
+    without_ecc = system.gpu.dram.without_ecc_fraction
+    if given.pop("ecc", "on") == "off" and without_ecc is not None:
+        system = system.with_values([("dram.efficiency_fraction", without_ecc)])
     try:
-        return BENCHMARKS[benchmark].play(system, Parameters(parameters))
+        return BENCHMARKS[benchmark].play(system, Parameters(given))
     except DoesNotFitError as error:
         raise UnsupportedBenchmarkError(str(error)) from None
