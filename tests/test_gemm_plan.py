@@ -1,6 +1,7 @@
 """Plans of a GEMM: grids and steps by hand, and no byte, product or row of k lost on the way."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from gemm_kernels import DTYPES, LAYOUTS, NAMES, SIZES, V100, VOLTA_HGEMM, VOLTA_SGEMM, drawn_plan, kernel
@@ -277,3 +278,27 @@ def test_second_kernels_take_as_long_as_traces_recorded(
     timed = time_plan(system, plan(system.gpu, gemm, used, split_k, "reduce"), Options(load="burst"))
     second_us = timed.outcomes[-1].cycles / system.gpu.clock.boost_mhz + system.gpu.front_end.kernel_latency_us
     assert second_us == pytest.approx(recorded_us, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("tile", "m", "n", "k", "recorded_us"),
+    [
+        # Kernels of a public trace with one CTA on an SM at most: nothing hides what a turn waits for
+        ("32x32_sliced1x4", 64, 4, 256, 10.0),
+        ("64x32_sliced1x4", 448, 256, 2048, 75.0),
+        pytest.param(
+            *("32x32_sliced1x4", 448, 128, 256, 13.0),
+            marks=pytest.mark.xfail(strict=True, reason="a third longer: docs/model.md, section 9"),
+        ),
+    ],
+)
+def test_turns_of_sliced_kernels_wait_for_loads_that_they_issue_late(
+    tile: str, m: int, n: int, k: int, recorded_us: float
+) -> None:
+    system, gemm = load_spec("A100-SXM4-40GB").system, Gemm(m, n, k, Dtype.FP32, layout="tn")
+    name = f"ampere_sgemm_{tile}_tn"
+    used = next(one for one in system.library.kernels if one.printed_name("tn", Dtype.FP32) == name)
+    timed = time_plan(system, plan(system.gpu, gemm, used), Options(load="burst"))
+    assert timed.kernel_time_us == pytest.approx(recorded_us, rel=0.16)
+    early = replace(used, loads_at=(0.0, 1.0))
+    assert time_plan(system, plan(system.gpu, gemm, early), Options(load="burst")).kernel_time_us < timed.kernel_time_us

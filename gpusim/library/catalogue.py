@@ -70,6 +70,11 @@ class KernelEntry(Entry):
         description="of the FMA-pipe instructions that kernels of this GPU spend on filling shared memory; only with "
         "main_loop.kind simt",
     )
+    loads_at: Cited[tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]]] | None = Field(
+        default=None,
+        description="shares of a turn's arithmetic before its last global load, and before its first store to shared "
+        "memory; only with main_loop.kind simt and staging registers. None: 0 and 1",
+    )
 
     def tile_k(self, element_bits: int) -> int:
         """Elements of k in a step."""
@@ -217,6 +222,12 @@ class Family(Entry):
                 raise ValueError("cluster: only kernels of main_loop.kind wgmma have one; remove it")
             if entry.fill_pipe_share is not None and not isinstance(self.main_loop, SimtLoop):
                 raise ValueError("fill_pipe_share: only kernels of main_loop.kind simt have one; remove it")
+            if entry.loads_at is not None:
+                if not isinstance(self.main_loop, SimtLoop) or self.main_loop.staging != "registers":
+                    raise ValueError("loads_at: only simt kernels whose staging is registers have it; remove it")
+                loaded, stored = entry.loads_at.value
+                if stored < loaded:
+                    raise ValueError(f"loads_at: stores at {stored} of what is loaded until {loaded}; swap them")
         return self
 
     @model_validator(mode="after")
@@ -329,6 +340,8 @@ class Kernel:
     suffix: str
     layouts: tuple[Layout, ...]
     fill_pipe_share: float
+    loads_at: tuple[float, float]
+    """Shares of a turn's arithmetic before its last global load, and before its first store to shared memory."""
     alignment: int | None = None
     """Elements that the leading dimensions must be multiples of, and that a thread loads at once."""
     reduction: SplitKReduction | None = None
@@ -400,6 +413,7 @@ def kernels_of(families: Iterable[Family], reduction: SplitKReduction | None = N
             entry.suffix,
             entry.layouts or family.layouts,
             entry.fill_pipe_share.value if entry.fill_pipe_share else 1.0,
+            entry.loads_at.value if entry.loads_at else (0.0, 1.0),
             alignment,
             reduction,
         )

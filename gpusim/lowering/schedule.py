@@ -47,6 +47,8 @@ class Step:
     """Warp-wide global loads of one warp."""
     ahead: int
     """Steps whose data is on its way while one is computed."""
+    hidden_share: float
+    """Of a step's math, that passes between asking for that data and the first use of it."""
     mma_instructions: float
     """Multiply-accumulate instructions of a math warp."""
     pipe_slots: float

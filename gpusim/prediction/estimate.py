@@ -160,6 +160,9 @@ def _turns_of(
     needed = np.where(of_warpgroups, math, np.where(direct, own, filling + own))
     waiting = np.where(at_once, arrival + needed, arrival) / np.maximum(asked, 1)
     waiting = np.maximum(own, np.where(at_once, waiting, np.maximum(waiting, loading) + filling))
+    # Loads that the compiler puts late into a turn arrive late.
+    exposed = np.where(step.hidden_share < 1, arrival - step.hidden_share * math, 0.0)
+    waiting = np.maximum(waiting, own + exposed)
     before = np.minimum(schedules.steps, asked)
     return math, before, before * own + (schedules.steps - before) * waiting
 

@@ -67,6 +67,8 @@ class KernelRow:
     """A memset clears what CTAs that share the k of a tile count in."""
     stores_elements: bool
     """Threads store single results, a warp a run of a row."""
+    hidden_share: float
+    """Of the math of a turn, between its last global load and its first store to shared memory."""
     bulk_store: bool
     """The TMA stores the results of a tile."""
     passes_shared: bool
@@ -196,6 +198,7 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         adds_to_result=family.clears_result,
         counts_splits=family.counts_splits,
         stores_elements=stores_elements(kernel),
+        hidden_share=kernel.loads_at[1] - kernel.loads_at[0],
         bulk_store=bulk,
         passes_shared=passes > 0 or (bulk and family.stores_result),
         shared_passes=passes,

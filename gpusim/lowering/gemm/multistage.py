@@ -37,16 +37,30 @@ def ring_loads(schedule: Schedule) -> tuple[tuple[Load, ...], Load]:
 
 def mma(schedule: Schedule, *, pipelined: bool) -> Mma:
     """The math of a warp and step."""
+    return _part_of_mma(schedule, schedule.step.k_groups, pipelined=pipelined)
+
+
+def _part_of_mma(schedule: Schedule, k_groups: int, *, pipelined: bool) -> Mma:
+    """The math of some k-groups of a step."""
     step = schedule.step
+    share = k_groups / step.k_groups
     return Mma(
         instruction=schedule.instruction_name,
-        instructions=step.mma_instructions,
-        k_groups=step.k_groups,
-        operand_bytes=step.operand_bytes,
-        other_instructions=step.issue_slots - step.pipe_slots,
+        instructions=step.mma_instructions * share,
+        k_groups=k_groups,
+        operand_bytes=step.operand_bytes * share,
+        other_instructions=(step.issue_slots - step.pipe_slots) * share,
         pipelined=pipelined,
-        fill_instructions=step.pipe_slots - step.mma_instructions,
+        fill_instructions=(step.pipe_slots - step.mma_instructions) * share,
     )
+
+
+def _parts_of_mma(kernel: Kernel, schedule: Schedule, *, pipelined: bool) -> tuple[tuple[Mma, ...], ...]:
+    """The math of a step before its last load, from there to its first store to shared memory, and after that."""
+    groups = schedule.step.k_groups
+    loaded, stored = (round(share * groups) for share in kernel.loads_at)
+    parts = (loaded, stored - loaded, groups - stored)
+    return tuple((_part_of_mma(schedule, part, pipelined=pipelined),) if part else () for part in parts)
 
 
 def multistage_program(kernel: Kernel, loop: SimtLoop | MmaLoop, schedule: Schedule) -> Program:
@@ -61,10 +75,13 @@ def multistage_program(kernel: Kernel, loop: SimtLoop | MmaLoop, schedule: Sched
         multiply = mma(schedule, pipelined=pipelined)
         return (Repeat((load, WaitLoad(), store, Barrier(), multiply, Drain(), Barrier()), schedule.steps),)
     fill: list[Op] = [*before, WaitLoad()]
-    turn: list[Op] = [load, mma(schedule, pipelined=pipelined), WaitLoad()]
-    if not step.to_shared:
+    if step.to_shared:
+        turn: list[Op] = [load, mma(schedule, pipelined=pipelined), WaitLoad()]
+    else:
+        # Registers hold what is loaded: the compiler puts loads and stores where the math leaves room for them.
+        before_load, meanwhile, after = _parts_of_mma(kernel, schedule, pipelined=pipelined)
         fill.append(store)
-        turn.append(store)
+        turn = [*before_load, load, *meanwhile, WaitLoad(), store, *after]
     if pipelined:
         fill.append(Barrier())
         turn.append(Barrier())

@@ -117,6 +117,7 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
             shared_write_bytes=0.0,
             load_instructions=loads,
             ahead=0,
+            hidden_share=1.0,
             mma_instructions=adds,
             pipe_slots=adds * (1.0 + of_part["fma"]),
             k_groups=np.maximum(1, ceil_div(split_k, turns)),

@@ -43,6 +43,7 @@ def step_of(gpu: Gpu, kernels: Any, problems: Problems, staged: Staged) -> Colum
         load_instructions=load_instructions,
         # One stage is being multiplied while the others are on their way.
         ahead=np.where(through_registers, np.minimum(1, kernels.stages - 1), kernels.stages - 1),
+        hidden_share=np.where(staged.to_shared, 1.0, kernels.hidden_share),
         mma_instructions=kernels.mma_instructions,
         pipe_slots=pipe_slots,
         k_groups=kernels.k_groups,
