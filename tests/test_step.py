@@ -117,6 +117,15 @@ def test_processes_that_a_launcher_starts_load_with_one_thread_each(t4: System) 
     assert alike.pass_us("pytorch-2.1", 0, 4, processes=8) == 80000.0
 
 
+def test_calls_take_longer_where_several_processes_make_them(t4: System) -> None:
+    host = t4.host.model_copy(update={"framework_factor_of_several": 1.25})
+    assert host.of_several().call_us("linear") == 1.25 * host.call_us("linear")
+    assert t4.host.of_several() is t4.host
+    tasks = [_task(call="linear") for _ in range(8)]
+    alone, shared = (run(one, tasks, [1.0] * 8, StepOptions()).step_us for one in (host, host.of_several()))
+    assert shared == pytest.approx(1.25 * alone)
+
+
 def test_the_host_waits_for_how_many_rows_a_mask_picks(t4: System) -> None:
     tasks = [_task(call="nonzero"), _task()]
     waited = run(t4.host, tasks, [1000.0, 10.0], StepOptions())

@@ -55,6 +55,11 @@ class Host(Record):
     framework_factors: dict[str, Factor] = Field(
         default={}, description="Host time of all calls relative to framework_call_us, by framework and version."
     )
+    framework_factor_of_several: Factor = Field(
+        default=1.0,
+        description="Host time of all calls where several processes launch, one for each GPU, relative to one alone: "
+        "cores of a processor clock lower the more of them work.",
+    )
 
     framework_step_us: dict[str, LongMicroseconds] = Field(
         default={},
@@ -103,6 +108,12 @@ class Host(Record):
         factor = self.framework_factors.get(source_key(framework), 1.0)
         known = next((name for name in (kind, kind.removesuffix("_backward"), "elementwise") if name in times), "")
         return factor * times.get(known, 0.0)
+
+    def of_several(self) -> Host:
+        """The host as each of several processes finds it that launch at once."""
+        factor = self.framework_factor_of_several
+        times = {kind: factor * time_us for kind, time_us in self.framework_call_us.items()}
+        return self.model_copy(update={"framework_call_us": times}) if factor != 1.0 else self
 
     def with_overheads(self, overheads: Mapping[str, float]) -> Host:
         """The same host with other overheads of some timing methods [us], whatever the source of a run."""

@@ -121,6 +121,8 @@ def predict_model(
     """
     waiting, loaded = (0, graph.items) if policy.mode == "train" else (graph.items * options.synchronised, 0)
     processes = group.gpus if group else 1
+    if processes > 1:
+        system = replace(system, host=system.host.of_several())
     host_us = options.host_us + system.host.pass_us(options.framework, waiting, loaded, processes)
     options = replace(options, host_us=host_us)
     if group and group.parallel == "pipeline":
