@@ -2,11 +2,13 @@
 
 import csv
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from conftest import unfitted
 
+from gpusim.library.library import Library
 from gpusim.specs import ArchEntry, Spec, list_archs, load_spec
 from gpusim.specs.sourced import KINDS
 
@@ -169,6 +171,16 @@ def test_textbook_machine_adds_up_to_the_textbook_cycles() -> None:
     # 32^3 multiply-adds / (64 warps x 64 each) = 8 steps a warp
     steps = 32**3 // (64 * arch.instructions["ffma"].fma)
     assert memory + steps * (shared + arch.instructions["ffma"].latency_cycles) == 392
+
+
+@pytest.mark.parametrize("name", ["T4", "V100-SXM2-16GB"])
+def test_the_newest_library_as_of_an_older_version_of_cuda_has_the_kernels_of_the_older_one(name: str) -> None:
+    newest, older = load_spec(name).system.library, load_spec(name, cuda=10).system.library
+
+    def kernels(library: Library) -> Counter[tuple[str, int, int]]:
+        return Counter((one.family.name, one.family.swizzle_width, one.tile_m) for one in library.kernels)
+
+    assert kernels(newest.as_of(10)) == kernels(older) != kernels(newest)
 
 
 @pytest.mark.parametrize("cuda", [10, 11, 12])

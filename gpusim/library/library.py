@@ -114,16 +114,22 @@ class Library:
     split_k_search: SplitKSearch
     tuned_for: Gpu | None = None
     """GPU whose estimated times the heuristic compares; None for the one that it runs on."""
+    older_kernels: tuple[Kernel, ...] = ()
+    """Of matrix multiplications, that only older versions of CUDA had."""
 
     def as_of(self, cuda: int) -> Library:
         """The same heuristic over the kernels that a major version of CUDA had."""
         kernels, convolution_kernels = (
             tuple(kernel for kernel in those if kernel.family.is_of(cuda))
-            for those in (self.kernels, self.convolution_kernels)
+            for those in (self.kernels + self.older_kernels, self.convolution_kernels)
         )
         algorithms = tuple(one for one in self.convolution_algorithms if one.since_cuda <= cuda)
         return replace(
-            self, kernels=kernels, convolution_kernels=convolution_kernels, convolution_algorithms=algorithms
+            self,
+            kernels=kernels,
+            convolution_kernels=convolution_kernels,
+            convolution_algorithms=algorithms,
+            older_kernels=(),
         )
 
     @property

@@ -58,6 +58,11 @@ def load_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel
     return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda)
 
 
+def load_older_kernels(paths: Iterable[Path]) -> tuple[Kernel, ...]:
+    """Kernels of catalogues that the newest library no longer has; as :func:`load_kernels`."""
+    return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), None, older=True)
+
+
 def load_convolution_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel, ...]:
     """As :func:`load_kernels`, of convolutions."""
     return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda, "convolution_families")
@@ -94,7 +99,7 @@ def load_attention_kernels(paths: Iterable[Path]) -> tuple[AttentionKernel, ...]
 
 @lru_cache(maxsize=64)
 def _kernels_of_files(
-    files: tuple[tuple[Path, str], ...], cuda: int | None, key: str = "families"
+    files: tuple[tuple[Path, str], ...], cuda: int | None, key: str = "families", *, older: bool = False
 ) -> tuple[Kernel, ...]:
     catalogues = {path: _catalogue_of_file(path, sha256) for path, sha256 in files}
     reduction = next((one.split_k_reduction for one in catalogues.values() if one.split_k_reduction), None)
@@ -105,7 +110,7 @@ def _kernels_of_files(
                 problem = "'reduce' needs a second kernel; add split_k_reduction to kernel_catalogues"
                 raise SpecError(str(read_yaml(path).error(f"{key}.{index}.split_k", problem)))
     kernels = (kernel for of_file in families.values() for kernel in kernels_of(of_file, reduction))
-    return tuple(kernel for kernel in kernels if kernel.family.is_of(cuda))
+    return tuple(kernel for kernel in kernels if kernel.family.is_of(cuda) is not older)
 
 
 @lru_cache(maxsize=64)

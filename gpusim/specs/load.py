@@ -22,6 +22,7 @@ from gpusim.specs.catalogues import (
     load_convolution_kernels,
     load_convolution_transforms,
     load_kernels,
+    load_older_kernels,
     load_vector_kernels,
 )
 from gpusim.specs.checks import Finding, contradictions, implausible, wrong_peaks
@@ -204,6 +205,7 @@ def _library(library: Stated[LibraryRecord], catalogues: Sequence[Path]) -> Libr
         load_attention_kernels(catalogues),
         record.heuristic_bias,
         record.split_k_search,
+        older_kernels=load_older_kernels(catalogues) if record.last_cuda is None else (),
     )
 
 

@@ -24,6 +24,7 @@ from gpusim.specs.catalogues import (
     load_convolution_kernels,
     load_convolution_transforms,
     load_kernels,
+    load_older_kernels,
     load_vector_kernels,
 )
 from gpusim.specs.checks import Finding, contradictions
@@ -85,6 +86,7 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
             convolution_transforms=load_convolution_transforms(catalogues),
             vector_kernels=load_vector_kernels(catalogues),
             attention_kernels=load_attention_kernels(catalogues),
+            older_kernels=load_older_kernels(catalogues) if library.last_cuda is None else (),
         )
         decided_by = (*decided_by, *((path, read_yaml(path).sha256) for path in catalogues))
     return replace(
