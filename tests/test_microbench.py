@@ -294,3 +294,9 @@ def test_a_reading_is_a_value_with_a_unit() -> None:
     reading = play(load_spec("t4").system, "babelstream_copy", {})
     assert isinstance(reading, Reading)
     assert reading.unit == "GB/s"
+
+
+def test_empty_kernels_of_turing_do_not_wait_for_the_code_of_a_library() -> None:
+    # TapiocaFox/GPU-Project@8c5fe621e2ec, RTX 2080 Ti: 2.23 to 2.36 us from one to the next with up to 256 CTAs
+    found = play(load_spec("rtx-2080-ti").system, "back_to_back_kernel_time", {"ctas": "16", "cta": "256"})
+    assert found.value == pytest.approx(2.25, rel=0.1)

@@ -22,6 +22,10 @@ class Host(Record):
     stream_gap_us: Microseconds = Field(
         description="Gap between kernels that were queued in one stream long before [us]."
     )
+    held_code_gap_us: Microseconds | None = Field(
+        default=None,
+        description="The same of kernels whose code the SMs hold, as small ones of one program, if it is another [us].",
+    )
     stream_interval_us: Microseconds = Field(description="Shortest interval between launches into a stream [us].")
     library_interval_us: Microseconds = Field(
         description="Shortest interval between calls of a library that selects a kernel [us]."
