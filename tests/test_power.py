@@ -259,8 +259,9 @@ def test_a_hotter_board_clocks_lower() -> None:
 def test_sgemm_on_turing_is_as_fast_as_somebody_measured() -> None:
     # zzc0721/torch-performance-test-data@9d82827: 7.9 TFLOP/s, the best of squares of 1024 to 10240. Shared memory that
     # sustained two thirds of its port would leave 4.8.
-    result = predict(unfitted("RTX-2070"), Gemm(8192, 8192, 8192, Dtype.FP32), Options(load="36"))
-    assert result.tflops == pytest.approx(7.9, rel=0.15)
+    squares = (Gemm(size, size, size, Dtype.FP32) for size in (2048, 4096, 8192))
+    best = max(predict(unfitted("RTX-2070"), square, Options(load="36")).tflops for square in squares)
+    assert best == pytest.approx(7.9, rel=0.15)
 
 
 def test_a_run_of_minutes_clocks_lower_than_one_of_tenths_of_a_second() -> None:
