@@ -29,8 +29,7 @@ def partners(gpu: Gpu, tiles: Tiles, resident_ctas: Array) -> Array:
     Args:
         resident_ctas: that an SM holds at once.
     """
-    together = ceil_div(gpu.sm.count * resident_ctas, tiles.counts[0] * tiles.counts[1] * tiles.batch)
-    return np.asarray(np.minimum(tiles.split_k - 1, together))
+    return np.asarray(np.minimum(tiles.split_k - 1, np.maximum(1, partners_at_once(gpu, tiles, resident_ctas))))
 
 
 def partners_at_once(gpu: Gpu, tiles: Tiles, resident_ctas: Array) -> Array:
