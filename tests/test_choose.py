@@ -110,7 +110,10 @@ def test_an_older_library_has_the_kernels_of_its_version() -> None:
     libraries = {cuda: load_spec("V100-SXM2-16GB", cuda=cuda).system.library for cuda in (None, 9, 10, 11, 12)}
     assert libraries[9] == libraries[10]
     assert libraries[None] == libraries[11] == libraries[12] != libraries[10]
-    assert libraries[10].kernels == tuple(one for one in libraries[None].kernels if one.family.since_cuda <= 10)
+    newest = libraries[None]
+    both = {one for one in newest.kernels if one.family.is_of(10)}
+    assert set(libraries[10].kernels) == both | set(newest.older_kernels) == set(newest.as_of(10).kernels)
+    assert {one.family.until_cuda for one in newest.older_kernels} == {10}
 
 
 def test_single_and_batched_products_on_cuda_cores_have_weights_of_their_own() -> None:

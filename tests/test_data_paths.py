@@ -152,7 +152,8 @@ def test_tf32_on_an_a100_is_as_much_faster_as_its_memory_where_weights_stream() 
     bandwidth = A100.gpu.dram_bytes_per_cycle(1000.0) / V100.gpu.dram_bytes_per_cycle(1000.0)
     streaming = [Gemm(1, 32768, 8192, dtype) for dtype in (Dtype.FP32, Dtype.TF32)]
     speedup = time_us(V100, streaming[0]) / time_us(A100, streaming[1])
-    assert speedup == pytest.approx(bandwidth, rel=0.05)
+    # V100 loses more to pages of DRAM that each step opens again for a slice of a row.
+    assert bandwidth < speedup < 1.2 * bandwidth
     assert bandwidth == pytest.approx(1555 / 900, rel=0.1)
 
 
@@ -232,11 +233,12 @@ def test_2_4_wins_half_as_much_again_where_arithmetic_binds_and_little_where_the
     ],
 )
 def test_2_4_wins_the_ratio_of_the_bytes_where_weights_stream(dtype: Dtype, kernel: str | None, ratio: float) -> None:
-    # A tile of 128 rows for each SM: with some left over, the kernels' tiles decide, and not the bytes alone. Nor do
-    # they with deeper rings, which read more of an open page of DRAM, nor with rows so far apart that pages conflict.
+    # A tile of 128 rows for each SM: with some left over, the kernels' tiles decide, and not the bytes alone. A step of
+    # the halved rows opens a page of DRAM for fewer bytes, and the kernels differ in what a step reads of a row.
     gemm = Gemm(8 * 128 * A100.gpu.sm.count, 16, 2048, dtype)
     dense = predict(A100, gemm, Options(load="burst", l2="cold", kernel=kernel)).kernel_time_us
-    assert dense / time_us(A100, dataclasses.replace(gemm, sparsity="2:4")) == pytest.approx(ratio, rel=0.05)
+    speedup = dense / time_us(A100, dataclasses.replace(gemm, sparsity="2:4"))
+    assert 0.85 * ratio < speedup < 1.15 * ratio
 
 
 def test_2_4_needs_the_bandwidth_of_shared_memory() -> None:

@@ -26,7 +26,7 @@ class Columns(Generic[R]):
     >>> from gpusim.launch import Grid
     >>> grids = Columns(Grid, x=np.array([4, 8]), y=3, splits=1, batch=1)
     >>> grids.ctas.tolist(), grids.row(1)
-    ([12, 24], Grid(x=8, y=3, splits=1, batch=1, swizzle_width=None))
+    ([12, 24], Grid(x=8, y=3, splits=1, batch=1, swizzle_width=None, stripes_across_y=False))
     """
 
     def __init__(self, record: type[R], **columns: Any) -> None:
