@@ -121,33 +121,13 @@ def as_shipped_bandwidths() -> TimeUs:
 
 @pytest.mark.parametrize("library", ["tuned", "as shipped"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_capacity_buys_next_to_nothing_when_the_layers_pass_through(
+def test_capacity_buys_nothing_when_the_layers_pass_through(
     time_us: TimeUs, as_shipped: TimeUs, layer: str, library: str
 ) -> None:
     time = time_us if library == "tuned" else as_shipped
     for dram in DRAM:
         ratios = [time(layer, dram, capacity) / time(layer, dram) for capacity in CAPACITIES]
-        if (layer, dram) == (LAYERS[0], 1.0):
-            assert ratios == pytest.approx([1.0034, 1, 1, 1, 1], abs=0.0005)
-        elif (layer, dram) == (LAYERS[1], 1.0):
-            assert ratios == pytest.approx([1, 1, 0.993, 0.993, 0.993], abs=0.0005)
-        else:
-            assert ratios == pytest.approx([1] * 5, abs=0.00145 if library == "tuned" else 0.0005)
-
-
-def test_half_of_the_capacity_lets_one_product_read_activations_again(decode: Experiment) -> None:
-    half, own = (products(decode, LAYERS[0], 1.0, capacity=capacity) for capacity in (0.5, 1.0))
-    again = [one.dram_bytes > 1.01 * other.dram_bytes for one, other in zip(half, own, strict=True)]
-    assert again == [False, False, False, True]
-
-
-def test_twice_the_capacity_saves_one_product_reading_activations_again(decode: Experiment) -> None:
-    own, larger = (products(decode, LAYERS[1], 1.0, capacity=capacity) for capacity in (1.0, 2.0))
-    assert larger[3].time_us / own[3].time_us == pytest.approx(0.97, abs=0.005)
-    weights, others = 2 * 8192 * 28672, 2 * 16 * (8192 + 28672)  # FP16: activations and result, each once
-    assert larger[3].dram_bytes == pytest.approx(weights + others, rel=1e-6)
-    assert own[3].dram_bytes > weights + 5 * others
-    assert [one.time_us for one in larger[:3]] == pytest.approx([one.time_us for one in own[:3]])
+        assert ratios == pytest.approx([1] * 5, abs=0.0002)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -171,46 +151,33 @@ def test_dram_bandwidth_buys_what_the_page_says(time_us: TimeUs, dram: float) ->
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
 def test_products_run_in_the_tiles_that_the_page_says(decode: Experiment, layer: str) -> None:
-    selected = {dram: products(decode, layer, dram) for dram in (1.0, 1.5, 3.0)}
-    own = {LAYERS[0]: [32, 16, 32, 64], LAYERS[1]: [64, 64, 32, 64]}[layer]
-    at_half_more = {LAYERS[0]: [64, 16, 16, 64], LAYERS[1]: [64, 16, 32, 16]}[layer]
-    assert [tokens_of_tile(one) for one in selected[1.0]] == own
-    assert [tokens_of_tile(one) for one in selected[1.5]] == at_half_more
-    assert [tokens_of_tile(one) for one in selected[3.0]] == [64] * 4
+    selected = {dram: products(decode, layer, dram) for dram in DRAM}
+    tiles = {dram: [tokens_of_tile(one) for one in selected[dram]] for dram in DRAM}
+    own = {LAYERS[0]: [32, 16, 32, 16], LAYERS[1]: [32] * 4}[layer]
+    assert tiles == {1.0: own, 1.5: [16] * 4, 2.0: [64] * 4, 3.0: [64] * 4}
     assert [one.split_k for one in selected[1.0]] == [1] * 4
-    assert [one.split_k for one in selected[1.5]] == {LAYERS[0]: [1, 2, 1, 3], LAYERS[1]: [1] * 4}[layer]
-    bound = [one.bottleneck == "shared_memory" for one in selected[3.0]]
-    assert bound == {LAYERS[0]: [True, True, True, False], LAYERS[1]: [True] * 4}[layer]
-
-
-def test_one_product_is_slower_with_more_dram_bandwidth_where_another_kernel_is_selected(decode: Experiment) -> None:
-    """An anomaly of the model, which the page reports."""
-    twice, thrice = (products(decode, LAYERS[1], dram)[2] for dram in (2.0, 3.0))
-    assert thrice.time_us / twice.time_us == pytest.approx(1.01, abs=0.005)
-    assert thrice.kernel != twice.kernel
-
-
-def test_reading_shared_memory_binds_the_tile_of_32_tokens_at_half_more(decode: Experiment) -> None:
-    own = products(decode, LAYERS[0], 1.0)
-    pinned = products(decode, LAYERS[0], 1.5, kernel=own[0].kernel)
-    assert own[0].kernel == own[2].kernel
-    assert tokens_of_tile(own[0]) == 32
-    assert (own[0].bottleneck, own[2].bottleneck) == ("dram", "dram")
-    assert (pinned[0].bottleneck, pinned[2].bottleneck) == ("shared_memory", "shared_memory")
+    assert [one.split_k for one in selected[1.5]] == {LAYERS[0]: [1, 2, 1, 2], LAYERS[1]: [1] * 4}[layer]
+    bound = {dram: [one.bottleneck for one in selected[dram]] for dram in DRAM}
+    thrice = ["shared_memory"] * 4
+    if layer == LAYERS[0]:
+        thrice[2] = "dram"
+    assert bound == {1.0: ["dram"] * 4, 1.5: ["shared_memory"] * 4, 2.0: ["dram"] * 4, 3.0: thrice}
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
-def test_tiles_of_64_tokens_draw_more_of_the_dram_than_those_that_are_selected(decode: Experiment, layer: str) -> None:
+def test_reading_shared_memory_binds_the_kernels_of_the_shipped_library_at_half_more(
+    not_retuned: Experiment, layer: str
+) -> None:
+    assert [one.bottleneck for one in products(not_retuned, layer, 1.5)] == ["shared_memory"] * 4
+
+
+@pytest.mark.parametrize("layer", LAYERS[:2])
+def test_tiles_of_64_tokens_draw_less_of_the_dram_than_those_that_are_selected(decode: Experiment, layer: str) -> None:
     selected = products(decode, layer, 1.0)
     pinned = products(decode, layer, 1.0, kernel=TILE_OF_64)
-    assert all(0.645 < drawn(one) < 0.765 for one in selected)
-    assert all(0.685 < drawn(one) < 0.785 for one in pinned)
-    for own, wide in zip(selected, pinned, strict=True):
-        ratio = wide.time_us / own.time_us
-        if tokens_of_tile(own) < 64:
-            assert 0.905 < ratio < 0.965
-        else:
-            assert ratio == 1 if own.kernel == TILE_OF_64 else ratio == pytest.approx(1.01, abs=0.005)
+    assert all(0.655 < drawn(one) < 0.795 for one in selected)
+    assert all(0.605 < drawn(one) < 0.715 for one in pinned)
+    assert all(1.065 < wide.time_us / own.time_us < 1.135 for own, wide in zip(selected, pinned, strict=True))
 
 
 def products(
@@ -256,27 +223,21 @@ def drawn(result: Result) -> float:
 
 def test_a_warm_l2_does_what_the_page_says(time_us: TimeUs, as_shipped: TimeUs) -> None:
     seven, seventy, draft = LAYERS
-    assert time_us(seven, capacity=8.0, l2="warm") / time_us(seven, 3.0) == pytest.approx(0.95, abs=0.005)
+    assert time_us(seven, capacity=8.0, l2="warm") / time_us(seven, 3.0) == pytest.approx(0.96, abs=0.005)
     assert time_us(seven, capacity=4.0, l2="warm") > 1.2 * time_us(seven, 3.0)
     warm, cold = time_us(seventy, capacity=8.0, l2="warm"), time_us(seventy)
-    assert warm / cold == pytest.approx(0.905, abs=0.005)
+    assert warm / cold == pytest.approx(0.91, abs=0.005)
     assert as_shipped(seventy, capacity=8.0, l2="warm") - warm == pytest.approx(0.64 * (cold - warm), rel=0.03)
     ratios = [time_us(draft, dram, l2="warm") / time_us(draft, dram) for dram in DRAM]
-    assert ratios[0] == pytest.approx(0.93, abs=0.005)
-    assert all(1.005 < ratio < 1.035 for ratio in ratios[1:])
+    assert ratios[0] == pytest.approx(0.81, abs=0.005)
+    assert all(0.885 < ratio < 0.915 for ratio in ratios[1:])
 
 
 @pytest.mark.parametrize("dram", DRAM)
-def test_a_warm_l2_is_slower_for_the_draft_model_only_where_another_kernel_is_selected(
-    decode: Experiment, dram: float
-) -> None:
-    """An anomaly of the model, which the page reports."""
+def test_products_of_the_draft_model_take_as_long_as_the_page_says(decode: Experiment, dram: float) -> None:
     cold, warm = (products(decode, LAYERS[2], dram, l2=l2) for l2 in ("cold", "warm"))
-    assert all(4.5 < one.time_us < 9.5 for one in cold + warm)
-    assert [tokens_of_tile(one) for one in cold[:2]] == [32, 32]
-    assert [tokens_of_tile(one) for one in warm[:2]] == [16, 16]
-    pinned = products(decode, LAYERS[2], dram, l2="warm", kernel=[one.kernel for one in cold])
-    assert 0.885 < sum(one.time_us for one in pinned) / sum(one.time_us for one in cold) < 0.985
+    assert all(4.5 < one.time_us < 10.5 for one in cold + warm)
+    assert sum(one.bottleneck == "latency" for one in cold) == 3
 
 
 def test_one_product_of_a_warm_l2_reads_less_in_the_same_kernel_and_is_no_slower(decode: Experiment) -> None:
@@ -289,13 +250,13 @@ def test_one_product_of_a_warm_l2_reads_less_in_the_same_kernel_and_is_no_slower
 @pytest.mark.parametrize("layer", LAYERS[:2])
 def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, layer: str) -> None:
     half, shipped, twice = ([time_us(layer, dram, bandwidth=one) for dram in DRAM] for one in (0.5, 1.0, 2.0))
-    assert 1.195 < half[2] / shipped[2] < 1.265
-    assert 1.295 < half[3] / shipped[3] < 1.355
-    assert twice == pytest.approx(shipped, rel=0.0015)
+    assert 1.195 < half[2] / shipped[2] < 1.235
+    assert 1.265 < half[3] / shipped[3] < 1.345
+    assert twice == pytest.approx(shipped, rel=0.0005)
 
 
 @pytest.mark.parametrize(
-    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 0.9945, 1.39, 1.015), (LAYERS[1], 1, 1.32, 1)]
+    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 1.0025, 1.40, 1.063), (LAYERS[1], 1, 1.456, 1)]
 )
 def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     decode: Experiment,
@@ -306,18 +267,17 @@ def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     quarter: float,
     costs: float,
 ) -> None:
-    """That a layer of 7B is faster is an anomaly of the model, which the page reports: one kernel is another."""
     assert time_us(layer, bandwidth=0.5) / time_us(layer) == pytest.approx(half, abs=0.0005)
     assert time_us(layer, bandwidth=0.25) / time_us(layer) == pytest.approx(quarter, abs=0.005)
     assert as_shipped_bandwidths(layer, bandwidth=0.5) / time_us(layer) == pytest.approx(costs, abs=0.0005)
     own, less = (products(decode, layer, 1.0, bandwidth=bandwidth) for bandwidth in (1.0, 0.5))
     others = [position for position in range(4) if own[position].kernel != less[position].kernel]
-    assert others == {LAYERS[0]: [1], LAYERS[1]: []}[layer]
-    assert all(less[position].kernel == TILE_OF_64 for position in others)
+    assert others == {LAYERS[0]: [1, 3], LAYERS[1]: []}[layer]
+    assert [tokens_of_tile(one) for one in less] == [32] * 4
 
 
 @pytest.mark.parametrize(
-    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.03, 1.003, 1.117), (LAYERS[1], 1.025, 1.024, 1.111)]
+    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.035, 1.035, 1.193), (LAYERS[1], 1.071, 1.070, 1.186)]
 )
 def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depends_on_the_kernels(
     decode: Experiment,
