@@ -180,6 +180,17 @@ def test_tiles_of_64_tokens_draw_less_of_the_dram_than_those_that_are_selected(d
     assert all(1.065 < wide.time_us / own.time_us < 1.135 for own, wide in zip(selected, pinned, strict=True))
 
 
+@pytest.mark.parametrize("layer", LAYERS[:2])
+def test_tiles_of_64_tokens_lose_by_the_dram_pages_that_they_open(decode: Experiment, layer: str) -> None:
+    selected: list[str | None] = [one.kernel for one in products(decode, layer, 1.0)]
+    assert {depth_of_tile(str(kernel)) for kernel in selected} == {128}
+    assert depth_of_tile(TILE_OF_64) == 64
+    free = load_experiment("decode_design_space", ["gpus.0.retuned=false", "gpus.0.overrides.dram.activation_bytes=0x"])
+    own = products(free, layer, 1.0, kernel=selected)
+    wide = products(free, layer, 1.0, kernel=TILE_OF_64)
+    assert all(0.915 < two.time_us / one.time_us < 1.045 for one, two in zip(own, wide, strict=True))
+
+
 def products(
     experiment: Experiment,
     layer: str,
@@ -200,7 +211,7 @@ def products(
     )
     found: list[Result] = []
     for case in experiment.cases():
-        if (case.group, case.case.options.l2) == (layer, l2) and tuple(case.gpu_columns.values()) == place:
+        if (case.group, case.case.options.l2) == (layer, l2) and tuple(case.gpu_columns.values())[:4] == place:
             pinned = kernel[len(found)] if isinstance(kernel, list) else kernel
             options = replace(case.case.options, kernel=pinned)
             found.append(predict(case.case.system, case.case.operator, options))
@@ -213,6 +224,13 @@ def tokens_of_tile(result: Result) -> int:
     tile = re.search(r"_(?:tilesize)?(\d+)x(\d+)[_x]", str(result.kernel))
     assert tile
     return int(tile[2])
+
+
+def depth_of_tile(kernel: str) -> int:
+    """Elements of a row that a kernel reads in one step."""
+    depth = re.search(r"_(\d+)x\d+_tn", kernel)
+    assert depth
+    return int(depth[1])
 
 
 def drawn(result: Result) -> float:
@@ -255,6 +273,21 @@ def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, la
     assert twice == pytest.approx(shipped, rel=0.0005)
 
 
+@pytest.mark.parametrize("layer", LAYERS[:2])
+@pytest.mark.parametrize(("dram", "bandwidth"), [(2.0, 0.5), (3.0, 0.5), (1.0, 0.25)])
+def test_l2_binds_where_less_of_its_bandwidth_costs_most(
+    decode: Experiment, layer: str, dram: float, bandwidth: float
+) -> None:
+    assert [one.bottleneck for one in products(decode, layer, dram, bandwidth=bandwidth)] == ["l2"] * 4
+
+
+def test_a_quarter_of_the_l2_bandwidth_is_less_than_that_of_dram() -> None:
+    shipped = load_spec("A100-SXM4-80GB").system.gpu
+    quarter = shipped.l2.bandwidth_bytes_per_cycle * shipped.clock.max_mhz * 1e6 / 4 / 1e12
+    dram = shipped.dram.peak_bandwidth_gb_per_s / 1e3
+    assert f"A quarter is {quarter:.2f} TB/s, less than the DRAM's {dram:.2f}" in " ".join(PAGE.split())
+
+
 @pytest.mark.parametrize(
     ("layer", "half", "quarter", "costs"), [(LAYERS[0], 1.0025, 1.40, 1.063), (LAYERS[1], 1, 1.456, 1)]
 )
@@ -274,6 +307,15 @@ def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     others = [position for position in range(4) if own[position].kernel != less[position].kernel]
     assert others == {LAYERS[0]: [1, 3], LAYERS[1]: []}[layer]
     assert [tokens_of_tile(one) for one in less] == [32] * 4
+    assert [one.split_k for one in less] == {LAYERS[0]: [1, 4, 1, 4], LAYERS[1]: [1] * 4}[layer]
+
+
+@pytest.mark.parametrize(("dram", "bound"), [(1.0, ["dram", "l2", "dram", "l2"]), (1.5, ["l2"] * 4)])
+def test_half_of_the_l2_bandwidth_binds_small_tiles_of_the_shipped_library(dram: float, bound: list[str]) -> None:
+    shipped = load_experiment("decode_design_space", ["gpus.1.retuned=false"])
+    assert [one.bottleneck for one in products(shipped, LAYERS[0], dram, bandwidth=0.5)] == bound
+    others = {1.0: ["dram"] * 4, 1.5: ["l2"] * 4}[dram]
+    assert [one.bottleneck for one in products(shipped, LAYERS[1], dram, bandwidth=0.5)] == others
 
 
 @pytest.mark.parametrize(
