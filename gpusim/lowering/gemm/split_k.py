@@ -24,7 +24,8 @@ PARTIAL_SUMS = "partial sums"
 def partners(gpu: Gpu, tiles: Tiles, resident_ctas: Array) -> Array:
     """CTAs of a tile whose partial sums another one waits for, one after the other.
 
-    Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other.
+    Splits of a tile are launched a whole grid apart: only those that are in flight together wait for each other. Where
+    none are, a CTA still adds to what one before it has left.
 
     Args:
         resident_ctas: that an SM holds at once.
@@ -159,7 +160,7 @@ def reduction_program(schedule: Schedule, stored: str) -> Program:
     """In each turn ask for some parts, wait for them, and add them. Results go to the tensor ``stored``."""
     step, epilogue = schedule.step, schedule.epilogue
     load = Load(reads_of_warp(step, schedule.warps), step.port_bytes / schedule.warps, step.load_instructions)
-    # Half of the fixed instructions stand before the first load, nearly.
+    # About half of the fixed instructions come before the first load.
     fixed = Alu((("fma", epilogue.scaling_fma / 2), ("alu", epilogue.storing_alu / 2)), 0.0)
     return (
         fixed,
