@@ -336,6 +336,11 @@ MALFORMED = [
         "9: families.0.main_loop.load_bytes: Input should be less than or",
     ),
     (FAMILY, "", "1: Input should be a valid dictionary"),
+    (
+        "registers: 64}\n      -",
+        'registers: 64, loads_at: {value: [0, 1], kind: assumed, source: "a test"}}\n      -',
+        "2: families.0: loads_at: only simt kernels whose staging is registers",
+    ),
     # 64 rows over 3 warps: each would have 21.33
     ("warps: [2, 2, 1]", "warps: [3, 2, 1]", "18: families.0.kernels.0.warps"),
     ("{layout}", "{colour}", "2: families.0.name"),
@@ -352,6 +357,14 @@ def test_a_malformed_catalogue_is_one_line_with_its_place(
         load_kernels(named("malformed_catalogue"))
     assert "\n" not in str(error.value)
     assert str(error.value).startswith(f"{path}:{complaint}")
+
+
+@pytest.mark.parametrize("bodies", ["[]", "[4, 16]", "[8, 8]"])
+def test_bodies_of_a_second_kernel_are_named_once_widest_first(bodies: str, tmp_path: Path) -> None:
+    shipped = next(path for path in CATALOGUES if path.name == "split_k_reduction.yaml")
+    (tmp_path / shipped.name).write_text(shipped.read_text("utf-8").replace("[16, 8, 4]", bodies), "utf-8")
+    with pytest.raises(SpecError, match=r"split_k_reduction\.yaml:\d+: .*parts_at_once: .*widest first"):
+        load_kernels([tmp_path / shipped.name])
 
 
 def test_all_problems_of_a_catalogue_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

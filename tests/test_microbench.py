@@ -76,6 +76,7 @@ def test_what_no_program_plays_is_refused_with_its_reason() -> None:
         ("mem_latency_pchase_random", {"footprint_kb": "many"}, "footprint_kb: expected a number, got 'many'"),
         ("dram_stream_bw", {"kernel": "knead"}, "kernel"),
         ("dram_stream_bw", {"cta": "0.5"}, "cta: expected a whole number"),
+        ("dram_stream_bw", {"ecc": "maybe"}, "ecc: expected on or off, got 'maybe'"),
         ("dram_stream_bw", {"cta": "9000"}, "threads a CTA"),
         ("l2_read_bw", {"footprint_kb": "0"}, "footprint_kb: expected a number above 0"),
         ("small_kernel_chain_bw", {"elements_f64": "64", "cta": "16xmany"}, "cta: expected a number, got 'many'"),

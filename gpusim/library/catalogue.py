@@ -227,7 +227,7 @@ class Family(Entry):
                     raise ValueError("loads_at: only simt kernels whose staging is registers have it; remove it")
                 loaded, stored = entry.loads_at.value
                 if stored < loaded:
-                    raise ValueError(f"loads_at: stores at {stored} of what is loaded until {loaded}; swap them")
+                    raise ValueError(f"loads_at: the first store, {stored}, comes before the last load, {loaded}")
         return self
 
     @model_validator(mode="after")
@@ -272,6 +272,13 @@ class SplitKReduction(Entry):
     end_cycles: Cited[Cost] = Field(description="that they take one after the other [cycles]")
     bias_instructions: Cited[Pipes] = Field(description="of a warp, to add a bias to what it has stored")
     bias_cycles: Cited[Cost] = Field(description="that they take one after the other [cycles]")
+
+    @field_validator("parts_at_once")
+    @classmethod
+    def _bodies_are_ordered(cls, bodies: Cited[tuple[Count, ...]]) -> Cited[tuple[Count, ...]]:
+        if not bodies.value or list(bodies.value) != sorted(set(bodies.value), reverse=True):
+            raise ValueError("name the parts of each body once, widest first")
+        return bodies
 
     @property
     def threads(self) -> int:

@@ -63,8 +63,10 @@ def play(system: System, benchmark: str, parameters: Mapping[str, str]) -> Readi
         reasons = (reason for start, reason in NOT_PLAYED.items() if benchmark.startswith(start))
         raise UnsupportedBenchmarkError(f"benchmark '{excerpt(benchmark)}': {next(reasons, 'no program plays it')}")
     given = dict(parameters)
-    without_ecc = system.gpu.dram.without_ecc_fraction
-    if given.pop("ecc", "on") == "off" and without_ecc is not None:
+    without_ecc, ecc = system.gpu.dram.without_ecc_fraction, given.pop("ecc", "on")
+    if ecc not in ("on", "off"):
+        raise UnsupportedBenchmarkError(f"parameter ecc: expected on or off, got '{excerpt(ecc)}'")
+    if ecc == "off" and without_ecc is not None:
         system = system.with_values([("dram.efficiency_fraction", without_ecc)])
     try:
         return BENCHMARKS[benchmark].play(system, Parameters(given))
