@@ -8,9 +8,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -392,6 +393,26 @@ def test_a_writer_that_is_slow_loses_nothing(place: Place, monkeypatch: pytest.M
     assert rows(place, "SELECT count(*) FROM entries") == [(1,)]
 
 
+def test_a_new_file_waits_until_the_process_that_sets_it_up_at_the_same_moment_is_done(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / NAME, isolation_level=None, check_same_thread=False)) as other:
+        _ = other.execute("BEGIN IMMEDIATE")
+        done = threading.Timer(0.1, other.rollback)
+        done.start()
+        Database(tmp_path, MIB).close()
+        done.join()
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_new_file_that_another_process_holds_for_long_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "BUSY_S", 0.01)
+    with closing(sqlite3.connect(tmp_path / NAME, isolation_level=None)) as other:
+        _ = other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            Database(tmp_path, MIB)
+
+
 LIMITED = """
 import resource, sys
 from test_store import *
@@ -409,6 +430,16 @@ def in_process(program: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, text=True, env=environment() | {"PYTHONPATH": folders}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
+
+
+@contextmanager
+def killed_at_exit(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that outlives no failed test."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("size_bytes", [0, 30_000])
@@ -450,14 +481,15 @@ database.close()
 
 def test_processes_that_write_at_once_and_are_killed_leave_a_sound_file(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
-    writers = [in_process(HAMMER, folder, seed) for seed in range(6)]
-    for writer in writers:
-        assert writer.stdout
-        assert writer.stdout.readline() == "writing\n", writer.communicate()[1]
-    for writer in writers[:3]:
-        writer.send_signal(signal.SIGKILL)
-    (folder / "stop").touch()
-    messages = [writer.communicate()[1] for writer in writers]
+    with ExitStack() as running:
+        writers = [running.enter_context(killed_at_exit(in_process(HAMMER, folder, seed))) for seed in range(6)]
+        for writer in writers:
+            assert writer.stdout
+            assert writer.stdout.readline() == "writing\n", writer.communicate()[1]
+        for writer in writers[:3]:
+            writer.send_signal(signal.SIGKILL)
+        (folder / "stop").touch()
+        messages = [writer.communicate()[1] for writer in writers]
     assert [writer.returncode for writer in writers] == [-signal.SIGKILL] * 3 + [0] * 3, messages
     with closing(Database(folder, 2 * MIB)) as database:
         checked, damaged = database.verify()

@@ -207,7 +207,7 @@ class Database:
             sqlite3.DatabaseError: another program or another layout wrote the file.
         """
         execute = self._connection.execute
-        _ = execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(self.path.parent) else 'WAL'}")
+        self._set_journal("truncate" if on_network(self.path.parent) else "wal")
         _ = execute("PRAGMA synchronous = NORMAL")
         if self._header() == NEW:
             with self._transaction():
@@ -219,6 +219,24 @@ class Database:
                     _ = execute("INSERT INTO counts VALUES (?, 0, 0)", (int(time.time()),))
         if self._header()[:2] != (APPLICATION, LAYOUT):
             raise _damage("another program, or another version of gpusim, wrote this file")
+
+    def _set_journal(self, mode: str) -> None:
+        """Set the journal mode of the file, unless it has that mode.
+
+        SQLite does not wait for other connections here, whatever the timeout of this one: a change to or from a
+        write-ahead log fails at once where another process opens the same new file.
+        """
+        give_up = time.monotonic() + BUSY_S
+        while True:
+            try:
+                if self._connection.execute("PRAGMA journal_mode").fetchone()[0].decode() != mode:
+                    _ = self._connection.execute(f"PRAGMA journal_mode = {mode}")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                    raise
+                time.sleep(BUSY_S / 100)
+            else:
+                return
 
     def _header(self) -> tuple[int, ...]:
         """Application, layout, and number of changes of the tables."""
