@@ -14,7 +14,7 @@ from gpusim.library.library import HeuristicBias
 from gpusim.lowering.gemm.plan import plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import GemmCandidate, candidates
-from gpusim.prediction.heuristic import WEIGHTED, scores_of
+from gpusim.prediction.heuristic import LONG_K, WEIGHTED, scores_of
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
@@ -104,6 +104,13 @@ def test_a_bonus_for_a_feature_prefers_kernels_that_have_most_of_it(
     arch, gemm = load_spec("a100-sxm4-80gb").system, Gemm(2048, 2048, 1536, Dtype.BF16)
     found = ranked(without_bias(arch, mma={feature: -8.0}), gemm)
     assert extreme(found[0]) == min(map(extreme, found))
+
+
+@pytest.mark.parametrize(("k", "sliced"), [(LONG_K - 1, False), (LONG_K, True)])
+def test_a_bonus_of_sliced_kernels_for_long_k_counts_from_there_on(k: int, sliced: bool) -> None:
+    arch, gemm = load_spec("a100-sxm4-80gb").system, Gemm(4096, 4096, k, Dtype.FP32, layout="tn")
+    found = ranked(without_bias(arch, simt={"sliced_long_k": -8.0}), gemm)
+    assert (found[0].kernel.warps_k > 1) == sliced
 
 
 def test_an_older_library_has_the_kernels_of_its_version() -> None:

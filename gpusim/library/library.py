@@ -35,6 +35,7 @@ Feature = Literal[
     "split_k",
     "reduction_kernel",
     "sliced_k",
+    "sliced_long_k",
     "step_k",
 ]
 """What a heuristic knows of a choice besides its estimated time (:func:`gpusim.prediction.heuristic.features_of`)."""

@@ -19,6 +19,11 @@ from gpusim.units import MIB, ceil_div
 
 WEIGHTED = ("simt", "simt_batched", "mma", "mma_unaligned", "xmma", "wgmma")
 """Families of kernels that have weights of features."""
+LONG_K = 32768
+"""From this k on, cuBLAS prefers SGEMM kernels whose warps share k: on A100 32 of 33 recorded kernels do, below 19
+of 167; on V100 15 of 23 and 11 of 177 (NeuSight's linear layers, rows for calibration). Kernels of shapes left out of a
+fit have a log-loss of 1.11 nats with this limit, 1.15 to 1.20 with others from 12000 to 44000, 1.15 with a weight that
+grows with k, and 1.29 without."""
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 
 
@@ -89,6 +94,7 @@ def features_of(plans: GemmPlans) -> dict[Feature, Array]:
         "split_k": elementwise(math.log, choices.split_k),
         "reduction_kernel": (choices.reduce & (choices.split_k > 1)).astype(float),
         "sliced_k": (kernels.warps_k > 1).astype(float),
+        "sliced_long_k": ((kernels.warps_k > 1) & (problems.k >= LONG_K)).astype(float),
         "step_k": elementwise(math.log, kernels.tile_k / 32),
     }
 
