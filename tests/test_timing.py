@@ -36,6 +36,14 @@ def test_each_method_reads_its_own_overhead(a100: Host) -> None:
     assert observed_time_us(20.0, "stream", t4, call="conv_fwd") == 20.0 + t4.stream_gap_us
 
 
+def test_a_source_that_casts_to_whole_microseconds_reads_half_of_one_less_in_the_mean() -> None:
+    v100 = load_spec("v100-sxm2-16gb").system.host
+    exact = [100.0 + step / 64 for step in range(64)]
+    whole = [int(observed_time_us(time_us, "stream", v100, source="another")) for time_us in exact]
+    read = [observed_time_us(time_us, "stream", v100, source="deepbench") for time_us in exact]
+    assert sum(read) / 64 == pytest.approx(sum(whole) / 64, abs=1 / 64)
+
+
 def test_a_framework_dispatches_its_own_operators_in_times_of_their_own(a100: Host) -> None:
     dispatch = a100.operator_dispatch_us
     of_rows = {one(8, 8, Dtype.FP32).kind for one in (Softmax, LayerNorm, Reduction)}

@@ -7,7 +7,7 @@ may state the value that the method has there.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpusim.errors import InputError, excerpt
 from gpusim.host.host import Host, source_key
@@ -22,6 +22,10 @@ HOST_METHODS = ("layer", "event", "host")
 
 MAX_OVERHEAD_US = 1e6
 """A second: more than any host takes to launch a kernel."""
+CUT_OFF_US: Mapping[str, float] = {"deepbench": 0.5, "apex_plus": 0.5}
+"""What a source's readings lack in the mean [us], by its key: programs that cast to whole microseconds cut off half of
+one. DeepBench: ``static_cast<int>`` (code/nvidia/gemm_bench.cu, conv_bench.cu); apex_plus: ``int(t)``
+(profile/scripts/gemm.py)."""
 DECIMAL = re.compile(r"\d{1,20}(?:\.\d{0,20})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
 
@@ -36,7 +40,8 @@ def observed_time_us(
 
     profiler: the kernels alone. graph: the kernels and the gap between two of them, as a graph replays them back to
     back. stream: the kernels and such a gap, or the interval between launches or calls where that is longer. layer: the
-    kernels and what TensorRT's layer profiler adds. event and host: kernels, gap and host time.
+    kernels and what TensorRT's layer profiler adds. event and host: kernels, gap and host time. Of a source that cuts
+    off parts of a microsecond, the mean of what it reads (``CUT_OFF_US``).
 
     Args:
         operator: kind of a framework's own operator, whose call selects no library kernel; None for a library's.
@@ -48,10 +53,17 @@ def observed_time_us(
     """
     if method not in METHODS:
         raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
-    added_us = host.timing_of_source_us.get(source_key(source), host.timing_us(method))
+    key = source_key(source)
+    interval_us = _interval_us(kernel_time_us, method, host, operator, key, call)
+    return interval_us - min(CUT_OFF_US.get(key, 0.0), interval_us / 2)
+
+
+def _interval_us(kernel_time_us: float, method: str, host: Host, operator: str | None, source: str, call: str) -> float:
+    """The interval that a method times, whatever the resolution of the source's clock [us]."""
+    added_us = host.timing_of_source_us.get(source, host.timing_us(method))
     match method:
         case "stream":
-            stall_us = host.stall_of_source_us.get(source_key(source), 0.0)
+            stall_us = host.stall_of_source_us.get(source, 0.0)
             return max(kernel_time_us + host.stream_gap_us + stall_us, added_us, host.call_interval_us.get(call, 0.0))
         case "event" if operator in host.operator_dispatch_us:
             return kernel_time_us + host.graph_gap_us + host.operator_dispatch_us[operator]
