@@ -302,3 +302,24 @@ def test_turns_of_sliced_kernels_wait_for_loads_that_they_issue_late(
     assert timed.kernel_time_us == pytest.approx(recorded_us, rel=0.16)
     early = replace(used, loads_at=(0.0, 1.0))
     assert time_plan(system, plan(system.gpu, gemm, early), Options(load="burst")).kernel_time_us < timed.kernel_time_us
+
+
+def test_each_cta_of_a_split_sgemm_goes_through_its_epilogue_before_the_next_one() -> None:
+    v100 = load_spec("V100-SXM2-16GB").system
+    used = next(one for one in v100.library.kernels if "sgemm_128x32_sliced1x4" in one.printed_name("nn", Dtype.FP32))
+    whole, parts = (plan(v100.gpu, Gemm(32, 1760, 1760, Dtype.FP32), used, split_k, "in_kernel") for split_k in (1, 5))
+    links_cycles = parts.main.epilogue.setup_cycles - whole.main.epilogue.setup_cycles
+    # Compiled, 64 sums of a thread are added to C in eight passes, each of which waits for what the one before asked for.
+    assert links_cycles == pytest.approx(4 * 8 * v100.gpu.l2.latency_cycles)
+
+
+def test_turns_of_the_smallest_sgemm_tile_on_volta_are_bound_by_latency() -> None:
+    v100 = load_spec("V100-SXM2-16GB").system
+    used = next(one for one in v100.library.kernels if "sgemm_32x32_sliced1x4" in one.printed_name("nn", Dtype.FP32))
+    short, long = (
+        time_plan(v100, plan(v100.gpu, Gemm(32, 1760, k, Dtype.FP32, layout="nn"), used), Options(load="burst"))
+        for k in (1024, 2048)
+    )
+    turn_cycles = (long.kernel_time_us - short.kernel_time_us) * v100.gpu.clock.boost_mhz / 32
+    # DeepBench's rows for calibration with 16 and 32 columns and k of 512 to 2560; the multiply-adds take 512.
+    assert turn_cycles == pytest.approx(900, rel=0.15)

@@ -89,12 +89,15 @@ def chained_cycles(gpu: Gpu, kernel: Kernel) -> float:
     """What a CTA of a split-K chain does after its predecessor and before its successor, all in a row.
 
     Kernels of CUTLASS wait for the partial sums of the CTA before them, go through their whole epilogue with these as
-    C, which each pass reads, and pass on (include/cutlass/gemm/kernel/gemm.h, kSplitKSerial). Others add them up in
-    registers before the epilogue.
+    C, which each pass reads, and pass on (include/cutlass/gemm/kernel/gemm.h, kSplitKSerial). So do the CUDA-core
+    kernels of cuBLAS, which ask for what a pass adds in the pass before (SASS of volta_sgemm, 10.2): a pass takes the
+    latency of L2. Others add partial sums up in registers before the epilogue.
     """
-    if not isinstance(kernel.family.main_loop, MmaLoop):
+    loop = kernel.family.main_loop
+    if not isinstance(loop, MmaLoop | SimtLoop):
         return 0.0
-    return shared_passes(kernel) * (gpu.shared_memory.epilogue_pass_cycles + gpu.l2.latency_cycles)
+    pass_cycles = gpu.shared_memory.epilogue_pass_cycles if isinstance(loop, MmaLoop) else 0.0
+    return shared_passes(kernel) * (pass_cycles + gpu.l2.latency_cycles)
 
 
 def stores_elements(kernel: Kernel) -> bool:
