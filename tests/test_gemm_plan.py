@@ -309,7 +309,7 @@ def test_each_cta_of_a_split_sgemm_goes_through_its_epilogue_before_the_next_one
     used = next(one for one in v100.library.kernels if "sgemm_128x32_sliced1x4" in one.printed_name("nn", Dtype.FP32))
     whole, parts = (plan(v100.gpu, Gemm(32, 1760, 1760, Dtype.FP32), used, split_k, "in_kernel") for split_k in (1, 5))
     links_cycles = parts.main.epilogue.setup_cycles - whole.main.epilogue.setup_cycles
-    # Compiled, 64 sums of a thread are added to C in eight passes, each of which waits for what the one before asked for.
+    # As compiled, 64 sums of a thread are added to C in eight passes, each of which waits for what the last asked for.
     assert links_cycles == pytest.approx(4 * 8 * v100.gpu.l2.latency_cycles)
 
 
