@@ -333,6 +333,14 @@ def test_fusion_leaves_every_tensor_that_is_read_later(name: str) -> None:
     assert fused <= plain
 
 
+def test_sums_into_a_table_stand_alone() -> None:
+    # Gradients of positions fill their table where sequences are as long as it is.
+    graph = graph_of("bert_large_masked", batch=2, seq_len=512, layers=1)
+    tasks = tasks_of(graph, Policy(fusion="elementwise", accumulates=True), gpu(A100))
+    kernels = [task for task in tasks if any(tensor.name == "d.position.weight" for tensor in task.writes)]
+    assert [task.operator.functions for task in kernels if isinstance(task.operator, Pointwise)][-1] == ("add",)
+
+
 def read_unwritten(tasks: Sequence[Task]) -> set[str]:
     """Tensors that a step reads before it writes them."""
     written: set[str] = set()

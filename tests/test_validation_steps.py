@@ -9,7 +9,7 @@ import pytest
 
 from gpusim.evidence.end_to_end import read_steps
 from gpusim.execution.service import Service
-from gpusim.studies.validation.end_to_end import MODELS, case_of, validate_steps
+from gpusim.studies.validation.end_to_end import BINS_OF_512, MODELS, case_of, cases_of, validate_steps
 from gpusim.studies.validation.step_report import EndToEndReport, held_out
 
 
@@ -69,6 +69,23 @@ def test_every_row_of_the_tables_stands_for_a_model_that_ships(end_to_end: Path)
         rows = read_steps(end_to_end / name)
         assert {row.model for row in rows} <= MODELS.keys()
         assert all(case_of(row).sizes["batch"] for row in rows)
+
+
+def test_batches_of_several_lengths_take_the_mean_of_their_times(end_to_end: Path, tmp_path: Path) -> None:
+    header, *lines = (end_to_end / "nvidia_pytorch.csv").read_text(encoding="utf-8").splitlines()
+    row = next(line for line in lines if line.startswith("dle-pt-0554,"))
+    table = tmp_path / "one.csv"
+    _ = table.write_text(f"{header}\n{row}\n", encoding="utf-8")
+    (read,) = read_steps(table)
+    cases = cases_of(read)
+    assert [case.sizes["seq_len"] for _, case in cases] == list(BINS_OF_512)
+    assert sum(share for share, _ in cases) == pytest.approx(1)
+    (scored,) = validate_steps([table], Service(1)).scored
+    assert scored.result.graph.sizes["seq_len"] == 512
+    by_length = {part.graph.sizes["seq_len"]: part.throughput for _, part in scored.parts}
+    assert by_length[512] < scored.predicted < by_length[256]
+    times = sum(share / by_length[length] for length, share in BINS_OF_512.items())
+    assert scored.predicted == pytest.approx(1 / times)
 
 
 def test_a_script_that_accumulates_up_to_a_number_of_items_updates_less_often_on_fewer_gpus(end_to_end: Path) -> None:

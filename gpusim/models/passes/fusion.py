@@ -39,8 +39,16 @@ def _continues(first: Task, second: Task) -> bool:
         return False
     if first.phase != second.phase or first.phase == "update" or math.prod(one.extents) != math.prod(other.extents):
         return False
+    if _scatters(first) or _scatters(second):
+        return False
     written = {tensor.name for tensor in first.writes}
     return any(tensor.name in written for tensor in second.reads)
+
+
+def _scatters(task: Task) -> bool:
+    """Whether a kernel adds to places of its result: it reads that, too, which is no tensor of the task."""
+    operator = task.operator
+    return isinstance(operator, Pointwise) and len(operator.reads) > len(task.reads)
 
 
 def _joined(first: Task, second: Task, reads_left: Counter[str]) -> Task:

@@ -15,6 +15,7 @@ from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.models.policy import LOWERED, Fusion
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import UnknownGpuError
+from gpusim.step.model import ModelResult
 from gpusim.studies.models import ModelCase, case_of_run, predict_models
 from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep
 
@@ -28,8 +29,8 @@ class _Known:
     fusion: Fusion = "none"
     tokens_of_item: int = 1
     """Tokens that one item of ``batch`` stands for, where a table counts its batch in tokens."""
-    mean_lengths: tuple[tuple[int, int], ...] = ()
-    """Mean length of the sequences that a stated longest one stands for, padding within a batch included."""
+    lengths: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    """Shares of batches by their length in tokens, padding included, for a stated longest one."""
     inference: str = ""
     """The shipped model of its inference, where that is another."""
     greedy: str = ""
@@ -42,6 +43,9 @@ class _Known:
     """That trains it."""
 
 
+BINS_OF_512 = {64: 0.176, 128: 0.193, 192: 0.114, 256: 0.083, 320: 0.065, 384: 0.053, 448: 0.044, 512: 0.272}
+"""Of BERT's sequences of up to 512 tokens of Wikipedia, by the bin of 64 that they fall in (graphcore/tutorials@e9dbe48
+blogs_code/packedBERT/histograms.py, which Krell et al., arXiv:2107.02027, evaluate): 279 tokens in the mean."""
 LOOPS = Script(fused_optimizer=(), waits=True)
 """Updates parameters one after the other, and waits for each step."""
 MODELS: Mapping[str, _Known] = {
@@ -65,7 +69,7 @@ MODELS: Mapping[str, _Known] = {
         halved=True,
         script=Script(fused_optimizer=(), items_of_update=1024),
     ),
-    "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", mean_lengths=((512, 288),)),
+    "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", lengths={512: BINS_OF_512}),
     "bert-large-squad": _Known("bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True)),
     "bert_large": _Known("bert_large"),
     "gpt2_large": _Known("gpt2_large"),
@@ -75,13 +79,13 @@ MODELS: Mapping[str, _Known] = {
     "switchxl4": _Known("switch_xl4"),
 }
 """By the names that the tables give them. Of NVIDIA's BERT: pre-training runs in TorchScript, which fuses. Its loader
-(LDDL) puts sequences of like length together, in bins of 64 tokens; in Wikipedia half of the tokens of 512 are padding
-otherwise (Krell et al., arXiv:2107.02027, figure 1), which leaves a mean of 256, and half a bin. ``run_squad.py`` takes
-apex's FusedAdam in FP16 and ``BertAdam`` else, whose calls update one parameter after the other. torch.optim updates
-ResNet, SE-ResNeXt (ConvNets/image_classification/optimizers.py), SSD (SSD/main.py) and GNMT (GNMT/train.py), apex the
-others. A step ends with a synchronisation or a loss that is read in ConvNets/image_classification/training.py, in
-SSD/ssd/train.py (benchmark_train_loop) and in run_squad.py. GNMT is trained with 1024 sentences an update on 1 to 8
-GPUs (its README, quick start). Mask R-CNN keeps images as NHWC but in FP32 on V100 (its README, known issues)."""
+(LDDL) puts sequences of like length together, in bins of 64 tokens, and pads a batch to its longest, nearly the end of
+its bin. ``run_squad.py`` takes apex's FusedAdam in FP16 and ``BertAdam`` else, whose calls update one parameter after
+the other. torch.optim updates ResNet, SE-ResNeXt (ConvNets/image_classification/optimizers.py), SSD (SSD/main.py) and
+GNMT (GNMT/train.py), apex the others. A step ends with a synchronisation or a loss that is read in
+ConvNets/image_classification/training.py, in SSD/ssd/train.py (benchmark_train_loop) and in run_squad.py. GNMT is
+trained with 1024 sentences an update on 1 to 8 GPUs (its README, quick start). Mask R-CNN keeps images as NHWC but in
+FP32 on V100 (its README, known issues)."""
 BEAMS = re.compile(r"beam=(\d+)")
 """Beams of a search, in the notes of a row."""
 
@@ -99,31 +103,43 @@ def validate_steps(
         SpecError: a spec is wrong.
     """
     rows = read_step_tables(paths)
-    cases: dict[int, ModelCase] = {}
+    shares: list[tuple[int, float]] = []
+    cases: list[ModelCase] = []
     reasons: dict[int, str] = {}
     for index, row in enumerate(rows):
         if reason := _unpredicted(row, arch_path):
             reasons[index] = reason
+        for share, case in [] if reason else cases_of(row):
+            shares.append((index, share))
+            cases.append(case)
+    parts: dict[int, list[tuple[float, ModelResult]]] = {}
+    for (index, share), outcome in zip(shares, predict_models(cases, service, arch_path, progress), strict=True):
+        if outcome.result is None:
+            reasons[index] = outcome.reason
         else:
-            cases[index] = case_of(row)
-    outcomes = dict(zip(cases, predict_models(list(cases.values()), service, arch_path, progress), strict=True))
-    reasons |= {index: outcome.reason for index, outcome in outcomes.items() if outcome.result is None}
-    scored = [ScoredStep(rows[index], outcome.result) for index, outcome in outcomes.items() if outcome.result]
+            parts.setdefault(index, []).append((share, outcome.result))
+    scored = [ScoredStep(rows[index], tuple(of_row)) for index, of_row in parts.items() if index not in reasons]
     skipped = [(rows[index], reasons[index]) for index in sorted(reasons)]
     hashes = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     return EndToEndReport(tuple(scored), tuple(skipped), hashes)
 
 
-def case_of(row: StepRow) -> ModelCase:
-    """The prediction that a row is compared with."""
+def cases_of(row: StepRow) -> list[tuple[float, ModelCase]]:
+    """The predictions that a row is compared with, each with its share of the batches."""
+    lengths = MODELS[row.model].lengths.get(row.seq_len or 0, {row.seq_len: 1.0})
+    return [(share, case_of(row, length)) for length, share in lengths.items()]
+
+
+def case_of(row: StepRow, length: int | None = None) -> ModelCase:
+    """The prediction of batches of a length in tokens; None: of the length that the row states."""
     known = MODELS[row.model]
     beams = int(found[1]) if (found := BEAMS.search(row.notes)) else None
     infers = row.mode == "inference"
     model = (infers and ((known.greedy if beams == 1 else "") or known.inference)) or known.model
     tokens = known.tokens_of_inference if infers else known.tokens_of_item
     sizes = dict(known.sizes) | {"batch": max(1, row.batch // tokens)} | ({"beam": beams} if beams else {})
-    length = dict(known.mean_lengths).get(row.seq_len or 0, row.seq_len)
-    sizes |= {name: size for name, size in (("seq_len", length), ("image_size", row.image_size)) if size}
+    stated = {"seq_len": length or row.seq_len, "image_size": row.image_size}
+    sizes |= {name: size for name, size in stated.items() if size}
     compiled = row.extra.get("variant") == "fusion"
     fused = known.fusion == "elementwise" or compiled
     run = ModelRun(

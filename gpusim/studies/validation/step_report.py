@@ -30,11 +30,19 @@ class ScoredStep:
     """One measured step and its prediction, in the unit of the row."""
 
     row: StepRow
-    result: ModelResult
+    parts: tuple[tuple[float, ModelResult], ...]
+    """Predictions of its batches by their length, each with its share of the batches."""
+
+    @property
+    def result(self) -> ModelResult:
+        """Of the batches that take most of the time."""
+        return max(self.parts, key=lambda part: part[0] * part[1].step_ms)[1]
 
     @property
     def predicted(self) -> float:
-        return self.result.step_ms if self.row.unit == STEP_TIMES else self.result.throughput
+        if self.row.unit == STEP_TIMES:
+            return sum(share * one.step_ms for share, one in self.parts)
+        return 1 / sum(share / one.throughput for share, one in self.parts)
 
     @property
     def error_fraction(self) -> float:
