@@ -8,14 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import Unit
+from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.library.catalogue import ConvolutionAlgorithm, Family, Kernel
+from gpusim.library.transforms import ConvolutionTransforms
 from gpusim.lowering.convolution.depthwise import DepthwisePlan, depthwise, is_depthwise
 from gpusim.lowering.convolution.layouts import Form, form_of
 from gpusim.lowering.convolution.plan import ConvolutionPlan
 from gpusim.lowering.convolution.pointwise import is_pointwise, products_of_images
 from gpusim.lowering.convolution.transforms import Surroundings
 from gpusim.lowering.convolution.winograd import fused, serves, unfused
+from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.prediction.choose import GemmCandidate, OnlyCandidate, candidates
 from gpusim.prediction.selection import CORES, UnsupportedError, usable_kernels
 from gpusim.system import System
@@ -93,13 +95,15 @@ def _depthwise(
     transforms = system.library.convolution_transforms
     if transforms is None or not is_depthwise(operator) or unit == "tensor":
         return None
-    planned = depthwise(Surroundings(system.gpu, transforms, _footprint_bytes(operator, warm=warm)), operator)
+    planned = depthwise(_surroundings(system.gpu, transforms, operator, warm=warm), operator)
     return planned if name in (None, planned.name) else None
 
 
-def _footprint_bytes(operator: Convolution, *, warm: bool) -> float:
-    """What runs between two readings of a tensor that the convolution is given [B]."""
-    return 2 * operator.size_bytes if warm else math.inf
+def _surroundings(gpu: Gpu, transforms: ConvolutionTransforms, operator: Convolution, *, warm: bool) -> Surroundings:
+    """Where a convolution starts: after itself, or after launches that leave L2 half full of what they wrote."""
+    footprint_bytes = 2 * operator.size_bytes if warm else math.inf
+    found_bytes = 0.0 if warm else effective_l2_bytes(gpu) / 2
+    return Surroundings(gpu, transforms, footprint_bytes, found_bytes)
 
 
 def _forms(
@@ -109,7 +113,7 @@ def _forms(
     transforms = system.library.convolution_transforms
     if transforms is None:
         return
-    around = Surroundings(system.gpu, transforms, _footprint_bytes(operator, warm=warm))
+    around = _surroundings(system.gpu, transforms, operator, warm=warm)
     for kernels in _alike(_usable_kernels(system, operator, name, unit)):
         if kernels[0].family.fused_winograd:
             yield fused(around, operator), kernels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpusim.library.catalogue import Kernel
+from gpusim.library.catalogue import Family, Kernel
 from gpusim.lowering.convolution.transforms import Stack, Surroundings, Transform
 from gpusim.lowering.gemm.gathered import ImplicitProduct
 from gpusim.lowering.gemm.problem import Product
@@ -37,23 +37,12 @@ def form_of(around: Surroundings, operator: Convolution, kernel: Kernel) -> Form
     images = family.images or operator.layout
     gradients = operator.layout if family.gradients_as_stored else images
     product = replace(operator, shape=padded, layout=images)
-    before: list[Transform] = []
-    if family.offsets_kernel:
-        rows, columns = shape.output
-        before.append(around.offsets(family.offsets_kernel, rows * columns))
     read, written = _stacks(operator, product.shape)
-    # The gradient of the filters is computed from images and from the results' gradient, in this order.
-    for one, layout in zip(read, (images, gradients), strict=True):
-        # cuDNN rounds to TF32 what it transposes, and passes filters of one tap through the same kernel.
-        if layout != operator.layout and (one.pixels > 1 or operator.dtype is Dtype.TF32):
-            before.append(around.transposition(one, to_channels_last=True))
-        elif one.padded_channels != one.channels:
-            before.append(around.padding(one))
-    if family.clears_result or _leaves_gaps(operator):
-        before.append(around.zeros(operator.result_bytes))
+    before = _launches_before(around, operator, family, read, (images, gradients))
     after = []
     if family.writes:
         written = replace(written, kernel_bytes=family.writes.bits / 8)
+    around = around.after_product(written.padded_bytes)
     if images != operator.layout and written.pixels > 1 and not family.transposes_result:
         after = [around.transposition(written, to_channels_last=False)]
     elif family.writes:
@@ -65,6 +54,34 @@ def form_of(around: Surroundings, operator: Convolution, kernel: Kernel) -> Form
         product, family.walks_taps_as_one, gradients, family.writes, split_k, longest_k, family.scatters
     )
     return Form(implicit, tuple(before), tuple(after))
+
+
+def _launches_before(
+    around: Surroundings, operator: Convolution, family: Family, read: tuple[Stack, Stack], layouts: tuple[str, str]
+) -> list[Transform]:
+    """What runs before the product, each launch in the L2 that the one before it leaves.
+
+    Args:
+        layouts: in which the product reads either operand.
+    """
+    made: list[Transform] = []
+
+    def here() -> Surroundings:
+        return around.after(made[-1]) if made else around
+
+    if family.offsets_kernel:
+        rows, columns = operator.shape.output
+        made.append(here().offsets(family.offsets_kernel, rows * columns))
+    # The gradient of the filters is computed from images and from the results' gradient, in this order.
+    for one, layout in zip(read, layouts, strict=True):
+        # cuDNN rounds to TF32 what it transposes, and passes filters of one tap through the same kernel.
+        if layout != operator.layout and (one.pixels > 1 or operator.dtype is Dtype.TF32):
+            made.append(here().transposition(one, to_channels_last=True))
+        elif one.padded_channels != one.channels:
+            made.append(here().padding(one))
+    if family.clears_result or _leaves_gaps(operator):
+        made.append(here().zeros(operator.result_bytes))
+    return made
 
 
 def _splits(shape: ConvolutionShape, pixels: int | str | None) -> tuple[int | None, int | None]:

@@ -7,7 +7,7 @@ every image has squares of its own, and so has every filter.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import SmLimits
@@ -30,6 +30,8 @@ class Transform:
     totals: Totals
     estimate_us: float
     """For ranking: its DRAM traffic at peak bandwidth, with the time that a launch takes."""
+    dirty_bytes: float
+    """In L2 at its end, and not in DRAM [B]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,16 @@ class Surroundings:
     kernels: ConvolutionTransforms
     footprint_bytes: float
     """What the convolution touches between two such launches, which leaves L2 what it holds [B]."""
+    dirty_bytes: float
+    """Written by launches before, in L2 and not in DRAM [B]."""
+
+    def after(self, one: Transform) -> Surroundings:
+        """Where the launch after one of them runs."""
+        return replace(self, dirty_bytes=one.dirty_bytes)
+
+    def after_product(self, written_bytes: float) -> Surroundings:
+        """Where the launch after a product runs, which read about as much as it wrote."""
+        return replace(self, dirty_bytes=left_dirty_bytes(self.gpu, written_bytes, written_bytes))
 
     def setup(self, kernel: TransformKernel) -> Compute:
         """Indices and addresses of a thread."""
@@ -140,7 +152,7 @@ class Surroundings:
         grid: Grid,
         kernel: TransformKernel,
         program: Program,
-        moved_bytes: tuple[float, float],
+        sizes_bytes: tuple[float, float],
         shared_bytes: int = 0,
         *,
         asked_times: float = 1.0,
@@ -155,11 +167,16 @@ class Surroundings:
         gpu = self.gpu
         resources = Resources(kernel.threads.value, kernel.registers.value, shared_bytes)
         read_cost, write_cost = (_page_cost(gpu, run_bytes) for run_bytes in runs_bytes)
-        read_bytes, written_bytes = moved_bytes
+        read_bytes, written_bytes = sizes_bytes
         write_cost *= gpu.dram.mixed_write_cost if read_bytes else gpu.dram.write_only_cost
         capacity = effective_l2_bytes(gpu)
         missed_bytes = read_bytes * (1.0 - survival_fraction(self.footprint_bytes, capacity))
-        pushed_out = written_bytes * (1.0 - survival_fraction(read_bytes + written_bytes, capacity))
+        moved_bytes = read_bytes + written_bytes
+        left_bytes = left_dirty_bytes(gpu, read_bytes, written_bytes)
+        # What the launch before left takes part in this as far as the convolution does not fit L2 as a whole.
+        found_bytes = self.dirty_bytes * (1.0 - survival_fraction(self.footprint_bytes, capacity))
+        pushed_bytes = found_bytes * min(1.0, moved_bytes / capacity)
+        pushed_out = written_bytes - left_bytes + pushed_bytes
         tensors = [Tensor("result", written_bytes / grid.ctas)]
         if read_bytes:
             missing, asked_bytes = missed_bytes / read_bytes / asked_times, read_bytes * asked_times
@@ -181,7 +198,16 @@ class Surroundings:
         latency_cycles = gpu.l2.latency_cycles + self.setup(kernel).cycles
         in_rounds_us = us_of_cycles(rounds * latency_cycles, gpu.clock.boost_mhz)
         estimate_us = max(streamed_us, in_rounds_us) + gpu.front_end.kernel_latency_us
-        return Transform(lowered, totals_of(gpu, lowered), estimate_us)
+        return Transform(lowered, totals_of(gpu, lowered), estimate_us, left_bytes + found_bytes - pushed_bytes)
+
+
+def left_dirty_bytes(gpu: Gpu, read_bytes: float, written_bytes: float) -> float:
+    """What a launch leaves in L2 of what it wrote [B].
+
+    L2 holds what was read and written last, in equal measure. Of zeros, which nothing is read for, half of it too: a
+    profile of a 2080 Ti shows the time to write them all, after a launch that left as much.
+    """
+    return written_bytes * min(1.0, effective_l2_bytes(gpu) / max(read_bytes + written_bytes, 2 * written_bytes))
 
 
 def _overfetch(row_bytes: float, longest_bytes: float) -> float:

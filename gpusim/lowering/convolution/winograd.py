@@ -70,9 +70,11 @@ def unfused(around: Surroundings, operator: Convolution) -> tuple[Gemm, Form]:
     def transformed(channels: int) -> _Tensor:
         return _tensor(dtype, VALUES * tiles * channels, ROW_OF_TILES * IMAGES, is_transformed=True)
 
-    def transform(name: str, grid: Grid, channels: int, read: _Tensor, written: _Tensor) -> Transform:
+    def transform(
+        here: Surroundings, name: str, grid: Grid, channels: int, read: _Tensor, written: _Tensor
+    ) -> Transform:
         grid = Grid(grid.x, channels) if grid is of_tiles else grid
-        return _transform(around, f"winograd{name}4x4", grid, around.kernels.winograd, read, written)
+        return _transform(here, f"winograd{name}4x4", grid, around.kernels.winograd, read, written)
 
     pairs = shape.channels * shape.filters
     filters = _tensor(dtype, TAPS * pairs, TAPS * CHANNELS)
@@ -81,20 +83,19 @@ def unfused(around: Surroundings, operator: Convolution) -> tuple[Gemm, Form]:
     after = images(shape.filters, shape.output[0] * shape.output[1])
     if not forward and not backward:
         product = Gemm(shape.channels, shape.filters, tiles, dtype, batch=VALUES, layout="nt", order="column")
-        inputs = (
-            transform("WgradData", of_tiles, shape.channels, before, transformed(shape.channels)),
-            transform("WgradDelta", of_tiles, shape.filters, after, transformed(shape.filters)),
-        )
-        return product, Form(product, inputs, (transform("WgradOutput", of_filters, 1, transformed_filters, filters),))
+        data = transform(around, "WgradData", of_tiles, shape.channels, before, transformed(shape.channels))
+        delta = transform(around.after(data), "WgradDelta", of_tiles, shape.filters, after, transformed(shape.filters))
+        around = around.after_product(transformed_filters.size_bytes)
+        output = transform(around, "WgradOutput", of_filters, 1, transformed_filters, filters)
+        return product, Form(product, (data, delta), (output,))
     read, written = (shape.channels, shape.filters) if forward else (shape.filters, shape.channels)
     source, result = (before, after) if forward else (after, before)
     product = Gemm(tiles, written, read, dtype, batch=VALUES, layout="nn", order="column")
-    inputs = (
-        transform("ForwardData", of_tiles, read, source, transformed(read)),
-        transform("ForwardFilter", of_filters, 1, filters, transformed_filters),
-    )
-    output = transform("ForwardOutput", of_tiles, written, transformed(written), result)
-    return product, Form(product, inputs, (output,))
+    data = transform(around, "ForwardData", of_tiles, read, source, transformed(read))
+    filter_ = transform(around.after(data), "ForwardFilter", of_filters, 1, filters, transformed_filters)
+    around = around.after_product(transformed(written).size_bytes)
+    output = transform(around, "ForwardOutput", of_tiles, written, transformed(written), result)
+    return product, Form(product, (data, filter_), (output,))
 
 
 def fused(around: Surroundings, operator: Convolution) -> Form:
