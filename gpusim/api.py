@@ -55,6 +55,7 @@ class Arguments(GpuArguments, total=False):
     order: str
     output_dtype: str
     bias: str | bool
+    beta: float
     heads: int
     key_heads: int | None
     causal: str | bool
@@ -173,8 +174,8 @@ def predict(
             m rows of n elements (``softmax``, ``layernorm``, ``add``, ``gelu``, ``sum`` ...).
         m, n, k: Rows of C, columns of C, length of the sums; queries, keys and size of a head; or rows and columns.
         dtype: Data type of the operands; ``fp16`` if not given.
-        batch, layout, sparsity, accumulate, order, output_dtype, bias: Further properties of a matrix multiplication;
-            see :class:`gpusim.Gemm` for values and defaults. ``output_dtype`` is the type of C.
+        batch, layout, sparsity, accumulate, order, output_dtype, bias, beta: Further properties of a matrix
+            multiplication; see :class:`gpusim.Gemm` for values and defaults. ``output_dtype`` is the type of C.
         batch, heads, key_heads, causal, mask, dropout: Further properties of attention.
         detail: ``bound``, ``sampled`` (default) or ``full``.
         l2: State of L2 at the start, ``cold`` (default) or ``warm``.

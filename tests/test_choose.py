@@ -67,6 +67,12 @@ def test_candidates_are_ranked_best_first_but_for_ties(name: str, gemm: Gemm) ->
     assert scores(arch, found) == sorted(scores(arch, found))
 
 
+@given(NAMES, GEMMS)
+def test_a_library_chooses_without_knowing_beta(name: str, gemm: Gemm) -> None:
+    arch = load_spec(name).system
+    assert [one.choice for one in ranked(arch, replace(gemm, beta=1.0))] == [one.choice for one in ranked(arch, gemm)]
+
+
 def test_k_is_split_also_where_there_are_tiles_enough() -> None:
     # 12 x 16 tiles of 128 x 128 on 80 SMs with 2 CTAs each: 1.2 waves, but 6 whole ones when k is split by 5
     arch = load_spec("V100-PCIe-32GB").system

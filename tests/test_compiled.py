@@ -170,6 +170,7 @@ def launches(seed: int, number: int) -> Iterator[tuple[Machine, Launch]]:
             unit = pick.choice([1, 64, 64])  # most kernels need aligned rows
             case: dict[str, Any] = {name: unit * int(2 ** pick.uniform(0, 12.5) / unit + 1) for name in "mnk"}
             case |= {"dtype": pick.choice(dtypes), "layout": pick.choice(LAYOUTS), "batch": pick.choice([1, 1, 3])}
+            case |= {"beta": pick.choice([0.0, 0.0, 1.0])}
             try:
                 _ = predict(board.system, parse_operator(case), Options(l2=pick.choice(["cold", "warm"])))
             except UnsupportedError:

@@ -52,6 +52,14 @@ def test_every_gpu_that_is_named_answers(ask: Ask) -> None:
     assert alone == cases[1]
 
 
+def test_a_product_that_is_added_to_c_takes_longer(ask: Ask) -> None:
+    shape = ("-m", "2048", "-n", "2048", "-k", "64", "--arch", "t4", "--format", "json")
+    new, added, scaled = (json.loads(ask(*shape, "--beta", beta)[1]) for beta in ("0", "1", "0.5"))
+    assert added["kernel_time_us"] > 1.1 * new["kernel_time_us"]
+    assert scaled["kernel_time_us"] == added["kernel_time_us"]
+    assert added["kernel"] == new["kernel"]
+
+
 def test_lists_and_ranges_of_sizes_ask_for_every_combination(ask: Ask) -> None:
     sizes = ("-m", "1,16", "-n", "128:384:128", "-k", "64")
     cases = cases_of(ask("--arch", "t4", *sizes, "--detail", "bound", "--format", "json"))

@@ -1,6 +1,7 @@
 """Programs of GEMM kernels: rings, barriers, epilogues, split-K."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from conftest import with_gpu
@@ -22,7 +23,7 @@ from gemm_kernels import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.launch import Launch
+from gpusim.launch import Launch, l2_read_bytes
 from gpusim.lowering.gemm.launches import lower
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.numbers.formats import Dtype
@@ -137,6 +138,50 @@ def test_results_pass_through_shared_memory_a_few_rows_at_a_time(
         slower = with_gpu(arch, shared_memory=shared)
         cycles.append(plan(slower.gpu, Gemm(1024, 1024, 1024, dtype), kernel(slower, name)).main.serial_cycles)
     assert cycles[1] - cycles[0] == 100.0 * passes
+
+
+@pytest.mark.parametrize(
+    ("board", "name", "dtype", "ahead"),
+    [
+        (V100, VOLTA_SGEMM, Dtype.FP32, True),
+        (V100, VOLTA_HGEMM, Dtype.FP16, True),
+        (A100, AMPERE_HGEMM, Dtype.FP16, False),
+    ],
+)
+def test_kernels_of_volta_ask_for_c_a_pass_before_they_add_it(
+    board: System, name: str, dtype: Dtype, *, ahead: bool
+) -> None:
+    planned = plan(board.gpu, Gemm(256, 128, 64, dtype, beta=1.0), kernel(board, name))
+    epilogue = [type(op) for op in flat(program_of(planned))]
+    epilogue = epilogue[epilogue.index(Drain) :]
+    passes = planned.main.epilogue.shared_passes
+    assert passes > 1
+    assert [epilogue.count(kind) for kind in (Load, WaitLoad, Store)] == [passes] * 3
+    asked, first_pass = epilogue.index(Load), epilogue.index(StoreShared)
+    assert asked < first_pass
+    assert (Load in epilogue[first_pass : epilogue.index(Store)]) == ahead
+    assert epilogue.index(LoadShared) < epilogue.index(WaitLoad) < epilogue.index(Store)
+
+
+@pytest.mark.parametrize("mode", ["in_kernel", "reduce"])
+def test_c_is_read_once_by_the_kernel_that_stores_it(mode: str) -> None:
+    name, dtype = (VOLTA_SGEMM, Dtype.FP32) if mode == "in_kernel" else (VOLTA_HGEMM, Dtype.FP16)
+    for split in (1, 4):
+        gemm = Gemm(512, 256, 4096, dtype, beta=1.0)
+        used = kernel(V100, name)
+        adding, new = (
+            plan(V100.gpu, one, used, split, "reduce" if mode == "reduce" else "in_kernel", warm=False)
+            for one in (gemm, replace(gemm, beta=0.0))
+        )
+        read = [
+            one.traffic.l2_read_bytes - other.traffic.l2_read_bytes
+            for one, other in zip(adding.schedules, new.schedules, strict=True)
+        ]
+        assert read[-1] == pytest.approx(gemm.result_bytes)
+        assert all(of_product == 0.0 for of_product in read[:-1])
+        assert adding.main.traffic.miss_fraction == pytest.approx(new.main.traffic.miss_fraction)
+        for launch, schedule in zip(lower(adding), adding.schedules, strict=True):
+            assert sum(l2_read_bytes(launch).values()) == pytest.approx(schedule.traffic.l2_read_bytes)
 
 
 def test_rows_of_results_are_stored_before_the_next_ones_pass_through_shared_memory() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpusim.evidence import fields
 from gpusim.evidence.boards import board_of, gpu_of_device
 from gpusim.evidence.fields import MeasuredError
-from gpusim.evidence.measured import read_measured
+from gpusim.evidence.measured import read_measured, write_measured
 from gpusim.numbers.formats import Dtype
 from gpusim.specs import UnknownGpuError
 from gpusim.workloads.conditions import calls_of
@@ -274,6 +274,21 @@ def test_operands_are_as_stated_or_as_the_source_fills_them(tmp_path: Path) -> N
     assert [row.operands for row in rows] == [expected for *_, expected in kinds]
 
 
+def test_deepbench_passes_the_smallest_number_as_beta_and_so_has_c_read(tmp_path: Path) -> None:
+    kinds = [
+        ("deepbench", "fp16", "", 2.0**-24),
+        ("deepbench", "fp32", "", 2.0**-149),
+        ("deepbench", "fp32", "0", 0.0),
+        ("mine", "fp16", "", 0.0),
+        ("mine", "fp16", "-1.5", -1.5),
+    ]
+    lines = [f"{stated(source=source, dtype=dtype)},{beta}" for source, dtype, beta, _ in kinds]
+    rows = read_measured(write(tmp_path, HEADER + ",beta", *lines))
+    assert [row.operator.beta for row in rows if isinstance(row.operator, Gemm)] == [beta for *_, beta in kinds]
+    write_measured(tmp_path / "again.csv", rows)
+    assert [row.stated_beta for row in read_measured(tmp_path / "again.csv")] == [None, None, 0.0, None, -1.5]
+
+
 @pytest.mark.parametrize(
     ("op", "operator"),
     [
@@ -382,6 +397,7 @@ def test_a_row_says_how_it_was_timed(tmp_path: Path) -> None:
         ("timer_us", "-1", "expected a number from 0 to 1e+06, got '-1'"),
         ("timer_us", "nan", "expected a number from 0 to 1e+06, got 'nan'"),
         ("repeat_p90", "2", "expected a number from 0 to 1, got '2'"),
+        ("beta", "one", "expected a number, got 'one'"),
     ],
 )
 def test_a_wrong_value_of_how_a_row_was_timed_is_refused(tmp_path: Path, column: str, value: str, problem: str) -> None:

@@ -34,6 +34,7 @@ gemms = st.builds(
     output=st.sampled_from(["", "fp16", "int8"]),
     op=st.sampled_from(GEMM_OPS),
     b_dtype=st.none() | dtypes,
+    beta=st.sampled_from([0.0, 1.0, -0.5, 2.0**-149]),
 ) | st.builds(Gemm, sizes, sizes, sizes, dtypes, op=st.just("linear"), bias=st.booleans())
 functions = st.lists(st.sampled_from([name for name in POINTWISE if name != "copy"]), min_size=1, max_size=3).map(tuple)
 accesses = st.builds(Access, sizes, dtypes, st.none() | sizes, st.none() | sizes)

@@ -5,7 +5,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
@@ -392,6 +392,29 @@ def test_results_that_l2_does_not_hold_pass_dram_as_in_full(name: str, gemm: Gem
 )
 def test_whole_tiles_end_later_than_the_mean_of_a_launch_of_one_round(name: str, gemm: Gemm, kernel: str) -> None:
     assert_alike(name, gemm, "warm", kernel)
+
+
+@pytest.mark.parametrize("l2", ["cold", "warm"])
+@pytest.mark.parametrize(
+    ("name", "gemm"),
+    [
+        ("T4", Gemm(1000, 700, 256, Dtype.FP32, layout="nn", op="gemm", beta=1.0)),
+        ("T4", Gemm(2048, 1024, 128, Dtype.FP16, layout="nn", op="gemm", beta=1.0)),
+        ("V100-SXM2-16GB", Gemm(3000, 1500, 64, Dtype.FP16, layout="nn", op="gemm", beta=1.0)),
+        ("H100-SXM5-80GB", Gemm(4096, 2048, 64, Dtype.FP16, layout="nn", op="gemm", beta=1.0)),
+    ],
+)
+def test_c_that_is_read_takes_as_long_and_as_many_bytes_as_in_full(name: str, gemm: Gemm, l2: str) -> None:
+    system = load_spec(name).system
+    sampled, full, new = (
+        predict(system, one, Options(l2=l2, detail=detail))
+        for one, detail in ((gemm, "sampled"), (gemm, "full"), (replace(gemm, beta=0.0), "full"))
+    )
+    assert sampled.kernel_time_us == pytest.approx(full.kernel_time_us, rel=0.03)
+    assert full.kernel_time_us > 1.02 * new.kernel_time_us
+    if l2 == "cold":
+        for one in (sampled, full):
+            assert one.dram_read_bytes - new.dram_read_bytes == pytest.approx(gemm.result_bytes, rel=0.03)
 
 
 def test_a_chain_of_partial_sums_takes_as_long_as_in_full() -> None:

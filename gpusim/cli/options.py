@@ -142,6 +142,9 @@ class StorageOptions:
     output_dtype: Annotated[
         str, typer.Option(metavar="TYPE", help="Data type of C. Default: the usual one of the data type.")
     ] = ""
+    beta: Annotated[float, typer.Option(help="Of C = A B + beta C. Other than 0, C is read before it is written.")] = (
+        0.0
+    )
 
 
 @dataclass(frozen=True, slots=True)

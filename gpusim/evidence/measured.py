@@ -39,7 +39,7 @@ MAX_TIMER_US = 1e6
 REQUIRED = ("gpu", "op", "batch", "m", "n", "k", "dtype", "sparsity", "time_us", "method", "l2")
 OPTIONAL = (
     *("acc_dtype", "layout", "kernel", "threads", "tile_m", "tile_n", "grid_x", "grid_y", "grid_z", "source"),
-    *("load", "out_dtype", "cuda", "timer_us", "repeat_p90", "padded_to", "operands"),
+    *("load", "out_dtype", "cuda", "timer_us", "repeat_p90", "padded_to", "operands", "beta"),
 )
 COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 """The schema, in the order in which columns are written."""
@@ -69,6 +69,16 @@ UNSTATED_LOAD = {"vidur": "80"}
 """Calls back to back by source, for rows that do not state them. Vidur times one pass of 20 equal decoder layers, each
 of four products, after a pass that warms up and the start of the profiler (vidur/profiling/mlp/mlp_wrapper.py,
 mlp_impl.py); between two sizes it writes and reads the trace, and the board rests."""
+
+
+UNSTATED_BETA = {
+    ("deepbench", Dtype.FP16): 2.0**-24,
+    ("deepbench", Dtype.FP32): 2.0**-149,
+    ("deepbench", Dtype.INT8): 1.0,
+}
+"""Beta of products by source and type, for rows that do not state it; all others have none. DeepBench passes the
+integer 1 to cublasGemmEx (``const int beta = 1.f`` in code/nvidia/gemm_bench.cu), which is the smallest number of
+FP16 and of FP32. Kernels of cuBLAS compare it with 0 as it is (``FSETP.NE``, without ``.FTZ``), and read C."""
 
 
 POSITIVE = ("deepbench",)
@@ -124,6 +134,8 @@ class MeasuredRow:
     before."""
     stated_operands: str = ""
     """``random``, ``positive`` or ``zeros``."""
+    stated_beta: float | None = None
+    """Of a product."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
     operator: Operator | None = field(init=False)
@@ -141,6 +153,12 @@ class MeasuredRow:
         """
         by_method = "burst" if self.method in ("graph", "layer") else "sustained"
         return self.stated_load or UNSTATED_LOAD.get(self.source, by_method)
+
+    @property
+    def beta(self) -> float:
+        """Of a product: as stated, or as the source is known to pass it."""
+        known = UNSTATED_BETA.get((self.source, self.dtype), 0.0)
+        return known if self.stated_beta is None else self.stated_beta
 
     @property
     def operands(self) -> str:
@@ -170,7 +188,7 @@ def _operator(row: MeasuredRow) -> Operator | None:
     if row.op in ATTENTION_OPS:
         columns |= {name: row.extra.get(name) for name in ATTENTION_COLUMNS}
     if row.op in GEMM_OPS:
-        columns["out_dtype"] = row.output
+        columns |= {"out_dtype": row.output, "beta": row.beta}
     operator = parse_operator(columns)
     return _padded(operator, row.padded_to) if row.padded_to else operator
 
@@ -241,6 +259,7 @@ def _cells(row: MeasuredRow, extra: Sequence[str]) -> list[str]:
         "acc_dtype": row.accumulate,
         "load": row.stated_load,
         "operands": row.stated_operands,
+        "beta": row.stated_beta,
         "out_dtype": row.output,
         **dict(zip(("grid_x", "grid_y", "grid_z"), row.grid or ("", "", ""), strict=True)),
         **row.extra,
@@ -290,6 +309,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         repeat_p90=fields.quantity("repeat_p90", 1.0),
         padded_to=_padded_to(fields, dtype),
         stated_operands=fields.one_of("operands", OPERANDS, unknown=("",)),
+        stated_beta=_beta(fields),
         extra={name: text for name, text in fields.values.items() if name not in COLUMNS},
     )
     try:
@@ -314,6 +334,17 @@ def _load(fields: Fields) -> str:
         return checked_load(text) if text else ""
     except ValueError as error:
         raise fields.refuse("load", f"{error}, got '{excerpt(text)}'", "correct or empty it") from None
+
+
+def _beta(fields: Fields) -> float | None:
+    """Beta of a product."""
+    text = fields.get("beta")
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise fields.refuse("beta", f"expected a number, got '{excerpt(text)}'", "correct or empty it") from None
 
 
 def _padded_to(fields: Fields, dtype: Dtype) -> int | None:

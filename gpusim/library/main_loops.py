@@ -101,6 +101,11 @@ class _MultiStage(_SelfLoading):
     conversion_instructions: Cited[Pipes] | None = Field(
         default=None, description="for each result that is stored in fewer bits than it was added up in"
     )
+    c_instructions: Cited[Pipes] | None = Field(
+        default=None,
+        description="for each result where C is read: converted, scaled, added, and the next ones asked for, a pass "
+        "before they are needed; none: in the pass that adds them, as in CUTLASS",
+    )
 
 
 class SimtLoop(_MultiStage):

@@ -31,11 +31,21 @@ class Traffic:
     """DRAM time of what is read, of the same bytes in a stream: more where pages are opened for little."""
     write_cost: float = 1.0
     """DRAM time of a written byte over that of one read in a stream."""
+    c_read_bytes: float = 0.0
+    """Of those read from L2, what is read of C before it is written."""
+    c_missed_bytes: float = 0.0
+    """Of those read from DRAM, the same."""
 
     @property
     def miss_fraction(self) -> float:
-        """Share of the bytes read from L2 that L2 had to fetch from DRAM."""
-        return float(miss_fraction(self.l2_read_bytes, self.dram_read_bytes))
+        """Share of the operands' bytes read from L2 that L2 had to fetch from DRAM."""
+        asked_bytes, missed_bytes = self.l2_read_bytes - self.c_read_bytes, self.dram_read_bytes - self.c_missed_bytes
+        return float(miss_fraction(asked_bytes, missed_bytes))
+
+    @property
+    def c_miss_fraction(self) -> float:
+        """The same of C."""
+        return float(miss_fraction(self.c_read_bytes, self.c_missed_bytes))
 
     @property
     def write_back_cost(self) -> float:
@@ -225,6 +235,8 @@ def traffic(
         dram_write_bytes=dram_write,
         resident_fraction=resident,
         read_cost=read_cost,
+        c_read_bytes=0.0,
+        c_missed_bytes=0.0,
     )
 
 

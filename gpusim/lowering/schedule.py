@@ -101,6 +101,14 @@ class Epilogue:
     """What the CTA that ends last writes, over what the average one does."""
     bulk_store: bool
     """One thread hands the CTA's tile to the TMA; its warps meet before and after."""
+    c_bytes: float = 0.0
+    """What the warp reads of C, to add its results to [B]."""
+    c_ahead: bool = False
+    """What a pass adds is asked for in the pass before."""
+    c_fma: float = 0.0
+    """FMA instructions that add it, conversions included."""
+    c_alu: float = 0.0
+    """ALU instructions around its loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +178,13 @@ class Schedule:
         # Of n CTAs that share a tile all but one pass partial sums on, and all but one read some.
         splits, epilogue = self.grid.splits, self.epilogue
         fixed_up = 2 * (splits - 1) / splits * epilogue.fixup_bytes * self.math_warps if epilogue.fixup_times else 0.0
-        return self.ctas * (self.steps * self.step.l2_bytes + self.store_bytes * self.store_passes + fixed_up)
+        stored = self.store_bytes * self.store_passes
+        return self.ctas * (self.steps * self.step.l2_bytes + stored + fixed_up + self.c_bytes)
+
+    @property
+    def c_bytes(self) -> float:
+        """What the average CTA reads of C [B]."""
+        return self.epilogue.c_bytes * self.math_warps
 
     @property
     def shared_bytes(self) -> float:

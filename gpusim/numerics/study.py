@@ -201,7 +201,10 @@ def study(
 
     Raises:
         SparsityError: the data type or k has no 2:4 pattern.
+        OperandError: beta is not 0.
     """
+    if gemm.reads_c:
+        raise OperandError("beta: C = A B is compared, and nothing is added to it; leave beta 0")
     a, b = operands.a, operands.b
     exact_dense = None
     if gemm.sparsity != "dense":

@@ -20,7 +20,7 @@ from gpusim.lowering.columns import Array
 from gpusim.lowering.convolution.depthwise import DepthwisePlan
 from gpusim.lowering.gemm.kernel_table import KernelTable, table_of
 from gpusim.lowering.gemm.plan import Choices, GemmPlan, GemmPlans, plans_of
-from gpusim.lowering.gemm.problem import Problems, Product, problem_of
+from gpusim.lowering.gemm.problem import Problem, Problems, Product, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
@@ -178,8 +178,9 @@ def rankings(
     if not len(choices.problem):
         own = replace(system, library=replace(system.library, tuned_for=None))
         return rankings(own, operators, kernels, warm=warm, clock_mhz=clock_mhz)
-    plans = plans_of(table, [problem_of(one) for one in operators], choices, warm=warm)
-    estimates = estimates_us(system, plans, clock_mhz)
+    problems = [problem_of(one) for one in operators]
+    plans = plans_of(table, problems, choices, warm=warm)
+    estimates = estimates_us(system, _as_chosen(plans, problems, warm=warm), clock_mhz)
     orders = _rows_of(choices, len(operators))
     return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
 
@@ -191,10 +192,18 @@ def _ranked(
     problems = [problem_of(one) for one in operators]
     choices = choices_of(system, table, Problems.of(problems))
     plans = plans_of(table, problems, choices, warm=warm)
-    estimates = estimates_us(system, plans, clock_mhz)
+    estimates = estimates_us(system, _as_chosen(plans, problems, warm=warm), clock_mhz)
     scores = scores_of(system.library, plans, estimates)
     orders = [rows[np.argsort(scores[rows], kind="stable")] for rows in _rows_of(choices, len(operators))]
     return plans, estimates, orders
+
+
+def _as_chosen(plans: GemmPlans, problems: Sequence[Problem], *, warm: bool) -> GemmPlans:
+    """Plans as a library knows them when it chooses: ``cublasLtMatmulAlgoGetHeuristic`` does not take beta."""
+    if not plans.problems.reads_c:
+        return plans
+    without_c = [replace(problem, reads_c=False) for problem in problems]
+    return plans_of(plans.table, without_c, plans.choices, warm=warm)
 
 
 def _rows_of(choices: Choices, problems: int) -> list[Array]:

@@ -34,6 +34,8 @@ class _Block(NamedTuple):
     """CTAs that ask for it."""
     page_rows: int
     """Rows of blocks that lie in its pages."""
+    rewritten: bool
+    """It will be stored, too."""
     sizes: Sizes
 
 
@@ -175,7 +177,8 @@ class BlockCache:
             self._opened += sizes.pages
         self.missed_bytes += block.blocks * sizes.block_bytes
         if all(math.isnan(self._arrival[block.line + unit]) for unit in range(block.units)):
-            written = self._hold(_Line(block.line, block.units, block.line_blocks * sizes.block_bytes, 0.0), now)
+            size_bytes = block.line_blocks * sizes.block_bytes
+            written = self._hold(_Line(block.line, block.units, size_bytes, size_bytes * block.rewritten), now)
             # A line that is dirty leaves its place when it can be written back, whoever needs the place.
             passed = max(passed, written - self._machine.write_back_cycles)
         arrival = self._arrival[block.unit] = passed + sizes.dram_cycles
@@ -198,6 +201,7 @@ class BlockCache:
             line_blocks=min(table.blocks_per_unit * table.units_per_line, table.blocks - line_before),
             readers=table.readers,
             page_rows=table.x_per_page * table.y_per_page,
+            rewritten=table.rewritten,
             sizes=self._sizes_of(stream, read, at, table),
         )
 
@@ -213,9 +217,11 @@ class BlockCache:
     def write(self, stream: Stream, store: Store, now: float, l2: SharedLink) -> float:
         """Take written bytes; when L2 has found room for the last [cycles]."""
         accepted = l2.book(now, store.l2_bytes * self._machine.l2_write_cost)
+        table = self._tables[store.tensor]
+        if table.rewritten:
+            return accepted
         key = stream.cta, store.tensor
         piece = self._stored[key] = self._stored.get(key, -1) + 1
-        table = self._tables[store.tensor]
         unit = table.first_result + stream.cta * table.results + piece
         if math.isnan(self._arrival[unit]):
             written = self._hold(_Line(unit, 1, store.size_bytes, store.size_bytes), now)

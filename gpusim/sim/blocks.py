@@ -39,6 +39,8 @@ class Table(NamedTuple):
     results: int
     """Pieces that a CTA stores: a unit and a line each."""
     first_result: int
+    rewritten: bool
+    """A CTA stores the blocks that it has loaded, and no pieces beside."""
 
     def row(self, at: Coordinates, cta: int) -> int:
         """The row of a CTA."""
@@ -74,7 +76,9 @@ def tables_of(machine: Machine, launch: Launch) -> dict[str, Table]:
         table = _table(machine, launch, tensor, max(1, loads.get(tensor.name, 0)))
         rows, results = _rows(launch, tensor), stores.get(tensor.name, 0)
         after = first + rows * table.units
-        found[tensor.name] = table._replace(first_unit=first, results=results, first_result=after)
+        rewritten = tensor.axes is not None and results > 0
+        results = 0 if rewritten else results
+        found[tensor.name] = table._replace(first_unit=first, results=results, first_result=after, rewritten=rewritten)
         first = after + launch.ctas * results
     return found
 
@@ -136,7 +140,7 @@ def _table(machine: Machine, launch: Launch, tensor: Tensor, blocks: int) -> Tab
     return Table(
         **strides, blocks=blocks, units=units, blocks_per_unit=per_unit, units_per_line=per_line,
         units_per_page=per_page, x_per_page=across["x"], y_per_page=across["y"], readers=launch.ctas // rows,
-        first_unit=0, results=0, first_result=0,
+        first_unit=0, results=0, first_result=0, rewritten=False,
     )  # fmt: skip
 
 

@@ -86,6 +86,7 @@ def _wave(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range) -> tupl
     at = [launch.grid.coordinates(cta) for cta in ctas]
     doing = [launch.work_at(place) for place in at]
     parts, order = [], []
+    last = max((table.blocks for table in tables.values()), default=0)
     for number, tensor in enumerate(launch.tensors):
         table = tables[tensor.name]
         if tensor.axes is None or not _is_loaded(works[0], tensor.name):
@@ -98,8 +99,9 @@ def _wave(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range) -> tupl
         blocks = np.minimum(of_line, table.blocks - lines * of_line)
         first = table.first_unit + np.array([*rows]) * table.units + lines * table.units_per_line
         sizes = blocks * np.array([*rows.values()])
-        order.append(np.broadcast_to(lines * of_line, first.shape).ravel())
-        parts.append(_touched(first.ravel(), table.units_per_line, sizes.ravel(), written=False))
+        # What a CTA stores as well, it loads at its end.
+        order.append(np.broadcast_to(lines * of_line + table.rewritten * last, first.shape).ravel())
+        parts.append(_touched(first.ravel(), table.units_per_line, sizes.ravel(), written=table.rewritten))
     step_by_step = np.argsort(np.concatenate(order), kind="stable") if order else np.empty(0, np.int64)
     columns = zip(*(parts or [NOTHING]), strict=True)
     loaded = Touched(*(np.concatenate(column)[step_by_step] for column in columns))
@@ -146,5 +148,7 @@ def _own_lines(work: Work, tables: dict[str, Table]) -> list[tuple[int, int, flo
     lines = [(NAMELESS, 0, read_bytes, 0.0)] if read_bytes else []
     for name, sizes in stored.items():
         table = tables[name]
+        if table.rewritten:
+            continue
         lines += [(table.first_result + piece, table.results, size, size) for piece, size in enumerate(sizes)]
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -23,7 +24,7 @@ ORDERS: tuple[StorageOrder, ...] = get_args(StorageOrder)
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """C[m, n] = A[m, k] B[k, n], ``batch`` times.
+    """C[m, n] = A[m, k] B[k, n] + beta C[m, n], ``batch`` times.
 
     ``layout`` is in BLAS column-major terms; its first letter says whether A is transposed. ``order`` is the storage
     order of C: ``row`` in frameworks, ``column`` in BLAS; it follows from ``op`` if not given. With sparsity ``2:4`` A
@@ -54,6 +55,8 @@ class Gemm:
     bias: bool = False
     b_dtype: Dtype | None = None
     """Type of B if it differs from A's. No kernel in the catalogues multiplies two types."""
+    beta: float = 0.0
+    """Of BLAS. Other than 0, C is read before it is written; by how much it is scaled takes no time."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -64,6 +67,7 @@ class Gemm:
         put(self, "accumulate", self._named("accumulate", accumulator_named) or self.dtype.default_accumulate)
         put(self, "output", self._named("output", result_named) or self.dtype.default_output)
         put(self, "order", self.order or ("column" if self.op == "gemm" else "row"))
+        put(self, "beta", float(self.beta))
         put(self, "op", self.op or ("gemm" if self.order == "column" else "bmm"))
         for name in ("batch", "m", "n", "k"):
             put(self, name, checked_size(name, getattr(self, name)))
@@ -90,6 +94,8 @@ class Gemm:
             raise ValueError(
                 f"order: C of {self.op} is {'column' if self.op == 'gemm' else 'row'}-major, got '{self.order}'"
             )
+        if not math.isfinite(self.beta):
+            raise ValueError(f"beta: expected a finite number, got {self.beta}")
         if self.bias and self.op != "linear":
             raise ValueError(f"bias: only op linear adds one, got op '{self.op}'")
 
@@ -126,9 +132,18 @@ class Gemm:
 
     @property
     def operand_bytes(self) -> float:
-        """A and B of every product; of a 2:4 operand the kept elements and the metadata [B]."""
+        """What is read of every product: A and B, and C where beta is not 0 [B].
+
+        Of a 2:4 operand the kept elements and the metadata.
+        """
         a_bits = self.dtype.bits * self.kept_fraction + self.metadata_bits
-        return self.batch * self.k * (self.m * a_bits + self.n * (self.b_dtype or self.dtype).bits) / 8
+        factors = self.batch * self.k * (self.m * a_bits + self.n * (self.b_dtype or self.dtype).bits) / 8
+        return factors + (self.result_bytes if self.reads_c else 0.0)
+
+    @property
+    def reads_c(self) -> bool:
+        """Whether C is read: BLAS leaves out the term of a beta that is 0."""
+        return self.beta != 0.0
 
     @property
     def result_bytes(self) -> float:
@@ -161,4 +176,5 @@ class Gemm:
             "bias": "yes" if self.bias else "no",
             "out_dtype": "" if self.output == self.dtype.default_output else self.output,
         }
+        columns |= {"beta": repr(self.beta)} if self.reads_c else {}
         return columns | ({"b_dtype": self.b_dtype.value} if self.b_dtype else {})

@@ -41,7 +41,7 @@ OTHER_KEYS = {"accumulate": "acc_dtype", "output": "out_dtype", "output_dtype": 
 """Columns of the measured CSV schema by their names in Python and on the command line."""
 _SHAPE, _PAD, _STRIDE = SIZE_COLUMNS[:-4], SIZE_COLUMNS[-4:-2], SIZE_COLUMNS[-2:]
 _EVERYWHERE: tuple[str, ...] = ("batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity")
-_OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype")
+_OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype", "beta")
 _OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *SIZE_COLUMNS, GROUPS_COLUMN)
 _OF_ATTENTION: tuple[str, ...] = (*_EVERYWHERE, *ATTENTION_COLUMNS)
 _OF_ACCESSES: tuple[str, ...] = (*_EVERYWHERE, *ACCESS_COLUMNS)
@@ -100,6 +100,7 @@ def _gemm(op: str, given: Mapping[str, Any]) -> Operator:
         op=op,
         bias=_truth(given, "bias"),
         b_dtype=given.get("b_dtype"),
+        beta=_number(given, "beta"),
     )
 
 
@@ -152,6 +153,14 @@ _READERS: dict[str, tuple[Callable[[str, Mapping[str, Any]], Operator], tuple[st
     **dict.fromkeys(MEMORY_BOUND_OPS, (_touching, _OF_ACCESSES)),
 }
 """How operators are read by op, and from which arguments; others are functions on rows."""
+
+
+def _number(given: Mapping[str, Any], name: str) -> float:
+    text = given.get(name, 0.0)
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: expected a number, got '{excerpt(str(text))}'") from None
 
 
 def _truth(given: Mapping[str, Any], name: str) -> bool:

@@ -17,7 +17,20 @@ from gpusim.lowering.gemm.turn import WIDE_SHARED_BYTES
 from gpusim.lowering.locality import survival_fractions
 from gpusim.lowering.operand import SECTOR_BYTES, access_bytes
 from gpusim.lowering.schedule import Epilogue, Schedule
-from gpusim.program import Alu, Barrier, Compute, LoadShared, Op, Program, SplitKFixup, Store, StoreShared
+from gpusim.program import (
+    Alu,
+    Barrier,
+    Compute,
+    Load,
+    LoadShared,
+    Op,
+    Program,
+    Read,
+    SplitKFixup,
+    Store,
+    StoreShared,
+    WaitLoad,
+)
 
 RESULT_SHARED_BYTES = 128
 """Results lie in threads so that a warp writes one of 4 bytes of each to shared memory at a time (STS)."""
@@ -25,6 +38,9 @@ RESULT_SHARED_BYTES = 128
 RESULTS_IN_RUN = 4
 """That a thread of a CUDA-core tile holds one after the other. Each addition to memory (RED) takes one of them, so that
 a sector is sent to L2 as often as a run is long. Assumed."""
+
+ADDED = Pipes(fma=1.0)
+"""Instructions for each result where C is read, of kernels whose code was not counted."""
 
 WIDEST_STORE_BYTES = 16
 """Widest global store of a thread (STG.128)."""
@@ -63,6 +79,9 @@ class PassedResults:
     converting_alu: float = 0.0
     """Besides, where results are stored in fewer bits than they were added up in."""
     converting_sfu: float = 0.0
+    adding_fma: float = 0.0
+    """Besides, where C is read."""
+    adding_alu: float = 0.0
 
 
 def passed_results(gpu: Gpu, kernel: Kernel) -> PassedResults:
@@ -74,6 +93,7 @@ def passed_results(gpu: Gpu, kernel: Kernel) -> PassedResults:
     stored, converted = (
         cited.value if cited else Pipes() for cited in (loop.result_instructions, loop.conversion_instructions)
     )
+    added = loop.c_instructions.value if loop.c_instructions else ADDED
     results = kernel.tile_m * kernel.tile_n / kernel.threads
     return PassedResults(
         epilogue_setup_cycles=setup.value * gpu.instructions["ffma"].latency_cycles if setup else 0.0,
@@ -82,7 +102,15 @@ def passed_results(gpu: Gpu, kernel: Kernel) -> PassedResults:
         storing_sfu=results * stored.sfu,
         converting_alu=results * converted.alu,
         converting_sfu=results * converted.sfu,
+        adding_fma=results * added.fma,
+        adding_alu=results * added.alu,
     )
+
+
+def asks_for_c_ahead(kernel: Kernel) -> bool:
+    """Whether it asks for what a pass adds of C in the pass before: kernels of cuBLAS do."""
+    loop = kernel.family.main_loop
+    return isinstance(loop, SimtLoop | MmaLoop) and loop.c_instructions is not None
 
 
 def chained_cycles(gpu: Gpu, kernel: Kernel) -> float:
@@ -114,6 +142,7 @@ def epilogue_of(
     stored_bytes: Array,
     fixup_times: Array,
     chain: Array,
+    c_bytes: Array,
 ) -> Columns[Epilogue]:
     """What math warps do at the end of a tile.
 
@@ -123,6 +152,7 @@ def epilogue_of(
         stored_bytes: what the average CTA stores [B].
         fixup_times: partners of a split-K fix-up within the kernel.
         chain: those of them that go through their epilogues while the CTA waits.
+        c_bytes: what the average CTA reads of C, in the sectors that it touches [B].
     """
     results = tiles.rows[0] * tiles.rows[1]
     store_bytes = stored_bytes / kernels.warps
@@ -148,6 +178,10 @@ def epilogue_of(
         store_instructions=np.maximum(1.0, largest * store_bytes / (gpu.sm.warp_size * width)),
         store_largest=largest,
         bulk_store=kernels.bulk_store,
+        c_bytes=c_bytes / kernels.warps,
+        c_ahead=kernels.asks_for_c_ahead,
+        c_fma=np.where(c_bytes > 0, kernels.adding_fma, 0.0),
+        c_alu=np.where(c_bytes > 0, kernels.adding_alu, 0.0),
     )
 
 
@@ -171,17 +205,24 @@ def torn_runs(kernels: Any, problems: Problems, result_bytes: Array) -> Array:
     return np.where(kernels.stores_elements, 1.0 - aligned / SECTOR_BYTES, 0.0)
 
 
+def c_passes(gpu: Gpu, kernels: Any, problems: Problems) -> Array:
+    """How often each sector of C is read where it is: twice where two runs share it."""
+    result_bytes = np.asarray(problems.output_bits / 8)
+    shared = torn_runs(kernels, problems, result_bytes) * SECTOR_BYTES / (gpu.sm.warp_size * result_bytes)
+    return np.asarray(1.0 + shared)
+
+
 def write_costs(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array, stored_bytes: Array) -> Array:
     """DRAM time of a byte of C, of a byte read in a stream.
 
-    Sectors that L2 holds in part are read from DRAM before they leave.
+    Sectors that L2 holds in part are read from DRAM before they leave; where C was read, it holds them whole.
 
     Args:
         result_bytes: of an element as the kernel writes it [B].
         stored_bytes: by the CTAs that are resident.
     """
     kept = survival_fractions(COMPLETING_GENERATIONS * stored_bytes, gpu.l2.capacity_bytes * gpu.l2.usable_fraction)
-    torn = torn_runs(kernels, problems, result_bytes)
+    torn = 0.0 if problems.reads_c else torn_runs(kernels, problems, result_bytes)
     filled_bytes = torn * (1.0 - kept) * (gpu.l2.fetch_bytes + gpu.dram.activation_bytes)
     return np.asarray(gpu.dram.mixed_write_cost + filled_bytes / (gpu.sm.warp_size * result_bytes))
 
@@ -215,31 +256,49 @@ def _stored_in_passes(schedule: Schedule, stored: str) -> Program:
     """Some rows at a time, of all warps together: one of them may read what another wrote."""
     epilogue = schedule.epilogue
     passes = max(1, epilogue.shared_passes)
-    ops: list[Op] = []
+    passing: list[Op] = []
+    storing: list[Op] = []
     if epilogue.shared_passes:
-        ops += _through_shared_memory(epilogue, passes)
+        passing, storing = _through_shared_memory(epilogue, passes)
     elif epilogue.shared_pass_bytes:
         count = epilogue.shared_pass_bytes / WIDE_SHARED_BYTES
-        ops += [StoreShared(epilogue.shared_pass_bytes, count), LoadShared(epilogue.shared_pass_bytes, count)]
+        passing = [StoreShared(epilogue.shared_pass_bytes, count), LoadShared(epilogue.shared_pass_bytes, count)]
     if epilogue.store_bytes:
         store_bytes = epilogue.store_bytes / passes
         sent_bytes, instructions = store_bytes * schedule.store_passes, epilogue.store_instructions / passes
         store = Store(stored, store_bytes, sent_bytes, instructions, epilogue.store_largest)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
-        ops += [Barrier(), store, Barrier()] if epilogue.bulk_store else [store]
-    return tuple(ops) * passes
+        storing += [Barrier(), store, Barrier()] if epilogue.bulk_store else [store]
+    ask, add = _reading_c(epilogue, passes, stored)
+    if epilogue.c_ahead:
+        return (*ask, *(*passing, *add, *ask, *storing) * (passes - 1), *passing, *add, *storing)
+    return (*ask, *passing, *add, *storing) * passes
 
 
-def _through_shared_memory(epilogue: Epilogue, passes: int) -> list[Op]:
-    """A pass of all warps: results are scaled, written, read along rows of C and converted."""
+def _through_shared_memory(epilogue: Epilogue, passes: int) -> tuple[list[Op], list[Op]]:
+    """A pass of all warps: results are scaled, written and read along rows of C; then they are converted."""
     size_bytes = epilogue.shared_pass_bytes / passes
     written = StoreShared(size_bytes, size_bytes / RESULT_SHARED_BYTES)
-    ops: list[Op] = [written, Barrier(), LoadShared(size_bytes, size_bytes / WIDE_SHARED_BYTES), Barrier()]
+    passing: list[Op] = [written, Barrier(), LoadShared(size_bytes, size_bytes / WIDE_SHARED_BYTES), Barrier()]
     if epilogue.scaling_fma:
-        ops.insert(0, Alu((("fma", epilogue.scaling_fma / passes),), 0.0))
+        passing.insert(0, Alu((("fma", epilogue.scaling_fma / passes),), 0.0))
+    storing: list[Op] = []
     work = (("alu", epilogue.storing_alu / passes), ("sfu", epilogue.storing_sfu / passes))
     if any(count for _, count in work):
-        ops.append(Alu(tuple((pipe, count) for pipe, count in work if count), 0.0))
+        storing.append(Alu(tuple((pipe, count) for pipe, count in work if count), 0.0))
     if epilogue.shared_pass_cycles:
-        ops.append(Compute(epilogue.shared_pass_cycles / passes))
-    return ops
+        storing.append(Compute(epilogue.shared_pass_cycles / passes))
+    return passing, storing
+
+
+def _reading_c(epilogue: Epilogue, passes: int, stored: str) -> tuple[list[Op], list[Op]]:
+    """Asking for what a pass reads of C, and adding it; nothing where C is not read."""
+    if not epilogue.c_bytes:
+        return [], []
+    read_bytes = epilogue.c_bytes / passes
+    ask: list[Op] = [Load((Read(stored, read_bytes, read_bytes),), read_bytes, epilogue.store_instructions / passes)]
+    work = (("fma", epilogue.c_fma / passes), ("alu", epilogue.c_alu / passes))
+    add: list[Op] = [WaitLoad()]
+    if any(count for _, count in work):
+        add.append(Alu(tuple((pipe, count) for pipe, count in work if count), 0.0))
+    return ask, add

@@ -19,6 +19,7 @@ from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.columns import Array
 from gpusim.lowering.gemm.epilogue import (
     PassedResults,
+    asks_for_c_ahead,
     chained_cycles,
     passed_results,
     shared_passes,
@@ -78,6 +79,8 @@ class KernelRow:
     chained_cycles: float
     """What a CTA goes through between the partial sums of its predecessor and its own, besides reading and writing
     them."""
+    asks_for_c_ahead: bool
+    """For what a pass adds of C, in the pass before."""
     setup_cycles: float
     issue_interval_cycles: float
     """Of the multiply-accumulates."""
@@ -204,6 +207,7 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         shared_passes=passes,
         shared_pass_cycles=passes * (gpu.shared_memory.epilogue_pass_cycles if isinstance(loop, MmaLoop) else 0.0),
         chained_cycles=chained_cycles(gpu, kernel),
+        asks_for_c_ahead=asks_for_c_ahead(kernel),
         setup_cycles=loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles,
         issue_interval_cycles=instruction.issue_interval_cycles,
         sustained_fraction=instruction.sustained_fraction,

@@ -57,6 +57,16 @@ def _roles(kernel: Kernel, schedule: Schedule, stored: str) -> tuple[Role, ...]:
     return (Role(kernel.warps, (*setup, *main_loop, Drain(), *epilogue)),)
 
 
+def _result(schedule: Schedule, stored: str) -> Tensor:
+    """What CTAs store, and read before where they add to it."""
+    moved = schedule.traffic
+    missing = 1.0 - moved.resident_fraction
+    if not moved.c_read_bytes:
+        return Tensor(stored, schedule.store_bytes, missing_blocks_fraction=missing)
+    block_bytes = schedule.store_bytes / max(1, schedule.epilogue.shared_passes)
+    return Tensor(stored, block_bytes, ("batch", "split", "x", "y"), moved.c_miss_fraction, missing)
+
+
 def _launch(schedule: Schedule, roles: tuple[Role, ...], stored: str) -> Launch:
     moved = schedule.traffic
     # The traffic of a product is known in all: each operand has its part in it.
@@ -77,7 +87,7 @@ def _launch(schedule: Schedule, roles: tuple[Role, ...], stored: str) -> Launch:
         grid=schedule.grid,
         roles=roles,
         resources=schedule.resources,
-        tensors=(*loaded, Tensor(stored, schedule.store_bytes, missing_blocks_fraction=1.0 - moved.resident_fraction)),
+        tensors=(*loaded, _result(schedule, stored)),
         write_back_cost=moved.write_back_cost,
         write_cost=moved.write_cost,
         persistent=schedule.persistent,

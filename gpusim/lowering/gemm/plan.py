@@ -18,7 +18,7 @@ from gpusim.hardware.occupancy import Occupancy, occupancy
 from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array, Columns, share
-from gpusim.lowering.gemm.epilogue import epilogue_of, store_passes, write_costs
+from gpusim.lowering.gemm.epilogue import c_passes, epilogue_of, store_passes, write_costs
 from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
 from gpusim.lowering.gemm.problem import Problem, Problems, Product, Tiles, pieces_of, problem_of
 from gpusim.lowering.gemm.split_k import partners, partners_at_once, reductions
@@ -258,6 +258,18 @@ def _schedules(
     across = np.where(kernels.stripes_across_n, tiles.counts[1], tiles.counts[0])
     swizzle_width = np.minimum(np.where(kernels.swizzle_width > 0, kernels.swizzle_width, across), across)
     moved = _traffic(gpu, kernels, problems, tiles, step, tiles.ctas * store_bytes, swizzle_width, warm=warm)
+    c_bytes = np.zeros(store_bytes.shape)
+    if problems.reads_c:
+        # Where a second kernel stores C, it reads it.
+        added_bytes = np.where(partial, 0.0, store_bytes)
+        c_bytes = added_bytes * c_passes(gpu, kernels, problems)
+        missed_bytes = tiles.ctas * added_bytes * (1.0 - moved.resident_fraction)
+        moved = moved.replaced(
+            l2_read_bytes=moved.l2_read_bytes + tiles.ctas * c_bytes,
+            dram_read_bytes=moved.dram_read_bytes + missed_bytes,
+            c_read_bytes=tiles.ctas * c_bytes,
+            c_missed_bytes=missed_bytes,
+        )
     stored_at_once = np.minimum(tiles.ctas, gpu.sm.count * kernels.resident_ctas) * store_bytes
     return Columns(
         Schedule,
@@ -284,7 +296,7 @@ def _schedules(
         setup_cycles=kernels.setup_cycles,
         steps=tiles.steps,
         step=step,
-        epilogue=epilogue_of(gpu, kernels, problems, tiles, result_bytes, store_bytes, fixup_times, chain),
+        epilogue=epilogue_of(gpu, kernels, problems, tiles, result_bytes, store_bytes, fixup_times, chain, c_bytes),
         store_bytes=store_bytes,
         store_passes=store_passes(gpu, kernels, problems, result_bytes, share(tile_bytes, store_bytes)),
         traffic=moved.replaced(write_cost=write_costs(gpu, kernels, problems, result_bytes, stored_at_once)),

@@ -57,6 +57,8 @@ class Problem:
     additions: Additions | None = None
     bias: bool = False
     """Where a second kernel adds up partial sums, it adds a bias too."""
+    reads_c: bool = False
+    """The kernel that stores C reads it before."""
 
     @property
     def is_large(self) -> bool:
@@ -68,7 +70,7 @@ class Problem:
         """All but its sizes."""
         outputs = self.output_bits, self.accumulator_bits, self.partial_bits, self.swapped
         operands = ((one.k_contiguous, one.element_bits, one.bits) for one in (self.a, self.b))
-        return *operands, *outputs, self.split_k, self.longest_k, self.additions, self.bias
+        return *operands, *outputs, self.split_k, self.longest_k, self.additions, self.bias, self.reads_c
 
 
 @lru_cache(maxsize=256)
@@ -147,6 +149,7 @@ def _of_gemm(gemm: Gemm) -> Problem:
         accumulator_bits=gemm.accumulator_bits,
         partial_bits=FORMATS[partial_sums(gemm)].bits,
         bias=gemm.bias,
+        reads_c=gemm.reads_c,
     )
 
 
@@ -180,6 +183,7 @@ class Problems:
     """What the one with most takes of k; None: they share alike."""
     additions: Additions | None
     bias: bool
+    reads_c: bool
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> Problems:
@@ -192,7 +196,8 @@ class Problems:
         operands = Operands.of([of.a for of in problems], [of.b for of in problems], sizes[:2], k)
         outputs = first.output_bits, first.accumulator_bits / 8, first.partial_bits / 8
         cut = first.split_k, first.longest_k
-        return cls(m, n, k, k_slices, batch, operands, *outputs, *cut, first.additions, first.bias)
+        adds = first.bias, first.reads_c
+        return cls(m, n, k, k_slices, batch, operands, *outputs, *cut, first.additions, *adds)
 
     def __getitem__(self, rows: Array) -> Problems:
         """The problems of some rows."""
@@ -200,7 +205,8 @@ class Problems:
         m, n, k, k_slices, batch = (size[rows] for size in sizes)
         outputs = self.output_bits, self.accumulator_bytes, self.partial_bytes
         cut = self.split_k, self.longest_k
-        return Problems(m, n, k, k_slices, batch, self.operands[rows], *outputs, *cut, self.additions, self.bias)
+        adds = self.bias, self.reads_c
+        return Problems(m, n, k, k_slices, batch, self.operands[rows], *outputs, *cut, self.additions, *adds)
 
 
 def pieces_of(size: Array, slices: Array, piece: Array) -> Array:

@@ -79,6 +79,9 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
         turns, loads = turns + BIAS_WAITS, loads + BIAS_WAITS
         read, end_cycles = read + BIAS_WAITS * elements * result_bytes, end_cycles + kernel.bias_cycles.value
         ends = {pipe: ends[pipe] + count for pipe, count in kernel.bias_instructions.value.by_pipe.items()}
+    if problems.reads_c:
+        turns, loads = turns + 1, loads + 1
+        read = read + elements * result_bytes
     stores = 1 + problems.bias
     store_bytes = elements / ctas * result_bytes * stores
     step_bytes, loads = read / ctas / turns, loads / turns
@@ -140,6 +143,10 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
             store_largest=1.0,
             store_instructions=float(stores),
             bulk_store=False,
+            c_bytes=0.0,
+            c_ahead=False,
+            c_fma=0.0,
+            c_alu=0.0,
         ),
         store_bytes=store_bytes,
         store_passes=1.0,
@@ -151,6 +158,8 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
             resident_fraction=0.0,
             read_cost=1.0,
             write_cost=gpu.dram.mixed_write_cost,
+            c_read_bytes=0.0,
+            c_missed_bytes=0.0,
         ),
         cold=False,
     )

@@ -237,7 +237,8 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
     if not held:
         of_line = table.blocks_per_unit * table.units_per_line
         line_blocks = min(of_line, table.blocks - (unit - in_line) * table.blocks_per_unit)
-        written = hold(s, line, table.units_per_line, line_blocks * read.block_bytes, 0.0, now)
+        size_bytes = line_blocks * read.block_bytes
+        written = hold(s, line, table.units_per_line, size_bytes, size_bytes * table.rewritten, now)
         passed = max(passed, written - s.launch[0].write_back_cycles)
     s.arrival[at] = passed + read.dram_cycles
     return s.arrival[at]
@@ -251,6 +252,8 @@ def _written(s: State, w: int, op: Any, now: float) -> float:
     amount = op.l2_bytes * s.launch[0].l2_write_cost
     accepted = _in_turn(s, sm, sm.l2, sm.l2_share, now, amount, amount)
     table = s.tensors[op.first]
+    if table.rewritten:
+        return accepted
     unit = table.first_result + s.ctas[warp.cta].number * table.results + s.stored[warp.cta, op.first]
     s.stored[warp.cta, op.first] += 1
     if math.isnan(s.arrival[unit]):
