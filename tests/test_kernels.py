@@ -220,6 +220,26 @@ def test_shared_memory_holds_all_stages_of_both_operand_tiles() -> None:
     assert vector.shared_bytes(16, 16) == 0  # operands go straight to registers
 
 
+@pytest.mark.parametrize(
+    ("tile", "shared_bytes"),
+    # as compiled for sm_75 in cuBLAS 11.11: a step of 64, or two of 32; what narrow tiles have beyond is for sums
+    [((256, 128), 49152), ((128, 128), 32768), ((256, 64), 40960), ((128, 64), 24576), ((64, 64), 16384)],
+)
+def test_half_precision_kernels_of_turing_hold_one_step_and_wait_in_registers(
+    tile: tuple[int, int], shared_bytes: int
+) -> None:
+    gpu, kernels = kernels_of("T4")
+    kernel = next(
+        kernel
+        for kernel in kernels
+        if kernel.printed_name("tn", Dtype.FP16).startswith("turing_fp16_s1688")
+        and (kernel.tile_m, kernel.tile_n) == tile
+    )
+    assert kernel.shared_bytes(16, 16) == shared_bytes
+    gemm = Gemm(4096, 4096, 4096, Dtype.FP16, layout="tn", order="column")
+    assert plan(gpu, gemm, kernel).main.occupancy.ctas == (1 if tile[0] == 256 else 2)
+
+
 FAMILY = """\
 families:
   - name: "mine_{tile_m}x{tile_n}_{layout}"
@@ -339,7 +359,12 @@ MALFORMED = [
     (
         "registers: 64}\n      -",
         'registers: 64, loads_at: {value: [0, 1], kind: assumed, source: "a test"}}\n      -',
-        "2: families.0: loads_at: only simt kernels whose staging is registers",
+        "2: families.0: loads_at: only kernels whose staging is registers",
+    ),
+    (
+        "registers: 64}\n      -",
+        "registers: 64, shared_stages: 3}\n      -",
+        "2: families.0: shared_stages: at most the stages",
     ),
     # 64 rows over 3 warps: each would have 21.33
     ("warps: [2, 2, 1]", "warps: [3, 2, 1]", "18: families.0.kernels.0.warps"),

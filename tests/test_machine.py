@@ -31,7 +31,7 @@ IN_THE_MACHINE = {
     *("l2.capacity_mib", "l2.partitions", "l2.bandwidth_bytes_per_cycle", "l2.latency_cycles", "l2.far_latency_cycles"),
     *("l2.write_cost", "l2.fetch_bytes", "dram.page_bytes", "dram.activation_bytes"),
     "dram.open_pages",
-    *("dram.conflict_stride_bytes", "dram.conflict_cost"),
+    *("dram.page_part_stride_bytes", "dram.conflict_stride_bytes", "dram.conflict_cost"),
     *("dram.peak_bandwidth_gb_per_s", "dram.efficiency_fraction", "dram.latency_ns", "dram.tlb_miss_ns"),
     *("instructions.*.issue_interval_cycles", "instructions.*.sustained_fraction", "instructions.*.latency_cycles"),
     "pipes.*.threads_per_cycle",

@@ -33,7 +33,8 @@ ROUNDING = 1e-9  # relative; sums of averages
 def test_a_page_of_dram_is_opened_for_what_a_step_takes_of_it(
     layout: Layout, k: int, taken_bytes: tuple[int, int]
 ) -> None:
-    dram = V100.gpu.dram.model_copy(update={"page_bytes": 2048.0, "activation_bytes": 64.0})
+    changed = {"page_bytes": 2048.0, "activation_bytes": 64.0, "page_part_stride_bytes": 10**9}
+    dram = V100.gpu.dram.model_copy(update=changed)
     arch = with_gpu(V100, dram=dram)
     planned = plan(arch.gpu, Gemm(4096, 4096, k, Dtype.FP32, layout=layout, order="column"), kernel(V100, VOLTA_SGEMM))
     costs = [(1 + 64 / taken) / (1 + 64 / 2048) for taken in taken_bytes]
@@ -67,6 +68,33 @@ def test_in_full_detail_the_same_pages_are_closed_first(k: int, cost: float) -> 
     assert opened[1] == pytest.approx(cost * opened[0])
 
 
+PITCHES = [(2048, 2), (4096, 2), (8192, 1), (2560, 1), (2816, 1), (3072, 1)]
+"""Values of k in FP16, and rows that meet in a page whose parts lie 8 KB apart, within 16 KB."""
+
+
+@pytest.mark.parametrize(("k", "rows"), PITCHES)
+def test_rows_a_power_of_two_apart_meet_in_pages(k: int, rows: int) -> None:
+    changed = {"page_bytes": 2048.0, "activation_bytes": 64.0, "conflict_stride_bytes": 16384.0, "conflict_cost": 1.0}
+    arch = with_gpu(V100, dram=V100.gpu.dram.model_copy(update={**changed, "page_part_stride_bytes": 8192}))
+    gemm = Gemm(64, 64, k, Dtype.FP16, layout="tn", order="column")
+    planned = plan(arch.gpu, gemm, kernel(V100, "volta_fp16_s884gemm_fp16_64x64_ldg8_f2f_tn"))
+    assert planned.main.traffic.read_cost == pytest.approx((1 + 64 / (64 * rows)) / (1 + 64 / 2048))
+
+
+@pytest.mark.parametrize(("k", "rows"), PITCHES)
+def test_in_full_detail_rows_meet_in_the_same_pages(k: int, rows: int) -> None:
+    gemm = Gemm(64, 64, k, Dtype.FP16, layout="tn", order="column")
+    planned = plan(V100.gpu, gemm, kernel(V100, "volta_fp16_s884gemm_fp16_64x64_ldg8_f2f_tn"))
+    (launch,) = lower_tiles(V100.gpu, planned)
+    pages = []
+    for part_stride_bytes in (10**9, 8192):
+        machine = replace(Machine.of(V100.gpu, 1000.0), dram_page_part_stride_bytes=part_stride_bytes)
+        tables = tables_of(machine, launch)
+        read = next(tensor for tensor in launch.tensors if tensor.runs and tensor.runs.axis is None)
+        pages.append(sizes_of(machine, read, tables[read.name], Read(read.name, 1.0, 1.0), 1).pages)
+    assert pages[0] == pytest.approx(rows * pages[1])
+
+
 @pytest.mark.parametrize(
     ("name", "taken_bytes"),
     [
@@ -85,10 +113,11 @@ def test_each_step_of_a_ring_opens_the_pages_of_its_slices_again(name: str, take
 
 @pytest.mark.parametrize(("batch", "larger"), [(1, False), (640, True)])
 def test_pieces_of_rows_cost_dram_the_rest_where_more_are_read_at_once_than_l2_holds(batch: int, larger: bool) -> None:
+    arch = with_gpu(V100, dram=V100.gpu.dram.model_copy(update={"page_part_stride_bytes": 10**9}))
     costs = []
     for k in (1024, 1025):  # 8 values a step: a sector each, or parts of two
         gemm = Gemm(64, 128, k, Dtype.FP32, batch=batch, layout="tn")
-        costs.append(plan(V100.gpu, gemm, kernel(V100, VOLTA_SGEMM)).main.traffic.read_cost)
+        costs.append(plan(arch.gpu, gemm, kernel(V100, VOLTA_SGEMM)).main.traffic.read_cost)
     assert (costs[1] > 1.1 * costs[0]) == larger
 
 

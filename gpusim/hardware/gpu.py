@@ -225,6 +225,11 @@ class Dram(Record):
         le=65_536,
         description="Transfer lost to one row activation, as the bytes that could have been read meanwhile [B].",
     )
+    page_part_stride_bytes: int = Field(
+        ge=64,
+        le=10**9,
+        description="From one part of a page to the next, over parts of others: rows so far apart share a page [B].",
+    )
     conflict_stride_bytes: float = Field(
         ge=64, le=NO_LIMIT, description="Rows at least so far apart lie in the same banks, where one page is open [B]."
     )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.keyed import Keyed
@@ -131,6 +133,7 @@ class Machine:
     """One in each bank."""
     dram_activation_bytes: float
     """What could be read while a page is opened."""
+    dram_page_part_stride_bytes: int
     dram_conflict_stride_bytes: float
     """Pages of rows that lie so far apart along k are closed first."""
     dram_conflict_cost: float
@@ -214,6 +217,7 @@ def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
         dram_page_bytes=dram.page_bytes,
         dram_open_pages=dram.open_pages,
         dram_activation_bytes=dram.activation_bytes,
+        dram_page_part_stride_bytes=dram.page_part_stride_bytes,
         dram_conflict_stride_bytes=dram.conflict_stride_bytes,
         dram_conflict_cost=dram.conflict_cost,
         dram_latency_cycles=max(float(l2.latency_cycles), dram_latency),
@@ -230,3 +234,16 @@ def _pipes(gpu: Gpu) -> tuple[Pipe, ...]:
     lanes = gpu.sm.sub_partitions * gpu.sm.warp_size
     listed = tuple(Pipe(name, pipe.threads_per_cycle / lanes) for name, pipe in gpu.pipes.items())
     return Pipe("tensor", 1.0), Pipe("fma", ffma.sustained_fraction / ffma.issue_interval_cycles), *listed
+
+
+def rows_of_a_page(row_bytes: Any, part_stride_bytes: int, reach_bytes: float) -> np.ndarray[Any, Any]:
+    """Rows of a matrix of which the same DRAM page holds a part each, at least one.
+
+    Addresses pass over other pages before they come to the next part of a page, as far as ``reach_bytes``. Rows whose
+    distance is a multiple of that of the parts meet in one.
+
+    >>> rows_of_a_page(np.array([4096.0, 8192.0, 5120.0, 16384.0]), 8192, 16384.0).tolist()
+    [2.0, 2.0, 1.0, 1.0]
+    """
+    pitch = np.maximum(1.0, np.minimum(np.asarray(row_bytes, dtype=float), reach_bytes)).astype(np.int64)
+    return np.asarray(np.maximum(1.0, reach_bytes // np.lcm(pitch, part_stride_bytes)))

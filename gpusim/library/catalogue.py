@@ -57,6 +57,10 @@ class KernelEntry(Entry):
         min_length=1,
         description="depths of the ring, a kernel for each; 1 where operands go straight to registers: load, then use",
     )
+    shared_stages: Count | None = Field(
+        default=None,
+        description="of the ring, those in shared memory, if not all: what is loaded meanwhile waits in registers",
+    )
     registers: Count = Field(description="per thread, as profilers report, with accumulators of 32 bits")
     cluster: tuple[Count, Count] = Field(
         default=(1, 1),
@@ -73,7 +77,7 @@ class KernelEntry(Entry):
     loads_at: Cited[tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]]] | None = Field(
         default=None,
         description="shares of a turn's arithmetic before its last global load, and before its first store to shared "
-        "memory; only with main_loop.kind simt and staging registers. None: 0 and 1",
+        "memory; only with staging registers. None: 0 and 1",
     )
 
     def tile_k(self, element_bits: int) -> int:
@@ -222,9 +226,12 @@ class Family(Entry):
                 raise ValueError("cluster: only kernels of main_loop.kind wgmma have one; remove it")
             if entry.fill_pipe_share is not None and not isinstance(self.main_loop, SimtLoop):
                 raise ValueError("fill_pipe_share: only kernels of main_loop.kind simt have one; remove it")
+            staged = isinstance(self.main_loop, SimtLoop | MmaLoop) and self.main_loop.staging == "registers"
+            if entry.shared_stages is not None and not (staged and entry.shared_stages <= min(entry.stages)):
+                raise ValueError("shared_stages: at most the stages, of kernels whose staging is registers; remove it")
             if entry.loads_at is not None:
-                if not isinstance(self.main_loop, SimtLoop) or self.main_loop.staging != "registers":
-                    raise ValueError("loads_at: only simt kernels whose staging is registers have it; remove it")
+                if not staged:
+                    raise ValueError("loads_at: only kernels whose staging is registers have it; remove it")
                 loaded, stored = entry.loads_at.value
                 if stored < loaded:
                     raise ValueError(f"loads_at: the first store, {stored}, comes before the last load, {loaded}")
@@ -341,6 +348,7 @@ class Kernel:
     warps_n: int
     warps_k: int
     stages: int
+    shared_stages: int
     registers: int
     cluster_m: int
     cluster_n: int
@@ -375,10 +383,10 @@ class Kernel:
         return 32 * (self.warps * loop.instances + loop.producer_warps + loop.idle_warps)
 
     def shared_bytes(self, a_bits: float, b_bits: float) -> int:
-        """Shared memory of a CTA: all stages of both operand tiles, at their bits per element [B]."""
+        """Shared memory of a CTA: the stages that it holds of both operand tiles, at their bits per element [B]."""
         if not self.family.main_loop.in_shared_memory:
             return 0
-        return math.ceil(self.stages * (self.tile_m * a_bits + self.tile_n * b_bits) * self.tile_k / 8)
+        return math.ceil(self.shared_stages * (self.tile_m * a_bits + self.tile_n * b_bits) * self.tile_k / 8)
 
     def registers_with(self, accumulator_bits: int) -> int:
         """Registers of a thread with accumulators of a width; what is listed holds 32 bits each."""
@@ -415,6 +423,7 @@ def kernels_of(families: Iterable[Family], reduction: SplitKReduction | None = N
             entry.tile_k(family.inputs[0].bits),
             *entry.warps,
             stages,
+            min(stages, entry.shared_stages or stages),
             entry.registers,
             *entry.cluster,
             entry.suffix,

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.hardware.gpu import Dram
+from gpusim.hardware.machine import rows_of_a_page
 from gpusim.lowering.columns import Array
 
 SECTOR_BYTES = 32
@@ -143,13 +145,15 @@ class Operands:
         run_bytes, aligned = self.run_bytes(tile_rows, tile_k), access_bytes(self.row_bytes, SECTOR_BYTES)
         return np.asarray(self.spacing + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
 
-    def page_share_bytes(self, asked_k: Any, page_bytes: float) -> Array:
+    def page_share_bytes(self, asked_k: Any, dram: Dram) -> Array:
         """What is read of a DRAM page at once, where ``asked_k`` values of k are read together [B].
 
         Neighbours read the rest of rows that lie along m or n at the same time. Of rows that lie along k one slice
         each is taken, and of a page as many slices as it holds rows.
         """
-        slices = np.maximum(1.0, page_bytes / self.row_bytes)
+        page_bytes = dram.page_bytes
+        apart = rows_of_a_page(self.row_bytes, dram.page_part_stride_bytes, dram.conflict_stride_bytes)
+        slices = np.maximum(page_bytes / self.row_bytes, np.where(self.runs_per_row == 1, apart, 1.0))
         asked_bytes = asked_k * self.kept_fraction * self.element_bits / 8 * slices
         taken = np.minimum(page_bytes, np.maximum(SECTOR_BYTES, asked_bytes))
         return np.where(self.k_contiguous, taken, page_bytes)

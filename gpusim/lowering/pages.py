@@ -68,5 +68,5 @@ def read_costs(gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array) ->
     far_apart = operands.row_bytes >= dram.conflict_stride_bytes
     conflicting = operands.k_contiguous & far_apart & (operands.runs_per_row == 1)
     opening_bytes = dram.activation_bytes * np.where(conflicting, dram.conflict_cost, 1.0)
-    opened = opening_bytes / operands.page_share_bytes(asked_k, dram.page_bytes)
+    opened = opening_bytes / operands.page_share_bytes(asked_k, dram)
     return np.asarray((1.0 + again + opened) / whole)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from gpusim.hardware.machine import LINE_BYTES, Machine
+from gpusim.hardware.machine import LINE_BYTES, Machine, rows_of_a_page
 from gpusim.launch import Coordinates, Launch, Runs, Tensor
 from gpusim.program import Load, LoadBulk, Read, Store, executed
 
@@ -162,8 +162,11 @@ def sizes_of(machine: Machine, tensor: Tensor, table: Table, read: Read, warps: 
     if runs.size_bytes:
         of_each_row = min(1.0, runs.row_bytes / page) * max(1.0, unit_run_bytes / page)
         pages = tensor.block_bytes / runs.size_bytes * of_each_row
-        if runs.axis is None and runs.row_bytes >= machine.dram_conflict_stride_bytes:
-            opening_bytes *= machine.dram_conflict_cost
+        if runs.axis is None:
+            reach_bytes = machine.dram_conflict_stride_bytes
+            pages /= float(rows_of_a_page(runs.row_bytes, machine.dram_page_part_stride_bytes, reach_bytes))
+            if runs.row_bytes >= machine.dram_conflict_stride_bytes:
+                opening_bytes *= machine.dram_conflict_cost
     # The bandwidth is that of whole pages: their openings are in it.
     whole = 1.0 + machine.dram_activation_bytes / page
     read_bytes, page_bytes = tensor.block_bytes / whole, pages * opening_bytes / whole
