@@ -241,6 +241,35 @@ def test_rows_that_do_not_stay_in_l2_are_read_again_from_dram(t4: System) -> Non
     assert evicted_between_passes(t4.gpu, LayerNorm(1, 8192, Dtype.FP32), 1, 2) == 0.0
 
 
+@pytest.mark.parametrize(("n", "reads"), [(2048, 1.0), (8192, 3.0)])
+def test_what_ctas_read_again_meanwhile_counts_for_l2_too(n: int, reads: float) -> None:
+    """Softmax of 65536x8192 on V100 takes 10.6 ms, the time of all three passes at the bandwidth of DRAM (NeuSight)."""
+    softmax = Softmax(65536, n, Dtype.FP32)
+    read_bytes = predict(load_spec("v100-pcie-32gb").system, softmax).dram_read_bytes
+    assert read_bytes == pytest.approx(reads * 65536 * n * 4, rel=0.03)
+
+
+@pytest.mark.parametrize(("board", "dtype", "ctas"), [("v100-pcie-32gb", "fp32", 3), ("a100-sxm4-80gb", "fp32", 4)])
+def test_registers_of_an_architecture_decide_how_many_ctas_an_sm_holds(board: str, dtype: str, ctas: int) -> None:
+    """cunn_SoftMaxForward of PyTorch 2.1.2 has 34 registers on sm_70 and 29 on sm_80, with 512 threads."""
+    assert predict(load_spec(board).system, Softmax(4096, 4096, Dtype(dtype))).occupancy == ctas
+
+
+@pytest.mark.parametrize(
+    ("board", "m", "n", "dtype", "measured_us"),
+    [
+        ("h100-sxm5-80gb", 25088, 768, "bf16", 59.6),
+        ("h100-sxm5-80gb", 5185, 1024, "bf16", 14.6),
+        ("a100-sxm4-40gb", 4096, 1280, "bf16", 22.0),
+        ("a100-sxm4-40gb", 1024, 4864, "fp32", 38.0),
+    ],
+)
+def test_recorded_layer_norms(board: str, m: int, n: int, dtype: str, measured_us: float) -> None:
+    """Traces of AMD-AGI/TraceLens, pytorch-labs/segment-anything-fast and facebookresearch/HolisticTraceAnalysis."""
+    found = predict(load_spec(board).system, LayerNorm(m, n, Dtype(dtype)), Options(l2="warm", load="burst"))
+    assert found.kernel_time_us == pytest.approx(measured_us, rel=0.12)
+
+
 def test_a_warm_run_that_fits_l2_leaves_dram_alone(t4: System) -> None:
     cold, warm = (predict(t4, Elementwise(64, 4096, Dtype.FP32, "add"), Options(l2=l2)) for l2 in ("cold", "warm"))
     assert warm.dram_bytes == 0 < cold.dram_bytes

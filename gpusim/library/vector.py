@@ -21,6 +21,8 @@ Threads = Annotated[int, Field(ge=32, le=1024, multiple_of=32, strict=True)]
 """Threads of a CTA, in whole warps."""
 Registers = Annotated[int, Field(ge=1, le=255, strict=True)]
 """32-bit registers of a thread."""
+Capability = Annotated[str, Field(pattern=r"^\d+\.\d$")]
+"""Compute capability, such as 8.0."""
 
 
 class Work(Pipes):
@@ -55,12 +57,19 @@ class _Kernel(Entry):
     source: str
     dtypes: tuple[Dtype, ...] = Field(min_length=1, description="data types of the result")
     registers: Cited[Registers] = Field(description="of a thread")
+    registers_by_capability: dict[Capability, dict[Dtype, Registers]] = Field(
+        default={}, description="the same, by compute capability and data type, where the compiler gives others"
+    )
     instruction_counts: Cited[str] = Field(description="what was compiled to count the instructions below")
     setup: Work = Field(description="of a thread before its first load")
 
     def printed_name(self, operator: VectorOperator) -> str:
         """The name a profiler would show."""
         return self.name.format(function=operator.function)
+
+    def registers_on(self, capability: str, dtype: Dtype) -> int:
+        """Registers of a thread, compiled for a compute capability and a data type."""
+        return self.registers_by_capability.get(capability, {}).get(dtype, self.registers.value)
 
     def computes(self, operator: VectorOperator) -> bool:
         """Whether it computes what the operator does, of any size and type."""
@@ -165,6 +174,7 @@ class BlockRowsKernel(_RowsKernel):
     max_threads: Threads
     vector_bytes: Count = Field(description="aligned load or store of a thread [B]")
     turn: Work = Field(description="of a loop's turn: address, compare, branch")
+    between: Work = Field(default=Work(), description="of a thread before each pass but the first")
 
 
 class NormKernel(_RowsKernel):
@@ -174,6 +184,9 @@ class NormKernel(_RowsKernel):
     threads: Threads
     vector_elements: Count = Field(description="elements of one load or store; rows hold a multiple")
     turn: Work = Field(description="of a loop's turn: address, compare, branch")
+    unrolled_turns: Count = Field(
+        default=1, description="of the compiled loop at once; what is left over has a loop of its own"
+    )
     statistics: Count = Field(description="values of a row, of 4 bytes")
     finish: Work = Field(description="from the row's statistics to its scale")
 

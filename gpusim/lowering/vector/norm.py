@@ -22,16 +22,21 @@ def lower_norm(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: NormKern
     """Two passes, and between them a reduction of the threads' statistics. The second reads weights and biases too."""
     statistics_bytes = 4 * kernel.statistics
     warps = kernel.threads // gpu.sm.warp_size
-    resources = Resources(kernel.threads, kernel.registers.value, warps * statistics_bytes)
+    registers = kernel.registers_on(gpu.compute_capability, operator.dtype)
+    resources = Resources(kernel.threads, registers, warps * statistics_bytes)
     in_flight = resident_ctas(gpu, resources, operator.m)
     turns = Turns(
         gpu,
         operator.m,
         kernel.threads,
-        ceil_div(operator.n, kernel.threads * kernel.vector_elements),
+        _turns_of_slowest_warp(
+            operator.n // kernel.vector_elements, kernel.threads, gpu.sm.warp_size, kernel.unrolled_turns
+        ),
         kernel.vector_elements,
     )
-    of_turn = operator.n / (turns.turns * kernel.threads)
+    # A warp executes for all lanes where one of them has an element.
+    vectors = ceil_div(ceil_div(operator.n, kernel.vector_elements), gpu.sm.warp_size)
+    of_turn = vectors * kernel.vector_elements / (turns.turns * warps)
     rows = [access for access in operator.reads if not access.distinct]
     gather, normalise = kernel.passes
     turn = alu(gpu, kernel.turn)
@@ -67,3 +72,21 @@ def lower_norm(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: NormKern
         ),
         warm=warm,
     )
+
+
+def _turns_of_slowest_warp(vectors: int, threads: int, lanes: int, unrolled: int) -> int:
+    """Turns of the warp of a CTA that takes most over a row of ``vectors``; the others wait for it at a barrier.
+
+    Lanes of a warp that have a turn more than its others go through the same loops, masked, but for one case: where
+    their turns fill the ``unrolled`` loop and those of the others do not, the warp goes through the loop of what is
+    left over, for these, and then through the unrolled one.
+
+    >>> [_turns_of_slowest_warp(n // 4, 128, 32, 4) for n in (1384, 1576, 2048, 2056)]
+    [3, 7, 4, 5]
+    """
+    whole, rest = divmod(vectors, threads)
+    if not rest:
+        return whole
+    most = whole + 1
+    apart = rest % lanes and most % unrolled == 0
+    return most + (unrolled - 1 if apart else 0)

@@ -77,12 +77,14 @@ def resident_ctas(gpu: Gpu, resources: Resources, ctas: int) -> int:
 def evicted_between_passes(gpu: Gpu, operator: VectorOperator, rows_in_flight: int, passes: int) -> float:
     """Chance that L2 no longer holds a piece of a row when the next of so many passes over the row reads it.
 
-    Between two passes a CTA goes through an equal part of its life, and the others that are resident read and write
-    that part of their rows.
+    Between two passes each resident CTA reads all of its row, and writes its results if it is in the last pass. What is
+    read again counts as what is read first: it is younger in an order of last use. Only one SM reads a row, through its
+    near partition: lines whose home is another one take a place in both. Results lie at their home alone.
     """
-    row_bytes = operator.size_bytes / operator.extents[0]
-    meanwhile = rows_in_flight * row_bytes / passes
-    return 1.0 - survival_fraction(meanwhile, effective_l2_bytes(gpu) * gpu.l2.usable_fraction)
+    rows, partitions = operator.extents[0], gpu.l2.partitions
+    places = 1.0 + (partitions - 1) / partitions
+    meanwhile = rows_in_flight * (places * operator.operand_bytes + operator.result_bytes / passes) / rows
+    return 1.0 - survival_fraction(meanwhile, gpu.l2.capacity_bytes * gpu.l2.usable_fraction)
 
 
 def filling_splits(gpu: Gpu, threads: int, tiles: int, most: int) -> int:

@@ -65,7 +65,8 @@ def lower_block_rows(
 ) -> Lowered:
     """A pass over the row for each of the kernel's, with a reduction of all threads after each but the last."""
     threads, parts = _parts_of_row(gpu, operator, kernel)
-    resources = Resources(threads, kernel.registers.value, threads * PARTIAL_BYTES)
+    registers = kernel.registers_on(gpu.compute_capability, operator.dtype)
+    resources = Resources(threads, registers, threads * PARTIAL_BYTES)
     in_flight = resident_ctas(gpu, resources, operator.m)
     evicted = evicted_between_passes(gpu, operator, in_flight, len(kernel.passes))
     reduction = _block_reduction(gpu, kernel, threads)
@@ -73,7 +74,7 @@ def lower_block_rows(
     program: list[Op] = [alu(gpu, kernel.setup)]
     for number, work in enumerate(kernel.passes):
         program += _pass(gpu, operator, kernel, parts, AGAIN if number else "", work, stores=number == last)
-        program += reduction if number < last else ()
+        program += (*reduction, alu(gpu, kernel.between)) if number < last else ()
     return lower_rows(
         gpu,
         operator,
