@@ -323,3 +323,10 @@ def test_turns_of_the_smallest_sgemm_tile_on_volta_are_bound_by_latency() -> Non
     turn_cycles = (long.kernel_time_us - short.kernel_time_us) * v100.gpu.clock.boost_mhz / 32
     # DeepBench's rows for calibration with 16 and 32 columns and k of 512 to 2560; the multiply-adds take 512.
     assert turn_cycles == pytest.approx(900, rel=0.15)
+
+
+def test_reported_shared_memory_limits_ctas_where_it_is_more_than_the_stages_take() -> None:
+    v100 = load_spec("V100-SXM2-16GB").system
+    used = next(one for one in v100.library.kernels if "sgemm_32x32_sliced1x4" in one.printed_name("tn", Dtype.FP32))
+    main = plan(v100.gpu, Gemm(32, 1000, 2048, Dtype.FP32), used).main
+    assert (main.occupancy.ctas, main.occupancy.limiter) == (3, "shared_memory")  # of 32 KiB; two stages take 16

@@ -79,6 +79,9 @@ class KernelEntry(Entry):
         description="shares of a turn's arithmetic before its last global load, and before its first store to shared "
         "memory; only with staging registers. None: 0 and 1",
     )
+    shared_kib: Cited[Annotated[float, Field(gt=0, le=1024, strict=True)]] | None = Field(
+        default=None, description="shared memory of a CTA as profilers report it, where it is more than its stages take"
+    )
 
     def tile_k(self, element_bits: int) -> int:
         """Elements of k in a step."""
@@ -361,6 +364,8 @@ class Kernel:
     """Elements that the leading dimensions must be multiples of, and that a thread loads at once."""
     reduction: SplitKReduction | None = None
     """Adds up its partial sums where several CTAs share a tile's k."""
+    reported_shared_bytes: int = 0
+    """Shared memory of a CTA, where it is more than its stages take [B]."""
 
     @property
     def label(self) -> str:
@@ -383,10 +388,14 @@ class Kernel:
         return 32 * (self.warps * loop.instances + loop.producer_warps + loop.idle_warps)
 
     def shared_bytes(self, a_bits: float, b_bits: float) -> int:
-        """Shared memory of a CTA: the stages that it holds of both operand tiles, at their bits per element [B]."""
+        """Shared memory of a CTA: the stages that it holds of both operand tiles, at their bits per element [B].
+
+        Or what profilers report, if that is more.
+        """
         if not self.family.main_loop.in_shared_memory:
             return 0
-        return math.ceil(self.shared_stages * (self.tile_m * a_bits + self.tile_n * b_bits) * self.tile_k / 8)
+        stages = math.ceil(self.shared_stages * (self.tile_m * a_bits + self.tile_n * b_bits) * self.tile_k / 8)
+        return max(stages, self.reported_shared_bytes)
 
     def registers_with(self, accumulator_bits: int) -> int:
         """Registers of a thread with accumulators of a width; what is listed holds 32 bits each."""
@@ -432,6 +441,7 @@ def kernels_of(families: Iterable[Family], reduction: SplitKReduction | None = N
             entry.loads_at.value if entry.loads_at else (0.0, 1.0),
             alignment,
             reduction,
+            math.ceil(entry.shared_kib.value * 1024) if entry.shared_kib else 0,
         )
         for family in families
         for alignment in family.alignments or (None,)
