@@ -172,6 +172,25 @@ def test_transposing_images_takes_the_time_that_profiles_show() -> None:
         assert cycles / gpu.clock.boost_mhz == pytest.approx(measured_us, rel=0.2), (name, stack)
 
 
+def test_an_older_library_transposes_filters_in_fewer_instructions() -> None:
+    """9 pixels of 512 x 512 channels, a square for every 32 of them: address arithmetic takes longer than DRAM."""
+    stack = Stack(512, 512, 9, 2.0, 512)
+
+    def time_us(cuda: int | None) -> float:
+        system = load_spec("t4", cuda=cuda).system
+        assert system.library.convolution_transforms is not None
+        around = replace(surroundings("t4"), kernels=system.library.convolution_transforms, dirty_bytes=0.0)
+        launch = around.transposition(stack, to_channels_last=True).lowered.launch
+        clock_mhz = system.gpu.clock.boost_mhz
+        return simulate(Machine.of(system.gpu, clock_mhz), launch).cycles / clock_mhz
+
+    assert time_us(10) < 0.75 * time_us(None)
+    assert (
+        load_spec("t4", cuda=11).system.library.convolution_transforms
+        == load_spec("t4").system.library.convolution_transforms
+    )
+
+
 def test_winograd_takes_the_time_that_profiles_show() -> None:
     """ResNet-50 of 32 images on a V100, in FP32: medians of launches in PyTorch profiles."""
     system = load_spec("v100-sxm2-32gb").system

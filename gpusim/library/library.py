@@ -125,11 +125,13 @@ class Library:
             for those in (self.kernels + self.older_kernels, self.convolution_kernels)
         )
         algorithms = tuple(one for one in self.convolution_algorithms if one.since_cuda <= cuda)
+        transforms = self.convolution_transforms
         return replace(
             self,
             kernels=kernels,
             convolution_kernels=convolution_kernels,
             convolution_algorithms=algorithms,
+            convolution_transforms=transforms and transforms.as_of(cuda),
             older_kernels=(),
         )
 

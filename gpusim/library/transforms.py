@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gpusim.library.main_loops import Cited, Cost, Count, Entry
+from gpusim.library.main_loops import Cited, Cost, Count, Entry, Pipes
 
 
 class TransformKernel(Entry):
@@ -20,6 +20,10 @@ class SquareKernel(TransformKernel):
     """It transposes squares through shared memory."""
 
     side: Cited[Count] = Field(description="channels, and pixels, of a CTA")
+    instructions: Cited[Pipes] | None = Field(
+        default=None, description="of a warp besides loads and stores, by pipe; None: they take no time of a pipe"
+    )
+    until_cuda: int | None = Field(default=None, description="last major version of CUDA whose library has it")
 
 
 class StreamKernel(TransformKernel):
@@ -58,6 +62,7 @@ class ConvolutionTransforms(Entry):
     """All of them, as cuDNN and PyTorch have them."""
 
     transposition: SquareKernel
+    older_transposition: SquareKernel | None = None
     offsets: TransformKernel = Field(description="a thread for each pixel of an image")
     clearing: FillKernel
     padding: TransformKernel = Field(description="a thread for each value")
@@ -67,3 +72,10 @@ class ConvolutionTransforms(Entry):
     winograd_filters: WinogradKernel = Field(description="of 2 x 2 outputs, before a product in one kernel")
     depthwise: DepthwiseKernel = Field(description="a thread for each result")
     depthwise_filters: DepthwiseKernel = Field(description="a CTA for each tap of each filter, a warp for each image")
+
+    def as_of(self, cuda: int) -> ConvolutionTransforms:
+        """Those that a major version of CUDA had."""
+        older = self.older_transposition
+        if older is None or (older.until_cuda is not None and cuda > older.until_cuda):
+            return self
+        return self.model_copy(update={"transposition": older})

@@ -75,10 +75,11 @@ def load_convolution_algorithms(paths: Iterable[Path], cuda: int | None = None) 
     return tuple(one for one in found if cuda is None or one.since_cuda <= cuda)
 
 
-def load_convolution_transforms(paths: Iterable[Path]) -> ConvolutionTransforms | None:
-    """The kernels around the products of convolutions, of the first catalogue that has them."""
+def load_convolution_transforms(paths: Iterable[Path], cuda: int | None = None) -> ConvolutionTransforms | None:
+    """Kernels around the products of convolutions, of the first catalogue that has them; as :func:`load_kernels`."""
     catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
-    return next((one.convolution_transforms for one in catalogues if one.convolution_transforms), None)
+    found = next((one.convolution_transforms for one in catalogues if one.convolution_transforms), None)
+    return found if found is None or cuda is None else found.as_of(cuda)
 
 
 def load_vector_kernels(paths: Iterable[Path]) -> tuple[VectorKernel, ...]:

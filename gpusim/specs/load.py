@@ -200,7 +200,7 @@ def _library(library: Stated[LibraryRecord], catalogues: Sequence[Path]) -> Libr
         load_kernels(catalogues, record.last_cuda),
         load_convolution_kernels(catalogues, record.last_cuda),
         load_convolution_algorithms(catalogues, record.last_cuda),
-        load_convolution_transforms(catalogues),
+        load_convolution_transforms(catalogues, record.last_cuda),
         load_vector_kernels(catalogues),
         load_attention_kernels(catalogues),
         record.heuristic_bias,

@@ -83,7 +83,7 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
             kernels=load_kernels(catalogues, library.last_cuda),
             convolution_kernels=load_convolution_kernels(catalogues, library.last_cuda),
             convolution_algorithms=load_convolution_algorithms(catalogues, library.last_cuda),
-            convolution_transforms=load_convolution_transforms(catalogues),
+            convolution_transforms=load_convolution_transforms(catalogues, library.last_cuda),
             vector_kernels=load_vector_kernels(catalogues),
             attention_kernels=load_attention_kernels(catalogues),
             older_kernels=load_older_kernels(catalogues) if library.last_cuda is None else (),

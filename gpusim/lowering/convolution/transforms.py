@@ -100,8 +100,10 @@ class Surroundings:
         )
         warps = self.warps(kernel)
         per_warp, accesses = 1 / (grid.ctas * warps), side / warps
+        setup = self.setup(kernel)
+        issued = Alu(tuple(kernel.instructions.value.by_pipe.items()), setup.cycles) if kernel.instructions else setup
         program: Program = (
-            self.setup(kernel),
+            issued,
             Load((Read("input", asked * per_warp, asked * per_warp),), asked * per_warp, accesses),
             WaitLoad(),
             StoreShared(accesses * side * stack.element_bytes, accesses),
