@@ -88,6 +88,8 @@ class Runs(NamedTuple):
     """From a run to the next one of the block [B]."""
     axis: Axis | None = None
     """Beside it lies the run of the CTA one further along this axis; None: of the same CTA's next block."""
+    begins_bytes: float = 0.0
+    """Rows begin on multiples of this; 0: on lines [B]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -340,7 +340,7 @@ def test_jumps_over_what_repeats_lose_next_to_nothing() -> None:
     assert max(abs(jumped / whole - 1) for jumped, whole in pairs) <= JUMP_TOLERANCE
 
 
-@pytest.mark.parametrize(("n", "l2"), [(1000, "warm"), (1166, "cold"), (2332, "warm")])
+@pytest.mark.parametrize(("n", "l2"), [(660, "warm"), (1166, "cold"), (2332, "warm")])
 def test_ctas_of_a_single_step_that_store_much_take_as_long_as_in_full(n: int, l2: str) -> None:
     gemm = Gemm(1496, n, 2, Dtype.FP32, layout="nt", order="column")
     assert_alike("TITAN-RTX", gemm, l2, "volta_sgemm_128x64_nt")
@@ -458,6 +458,35 @@ def test_sms_that_have_waited_for_l2_with_some_results_wait_less_with_the_next(
 def test_a_whole_tile_passes_its_partial_sums_on_where_others_are_at_an_edge() -> None:
     gemm = Gemm(152, 40, 11096, Dtype.INT8, layout="tt", order="column")  # tiles of 128 and of 24 rows
     assert_alike("RTX-2080-Ti", gemm, "cold", "cutlass_simt_igemm_s8_128x32_32x2_tt_align1", 0.01)
+
+
+def test_rows_that_begin_within_lines_lose_them_as_in_full() -> None:
+    gemm = Gemm(32, 7280, 296, Dtype.FP32, 8)  # rows of 1184 B, of which a step reads 32
+    assert_alike("V100-SXM2-16GB", gemm, "cold", "volta_sgemm_64x64_tn")
+
+
+@pytest.mark.parametrize(("k", "again"), [(51, 1.2), (64, 1.0)])
+def test_units_that_two_steps_read_come_twice_where_l2_loses_them(k: int, again: float) -> None:
+    arch, gemm = load_spec("V100-PCIe-16GB").system, Gemm(49, 2000, k, Dtype.FP32, layout="tt")
+    planned = plan(arch.gpu, gemm, named(arch, gemm, "volta_sgemm_64x32_sliced1x4_tt"))
+    launch = lower_tiles(arch.gpu, planned)[0]
+    machine = Machine.of(arch.gpu, arch.gpu.clock.max_mhz)
+    operands_bytes = 4 * k * (49 + 2000)
+    assert simulate(machine, launch, "full").dram_read_bytes == pytest.approx(operands_bytes)
+    small = replace(machine, l2_copy_bytes=200e3)
+    assert simulate(small, launch, "full").dram_read_bytes >= again * operands_bytes
+
+
+def test_those_that_have_a_tile_more_have_dram_alone() -> None:
+    gemm = Gemm(64, 10304, 1984, Dtype.FP16, layout="tn", sparsity="2:4", order="column")  # 161 tiles on 132 SMs
+    name = "cutlass3x_sm90_sptensorop_s64x64x32spgemm_f16_64x64x64_2x1x1_0_tn_align16_warpspecialized_pingpong"
+    assert_alike("H100-SXM5-80GB", gemm, "cold", name)
+
+
+def test_what_results_cost_dram_is_alike_for_tiles_and_their_mean() -> None:
+    arch, gemm = load_spec("V100-PCIe-16GB").system, Gemm(14271, 102, 2, Dtype.FP16, layout="nt")
+    planned = plan(arch.gpu, gemm, named(arch, gemm, "volta_fp16_sgemm_fp16_64x64_nt"))
+    assert lower_tiles(arch.gpu, planned)[0].write_cost == lower(planned)[0].write_cost > 1.0
 
 
 def test_partial_sums_of_all_ctas_pass_l2_as_in_full() -> None:

@@ -147,6 +147,13 @@ class Machine:
     cta_launch_cycles: float
     """From a free CTA slot to the first instruction."""
     limits: SmLimits
+    l2_usable_fraction: float = 1.0
+    """Of ``l2_copy_bytes``, what holds lines that SMs read out of step."""
+
+    @property
+    def l2_held_bytes(self) -> float:
+        """What L2 holds of lines that SMs read out of step."""
+        return self.l2_copy_bytes * self.l2_usable_fraction
 
     @classmethod
     def of(cls, gpu: Gpu, clock_mhz: float) -> Machine:
@@ -212,6 +219,7 @@ def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
         l2_latency_cycles=float(l2.latency_cycles),
         l2_far_cycles=far_cycles,
         l2_copy_bytes=l2.capacity_bytes / l2.partitions,
+        l2_usable_fraction=l2.usable_fraction,
         l2_fetch_bytes=l2.fetch_bytes,
         dram_bytes_per_cycle=gpu.dram_bytes_per_cycle(clock_mhz),
         dram_page_bytes=dram.page_bytes,

@@ -225,7 +225,7 @@ def traffic(
     dram_read, dram_write = np.minimum(l2_read, np.maximum(compulsory, planes * both)), result_bytes
     resident = np.zeros(l2_read.shape)
     if warm:
-        resident = survival_fractions(compulsory + result_bytes, l2_capacity_bytes)
+        resident = survival_fractions(compulsory + result_bytes, usable_bytes)
         dram_read = dram_read - resident * np.minimum(dram_read, compulsory)
         dram_write = dram_write * (1.0 - resident)
     return Columns(
@@ -264,16 +264,17 @@ def _dram_reads(
     # Along a stripe each y panel is read once and the stripe's x panels once a wave, unless they survive.
     # Waves begin and end within rows of tiles.
     waves_per_stripe = np.minimum(y_count, np.maximum(1.0, width * y_count / wave_tiles))
-    # The next tile that reads an x panel is a row of tiles away.
-    written_by_row = written_by_wave * np.minimum(1.0, width / wave_tiles)
-    wave_bytes = wave[0] * x_bytes + wave[1] * y_bytes + written_by_row
-    x_survives = survival_fractions(wave_bytes, l2_capacity_bytes)
+    # The next tile that reads an x panel is a row of tiles away, which may take several waves.
+    waves_per_row = np.maximum(1.0, width / wave_tiles)
+    written_by_row = written_by_wave * (width / wave_tiles)
+    row_bytes = np.maximum(wave[0], width) * x_bytes + wave[1] * y_bytes + written_by_row
+    x_survives = survival_fractions(row_bytes, l2_capacity_bytes)
     x_reads = x_total * (1.0 + (waves_per_stripe - 1.0) * (1.0 - x_survives))
     # The next stripe needs all y panels again; the waves between two uses of one read the x panels of both stripes.
     stripes_read = np.minimum(2.0, waves_per_stripe)
     stripe_bytes = np.minimum(stripes_read * width, x_count) * x_bytes + y_total + waves_per_stripe * written_by_wave
     y_survives = survival_fractions(stripe_bytes, l2_capacity_bytes)
     # A row of a stripe that takes several waves reads its y panel in each of them.
-    waves_per_row = np.maximum(1.0, width / wave_tiles)
-    of_stripe = 1.0 + (waves_per_row - 1.0) * (1.0 - x_survives)
+    wave_bytes = wave[0] * x_bytes + wave[1] * y_bytes + written_by_row / waves_per_row
+    of_stripe = 1.0 + (waves_per_row - 1.0) * (1.0 - survival_fractions(wave_bytes, l2_capacity_bytes))
     return x_reads, y_total * of_stripe * (1.0 + (stripes - 1) * (1.0 - y_survives))

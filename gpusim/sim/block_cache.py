@@ -20,16 +20,16 @@ SEED = 0
 
 
 class _Block(NamedTuple):
-    """A block that a CTA loads."""
+    """A unit that a block which a CTA loads lies in."""
 
     unit: int
     page: int
     line: int
     units: int
     """Of the line."""
-    blocks: int
+    blocks: float
     """Of the unit."""
-    line_blocks: int
+    line_blocks: float
     readers: int
     """CTAs that ask for it."""
     page_rows: int
@@ -116,14 +116,14 @@ class BlockCache:
         if not self._held_bytes:
             return
         dirty = dirty_bytes / self._held_bytes
-        size_bytes = self._machine.l2_copy_bytes / UNRELATED_LINES
-        while self._held_bytes + size_bytes <= self._machine.l2_copy_bytes:
+        size_bytes = self._machine.l2_held_bytes / UNRELATED_LINES
+        while self._held_bytes + size_bytes <= self._machine.l2_held_bytes:
             _ = self._hold(_Line(NAMELESS, 1, size_bytes, dirty * size_bytes), 0.0)
 
     def _hold(self, line: _Line, now: float) -> float:
         """Make room for a line; when what has to be written back for it will have passed DRAM [cycles]."""
         passed = now
-        while self._held_bytes + line.size_bytes > self._machine.l2_copy_bytes and self._lines:
+        while self._held_bytes + line.size_bytes > self._machine.l2_held_bytes and self._lines:
             victim = self._victim()
             self._lines[victim], self._lines[-1] = self._lines[-1], self._lines[victim]
             first, units, size_bytes, dirty_bytes = self._lines.pop()
@@ -151,7 +151,7 @@ class BlockCache:
         """When the blocks that a load names are in L2: now, when an earlier miss brings them, or after one [cycles]."""
         blocks = stream.blocks.get(block)
         if blocks is None:
-            blocks = stream.blocks[block] = [self._block(stream, read) for read in reads]
+            blocks = stream.blocks[block] = [one for read in reads for one in self._blocks(stream, read)]
         latest = now
         for one in blocks:
             arrival = self._arrival[one.unit]
@@ -184,26 +184,30 @@ class BlockCache:
         arrival = self._arrival[block.unit] = passed + sizes.dram_cycles
         return arrival
 
-    def _block(self, stream: Stream, read: Read) -> _Block:
-        """The next block of a tensor that a stream loads."""
+    def _blocks(self, stream: Stream, read: Read) -> list[_Block]:
+        """The next block of a tensor that a stream loads, in units."""
         block = stream.counts.get(read.tensor, 0)
         stream.counts[read.tensor] = block + 1
         table, at = self._tables[read.tensor], self._launch.grid.coordinates(stream.cta)
-        unit, row = block // table.blocks_per_unit, table.row(at, stream.cta) * table.units
-        line = unit - unit % table.units_per_line
-        before, line_before = unit * table.blocks_per_unit, line * table.blocks_per_unit
-        return _Block(
-            unit=table.first_unit + row + unit,
-            page=table.first_unit + table.page_row(at, stream.cta) * table.units + unit - unit % table.units_per_page,
-            line=table.first_unit + row + line,
-            units=table.units_per_line,
-            blocks=min(table.blocks_per_unit, table.blocks - before),
-            line_blocks=min(table.blocks_per_unit * table.units_per_line, table.blocks - line_before),
-            readers=table.readers,
-            page_rows=table.x_per_page * table.y_per_page,
-            rewritten=table.rewritten,
-            sizes=self._sizes_of(stream, read, at, table),
-        )
+        row = table.first_unit + table.row(at, stream.cta) * table.units
+        page_row = table.first_unit + table.page_row(at, stream.cta) * table.units
+        sizes = self._sizes_of(stream, read, at, table)
+        return [
+            _Block(
+                unit=row + unit,
+                page=page_row + table.page_of(unit),
+                line=row + unit - unit % table.units_per_line,
+                units=table.units_per_line,
+                blocks=table.blocks_of(unit),
+                line_blocks=table.blocks_of(unit - unit % table.units_per_line, table.units_per_line),
+                readers=table.readers,
+                page_rows=table.x_per_page * table.y_per_page,
+                rewritten=table.rewritten,
+                sizes=sizes,
+            )
+            for group in range(table.groups)
+            for unit in table.touched(group, block)
+        ]
 
     def _sizes_of(self, stream: Stream, read: Read, at: Coordinates, table: Table) -> Sizes:
         work = self._launch.work_at(at)

@@ -12,6 +12,12 @@ from typing import NamedTuple
 from gpusim.hardware.machine import LINE_BYTES, Machine, rows_of_a_page
 from gpusim.launch import Coordinates, Launch, Runs, Tensor
 from gpusim.program import Load, LoadBulk, Read, Store, executed
+from gpusim.units import ceil_div
+
+PARTS_OF_UNIT = 16
+"""Places in a unit at which rows of memory are taken to begin."""
+FEW_PLACES = 4
+"""In a line, up to which each is counted for itself."""
 
 
 class Table(NamedTuple):
@@ -27,6 +33,17 @@ class Table(NamedTuple):
     units: int
     """Of a row."""
     blocks_per_unit: int
+    """Where rows of memory begin on lines."""
+    groups: int
+    """Of rows of memory that begin at the same place within a line."""
+    group_units: int
+    """Of a group; 0: rows begin on lines."""
+    step_units: int
+    """So many units are as long as so many blocks."""
+    step_blocks: int
+    begin: int
+    """Where the first group begins within a unit, and how much later each other one [1/16 unit]."""
+    apart: int
     units_per_line: int
     units_per_page: int
     x_per_page: int
@@ -45,6 +62,37 @@ class Table(NamedTuple):
     def row(self, at: Coordinates, cta: int) -> int:
         """The row of a CTA."""
         return self.batch * at.batch + self.split * at.split + self.x * at.x + self.y * at.y + self.cta * cta
+
+    @property
+    def group_room(self) -> int:
+        """From a group's first unit to the next one's."""
+        return self.units // self.groups
+
+    def page_of(self, unit: int) -> int:
+        """The unit of a row that its page goes by."""
+        return unit - unit % self.group_room % self.units_per_page
+
+    def touched(self, group: int, block: int) -> list[int]:
+        """Units of a row that a block lies in, of a group of rows of memory; a row ends where another begins.
+
+        >>> halves = Table(*5 * [0], 4, 4, 1, 1, 4, 1, 1, 8, 0, 2, 1, 1, 1, 1, 0, 0, 0, False)
+        >>> [halves.touched(0, block) for block in range(4)]
+        [[0, 1], [1, 2], [2, 3], [3, 0]]
+        """
+        if not self.group_units:
+            return [block // self.blocks_per_unit]
+        parts, size = PARTS_OF_UNIT * self.step_blocks, PARTS_OF_UNIT * self.step_units
+        begin = (self.begin + group * self.apart) * self.step_blocks
+        first, after = (begin + block * size) // parts, ceil_div(begin + (block + 1) * size, parts)
+        before = group * self.group_room
+        return [before + unit % self.group_units for unit in range(first, min(after, first + self.group_units))]
+
+    def blocks_of(self, unit: int, units: int = 1) -> float:
+        """Blocks that so many units of a row hold, from one on."""
+        if not self.group_units:
+            return min(units * self.blocks_per_unit, self.blocks - unit * self.blocks_per_unit)
+        last = unit % self.group_room + units
+        return (units - max(0, last - self.group_units)) * self.blocks / (self.group_units * self.groups)
 
     def page_row(self, at: Coordinates, cta: int) -> int:
         """The row that the pages of a CTA's row go by."""
@@ -124,6 +172,7 @@ def _table(machine: Machine, launch: Launch, tensor: Tensor, blocks: int) -> Tab
         strides[axis] = rows
         rows *= extents[axis]
     runs, per_unit, per_line, per_page = tensor.runs, 1, 1, 1
+    groups, group_units, steps, begin, apart = 1, 0, (0, 0), 0, 0
     across = {"x": 1, "y": 1}
     if runs is not None and runs.axis is None:
         per_unit = min(blocks, _within(machine.l2_fetch_bytes, runs.size_bytes))
@@ -131,17 +180,45 @@ def _table(machine: Machine, launch: Launch, tensor: Tensor, blocks: int) -> Tab
         per_page = _within(machine.dram_page_bytes, per_unit * runs.size_bytes)
         if runs.row_bytes < machine.dram_page_bytes:
             per_page = blocks  # a page holds whole rows
+        if 0.0 < runs.begins_bytes < LINE_BYTES and blocks > 1:
+            unit_bytes = machine.l2_fetch_bytes
+            split = extents["split"] if "split" in _axes(tensor) else 1
+            groups, begin, apart = _beginnings(runs, unit_bytes)
+            if begin:
+                group_units = max(1, round(runs.row_bytes / split / unit_bytes))
+                steps = group_units, blocks
+            else:
+                group_units = math.ceil(blocks * runs.size_bytes / unit_bytes)
+                steps = round(PARTS_OF_UNIT * runs.size_bytes / unit_bytes), PARTS_OF_UNIT
+            per_unit, per_line = 1, _within(LINE_BYTES, unit_bytes)
+            per_page = group_units if per_page == blocks else _within(machine.dram_page_bytes, unit_bytes)
     elif runs is not None:
         short = runs.row_bytes < machine.dram_page_bytes
         across[runs.axis or "x"] = (
             extents[runs.axis or "x"] if short else _within(machine.dram_page_bytes, runs.size_bytes)
         )
-    units = -(-blocks // (per_unit * per_line)) * per_line
+    units = groups * ceil_div(group_units or blocks, per_unit * per_line) * per_line
     return Table(
-        **strides, blocks=blocks, units=units, blocks_per_unit=per_unit, units_per_line=per_line,
+        **strides, blocks=blocks, units=units, blocks_per_unit=per_unit, groups=groups, group_units=group_units,
+        step_units=steps[0], step_blocks=steps[1], begin=begin, apart=apart, units_per_line=per_line,
         units_per_page=per_page, x_per_page=across["x"], y_per_page=across["y"], readers=launch.ctas // rows,
         first_unit=0, results=0, first_result=0, rewritten=False,
     )  # fmt: skip
+
+
+def _beginnings(runs: Runs, unit_bytes: float) -> tuple[int, int, int]:
+    """Groups of rows by where they begin within a line, the first one's place in a unit, and from one to the next.
+
+    Rows begin at all places that their alignment allows, equally often. Where these are many, groups stand for them
+    that lie as far apart as runs are long, and begin half a run, or unit, into the unit.
+    """
+    sixteenth = unit_bytes / PARTS_OF_UNIT
+    places = round(LINE_BYTES / runs.begins_bytes)
+    if places <= FEW_PLACES:
+        return places, 0, round(runs.begins_bytes / sixteenth)
+    groups = min(PARTS_OF_UNIT, _within(LINE_BYTES, runs.size_bytes))
+    begin = round(min(runs.size_bytes, unit_bytes) / 2.0 / sixteenth)
+    return groups, begin, round(LINE_BYTES / groups / sixteenth)
 
 
 def _within(unit_bytes: float, size_bytes: float) -> int:
@@ -169,5 +246,6 @@ def sizes_of(machine: Machine, tensor: Tensor, table: Table, read: Read, warps: 
                 opening_bytes *= machine.dram_conflict_cost
     # The bandwidth is that of whole pages: their openings are in it.
     whole = 1.0 + machine.dram_activation_bytes / page
+    pages /= table.groups
     read_bytes, page_bytes = tensor.block_bytes / whole, pages * opening_bytes / whole
     return Sizes(tensor.block_bytes, read_bytes, page_bytes, pages, dram_cycles)

@@ -54,10 +54,10 @@ def touched_before(decoded: DecodedLaunch, tables: dict[str, Table]) -> tuple[To
             new = ~np.isin(touched.line, known)
             entered_bytes += float(touched.size_bytes[new].sum())
             known = np.union1d(known, named)
-        if entered_bytes >= WARMING_CAPACITIES * machine.l2_copy_bytes:
+        if entered_bytes >= WARMING_CAPACITIES * machine.l2_held_bytes:
             runs = 1
             break
-    if launch.cold and entered_bytes <= machine.l2_copy_bytes:
+    if launch.cold and entered_bytes <= machine.l2_held_bytes:
         # Every run before had operands of its own. Repeated, this one would find its results in L2, and not what no
         # line names: its share would grow.
         runs = 1
@@ -94,13 +94,13 @@ def _wave(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range) -> tupl
         rows = {
             table.row(place, 0): works[work].tensors[number].block_bytes for place, work in zip(at, doing, strict=True)
         }
-        lines = np.arange(table.units // table.units_per_line)[:, None]
-        of_line = table.blocks_per_unit * table.units_per_line
-        blocks = np.minimum(of_line, table.blocks - lines * of_line)
-        first = table.first_unit + np.array([*rows]) * table.units + lines * table.units_per_line
-        sizes = blocks * np.array([*rows.values()])
+        units = np.arange(0, table.units, table.units_per_line)
+        blocks = np.array([table.blocks_of(unit, table.units_per_line) for unit in units.tolist()])
+        begins = units % table.group_room * (table.groups * blocks[0] / table.units_per_line)
+        first = table.first_unit + np.array([*rows]) * table.units + units[:, None]
+        sizes = blocks[:, None] * np.array([*rows.values()])
         # What a CTA stores as well, it loads at its end.
-        order.append(np.broadcast_to(lines * of_line + table.rewritten * last, first.shape).ravel())
+        order.append(np.broadcast_to(begins[:, None] + table.rewritten * last, first.shape).ravel())
         parts.append(_touched(first.ravel(), table.units_per_line, sizes.ravel(), written=table.rewritten))
     step_by_step = np.argsort(np.concatenate(order), kind="stable") if order else np.empty(0, np.int64)
     columns = zip(*(parts or [NOTHING]), strict=True)

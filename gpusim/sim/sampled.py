@@ -205,7 +205,7 @@ def _processes(
     sm = StreamingMultiprocessor(env, decoded, memory, next_cta, dispatcher)
 
     def share_among() -> None:
-        if not sm.resident:
+        if not sm.resident or launch.persistent:
             return
         # Every SM runs a CTA like each of ours, except that only some have one more at the end.
         active = sum(last_round if cta.index == busiest - 1 else machine.sm_count for cta in sm.resident)

@@ -13,6 +13,7 @@ from gpusim.program import Load, LoadBulk, Read, SplitKFixup, Store, executed
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.link import DramLink, Link
 from gpusim.sim.memory import Stream
+from gpusim.units import ceil_div
 
 REMEMBERED_BLOCKS = 64
 """Blocks of a CTA whose arrival is kept for warps that ask later; what was asked for before has long arrived."""
@@ -132,6 +133,9 @@ class SampledMemory:
         self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle / machine.sm_count, machine.dram_bytes_per_cycle)
         self.drained_at = 0.0
         self._translated_at: float | None = None
+        self._last_cta = ceil_div(launch.ctas, machine.sm_count) - 1
+        last_round = launch.ctas - self._last_cta * machine.sm_count
+        self._tiles_of_round = (machine.sm_count, last_round) if launch.persistent else None
         self._spread = machine.cta_interval_cycles * machine.sm_count
         """How far apart SMs start [cycles]."""
         self._spread_growth = math.log(machine.sm_count)
@@ -153,6 +157,14 @@ class SampledMemory:
         self.l2.rate = self._machine.l2_bytes_per_cycle * share
         self.dram.rate = self._machine.dram_bytes_per_cycle * share
 
+    def _turn_of(self, cta: int) -> None:
+        """Set the share that a persistent CTA's tile has: it asks when the tile before has asked for all.
+
+        What others ask for their last tile has been asked then, so that those that have one more are alone.
+        """
+        if self._tiles_of_round is not None:
+            self.share_among(1, self._tiles_of_round[cta == self._last_cta])
+
     def load(self, stream: Stream, reads: tuple[Read, ...], block: int, now: float) -> float:
         """Ask for one warp's part of a block; when its last byte is in the SM [cycles]."""
         fetch = self._fetches[stream.role][id(reads)]
@@ -168,6 +180,7 @@ class SampledMemory:
 
     def _fetched(self, fetch: Fetch, stream: Stream, block: int, now: float) -> float:
         """When a CTA's block has passed the common part of the path [cycles]."""
+        self._turn_of(stream.cta)
         # The first blocks are asked for by all SMs at once, also by kernels that load none ahead.
         at_once = block < self._first_blocks and stream.cta < self._ctas_per_sm
         passed = self._served(self.l2, now, fetch.l2_bytes, at_once=at_once) + fetch.far_cycles
@@ -226,6 +239,9 @@ class SampledMemory:
         this SM does has passed.
         """
         if generation > 0:
+            if self.l2.credit == 0.0:
+                # The results before were booked as if the others had stored none.
+                self.l2.free_at -= self._behind
             spread = self._spread
             for _ in range(min(generation, SPREADING_GENERATIONS)):
                 spread *= self._spread_growth
@@ -238,6 +254,7 @@ class SampledMemory:
     def store(self, stream: Stream, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
         machine = self._machine
+        self._turn_of(stream.cta)
         self._follow(now)
         self._leave_step(stream.cta // self._ctas_per_sm)
         sent = self.port.book(now, store.l2_bytes * store.largest, machine.l2_port_write_bytes_per_cycle)

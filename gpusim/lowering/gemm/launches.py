@@ -38,7 +38,8 @@ def lower_tiles(gpu: Gpu, planned: GemmPlan) -> tuple[Launch, ...]:
     stored = PARTIAL_SUMS if others else RESULT
     within, *edges = (_launch(one, _roles(planned.kernel, one, stored), stored) for one in schedules)
     of_x, of_y, of_both = (Work(one.roles, one.tensors) for one in edges)
-    return replace(within, edges=(of_x, of_y, of_both)), *others
+    # What L2 holds of the results of all CTAs is no question of one tile.
+    return replace(within, edges=(of_x, of_y, of_both), write_cost=launch.write_cost), *others
 
 
 def _roles(kernel: Kernel, schedule: Schedule, stored: str) -> tuple[Role, ...]:

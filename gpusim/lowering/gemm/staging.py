@@ -129,8 +129,16 @@ def _runs(operands: Operands, kernels: Any) -> tuple[Columns[Runs], Columns[Runs
     """Where the panels of both operands lie in memory."""
     sizes_bytes, rows_bytes = operands.run_bytes(kernels.tile, kernels.tile_k), operands.row_bytes
     along_k = operands.k_contiguous.ravel().tolist()
+    # Where a row of a gathered operand begins, its runs do not say.
+    begins_bytes = np.where(operands.runs_per_row == 1, access_bytes(rows_bytes, LINE_BYTES), LINE_BYTES)
     a, b = (
-        Columns(Runs, size_bytes=sizes_bytes[place], row_bytes=rows_bytes[place], axis=None if along_k[place] else axis)
+        Columns(
+            Runs,
+            size_bytes=sizes_bytes[place],
+            row_bytes=rows_bytes[place],
+            axis=None if along_k[place] else axis,
+            begins_bytes=begins_bytes[place],
+        )
         for place, axis in enumerate(("x", "y"))
     )
     return a, b

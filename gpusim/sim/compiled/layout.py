@@ -53,7 +53,7 @@ LAUNCH = _record(
     "last_round sm_count together ahead in_flight first_blocks ctas_per_sm pattern_blocks grid_x grid_y splits "
     "swizzle_width stripes_across_y edges cold share open_pages",
     "cta_interval cta_share cta_launch_cycles shared_latency bulk_copy l2_latency fix_up_cycles tlb_miss "
-    "write_back_cost write_back_cycles write_cost l2_rate l2_write_cost l2_port_write_rate dram_rate l2_copy_bytes "
+    "write_back_cost write_back_cycles write_cost l2_rate l2_write_cost l2_port_write_rate dram_rate l2_held_bytes "
     "spread_growth earlier_from earlier_cycles",
 )
 RUN = _record(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gpusim.sim.blocks import PARTS_OF_UNIT
 from gpusim.sim.compiled.booking import book, write_back
 from gpusim.sim.compiled.jit import compiled
 from gpusim.sim.compiled.layout import State
@@ -52,6 +53,7 @@ def fix_up(s: State, w: int, op: Any, now: float) -> float:
 def _written_share(s: State, w: int, op: Any, now: float, sent: float) -> float:
     """Take written bytes, which the port has sent by then; when L2 has found room for the last [cycles]."""
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
+    _turn_of(s, sm, s.ctas[s.warps[w].cta].number)
     _follow(s, sm, now)
     _leave_step(s, sm, s.ctas[s.warps[w].cta].number // launch.ctas_per_sm)
     accepted = _last_of(s, sm, now, op.l2_bytes * launch.l2_write_cost, sent)
@@ -77,6 +79,9 @@ def _leave_step(s: State, sm: Any, generation: int) -> None:
     """Set how far apart SMs are when CTAs of a generation store."""
     launch = s.launch[0]
     if generation > 0:
+        if s.links[sm.l2].credit == 0.0:
+            # The results before were booked as if the others had stored none.
+            s.links[sm.l2].free_at -= sm.behind
         spread = launch.cta_share
         for _ in range(min(generation, SPREADING_GENERATIONS)):
             spread *= launch.spread_growth
@@ -102,6 +107,8 @@ def _last_of(s: State, sm: Any, now: float, amount: float, sent: float) -> float
 def share_among(s: State) -> None:
     """Set the SM's contention share: it holds so many of the CTAs that are active on the GPU."""
     launch, sm = s.launch[0], s.sms[0]
+    if launch.persistent:
+        return
     active = 0
     for at in range(sm.resident):
         last = s.ctas[s.resident[0, at]].number == launch.busiest - 1
@@ -109,6 +116,16 @@ def share_among(s: State) -> None:
     share = sm.resident / active
     s.links[sm.l2].rate = launch.l2_rate * share
     s.links[sm.dram].rate = launch.dram_rate * share
+
+
+@compiled
+def _turn_of(s: State, sm: Any, cta: int) -> None:
+    """Set the share that a persistent CTA's tile has."""
+    launch = s.launch[0]
+    if launch.persistent:
+        share = 1 / (launch.last_round if cta == launch.busiest - 1 else launch.sm_count)
+        s.links[sm.l2].rate = launch.l2_rate * share
+        s.links[sm.dram].rate = launch.dram_rate * share
 
 
 @compiled
@@ -132,6 +149,7 @@ def _fetched(s: State, w: int, read: Any, block: int, now: float) -> float:
     """When a CTA's block has passed the common part of the path [cycles]."""
     launch, warp = s.launch[0], s.warps[w]
     sm = s.sms[warp.sm]
+    _turn_of(s, sm, s.ctas[warp.cta].number)
     # The first blocks are asked for by all SMs at once, also by kernels that load none ahead.
     at_once = block < launch.first_blocks and s.ctas[warp.cta].number < launch.ctas_per_sm
     passed = _served(s, sm, sm.l2, now, read.l2_bytes, at_once) + read.far_cycles
@@ -195,12 +213,36 @@ def _in_l2(s: State, w: int, read: Any, now: float) -> float:
     cta, table = s.ctas[warp.cta], s.tensors[read.key]
     block = s.warp_counts[w, read.key]
     s.warp_counts[w, read.key] = block + 1
-    unit = block // table.blocks_per_unit
-    at = table.first_unit + _row(table, cta, cta.x, cta.y) * table.units + unit
+    row = table.first_unit + _row(table, cta, cta.x, cta.y) * table.units
+    if table.group_units == 0:
+        return _unit_in_l2(s, warp, read, block // table.blocks_per_unit, row, now)
+    latest, parts, size = now, PARTS_OF_UNIT * table.step_blocks, PARTS_OF_UNIT * table.step_units
+    for group in range(table.groups):
+        begin, before = (table.begin + group * table.apart) * table.step_blocks, group * (table.units // table.groups)
+        first = (begin + block * size) // parts
+        after = min(-(-(begin + (block + 1) * size) // parts), first + table.group_units)
+        for unit in range(first, after):
+            latest = max(latest, _unit_in_l2(s, warp, read, before + unit % table.group_units, row, now))
+    return latest
+
+
+@compiled
+def _unit_in_l2(s: State, warp: Any, read: Any, unit: int, row: int, now: float) -> float:
+    """When a unit of a row is in L2: now, when an earlier miss brings it, or after one [cycles]."""
+    at = row + unit
     if not math.isnan(s.arrival[at]):
-        use(s, at - unit % table.units_per_line)
+        use(s, at - unit % s.tensors[read.key].units_per_line)
         return s.arrival[at]
     return _miss(s, warp, read, unit, at, now)
+
+
+@compiled
+def _blocks_of(table: Any, unit: int, units: int) -> float:
+    """Blocks that so many units of a row hold, from one on."""
+    if table.group_units == 0:
+        return float(min(units * table.blocks_per_unit, table.blocks - unit * table.blocks_per_unit))
+    last = unit % (table.units // table.groups) + units
+    return (units - max(0, last - table.group_units)) * table.blocks / (table.group_units * table.groups)
 
 
 @compiled
@@ -216,10 +258,10 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
     cta, table = s.ctas[warp.cta], s.tensors[read.key]
     if read.block_bytes == 0.0:
         return now
-    blocks = min(table.blocks_per_unit, table.blocks - unit * table.blocks_per_unit)
+    blocks = _blocks_of(table, unit, 1)
     amount = blocks * read.dram_bytes
     near = _row(table, cta, cta.x - cta.x % table.x_per_page, cta.y - cta.y % table.y_per_page)
-    page = table.first_unit + near * table.units + unit - unit % table.units_per_page
+    page = table.first_unit + near * table.units + unit - unit % (table.units // table.groups) % table.units_per_page
     opens = run.opened - s.opened_at[page] >= s.launch[0].open_pages
     opening = read.page_bytes if opens else 0.0
     sm = s.sms[warp.sm]
@@ -235,9 +277,7 @@ def _miss(s: State, warp: Any, read: Any, unit: int, at: int, now: float) -> flo
     for one in range(line, line + table.units_per_line):
         held = held or not math.isnan(s.arrival[one])
     if not held:
-        of_line = table.blocks_per_unit * table.units_per_line
-        line_blocks = min(of_line, table.blocks - (unit - in_line) * table.blocks_per_unit)
-        size_bytes = line_blocks * read.block_bytes
+        size_bytes = _blocks_of(table, unit - in_line, table.units_per_line) * read.block_bytes
         written = hold(s, line, table.units_per_line, size_bytes, size_bytes * table.rewritten, now)
         passed = max(passed, written - s.launch[0].write_back_cycles)
     s.arrival[at] = passed + read.dram_cycles

@@ -59,7 +59,7 @@ def hold(s: State, line: int, units: int, size_bytes: float, dirty_bytes: float,
     """Make room for a line; when what has to be written back for it will have passed DRAM [cycles]."""
     run, launch = s.run[0], s.launch[0]
     passed = now
-    while run.held_bytes + size_bytes > launch.l2_copy_bytes and run.held > 0:
+    while run.held_bytes + size_bytes > launch.l2_held_bytes and run.held > 0:
         victim = _victim(s)
         run.held -= 1
         first, evicted_units, dirty = s.held[victim], s.held_units[victim], s.held_dirty[victim]
@@ -128,7 +128,7 @@ def preload(s: State, lines: Integers, units: Integers, sizes: Floats, dirty: Fl
 @compiled
 def _forget(s: State) -> None:
     """Make what L2 holds unrelated, and fill it with more of the same."""
-    run, l2_copy_bytes = s.run[0], s.launch[0].l2_copy_bytes
+    run, l2_held_bytes = s.run[0], s.launch[0].l2_held_bytes
     dirty_bytes = 0.0
     for at in range(run.held):
         dirty_bytes += s.held_dirty[at]
@@ -137,6 +137,6 @@ def _forget(s: State) -> None:
     if run.held_bytes == 0.0:
         return
     dirty = dirty_bytes / run.held_bytes
-    size_bytes = l2_copy_bytes / UNRELATED_LINES
-    while run.held_bytes + size_bytes <= l2_copy_bytes:
+    size_bytes = l2_held_bytes / UNRELATED_LINES
+    while run.held_bytes + size_bytes <= l2_held_bytes:
         _ = hold(s, NAMELESS, 1, size_bytes, dirty * size_bytes, 0.0)

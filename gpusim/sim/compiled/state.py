@@ -181,7 +181,7 @@ class Arrays:
             l2_write_cost=machine.l2_write_cost,
             l2_port_write_rate=machine.l2_port_write_bytes_per_cycle,
             dram_rate=machine.dram_bytes_per_cycle,
-            l2_copy_bytes=machine.l2_copy_bytes,
+            l2_held_bytes=machine.l2_held_bytes,
             write_back_cycles=machine.write_back_cycles,
             spread_growth=math.log(machine.sm_count),
             earlier_from=self.earlier.stored_from,
