@@ -191,6 +191,18 @@ def test_an_older_library_transposes_filters_in_fewer_instructions() -> None:
     )
 
 
+def test_products_with_pixels_beyond_an_image_take_the_energy_of_zeros() -> None:
+    """One tap with three pixels of padding and a stride of two: 9 of 49 results have a pixel."""
+    shape = ConvolutionShape(8, 2048, 7, 7, 512, 1, 1, stride=(2, 2), pad=(3, 3))
+    system = load_spec("t4", cuda=10).system
+    for op, share in (("conv_bwd_weights", 9 / 49), ("conv_bwd_inputs", 1.0)):
+        operator = Convolution(shape, Dtype.FP32, op, "nchw")
+        plan = ranked_plans(system, operator, Options(l2="warm"))[0].plan
+        assert isinstance(plan, ConvolutionPlan)
+        ((_, fma),) = plan.product.totals[0].multiply_adds
+        assert fma == pytest.approx(share * operator.flops / 2)
+
+
 def test_winograd_takes_the_time_that_profiles_show() -> None:
     """ResNet-50 of 32 images on a V100, in FP32: medians of launches in PyTorch profiles."""
     system = load_spec("v100-sxm2-32gb").system

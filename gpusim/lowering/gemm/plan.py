@@ -19,6 +19,7 @@ from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array, Columns, share
 from gpusim.lowering.gemm.epilogue import c_passes, epilogue_of, store_passes, write_costs
+from gpusim.lowering.gemm.gathered import ImplicitProduct
 from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
 from gpusim.lowering.gemm.problem import Problem, Problems, Product, Tiles, pieces_of, problem_of
 from gpusim.lowering.gemm.split_k import partners, partners_at_once, reductions
@@ -29,6 +30,7 @@ from gpusim.lowering.pages import effective_l2_bytes, outlives_a_step, read_cost
 from gpusim.lowering.schedule import Schedule, Step
 from gpusim.lowering.totals import Totals
 from gpusim.units import ceil_div
+from gpusim.workloads.convolution import Convolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,22 @@ class GemmPlan:
         return self.operator.flops / 2 / self.main.fma
 
     @property
+    def _fma_on_data(self) -> float:
+        """Multiply-adds of the product, those of pixels beyond an image left out: these are zeros.
+
+        CTAs that add to the pixels that a tap reaches have a product for each of the others too.
+        """
+        match self.operator:
+            case Convolution() as convolution:
+                return convolution.multiply_adds
+            case ImplicitProduct(convolution=convolution, scattered=False):
+                return convolution.multiply_adds
+        return self.operator.flops / 2
+
+    @property
     def totals(self) -> tuple[Totals, ...]:
         """What each launch comes to."""
-        fma = self.operator.flops / 2
+        fma = self._fma_on_data
         padding = max(0.0, self.main.fma - fma)
         return tuple(
             Totals(
