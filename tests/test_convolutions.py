@@ -23,6 +23,7 @@ from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.timing import time_plan
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
+from gpusim.specs.overrides import with_overrides
 from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
 from gpusim.workloads.gemm import Gemm
 
@@ -424,10 +425,24 @@ def test_results_are_cleared_in_the_time_that_profiles_show(board: str, recorded
     assert cycles / timed.sustained.clock_mhz == pytest.approx(recorded_us, rel=0.15)
 
 
+@pytest.mark.parametrize("images", ["nchw", "nhwc"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kind", ["conv_fwd", "conv_bwd_inputs", "conv_bwd_weights"])
+@pytest.mark.parametrize("board", ["v100", "t4", "a100", "h100-sxm"])
+def test_every_pass_of_a_grouped_convolution_has_a_kernel(board: str, kind: str, stride: int, images: str) -> None:
+    for group_width in (4, 8, 16, 32):
+        channels = 32 * group_width
+        shape = ConvolutionShape(8, channels, 28, 28, channels, 3, 3, (1, 1), stride=(stride, stride), groups=32)
+        assert chosen(board, Convolution(shape, Dtype.FP16, kind, images)).grid.extents
+
+
 def test_taps_of_a_row_keep_the_same_lines_in_l2() -> None:
     """A first layer of speech, 5 x 20 taps of one channel: tiles of 32 taps see two rows of pixels, not 32."""
     shape = ConvolutionShape(32, 1, 161, 700, 32, 5, 20, stride=(2, 2))
-    plan = chosen("t4", Convolution(shape, Dtype.FP32, "conv_bwd_weights", "nchw"), cuda=10)
+    cheap_pages = with_overrides(load_spec("t4", cuda=10), {"dram.activation_bytes": 13.0}).system
+    operator = Convolution(shape, Dtype.FP32, "conv_bwd_weights", "nchw")
+    plan = ranked_plans(cheap_pages, operator, Options(l2="warm"))[0].plan
+    assert isinstance(plan, ConvolutionPlan)
     assert plan.product.main.traffic.read_cost < 1.5
 
 
