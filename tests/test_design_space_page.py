@@ -158,10 +158,12 @@ def test_products_run_in_the_tiles_that_the_page_says(decode: Experiment, layer:
     assert [one.split_k for one in selected[1.0]] == [1] * 4
     assert [one.split_k for one in selected[1.5]] == {LAYERS[0]: [1, 2, 1, 2], LAYERS[1]: [1] * 4}[layer]
     bound = {dram: [one.bottleneck for one in selected[dram]] for dram in DRAM}
-    thrice = ["shared_memory"] * 4
+    twice, thrice = ["dram"] * 4, ["shared_memory"] * 4
     if layer == LAYERS[0]:
         thrice[2] = "dram"
-    assert bound == {1.0: ["dram"] * 4, 1.5: ["shared_memory"] * 4, 2.0: ["dram"] * 4, 3.0: thrice}
+    else:
+        twice[2], thrice[1] = "shared_memory", "dram"
+    assert bound == {1.0: ["dram"] * 4, 1.5: ["shared_memory"] * 4, 2.0: twice, 3.0: thrice}
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
@@ -175,9 +177,12 @@ def test_reading_shared_memory_binds_the_kernels_of_the_shipped_library_at_half_
 def test_tiles_of_64_tokens_draw_less_of_the_dram_than_those_that_are_selected(decode: Experiment, layer: str) -> None:
     selected = products(decode, layer, 1.0)
     pinned = products(decode, layer, 1.0, kernel=TILE_OF_64)
-    assert all(0.655 < drawn(one) < 0.795 for one in selected)
+    assert all(0.652 < drawn(one) < 0.792 for one in selected)
     assert all(0.605 < drawn(one) < 0.715 for one in pinned)
-    assert all(1.065 < wide.time_us / own.time_us < 1.135 for own, wide in zip(selected, pinned, strict=True))
+    ratios = [wide.time_us / own.time_us for own, wide in zip(selected, pinned, strict=True)]
+    if layer == LAYERS[0]:
+        assert ratios.pop() == pytest.approx(1.05, abs=0.005)
+    assert all(1.065 < ratio < 1.135 for ratio in ratios)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
@@ -188,7 +193,7 @@ def test_tiles_of_64_tokens_lose_by_the_dram_pages_that_they_open(decode: Experi
     free = load_experiment("decode_design_space", ["gpus.0.retuned=false", "gpus.0.overrides.dram.activation_bytes=0x"])
     own = products(free, layer, 1.0, kernel=selected)
     wide = products(free, layer, 1.0, kernel=TILE_OF_64)
-    assert all(0.915 < two.time_us / one.time_us < 1.045 for one, two in zip(own, wide, strict=True))
+    assert all(0.925 < two.time_us / one.time_us < 1.055 for one, two in zip(own, wide, strict=True))
 
 
 def products(
@@ -241,14 +246,15 @@ def drawn(result: Result) -> float:
 
 def test_a_warm_l2_does_what_the_page_says(time_us: TimeUs, as_shipped: TimeUs) -> None:
     seven, seventy, draft = LAYERS
-    assert time_us(seven, capacity=8.0, l2="warm") / time_us(seven, 3.0) == pytest.approx(0.96, abs=0.005)
-    assert time_us(seven, capacity=4.0, l2="warm") > 1.2 * time_us(seven, 3.0)
+    ratios = [time_us(seven, capacity=capacity, l2="warm") / time_us(seven) for capacity in (4.0, 8.0)]
+    assert ratios == pytest.approx([0.97, 0.72], abs=0.005)
+    assert time_us(seven, capacity=8.0, l2="warm") > time_us(seven, 2.0)
     warm, cold = time_us(seventy, capacity=8.0, l2="warm"), time_us(seventy)
-    assert warm / cold == pytest.approx(0.91, abs=0.005)
-    assert as_shipped(seventy, capacity=8.0, l2="warm") - warm == pytest.approx(0.64 * (cold - warm), rel=0.03)
+    assert warm / cold == pytest.approx(0.95, abs=0.005)
+    assert as_shipped(seventy, capacity=8.0, l2="warm") - warm == pytest.approx(0.67 * (cold - warm), rel=0.03)
     ratios = [time_us(draft, dram, l2="warm") / time_us(draft, dram) for dram in DRAM]
-    assert ratios[0] == pytest.approx(0.81, abs=0.005)
-    assert all(0.885 < ratio < 0.915 for ratio in ratios[1:])
+    assert ratios[0] == pytest.approx(0.82, abs=0.005)
+    assert all(0.89 < ratio < 0.92 for ratio in ratios[1:])
 
 
 @pytest.mark.parametrize("dram", DRAM)
@@ -258,6 +264,23 @@ def test_products_of_the_draft_model_take_as_long_as_the_page_says(decode: Exper
     assert sum(one.bottleneck == "latency" for one in cold) == 3
 
 
+def test_gate_and_up_of_a_layer_do_not_fit_the_largest_l2(decode: Experiment) -> None:
+    l2 = load_spec("A100-SXM4-80GB").system.gpu.l2
+    copy_mib = 8 * l2.capacity_mib / l2.partitions
+    cold, warm = (products(decode, LAYERS[0], 1.0, capacity=8.0, l2=state)[2] for state in ("cold", "warm"))
+    mib = 2 * 22016 * 4096 / 2**20
+    page = " ".join(PAGE.split())
+    assert f"The {mib:.0f} MiB of weights of its gate and up do not fit" in page
+    assert f"{100 * l2.usable_fraction:.0f} % of a copy's {copy_mib:.0f} MiB holds" in page
+    assert l2.usable_fraction * copy_mib < mib
+    assert warm.dram_bytes / cold.dram_bytes == pytest.approx(0.94, abs=0.005)
+
+
+def test_the_largest_l2_warm_changes_one_kernel_of_70b(decode: Experiment) -> None:
+    own, warm = (products(decode, LAYERS[1], 1.0, capacity=8.0, l2=l2) for l2 in ("cold", "warm"))
+    assert [position for position in range(4) if own[position].kernel != warm[position].kernel] == [1]
+
+
 def test_one_product_of_a_warm_l2_reads_less_in_the_same_kernel_and_is_no_slower(decode: Experiment) -> None:
     cold, warm = (products(decode, LAYERS[0], 1.0, l2=l2)[1] for l2 in ("cold", "warm"))
     assert (warm.kernel, warm.split_k) == (cold.kernel, cold.split_k)
@@ -265,11 +288,10 @@ def test_one_product_of_a_warm_l2_reads_less_in_the_same_kernel_and_is_no_slower
     assert warm.time_us == pytest.approx(cold.time_us, rel=0.005)
 
 
-@pytest.mark.parametrize("layer", LAYERS[:2])
-def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, layer: str) -> None:
+@pytest.mark.parametrize(("layer", "costs"), [(LAYERS[0], [1.18, 1.25]), (LAYERS[1], [1.26, 1.34])])
+def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, layer: str, costs: list[float]) -> None:
     half, shipped, twice = ([time_us(layer, dram, bandwidth=one) for dram in DRAM] for one in (0.5, 1.0, 2.0))
-    assert 1.195 < half[2] / shipped[2] < 1.235
-    assert 1.265 < half[3] / shipped[3] < 1.345
+    assert [half[2] / shipped[2], half[3] / shipped[3]] == pytest.approx(costs, abs=0.005)
     assert twice == pytest.approx(shipped, rel=0.0005)
 
 
@@ -289,7 +311,7 @@ def test_a_quarter_of_the_l2_bandwidth_is_less_than_that_of_dram() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 1.0025, 1.40, 1.063), (LAYERS[1], 1, 1.456, 1)]
+    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 0.9985, 1.40, 1.059), (LAYERS[1], 1, 1.476, 1)]
 )
 def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     decode: Experiment,
@@ -307,7 +329,16 @@ def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     others = [position for position in range(4) if own[position].kernel != less[position].kernel]
     assert others == {LAYERS[0]: [1, 3], LAYERS[1]: []}[layer]
     assert [tokens_of_tile(one) for one in less] == [32] * 4
-    assert [one.split_k for one in less] == {LAYERS[0]: [1, 4, 1, 4], LAYERS[1]: [1] * 4}[layer]
+    assert [one.split_k for one in less] == {LAYERS[0]: [1, 2, 1, 2], LAYERS[1]: [1] * 4}[layer]
+
+
+def test_the_tuned_library_misses_a_faster_kernel_of_one_product(decode: Experiment) -> None:
+    own, less = (products(decode, LAYERS[0], 1.0, bandwidth=bandwidth) for bandwidth in (1.0, 0.5))
+    pinned = products(decode, LAYERS[0], 1.0, kernel=[one.kernel for one in less])
+    assert [one.split_k for one in pinned] == [one.split_k for one in less]
+    for others in (less, pinned):
+        output, down = (others[position].time_us / own[position].time_us for position in (1, 3))
+        assert (output, down) == pytest.approx((1.034, 0.98), abs=0.003)
 
 
 @pytest.mark.parametrize(("dram", "bound"), [(1.0, ["dram", "l2", "dram", "l2"]), (1.5, ["l2"] * 4)])
@@ -319,7 +350,7 @@ def test_half_of_the_l2_bandwidth_binds_small_tiles_of_the_shipped_library(dram:
 
 
 @pytest.mark.parametrize(
-    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.035, 1.035, 1.193), (LAYERS[1], 1.071, 1.070, 1.186)]
+    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.009, 1.009, 1.163), (LAYERS[1], 1.062, 1.062, 1.155)]
 )
 def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depends_on_the_kernels(
     decode: Experiment,
@@ -335,8 +366,10 @@ def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depend
     assert as_shipped_bandwidths(layer, 1.5, bandwidth=0.5) / shipped == pytest.approx(costs, abs=0.001)
     less = products(decode, layer, 1.5, bandwidth=0.5)
     assert [tokens_of_tile(one) for one in less] == [64] * 4
-    pinned = products(decode, layer, 1.5, kernel=[one.kernel for one in less])
-    assert sum(one.time_us for one in pinned) / time_us(layer, 1.5) == pytest.approx(pinned_costs, abs=0.001)
+    assert [one.bottleneck for one in less] == ["dram", "l2" if layer == LAYERS[0] else "dram", "dram", "dram"]
+    pinned = sum(one.time_us for one in products(decode, layer, 1.5, kernel=[one.kernel for one in less]))
+    assert pinned / time_us(layer, 1.5) == pytest.approx(pinned_costs, abs=0.001)
+    assert pinned == pytest.approx(time_us(layer, 1.5, bandwidth=0.5), rel=0.0005)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
@@ -345,7 +378,7 @@ def test_more_l2_bandwidth_makes_nothing_slower(time_us: TimeUs, layer: str) -> 
 
 
 def test_kernels_of_the_shipped_library_are_as_fast_as_the_page_says(time_us: TimeUs, as_shipped: TimeUs) -> None:
-    assert as_shipped(LAYERS[0], 3.0) == pytest.approx(as_shipped(LAYERS[0], 2.0), rel=0.01)
+    assert as_shipped(LAYERS[0], 3.0) / as_shipped(LAYERS[0], 2.0) == pytest.approx(0.999, abs=0.0005)
     for verb, dram in {"would take": 1.5, "then takes": 2.0}.items():
         times = (as_shipped(LAYERS[0], dram), time_us(LAYERS[0], dram))
         assert f"{verb} {times[0]:.0f} µs in place of {times[1]:.0f} µs" in PAGE
