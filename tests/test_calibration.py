@@ -328,7 +328,7 @@ def recorded_line(shape: tuple[int, int, int], label: str, gpu: str = "t4") -> s
 def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
     tmp_path: Path,
 ) -> None:
-    of_cuda = {10: "hmma_1688_f32_64x128x32", 12: "hmma_1688_f32_128x128x32"}
+    of_cuda = {10: "hmma_1688_f32_64x128x64_sliced1x2", 12: "hmma_1688_f32_128x128x64"}
     shapes = [*LARGE, (2048, 2048, 512), (1024, 2048, 1024)]
     lines = [f"{recorded_line(shape, label)},{cuda}" for shape in shapes for cuda, label in of_cuda.items()]
     table = tmp_path / "runs.csv"
@@ -538,7 +538,7 @@ def test_the_kernel_that_misses_all_times_of_a_source_alike_gets_a_bonus_over_on
 
 
 def test_names_that_libraries_print_otherwise_teach_a_choice() -> None:
-    name = "turing_fp16_s1688gemm_fp16_128x64_relu_f2f_stages_32x1_tn"
+    name = "turing_fp16_s1688gemm_fp16_128x64_sliced1x2_relu_f2f_tn"
     row = MeasuredRow("", 1, "t4", "linear", 1, 512, 512, 512, Dtype.FP16, "fp32", "tn", "dense", 20.0, "profiler",
                       "cold", name, grid=(4, 8, 3))  # fmt: skip
     other = replace(row, kernel="volta_sgemm_128x64_tn")
@@ -578,7 +578,7 @@ def test_one_command_writes_the_weights_that_libraries_of_several_architectures_
     command: RunGpusim, tmp_path: Path
 ) -> None:
     # Tensor Core kernels with tall tiles, on boards of two architectures; the teaching machine has another library.
-    tall = {"t4": "hmma_1688_f32_256x128x32", "v100-sxm2-16gb": "hmma_884_f32_256x128x32"}
+    tall = {"t4": "hmma_1688_f32_256x128x64", "v100-sxm2-16gb": "hmma_884_f32_256x128x32"}
     lines = [recorded_line(shape, label, gpu) for shape in LARGE for gpu, label in tall.items()]
     (tmp_path / "kernels.csv").write_text("\n".join([MEASURED_HEADER, *4 * lines]) + "\n", encoding="utf-8")
     timed = measured_line(LARGE[0], 1000.0, method="profiler")

@@ -273,11 +273,7 @@ def test_whole_numbers_run_at_their_published_rate() -> None:
     "arch",
     [
         pytest.param(load_spec("A100-SXM4-80GB").system, id="fitted"),
-        pytest.param(
-            unfitted("A100-SXM4-80GB"),
-            id="unfitted",
-            marks=pytest.mark.xfail(strict=True, reason="242: tiles of 128x128 are chosen, which draw more power"),
-        ),
+        pytest.param(unfitted("A100-SXM4-80GB"), id="unfitted"),
     ],
 )
 def test_random_numbers_run_at_their_published_rate(arch: System) -> None:

@@ -314,7 +314,7 @@ def test_each_cta_of_a_split_sgemm_goes_through_its_epilogue_before_the_next_one
 
 
 def test_turns_of_the_smallest_sgemm_tile_on_volta_are_bound_by_latency() -> None:
-    v100 = load_spec("V100-SXM2-16GB").system
+    v100 = load_spec("V100-SXM2-16GB", cuda=10).system
     used = next(one for one in v100.library.kernels if "sgemm_32x32_sliced1x4" in one.printed_name("nn", Dtype.FP32))
     short, long = (
         time_plan(v100, plan(v100.gpu, Gemm(32, 1760, k, Dtype.FP32, layout="nn"), used), Options(load="burst"))
@@ -326,7 +326,7 @@ def test_turns_of_the_smallest_sgemm_tile_on_volta_are_bound_by_latency() -> Non
 
 
 def test_reported_shared_memory_limits_ctas_where_it_is_more_than_the_stages_take() -> None:
-    v100 = load_spec("V100-SXM2-16GB").system
+    v100 = load_spec("V100-SXM2-16GB", cuda=10).system
     used = next(one for one in v100.library.kernels if "sgemm_32x32_sliced1x4" in one.printed_name("tn", Dtype.FP32))
     main = plan(v100.gpu, Gemm(32, 1000, 2048, Dtype.FP32), used).main
     assert (main.occupancy.ctas, main.occupancy.limiter) == (3, "shared_memory")  # of 32 KiB; two stages take 16

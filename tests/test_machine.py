@@ -30,7 +30,7 @@ IN_THE_MACHINE = {
     *("load_store.l2_port_bytes_per_cycle", "load_store.l2_port_write_bytes_per_cycle", "load_store.bulk_copy_cycles"),
     *("l2.capacity_mib", "l2.partitions", "l2.bandwidth_bytes_per_cycle", "l2.latency_cycles", "l2.far_latency_cycles"),
     *("l2.write_cost", "l2.fetch_bytes", "dram.page_bytes", "dram.activation_bytes"),
-    "dram.open_pages",
+    *("dram.open_pages", "l2.usable_fraction"),
     *("dram.page_part_stride_bytes", "dram.conflict_stride_bytes", "dram.conflict_cost"),
     *("dram.peak_bandwidth_gb_per_s", "dram.efficiency_fraction", "dram.latency_ns", "dram.tlb_miss_ns"),
     *("instructions.*.issue_interval_cycles", "instructions.*.sustained_fraction", "instructions.*.latency_cycles"),
@@ -47,7 +47,7 @@ IN_THE_LAUNCH = {
     ),
     *("load_store.staging_fma_slots", "load_store.async_copy"),
     *("load_store.tlb_entries", "load_store.tlb_page_mib", "load_store.tlb_miss_cycles"),
-    *("l2.usable_fraction", "l2.merged_store_fraction", "l2.drift_steps", "l2.lag_steps"),
+    *("l2.merged_store_fraction", "l2.drift_steps", "l2.lag_steps"),
     "dram.mixed_write_cost",
     *("instructions.*.shape", "pipes.*.latency_cycles"),
 }
