@@ -323,16 +323,7 @@ def test_measured_runs_are_predicted_closer_than_by_their_bound(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "key",
-    [
-        pytest.param(key, marks=pytest.mark.xfail(strict=True, reason="15 %: two T4 boards that one spec cannot serve"))
-        if key == ("neusight_linear_fp32", "t4")
-        else key
-        for key in TABLES
-    ],
-    ids=["-".join(key) for key in TABLES],
-)
+@pytest.mark.parametrize("key", TABLES, ids=["-".join(key) for key in TABLES])
 def test_half_of_the_measured_runs_are_predicted_within_12_percent(
     measured_tables: dict[tuple[str, str], dict[str, Any]], key: tuple[str, str]
 ) -> None:
