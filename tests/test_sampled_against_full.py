@@ -35,7 +35,6 @@ CASES_PER_SEED = 120
 MEDIAN_TOLERANCE = 0.02  # what a user of `sampled` is promised
 P95_TOLERANCE = 0.05  # the same
 MOST_TOLERANCE = 0.10  # wanted
-WRITTEN_EARLY = pytest.mark.xfail(strict=True, reason="full writes results to DRAM from usable_fraction of L2 on")
 JUMP_TOLERANCE = 0.005  # extrapolated against simulated without extrapolation
 
 
@@ -357,7 +356,7 @@ def test_an_sm_with_more_ctas_has_more_of_dram_in_full_too() -> None:
     assert_alike("A100-SXM4-80GB", gemm, "warm", "ampere_bf16_s16816gemm_bf16_64x64_ldg8_f2f_stages_64x5_tn")
 
 
-@WRITTEN_EARLY
+@pytest.mark.xfail(strict=True, reason="17 % shorter than in full with tiles as compiled: cause not known")
 def test_loads_wait_for_dirty_lines_as_stores_do() -> None:
     gemm = Gemm(880, 10688, 1096, Dtype.FP16, layout="tt")
     assert_alike("TITAN-RTX", gemm, "warm", "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tt")
@@ -397,23 +396,24 @@ def test_whole_tiles_end_later_than_the_mean_of_a_launch_of_one_round(name: str,
 
 @pytest.mark.parametrize("l2", ["cold", "warm"])
 @pytest.mark.parametrize(
-    ("name", "gemm"),
+    ("name", "gemm", "tolerance"),
     [
-        ("T4", Gemm(1000, 700, 256, Dtype.FP32, layout="nn", op="gemm", beta=1.0)),
-        ("T4", Gemm(2048, 1024, 128, Dtype.FP16, layout="nn", op="gemm", beta=1.0)),
-        ("V100-SXM2-16GB", Gemm(3000, 1500, 64, Dtype.FP16, layout="nn", op="gemm", beta=1.0)),
-        ("H100-SXM5-80GB", Gemm(4096, 2048, 64, Dtype.FP16, layout="nn", op="gemm", beta=1.0)),
+        ("T4", Gemm(1000, 700, 256, Dtype.FP32, layout="nn", op="gemm", beta=1.0), 0.03),
+        ("T4", Gemm(2048, 1024, 128, Dtype.FP16, layout="nn", op="gemm", beta=1.0), 0.03),
+        ("V100-SXM2-16GB", Gemm(3000, 1500, 64, Dtype.FP16, layout="nn", op="gemm", beta=1.0), 0.03),
+        # 8 % longer in a warm run of `full`, for a cause that is not known.
+        ("H100-SXM5-80GB", Gemm(4096, 2048, 64, Dtype.FP16, layout="nn", op="gemm", beta=1.0), 0.09),
     ],
 )
-def test_c_that_is_read_takes_as_long_and_as_many_bytes_as_in_full(name: str, gemm: Gemm, l2: str) -> None:
+def test_c_that_is_read_takes_as_long_and_as_many_bytes_as_in_full(
+    name: str, gemm: Gemm, tolerance: float, l2: str
+) -> None:
     system = load_spec(name).system
     sampled, full, new_sampled, new_full = (
         predict(system, one, Options(l2=l2, detail=detail))
         for one in (gemm, replace(gemm, beta=0.0))
         for detail in ("sampled", "full")
     )
-    # On H100 `full` lets SMs with two tiles store first, and takes 8 % longer in a warm run.
-    tolerance = 0.03 if system.gpu.name.startswith(("T4", "V100")) else 0.09
     assert sampled.kernel_time_us == pytest.approx(full.kernel_time_us, rel=tolerance)
     assert full.kernel_time_us > 1.02 * new_full.kernel_time_us
     if l2 == "cold":
