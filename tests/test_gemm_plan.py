@@ -204,12 +204,12 @@ def test_a_row_major_product_takes_as_long_as_its_column_major_transpose(
 
 
 def test_shared_bytes_are_data_whatever_the_width_of_the_port() -> None:
-    # operands along k are stored element by element and with bank conflicts: port time, not data
-    v100 = V100.with_values([("shared_memory.transposed_store_conflict_degree", 1.5)])
-    launch = plan(v100.gpu, Gemm(512, 512, 512, Dtype.FP32, layout="tn"), kernel(v100, VOLTA_SGEMM)).main
+    # operands along k are stored element by element, halves at half of the port's width: port time, not data
+    hgemm = "cutlass_simt_hgemm_128x64_8x2_tn_align1"
+    launch = plan(V100.gpu, Gemm(512, 512, 512, Dtype.FP16, layout="tn"), kernel(V100, hgemm)).main
     staged = (launch.shared_bytes / launch.ctas / launch.steps) - launch.math_warps * launch.step.operand_bytes
-    assert staged == pytest.approx((128 + 64) * 8 * 4)
-    assert launch.shared_port_bytes > launch.shared_bytes
+    assert staged == pytest.approx((128 + 64) * 8 * 2)
+    assert launch.shared_port_bytes - launch.shared_bytes == pytest.approx(launch.ctas * launch.steps * staged)
 
 
 @pytest.mark.parametrize(

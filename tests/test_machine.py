@@ -42,7 +42,6 @@ IN_THE_LAUNCH = {
     # the lowering turns them into amounts of a program, or into the traffic of its tensors
     *(
         "shared_memory.broadcast_fraction",
-        "shared_memory.transposed_store_conflict_degree",
         "shared_memory.epilogue_pass_cycles",
     ),
     *("load_store.staging_fma_slots", "load_store.async_copy"),
@@ -55,7 +54,7 @@ IN_THE_LAUNCH = {
 BESIDE_THEM = {
     # clocks and power; what lies around a kernel; stated peaks; what only a reader wants to know
     *("clock.", "power.", "front_end.", "stated_peaks."),
-    *("shared_memory.unified_l1_kib", "shared_memory.banks", "load_store.matrix_load"),
+    *("shared_memory.unified_l1_kib", "shared_memory.banks"),
     *("load_store.l1_latency_cycles", "load_store.l1_bytes_per_cycle", "dram.write_only_cost"),
     "dram.capacity_gb",
     "links.",  # between GPUs

@@ -115,9 +115,6 @@ class SharedMemory(Record):
     broadcast_fraction: Share = Field(
         description="Port time of a CUDA-core kernel's 128-bit reads relative to reads that share no address [0 to 1].",
     )
-    transposed_store_conflict_degree: float = Field(
-        ge=1, le=32, description="Bank conflict degree of storing an operand transposed; 1 is no conflict."
-    )
     epilogue_pass_cycles: Cycles = Field(
         description="What a pass of a Tensor Core kernel's epilogue takes besides its instructions [SM cycles].",
     )
@@ -156,7 +153,6 @@ class LoadStore(Record):
     tlb_page_mib: float = Field(ge=0.001, le=1_024, description="Memory that one TLB entry covers [MiB].")
     tlb_miss_cycles: Cycles = Field(description="Time that a first-level TLB miss delays the SM's loads [SM cycles].")
     async_copy: bool = Field(description="Whether cp.async copies global to shared memory without registers.")
-    matrix_load: bool = Field(description="Whether ldmatrix is available.")
 
 
 class L2(Record):

@@ -73,8 +73,7 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     in_pieces = kernels.vector_bytes > 0
     fill_widths = np.where(in_pieces & ~to_shared, kernels.vector_bytes, widths)
     fill_widths = np.where(transposed, math.ceil(operands.element_bits / 8), fill_widths)
-    conflicts = np.where(in_pieces & to_shared, kernels.vector_bytes / widths, 1.0)
-    conflicts = np.where(transposed, gpu.shared_memory.transposed_store_conflict_degree, conflicts)
+    conflicts = np.where(in_pieces & to_shared & ~transposed, kernels.vector_bytes / widths, 1.0)
     widths = np.where(to_shared, fill_widths, widths)
     # A warp's access takes at least one cycle of the port, however narrow. Each piece of a vector takes the lines that
     # the warp's access touches, at one a cycle. Before they are read into registers, lines of L1 are filled,

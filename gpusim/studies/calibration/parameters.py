@@ -29,7 +29,6 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "load_store.staging_fma_slots": (0.1, 32.0),
     "load_store.tlb_miss_cycles": (1.0, 200.0),
     "shared_memory.broadcast_fraction": (0.5, 1.0),
-    "shared_memory.transposed_store_conflict_degree": (1.0, 32.0),
     "shared_memory.sustained_fraction": (0.3, 1.0),
     "shared_memory.epilogue_pass_cycles": (20.0, 600.0),
     "l2.bandwidth_bytes_per_cycle": (100.0, 20000.0),
@@ -70,7 +69,6 @@ TIMING_LIMITS_US: Mapping[str, tuple[float, float]] = {
 REACHED: Mapping[str, tuple[float, ...]] = {
     "*sustained_fraction": (1.0,),  # issue without a gap
     "shared_memory.broadcast_fraction": (0.5, 1.0),  # all neighbours share a read, or none
-    "shared_memory.transposed_store_conflict_degree": (1.0,),  # no conflict
     "host.stream_gap_us": (5.0,),  # how a library's kernel begins is not simulated
 }
 """Limits that a GPU may have exactly: a fit that ends there misses nothing."""
