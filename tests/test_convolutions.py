@@ -192,7 +192,7 @@ def test_an_older_library_transposes_filters_in_fewer_instructions() -> None:
     )
 
 
-def test_products_with_pixels_beyond_an_image_take_the_energy_of_zeros() -> None:
+def test_products_with_pixels_beyond_an_image_count_as_padding() -> None:
     """One tap with three pixels of padding and a stride of two: 9 of 49 results have a pixel."""
     shape = ConvolutionShape(8, 2048, 7, 7, 512, 1, 1, stride=(2, 2), pad=(3, 3))
     system = load_spec("t4", cuda=10).system

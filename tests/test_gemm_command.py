@@ -181,7 +181,10 @@ T4 = load_spec("t4").gpu
         ({"detail": "sampeld"}, "detail: 'sampeld' is not one of 'bound', 'sampled', 'full'"),
         ({"l2": "hot"}, "l2: 'hot' is not one of 'cold', 'warm'"),
         ({"unit": "gpu"}, "unit: 'gpu' is not one of 'cuda', 'tensor'"),
-        ({"operands": "zero"}, "operands: 'zero' is not one of 'random', 'positive', 'zeros'; did you mean 'zeros'?"),
+        (
+            {"operands": "zero"},
+            "operands: 'zero' is not one of 'random', 'positive', 'one_zero', 'zeros'; did you mean 'zeros'?",
+        ),
         ({"load": "brust"}, "load brust: expected sustained, burst or a number of calls back to back"),
         ({"load": "0"}, "load 0: expected"),
     ],

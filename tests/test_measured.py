@@ -325,6 +325,14 @@ def test_a_convolution_is_known_by_the_columns_of_its_sizes(tmp_path: Path) -> N
     assert row.operator == Convolution(shape, Dtype.BF16, "conv_fwd", "nchw")
 
 
+def test_images_of_neusight_are_zeros_and_its_filters_random(tmp_path: Path) -> None:
+    lines = [stated(op=op, layout=layout, source="neusight") for op, layout in (("conv_fwd", "nchw"), ("gemm", "tn"))]
+    rows = read_measured(
+        write(tmp_path, f"{HEADER},{SIZES}", f"{lines[0]},2,64,56,56,128,3,3,1,1,2,2", f"{lines[1]},,,,,,,,,,,")
+    )
+    assert [row.operands for row in rows] == ["one_zero", "random"]
+
+
 @pytest.mark.parametrize(
     ("columns", "values", "problem"),
     [
@@ -393,7 +401,7 @@ def test_a_row_says_how_it_was_timed(tmp_path: Path) -> None:
     [
         ("cuda", "12.1", "expected a positive integer, got '12.1'"),
         ("padded_to", "0", "expected a positive integer, got '0'"),
-        ("operands", "ones", "unknown 'ones'; expected one of random, positive, zeros"),
+        ("operands", "full", "unknown 'full'; expected one of random, positive, one_zero, zeros"),
         ("timer_us", "-1", "expected a number from 0 to 1e+06, got '-1'"),
         ("timer_us", "nan", "expected a number from 0 to 1e+06, got 'nan'"),
         ("repeat_p90", "2", "expected a number from 0 to 1, got '2'"),

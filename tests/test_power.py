@@ -78,12 +78,22 @@ def test_zeros_take_a_share_of_the_energy_on_data_and_all_of_that_to_issue_and_o
     assert energy(issued.gpu, totals, "zeros") == energy(issued.gpu, totals)
 
 
-def test_zeros_that_fill_a_tile_take_the_share_of_zeros() -> None:
+def test_zeros_in_one_operand_take_half_of_what_zeros_in_both_save() -> None:
+    values = {"power.cuda_pj_per_fma": 1.0, "power.l2_pj_per_byte": 1.0, "power.zeros_energy_fraction": 0.25}
+    arch = with_overrides(BOARD, values).system
+    totals = planned(arch, Gemm(32, 28, 32, Dtype.FP32)).totals
+    held = [energy(arch.gpu, totals, operands).core_j for operands in ("random", "one_zero", "zeros")]
+    assert held[1] == pytest.approx((held[0] + held[2]) / 2)
+
+
+def test_zeros_that_fill_a_tile_meet_other_data_and_save_half_as_much() -> None:
     arch = with_overrides(BOARD, {"power.cuda_pj_per_fma": 1.0, "power.zeros_energy_fraction": 0.25}).system
     whole, padded = (planned(arch, Gemm(32, n, 32, Dtype.FP32)) for n in (32, 28))
     assert padded.main.fma == whole.main.fma
     fma = 32 * 28 * 32
-    assert energy(arch.gpu, padded.totals).core_j == pytest.approx((fma + 0.25 * (padded.main.fma - fma)) * 1e-12)
+    for operands, data, filled in (("random", 1.0, 0.625), ("zeros", 0.25, 0.25)):
+        expected = data * fma + filled * (padded.main.fma - fma)
+        assert energy(arch.gpu, padded.totals, operands).core_j == pytest.approx(expected * 1e-12)
 
 
 @pytest.mark.parametrize(

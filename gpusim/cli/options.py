@@ -169,8 +169,10 @@ class SimulationOptions:
         ),
     ] = "sustained"
     operands: Annotated[
-        Literal["random", "positive", "zeros"],
-        typer.Option(help="What the operands hold: numbers from 0 to 1 take less energy, zeros least."),
+        Literal["random", "positive", "one_zero", "zeros"],
+        typer.Option(
+            help="What the operands hold: numbers from 0 to 1 take less energy, zeros (in one, or in all) least."
+        ),
     ] = "random"
 
 

@@ -52,7 +52,7 @@ COLUMN      STATES
 load        calls back to back, 'burst' or 'sustained': how long the power limit could act
 cuda        major version of CUDA whose libraries ran
 out_dtype   type of C, if it is not the default one of the operands
-operands    'random', 'positive' (from 0 to 1) or 'zeros': what the operands hold
+operands    'random', 'positive' (from 0 to 1), 'one_zero' (the other random) or 'zeros': what the operands hold
 beta        of a product: other than 0, C is read before it is written
 padded_to   multiple to which leading dimensions were padded; m, n and k are the sizes before
 timer_us    mean error of a reading that is due to the resolution of the timer

@@ -85,7 +85,8 @@ POSITIVE = ("deepbench",)
 """How the names of sources begin whose FP32 operands are numbers from 0 to 1 (DeepBench: ``rand``, as above)."""
 
 ZERO_IMAGES = ("neusight",)
-"""Sources whose convolutions read images of zeros: NeuSight measures ``torch.zeros`` (neusight/Dataset/collect.py)."""
+"""Sources whose convolutions read images of zeros: NeuSight measures ``torch.zeros`` (neusight/Dataset/collect.py). The
+filters are those that a layer of PyTorch begins with, random ones of both signs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class MeasuredRow:
     """Multiple that leading dimensions, or the channels of images, were padded to before the run; sizes are those
     before."""
     stated_operands: str = ""
-    """``random``, ``positive`` or ``zeros``."""
+    """``random``, ``positive``, ``one_zero`` or ``zeros``."""
     stated_beta: float | None = None
     """Of a product."""
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -164,7 +165,7 @@ class MeasuredRow:
     def operands(self) -> str:
         """What the operands held: as stated, or as the source is known to fill them."""
         if not self.stated_operands and self.op in CONVOLUTION_OPS and self.source in ZERO_IMAGES:
-            return "zeros"
+            return "one_zero"
         if self.stated_operands or self.dtype is Dtype.FP32:
             return self.stated_operands or ("positive" if self.source.startswith(POSITIVE) else "random")
         known = (

@@ -30,16 +30,21 @@ class Energy:
 
 
 def energy(gpu: Gpu, totals: Sequence[Totals], operands: str = "random") -> Energy:
-    """Energy of the operations and bytes of some launches, on ``random``, ``positive`` or ``zeros`` operands [J]."""
+    """Energy of the operations and bytes of some launches, on operands as in ``gpusim.workloads.conditions`` [J].
+
+    Where zeros meet other data, half of what switches is taken to be still: of ``one_zero`` operands, and of
+    multiply-adds that fill a tile or reach beyond an image.
+    """
     power = gpu.power
-    of_data = {"positive": power.positive_energy_fraction, "zeros": power.zeros_energy_fraction}
+    zeros = power.zeros_energy_fraction
+    of_data = {"positive": power.positive_energy_fraction, "one_zero": (1.0 + zeros) / 2, "zeros": zeros}
     data = of_data.get(operands, 1.0)
     core = dram = 0.0
     for one in totals:
         on_data_pj = sum(fma * power.pj_per_fma(instruction) for instruction, fma in one.multiply_adds)
-        on_zeros_pj = sum(fma * power.pj_per_fma(instruction) for instruction, fma in one.padding)
+        padding_pj = sum(fma * power.pj_per_fma(instruction) for instruction, fma in one.padding)
         on_data_pj += one.shared_port_bytes * power.shared_pj_per_byte + one.l2_bytes * power.l2_pj_per_byte
-        core += data * on_data_pj + power.zeros_energy_fraction * on_zeros_pj
+        core += data * on_data_pj + (data + zeros) / 2 * padding_pj
         core += one.other_instructions * gpu.sm.warp_size * power.instruction_pj_per_lane
         # Opening pages and reading again what L2 lost switch DRAM for the time that they take.
         dram_bytes = one.traffic.dram_read_bytes * one.traffic.read_cost + one.traffic.dram_write_bytes

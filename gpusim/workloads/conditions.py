@@ -12,10 +12,11 @@ L2State = Literal["cold", "warm"]
 L2_STATES: tuple[L2State, ...] = get_args(L2State)
 """At the start L2 holds none of the operands, or as much of them as fits."""
 
-Operands = Literal["random", "positive", "zeros"]
+Operands = Literal["random", "positive", "one_zero", "zeros"]
 OPERANDS: tuple[Operands, ...] = get_args(Operands)
-"""What the operands hold: random numbers of both signs, random ones from 0 to 1, or zeros. Signs that stay the same and
-zeros switch fewer data lines: they take less energy, and as many cycles."""
+"""What the operands hold: random numbers of both signs, random ones from 0 to 1, such of both signs in one operand and
+zeros in the other, or zeros. Signs that stay the same and zeros switch fewer data lines: they take less energy, and as
+many cycles."""
 
 CALLS_OF_LOAD = {"burst": 0.0, "sustained": math.inf}
 """Calls back to back of a named load: too short for the power limit to act, or long enough for it to settle."""
