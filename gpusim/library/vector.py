@@ -100,6 +100,7 @@ class ElementwiseKernel(_Kernel):
     channels_apart: bool = Field(
         default=False, description="a CTA for each channel of images whose channels lie apart (NCHW)"
     )
+    planes: bool = Field(default=False, description="images whose channels lie apart (NCHW) alone")
     contiguous: bool = Field(default=False, description="tensors that are touched in order, each element once")
     one_type: bool = Field(default=False, description="tensors of one data type, but for masks")
     index: Work = Field(default=Work(), description="of an element: where it lies in each tensor")
@@ -116,7 +117,7 @@ class ElementwiseKernel(_Kernel):
 
     def refusal(self, operator: VectorOperator) -> str:
         touched = (*operator.reads, *operator.writes)
-        if self.channels_apart and (operator.reads[0].run or 1) == 1:
+        if (self.channels_apart or self.planes) and (operator.reads[0].run or 1) == 1:
             return "it takes images whose channels lie apart"
         if self.contiguous and any(access.run or access.distinct for access in touched):
             return "it touches whole tensors in order"

@@ -304,7 +304,8 @@ def pool(tape: Tape, layer: Pool2d, images: Value) -> Value:
         reads = [gradient, *places]
         if largest:
             rows.fill(tape, given)
-        spread = tuple(Access(images.elements, one.dtype, distinct=one.elements) for one in reads)
+        run = rows.run_of_channel(tape, gradient)
+        spread = tuple(Access(images.elements, one.dtype, run, one.elements) for one in reads)
         function = "max_pool_backward" if largest else "average_pool_backward"
         back = Pointwise((function,), images.elements, spread, (given.touched(),))
         tape.launch(f"{layer.op}_backward", back, reads, [given])

@@ -153,20 +153,20 @@ def batch_norm(tape: Tape, images: Value, weight: Value, bias: Value) -> Value:
 def _of_channels(tape: Tape, function: str, reads: list[Value], writes: list[Value]) -> ColumnReduction:
     """A reduction of every channel over all images."""
     channels = reads[0].shape[1]
-    touched = tuple(one.touched(run=_run_of_channel(tape, one)) for one in reads)
+    touched = tuple(one.touched(run=run_of_channel(tape, one)) for one in reads)
     written = tuple(one.touched() for one in writes)
     return ColumnReduction(function, reads[0].elements // channels, channels, touched, written)
 
 
 def _of_each_channel(tape: Tape, function: str, images: list[Value], values: list[Value], result: Value) -> None:
     """A function of every element and of its channel's values, as the second half of what took statistics."""
-    read = tuple(one.touched(run=_run_of_channel(tape, one)) for one in images)
+    read = tuple(one.touched(run=run_of_channel(tape, one)) for one in images)
     broadcast = tuple(one.touched(result.elements) for one in values)
     operator = Pointwise((function,), result.elements, (*read, *broadcast), (result.touched(),))
     tape.launch("", operator, [*images, *values], [result])
 
 
-def _run_of_channel(tape: Tape, images: Value) -> int | None:
+def run_of_channel(tape: Tape, images: Value) -> int | None:
     """Elements of a channel that stand together; None where channels stand side by side (NHWC)."""
     return math.prod(images.shape[2:]) if tape.arithmetic.policy.layout == "nchw" else None
 
