@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from gpusim.prediction.selection import UnsupportedError
     from gpusim.sim.simulate import simulate
     from gpusim.studies.columns import sweep
+    from gpusim.studies.explain.explanation import Explanation, explain
     from gpusim.system import System
     from gpusim.workloads.gemm import Gemm
 
 __all__ = [
     "ArgumentError",
     "Dtype",
+    "Explanation",
     "Gemm",
     "Gpu",
     "Grid",
@@ -46,6 +48,7 @@ __all__ = [
     "UnknownArgumentError",
     "UnsupportedError",
     "__version__",
+    "explain",
     "load_gpu",
     "load_system",
     "predict",
@@ -65,6 +68,7 @@ _NAMES_OF = {
     "gpusim.prediction.results": ("Result",),
     "gpusim.sim.simulate": ("simulate",),
     "gpusim.studies.columns": ("sweep",),
+    "gpusim.studies.explain.explanation": ("Explanation", "explain"),
     "gpusim.system": ("System",),
     "gpusim.numbers.formats": ("Dtype",),
     "gpusim.workloads.gemm": ("Gemm",),

@@ -22,6 +22,7 @@ from gpusim.cli import (
     calibrate,
     capture,
     counters,
+    explain,
     gemm,
     import_,
     mathmode,
@@ -57,6 +58,7 @@ app.command()(with_groups(attention.attention))
 app.command()(with_groups(trace.trace))
 app.command()(with_groups(numerics.numerics))
 app.command()(with_groups(model.model))
+app.command(help=explain.HELP)(with_groups(explain.explain))
 app.command()(run.run)
 app.command(help=validate.HELP)(validate.validate)
 app.command(help=microbench.HELP)(microbench.microbench)

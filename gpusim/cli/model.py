@@ -4,105 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors
+from gpusim.cli.model_options import (
+    FrameworkOptions,
+    PrecisionsOption,
+    SharingOptions,
+    WorkOptions,
+    model_case,
+    refuse_contradictions,
+)
 from gpusim.cli.options import ArchPathOption, ArchsOption, FormatOption, JobsOption, NoCacheOption, service_of
 
 if TYPE_CHECKING:
     from gpusim.execution.service import Service
-    from gpusim.models.policy import Precision
     from gpusim.report.text_table import TextTable
     from gpusim.step.decoding import Generation
     from gpusim.step.model import ModelResult
     from gpusim.studies.models import ModelCase
-
-PrecisionsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="fp32 (default), tf32, amp-fp16, amp-bf16, fp16, bf16 or int8. Repeat to compare several.",
-    ),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkOptions:
-    """What a step computes."""
-
-    mode: Annotated[Literal["train", "inference"], typer.Option(help="Training step or inference pass.")] = "train"
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Batch size per GPU and pass. Default: as in the model file.")
-    ] = None
-    seq_len: Annotated[int | None, typer.Option(min=1, help="Sequence length, or prompt length.")] = None
-    image_size: Annotated[int | None, typer.Option(min=1, help="Height and width of an image.")] = None
-    accumulation: Annotated[int, typer.Option(min=1, help="Gradient accumulation: passes for each update.")] = 1
-    generate: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Tokens to generate: after a prompt, with keys and values kept, or of each translation. "
-            "Default of translations: lengths as the model's file has them.",
-            metavar="N",
-        ),
-    ] = 0
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam width of a beam search.")] = None
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes of the model that are given."""
-        sizes = {"batch": self.batch, "seq_len": self.seq_len, "image_size": self.image_size, "beam": self.beam}
-        return {name: size for name, size in sizes.items() if size is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class FrameworkOptions:
-    """How a framework runs it."""
-
-    layout: Annotated[
-        Literal["nchw", "nhwc"] | None,
-        typer.Option(help="Memory layout of images. Default: nhwc below FP32, else nchw."),
-    ] = None
-    fusion: Annotated[
-        Literal["none", "elementwise", "engine"],
-        typer.Option(help="Fuse chains of elementwise operators, or as an inference engine (TensorRT) does."),
-    ] = "none"
-    attention: Annotated[
-        Literal["eager", "fused"],
-        typer.Option(help="Unfused (matmul, softmax, matmul), or one flash attention kernel."),
-    ] = "eager"
-    checkpointing: Annotated[
-        bool, typer.Option("--checkpointing", help="Activation checkpointing: keep only the inputs of repeated blocks.")
-    ] = False
-    graphs: Annotated[bool, typer.Option("--graphs", help="Replay a CUDA graph instead of launching each kernel.")] = (
-        False
-    )
-    framework: Annotated[str, typer.Option(help="Framework whose calls launch the kernels.")] = "pytorch"
-    version: Annotated[
-        str | None, typer.Option(help="Framework version. Default: that of the container, else 2.1.", metavar="VERSION")
-    ] = None
-    container: Annotated[
-        str,
-        typer.Option(
-            help="NVIDIA container, such as pytorch-21.12-py3: sets the PyTorch version and the time of each call.",
-            metavar="NAME",
-        ),
-    ] = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SharingOptions:
-    """How GPUs of a node share it."""
-
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the work, of one node or of whole ones.")] = 1
-    parallel: Annotated[
-        Literal["data", "tensor", "pipeline"], typer.Option(help="How several GPUs share the work.")
-    ] = "data"
-    node: Annotated[str, typer.Option(help="Node of several GPUs. Default: that of the board.", metavar="NAME")] = ""
 
 
 def model(
@@ -131,8 +55,8 @@ def model(
     from gpusim.report.model_tables import model_tables
     from gpusim.studies.models import predict_models, translates
 
-    _refuse_contradictions(work, sharing)
-    cases = [_case(name, gpu, one, work, how, sharing) for one in precision or ("fp32",) for gpu in arch]
+    refuse_contradictions(work, sharing)
+    cases = [model_case(name, gpu, one, work, how, sharing) for one in precision or ("fp32",) for gpu in arch]
     translated = translates(name)
     generates = work.generate and not translated
     if work.generate and translated:
@@ -154,16 +78,6 @@ def model(
     _refuse_oversize(results)
 
 
-def _refuse_contradictions(work: WorkOptions, sharing: SharingOptions) -> None:
-    """Refuse options that mean nothing beside others."""
-    if work.generate and work.mode == "train":
-        refuse("--generate: tokens are generated in inference; give --mode inference")
-    if work.accumulation > 1 and work.mode == "inference":
-        refuse("--accumulation: counts the passes of an update, which inference has none of; give --batch")
-    if sharing.gpus == 1 and (sharing.node or sharing.parallel != "data"):
-        refuse("--node, --parallel: say how several GPUs share the work; give --gpus, too")
-
-
 def _generate(cases: Sequence[ModelCase], count: int, service: Service, arch_path: Sequence[Path], output: str) -> None:
     """Predict and print a prompt and so many tokens after it."""
     from gpusim.report.model_tables import generation_table
@@ -172,35 +86,6 @@ def _generate(cases: Sequence[ModelCase], count: int, service: Service, arch_pat
     generations = predict_generations(cases, count, service, arch_path)
     _print_all(generations, output, [generation_table(generations)] if output == "table" else [])
     _refuse_oversize([one.tokens[-1] for one in generations])
-
-
-def _case(
-    name: str, gpu: str, precision: str, work: WorkOptions, how: FrameworkOptions, sharing: SharingOptions
-) -> ModelCase:
-    """The prediction that options stand for."""
-    from gpusim.models.policy import Policy, default_layout, known_container, version_in
-    from gpusim.step.options import StepOptions
-    from gpusim.studies.models import ModelCase
-
-    version = how.version or version_in(known_container(how.container))
-    policy = Policy(
-        mode=work.mode,
-        precision=cast("Precision", precision),
-        framework=how.framework,
-        version=version,
-        layout=how.layout or default_layout(precision),
-        fusion=how.fusion,
-        attention=how.attention,
-        checkpointing=how.checkpointing,
-        accumulates=work.accumulation > 1,
-    )
-    options = StepOptions(
-        work.accumulation,
-        how.graphs,
-        synchronised=work.mode == "inference",
-        framework=how.container or f"{how.framework}-{version}",
-    )
-    return ModelCase(name, gpu, policy, options, work.sizes, (), sharing.gpus, sharing.parallel, sharing.node)
 
 
 def _print_all(results: Sequence[ModelResult | Generation], output: str, tables: Sequence[TextTable]) -> None:

@@ -18,6 +18,7 @@ from gpusim.models.loading import load_model
 from gpusim.models.policy import Policy
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
+from gpusim.sim.simulate import simulate
 from gpusim.sim.switch import compiling_pays, prefer_compiled
 from gpusim.specs import load_spec
 from gpusim.specs.nodes import load_node
@@ -156,25 +157,34 @@ def _uncollected() -> Iterator[None]:
 
 
 def _result(context: _Context, case: ModelCase, simulate: Simulate) -> ModelResult:
-    """The step of a case, or the batch of a model that writes token by token.
+    return predict_case(case, _system(case.arch, context.arch_path), simulate, context.arch_path)
+
+
+def predict_case(
+    case: ModelCase, system: System, simulate: Simulate = simulate, arch_path: Sequence[Path] = ()
+) -> ModelResult:
+    """The step of a case on a system, or the batch of a model that writes token by token.
+
+    Args:
+        system: of the GPU that the case names, whose values may be replaced.
 
     Raises:
         InputError: what cannot be predicted.
     """
-    system, model = _system(case.arch, context.arch_path), load_model(case.model)
+    model = load_model(case.model)
     if model.content.decoding:
         if case.gpus > 1:
             raise InputError(f"gpus: {model.name} runs on one GPU")
         return predict_translation(system, model, case.sizes, case.policy, case.options, simulate)
-    group = _group(case, context.arch_path) if case.gpus > 1 else None
+    group = _group(case, system, arch_path) if case.gpus > 1 else None
     graph = model.graph(case.sizes)
     return predict_model(system, graph, case.policy, case.options, simulate, case.without, group)
 
 
-def _group(case: ModelCase, arch_path: tuple[Path, ...]) -> Group:
+def _group(case: ModelCase, system: System, arch_path: Sequence[Path]) -> Group:
     """The GPUs that share the work of a case."""
     spec = load_node(case.node or case.arch, arch_path, gpu=case.arch)
-    return Group(spec.node.record, spec.gpu, spec.nccl.record, case.gpus, case.parallel)
+    return Group(spec.node.record, system.gpu, spec.nccl.record, case.gpus, case.parallel)
 
 
 @cache

@@ -32,6 +32,7 @@ COMMANDS = (
     "calibrate --arch t4 --measured {table} -o {folder}/fitted.yaml --rows 2 --jobs 1",
     "import cutlass {table} -o {folder}/imported.csv --gpu t4 --dtype fp16",
     "measure quick --plan --format json",
+    "explain gemm:64x64x64:fp16 --arch t4 --detail bound --parts-only --format json",
     "counters {table} --arch t4 --detail bound --format json",
 )
 HOSTILE = (

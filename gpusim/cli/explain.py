@@ -1,0 +1,71 @@
+"""Why a workload takes its time on a GPU, and what would change it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from gpusim.cli.console import emit_json, emit_tables, progress_bar
+from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions
+from gpusim.cli.options import (
+    ArchOption,
+    FormatOption,
+    JobsOption,
+    NoCacheOption,
+    SimulationOptions,
+    SpecOptions,
+    complete_arch,
+    service_of,
+)
+from gpusim.cli.workload_options import WORKLOADS, PrecisionOption, WorkloadArgument, board_of, workload_of
+
+HELP = f"""Explain where the time of an operator or of a step of a model goes, and what would change it.
+
+Prints the parts of the time, which add up to it; the time with each resource of the board 10 % better and twice as
+good; and changes of the workload that make it faster. Every time is predicted. With --to, the parts on another board
+too, and which of them make up the speedup; --set changes the GPU of --arch only.
+
+{WORKLOADS}
+
+Examples: gpusim explain gemm:16x11008x4096:fp16 --arch t4;
+gpusim explain gemm:4096x4096x4096:fp16 --arch v100 --to a100;
+gpusim explain bert_base --arch a100 --mode inference --precision fp16 --batch 8 --seq-len 128 --parts-only.
+"""
+
+
+def explain(
+    workload: WorkloadArgument,
+    arch: ArchOption,
+    simulation: SimulationOptions,
+    work: WorkOptions,
+    how: FrameworkOptions,
+    sharing: SharingOptions,
+    spec: SpecOptions,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="GPU", help="Another GPU to compare with.", autocompletion=complete_arch),
+    ] = None,
+    precision: PrecisionOption = "",
+    parts_only: Annotated[
+        bool, typer.Option("--parts-only", help="Without sensitivities and advice: one prediction instead of dozens.")
+    ] = False,
+    jobs: JobsOption = None,
+    no_cache: NoCacheOption = False,
+    output: FormatOption = "table",
+) -> None:
+    """Explain a workload."""
+    from gpusim.studies.explain.explanation import explain_workload
+    from gpusim.studies.explain.tables import explanation_tables
+
+    asked = workload_of(workload, simulation, work, how, sharing, precision)
+    board = board_of(arch, spec)
+    other = replace(board, arch=to, overrides={}) if to is not None else None
+    service = service_of(jobs, no_cache=no_cache)
+    with progress_bar("explain") as progress:
+        found = explain_workload(asked, board, other, only_parts=parts_only, service=service, progress=progress)
+    if output == "json":
+        emit_json({"workload": workload, **found.as_dict()})
+    else:
+        emit_tables(explanation_tables(found, workload))

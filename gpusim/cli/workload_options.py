@@ -1,0 +1,86 @@
+"""A workload as commands take it, an operator in one word or a model with its options, and what it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpusim.cli.console import refuse
+from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions, model_case, refuse_contradictions
+from gpusim.cli.options import SimulationOptions, SpecOptions, named
+
+if TYPE_CHECKING:
+    from gpusim.studies.workload import Board, Workload
+
+WORKLOADS = """WORKLOAD is an operator in one word, or a model as 'gpusim model' takes it.
+
+An operator: OP:SIZES:TYPE and further NAME=VALUE between colons, such as gemm:4096x4096x4096:bf16,
+gemm:16x11008x4096:int8:layout=nn, bmm:64x512x512x64 (batch first), softmax:8192x1024:fp32, or
+attention_fwd:2048x2048x128:fp16:batch=8:heads=16:causal=yes. gemm is what 'gpusim gemm' predicts; other names and
+values are those of measured tables (gpusim validate --help). --detail, --l2, --load and --operands are for operators.
+
+A model: a name of 'gpusim models list' or a .yaml file, with --mode, --batch, --precision and the other options of
+'gpusim model'."""
+WorkloadArgument = Annotated[
+    str, typer.Argument(help="Operator such as gemm:4096x4096x4096:fp16, or a model.", metavar="WORKLOAD")
+]
+PrecisionOption = Annotated[
+    str,
+    typer.Option("--precision", metavar="NAME", help="Of a model: fp32, tf32, amp-fp16 …, as 'gpusim model'."),
+]
+
+
+def workload_of(
+    text: str,
+    simulation: SimulationOptions,
+    work: WorkOptions,
+    how: FrameworkOptions,
+    sharing: SharingOptions,
+    precision: str,
+) -> Workload:
+    """The workload that an argument and options stand for."""
+    from gpusim.prediction.options import Options
+    from gpusim.studies.workload import ModelWorkload, OperatorWorkload
+    from gpusim.workloads.short_form import is_operator, operator_of
+
+    groups = (work, how, sharing)
+    given = [flag for group in groups for flag in _changed(group)] + (["precision"] if precision else [])
+    if is_operator(text):
+        if given:
+            refuse(f"{_flags(given)}: of a model, but {text} is an operator; write OP:SIZES:TYPE:NAME=VALUE")
+        try:
+            return OperatorWorkload(operator_of(text), Options(**named(simulation)))
+        except ValueError as error:
+            refuse(str(error))
+    if ":" in text:
+        from gpusim.errors import did_you_mean
+        from gpusim.workloads.operators import OPS
+
+        name = text.partition(":")[0]
+        refuse(f"{text}: unknown operator{did_you_mean(name, OPS)}; write OP:SIZES:TYPE, or the name of a model")
+    if operators := _changed(simulation):
+        refuse(f"{_flags(operators)}: of an operator, but {text} is a model; leave it out")
+    if work.generate:
+        refuse("--generate: one step is explained or compared; use 'gpusim model' for tokens")
+    refuse_contradictions(work, sharing)
+    return ModelWorkload(model_case(text, "", precision or "fp32", work, how, sharing))
+
+
+def board_of(arch: str, spec: SpecOptions) -> Board:
+    """A board with the values that options replace."""
+    from gpusim.studies.workload import Board
+
+    given = spec.named()
+    return Board(arch, given["overrides"], given["cuda"], tuple(given["arch_path"]))
+
+
+def _changed(group: object) -> list[str]:
+    """Options of a group that differ from their defaults."""
+    default = type(group)()
+    return [item.name for item in fields(group) if getattr(group, item.name) != getattr(default, item.name)]  # type: ignore[arg-type]
+
+
+def _flags(names: list[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)

@@ -1,0 +1,201 @@
+"""The explanation of a prediction: its parts, how it compares with another board, sensitivities, advice."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from gpusim.api import Arguments, case
+from gpusim.execution.service import Service
+from gpusim.prediction.results import Result
+from gpusim.progress import Progress, no_progress
+from gpusim.studies.explain.advice import Advice, advice, proposals
+from gpusim.studies.explain.parts import Part, parts_of
+from gpusim.studies.explain.sensitivities import Sensitivity, questions, sensitivities
+from gpusim.studies.workload import (
+    Board,
+    OperatorWorkload,
+    Predicted,
+    Question,
+    Workload,
+    predict_questions,
+    total_us,
+)
+from gpusim.workloads.operators import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A prediction with its parts."""
+
+    result: Predicted
+    parts: tuple[Part, ...]
+
+    @property
+    def arch(self) -> str:
+        """Name of the board."""
+        return self.result.arch if isinstance(self.result, Result) else self.result.step.arch
+
+    @property
+    def total_us(self) -> float:
+        """Time of an operator with its launch, or of a step [us]."""
+        return total_us(self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A part on two boards."""
+
+    name: str
+    us: float
+    to_us: float
+    difference_us: float
+    """What it takes less on the second board."""
+    share: float
+    """Of the difference of the whole times; 0 where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Where the time of a workload goes on a board, and what would change it."""
+
+    of: Explained
+    to: Explained | None = None
+    """The same on another board."""
+    sensitivities: tuple[Sensitivity, ...] = ()
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def total_us(self) -> float:
+        """Time of an operator with its launch, or of a step [us]."""
+        return self.of.total_us
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Parts of that time, the largest first; they add up to it."""
+        return self.of.parts
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Each part on both boards, the largest gain first; they add up to the difference of the times."""
+        if self.to is None:
+            return ()
+        before, after = ({part.name: part.us for part in one.parts} for one in (self.of, self.to))
+        whole_us = self.of.total_us - self.to.total_us
+        found = []
+        for name in dict.fromkeys((*before, *after)):
+            us, to_us = before.get(name, 0.0), after.get(name, 0.0)
+            found.append(Difference(name, us, to_us, us - to_us, (us - to_us) / whole_us if whole_us else 0.0))
+        return tuple(sorted(found, key=lambda one: (-one.difference_us, one.name)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready object; floats to 12 significant digits."""
+        found: dict[str, Any] = {
+            "arch": self.of.arch,
+            "total_us": self.total_us,
+            "parts": [asdict(part) for part in self.parts],
+            "sensitivities": [asdict(one) for one in self.sensitivities],
+            "advice": [asdict(one) for one in self.advice],
+        }
+        if self.to is not None:
+            found["to"] = {
+                "arch": self.to.arch,
+                "total_us": self.to.total_us,
+                "parts": [asdict(part) for part in self.to.parts],
+                "speedup": self.total_us / self.to.total_us,
+                "differences": [asdict(one) for one in self.differences],
+            }
+        return {name: _rounded(value) for name, value in found.items()}
+
+
+def explain_workload(
+    workload: Workload,
+    board: Board,
+    to: Board | None = None,
+    *,
+    only_parts: bool = False,
+    service: Service = Service(),
+    progress: Progress = no_progress,
+) -> Explanation:
+    """Explain a workload on a board.
+
+    Args:
+        to: Another board to compare with.
+        only_parts: Whether to leave out sensitivities and advice, which take some dozens of predictions.
+
+    Raises:
+        InputError: the workload cannot be predicted on a board.
+    """
+    boards = [board, *([to] if to else [])]
+    answers = predict_questions([Question(workload, one) for one in boards], service)
+    explained = [_explained(answer.or_raise()) for answer in answers]
+    first, second = explained[0], explained[1] if to else None
+    if only_parts:
+        return Explanation(first, second)
+    varied = questions(workload, board)
+    proposed = proposals(workload, first.result, first.parts)
+    asked = [*(one for _, _, one in varied), *(Question(one.workload, board) for one in proposed)]
+    found = predict_questions(asked, service, progress)
+    return Explanation(
+        first,
+        second,
+        sensitivities(varied, found[: len(varied)], board, first.total_us),
+        advice(proposed, found[len(varied) :], first.total_us, fitting=first.result.fits),
+    )
+
+
+def _explained(result: Predicted) -> Explained:
+    return Explained(result, parts_of(result))
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.12g}")
+        case dict():
+            return {key: _rounded(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_rounded(item) for item in value]
+    return value
+
+
+def explain(
+    arch: str | os.PathLike[str],
+    operator: Operator | None = None,
+    *,
+    to: str | os.PathLike[str] | None = None,
+    only_parts: bool = False,
+    jobs: int = 1,
+    **arguments: Unpack[Arguments],
+) -> Explanation:
+    """Where the time of one operator on one GPU goes, and what would change it, as ``gpusim explain`` does.
+
+    >>> found = explain("t4", m=16, n=512, k=512, only_parts=True)
+    >>> abs(sum(part.us for part in found.parts) / found.total_us - 1) < 1e-9
+    True
+
+    Args:
+        arch: GPU by name, alias, nvidia-smi name or spec file.
+        operator: As :func:`gpusim.predict` takes it.
+        to: Another GPU to compare with; ``overrides`` are not for it.
+        only_parts: Whether to leave out sensitivities and advice, which take some dozens of predictions.
+        jobs: Worker processes.
+        arguments: Those of :func:`gpusim.predict`.
+
+    Raises:
+        SpecError: No such GPU.
+        ArgumentError: An argument is unknown, missing or invalid.
+        InputError: The GPU cannot run this operator; the text names what it can.
+    """
+    one = case(arch, operator, **arguments)
+    board = Board(
+        os.fspath(arch),
+        arguments.get("overrides") or {},
+        arguments.get("cuda"),
+        tuple(map(Path, arguments.get("arch_path", ()))),
+    )
+    other = replace(board, arch=os.fspath(to), overrides={}) if to is not None else None
+    workload = OperatorWorkload(one.operator, one.options)
+    return explain_workload(workload, board, other, only_parts=only_parts, service=Service(jobs))

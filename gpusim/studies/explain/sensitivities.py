@@ -1,0 +1,118 @@
+"""What a faster part of the hardware would do: each resource 10 % better and twice as good, predicted again.
+
+Values of the spec are replaced as ``--set`` replaces them: the library launches the kernel that it launches on the
+board as shipped. Of latencies and intervals, better is less. All else stays: a wider L2 keeps its ports, more SMs share
+the same power.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpusim.specs.load import Spec
+from gpusim.specs.overrides import is_number, number_like, values_of
+from gpusim.studies.workload import Answer, Board, ModelWorkload, Question, Workload, total_us
+
+FACTORS = (1.1, 2.0)
+"""How much better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource of a board: the values of its spec that make it better."""
+
+    name: str
+    more: str = ""
+    """Pattern of the keys of rates and capacities."""
+    less: str = ""
+    """Pattern of the keys of latencies and intervals."""
+    unit: str = ""
+    """Only of instructions of this unit."""
+
+
+RESOURCES = (
+    Resource("SM clock", more=r"clock\.(boost|tensor_boost|max)_mhz"),
+    Resource("SMs", more=r"sm\.count"),
+    Resource("Tensor Core rate", less=r"instructions\..*\.issue_interval_cycles", unit="tensor"),
+    Resource(
+        "CUDA core rate",
+        more=r"pipes\..*\.threads_per_cycle",
+        less=r"instructions\..*\.issue_interval_cycles",
+        unit="cuda",
+    ),
+    Resource("shared memory bandwidth", more=r"shared_memory\.bandwidth_bytes_per_cycle"),
+    Resource("L2 port of an SM", more=r"load_store\.l2_port_(write_)?bytes_per_cycle"),
+    Resource("L2 bandwidth", more=r"l2\.bandwidth_bytes_per_cycle"),
+    Resource("L2 capacity", more=r"l2\.capacity_mib"),
+    Resource("DRAM bandwidth", more=r"dram\.peak_bandwidth_gb_per_s"),
+    Resource("latency of L2 and DRAM", less=r"l2\.(far_)?latency_cycles|dram\.latency_ns"),
+    Resource("start of kernels", less=r"front_end\.kernel_latency_us|host\.(graph|stream|held_code)_gap_us"),
+    Resource("power limit", more=r"power\.board_limit_w"),
+)
+OF_MODELS = (Resource("host calls", less=r"host\.(framework_call_us|framework_step_us|framework_item_us)\..*"),)
+"""Besides, of steps of models."""
+OF_SEVERAL = (Resource("links between GPUs", more=r"links\..*\.gb_per_s"),)
+"""Besides, of several GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """What a resource that is better by a factor does to the time."""
+
+    resource: str
+    factor: float
+    overrides: Mapping[str, float]
+    """Values replaced, as ``--set`` takes them."""
+    total_us: float
+    """Predicted with them."""
+    time_ratio: float
+    """That time over the time of the board as it is."""
+
+
+def questions(workload: Workload, board: Board) -> list[tuple[str, float, Question]]:
+    """The predictions to make: the resource, its factor, and the question."""
+    spec = board.spec
+    return [
+        (resource.name, factor, Question(workload, board.with_values(overrides)))
+        for resource in _resources(workload)
+        for factor in FACTORS
+        if (overrides := overrides_of(resource, factor, spec))
+    ]
+
+
+def sensitivities(
+    asked: Sequence[tuple[str, float, Question]], answers: Sequence[Answer], board: Board, whole_us: float
+) -> tuple[Sensitivity, ...]:
+    """The answers, the resource with the greatest effect when doubled first."""
+    found: dict[str, list[Sensitivity]] = {}
+    for (name, factor, question), answer in zip(asked, answers, strict=True):
+        changed_us = total_us(answer.or_raise())
+        replaced = {key: value for key, value in question.board.overrides.items() if board.overrides.get(key) != value}
+        found.setdefault(name, []).append(Sensitivity(name, factor, replaced, changed_us, changed_us / whole_us))
+    ordered = sorted(found.values(), key=lambda changes: (changes[-1].time_ratio, changes[0].resource))
+    return tuple(change for changes in ordered for change in changes)
+
+
+def overrides_of(resource: Resource, factor: float, spec: Spec) -> dict[str, float]:
+    """The values of a board that make a resource better by a factor, by key path."""
+    found: dict[str, float] = {}
+    for key_path, value in values_of(spec).items():
+        if not is_number(value):
+            continue
+        if resource.unit and key_path.startswith("instructions."):
+            _, name, _ = key_path.split(".")
+            if spec.gpu.instructions[name].unit != resource.unit:
+                continue
+        if resource.more and re.fullmatch(resource.more, key_path):
+            found[key_path] = number_like(value, value * factor)
+        elif resource.less and re.fullmatch(resource.less, key_path):
+            found[key_path] = number_like(value, value / factor)
+    return found
+
+
+def _resources(workload: Workload) -> tuple[Resource, ...]:
+    if not isinstance(workload, ModelWorkload):
+        return RESOURCES
+    return (*RESOURCES, *OF_MODELS, *(OF_SEVERAL if workload.case.gpus > 1 else ()))

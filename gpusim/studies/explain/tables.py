@@ -1,0 +1,76 @@
+"""An explanation as tables: parts, the comparison with another board, sensitivities, advice."""
+
+from __future__ import annotations
+
+from gpusim.report.formatting import time_text
+from gpusim.report.text_table import TextTable
+from gpusim.studies.explain.explanation import Explanation
+from gpusim.studies.explain.parts import meaning_of
+from gpusim.studies.explain.sensitivities import FACTORS
+
+LEAST_SHARE = 0.0005
+"""Of the time; smaller parts are summed up in tables. JSON has all."""
+
+
+def explanation_tables(found: Explanation, workload: str) -> list[TextTable]:
+    """All tables of an explanation that have rows."""
+    tables = [parts_table(found, workload)]
+    if found.to is not None:
+        tables.append(differences_table(found))
+    if found.sensitivities:
+        tables.append(sensitivities_table(found))
+    if found.advice:
+        tables.append(advice_table(found))
+    return tables
+
+
+def parts_table(found: Explanation, workload: str) -> TextTable:
+    """Where the time goes; the last line is the sum."""
+    shown = [part for part in found.parts if abs(part.share) >= LEAST_SHARE]
+    rows = [(part.name, time_text(part.us), f"{100 * part.share:.1f}", meaning_of(part.name)) for part in shown]
+    if rest_us := found.total_us - sum(part.us for part in shown) if len(shown) < len(found.parts) else 0.0:
+        rows.append(("others", time_text(rest_us), f"{100 * rest_us / found.total_us:.1f}", ""))
+    rows.append(("all", time_text(found.total_us), "100.0", ""))
+    return TextTable(f"{workload} on {found.of.arch}", ("part", ">time", ">%", "what happens"), tuple(rows))
+
+
+def differences_table(found: Explanation) -> TextTable:
+    """The parts on two boards, and what each makes up of the difference."""
+    assert found.to is not None
+    least_us = LEAST_SHARE * max(found.total_us, found.to.total_us)
+    rows = [
+        (one.name, time_text(one.us), time_text(one.to_us), _signed(one.difference_us), f"{100 * one.share:.1f}")
+        for one in found.differences
+        if abs(one.difference_us) >= least_us
+    ]
+    saved_us = found.total_us - found.to.total_us
+    rows.append(("all", time_text(found.total_us), time_text(found.to.total_us), _signed(saved_us), "100.0"))
+    speedup = found.total_us / found.to.total_us
+    title = f"{found.to.arch} is {speedup:.2f} times as fast as {found.of.arch}: what makes up the difference"
+    return TextTable(title, ("part", f">{found.of.arch}", f">{found.to.arch}", ">saved", ">%"), tuple(rows))
+
+
+def sensitivities_table(found: Explanation) -> TextTable:
+    """The time with each resource better, over the time as it is."""
+    ratios: dict[str, dict[float, float]] = {}
+    for one in found.sensitivities:
+        ratios.setdefault(one.resource, {})[one.factor] = one.time_ratio
+    rows = [
+        (name, *(f"{changes[factor]:.3f}" if factor in changes else "-" for factor in FACTORS))
+        for name, changes in ratios.items()
+    ]
+    return TextTable(
+        "Time with a better resource, over the time as it is", ("resource", ">10 % better", ">doubled"), tuple(rows)
+    )
+
+
+def advice_table(found: Explanation) -> TextTable:
+    """What would make it faster on the same board."""
+    rows = tuple(
+        (one.text, time_text(one.total_us), time_text(one.gain_us), f"{one.speedup:.2f}") for one in found.advice
+    )
+    return TextTable("Predicted to be faster on the same GPU", ("change", ">time", ">gain", ">speedup"), rows)
+
+
+def _signed(time_us: float) -> str:
+    return f"-{time_text(-time_us)}" if time_us < 0 else time_text(time_us)
