@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-import simpy
 from conftest import RunGpusim, suited
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -30,6 +29,7 @@ from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.sim.block_cache import BlockCache, FullMemory
 from gpusim.sim.causes import Cause
+from gpusim.sim.clock import Clock
 from gpusim.sim.cta import Cta
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.dispatcher import Dispatcher
@@ -199,7 +199,7 @@ class Life:
 
 def lives(machine: Machine, launch: Launch) -> tuple[StreamingMultiprocessor, list[Life]]:
     """Play a launch on a single SM and watch its warps."""
-    env = simpy.Environment()
+    env = Clock()
     waiting = iter(range(launch.ctas))
     decoded = DecodedLaunch(machine, launch)
     memory = FullMemory(decoded, BlockCache(decoded), Sharers(1), own=1)
@@ -209,14 +209,14 @@ def lives(machine: Machine, launch: Launch) -> tuple[StreamingMultiprocessor, li
     watched: list[Life] = []
 
     def on_warp(warp: Warp) -> None:
-        life = Life(warp, int(env.now))
+        life = Life(warp, env.now)
         warp.ledger.listener = lambda cause, start, end: life.stretches.append((cause, start, end))
         watched.append(life)
 
     def on_finish(cta: Cta) -> None:
         for life in watched:
             if life.warp.cta is cta:
-                life.cta_ended = int(env.now)
+                life.cta_ended = env.now
 
     sm.on_warp, sm.on_finish = on_warp, on_finish
     for slot in range(decoded.ctas_per_sm):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
-import simpy
 from conftest import suited
 from gemm_kernels import VOLTA_SGEMM, kernel
 
@@ -23,6 +22,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
+from gpusim.sim.clock import Clock
 from gpusim.sim.simulate import simulate
 from gpusim.sim.switch import prefer_compiled
 from gpusim.specs import load_spec
@@ -316,13 +316,13 @@ def test_the_cost_of_a_prediction_does_not_grow_with_the_product(
     name: str, gemm: Gemm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played = []
-    run = simpy.Environment.run
+    run = Clock.run
 
-    def counted(env: simpy.Environment) -> None:
-        run(env)
-        played.append(next(env._eid))
+    def counted(clock: Clock) -> None:
+        run(clock)
+        played.append(next(clock.numbers))
 
-    monkeypatch.setattr(simpy.Environment, "run", counted)
+    monkeypatch.setattr(Clock, "run", counted)
     result = predict(load_spec(name).system, gemm, Options(load="burst"))
     assert sum(played) < 50_000  # a second or two; played whole they take days
     assert result.kernel_time_us >= result.bound_us

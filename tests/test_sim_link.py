@@ -7,7 +7,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.sim.link import Link
+from gpusim.sim.link import Link, LinkShare
 
 
 def test_a_transfer_takes_its_amount_over_the_rate() -> None:
@@ -43,7 +43,7 @@ def test_nothing_takes_no_time_but_waits_its_turn() -> None:
 
 def test_a_share_bursts_at_the_rate_of_the_whole_but_pays_for_it_afterwards() -> None:
     # a tenth of a link of 100 B/cycle: 100 B pass in one cycle, and the share is free again after ten
-    share = Link("share", 10.0, burst_rate=100.0)
+    share = LinkShare("share", 10.0, burst_rate=100.0)
     assert share.book(0, 100) == 1.0
     assert share.book(9, 100) == 11.0  # one cycle before: waits until 10
     assert share.free_at == 20.0

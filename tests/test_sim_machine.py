@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any, get_args
 
 import pytest
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textbook import machine
@@ -39,6 +38,7 @@ from gpusim.program import (
     WarpgroupMma,
 )
 from gpusim.sim.causes import Cause
+from gpusim.sim.clock import Sleep
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
 from gpusim.sim.warp import Warp
@@ -446,7 +446,7 @@ def test_many_turns_cost_no_more_events_than_few(monkeypatch: pytest.MonkeyPatch
     waits = 0
     wait = Warp._wait
 
-    def counted(warp: Warp, cause: Cause, until: float) -> simpy.Timeout | None:
+    def counted(warp: Warp, cause: Cause, until: float) -> Sleep | None:
         nonlocal waits
         waits += 1
         return wait(warp, cause, until)

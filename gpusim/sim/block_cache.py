@@ -61,7 +61,7 @@ class BlockCache:
         self._machine = machine
         self._launch = launch
         self.l2 = Link("L2", machine.l2_bytes_per_cycle)
-        self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle)
+        self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle, machine.dram_bytes_per_cycle)
         self.read_bytes = 0.0
         self.missed_bytes = 0.0
         self._tables = tables_of(machine, launch)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import simpy
-
 from gpusim.program import Role
+from gpusim.sim.clock import Clock
 from gpusim.sim.memory import Stream
 from gpusim.sim.ring import Ring, Stage
 
@@ -39,7 +38,7 @@ class RoleWarps:
 
     __slots__ = ("arrivals", "arrived", "gate", "ready", "role", "stream", "turns", "warps")
 
-    def __init__(self, env: simpy.Environment, role: Role, stream: Stream) -> None:
+    def __init__(self, env: Clock, role: Role, stream: Stream) -> None:
         self.role = role
         self.stream = stream
         self.warps: list[Warp] = []

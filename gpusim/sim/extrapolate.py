@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpusim.launch import Launch
 from gpusim.program import AcquireStage, Barrier, WaitStage, longest_loops
@@ -52,8 +53,7 @@ class Skipped:
     """Cycles of each watched link."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _Snapshot(NamedTuple):
     """Totals of the SM at one instant."""
 
     cycles: int
@@ -61,8 +61,7 @@ class _Snapshot:
     busy: list[float]
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
+class _Ended(NamedTuple):
     """The end of a CTA."""
 
     parts: tuple[int, ...]
@@ -98,7 +97,7 @@ class Extrapolator:
     def _look(self) -> _Snapshot:
         """The SM's totals up to now, jumps included."""
         sm, skipped = self.sm, self.skipped
-        now = int(sm.env.now)
+        now = sm.env.now
         for warp in self._warps():
             if not warp.exited:
                 warp.ledger.settle(now)

@@ -16,13 +16,12 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
-import simpy
-
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.program import Program, Repeat, longest_loops
 from gpusim.progress import Progress
 from gpusim.sim.block_cache import BlockCache, FullMemory
+from gpusim.sim.clock import Clock
 from gpusim.sim.cta import Cta
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.dispatcher import Dispatcher
@@ -58,7 +57,7 @@ def simulate_full(
 
 
 def _processes(decoded: DecodedLaunch, recorder: Recorder | None, progress: Progress | None, total: int) -> Played:
-    env = simpy.Environment()
+    env = Clock()
     machine, launch = decoded.machine, decoded.launch
     cache = BlockCache(decoded)
     waiting = iter(range(launch.ctas))
@@ -84,12 +83,12 @@ def _processes(decoded: DecodedLaunch, recorder: Recorder | None, progress: Prog
     for slot in range(decoded.ctas_per_sm):
         for sm in sms:
             sm.open_slot(slot)
-    _ = env.run()
+    env.run()
     for sm in sms:
-        sm.check_finished()
+        sm.finish()
     # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
     drained = (whole_cycles(sm.memory.drained_at) for sm in sms)
-    ended = max(int(env.now), whole_cycles(cache.dram.busy), *drained)
+    ended = max(env.now, whole_cycles(cache.dram.busy), *drained)
     if trace is not None:
         trace.finish(ended)
     busiest = max(sms, key=lambda sm: sum(sm.ledger))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from gpusim.sim.causes import Cause
-from gpusim.units import whole_cycles
+from gpusim.units import BOOKING_ROUNDING_CYCLES
 
 CAUSES: tuple[Cause, ...] = tuple(Cause)
 
@@ -40,15 +40,16 @@ class Ledger:
         since = self.since
         if since == now:
             return
-        if len(self.pending) == 1 and self.listener is None:
-            # Nearly all waits.
-            index, until = self.pending[0]
-            if until > now or whole_cycles(until) == now:
+        pending = self.pending
+        if len(pending) == 1 and self.listener is None:
+            # Most waits. Here and below whole_cycles is written out, which is called very often.
+            index, until = pending[0]
+            if until > now or math.ceil(until - BOOKING_ROUNDING_CYCLES) == now:
                 self.booked[index] += now - since
                 self.of_all[index] += now - since
                 self.since = now
                 if until <= now:
-                    self.pending.clear()
+                    pending.clear()
                 return
         self._settle_several(now)
 
@@ -56,10 +57,7 @@ class Ledger:
         since, booked, of_all = self.since, self.booked, self.of_all
         remaining: list[tuple[int, float]] = []
         for index, until in self.pending:
-            if since >= now:
-                remaining.append((index, until))
-                continue
-            end = now if until >= now else whole_cycles(until)
+            end = now if until >= now else math.ceil(until - BOOKING_ROUNDING_CYCLES)
             if end > since:
                 booked[index] += end - since
                 of_all[index] += end - since

@@ -10,22 +10,15 @@ from collections.abc import Callable
 
 
 class Link:
-    """Serves bookings one after the other at ``rate`` units per cycle.
+    """Serves bookings one after the other at ``rate`` units per cycle."""
 
-    A share of a bigger link has a ``burst_rate``: each transfer passes as fast as the whole link lets it,
-    but the next one waits until the share has paid for it. With ``credit`` it pays with what it left unused in the
-    last so many cycles.
-    """
+    __slots__ = ("busy", "free_at", "listener", "name", "rate")
 
-    __slots__ = ("burst_rate", "busy", "credit", "free_at", "listener", "name", "rate")
-
-    def __init__(self, name: str, rate: float, burst_rate: float | None = None) -> None:
+    def __init__(self, name: str, rate: float) -> None:
         if rate <= 0:
             raise ValueError(f"{name}: rate must be > 0, got {rate}")
         self.name = name
         self.rate = rate
-        self.burst_rate = burst_rate
-        self.credit = 0.0
         self.free_at = 0.0
         self.busy = 0.0
         """Cycles of service so far."""
@@ -42,16 +35,14 @@ class Link:
         >>> port.book(0, 256), port.book(0, 128), port.book(10, 128), port.book(11, 64, rate=32.0)
         (2.0, 3.0, 11.0, 13.0)
         """
-        start, free_at = now - self.credit, self.free_at
-        if start < free_at:  # noqa: PLR1730 - a call of max takes longer
-            start = free_at
+        start = self.free_at
+        if start < now:  # noqa: PLR1730 - a call of max takes longer
+            start = now
         duration = amount / (rate or self.rate)
         self.free_at = end = start + duration
         self.busy += duration
         if self.listener is not None and amount > 0:
             self.listener(self.name, start, end, amount)
-        if self.burst_rate is not None:
-            return max(now, start) + amount / self.burst_rate
         return end
 
     def busy_until(self, now: float) -> float:
@@ -64,12 +55,33 @@ class Link:
         return self.busy - max(0.0, self.free_at - now)
 
 
-class DramLink(Link):
+class LinkShare(Link):
+    """A share of a bigger link, of which ``burst_rate`` is the rate.
+
+    Each transfer passes as fast as the whole link lets it, but the next one waits until the share has paid for it. With
+    ``credit`` it pays with what it left unused in the last so many cycles.
+    """
+
+    __slots__ = ("burst_rate", "credit")
+
+    def __init__(self, name: str, rate: float, burst_rate: float) -> None:
+        super().__init__(name, rate)
+        self.burst_rate = burst_rate
+        self.credit = 0.0
+
+    def book(self, now: float, amount: float, rate: float | None = None) -> float:
+        """Serve ``amount`` units from ``now`` on; the time the last one has passed [cycles]."""
+        start = max(now - self.credit, self.free_at)
+        _ = super().book(start, amount, rate)
+        return max(now, start) + amount / self.burst_rate
+
+
+class DramLink(LinkShare):
     """Device memory behind L2: reads in turn, and in their pauses what L2 writes back."""
 
     __slots__ = ("written_at",)
 
-    def __init__(self, name: str, rate: float, burst_rate: float | None = None) -> None:
+    def __init__(self, name: str, rate: float, burst_rate: float) -> None:
         super().__init__(name, rate, burst_rate)
         self.written_at = 0.0
         """When all that was read and written back so far will have passed [cycles]."""
@@ -84,7 +96,7 @@ class DramLink(Link):
 
         In which pauses is not known, so that a trace shows reads only.
 
-        >>> dram = DramLink("DRAM", 10.0)
+        >>> dram = DramLink("DRAM", 10.0, 10.0)
         >>> dram.write_back(0, 50), dram.book(1, 20), dram.write_back(3, 10)
         (5.0, 3.0, 8.0)
         """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import simpy
-
 from gpusim.hardware.machine import Machine
+from gpusim.sim.clock import Clock
 from gpusim.sim.cta import Cta
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.link import Link
@@ -31,7 +30,7 @@ class SharedUnits:
 
     __slots__ = ("bulk_copy_cycles", "decoded", "env", "memory", "mmas", "on_turn", "port", "shared_latency")
 
-    def __init__(self, env: simpy.Environment, decoded: DecodedLaunch, memory: Memory) -> None:
+    def __init__(self, env: Clock, decoded: DecodedLaunch, memory: Memory) -> None:
         self.env = env
         self.decoded = decoded
         self.memory = memory

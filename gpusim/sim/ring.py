@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-import simpy
+from gpusim.sim.clock import Clock
 
 
 class Ring:
@@ -12,7 +12,7 @@ class Ring:
 
     __slots__ = ("consumers", "env", "taken")
 
-    def __init__(self, env: simpy.Environment, consumers: int) -> None:
+    def __init__(self, env: Clock, consumers: int) -> None:
         self.env = env
         self.consumers = consumers
         """Warps that release each stage."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import repeat
 
-import simpy
-
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Grid, Launch, l2_read_bytes
 from gpusim.program import (
@@ -25,6 +23,7 @@ from gpusim.program import (
     executed,
     operations,
 )
+from gpusim.sim.clock import Clock
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.dispatcher import Dispatcher
 from gpusim.sim.extrapolate import Extrapolator, Skipped
@@ -188,7 +187,7 @@ def _played(
 def _processes(
     decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate: bool, earlier: Earlier | None = None
 ) -> Played:
-    env = simpy.Environment()
+    env = Clock()
     machine, launch = decoded.machine, decoded.launch
     memory = SampledMemory(decoded, earlier)
     busiest = ceil_div(launch.ctas, machine.sm_count)
@@ -216,9 +215,9 @@ def _processes(
     trace = recorder.attach(sm, common=False, skipped=skipped) if recorder is not None else None
     for slot in range(decoded.ctas_per_sm):
         sm.open_slot(slot)
-    _ = env.run()
-    sm.check_finished()
-    ended = max(int(env.now), whole_cycles(memory.drained_at))
+    env.run()
+    sm.finish()
+    ended = max(env.now, whole_cycles(memory.drained_at))
     if trace is not None:
         trace.finish(ended)
     ledger = [played + more for played, more in zip(sm.ledger, skipped.ledger, strict=True)]

@@ -11,7 +11,7 @@ from gpusim.hardware.machine import Machine
 from gpusim.launch import Tensor
 from gpusim.program import Load, LoadBulk, Read, SplitKFixup, Store, executed
 from gpusim.sim.decoded import DecodedLaunch
-from gpusim.sim.link import DramLink, Link
+from gpusim.sim.link import DramLink, Link, LinkShare
 from gpusim.sim.memory import Stream
 from gpusim.units import ceil_div
 
@@ -129,7 +129,7 @@ class SampledMemory:
         """How much later than the first SM this one was served [cycles]."""
         self._waiting = Waiting(0.0, 0.0, 0.0)
         self.port = Link("L2 port", machine.l2_port_bytes_per_cycle)
-        self.l2 = Link("L2", machine.l2_bytes_per_cycle / machine.sm_count, machine.l2_bytes_per_cycle)
+        self.l2 = LinkShare("L2", machine.l2_bytes_per_cycle / machine.sm_count, machine.l2_bytes_per_cycle)
         self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle / machine.sm_count, machine.dram_bytes_per_cycle)
         self.drained_at = 0.0
         self._translated_at: float | None = None
@@ -195,7 +195,7 @@ class SampledMemory:
                 _ = self.dram.write_back(now, fetch.evicted_bytes)
         return passed
 
-    def _served(self, link: Link, now: float, amount: float, *, at_once: bool) -> float:
+    def _served(self, link: LinkShare, now: float, amount: float, *, at_once: bool) -> float:
         """Book a share of a common link; when the last byte has passed [cycles].
 
         Where all SMs ask at once (their first rings fill), this SM stands for the one served last: the share
@@ -203,7 +203,7 @@ class SampledMemory:
         """
         if not at_once:
             passed = link.book(now - max(0.0, self._spread - link.credit), amount)
-            return max(passed, now + amount / (link.burst_rate or link.rate))
+            return max(passed, now + amount / link.burst_rate)
         passed = link.book(now, amount)
         self._behind = max(self._behind, link.free_at - passed)
         return link.free_at

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import simpy
-
 from gpusim.launch import Launch
 from gpusim.program import Role
 from gpusim.sim.causes import Cause
+from gpusim.sim.clock import Clock, Process, Together
 from gpusim.sim.cta import Cta, RoleWarps
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.dispatcher import Dispatcher
@@ -17,7 +16,7 @@ from gpusim.sim.link import Link
 from gpusim.sim.memory import Memory, Stream
 from gpusim.sim.resources import SharedUnits, SubPartition
 from gpusim.sim.ring import Ring
-from gpusim.sim.warp import Process, Warp
+from gpusim.sim.warp import Waits, Warp
 from gpusim.units import whole_cycles
 
 
@@ -34,7 +33,7 @@ class RoleInstance:
         """Number of the first warp in the CTA."""
         self.parts = parts
         """Sub-partition of each warp."""
-        self.work: list[simpy.Process] = []
+        self.work: list[Process] = []
         """On the last tile that they were given."""
 
 
@@ -43,7 +42,7 @@ class StreamingMultiprocessor:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         decoded: DecodedLaunch,
         memory: Memory,
         next_cta: Callable[[], int | None],
@@ -88,27 +87,29 @@ class StreamingMultiprocessor:
 
     def open_slot(self, slot: int) -> None:
         """Let one CTA slot take CTAs until there are none left."""
-        _ = self.env.process(self._slot(slot))
+        _ = Process(self.env, self._slot(slot))
 
-    def check_finished(self) -> None:
-        """Raise an error where warps are left that wait for each other.
+    def finish(self) -> None:
+        """End a play: nobody is called any more.
 
         Raises:
-            ValueError: they will never go on; the text names the CTA.
+            ValueError: warps are left that wait for each other; the text names the CTA.
         """
         if self.resident:
             cta = self.resident[0]
             waiting = sum(not warp.exited for warp in cta.warps)
             raise never_finished(self.launch, waiting, len(cta.warps), cta.index)
+        # Those who listen hold the SM.
+        self.on_finish = self.on_residency = self.on_warp = self.units.on_turn = None
 
-    def _slot(self, slot: int) -> Process:
+    def _slot(self, slot: int) -> Waits:
         if self.launch.persistent:
             yield from self._run_persistent(slot)
             return
         while (index := self.next_cta()) is not None:
             yield from self._run_cta(index, slot)
 
-    def _run_cta(self, index: int, slot: int) -> Process:
+    def _run_cta(self, index: int, slot: int) -> Waits:
         """All warps start together, and the slot is free when the last has left."""
         env = self.env
         cta = Cta(index, slot, Ring(env, self.decoded.stage_consumers))
@@ -122,13 +123,13 @@ class StreamingMultiprocessor:
         if launched > env.now:
             for warp in cta.warps:
                 warp.ledger.expect(Cause.LAUNCH, launched)
-            yield env.timeout(launched - int(env.now))
+            yield env.timeout(launched - env.now)
             for warp in cta.warps:
-                warp.ledger.settle(int(env.now))
-        yield env.all_of([env.process(warp.run()) for warp in cta.warps])
+                warp.ledger.settle(env.now)
+        yield Together(env, [Process(env, warp.run()) for warp in cta.warps])
         self._retire(cta)
 
-    def _run_persistent(self, slot: int) -> Process:
+    def _run_persistent(self, slot: int) -> Waits:
         """Tiles one after the other: the first role asks for the next, and each warp takes it when it is done."""
         env = self.env
         ring = Ring(env, self.decoded.stage_consumers)
@@ -142,10 +143,10 @@ class StreamingMultiprocessor:
             launch_cycles = 0.0 if tiles else self.dispatcher.start(env.now) - env.now + self.cta_launch_cycles
             for instance in taking:
                 self._set_to_work(instance, cta, launch_cycles)
-            _ = env.process(self._retire_after(cta, [process for instance in taking for process in instance.work]))
-            yield env.all_of(taking[0].work)
+            _ = Process(env, self._retire_after(cta, [process for instance in taking for process in instance.work]))
+            yield Together(env, taking[0].work)
             tiles += 1
-        yield env.all_of([process for of_role in instances for instance in of_role for process in instance.work])
+        yield Together(env, [process for of_role in instances for instance in of_role for process in instance.work])
 
     def _instances(self) -> list[list[RoleInstance]]:
         """The warps of a persistent CTA, by role."""
@@ -165,9 +166,9 @@ class StreamingMultiprocessor:
         """Give warps their next tile; each begins when it is done with the one before."""
         role = self.decoded.roles_of(cta.index)[instance.number]
         group = RoleWarps(self.env, role, Stream(cta.index, instance.number))
-        before: list[simpy.Process | None] = [*instance.work] if instance.work else [None] * role.warps
+        before: list[Process | None] = [*instance.work] if instance.work else [None] * role.warps
         instance.work = [
-            self.env.process(self._work(cta, group, part, number, earlier, launch_cycles))
+            Process(self.env, self._work(cta, group, part, number, earlier, launch_cycles))
             for number, (part, earlier) in enumerate(zip(instance.parts, before, strict=True), instance.first_warp)
         ]
 
@@ -177,9 +178,9 @@ class StreamingMultiprocessor:
         group: RoleWarps,
         part: SubPartition,
         number: int,
-        earlier: simpy.Process | None,
+        earlier: Process | None,
         launch_cycles: float,
-    ) -> Process:
+    ) -> Waits:
         """A persistent warp's life with one tile."""
         if earlier is not None:
             yield earlier
@@ -187,8 +188,8 @@ class StreamingMultiprocessor:
         yield from warp.launch(launch_cycles)
         yield from warp.run()
 
-    def _retire_after(self, cta: Cta, warps: list[simpy.Process]) -> Process:
-        yield self.env.all_of(warps)
+    def _retire_after(self, cta: Cta, warps: list[Process]) -> Waits:
+        yield Together(self.env, warps)
         self._retire(cta)
 
     def _sub_partitions(self, warps: int) -> list[SubPartition]:
@@ -215,6 +216,10 @@ class StreamingMultiprocessor:
         self._residency_changed()
         if self.on_finish is not None:
             self.on_finish(cta)
+        # Warps, CTA and role hold each other: without this they would stay until garbage is searched for.
+        for warp in cta.warps:
+            warp.group.warps.clear()
+        cta.warps.clear()
 
     def _residency_changed(self) -> None:
         if self.on_residency is not None:

@@ -220,6 +220,6 @@ def _with_jumps_noted(
         before = skipped.cycles
         handler(cta)
         if skipped.cycles > before:
-            trace.jumps.append(Jump(int(sm.env.now), skipped.cycles - before))
+            trace.jumps.append(Jump(sm.env.now, skipped.cycles - before))
 
     return handle

@@ -34,14 +34,15 @@ from gpusim.program import (
     WarpgroupMma,
 )
 from gpusim.sim.causes import Cause
+from gpusim.sim.clock import Sleep
 from gpusim.sim.cta import Cta, RoleWarps
 from gpusim.sim.ledger import Ledger
 from gpusim.sim.loops import Turns
 from gpusim.sim.resources import SharedUnits, SubPartition
-from gpusim.units import whole_cycles
+from gpusim.units import BOOKING_ROUNDING_CYCLES
 
-Process = Generator[simpy.Event, object, None]
-Wait = simpy.Timeout | Process | None
+Waits = Generator[simpy.Event, None, None]
+Wait = Sleep | Waits | None
 """A sleep, after which the ledger is settled; several waits, which settle it themselves; or nothing to wait for."""
 
 
@@ -49,8 +50,8 @@ class Warp:
     """Interprets its program; every ``yield`` is one reason to wait."""
 
     __slots__ = ("accumulators_ready", "batch", "begun", "blocks_awaited", "blocks_loaded", "cta", "env", "exited",
-                 "group", "held_stages", "ledger", "loop", "math", "math_done", "name", "part", "stages_seen",
-                 "turns_done", "units", "watched", "watched_turns")  # fmt: skip
+                 "group", "held_stages", "ledger", "loop", "math", "math_done", "name", "part", "sleep",
+                 "stages_seen", "turns_done", "units", "watched", "watched_turns")  # fmt: skip
 
     def __init__(
         self, units: SharedUnits, cta: Cta, group: RoleWarps, part: SubPartition, name: str, of_all: list[int]
@@ -82,23 +83,24 @@ class Warp:
         """What kept the pipe from what was last queued, until when, and its end [cycles]."""
         self.accumulators_ready = 0.0
         self.exited = False
-        self.ledger = Ledger(int(units.env.now), of_all)
+        self.ledger = Ledger(self.env.now, of_all)
+        self.sleep = Sleep(self.env)
 
-    def launch(self, cycles: float) -> Process:
+    def launch(self, cycles: float) -> Waits:
         """From the free slot to the first instruction."""
         yield from self._sleep(Cause.LAUNCH, self.env.now + cycles)
 
-    def run(self) -> Process:
+    def run(self) -> Waits:
         """Execute the program."""
         settle, env = self.ledger.settle, self.env
         for op in self.group.role.program:
-            wait = self.BEGIN[type(op)](self, op, int(env.now))
-            if isinstance(wait, simpy.Timeout):
+            wait = self.BEGIN[type(op)](self, op, env.now)
+            if isinstance(wait, Sleep):
                 yield wait
-                settle(int(env.now))
+                settle(env.now)
             elif wait is not None:
                 yield from wait
-        settle(int(env.now))
+        settle(env.now)
         self.exited = True
 
     @property
@@ -106,7 +108,7 @@ class Warp:
         """Whether it has ended, or waits for another warp."""
         return self.exited or self.ledger.endless
 
-    def _repeat(self, loop: Repeat, _now: int) -> Process:
+    def _repeat(self, loop: Repeat, _now: int) -> Waits:
         settle, env = self.ledger.settle, self.env
         # Looked up once for all turns.
         body = [(self.BEGIN[type(op)], op) for op in loop.body]
@@ -119,14 +121,14 @@ class Warp:
             self.math.clear()
         while turns.done < turns.times:
             if watched is not None:
-                now = int(env.now)
+                now = env.now
                 self.begun.append(now)
                 self.math.append(max(now, self.math_done))
             for begin, op in body:
-                wait = begin(self, op, int(env.now))
-                if isinstance(wait, simpy.Timeout):
+                wait = begin(self, op, env.now)
+                if isinstance(wait, Sleep):
                     yield wait
-                    settle(int(env.now))
+                    settle(env.now)
                 elif wait is not None:
                     yield from wait
             if watched is not None:
@@ -143,33 +145,32 @@ class Warp:
             if units.on_turn is not None and group.stream.role == len(units.decoded.launch.roles) - 1:
                 units.on_turn(self.cta)
 
-    def _wait(self, cause: Cause, until: float) -> simpy.Timeout | None:
+    def _wait(self, cause: Cause, until: float) -> Sleep | None:
         """The sleep until ``until``, booked to ``cause`` after what the ledger expects before it; None if it is over.
 
         Whoever sleeps settles the ledger then.
         """
         env = self.env
-        now = env.now
-        delay = whole_cycles(until) - now
-        if delay <= 0:
+        at = math.ceil(until - BOOKING_ROUNDING_CYCLES)  # whole_cycles, without the call
+        if at <= env.now:
             return None
-        self.ledger.expect(cause, until)
-        return simpy.Timeout(env, delay)
+        self.ledger.pending.append((cause.index, until))
+        return env.sleep_until(self.sleep, at)
 
-    def _sleep(self, cause: Cause, until: float) -> Process:
+    def _sleep(self, cause: Cause, until: float) -> Waits:
         """Sleep so."""
         wait = self._wait(cause, until)
         if wait is not None:
             yield wait
-            self.ledger.settle(int(self.env.now))
+            self.ledger.settle(self.env.now)
 
-    def _wait_for(self, cause: Cause, event: simpy.Event) -> Process:
+    def _wait_for(self, cause: Cause, event: simpy.Event) -> Waits:
         """Sleep until something has happened, booked to ``cause``."""
         if event.triggered:
             return
         self.ledger.expect(cause, math.inf)
         yield event
-        self.ledger.settle(int(self.env.now))
+        self.ledger.settle(self.env.now)
         self.ledger.pending.clear()
 
     def _load(self, op: Load, now: int) -> Wait:
@@ -187,9 +188,9 @@ class Warp:
         self._ask(op, now)
         return None
 
-    def _ask_after(self, wait: simpy.Timeout, op: Load) -> Process:
+    def _ask_after(self, wait: Sleep, op: Load) -> Waits:
         yield wait
-        now = int(self.env.now)
+        now = self.env.now
         self.ledger.settle(now)
         self._ask(op, now)
 
@@ -213,11 +214,11 @@ class Warp:
         ready = self.group.ready[block]
         return self._wait(Cause.LONG_SCOREBOARD, ready) if ready > now else None
 
-    def _load_bulk(self, op: LoadBulk, now: int) -> Process:
+    def _load_bulk(self, op: LoadBulk, now: int) -> Waits:
         units, group, block = self.units, self.group, self.blocks_loaded
         self.blocks_loaded = block + 1
         yield from self._sleep(Cause.ISSUE, self.part.issue.book(now, op.instructions))
-        now = int(self.env.now)
+        now = self.env.now
         stage = self.cta.stage(block)
         self.cta.ring.taken.append(stage)
         arrived = units.memory.load(group.stream, op.reads, block, now) + units.bulk_copy_cycles
@@ -225,7 +226,7 @@ class Warp:
         group.arrivals.append(stage.ready)
         _ = stage.asked.succeed()
 
-    def _wait_stage(self, _op: WaitStage, _now: int) -> Process:
+    def _wait_stage(self, _op: WaitStage, _now: int) -> Waits:
         block = self.stages_seen
         self.stages_seen = block + 1
         self.held_stages.append(block)
@@ -248,7 +249,7 @@ class Warp:
                 del self.cta.stages[block]
                 _ = stage.free.succeed()
 
-    def _store_shared(self, op: StoreShared, now: int) -> Process:
+    def _store_shared(self, op: StoreShared, now: int) -> Waits:
         issued = self.part.issue.book(now, op.instructions)
         if issued > now:
             yield from self._sleep(Cause.ISSUE, issued)
@@ -326,7 +327,7 @@ class Warp:
         rest = Cause.MIO_THROTTLE if done == fed else Cause.ISSUE if done == issued else Cause.WAIT
         return self._wait(rest, resume)
 
-    def _mma_in_turn(self, op: Mma) -> Process:
+    def _mma_in_turn(self, op: Mma) -> Waits:
         """Each k-group waits for its operands, then for its results: no software pipelining."""
         units, issue, timing = self.units, self.part.issue, self.units.mmas[op.instruction]
         pipe, rate = self.part.pipes[timing.pipe], timing.instructions_per_cycle
