@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpusim.confidence import Confidence
 from gpusim.content import content_hash
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
@@ -14,16 +15,18 @@ from gpusim.library.library import HeuristicBias, Library, SplitKSearch
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Three records, each with a hash of its content."""
+    """Three records, each with a hash of its content; and what is known of the errors of predictions with them."""
 
     gpu: Gpu
     library: Library
     host: Host
+    confidence: Confidence | None = None
+    """None where no fit has tested these values. It decides no time."""
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of the three records."""
-        return content_hash((self.gpu, self.library.content_hash, self.host))
+        """SHA-256 of all that a result depends on."""
+        return content_hash((self.gpu, self.library.content_hash, self.host, self.confidence))
 
     def values(self) -> dict[str, Any]:
         """All values as nested mappings: those of the GPU, and of the others below ``library`` and ``host``."""
@@ -34,7 +37,7 @@ class System:
         return {**self.gpu.model_dump(), "library": library, "host": self.host.model_dump()}
 
     def with_values(self, values: Iterable[tuple[str, object]]) -> System:
-        """The same system with other values, by key path; keys of tables may be new.
+        """The same system with other values, by key path, which no fit has tested; keys of tables may be new.
 
         Raises:
             ValueError: a value is out of its range.

@@ -165,9 +165,9 @@ def test_a_fit_at_a_limit_is_reported_however_narrow_the_range(
 ) -> None:
     one = FittedValue(parameter, value, (value, value))
     assert (one.at_limit, one.driven_to_limit) == (at_limit, driven)
-    outcome = Calibration((one,), NO_BIAS, {None: NO_BIAS}, np.zeros(1), np.zeros(1), np.zeros(1))
+    outcome = Calibration((one,), NO_BIAS, {None: NO_BIAS}, np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
     ended = CalibrationReport(
-        CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, frozenset())), outcome, (), 1, {}, {}, 0
+        CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, frozenset())), outcome, (), 1, {}, {}, 0, {}
     )
     assert bool(ended.refusals) == driven
     assert any("ended at its limit" in text for text in ended.warnings) == (at_limit and not driven)
@@ -179,9 +179,11 @@ def test_what_no_board_could_draw_refuses_a_fit() -> None:
     hungry = t4.with_values([("power.l2_pj_per_byte", 127.0)]).gpu
     text = next(beyond_physics(hungry))
     assert re.fullmatch(r"T4: L2 at full bandwidth at 1590 MHz draws 1\d\d W of 70 W", text)
-    outcome = Calibration((), NO_BIAS, {None: NO_BIAS}, np.zeros(1), np.zeros(1), np.zeros(1), beyond_physics=(text,))
+    outcome = Calibration(
+        (), NO_BIAS, {None: NO_BIAS}, np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1), beyond_physics=(text,)
+    )
     setting = CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, frozenset()))
-    assert CalibrationReport(setting, outcome, (), 1, {}, {}, 0).refusals == [f"beyond physics: {text}"]
+    assert CalibrationReport(setting, outcome, (), 1, {}, {}, 0, {}).refusals == [f"beyond physics: {text}"]
 
 
 def test_what_is_known_of_a_value_beforehand_is_no_more_than_its_range_allows() -> None:
@@ -306,6 +308,9 @@ def test_the_written_spec_extends_the_original_and_predicts_the_runs(
     assert document["sources"]["fit"].startswith("gpusim calibrate, 2026-01-01, data sha256 ")
     assert command("archs", "check", str(out)).returncode == 0
     assert not list(tmp_path.glob("*.journal"))
+    confidence = load_spec(out).system.confidence
+    assert confidence is not None
+    assert (sum(one.rows for one in confidence.measured), confidence.measured[0].board) == (len(STREAMS), "T4")
     (tmp_path / "hosts").mkdir(exist_ok=True)
     earlier = tmp_path / "hosts" / "mine.yaml"
     earlier.write_text("extends: turing\n", encoding="utf-8")

@@ -110,7 +110,7 @@ def test_the_columns_of_a_row_are_the_figures_of_a_result() -> None:
     result = run_case(products(1)[0]).result
     assert result is not None
     assert list(result.figures()) == list(FIGURES)
-    assert {type(value) for value in result.figures().values()} == {int, float, bool, str, dict, list}
+    assert {type(value) for value in result.figures().values()} == {int, float, bool, str, dict, list, type(None)}
 
 
 # With a journal ---------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from html import escape
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from gpusim.confidence import Evidence
 from gpusim.sim.causes import Cause
 
 DETAILS = ("bound", "sampled", "full")
@@ -59,6 +61,13 @@ class Result:
     """``random`` or ``zeros``."""
     time_us: float
     """Kernel time plus launch overhead: the interval between back-to-back launches from a CUDA graph."""
+    time_us_p10: float | None
+    """A tenth of measured runs such as this one are shorter. None for ``bound``, which is no prediction."""
+    time_us_p90: float | None
+    """A tenth are longer."""
+    evidence: Evidence
+    """``validated``: measured runs of the same board, data type and kind of operator surround this one;
+    ``interpolated``: those of the architecture do; ``extrapolated``: none do (:mod:`gpusim.confidence`)."""
     kernel_time_us: float
     """What a profiler calls the duration; several kernels (split-K and its reduction) include the gap."""
     launch_overhead_us: float
@@ -186,6 +195,19 @@ class Result:
         named = [cause.value for cause in Cause if cause.value in self.stall_cycles]
         record["stall_cycles"] = {name: self.stall_cycles[name] for name in named}
         return {key: _json_ready(value) for key, value in {**record, **self.nsight_metrics()}.items()}
+
+
+def field_kinds() -> dict[str, type]:
+    """The fields of a result and their types: text for one of several literals, the number for one that may be None."""
+    return {name: _kind(hint) for name, hint in get_type_hints(Result).items()}
+
+
+def _kind(hint: Any) -> type:
+    origin = get_origin(hint)
+    if origin is UnionType:
+        return _kind(get_args(hint)[0])
+    kind: type = str if origin is Literal else origin or hint
+    return kind
 
 
 def _json_ready(value: Any) -> Any:

@@ -42,6 +42,7 @@ def result_table(result: Result) -> TextTable:
     shared_l2_dram = (result.shared_bytes, result.l2_bytes, result.dram_bytes)
     rows = [
         ("time", f"{time_text(result.time_us)}, including {time_text(result.launch_overhead_us)} launch overhead"),
+        *_interval_rows(result),
         ("kernel time", f"{time_text(result.kernel_time_us)}, {result.cycles} cycles at {result.clock_mhz:.0f} MHz"),
         ("rate", _rate_text(result)),
         ("peak", _peak_text(result)),
@@ -64,6 +65,14 @@ def result_table(result: Result) -> TextTable:
     sparsity = "" if result.sparsity == "dense" else f" {result.sparsity}"
     title = f"{shape} {result.dtype}{sparsity} {result.layout} on {result.arch} ({result.detail}, L2 {result.l2})"
     return TextTable(title, ("figure", "value"), tuple(rows))
+
+
+def _interval_rows(result: Result) -> list[tuple[str, str]]:
+    """What eight in ten such runs take; a lower bound has none."""
+    if result.time_us_p10 is None or result.time_us_p90 is None:
+        return []
+    interval = f"{time_text(result.time_us_p10)} to {time_text(result.time_us_p90)}"
+    return [("8 in 10 runs", f"{interval}, {result.evidence}")]
 
 
 def _rate_text(result: Result) -> str:

@@ -10,7 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from gpusim.confidence import Confidence
 from gpusim.errors import did_you_mean, excerpt
+from gpusim.files.inputs import read_bytes
 from gpusim.files.yamlfile import SpecError, error_at, read_yaml
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
@@ -27,7 +31,7 @@ from gpusim.specs.catalogues import (
 )
 from gpusim.specs.checks import Finding, contradictions, implausible, wrong_peaks
 from gpusim.specs.document import Document, document_of
-from gpusim.specs.folders import named_file, search_folders
+from gpusim.specs.folders import first_file, named_file, search_folders
 from gpusim.specs.inheritance import chain
 from gpusim.specs.records import Provenance, Stated, stated
 from gpusim.specs.registry import spec_path
@@ -35,6 +39,7 @@ from gpusim.system import System
 
 LIBRARIES = "libraries"
 HOSTS = "hosts"
+CONFIDENCE = "confidence"
 """Folders beside the specs of boards."""
 
 
@@ -84,10 +89,15 @@ def load_spec(
     library = _library_of(gpu, folders, cuda)
     host = stated(Host, _file_of(gpu, "host", HOSTS, folders), _below(folders, HOSTS))
     catalogues = _catalogues_of(library, folders)
-    system = System(gpu.record, _library(library, catalogues), host.record)
+    tested = (
+        None if without else first_file(file.path.parent / CONFIDENCE / f"{file.path.stem}.json" for file in gpu.files)
+    )
+    confidence = _confidence_in(tested) if tested else None
+    system = System(gpu.record, _library(library, catalogues), host.record, confidence)
     provenance = {**gpu.provenance(), **library.provenance("library"), **host.provenance("host")}
     decided_by = [(file.path, file.sha256) for one in (gpu, library, host) for file in one.files]
     decided_by += [(path, read_yaml(path).sha256) for path in catalogues]
+    decided_by += [(tested, hashlib.sha256(read_bytes(tested)).hexdigest())] if tested else []
     return Spec(
         system,
         library.record,
@@ -147,6 +157,16 @@ def implausibilities(spec: Spec) -> tuple[str, ...]:
 def _contradictions(gpu: Gpu) -> Iterator[Finding]:
     yield from contradictions(gpu)
     yield from wrong_peaks(gpu)
+
+
+def _confidence_in(path: Path) -> Confidence:
+    """What a calibration knows of its errors, from the file beside the values that it fitted."""
+    try:
+        return Confidence.model_validate_json(read_bytes(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise error_at(path, 1, where, f"{first['msg']}; run the calibration again, or remove the file") from None
 
 
 def _library_of(gpu: Stated[Gpu], folders: Sequence[Path], cuda: int | None) -> Stated[LibraryRecord]:

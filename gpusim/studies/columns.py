@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any, Literal, TypeVar, get_origin, get_type_hints, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from gpusim.api import ArgumentError, GpuArguments, case, check_names, system_of
 from gpusim.errors import InputError
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case, CaseResult, predict_all
-from gpusim.prediction.results import Result
+from gpusim.prediction.results import Result, field_kinds
 from gpusim.system import System
 
 Frame = TypeVar("Frame")
@@ -139,15 +138,19 @@ def result_columns(cases: Sequence[Case], outcomes: Sequence[CaseResult[Result]]
     kinds = _figures()
     nothing = {name: EMPTY[kind] for name, kind in kinds.items()}
     rows = [
-        {name: getattr(outcome.result, name) for name in kinds} if outcome.result else nothing | case.identity()
+        _given(outcome.result, nothing) if outcome.result else nothing | case.identity()
         for case, outcome in zip(cases, outcomes, strict=True)
     ]
     columns = {name: np.array([row[name] for row in rows]) for name in kinds}
     return columns | {"skipped": np.array([outcome.reason for outcome in outcomes], dtype=str)}
 
 
+def _given(result: Result, nothing: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a result; what it does not have is as in a skipped row."""
+    found = {name: getattr(result, name) for name in nothing}
+    return {name: nothing[name] if value is None else value for name, value in found.items()}
+
+
 def _figures() -> dict[str, type]:
     """The fields of a result that are a number or a text, and their types."""
-    hints = get_type_hints(Result)
-    kinds = {item.name: str if get_origin(hints[item.name]) is Literal else hints[item.name] for item in fields(Result)}
-    return {name: kind for name, kind in kinds.items() if kind in EMPTY}
+    return {name: kind for name, kind in field_kinds().items() if kind in EMPTY}

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -21,16 +21,15 @@ from gpusim.experiment.definition import Experiment, ExperimentCase
 from gpusim.experiment.value_panels import GPU_NAME
 from gpusim.files.outputs import csv_text, write_csv
 from gpusim.files.parquet import can_write_parquet, write_parquet
-from gpusim.prediction.results import NSIGHT_METRICS, Result
+from gpusim.prediction.results import NSIGHT_METRICS, Result, field_kinds
 from gpusim.studies.manifest import PARQUET, RESULTS
 from gpusim.workloads.gemm import Gemm
 
 
 def _kinds_of_figures() -> dict[str, type]:
     """The columns of a result: all of its fields but the ranked alternatives, and its Nsight Compute metrics."""
-    hints = get_type_hints(Result)
-    del hints["alternatives"]
-    kinds = {name: str if get_origin(hint) is Literal else get_origin(hint) or hint for name, hint in hints.items()}
+    kinds = field_kinds()
+    del kinds["alternatives"]
     return kinds | dict.fromkeys(NSIGHT_METRICS, float)
 
 

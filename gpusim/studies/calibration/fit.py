@@ -84,6 +84,8 @@ class Calibration:
     """With the fitted values."""
     held_out: FloatArray
     """Of rows that the values were not fitted to."""
+    kernel_log_times: FloatArray
+    """Logarithms of the kernels' own times with the fitted values, whatever timed them [us]."""
     left_out: tuple[LeftOut, ...] = ()
     own_timing: tuple[OwnTiming, ...] = ()
     choices: ChoiceScore | None = None
@@ -157,6 +159,7 @@ class Calibrator:
             before,
             after,
             best.held_out,
+            rows.kernel_log_times(best.theta, best.bias),
             tuple(best.refit.left_out(self._log)),
             tuple(own_timings(rows, best.theta, best.bias)),
             best.refit.choices(best.options),

@@ -51,6 +51,8 @@ class CalibrationReport:
     """Rows that took no part, by reason."""
     tables_sha256: Mapping[str, str]
     resumed: int
+    board_names: Mapping[str, str]
+    """Of the boards that took part, by their names in the tables."""
 
     @property
     def refusals(self) -> list[str]:

@@ -135,6 +135,11 @@ class RowKernels:
         log_times = self.log_times(self.chosen(theta, bias, places), [theta])[:, 0]
         return np.asarray(log_times - self.measured[list(places)])
 
+    def kernel_log_times(self, theta: FloatArray, bias: LibraryBias) -> FloatArray:
+        """Logarithms of the times of all rows' kernels alone, as a profiler reads them [us]."""
+        runs = self.chosen(theta, bias, range(len(self.rows)))
+        return self.log_times([replace(run, method="profiler", source="") for run in runs], [theta])[:, 0]
+
     def _library(self, item: Observation) -> int | None:
         """The library that a row ran on: an older version of CUDA, or the newest."""
         return None if item.row.cuda == self._newest else item.row.cuda

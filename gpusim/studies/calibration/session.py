@@ -117,7 +117,10 @@ def calibrate(
         replaced = _replaced(out, next(iter(specs)), arch_path)
         outcome = Calibrator(boards, found, places, moving, timer, log, kernels).calibrate(replaced)
     setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
-    return CalibrationReport(setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed)
+    names_of_boards = {name: board.system.gpu.name for name, board in boards.items()}
+    return CalibrationReport(
+        setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed, names_of_boards
+    )
 
 
 def write_fitted(report: CalibrationReport, out: Path, date: str | None = None) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpusim.files.outputs import replacing
 from gpusim.files.yamlfile import read_yaml
-from gpusim.specs.load import HOSTS, LIBRARIES
+from gpusim.specs.load import CONFIDENCE, HOSTS, LIBRARIES
 from gpusim.specs.sourced import Kind, Sourced
 from gpusim.specs.writing import file_text
 from gpusim.studies.calibration.heuristic_bias import BiasValues
+from gpusim.studies.calibration.left_out import confidence_of
 from gpusim.studies.calibration.parameters import HOST, Parameter
 from gpusim.studies.calibration.report import MIN_BIAS, CalibrationReport
 
@@ -95,12 +97,24 @@ def moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
             yield Moved(f"heuristic_bias.{name}", value, "fitted", f"conditional logit; was {start[name]:g}")
 
 
+def confidence_text(report: CalibrationReport, date: str) -> str:
+    """What predictions with the fitted values need to state their doubt, as JSON with a line for each group."""
+    fit = f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"
+    found = confidence_of(report.board_names, report.observed, report.calibration, fit)
+    lines = [f'  "fit": {json.dumps(found.fit)}']
+    for name in ("rows_left_out", "groups_left_out", "measured"):
+        parts = (f"    {json.dumps(one.model_dump())}" for one in getattr(found, name))
+        lines.append(f'  "{name}": [\n' + ",\n".join(parts) + "\n  ]")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def write_spec(report: CalibrationReport, out: Path, date: str) -> None:
     """Write the files of the fitted spec, each whole or not at all.
 
     The file of the GPU, which names the others, comes last; a file of an earlier fit that it names no more goes.
     """
-    texts = spec_texts(report, out, date)
+    confidence = out.parent / CONFIDENCE / f"{out.stem}.json"
+    texts = {confidence: confidence_text(report, date), **spec_texts(report, out, date)}
     for path, text in texts.items():
         path.parent.mkdir(exist_ok=True)
         with replacing(path) as whole:
