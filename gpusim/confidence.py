@@ -22,8 +22,9 @@ Cores = Literal["cuda", "tensor"]
 Duration = Literal["short", "long"]
 DURATIONS: tuple[Duration, ...] = get_args(Duration)
 
-SHORT_US = 50.0
-"""Kernels that take less are short: launch latencies, single waves and split-K decide their times."""
+SHORT_US = 200.0
+"""Kernels that take less are short: latencies, single waves and split-K decide their times. On Tensor Cores errors of
+longer ones spread half as far."""
 EDGES = (16, 128, 1024)
 """Largest extents of all kinds of products but the last, by the smaller of m and n: streams of weights to large."""
 LEAST_ROWS = 5
@@ -158,7 +159,7 @@ def cores_of(dtype: Dtype) -> Cores:
 def duration_of(kernel_time_us: float) -> Duration:
     """Whether a kernel is short.
 
-    >>> duration_of(49.9), duration_of(50.0)
+    >>> duration_of(199.9), duration_of(200.0)
     ('short', 'long')
     """
     return "short" if kernel_time_us < SHORT_US else "long"

@@ -91,21 +91,21 @@ def test_ranges_of_two_kinds_surround_what_lies_between_them() -> None:
 def test_the_interval_is_that_of_the_rows_left_out_and_widens_with_less_evidence() -> None:
     known = confidence(measured())
     ratios = {
-        board: tuple(map(math.log, known.doubt(board, gemm, 100.0)[1:]))
+        board: tuple(map(math.log, known.doubt(board, gemm, 300.0)[1:]))
         for board, gemm in (("A", CUBE), ("B", CUBE), ("beyond", replace(CUBE, k=4096)))
     }
     assert ratios["A"] == pytest.approx((-0.1, 0.1))
     assert ratios["B"] == pytest.approx((-0.15, 0.1))  # of groups left out, but never narrower than of rows
     assert ratios["beyond"] == pytest.approx((BEYOND * -0.15, BEYOND * 0.1))
     assert known.doubt("A", CUBE, 10.0)[1:] == pytest.approx((math.exp(-0.2), math.exp(0.3)))
-    untested = confidence(measured(), groups=()).doubt("B", CUBE, 100.0)
+    untested = confidence(measured(), groups=()).doubt("B", CUBE, 300.0)
     assert untested[1:] == pytest.approx((math.exp(-0.1 * UNTESTED), math.exp(0.1 * UNTESTED)))
 
 
 def test_an_interval_holds_its_prediction_even_where_all_rows_took_longer() -> None:
     slow = tuple(one.model_copy(update={"low": 0.05}) for one in ROWS)
     known = confidence(measured()).model_copy(update={"rows_left_out": slow})
-    assert known.doubt("A", CUBE, 100.0).low == 1.0
+    assert known.doubt("A", CUBE, 300.0).low == 1.0
 
 
 # From a calibration -----------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def test_an_interval_holds_its_prediction_even_where_all_rows_took_longer() -> N
 def observation(number: int, source: str) -> Observation:
     row = MeasuredRow(
         file="runs.csv", line=number, gpu="t4", op="gemm", batch=1, m=64 + number, n=4096, k=4096, dtype=Dtype.FP16,
-        accumulate="", layout="nn", sparsity="dense", time_us=100.0, method="event", l2="warm", source=source,
+        accumulate="", layout="nn", sparsity="dense", time_us=300.0, method="event", l2="warm", source=source,
     )  # fmt: skip
     assert isinstance(row.operator, Gemm)
     return Observation(row, row.operator, Options())
@@ -128,7 +128,7 @@ def calibration(held_out: NDArray[np.float64], kernel_us: float, *left: LeftOut)
 
 def test_a_calibration_writes_quantiles_of_measured_over_predicted() -> None:
     rows = [observation(number, "one") for number in range(101)]
-    found = confidence_of({"t4": "T4"}, rows, calibration(np.linspace(-1.0, 0.0, 101), 90.0), "fit")
+    found = confidence_of({"t4": "T4"}, rows, calibration(np.linspace(-1.0, 0.0, 101), 290.0), "fit")
     (group,) = found.rows_left_out
     # predicted too short by up to a factor of e; one group is the whole
     assert (group.cores, group.duration, group.rows) == ("tensor", "long", 101)
@@ -140,7 +140,7 @@ def test_a_calibration_writes_quantiles_of_measured_over_predicted() -> None:
 
 def test_readings_that_are_mostly_host_time_are_passed_over() -> None:
     rows = [observation(number, "one") for number in range(10)]
-    found = confidence_of({"t4": "T4"}, rows, calibration(np.zeros(10), 40.0), "fit")
+    found = confidence_of({"t4": "T4"}, rows, calibration(np.zeros(10), 140.0), "fit")
     assert not found.rows_left_out
     assert found.measured
 
@@ -148,7 +148,7 @@ def test_readings_that_are_mostly_host_time_are_passed_over() -> None:
 def test_errors_of_groups_left_out_belong_to_their_own_rows() -> None:
     rows = [observation(number, "one" if number % 2 else "two") for number in range(20)]
     left = LeftOut("source", "one", 10, np.full(10, -0.5)), LeftOut("source", "two", 10, None)
-    found = confidence_of({"t4": "T4"}, rows, calibration(np.zeros(20), 90.0, *left), "fit")
+    found = confidence_of({"t4": "T4"}, rows, calibration(np.zeros(20), 290.0, *left), "fit")
     (group,) = found.groups_left_out
     assert (group.rows, group.low, group.high) == (10, 0.5, 0.5)
 
@@ -156,8 +156,8 @@ def test_errors_of_groups_left_out_belong_to_their_own_rows() -> None:
 def test_a_small_group_is_drawn_towards_the_whole() -> None:
     rows = [observation(number, "one") for number in range(100)]
     held_out = np.where(np.arange(100) < PRIOR_ROWS, -1.0, 0.0)
-    outcome = calibration(held_out, 90.0)
-    kernels = np.where(np.arange(100) < PRIOR_ROWS, math.log(49.0), math.log(90.0))
+    outcome = calibration(held_out, 290.0)
+    kernels = np.where(np.arange(100) < PRIOR_ROWS, math.log(49.0), math.log(290.0))
     rows = [replace(one, row=replace(one.row, time_us=49.0)) if n < PRIOR_ROWS else one for n, one in enumerate(rows)]
     short, long = confidence_of({"t4": "T4"}, rows, replace(outcome, kernel_log_times=kernels), "fit").rows_left_out
     # of the whole the upper tail is 1, the lower 0
