@@ -49,9 +49,9 @@ def accuracy_tables(report: ValidationReport) -> str:
 
 def _products(tables: list[dict[str, Any]]) -> str:
     """A line for each table; measurement noise is given where it is known for all rows."""
-    headings = ("measured runs", "GPU", "type", "rows", "mean error", "median", "90 % below", "bias")
+    headings = ("measured runs", "GPU", "type", "rows", "mean error", "median", "90 % below", "bias", "in interval")
     yardsticks = ("closed-form bound", "noise", "sha256 of the table")
-    lines = [_line((*headings, *yardsticks)), "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---|"]
+    lines = [_line((*headings, *yardsticks)), "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|"]
     for table in tables:
         cells = (
             f"{Path(table['file']).stem} ({table['op']})",
@@ -60,6 +60,7 @@ def _products(tables: list[dict[str, Any]]) -> str:
             _rows(table),
             *(percent(table[name]) for name in ("mape", "median_ape", "p90_ape")),
             percent(table["bias"], signed=True),
+            percent(table["inside_pct"]),
             percent(table["bound_mape"]),
             percent(table["noise_pct"] if table["noise_rows"] == table["predicted"] else None),
             f"`{table['sha256'][:12]}`",

@@ -116,6 +116,15 @@ def test_the_bound_is_never_slower_than_the_prediction(write_runs: WriteRuns) ->
     assert bound["mape"] == pytest.approx(table["bound_mape"], rel=0.5)
 
 
+def test_the_share_of_readings_in_their_intervals_is_counted(write_runs: WriteRuns) -> None:
+    of_time = [predict(load_spec("t4").system, Gemm(*shape, Dtype.FP16), Options(l2="warm")) for shape in SHAPES[:2]]
+    ends = [(found.time_us_p10 or 0.0) / found.time_us for found in of_time]
+    within, without = (predicted_us(shape) * end for shape, end in zip(SHAPES, ends, strict=False))
+    path = write_runs([line(SHAPES[0], within * 1.001), line(SHAPES[1], without * 0.999)])
+    assert one_table(path)["inside_pct"] == 50.0
+    assert one_table(path, detail="bound")["inside_pct"] is None
+
+
 def test_no_row_is_lost(write_runs: WriteRuns) -> None:
     path = write_runs(
         [

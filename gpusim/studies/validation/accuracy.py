@@ -36,13 +36,17 @@ def figures(scored: Sequence[Scored], reasons: Sequence[str]) -> dict[str, Any]:
 def _accuracy(scored: Sequence[Scored]) -> dict[str, Any]:
     """The errors of predictions, of the closed-form bound, and of the readings themselves.
 
-    ``noise_pct`` is the mean deviation of the readings themselves over the ``noise_rows`` for which it is known.
+    ``inside_pct`` are the readings in the intervals of their predictions, of those that state one: near 80 where the
+    intervals are right. ``noise_pct`` is the mean deviation of the readings themselves over the ``noise_rows`` for
+    which it is known.
     """
     measured = [item.row.time_us for item in scored]
+    inside = [item.inside for item in scored if item.inside is not None]
     noise = [item.noise_fraction for item in scored if item.noise_fraction is not None]
     return {
         **errors([item.predicted_us for item in scored], measured),
         "bound_mape": mean_percent([abs(item.bound_us / item.row.time_us - 1) for item in scored]),
+        "inside_pct": mean_percent(inside),
         "noise_pct": mean_percent(noise),
         "noise_rows": len(noise),
     }

@@ -63,6 +63,15 @@ class Scored:
         return self.predicted_us / self.row.time_us - 1
 
     @property
+    def inside(self) -> bool | None:
+        """Whether the reading is in the interval of its prediction; None where that states none."""
+        low_us, high_us = self.result.time_us_p10, self.result.time_us_p90
+        if low_us is None or high_us is None:
+            return None
+        as_launched_us = self.row.time_us * self.result.time_us / self.predicted_us  # whatever timed it
+        return low_us <= as_launched_us <= high_us
+
+    @property
     def bound_by(self) -> str:
         """``memory`` if traffic beyond the SM sets the closed-form bound, else ``compute``."""
         bounds = self.result.bounds_us
