@@ -28,7 +28,7 @@ longer ones spread half as far."""
 EDGES = (16, 128, 1024)
 """Largest extents of all kinds of products but the last, by the smaller of m and n: streams of weights to large."""
 LEAST_ROWS = 5
-"""Measured products of a kind that span a range: fewer leave holes in it."""
+"""Measured products of a kind that span a range: fewer leave holes in it, and would be rows of a table."""
 UNTESTED = 1.5
 """By how much the errors of rows widen where no source and no board could be left out [assumed; those of the other
 architectures are 1.0 to 1.3 times as wide]."""
@@ -82,7 +82,7 @@ class MeasuredRange(Record):
     dtype: str
     batched: bool
     smaller_extent: int
-    rows: int = Field(ge=1)
+    rows: int = Field(ge=LEAST_ROWS)
     flops: Range
     bytes: Range
 
@@ -111,7 +111,7 @@ class Confidence(Record):
         if gemm.sparsity != "dense" or gemm.b_dtype is not None:
             return "extrapolated"
         kind = kind_of(board, gemm)
-        if any(one.kind == kind and one.rows >= LEAST_ROWS and _within([one], gemm) for one in self.measured):
+        if any(one.kind == kind and _within([one], gemm) for one in self.measured):
             return "validated"
         alike = {gemm.dtype.value, SAME_RATE.get(gemm.dtype, gemm.dtype).value}
         near = [one for one in self.measured if one.dtype in alike]

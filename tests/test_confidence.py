@@ -77,10 +77,6 @@ def test_a_range_ends_at_its_last_product() -> None:
     assert confidence(measured(flops=(1.0, CUBE.flops - 1.0))).evidence("A", CUBE) == "extrapolated"
 
 
-def test_few_products_of_a_kind_span_no_range_of_their_own() -> None:
-    assert confidence(measured(rows=LEAST_ROWS - 1)).evidence("A", CUBE) == "interpolated"
-
-
 def test_ranges_of_two_kinds_surround_what_lies_between_them() -> None:
     below = measured(smaller_extent=128, flops=(1.0, CUBE.flops / 4), bytes=(1.0, CUBE.size_bytes / 4))
     above = measured(smaller_extent=0, flops=(CUBE.flops * 4, 1e12), bytes=(CUBE.size_bytes * 4, 1e9))
@@ -143,6 +139,11 @@ def test_readings_that_are_mostly_host_time_are_passed_over() -> None:
     found = confidence_of({"t4": "T4"}, rows, calibration(np.zeros(10), 140.0), "fit")
     assert not found.rows_left_out
     assert found.measured
+
+
+def test_few_products_of_a_kind_span_no_range() -> None:
+    rows = [observation(number, "one") for number in range(LEAST_ROWS - 1)]
+    assert not confidence_of({"t4": "T4"}, rows, calibration(np.zeros(len(rows)), 290.0), "fit").measured
 
 
 def test_errors_of_groups_left_out_belong_to_their_own_rows() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpusim.confidence import (
     DURATIONS,
+    LEAST_ROWS,
     Confidence,
     Cores,
     ErrorRange,
@@ -90,6 +91,8 @@ def _measured(board_names: Mapping[str, str], observed: Sequence[Observation]) -
     for item in observed:
         of_kind.setdefault(kind_of(board_names[item.row.gpu], item.gemm), []).append(item)
     for kind, items in sorted(of_kind.items()):
+        if len(items) < LEAST_ROWS:
+            continue
         flops, size = [float(item.gemm.flops) for item in items], [item.gemm.size_bytes for item in items]
         yield MeasuredRange(
             **kind._asdict(), rows=len(items), flops=(min(flops), max(flops)), bytes=(min(size), max(size))
