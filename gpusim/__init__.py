@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from gpusim.prediction.selection import UnsupportedError
     from gpusim.sim.simulate import simulate
     from gpusim.studies.columns import sweep
+    from gpusim.studies.compare import Compared, compare
     from gpusim.studies.explain.explanation import Explanation, explain
     from gpusim.system import System
     from gpusim.workloads.gemm import Gemm
 
 __all__ = [
     "ArgumentError",
+    "Compared",
     "Dtype",
     "Explanation",
     "Gemm",
@@ -48,6 +50,7 @@ __all__ = [
     "UnknownArgumentError",
     "UnsupportedError",
     "__version__",
+    "compare",
     "explain",
     "load_gpu",
     "load_system",
@@ -68,6 +71,7 @@ _NAMES_OF = {
     "gpusim.prediction.results": ("Result",),
     "gpusim.sim.simulate": ("simulate",),
     "gpusim.studies.columns": ("sweep",),
+    "gpusim.studies.compare": ("Compared", "compare"),
     "gpusim.studies.explain.explanation": ("Explanation", "explain"),
     "gpusim.system": ("System",),
     "gpusim.numbers.formats": ("Dtype",),

@@ -68,6 +68,8 @@ LONG_NAMES = [
     ("calibrate", "--arch", "LONG", "--measured", "runs.csv", "-o", "mine.yaml"),
     ("calibrate", "--arch", "t4", "--measured", "LONG", "-o", "mine.yaml"),
     ("calibrate", "--arch", "t4", "--measured", "runs.csv", "-o", "LONG.yaml"),
+    ("compare", "gemm:8x8x8", "--archs", "LONG"),
+    ("compare", "gemm:8x8x8", "--archs", "t4", "--prices", "LONG"),
     ("counters", "LONG"),
     ("explain", "LONG", "--arch", "t4"),
     ("explain", "gemm:8x8x8:LONG", "--arch", "t4"),

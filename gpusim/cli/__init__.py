@@ -21,6 +21,7 @@ from gpusim.cli import (
     cache,
     calibrate,
     capture,
+    compare,
     counters,
     explain,
     gemm,
@@ -58,6 +59,7 @@ app.command()(with_groups(attention.attention))
 app.command()(with_groups(trace.trace))
 app.command()(with_groups(numerics.numerics))
 app.command()(with_groups(model.model))
+app.command(help=compare.HELP)(with_groups(compare.compare))
 app.command(help=explain.HELP)(with_groups(explain.explain))
 app.command()(run.run)
 app.command(help=validate.HELP)(validate.validate)

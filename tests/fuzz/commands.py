@@ -33,6 +33,7 @@ COMMANDS = (
     "import cutlass {table} -o {folder}/imported.csv --gpu t4 --dtype fp16",
     "measure quick --plan --format json",
     "explain gemm:64x64x64:fp16 --arch t4 --detail bound --parts-only --format json",
+    "compare gemm:64x64x64:fp16 --archs t4,v100-sxm2-16gb --detail bound --jobs 1 --format json",
     "counters {table} --arch t4 --detail bound --format json",
 )
 HOSTILE = (
