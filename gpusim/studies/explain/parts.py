@@ -68,7 +68,7 @@ MEANINGS: Mapping[str, str] = {
     "wait_barrier": "latency: warps wait for others of their CTA",
     "cta_launch": "latency: CTAs start",
     "kernel_start": "kernels start and drain, with gaps between those of one operator",
-    "launch_gap": "gap to the next kernel of a CUDA graph",
+    "launch_gap": "gap to the next kernel",
     "host": "the GPU waits for the host",
     "communication": "GPUs exchange data while none computes",
 }
