@@ -216,6 +216,8 @@ class Extrapolator:
     def _on_finish(self, cta: Cta) -> None:
         # The others get its share of what is common.
         self._start_again()
+        if self.ctas_left[0] < 3 + self.slots:
+            return  # the shortest generations are too few
         ended = self._ended
         ended.append(_Ended(tuple(self.sm.parts.index(warp.part) for warp in cta.warps), self._look()))
         if len(ended) < self._look_at_ended or self.memory.leaves_step(cta.index // self.sm.decoded.ctas_per_sm):

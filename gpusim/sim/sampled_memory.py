@@ -100,15 +100,18 @@ class Earlier(NamedTuple):
     """What L2 takes for them all."""
 
 
-class Waiting(NamedTuple):
+class Waiting:
     """For L2 to accept the results that an SM has under way."""
 
-    until: float
-    """When it has accepted all of them [cycles]."""
-    first: float
-    """What the first SM waits, for what was stored before [cycles]."""
-    last: float
-    """What the last one waits beyond the time of its port [cycles]."""
+    __slots__ = ("first", "last", "until")
+
+    def __init__(self, until: float, first: float) -> None:
+        self.until = until
+        """When it has accepted all of them [cycles]."""
+        self.first = first
+        """What the first SM waits, for what was stored before [cycles]."""
+        self.last = 0.0
+        """What the last one waits beyond the time of its port [cycles]."""
 
 
 class SampledMemory:
@@ -127,7 +130,7 @@ class SampledMemory:
         """Blocks after which those that need DRAM recur, whichever load asks for them."""
         self._behind = 0.0
         """How much later than the first SM this one was served [cycles]."""
-        self._waiting = Waiting(0.0, 0.0, 0.0)
+        self._waiting = Waiting(0.0, 0.0)
         self.port = Link("L2 port", machine.l2_port_bytes_per_cycle)
         self.l2 = LinkShare("L2", machine.l2_bytes_per_cycle / machine.sm_count, machine.l2_bytes_per_cycle)
         self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle / machine.sm_count, machine.dram_bytes_per_cycle)
@@ -138,7 +141,10 @@ class SampledMemory:
         self._tiles_of_round = (machine.sm_count, last_round) if launch.persistent else None
         self._spread = machine.cta_interval_cycles * machine.sm_count
         """How far apart SMs start [cycles]."""
-        self._spread_growth = math.log(machine.sm_count)
+        self._spreads = [self._spread]
+        """The same when CTAs of each generation store [cycles]."""
+        for _ in range(SPREADING_GENERATIONS):
+            self._spreads.append(self._spreads[-1] * math.log(machine.sm_count))
         self._earlier = earlier
         self.stored_from = math.inf
         """When this SM began to store [cycles]."""
@@ -217,10 +223,11 @@ class SampledMemory:
         l2, waiting = self.l2, self._waiting
         if now >= waiting.until:
             self._behind += max(0.0, waiting.last - waiting.first)
-            waiting = Waiting(now, max(0.0, l2.free_at - (now - l2.credit)), 0.0)
+            waiting = self._waiting = Waiting(now, max(0.0, l2.free_at - (now - l2.credit)))
         _ = l2.book(now, amount)
         accepted = max(sent, l2.free_at if l2.credit else l2.free_at - self._behind)
-        self._waiting = Waiting(max(waiting.until, accepted), waiting.first, max(waiting.last, accepted - sent))
+        waiting.until = max(waiting.until, accepted)
+        waiting.last = max(waiting.last, accepted - sent)
         return accepted
 
     def _follow(self, now: float) -> None:
@@ -242,9 +249,7 @@ class SampledMemory:
             if self.l2.credit == 0.0:
                 # The results before were booked as if the others had stored none.
                 self.l2.free_at -= self._behind
-            spread = self._spread
-            for _ in range(min(generation, SPREADING_GENERATIONS)):
-                spread *= self._spread_growth
+            spread = self._spreads[min(generation, SPREADING_GENERATIONS)]
             self.l2.credit = self.dram.credit = max(spread, self._behind)
 
     def leaves_step(self, generation: int) -> bool:
