@@ -40,7 +40,7 @@ def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table")
 
 @app.command("show")
 def archs_show(
-    name: Annotated[str, typer.Argument(help="GPU: name, alias, nvidia-smi name or spec file.")],
+    name: Annotated[str, typer.Argument(help="GPU: name, alias, nvidia-smi name or spec file.", metavar="NAME")],
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:

@@ -28,7 +28,7 @@ def models_list(output: FormatOption = "table") -> None:
 
 @app.command("show")
 def models_show(
-    name: Annotated[str, typer.Argument(help="Model: name, or a .yaml file.")],
+    name: Annotated[str, typer.Argument(help="Model: name, or a .yaml file.", metavar="NAME")],
     sizes: Annotated[
         list[str] | None,
         typer.Option("--set", help="Size of the model, such as batch or seq_len. May be repeated.", metavar="SIZE=N"),

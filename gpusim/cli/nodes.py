@@ -11,7 +11,9 @@ from gpusim.cli.options import ArchPathOption, FormatOption
 
 app = typer.Typer(help="List and show nodes of several GPUs, and time collectives on them.", no_args_is_help=True)
 
-NodeArgument = Annotated[str, typer.Argument(help="Node: name, alias, the board of one, or a .yaml file.")]
+NodeArgument = Annotated[
+    str, typer.Argument(help="Node: name, alias, the board of one, or a .yaml file.", metavar="NAME")
+]
 
 
 @app.command("list")
