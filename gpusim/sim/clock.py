@@ -55,7 +55,7 @@ class Sleep(simpy.Event):
 
 
 class Process(simpy.Process):
-    """A process that is told nothing by what it waits for."""
+    """A process that receives no value from what it waits for."""
 
     def __init__(self, clock: Clock, generator: Generator[simpy.Event, None, None]) -> None:
         super().__init__(clock, generator)
