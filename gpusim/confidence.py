@@ -31,7 +31,7 @@ LEAST_ROWS = 5
 """Measured products of a kind that span a range: fewer leave holes in it, and would be rows of a table."""
 UNTESTED = 1.5
 """By how much the errors of rows widen where no source and no board could be left out [assumed; those of the other
-architectures are 1.0 to 1.3 times as wide]."""
+architectures are 1.0 to 1.6 times as wide]."""
 BEYOND = 2.0
 """By how much the errors of a source or a board that was left out widen beyond what was measured [assumed]."""
 UNKNOWN = math.log(1.5)
@@ -82,7 +82,7 @@ class MeasuredRange(Record):
     dtype: str
     batched: bool
     smaller_extent: int
-    rows: int = Field(ge=LEAST_ROWS)
+    rows: int = Field(ge=1)
     flops: Range
     bytes: Range
 
@@ -111,7 +111,7 @@ class Confidence(Record):
         if gemm.sparsity != "dense" or gemm.b_dtype is not None:
             return "extrapolated"
         kind = kind_of(board, gemm)
-        if any(one.kind == kind and _within([one], gemm) for one in self.measured):
+        if any(one.kind == kind and one.rows >= LEAST_ROWS and _within([one], gemm) for one in self.measured):
             return "validated"
         alike = {gemm.dtype.value, SAME_RATE.get(gemm.dtype, gemm.dtype).value}
         near = [one for one in self.measured if one.dtype in alike]

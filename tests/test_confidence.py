@@ -77,6 +77,10 @@ def test_a_range_ends_at_its_last_product() -> None:
     assert confidence(measured(flops=(1.0, CUBE.flops - 1.0))).evidence("A", CUBE) == "extrapolated"
 
 
+def test_few_products_of_a_kind_validate_nothing() -> None:
+    assert confidence(measured(rows=LEAST_ROWS - 1)).evidence("A", CUBE) == "interpolated"
+
+
 def test_ranges_of_two_kinds_surround_what_lies_between_them() -> None:
     below = measured(smaller_extent=128, flops=(1.0, CUBE.flops / 4), bytes=(1.0, CUBE.size_bytes / 4))
     above = measured(smaller_extent=0, flops=(CUBE.flops * 4, 1e12), bytes=(CUBE.size_bytes * 4, 1e9))
