@@ -29,9 +29,9 @@ MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 vi
 MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16 vidur_a40_fp16
 MEASURED_ON_hopper := aiconfigurator_h200_bf16
 # Rows per table, GPU and data type, if not 30: more where there are few tables, or where 30 do not tell values apart.
-ROWS_OF_volta := 60
+ROWS_OF_volta := 250
 ROWS_OF_hopper := 80
-ROWS_OF_ampere_ga10x := 60
+ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
