@@ -47,6 +47,11 @@ def test_a_board_that_cannot_run_it_says_why(command: RunGpusim) -> None:
     assert "Cannot run it" in done.stdout
 
 
+def test_processes_do_not_repeat_what_a_short_name_stands_for(command: RunGpusim) -> None:
+    shown = command(*SMALL[:-1], "2", "--archs", "v100,a100").stderr
+    assert [shown.count(f"'{name}' is taken as") for name in ("v100", "a100")] == [1, 1]
+
+
 def test_prices_by_the_hour(command: RunGpusim, tmp_path: Path) -> None:
     (tmp_path / "prices.csv").write_text("gpu,per_hour\nt4,0.5\nTesla V100-SXM2-16GB,2\n", encoding="utf-8")
     t4, v100 = json.loads(command(*SMALL, *TWO, "--prices", "prices.csv", "--format", "json").stdout)

@@ -18,6 +18,7 @@ from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
 from gpusim.sim.switch import compiling_pays, prefer_compiled
 from gpusim.specs import load_spec, with_overrides
+from gpusim.specs.folders import is_path
 from gpusim.specs.load import Spec
 from gpusim.step.model import ModelResult
 from gpusim.studies.models import PROCESSES_S, ModelCase, predict_case
@@ -50,6 +51,12 @@ class Board:
     def with_values(self, overrides: Mapping[str, Any]) -> Board:
         """The same with further values replaced."""
         return replace(self, overrides={**self.overrides, **overrides})
+
+    def by_full_name(self) -> Board:
+        """The same by the name of its spec, so that no process resolves a short name again, and says so."""
+        if is_path(self.arch):
+            return self
+        return replace(self, arch=_loaded(self.arch, self.arch_path, self.cuda).gpu.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,7 @@ def predict_questions(
 ) -> list[Answer]:
     """The answer to each question, in the order of the questions."""
     found: dict[int, Answer] = {}
+    questions = [replace(one, board=one.board.by_full_name()) for one in questions]
     seconds = sum(one.workload.seconds for one in questions)
     compiled = compiling_pays(seconds / max(1, min(service.jobs, len(questions))))
     with service.executor((compiled, service.cache), len(questions)) as executor:
