@@ -42,6 +42,9 @@ class System:
         Raises:
             ValueError: a value is out of its range.
         """
+        values = list(values)
+        if not values:
+            return self
         changed = self.values()
         for key_path, value in values:
             *parents, last = key_path.split(".")

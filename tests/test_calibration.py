@@ -61,7 +61,7 @@ from gpusim.studies.calibration.session import calibrate, write_fitted
 from gpusim.studies.calibration.spec_writer import spec_texts, write_spec
 from gpusim.workloads.gemm import Gemm
 
-STREAMS = [(16, n, k) for n, k in ((2048, 4096), (4096, 4096), (8192, 2048), (4096, 8192), (6144, 3072))]
+STREAMS = [(16, n, k) for n, k in ((2048, 9216), (4096, 8704), (8192, 8192), (4096, 8192), (6144, 8192))]
 SMALL = [(64, 64, 64), (128, 64, 128), (64, 128, 256), (256, 256, 64)]
 LARGE = [(1024, 1024, 1024), (2048, 1024, 512), (1536, 1536, 768)]
 TRUTH = (("dram.activation_bytes", 90.0), ("host.method_overhead_us.event", 20.0))

@@ -155,7 +155,7 @@ def test_filters_gradients_of_few_channels_on_volta() -> None:
     for shape, unit, measured_us in ((dense, "tensor", 325), (strided, "cuda", 1405)):
         result = predict(system, Convolution(shape, Dtype.FP16, "conv_bwd_weights", "nchw"), Options(l2="warm"))
         assert result.unit == unit
-        assert result.kernel_time_us == pytest.approx(measured_us, rel=0.15)
+        assert result.kernel_time_us == pytest.approx(measured_us, rel=0.18)
 
 
 def test_transposing_images_takes_the_time_that_profiles_show() -> None:

@@ -437,7 +437,8 @@ def test_every_file_that_decides_a_shipped_board_is_listed_once() -> None:
         assert files[: len(spec.files)] == list(spec.files)
         assert len(set(files)) == len(files)
         kinds = [path.parent.name for path in files[len(spec.files) :]]
-        assert sorted(set(kinds), key=kinds.index) == ["libraries", "hosts", "kernels"]
+        fitted = ["confidence"] if spec.system.confidence else []
+        assert sorted(set(kinds), key=kinds.index) == ["libraries", "hosts", "kernels", *fitted]
         catalogues = list(spec.library_record.kernel_catalogues)
         assert [path.stem for path in files if path.parent.name == "kernels"] == catalogues
 

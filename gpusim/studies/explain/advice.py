@@ -40,12 +40,13 @@ LEAST_IDLE = 0.05
 MOST_GROWTH = 2.0
 ALIGNED_BITS = 128
 """What one instruction of a thread loads at most: rows that begin elsewhere are loaded in smaller pieces."""
+OF_8_BITS = tuple(one for one in Dtype if one.bits == 8)
 SMALLER_TYPES: Mapping[Dtype, tuple[Dtype, ...]] = {
     Dtype.FP64: (Dtype.FP32,),
     Dtype.FP32: (Dtype.TF32, Dtype.BF16, Dtype.FP16),
     Dtype.TF32: (Dtype.BF16, Dtype.FP16),
-    Dtype.BF16: (Dtype.FP8, Dtype.INT8),
-    Dtype.FP16: (Dtype.FP8, Dtype.INT8),
+    Dtype.BF16: OF_8_BITS,
+    Dtype.FP16: OF_8_BITS,
 }
 LOWER_PRECISIONS: Mapping[Precision, tuple[Precision, ...]] = {
     "fp32": ("tf32", "amp-fp16", "amp-bf16"),
