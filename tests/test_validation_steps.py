@@ -32,7 +32,6 @@ def test_every_transformer_in_fp32_is_predicted(neusight: EndToEndReport) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="the 27 steps are 7.1 % off in the mean")
 def test_transformers_in_fp32_are_predicted_within_7_percent(neusight: EndToEndReport) -> None:
     assert neusight.as_dict()["overall"]["mape"] < 7  # NeuSight: 6.5 to 7.6 on A100, 6.6 on V100
 
