@@ -162,7 +162,7 @@ def test_products_run_in_the_tiles_that_the_page_says(decode: Experiment, layer:
     if layer == LAYERS[0]:
         thrice[2] = "dram"
     else:
-        twice[2], thrice[1] = "shared_memory", "dram"
+        twice[2] = "shared_memory"
     assert bound == {1.0: ["dram"] * 4, 1.5: ["shared_memory"] * 4, 2.0: twice, 3.0: thrice}
 
 
@@ -177,12 +177,12 @@ def test_reading_shared_memory_binds_the_kernels_of_the_shipped_library_at_half_
 def test_tiles_of_64_tokens_draw_less_of_the_dram_than_those_that_are_selected(decode: Experiment, layer: str) -> None:
     selected = products(decode, layer, 1.0)
     pinned = products(decode, layer, 1.0, kernel=TILE_OF_64)
-    assert all(0.652 < drawn(one) < 0.792 for one in selected)
-    assert all(0.605 < drawn(one) < 0.715 for one in pinned)
+    assert all(0.655 < drawn(one) < 0.795 for one in selected)
+    assert all(0.605 < drawn(one) < 0.705 for one in pinned)
     ratios = [wide.time_us / own.time_us for own, wide in zip(selected, pinned, strict=True)]
     if layer == LAYERS[0]:
-        assert ratios.pop() == pytest.approx(1.05, abs=0.005)
-    assert all(1.065 < ratio < 1.135 for ratio in ratios)
+        assert ratios.pop() == pytest.approx(1.07, abs=0.005)
+    assert all(1.085 < ratio < 1.145 for ratio in ratios)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
@@ -193,7 +193,7 @@ def test_tiles_of_64_tokens_lose_by_the_dram_pages_that_they_open(decode: Experi
     free = load_experiment("decode_design_space", ["gpus.0.retuned=false", "gpus.0.overrides.dram.activation_bytes=0x"])
     own = products(free, layer, 1.0, kernel=selected)
     wide = products(free, layer, 1.0, kernel=TILE_OF_64)
-    assert all(0.925 < two.time_us / one.time_us < 1.055 for one, two in zip(own, wide, strict=True))
+    assert all(0.915 < two.time_us / one.time_us < 1.045 for one, two in zip(own, wide, strict=True))
 
 
 def products(
@@ -247,14 +247,14 @@ def drawn(result: Result) -> float:
 def test_a_warm_l2_does_what_the_page_says(time_us: TimeUs, as_shipped: TimeUs) -> None:
     seven, seventy, draft = LAYERS
     ratios = [time_us(seven, capacity=capacity, l2="warm") / time_us(seven) for capacity in (4.0, 8.0)]
-    assert ratios == pytest.approx([0.97, 0.72], abs=0.005)
+    assert ratios == pytest.approx([0.97, 0.73], abs=0.005)
     assert time_us(seven, capacity=8.0, l2="warm") > time_us(seven, 2.0)
     warm, cold = time_us(seventy, capacity=8.0, l2="warm"), time_us(seventy)
     assert warm / cold == pytest.approx(0.95, abs=0.005)
-    assert as_shipped(seventy, capacity=8.0, l2="warm") - warm == pytest.approx(0.67 * (cold - warm), rel=0.03)
+    assert as_shipped(seventy, capacity=8.0, l2="warm") - warm == pytest.approx(0.62 * (cold - warm), rel=0.01)
     ratios = [time_us(draft, dram, l2="warm") / time_us(draft, dram) for dram in DRAM]
-    assert ratios[0] == pytest.approx(0.82, abs=0.005)
-    assert all(0.89 < ratio < 0.92 for ratio in ratios[1:])
+    assert ratios[0] == pytest.approx(0.81, abs=0.005)
+    assert all(0.885 < ratio < 0.915 for ratio in ratios[1:])
 
 
 @pytest.mark.parametrize("dram", DRAM)
@@ -288,7 +288,7 @@ def test_one_product_of_a_warm_l2_reads_less_in_the_same_kernel_and_is_no_slower
     assert warm.time_us == pytest.approx(cold.time_us, rel=0.005)
 
 
-@pytest.mark.parametrize(("layer", "costs"), [(LAYERS[0], [1.18, 1.25]), (LAYERS[1], [1.26, 1.34])])
+@pytest.mark.parametrize(("layer", "costs"), [(LAYERS[0], [1.19, 1.26]), (LAYERS[1], [1.27, 1.30])])
 def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, layer: str, costs: list[float]) -> None:
     half, shipped, twice = ([time_us(layer, dram, bandwidth=one) for dram in DRAM] for one in (0.5, 1.0, 2.0))
     assert [half[2] / shipped[2], half[3] / shipped[3]] == pytest.approx(costs, abs=0.005)
@@ -311,7 +311,7 @@ def test_a_quarter_of_the_l2_bandwidth_is_less_than_that_of_dram() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 0.9985, 1.40, 1.059), (LAYERS[1], 1, 1.476, 1)]
+    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 1.0035, 1.41, 1.063), (LAYERS[1], 1, 1.47, 1)]
 )
 def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     decode: Experiment,
@@ -338,7 +338,7 @@ def test_the_tuned_library_misses_a_faster_kernel_of_one_product(decode: Experim
     assert [one.split_k for one in pinned] == [one.split_k for one in less]
     for others in (less, pinned):
         output, down = (others[position].time_us / own[position].time_us for position in (1, 3))
-        assert (output, down) == pytest.approx((1.034, 0.98), abs=0.003)
+        assert (output, down) == pytest.approx((1.049, 0.995), abs=0.001)
 
 
 @pytest.mark.parametrize(("dram", "bound"), [(1.0, ["dram", "l2", "dram", "l2"]), (1.5, ["l2"] * 4)])
@@ -350,7 +350,7 @@ def test_half_of_the_l2_bandwidth_binds_small_tiles_of_the_shipped_library(dram:
 
 
 @pytest.mark.parametrize(
-    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.009, 1.009, 1.163), (LAYERS[1], 1.062, 1.062, 1.155)]
+    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.056, 1.049, 1.193), (LAYERS[1], 1.089, 1.088, 1.177)]
 )
 def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depends_on_the_kernels(
     decode: Experiment,
@@ -366,10 +366,14 @@ def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depend
     assert as_shipped_bandwidths(layer, 1.5, bandwidth=0.5) / shipped == pytest.approx(costs, abs=0.001)
     less = products(decode, layer, 1.5, bandwidth=0.5)
     assert [tokens_of_tile(one) for one in less] == [64] * 4
-    assert [one.bottleneck for one in less] == ["dram", "l2" if layer == LAYERS[0] else "dram", "dram", "dram"]
-    pinned = sum(one.time_us for one in products(decode, layer, 1.5, kernel=[one.kernel for one in less]))
+    bound = {LAYERS[0]: ["l2"] * 4, LAYERS[1]: ["l2", "dram", "dram", "l2"]}[layer]
+    assert [one.bottleneck for one in less] == bound
+    full = products(decode, layer, 1.5, kernel=[one.kernel for one in less])
+    assert [one.bottleneck for one in full] == ["dram"] * 4
+    pinned = sum(one.time_us for one in full)
     assert pinned / time_us(layer, 1.5) == pytest.approx(pinned_costs, abs=0.001)
-    assert pinned == pytest.approx(time_us(layer, 1.5, bandwidth=0.5), rel=0.0005)
+    saved = {LAYERS[0]: 0.007, LAYERS[1]: 0.001}[layer]
+    assert 1 - pinned / time_us(layer, 1.5, bandwidth=0.5) == pytest.approx(saved, abs=0.0005)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
