@@ -31,7 +31,7 @@ LEAST_ROWS = 5
 """Measured products of a kind that span a range: fewer leave holes in it, and would be rows of a table."""
 UNTESTED = 1.5
 """By how much the errors of rows widen where no source and no board could be left out [assumed; those of the other
-architectures are 1.0 to 1.6 times as wide]."""
+architectures are 1.0 to 1.6 times as wide, of long kernels on V100's Tensor Cores 2.3]."""
 BEYOND = 2.0
 """By how much the errors of a source or a board that was left out widen beyond what was measured [assumed]."""
 UNKNOWN = math.log(1.5)

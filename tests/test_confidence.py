@@ -199,3 +199,11 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
     damaged.write_text(json.dumps({"fit": "by hand", "rows_left_out": [], "measured": []}), encoding="utf-8")
     with pytest.raises(SpecError, match=r"mine\.json:1: groups_left_out: Field required; run the calibration again"):
         load_spec(spec)
+
+
+@pytest.mark.parametrize("arch", ["v100-sxm2-16gb", "t4", "a100-sxm4-80gb", "a40", "h200-sxm-141gb"])
+def test_shipped_fits_know_their_errors_and_no_row(arch: str) -> None:
+    confidence = load_spec(arch).system.confidence
+    assert confidence is not None
+    assert all(one.low < 0 < one.high for one in confidence.rows_left_out)
+    assert all(one.rows >= LEAST_ROWS for one in confidence.measured)
