@@ -47,8 +47,8 @@ def test_a_board_that_cannot_run_it_says_why(command: RunGpusim) -> None:
     assert "Cannot run it" in done.stdout
 
 
-def test_processes_do_not_repeat_what_a_short_name_stands_for(command: RunGpusim) -> None:
-    shown = command(*SMALL[:-1], "2", "--archs", "v100,a100").stderr
+def test_processes_do_not_repeat_what_a_short_name_stands_for(gpusim: RunGpusim) -> None:
+    shown = gpusim(*SMALL[:-1], "2", "--archs", "v100,a100").stderr
     assert [shown.count(f"'{name}' is taken as") for name in ("v100", "a100")] == [1, 1]
 
 
