@@ -186,7 +186,7 @@ class Result:
         """A JSON-ready object: fields in the order above, then ``nsight``; floats to 12 significant digits."""
         record = self.figures()
         nsight = {name: record.pop(name) for name in NSIGHT_METRICS}
-        alternatives = [_json_ready(asdict(alternative)) for alternative in self.alternatives]
+        alternatives = [json_ready(asdict(alternative)) for alternative in self.alternatives]
         return {**record, "alternatives": alternatives, "nsight": nsight}
 
     def figures(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Result:
         record = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "alternatives"}
         named = [cause.value for cause in Cause if cause.value in self.stall_cycles]
         record["stall_cycles"] = {name: self.stall_cycles[name] for name in named}
-        return {key: _json_ready(value) for key, value in {**record, **self.nsight_metrics()}.items()}
+        return {key: json_ready(value) for key, value in {**record, **self.nsight_metrics()}.items()}
 
 
 def field_kinds() -> dict[str, type]:
@@ -210,13 +210,13 @@ def _kind(hint: Any) -> type:
     return kind
 
 
-def _json_ready(value: Any) -> Any:
+def json_ready(value: Any) -> Any:
     """Tuples to lists, floats to 12 significant digits: the last bits differ between machines."""
     match value:
         case float():
             return float(f"{value:.12g}")
         case dict():
-            return {key: _json_ready(item) for key, item in value.items()}
+            return {key: json_ready(item) for key, item in value.items()}
         case tuple() | list():
-            return [_json_ready(item) for item in value]
+            return [json_ready(item) for item in value]
     return value

@@ -9,6 +9,7 @@ from typing import Any
 from gpusim.models.decoding import token_graph
 from gpusim.models.loading import Model
 from gpusim.models.policy import Policy
+from gpusim.prediction.results import json_ready
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
 from gpusim.step.model import ModelResult, predict_model
@@ -54,7 +55,7 @@ class Generation:
             "total_ms": self.total_ms,
             "tokens_per_s": self.tokens_per_s,
         }
-        return {**self.tokens[1].as_dict(), **{name: float(f"{value:.12g}") for name, value in found.items()}}
+        return {**self.tokens[1].as_dict(), **{name: json_ready(value) for name, value in found.items()}}
 
 
 def predict_generation(

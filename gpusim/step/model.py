@@ -11,6 +11,7 @@ from gpusim.models.passes.footprint import memory_bytes
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.parallel.pipeline import stages
+from gpusim.prediction.results import json_ready
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
 from gpusim.step.group import Group
@@ -96,7 +97,7 @@ class ModelResult:
             "bottlenecks": step.time_shares(),
             "operators": [asdict(one) for one in step.operators()],
         }
-        return {name: _rounded(value) for name, value in found.items()}
+        return {name: json_ready(value) for name, value in found.items()}
 
 
 def predict_model(
@@ -147,14 +148,3 @@ def _pipelined(
     found = stages(graph, policy, system.gpu, group.gpus)
     step = predict_pipeline(system, found, options, simulate, group.peers(policy.mode))
     return step, pipeline_memory_bytes(found, options.accumulation)
-
-
-def _rounded(value: Any) -> Any:
-    match value:
-        case float():
-            return float(f"{value:.12g}")
-        case dict():
-            return {key: _rounded(item) for key, item in value.items()}
-        case list():
-            return [_rounded(item) for item in value]
-    return value

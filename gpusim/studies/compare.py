@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from gpusim.api import Arguments, case
 from gpusim.execution.service import Service
-from gpusim.prediction.results import Result
+from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
 from gpusim.report.formatting import time_text
 from gpusim.report.text_table import TextTable
@@ -47,9 +47,7 @@ class Compared:
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready object; floats to 12 significant digits."""
-        return {
-            name: float(f"{value:.12g}") if isinstance(value, float) else value for name, value in asdict(self).items()
-        }
+        return {name: json_ready(value) for name, value in asdict(self).items()}
 
 
 def compare_workload(

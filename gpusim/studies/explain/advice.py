@@ -38,6 +38,7 @@ LEAST_GAIN = 0.01
 LEAST_IDLE = 0.05
 """Share of the time in which SMs idle, from which the last wave is looked at."""
 MOST_GROWTH = 2.0
+"""Of a product that fills its last wave: a larger one is another workload."""
 ALIGNED_BITS = 128
 """What one instruction of a thread loads at most: rows that begin elsewhere are loaded in smaller pieces."""
 OF_8_BITS = tuple(one for one in Dtype if one.bits == 8)
@@ -153,8 +154,9 @@ def _fuller_wave(changed: Any, gemm: Gemm, result: Result, parts: Sequence[Part]
     name = "batch" if gemm.batch > 1 else "m"
     size = getattr(gemm, name)
     larger = int(size * growth + 1e-9)
-    if name == "m" and larger > size + 8:
-        larger -= larger % 8
+    aligned = max(1, ALIGNED_BITS // gemm.dtype.bits)
+    if name == "m" and larger > size + aligned:
+        larger -= larger % aligned
     if larger > size:
         text = f"Fill the last wave: {name} of {larger} instead of {size}, for the same number of rows in all."
         yield from changed("last wave", text, larger / size, **{name: larger})

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from gpusim.api import Arguments, case
 from gpusim.execution.service import Service
-from gpusim.prediction.results import Result
+from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.explain.advice import Advice, advice, proposals
 from gpusim.studies.explain.parts import Part, parts_of
@@ -107,7 +107,7 @@ class Explanation:
                 "speedup": self.total_us / self.to.total_us,
                 "differences": [asdict(one) for one in self.differences],
             }
-        return {name: _rounded(value) for name, value in found.items()}
+        return {name: json_ready(value) for name, value in found.items()}
 
 
 def explain_workload(
@@ -148,17 +148,6 @@ def explain_workload(
 
 def _explained(result: Predicted) -> Explained:
     return Explained(result, parts_of(result))
-
-
-def _rounded(value: Any) -> Any:
-    match value:
-        case float():
-            return float(f"{value:.12g}")
-        case dict():
-            return {key: _rounded(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_rounded(item) for item in value]
-    return value
 
 
 def explain(
