@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from gpusim.files.yamlfile import SpecError
 from gpusim.hardware.machine import Machine
-from gpusim.library.vector import VectorKernel
+from gpusim.library.main_loops import Pipes
+from gpusim.library.vector import VectorKernel, Work
+from gpusim.lowering.vector.arithmetic import cta_reduction
 from gpusim.lowering.vector.plan import vector_plan
 from gpusim.lowering.vector.rows import evicted_between_passes, threads_for
 from gpusim.numbers.formats import Dtype
@@ -20,6 +22,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.vector_selection import vector_kernel
+from gpusim.program import Alu, executed
 from gpusim.roofline import vector_bounds_us
 from gpusim.sim.sampled import simulate_sampled
 from gpusim.sim.trace import Recorder
@@ -281,6 +284,18 @@ def test_recorded_layer_norms(board: str, m: int, n: int, dtype: str, measured_u
     """Traces of AMD-AGI/TraceLens, pytorch-labs/segment-anything-fast and facebookresearch/HolisticTraceAnalysis."""
     found = predict(load_spec(board).system, LayerNorm(m, n, Dtype(dtype)), Options(l2="warm", load="burst"))
     assert found.kernel_time_us == pytest.approx(measured_us, rel=0.12)
+
+
+@pytest.mark.parametrize("warps", [1, 2, 4, 16])
+def test_warps_of_a_cta_are_combined_in_one_step_fewer_than_there_are(t4: System, warps: int) -> None:
+    """PyTorch's layer norm: after each barrier the lower half of the warps goes on, the others skip the code."""
+    combine = Work(fma=2, chain=Pipes(fma=2), serial=True)
+    program = cta_reduction(t4.gpu, combine, value_bytes=12, rows=warps)
+    steps = [(op, times) for op, times in executed(program) if isinstance(op, Alu)]
+    combined = warps * sum(times * amount for op, times in steps for _, amount in op.work)
+    waited = sum(times * op.latency_cycles for op, times in steps)
+    assert combined == pytest.approx(2 * (warps - 1))
+    assert waited == math.log2(warps) * 2 * t4.gpu.instructions["ffma"].latency_cycles
 
 
 def test_the_gradient_of_pooling_takes_the_time_of_its_index_arithmetic() -> None:

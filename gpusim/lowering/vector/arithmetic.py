@@ -32,6 +32,13 @@ def warp_reduction(gpu: Gpu, combine: Work, *, values: int = 1, threads: int = 3
 
 
 def cta_reduction(gpu: Gpu, combine: Work, *, value_bytes: float, rows: int) -> Program:
-    """So many rows of threads, or warps, are combined through shared memory, half as many each time."""
-    store, load = StoreShared(value_bytes, 1.0), LoadShared(value_bytes, 1.0)
-    return (Repeat((store, Barrier(), load, alu(gpu, combine), Barrier()), (rows - 1).bit_length()),)
+    """So many rows of threads, or warps, are combined through shared memory, half as many each time.
+
+    Half of the rows store, and as many combine, then a quarter, and so on; all of them wait.
+    """
+    turns = (rows - 1).bit_length()
+    if not turns:
+        return ()
+    share = (rows - 1) / (rows * turns)
+    store, load = StoreShared(share * value_bytes, share), LoadShared(share * value_bytes, share)
+    return (Repeat((store, Barrier(), load, alu(gpu, combine, share, 1.0), Barrier()), turns),)
