@@ -24,10 +24,12 @@ from gpusim.lowering.gemm.problem import Problem, Problems, Product, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
-from gpusim.prediction.heuristic import choices_of, scores_of
+from gpusim.prediction.heuristic import choices_of, scores_of, tuned_clock_mhz
 from gpusim.system import System
 
 PlanType_co = TypeVar("PlanType_co", covariant=True)
+Estimates = tuple[Array, Array]
+"""Of plans: at the clock of a prediction, and what the library goes by [us]."""
 
 
 class Candidate(Protocol[PlanType_co]):
@@ -85,6 +87,8 @@ class GemmCandidate:
     plans: GemmPlans
     row: int
     estimate_us: float
+    tuned_us: float
+    """The estimate that the library goes by (:func:`gpusim.prediction.heuristic.tuned_clock_mhz`)."""
 
     @property
     def kernel(self) -> Kernel:
@@ -125,13 +129,9 @@ def _printed_name(kernel: Keyed[Kernel], layout: str, dtype: Dtype) -> str:
 class Ranking(Sequence[GemmCandidate]):
     """The candidates of a workload, the one that a library would launch first."""
 
-    def __init__(self, operator: Product, plans: GemmPlans, estimates: Array, rows: Array) -> None:
-        self._operator, self._plans, self._rows, self._estimates_us = (
-            operator,
-            plans,
-            rows.tolist(),
-            estimates[rows].tolist(),
-        )
+    def __init__(self, operator: Product, plans: GemmPlans, estimates: Estimates, rows: Array) -> None:
+        self._operator, self._plans, self._rows = operator, plans, rows.tolist()
+        self._estimates_us = list(zip(*(column[rows].tolist() for column in estimates), strict=True))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -143,7 +143,7 @@ class Ranking(Sequence[GemmCandidate]):
     def __getitem__(self, place: int | slice) -> GemmCandidate | list[GemmCandidate]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        return GemmCandidate(self._operator, self._plans, self._rows[place], self._estimates_us[place])
+        return GemmCandidate(self._operator, self._plans, self._rows[place], *self._estimates_us[place])
 
 
 def candidates(
@@ -180,22 +180,28 @@ def rankings(
         return rankings(own, operators, kernels, warm=warm, clock_mhz=clock_mhz)
     problems = [problem_of(one) for one in operators]
     plans = plans_of(table, problems, choices, warm=warm)
-    estimates = estimates_us(system, _as_chosen(plans, problems, warm=warm), clock_mhz)
+    estimates = _estimates(system, _as_chosen(plans, problems, warm=warm), clock_mhz)
     orders = _rows_of(choices, len(operators))
     return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
 
 
 def _ranked(
     system: System, operators: Sequence[Product], table: KernelTable, *, warm: bool, clock_mhz: float
-) -> tuple[GemmPlans, Array, list[Array]]:
-    """All plans of some workloads on a GPU, their estimates [us], and the rows of each workload, best first."""
+) -> tuple[GemmPlans, Estimates, list[Array]]:
+    """All plans of some workloads on a GPU, their estimates, and the rows of each workload, best first."""
     problems = [problem_of(one) for one in operators]
     choices = choices_of(system, table, Problems.of(problems))
     plans = plans_of(table, problems, choices, warm=warm)
-    estimates = estimates_us(system, _as_chosen(plans, problems, warm=warm), clock_mhz)
-    scores = scores_of(system.library, plans, estimates)
+    estimates = _estimates(system, _as_chosen(plans, problems, warm=warm), clock_mhz)
+    scores = scores_of(system.library, plans, estimates[1])
     orders = [rows[np.argsort(scores[rows], kind="stable")] for rows in _rows_of(choices, len(operators))]
     return plans, estimates, orders
+
+
+def _estimates(system: System, plans: GemmPlans, clock_mhz: float) -> Estimates:
+    tuned_mhz = tuned_clock_mhz(system.gpu, plans.table)
+    estimates = estimates_us(system, plans, clock_mhz)
+    return estimates, estimates if tuned_mhz == clock_mhz else estimates_us(system, plans, tuned_mhz)
 
 
 def _as_chosen(plans: GemmPlans, problems: Sequence[Problem], *, warm: bool) -> GemmPlans:

@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 
+from gpusim.hardware.gpu import Gpu
 from gpusim.keyed import Keyed
 from gpusim.library.library import Feature, HeuristicBias, Library
 from gpusim.lowering.columns import Array, elementwise
@@ -68,6 +69,18 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     split_k = np.concatenate([[1], np.repeat(factors, per_factor)])[option]
     reduces = (option > 0) & (table.split_modes[kernel, (option - 1) % per_factor] > 0)
     return Choices(problem, kernel, split_k, reduces)
+
+
+def tuned_clock_mhz(gpu: Gpu, table: KernelTable) -> float:
+    """The SM clock at which a library's choice among some kernels is taken to be tuned [MHz].
+
+    Kernels on CUDA cores are ranked at the base clock, others at the boost clock. T4 tells them apart, whose base clock
+    is 585 of 1590 MHz: recorded SGEMM kernels of shapes left out of a fit (NeuSight's linear layers) have a log-loss of
+    0.79 nats at the base clock, the same at 800 MHz, and 0.97 at the boost clock; DeepBench's products in FP16, where
+    nothing is recorded, come out 2.4 points worse at the base clock. On V100 and A100 it is one.
+    """
+    on_cuda_cores = all(kernel.family.main_loop.unit == "cuda" for kernel in table.kernels)
+    return gpu.clock.base_mhz if on_cuda_cores else gpu.clock.boost_mhz
 
 
 def features_of(plans: GemmPlans) -> dict[Feature, Array]:
