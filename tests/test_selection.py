@@ -271,6 +271,17 @@ def test_compute_capabilities_compare_as_numbers() -> None:
             predict(with_gpu(board, compute_capability=capability), fp8)
 
 
+@pytest.mark.parametrize("name", ["V100-SXM2-32GB", "T4", "A100-SXM4-40GB"])
+def test_sgemm_slices_k_for_single_products_alone(name: str) -> None:
+    arch = load_spec(name).system
+    single = Gemm(64, 64, 6272, Dtype.FP32, layout="nt", order="column")
+    batch = Gemm(64, 64, 6272, Dtype.FP32, batch=36, layout="nt", order="column")
+    assert any(kernel.warps_k > 1 for kernel in usable_kernels(arch, single))
+    assert all(kernel.warps_k == 1 for kernel in usable_kernels(arch, batch))
+    sliced = next(kernel for kernel in usable_kernels(arch, single) if kernel.warps_k > 1)
+    assert usable_kernels(arch, batch, sliced.printed_name("nt", Dtype.FP32)) == (sliced,)
+
+
 @pytest.mark.parametrize(
     ("m", "n", "k", "measured_us"), [(336, 4096, 1376, 45), (336, 4096, 5504, 162), (968, 1920, 5120, 176)]
 )

@@ -69,6 +69,7 @@ class KernelEntry(Entry):
     )
     suffix: str = ""
     layouts: tuple[Layout, ...] | None = Field(default=None, description="operand layouts, if not all of its family's")
+    batches: bool = Field(default=True, description="the library takes it for batches, not for single products alone")
     fill_pipe_share: Cited[Annotated[float, Field(ge=0.01, le=100, strict=True)]] | None = Field(
         default=None,
         description="of the FMA-pipe instructions that kernels of this GPU spend on filling shared memory; only with "
@@ -366,6 +367,8 @@ class Kernel:
     """Adds up its partial sums where several CTAs share a tile's k."""
     reported_shared_bytes: int = 0
     """Shared memory of a CTA, where it is more than its stages take [B]."""
+    batches: bool = True
+    """The library takes it for batches, not for single products alone."""
 
     @property
     def label(self) -> str:
@@ -442,6 +445,7 @@ def kernels_of(families: Iterable[Family], reduction: SplitKReduction | None = N
             alignment,
             reduction,
             math.ceil(entry.shared_kib.value * 1024) if entry.shared_kib else 0,
+            entry.batches,
         )
         for family in families
         for alignment in family.alignments or (None,)

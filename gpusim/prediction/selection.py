@@ -37,10 +37,11 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
     """
     library = system.library
     steps, most_columns = _size_limits(Keyed(library.kernels))
-    # Of its sizes, kernels look at what they are multiples of, and kernels for vectors at the columns.
+    # Of its sizes, kernels look at what they are multiples of and whether there is a batch, those for vectors at the
+    # columns.
     sizes = (math.gcd(size, steps) for size in (gemm.m, gemm.n, gemm.k))
     types = (gemm.dtype, gemm.b_dtype, gemm.accumulate, gemm.sparsity, gemm.layout, gemm.order)
-    alike = (*types, *sizes, bisect_left(most_columns, problem_of(gemm).n))
+    alike = (*types, gemm.batch > 1, *sizes, bisect_left(most_columns, problem_of(gemm).n))
     return _usable_kernels(Keyed(system, (id(system.gpu), id(library.kernels))), Keyed(gemm, alike), name, unit)
 
 
@@ -66,6 +67,7 @@ def _usable_kernels(
     if name is None and multiplying:
         columns = problem_of(gemm).n
         multiplying = [kernel for kernel in multiplying if columns <= (kernel.family.max_n or columns)]
+        multiplying = [kernel for kernel in multiplying if kernel.batches or gemm.batch == 1]
     if not multiplying:
         raise UnsupportedError(_unsupported(system, gemm, unit))
     accepting = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
