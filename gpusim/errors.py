@@ -33,7 +33,7 @@ def excerpt(text: str) -> str:
 
 def did_you_mean(key: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown key: the nearest known one, or all."""
-    close = difflib.get_close_matches(key[:100], list(known), n=1, cutoff=0.4)
+    close = difflib.get_close_matches(key[:100], list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
 
 

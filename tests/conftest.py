@@ -157,6 +157,11 @@ def measured_folder() -> Path:
     return folder
 
 
+def complaints(process: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines on standard error that do not name a written file."""
+    return [line for line in process.stderr.splitlines() if not line.startswith("gpusim: wrote ")]
+
+
 def refused(process: subprocess.CompletedProcess[str]) -> str:
     """The one line with which the program refused wrong input."""
     assert process.returncode == 2, (process.stdout, process.stderr)

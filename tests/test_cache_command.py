@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RunGpusim, refused
+from conftest import RunGpusim, complaints, refused
 
 from gpusim.execution.database import NAME, SET_ASIDE, Batch, Database
 from gpusim.units import MIB
@@ -174,7 +174,7 @@ def test_a_run_writes_the_same_with_a_store_that_knows_nothing_or_all_and_withou
     (tmp_path / "few.yaml").write_text(EXPERIMENT)
     assert command("run", "few.yaml", "-o", "first", "--jobs", "1").returncode == 0
     entries = info(command)["entries"]
-    assert gpusim("run", "few.yaml", "-o", "again", "--jobs", "2").stderr == ""
+    assert complaints(gpusim("run", "few.yaml", "-o", "again", "--jobs", "2")) == []
     assert command("run", "few.yaml", "-o", "without", "--jobs", "1", "--no-cache").returncode == 0
     assert len({(tmp_path / name / "results.csv").read_bytes() for name in ("first", "again", "without")}) == 1
     assert 10 < entries <= info(command)["hits"]
@@ -187,7 +187,7 @@ def test_a_store_that_cannot_be_used_is_one_line_and_changes_no_result(
     (tmp_path / "few.yaml").write_text(EXPERIMENT)
     warned = gpusim("run", "few.yaml", "-o", "warned", "--jobs", "2")
     assert warned.returncode == 0
-    (line,) = warned.stderr.splitlines()
+    (line,) = complaints(warned)
     assert line.startswith(f"gpusim: {empty}: simulated launches are not remembered: ")
-    assert command("run", "few.yaml", "-o", "silent", "--jobs", "1", "--no-cache").stderr == ""
+    assert complaints(command("run", "few.yaml", "-o", "silent", "--jobs", "1", "--no-cache")) == []
     assert (tmp_path / "warned" / "results.csv").read_bytes() == (tmp_path / "silent" / "results.csv").read_bytes()

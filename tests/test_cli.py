@@ -376,9 +376,9 @@ LONG_COMMANDS = ("gpusim run tf32_paths sparse_2to4", "gpusim numerics --dtype t
 def test_a_documented_command_works(command: RunGpusim, tmp_path: Path, line: str) -> None:
     (tmp_path / "arch_specs").symlink_to(REPOSITORY / "arch_specs")
     done = command(*shlex.split(line)[1:])
-    problems = [line for line in done.stderr.splitlines() if "' is taken as " not in line]
+    problems = [line for line in done.stderr.splitlines() if not re.search("' is taken as |: wrote ", line)]
     assert (done.returncode, problems) == (0, [])
-    assert done.stdout
+    assert done.stdout or ": wrote " in done.stderr
 
 
 # The wheel --------------------------------------------------------------------------------------
@@ -406,7 +406,7 @@ def test_an_installed_wheel_finds_its_specs_and_experiments(tmp_path: Path) -> N
     assert Path(found.stdout.strip()).is_relative_to(site)
     assert "A100-SXM4-40GB" in run("archs", "list")
     assert "336,226,108" in run("models", "show", "bert_large")
-    assert "speedup.png" in run("run", "a100_vs_v100_gemm")
+    assert "V100-SXM2-16GB" in run("run", "a100_vs_v100_gemm")
     assert (empty / "results" / "a100_vs_v100_gemm" / "speedup.png").is_file()
 
 

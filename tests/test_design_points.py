@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from conftest import RunGpusim, refused
+from conftest import RunGpusim, complaints, refused
 
 from gpusim.experiment.definition import Experiment
 from gpusim.experiment.loading import load_experiment
@@ -162,7 +162,7 @@ def test_samples_are_rows_of_the_results_and_stand_in_the_manifest(
 ) -> None:
     text = DESIGN.replace("      l2.capacity_mib: [1x, 1.5x, 60.5]\n", "").replace("  - T4", f"    {CUBE}\n  - T4")
     done = command("run", write(text), "-o", tmp_path / "out", "--jobs", "1")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, complaints(done)) == (0, [])
     with (tmp_path / "out" / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     specs = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["specs"]

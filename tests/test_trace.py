@@ -516,10 +516,10 @@ ASK = ("trace", "--arch", "v100-sxm2-16gb", "-m", "2048", "-n", "2048", "-k", "2
 
 def test_the_file_lies_where_it_was_asked_for(gpusim: RunGpusim, tmp_path: Path) -> None:
     done = gpusim(*ASK, "-o", "t.json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout) == (0, "")
     trace = Trace((tmp_path / "t.json").read_text(encoding="utf-8"))
-    assert f"wrote t.json: {len(trace.complete)} events" in done.stdout
-    assert f"{trace.about['launches'][0]['skipped_cycles']} of {trace.about['predicted_cycles']} cycles" in done.stdout
+    assert f"wrote t.json: {len(trace.complete)} events" in done.stderr
+    assert f"{trace.about['launches'][0]['skipped_cycles']} of {trace.about['predicted_cycles']} cycles" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 
 
@@ -574,8 +574,8 @@ def test_wrong_input_is_one_line_and_leaves_what_was_there(gpusim: RunGpusim, tm
     assert "'--limit'" in refused(gpusim("trace", "--arch", "t4", *small, "--limit", "0", "-o", kept))
     assert "no kernel" in refused(gpusim("trace", "--arch", "t4", *small, "--kernel", "sgemm", "-o", kept))
     assert "no folder" in refused(gpusim("trace", "--arch", "t4", *small, "-o", tmp_path / "none" / "t.json"))
-    assert "no file" in refused(gpusim("trace", "--arch", "t4", *small, "-o", tmp_path))
-    assert "no file" in refused(gpusim("trace", "--arch", "t4", *small, "-o", "/dev/null"))
+    assert "name a file" in refused(gpusim("trace", "--arch", "t4", *small, "-o", tmp_path))
+    assert "name a file" in refused(gpusim("trace", "--arch", "t4", *small, "-o", "/dev/null"))
     assert kept.read_text() == "kept"
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,26 @@ def test_wrong_input_leaves_what_an_interrupted_validation_has_left(
     kept.write_text('{"key": "of an hour", "record": {}}\n', encoding="utf-8")
     assert "cannot be read" in refused(command("validate", table, tmp_path / "tpyo.csv", "-o", tmp_path / "out"))
     assert "of an hour" in kept.read_text(encoding="utf-8")
+
+
+def test_times_of_another_unit_are_doubted(command: RunGpusim, write_runs: WriteRuns) -> None:
+    in_ms = write_runs([line((2048, 1024, 1024), 0.1)])
+    done = command("validate", in_ms)
+    assert done.returncode == 0
+    assert re.search(r"runs\.csv: predicted times are [\d,]+ times the measured; is time_us in us\?\n$", done.stderr)
+    assert command("validate", write_runs([line((2048, 1024, 1024), 100.0)])).stderr == ""
+
+
+def test_a_column_in_another_unit_is_named(command: RunGpusim, table: Path) -> None:
+    table.write_text(table.read_text(encoding="utf-8").replace("time_us", "time_ms"), encoding="utf-8")
+    assert "runs.csv:1: time_us: no such column in the header; is it 'time_ms'?" in refused(command("validate", table))
+
+
+def test_a_row_larger_than_the_memory_of_its_gpu_is_skipped(command: RunGpusim, write_runs: WriteRuns) -> None:
+    done = command("validate", write_runs([line((10**8, 512, 512), 1e6)]), "--format", "json")
+    assert done.returncode == 1
+    (reason,) = json.loads(done.stdout)["overall"]["skip_reasons"]
+    assert reason.startswith("A, B and C do not fit into device memory: they take 190.7 GiB, T4 has ")
 
 
 def test_wrong_input_leaves_no_folder(command: RunGpusim, table: Path, tmp_path: Path) -> None:

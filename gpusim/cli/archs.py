@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpusim.cli.console import emit, emit_json, emit_tables, refuse, wrong_input
+from gpusim.cli.console import emit, emit_json, emit_tables, refuse, report_written, wrong_input
 from gpusim.cli.options import ArchPathOption, FormatOption
 
 app = typer.Typer(help="List, show and check GPU specs.", no_args_is_help=True)
@@ -118,7 +118,7 @@ def archs_new(
         refuse(f"{path}: exists; remove it, or name another file with -o")
     except OSError as error:
         refuse(f"{path}: {error.strerror or error}")
-    print(f"gpusim: wrote {path}", file=sys.stderr)
+    report_written(path)
 
 
 @app.command("schema")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpusim.cli.console import refuse, refusing_file_errors
+from gpusim.cli.console import refuse, refusing_file_errors, report_written
 
 if TYPE_CHECKING:
     from gpusim.capture.sketch import Sketch
@@ -54,7 +54,7 @@ def capture(
         out.write_text(text, encoding="utf-8")
     graph = load_model(str(out)).graph()
     size = f"{len(graph.nodes)} layers, {graph.parameters:,} parameters"
-    print(f"gpusim: wrote {out}: {size}, {graph.flops / 1e9:.3f} GFLOP forward{counted}", file=sys.stderr)
+    report_written(out, f"{size}, {graph.flops / 1e9:.3f} GFLOP forward{counted}")
     if _report_unknown(sketch):
         raise typer.Exit(1)
 

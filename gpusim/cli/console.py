@@ -63,8 +63,15 @@ def wrong_input(message: str, arguments: Sequence[str] = ()) -> int:
     """Print an error in one line, with long arguments shortened; returns exit status 2."""
     from gpusim.errors import one_line
 
+    message = message.removeprefix("Invalid value: ")  # click's words, also where a file is to blame
+    message = message.replace(": Value error, ", ": ")  # pydantic's, of an option
     print(f"gpusim: {one_line(message, arguments)}", file=sys.stderr)
     return 2
+
+
+def report_written(path: Path, what: str = "") -> None:
+    """Say on standard error that a file is written, and what is in it."""
+    print(f"gpusim: wrote {path}{what and f': {what}'}", file=sys.stderr)
 
 
 class _Stderr(logging.Handler):
@@ -102,13 +109,19 @@ def refuse(message: str) -> NoReturn:
 
 @contextmanager
 def refusing_file_errors(path: Path, remedy: str = "") -> Iterator[None]:
-    """Turn an ``OSError`` into one line that names the file (``path`` if the error names none) and the remedy."""
+    """Turn an ``OSError`` into one line that names the file (``path`` if the error names none) and the remedy.
+
+    Args:
+        remedy: of a command that goes on where it stopped. Others name another path.
+    """
     try:
         yield
     except OSError as error:
         text = f"{error.filename or path}: {error.strerror or error}"
-        if remedy and error.errno in FULL_DISK:
-            remedy = "make room; what is finished is kept, and the next run goes on from there"
+        if error.errno in FULL_DISK:
+            remedy = "make room" + ("; what is finished is kept, and the next run goes on from there" if remedy else "")
+        elif error.errno is not None:  # gpusim's own message has its remedy
+            remedy = remedy or "choose another path"
         refuse(f"{text}; {remedy}" if remedy else text)
 
 

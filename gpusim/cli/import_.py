@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpusim.cli.console import emit, refuse, refusing_file_errors
+from gpusim.cli.console import refuse, refusing_file_errors, report_written
 from gpusim.cli.options import dtype_of
 
 if TYPE_CHECKING:
@@ -122,4 +122,4 @@ def import_(
         write_measured(out, found.rows)
     for reason, count in sorted(found.skipped.items()):
         print(f"gpusim: skipped {count}: {reason}", file=sys.stderr)
-    emit(lambda: print(f"wrote {out}: {len(found.rows)} rows"))
+    report_written(out, f"{len(found.rows)} rows")

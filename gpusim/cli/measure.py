@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit, emit_json, emit_tables, progress_bar, refuse, refusing_file_errors
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors, report_written
 from gpusim.cli.options import Format, FormatOption
 
 if TYPE_CHECKING:
@@ -77,19 +77,21 @@ def _count(suite: Suite, out: Path) -> bool:
     rows, without = count_suite(suite, out)
     for item in without:
         print(f"gpusim: no counters of {item}", file=sys.stderr)
-    emit(lambda: print(f"wrote {out}: {rows} rows"))
+    report_written(out, f"{rows} rows")
     return not without
 
 
 def _print_summary(summary: SuiteSummary) -> None:
-    """Reasons to standard error, files to standard output."""
+    """How many rows, from where, and why not the others."""
     if summary.resumed:
         print(f"gpusim: {summary.resumed} rows taken from an earlier run", file=sys.stderr)
     for reason, count in Counter(reason for _, reason in summary.skipped).most_common():
         print(f"gpusim: skipped {count}: {reason}", file=sys.stderr)
     if summary.remaining:
         print(f"gpusim: {summary.remaining} items left by the time limit; run it again to continue", file=sys.stderr)
-    emit(lambda: print("\n".join([f"{summary.measured} rows measured", *(f"wrote {path}" for path in summary.files)])))
+    print(f"gpusim: {summary.measured} rows measured", file=sys.stderr)
+    for path in summary.files:
+        report_written(path)
 
 
 def _print_plan(suite: Suite, output: Format) -> None:

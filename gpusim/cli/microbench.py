@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors, report_written
 from gpusim.cli.options import ArchPathOption, FormatOption, complete_arch
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def _draw(points: Sequence[PlayedPoint], title: str, path: Path) -> None:
         refuse(f"--plot {path}: no benchmark here has a curve of two points that are played")
     with refusing_file_errors(path, "choose another file with --plot"):
         draw_curves(panels, title, path)
-    print(f"gpusim: wrote {path}", file=sys.stderr)
+    report_written(path)
 
 
 def _show_tables(points: Sequence[PlayedPoint], errors: Sequence[Mapping[str, Any]] | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors
+from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors, report_written
 from gpusim.cli.model_options import (
     FrameworkOptions,
     PrecisionsOption,
@@ -100,7 +100,7 @@ def _write_timeline(path: Path, result: ModelResult) -> None:
 
     with refusing_file_errors(path):
         write_step_timeline(path, result)
-    print(f"gpusim: wrote {path}; open it at ui.perfetto.dev", file=sys.stderr)
+    report_written(path, "open it at ui.perfetto.dev")
 
 
 def _refuse_oversize(results: Sequence[ModelResult]) -> None:

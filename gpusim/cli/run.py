@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpusim.cli.console import (
-    emit,
     emit_tables,
     progress_bar,
     refuse,
@@ -18,6 +17,7 @@ from gpusim.cli.console import (
     refusing_file_errors,
     report_inconsistent,
     report_journal,
+    report_written,
 )
 from gpusim.cli.options import ArchPathOption, ClusterOption, JobsOption, NoCacheOption, service_of
 
@@ -85,7 +85,8 @@ def _run_one(experiment: AnyExperiment, folder: Path, service: Service, command:
         finished = experiments.run(experiment, folder, service=service, command=command, progress=progress)
     report_journal(finished.resumed, finished.damaged)
     emit_tables(experiments.tables(experiment, finished))
-    emit(lambda: print("\n" + "\n".join(f"wrote {path}" for path in finished.files)))
+    for path in finished.files:
+        report_written(path)
     cases = finished.cases
     if cases.oversize:
         of = f"{cases.oversize} of {cases.all} products"

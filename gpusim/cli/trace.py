@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit, progress_bar
+from gpusim.cli.console import progress_bar, report_written
 from gpusim.cli.options import (
     ArchOption,
     KernelOptions,
@@ -52,7 +52,7 @@ def trace(
         print(f"gpusim: {note}", file=sys.stderr)
     if run.dropped_events:
         print(f"gpusim: dropped {run.dropped_events} later events; --limit raises the maximum", file=sys.stderr)
-    lines = [f"wrote {out}: {run.events} events; open it at ui.perfetto.dev"]
     if run.skipped_cycles:
-        lines.append(f"{run.skipped_cycles} of {run.result.cycles} cycles repeat others and were not simulated")
-    emit(lambda: print("\n".join(lines)))
+        skipped = f"{run.skipped_cycles} of {run.result.cycles} cycles repeat others and were not simulated"
+        print(f"gpusim: {skipped}", file=sys.stderr)
+    report_written(out, f"{run.events} events; open it at ui.perfetto.dev")

@@ -16,6 +16,7 @@ from gpusim.cli.console import (
     refuse_file,
     refusing_file_errors,
     report_journal,
+    report_written,
 )
 from gpusim.cli.options import (
     ArchPathOption,
@@ -129,7 +130,10 @@ def validate(
         )
     report_journal(done.resumed, done.damaged)
     for path in done.files:
-        print(f"gpusim: wrote {path}", file=sys.stderr)
+        report_written(path)
+    for file, ratio in done.report.other_units.items():
+        times = f"{ratio:,.0f} times" if ratio > 1 else f"1/{1 / ratio:,.0f} of"
+        print(f"gpusim: {file}: predicted times are {times} the measured; is time_us in us?", file=sys.stderr)
     if output == "json":
         emit_json(done.report.as_dict())
     else:

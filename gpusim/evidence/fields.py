@@ -118,7 +118,9 @@ def header_with(required: Sequence[str], where: str, names: list[str]) -> list[s
     if mark:
         raise MeasuredError(f"{where}: columns are separated by {SEPARATORS[mark]}; export it with commas")
     if missing:
-        close = get_close_matches(missing[0], names, n=1)
+        quantity = missing[0].rpartition("_")[0]
+        other_unit = [name for name in names if quantity and name.rpartition("_")[0] == quantity]
+        close = other_unit or get_close_matches(missing[0], names, n=1)
         hint = f"is it '{excerpt(close[0])}'?" if close else f"expected at least {', '.join(required)}"
         raise MeasuredError(f"{where}: {missing[0]}: no such column in the header; {hint}")
     twice = [name for name, count in Counter(names).items() if count > 1]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gpusim.errors import excerpt, shown
+from gpusim.errors import did_you_mean, excerpt, shown
 from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml
 
 Content = TypeVar("Content", bound=BaseModel)
@@ -95,14 +95,13 @@ def _one_line(
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         above = [part for part in location[:-1] if part in parts]
-        known = list((parts[above[-1]] if above else document).model_fields)
-        close = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.4)
-        message = "unknown key; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}")
+        message = f"unknown key{did_you_mean(location[-1], (parts[above[-1]] if above else document).model_fields)}"
     elif first["type"] == "missing":
         message = "missing; add it"
     elif ", got " not in message and not message.endswith(("'", "?")) and not isinstance(first["input"], dict | list):
         message = f"{message}, got {shown(first['input'])}"
     for override in overrides:
-        if override.partition("=")[0] in (key_path, key_path.rpartition(".")[0]):
+        overridden = override.partition("=")[0]
+        if overridden in (key_path, key_path.rpartition(".")[0]) or overridden.startswith(f"{key_path}."):
             return SpecError(f"override '{excerpt(override)}': {' '.join(message.split())}")
     return file.error(key_path, message)

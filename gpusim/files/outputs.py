@@ -62,7 +62,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
-        raise OSError(f"{path.name} is there and is no file")
+        raise OSError(f"{path.name} is a folder or a device; name a file")
     with _writing_folder(path.parent) as folder:
         whole = folder / path.name
         yield whole

@@ -39,7 +39,7 @@ def record_timeline(case: Case, out: Path, limit: int = MOST_EVENTS, progress: P
     if case.options.detail == "bound":
         raise InputError("detail: 'bound' simulates nothing; a timeline needs 'sampled' or 'full'")
     if out.exists() and not out.is_file():
-        raise InputError(f"{out}: is there and is no file")
+        raise InputError(f"{out}: is a folder or a device; name a file")
     if not out.parent.is_dir():
         raise InputError(f"{out}: no folder {out.parent}")
     recorder = Recorder(limit)
@@ -47,5 +47,5 @@ def record_timeline(case: Case, out: Path, limit: int = MOST_EVENTS, progress: P
     try:
         write_timeline(out, result, recorder)
     except OSError as error:
-        raise InputError(f"{out}: {error.strerror or error}") from None
+        raise InputError(f"{out}: {error.strerror or error}; choose another path") from None
     return RecordedRun(result, recorder.kept, recorder.dropped, recorder.skipped_cycles)

@@ -152,6 +152,9 @@ def predict_rows(
         if not result.consistent:
             reasons[index] = f"a prediction that contradicts itself: {'; '.join(result.notes)}"
             continue
+        if not result.fits:
+            reasons[index] = result.notes[0]
+            continue
         scored[index] = Scored(
             row,
             result,

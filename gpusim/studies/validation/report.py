@@ -6,6 +6,7 @@ No row is dropped silently: one that cannot be predicted is counted as skipped, 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from gpusim.studies.validation.speedups import Speedups, speedups
 from gpusim.version import MODEL_VERSION, __version__
 
 WORST_ROWS = 10
+OTHER_UNIT = 100.0
+"""Predicted over measured times, either way, from which on a file is taken to be in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,15 @@ class ValidationReport:
     """Hashes of the specs by the name that the tables give the GPU."""
     overheads: Mapping[str, float]
     """Host time in the readings, by timing method [us], given by the user in place of the spec's."""
+
+    @property
+    def other_units(self) -> dict[str, float]:
+        """Files whose times look like those of another unit: geometric mean of predicted over measured, by file."""
+        logs: dict[str, list[float]] = {}
+        for table in self.tables:
+            logs.setdefault(table.file, []).extend(math.log(item.error_fraction + 1) for item in table.scored)
+        ratios = {file: math.exp(sum(values) / len(values)) for file, values in logs.items() if values}
+        return {file: ratio for file, ratio in ratios.items() if not 1 / OTHER_UNIT < ratio < OTHER_UNIT}
 
     @property
     def complete(self) -> bool:
