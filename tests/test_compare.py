@@ -77,6 +77,15 @@ def test_a_model_is_compared_by_its_step(command: RunGpusim) -> None:
     assert found["memory_gib"] == pytest.approx(step["memory_gib"])
     assert found["bottleneck"] == next(iter(step["bottlenecks"]))
     assert found["energy_mj"] == pytest.approx(1e3 * step["energy_j"])
+    assert found["time_us_p10"] is found["time_us_p90"] is found["evidence"] is None
+
+
+def test_an_operator_has_the_interval_of_its_prediction(command: RunGpusim) -> None:
+    asked = ("compare", "gemm:64x128x256:fp16", "--archs", "t4", "--jobs", "1")
+    (found,) = json.loads(command(*asked, "--format", "json").stdout)
+    alone = gpusim.predict("t4", m=64, n=128, k=256, dtype="fp16")
+    assert (found["time_us_p10"], found["time_us_p90"]) == pytest.approx((alone.time_us_p10, alone.time_us_p90))
+    assert f" us, {alone.evidence} " in command(*asked).stdout
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,15 @@ def test_json_holds_what_the_contract_states(command: RunGpusim) -> None:
     assert sum(part["us"] for part in found["parts"]) == pytest.approx(found["total_us"], rel=1e-9)
     alone = gpusim.predict("t4", m=100, n=1001, k=256)
     assert found["total_us"] == pytest.approx(alone.time_us, rel=1e-11)
+    for board, result in (found, alone), (found["to"], gpusim.predict("v100-sxm2-16gb", m=100, n=1001, k=256)):
+        assert board["total_us_p10"] == pytest.approx(result.time_us_p10)
+        assert board["total_us_p90"] == pytest.approx(result.time_us_p90)
+        assert board["evidence"] == result.evidence
     to = found["to"]
     assert sum(part["us"] for part in to["parts"]) == pytest.approx(to["total_us"], rel=1e-9)
     difference = found["total_us"] - to["total_us"]
     assert sum(one["difference_us"] for one in to["differences"]) == pytest.approx(difference)
+    assert sum(one["share"] for one in to["differences"]) == pytest.approx(difference / found["total_us"])
     assert to["speedup"] == pytest.approx(found["total_us"] / to["total_us"])
 
 
@@ -132,6 +137,7 @@ def test_parts_of_a_step_add_up(command: RunGpusim) -> None:
     (step,) = json.loads(command("model", *asked).stdout)
     assert found["total_us"] == pytest.approx(1e3 * step["step_ms"])
     assert sum(part["us"] for part in found["parts"]) == pytest.approx(found["total_us"], rel=1e-9)
+    assert found["total_us_p10"] is found["total_us_p90"] is found["evidence"] is None
     parts = {part["name"]: part["share"] for part in found["parts"]}
     assert parts["host"] + parts["launch_gap"] == pytest.approx(step["idle_pct"] / 100)
     assert {name.split(": ")[0] for name in parts if ": " in name} <= BERT_OPERATORS

@@ -19,6 +19,26 @@ def time_text(time_us: float) -> str:
     return f"{four_digits(time_us / 1e6)} s"
 
 
+def energy_text(energy_mj: float) -> str:
+    """An energy with four digits in the unit that suits it.
+
+    >>> energy_text(238.6), energy_text(15720.0)
+    ('238.6 mJ', '15.72 J')
+    """
+    return f"{four_digits(energy_mj)} mJ" if energy_mj < 1e3 else f"{four_digits(energy_mj / 1e3)} J"
+
+
+def interval_text(low_us: float | None, high_us: float | None, evidence: str | None) -> str:
+    """The interval of a prediction with its evidence; empty where none is stated.
+
+    >>> interval_text(9.5, 12.0, "validated"), interval_text(None, None, None)
+    ('9.500 us to 12.00 us, validated', '')
+    """
+    if low_us is None or high_us is None:
+        return ""
+    return f"{time_text(low_us)} to {time_text(high_us)}, {evidence}"
+
+
 def bytes_text(size_bytes: float) -> str:
     """A size in binary units.
 

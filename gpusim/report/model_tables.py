@@ -25,6 +25,7 @@ def model_table(result: ModelResult) -> TextTable:
     step = result.step
     rows = (
         ("step", f"{time_text(step.step_us)}, {step.kernels:.0f} kernels"),
+        ("8 in 10 runs", "not stated: errors of the kernels of a step are not known to be independent"),
         ("throughput", f"{result.throughput:.4g} {result.unit}"),
         ("rate", f"{step.tflops:.2f} TFLOP/s, Tensor Cores active {result.tensor_active_pct:.1f} %"),
         ("limited by", shares_text(step.time_shares())),

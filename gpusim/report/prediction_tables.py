@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.experiment.key_units import heading, short_text
 from gpusim.numbers.formats import FORMATS
 from gpusim.prediction.selection import CORES
-from gpusim.report.formatting import bytes_text, grid_text, shape_text, shares_text, time_text
+from gpusim.report.formatting import bytes_text, grid_text, interval_text, shape_text, shares_text, time_text
 from gpusim.report.text_table import TextTable
 
 if TYPE_CHECKING:
@@ -69,10 +69,8 @@ def result_table(result: Result) -> TextTable:
 
 def _interval_rows(result: Result) -> list[tuple[str, str]]:
     """What eight in ten such runs take; a lower bound has none."""
-    if result.time_us_p10 is None or result.time_us_p90 is None:
-        return []
-    interval = f"{time_text(result.time_us_p10)} to {time_text(result.time_us_p90)}"
-    return [("8 in 10 runs", f"{interval}, {result.evidence}")]
+    interval = interval_text(result.time_us_p10, result.time_us_p90, result.evidence)
+    return [("8 in 10 runs", interval)] if interval else []
 
 
 def _rate_text(result: Result) -> str:

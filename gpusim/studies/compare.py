@@ -12,10 +12,19 @@ from gpusim.api import Arguments, case
 from gpusim.execution.service import Service
 from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
-from gpusim.report.formatting import time_text
+from gpusim.report.formatting import energy_text, interval_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.studies.prices import Prices, read_prices
-from gpusim.studies.workload import Board, OperatorWorkload, Predicted, Question, Workload, predict_questions, total_us
+from gpusim.studies.workload import (
+    Board,
+    OperatorWorkload,
+    Predicted,
+    Question,
+    Workload,
+    doubt_of,
+    predict_questions,
+    total_us,
+)
 
 US_OF_HOUR = 3600e6
 
@@ -31,6 +40,11 @@ class Compared:
     """Over the first board that can run it."""
     bottleneck: str = ""
     """Largest share of the time."""
+    time_us_p10: float | None = None
+    """With ``time_us_p90`` the interval that eight in ten runs of an operator fall into [us]; a step has none."""
+    time_us_p90: float | None = None
+    evidence: str | None = None
+    """What surrounds the prediction of an operator: ``validated``, ``interpolated`` or ``extrapolated``."""
     energy_mj: float | None = None
     """Of a run [mJ]."""
     memory_gib: float | None = None
@@ -82,6 +96,7 @@ def compare_workload(
                 time_us,
                 base_us / time_us,
                 _bottleneck(answer.result),
+                *doubt_of(answer.result),
                 _energy_mj(answer.result),
                 answer.result.memory_gib,
                 answer.result.fits,
@@ -101,9 +116,10 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
         (
             one.arch,
             time_text(one.time_us or 0.0),
+            interval_text(one.time_us_p10, one.time_us_p90, one.evidence),
             f"{one.speedup:.2f}",
             one.bottleneck,
-            f"{one.energy_mj:.4g}",
+            energy_text(one.energy_mj or 0.0),
             f"{one.memory_gib:.4g}" + ("" if one.fits else " (does not fit)"),
             "" if one.price is None else f"{one.price:g}",
             "" if one.runs_per_dollar is None else f"{one.runs_per_dollar:.4g}",
@@ -112,7 +128,17 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
         for one in ran
     )
     price = ">price an hour" if prices and prices.kind == "per_hour" else ">price"
-    headings = ("GPU", ">time", ">speedup", "bottleneck", ">energy mJ", ">memory GiB", price, ">runs a dollar")
+    headings = (
+        "GPU",
+        ">time",
+        "8 in 10 runs",
+        ">speedup",
+        "bottleneck",
+        ">energy",
+        ">memory GiB",
+        price,
+        ">runs a dollar",
+    )
     tables = [TextTable(f"{workload}, speedup over {first}", (*headings, ">relative value"), rows)] if ran else []
     if refused := tuple((one.arch, one.reason) for one in found if one.time_us is None):
         tables.append(TextTable("Cannot run it", ("GPU", "reason"), refused))

@@ -129,6 +129,16 @@ def total_us(result: Predicted) -> float:
     return result.time_us if isinstance(result, Result) else result.step.step_us
 
 
+def doubt_of(result: Predicted) -> tuple[float | None, float | None, str | None]:
+    """Interval that eight in ten runs fall into [us], and its evidence.
+
+    None for a step: the errors of its kernels are not known to be independent.
+    """
+    if isinstance(result, Result):
+        return result.time_us_p10, result.time_us_p90, result.evidence
+    return None, None, None
+
+
 def predict_questions(
     questions: Sequence[Question], service: Service = Service(), progress: Progress = no_progress
 ) -> list[Answer]:

@@ -20,6 +20,7 @@ from gpusim.studies.workload import (
     Predicted,
     Question,
     Workload,
+    doubt_of,
     predict_questions,
     total_us,
 )
@@ -43,6 +44,20 @@ class Explained:
         """Time of an operator with its launch, or of a step [us]."""
         return total_us(self.result)
 
+    @property
+    def doubt(self) -> tuple[float | None, float | None, str | None]:
+        """Interval that eight in ten runs fall into [us], and its evidence; None for steps."""
+        return doubt_of(self.result)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Board, time, interval and parts."""
+        return {
+            "arch": self.arch,
+            "total_us": self.total_us,
+            **dict(zip(("total_us_p10", "total_us_p90", "evidence"), self.doubt, strict=True)),
+            "parts": [asdict(part) for part in self.parts],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -54,7 +69,7 @@ class Difference:
     difference_us: float
     """What it takes less on the second board."""
     share: float
-    """Of the difference of the whole times; 0 where there is none."""
+    """Of the time on the first board; all of them add up to what the second one saves of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +98,22 @@ class Explanation:
         if self.to is None:
             return ()
         before, after = ({part.name: part.us for part in one.parts} for one in (self.of, self.to))
-        whole_us = self.of.total_us - self.to.total_us
         found = []
         for name in dict.fromkeys((*before, *after)):
             us, to_us = before.get(name, 0.0), after.get(name, 0.0)
-            found.append(Difference(name, us, to_us, us - to_us, (us - to_us) / whole_us if whole_us else 0.0))
+            found.append(Difference(name, us, to_us, us - to_us, (us - to_us) / self.of.total_us))
         return tuple(sorted(found, key=lambda one: (-one.difference_us, one.name)))
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready object; floats to 12 significant digits."""
         found: dict[str, Any] = {
-            "arch": self.of.arch,
-            "total_us": self.total_us,
-            "parts": [asdict(part) for part in self.parts],
+            **self.of.as_dict(),
             "sensitivities": [asdict(one) for one in self.sensitivities],
             "advice": [asdict(one) for one in self.advice],
         }
         if self.to is not None:
             found["to"] = {
-                "arch": self.to.arch,
-                "total_us": self.to.total_us,
-                "parts": [asdict(part) for part in self.to.parts],
+                **self.to.as_dict(),
                 "speedup": self.total_us / self.to.total_us,
                 "differences": [asdict(one) for one in self.differences],
             }

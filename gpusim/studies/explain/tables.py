@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpusim.report.formatting import time_text
+from gpusim.prediction.results import Result
+from gpusim.report.formatting import interval_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.studies.explain.explanation import Explanation
 from gpusim.studies.explain.parts import meaning_of
@@ -30,7 +31,8 @@ def parts_table(found: Explanation, workload: str) -> TextTable:
     rows = [(part.name, time_text(part.us), f"{100 * part.share:.1f}", meaning_of(part.name)) for part in shown]
     if rest_us := found.total_us - sum(part.us for part in shown) if len(shown) < len(found.parts) else 0.0:
         rows.append(("others", time_text(rest_us), f"{100 * rest_us / found.total_us:.1f}", ""))
-    rows.append(("all", time_text(found.total_us), "100.0", ""))
+    interval = interval_text(*found.of.doubt)
+    rows.append(("all", time_text(found.total_us), "100.0", interval and f"8 in 10 runs: {interval}"))
     return TextTable(f"{workload} on {found.of.arch}", ("part", ">time", ">%", "what happens"), tuple(rows))
 
 
@@ -44,10 +46,15 @@ def differences_table(found: Explanation) -> TextTable:
         if abs(one.difference_us) >= least_us
     ]
     saved_us = found.total_us - found.to.total_us
-    rows.append(("all", time_text(found.total_us), time_text(found.to.total_us), _signed(saved_us), "100.0"))
+    saved = f"{100 * saved_us / found.total_us:.1f}"
+    rows.append(("all", time_text(found.total_us), time_text(found.to.total_us), _signed(saved_us), saved))
     speedup = found.total_us / found.to.total_us
+    interval = interval_text(*found.to.doubt)
     title = f"{found.to.arch} is {speedup:.2f} times as fast as {found.of.arch}: what makes up the difference"
-    return TextTable(title, ("part", f">{found.of.arch}", f">{found.to.arch}", ">saved", ">%"), tuple(rows))
+    if interval:
+        title += f" (8 in 10 runs on {found.to.arch}: {interval})"
+    headings = ("part", f">{found.of.arch}", f">{found.to.arch}", ">saved", f">% of {found.of.arch}")
+    return TextTable(title, headings, tuple(rows))
 
 
 def sensitivities_table(found: Explanation) -> TextTable:
@@ -59,9 +66,16 @@ def sensitivities_table(found: Explanation) -> TextTable:
         (name, *(f"{changes[factor]:.3f}" if factor in changes else "-" for factor in FACTORS))
         for name, changes in ratios.items()
     ]
-    return TextTable(
-        "Time with a better resource, over the time as it is", ("resource", ">10 % better", ">doubled"), tuple(rows)
-    )
+    title = f"Time with a better resource, over the time as it is{_power_limit(found)}"
+    return TextTable(title, ("resource", ">10 % better", ">doubled"), tuple(rows))
+
+
+def _power_limit(found: Explanation) -> str:
+    """Why a higher clock changes nothing, where the board cannot hold the one that it has."""
+    result = found.of.result
+    if not isinstance(result, Result) or result.clock_mhz >= result.peak_clock_mhz:
+        return ""
+    return f" (the power limit holds the SM clock at {result.clock_mhz:.0f} MHz)"
 
 
 def advice_table(found: Explanation) -> TextTable:
