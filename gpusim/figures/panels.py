@@ -30,6 +30,8 @@ LINE_IN = 0.145
 """Height of a line of a name."""
 LINE = "0.25"
 """Grey of reference lines."""
+BASELINE: dict[str, Any] = {"color": LINE, "linewidth": 0.9}
+"""The line at the time of the baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,41 +125,58 @@ def _page(
 ) -> Figure:
     """One picture."""
     canvas = Canvas()
-    any_seen = False
-    shown_lines: list[ReferenceLine] = []
     for line_of_panels, band in enumerate(bands):
         alike = not any(group.axis for group in band) and len({tuple(group.shapes) for group in band}) == 1
         for column, group in enumerate(band):
-            seen = [row for row in measured if group.holds(row)]
-            any_seen |= bool(seen)
-            lines = [one for one in plot.lines if one.dtypes is None or set(one.dtypes) & set(group.dtypes.values())]
-            shown_lines += [one for one in lines if one not in shown_lines]
             width, height = PANEL_IN if group.axis else (PANEL_IN[0], _list_height(band, len(own)))
             ax = canvas.panel(line_of_panels, column, width, height, group.name)
-            draw_line = ax.axhline if group.axis else ax.axvline
-            if baseline:
-                draw_line(1.0, color=LINE, linewidth=0.9)
-            for line in lines:
-                draw_line(line.value, color=LINE, linestyle=_line_dash(plot.lines, line), linewidth=1.1)
+            seen = [row for row in measured if group.holds(row)]
+            lines = _lines_of(plot, group)
+            _reference_lines(ax, plot, group, lines, baseline)
             if group.axis:
                 _curves(ax, plot, group, seen)
             else:
                 _list(ax, plot, group, seen, own, named=column == 0 or not alike)
             _limit(ax, plot.of, group, [*(row[plot.of.key] for row in (*group.rows, *seen))], lines)
     groups = [group for band in bands for group in band]
-    bars = not plot.of.logarithmic and any(not group.axis for group in groups)
-    entries = _entries(plot, own, any_seen, bars=bars, curves=not bars or any(group.axis for group in groups))
-    if baseline:
-        entries.append((Line2D([], [], color=LINE, linewidth=0.9), f"1: as fast as {baseline}"))
-    for line in shown_lines:
-        handle = Line2D([], [], color=LINE, linestyle=_line_dash(plot.lines, line), linewidth=1.1)
-        entries.append((handle, f"{line.label} = {ticks.three_digits(line.value)}"))
+    any_seen = any(group.holds(row) for group in groups for row in measured)
+    entries = _page_entries(plot, own, groups, baseline, any_seen=any_seen)
     subtitle = caption.subtitle + (". Hollow: measured" if any_seen else "")
     return canvas.finish(Caption(caption.title, subtitle, entries, caption.notes if any_seen else ()))
 
 
-def _line_dash(lines: Sequence[ReferenceLine], line: ReferenceLine) -> Any:
-    return dash(1 + lines.index(line) % 7)
+def _lines_of(plot: _Plot, group: Group) -> list[ReferenceLine]:
+    """The reference lines that hold for the data types of a panel."""
+    return [one for one in plot.lines if one.dtypes is None or set(one.dtypes) & set(group.dtypes.values())]
+
+
+def _reference_lines(ax: Axes, plot: _Plot, group: Group, lines: Sequence[ReferenceLine], baseline: str) -> None:
+    """Across the values of a panel: the time of the baseline, and ratios to compare with."""
+    draw_line = ax.axhline if group.axis else ax.axvline
+    if baseline:
+        draw_line(1.0, **BASELINE)
+    for line in lines:
+        draw_line(line.value, **_line_look(plot, line))
+
+
+def _page_entries(
+    plot: _Plot, own: Sequence[str], groups: Sequence[Group], baseline: str, *, any_seen: bool
+) -> list[Entry]:
+    """The legend of a picture: series, measured runs, and lines of its panels."""
+    bars = not plot.of.logarithmic and any(not group.axis for group in groups)
+    entries = _entries(plot, own, any_seen, bars=bars, curves=not bars or any(group.axis for group in groups))
+    if baseline:
+        entries.append((Line2D([], [], **BASELINE), f"1: as fast as {baseline}"))
+    for line in plot.lines:
+        if not any(line in _lines_of(plot, group) for group in groups):
+            continue
+        handle = Line2D([], [], **_line_look(plot, line))
+        entries.append((handle, f"{line.label} = {ticks.three_digits(line.value)}"))
+    return entries
+
+
+def _line_look(plot: _Plot, line: ReferenceLine) -> dict[str, Any]:
+    return {"color": LINE, "linestyle": dash(1 + plot.lines.index(line) % 7), "linewidth": 1.1}
 
 
 def _entries(plot: _Plot, own: Sequence[str], measured: bool, *, bars: bool, curves: bool) -> list[Entry]:
@@ -252,7 +271,7 @@ def _list(ax: Axes, plot: _Plot, group: Group, seen: Sequence[Row], present: Seq
 def _value(ax: Axes, right_of: float, height: float, text: str) -> None:
     """A figure beside its bar or dot, to the right of the measured runs."""
     place: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center_baseline"}
-    backdrop = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}
+    backdrop = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     ax.annotate(text, (right_of, height), **place, fontsize=VALUE_SIZE, annotation_clip=False, bbox=backdrop)
 
 
