@@ -20,6 +20,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.studies.calibration.assessment import own_timings
+from gpusim.studies.calibration.fit import moves_to
 from gpusim.studies.calibration.fit_tables import calibration_tables
 from gpusim.studies.calibration.identification import Identification, contradicted, identify
 from gpusim.studies.calibration.linear_model import LinearModel
@@ -145,6 +146,21 @@ def test_a_value_known_within_more_than_a_factor_of_four_stays_as_assumed() -> N
     found = identify(model(moving, [[0.08, 0.0], [0.0, 0.5]]), Identification.of(moving))
     assert found.values.tolist() == [False, True]
     assert found.reasons["sm.cta_launch_cycles"].startswith("known within a factor of")
+
+
+def test_a_fit_to_be_replaced_is_read_from_boards_that_state_no_value_of_their_own() -> None:
+    moving = [
+        Parameter("dram.efficiency_fraction", 0.9, "assumed", 0.7, 0.3, 0.98),
+        Parameter(f"{OF_SOURCE}lab", 0.5, "assumed", 0.7, 0.2, 2.0),
+    ]
+    earlier = {
+        name: unfitted("t4").with_values([("dram.efficiency_fraction", share)])
+        for name, share in (("own", 0.5), ("fitted", 0.8))
+    }
+    shared = {one.key_path: Known("assumed") for one in moving}
+    boards = {"own": Board(earlier["own"], {}, ""), "fitted": Board(earlier["fitted"], shared, "")}
+    moves = moves_to(earlier, boards, moving)
+    assert np.exp(moves) * [one.value for one in moving] == pytest.approx([0.8, 0.5])
 
 
 def test_a_value_that_the_runs_agree_with_stays_as_in_the_spec() -> None:

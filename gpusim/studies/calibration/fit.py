@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -140,11 +141,11 @@ class Calibrator:
         self._kernels = RowKernels(boards, observed, moving, timer, records)
         self._log = log
 
-    def calibrate(self, replaced: System | None = None) -> Calibration:
+    def calibrate(self, replaced: Mapping[str, System] = MappingProxyType({})) -> Calibration:
         """Find the best round, then assess it.
 
         Args:
-            replaced: a board with the values of an earlier fit.
+            replaced: the boards with the values of an earlier fit, by name; none if there was none.
         """
         rows, everything = self._kernels, range(len(self._rows))
         before = rows.errors_as_chosen(np.zeros(len(self._moving)), {None: rows.start}, everything)
@@ -164,16 +165,14 @@ class Calibrator:
             tuple(own_timings(rows, best.theta, best.bias)),
             best.refit.choices(best.options),
             tuple(dict.fromkeys(text for board in self._boards.values() for text in self._beyond(board, best.theta))),
-            None if replaced is None else self._errors_with(replaced),
+            self._errors_with(replaced) if replaced else None,
         )
 
-    def _errors_with(self, system: System) -> FloatArray:
-        """Errors of all rows with the values of another system, within the limits that they have here."""
-        values, theta = system.values(), np.zeros(len(self._moving))
-        for number, one in enumerate(self._moving):
-            with suppress(KeyError):  # a source that the other has no timing of
-                theta[number] = math.log(float(value_at(values, one.key_path.split("."))) / one.value)
-        return self._kernels.errors_as_chosen(theta, {None: bias_of(system)}, range(len(self._rows)))
+    def _errors_with(self, replaced: Mapping[str, System]) -> FloatArray:
+        """Errors of all rows with the values of an earlier fit, within the limits that they have here."""
+        theta = moves_to(replaced, self._boards, self._moving)
+        bias = bias_of(next(iter(replaced.values())))
+        return self._kernels.errors_as_chosen(theta, {None: bias}, range(len(self._rows)))
 
     def _best_round(self) -> _Round:
         """Rounds until rows held out, on the kernels chosen for them, are predicted no better."""
@@ -225,3 +224,19 @@ class Calibrator:
 
     def _beyond(self, board: Board, theta: FloatArray) -> list[str]:
         return list(beyond_physics(board.with_values(self._kernels.values(theta)).gpu))
+
+
+def moves_to(replaced: Mapping[str, System], boards: Mapping[str, Board], moving: Sequence[Parameter]) -> FloatArray:
+    """The moves that lead to the values of an earlier fit, in logarithms; none of a value that it does not have.
+
+    A board may state a value of its own in place of the fitted one: then another board has the latter.
+    """
+    moves = np.zeros(len(moving))
+    for number, one in enumerate(moving):
+        for name, system in replaced.items():
+            if one.key_path in boards[name].known:
+                with suppress(KeyError):  # a source that the earlier fit has no timing of
+                    value = value_at(system.values(), one.key_path.split("."))
+                    moves[number] = math.log(float(value) / one.value)
+                break
+    return moves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -114,7 +114,7 @@ def calibrate(
     with remembering(disk=service.cache), service.executor(context, len(found)) as executor:
         moving = fixed_by_microbenchmarks(moving, Curves.of(points, played), executor, log)
         timer = Timer(boards, executor, journal, progress)
-        replaced = _replaced(out, next(iter(specs)), arch_path)
+        replaced = _replaced(out, specs, arch_path)
         outcome = Calibrator(boards, found, places, moving, timer, log, kernels).calibrate(replaced)
     setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
     names_of_boards = {name: board.system.gpu.name for name, board in boards.items()}
@@ -146,10 +146,12 @@ def journal_of(out: Path) -> Path:
     return out.with_name(out.name + ".journal")
 
 
-def _replaced(out: Path, board: str, arch_path: Sequence[Path]) -> System | None:
-    """A board with the fitted values that are to be replaced; None if there are none."""
-    spec = board_of(board, arch_path)
-    return spec.system if out.resolve() in (file.resolve() for file in spec.files) else None
+def _replaced(out: Path, boards: Iterable[str], arch_path: Sequence[Path]) -> dict[str, System]:
+    """The boards with the fitted values that are to be replaced, by name; none of a board that does not have them."""
+    specs = {name: board_of(name, arch_path) for name in boards}
+    return {
+        name: spec.system for name, spec in specs.items() if out.resolve() in (file.resolve() for file in spec.files)
+    }
 
 
 def hashes_of(files: Sequence[Path]) -> dict[str, str]:
