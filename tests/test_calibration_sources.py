@@ -148,6 +148,19 @@ def test_a_value_known_within_more_than_a_factor_of_four_stays_as_assumed() -> N
     assert found.reasons["sm.cta_launch_cycles"].startswith("known within a factor of")
 
 
+def test_an_interval_is_as_wide_as_physics_allows() -> None:
+    timing = Parameter(f"{OF_SOURCE}lab", 0.5, "assumed", 0.7, 0.2, 2.0)
+    moving, slopes = [timing], np.array([[0.115]])
+
+    def known(us: float) -> Identification:
+        move = np.array([np.log(us / timing.value)])
+        return identify(LinearModel(moving, move, np.zeros(1), slopes, np.ones(1)), Identification.of(moving))
+
+    # The deviation is the same: a factor of two on either side of 0.5, none below 0.2 and two above it.
+    assert known(0.5).reasons[timing.key_path].startswith("known within a factor of")
+    assert known(0.2).values.all()
+
+
 def test_a_fit_to_be_replaced_is_read_from_boards_that_state_no_value_of_their_own() -> None:
     moving = [
         Parameter("dram.efficiency_fraction", 0.9, "assumed", 0.7, 0.3, 0.98),
