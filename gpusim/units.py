@@ -51,6 +51,15 @@ def bytes_per_cycle(bandwidth_gb_per_s: float, clock_mhz: float) -> float:
     return bandwidth_gb_per_s * GIGA / (clock_mhz * MEGA)
 
 
+def bytes_per_us(bandwidth_gb_per_s: float) -> float:
+    """Bandwidth in bytes per microsecond.
+
+    >>> bytes_per_us(900)
+    900000.0
+    """
+    return bandwidth_gb_per_s * GIGA / MEGA
+
+
 def cycles_of_ns(duration_ns: float, clock_mhz: float) -> float:
     """SM cycles in a duration [cycles].
 

@@ -15,9 +15,11 @@ from gpusim.models.task import Task, Tensor
 from gpusim.parallel.data import BUCKET_BYTES, FIRST_BUCKET_BYTES, buckets, data_parallel, fullest_pass
 from gpusim.parallel.pipeline import Passes, makespan_us, stages
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
+from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.specs.nodes import load_node
 from gpusim.step.group import Group
+from gpusim.step.kernels import Kernels
 from gpusim.step.model import predict_model
 from gpusim.step.options import StepOptions
 from gpusim.step.play import Span
@@ -114,6 +116,50 @@ def test_an_exchange_runs_beside_the_kernels_that_do_not_need_it() -> None:
     spans = {span.launch: pytest.approx((span.start_us, span.end_us)) for span in found.spans}
     assert spans == {0: (0.0, 10.0), 1: (10.0, 60.0), 2: (10.0, 40.0), 3: (60.0, 65.0)}
     assert found.step_us == pytest.approx(65)
+
+
+def test_kernels_beside_an_exchange_go_slower_until_it_ends() -> None:
+    gradient = Tensor("gradient", 4096.0)
+    tasks = [
+        _task("last", "backward", writes=(gradient,)),
+        replace(_task("sum", "communication", (gradient,), (gradient,)), operator=Collective("all_reduce", 4096, 2)),
+        _task("first", "backward"),
+        _task("weights", "update", reads=(gradient,)),
+    ]
+    host = V100.host.model_copy(update={"stream_gap_us": 0.0})
+    found = run(host, tasks, [10.0, 30.0, 40.0, 5.0], StepOptions(), beside_us=[15.0, 30.0, 60.0, 8.0])
+    spans = {span.launch: pytest.approx((span.start_us, span.end_us)) for span in found.spans}
+    # Half of the 60 us are done when the exchange ends; the rest takes half of 40.
+    assert spans == {0: (0.0, 10.0), 1: (10.0, 40.0), 2: (10.0, 60.0), 3: (60.0, 65.0)}
+    assert found.slowed_us == pytest.approx(10)
+    alone = run(host, tasks[:1] + tasks[2:], [10.0, 40.0, 5.0], StepOptions(), beside_us=[15.0, 60.0, 8.0])
+    assert alone.slowed_us == 0
+
+
+def test_an_exchange_slows_kernels_by_its_sms_and_by_its_bandwidth() -> None:
+    graph = graph_of("bert_base", batch=8, seq_len=128, layers=1, vocabulary=2048)
+    group = group_of("DGX-1V", 8)
+    tasks = group.tasks(graph, TRAIN)
+    kernels = Kernels(V100, tasks, simulate, group.peers("train"))
+    clock = V100.gpu.clock.max_mhz
+    alone, beside = kernels.durations_us(clock), kernels.beside_us(clock)
+    assert beside is not None
+    ratios = [b / a for a, b, task in zip(alone, beside, tasks, strict=True) if task.phase != "communication"]
+    assert min(ratios) == pytest.approx(80 / (80 - 12))
+    assert 1.3 < max(ratios) < 3  # fused optimizers move bytes alone
+    assert Kernels(V100, tasks_of(graph, TRAIN, V100.gpu), simulate).beside_us(clock) is None
+
+
+def test_a_summed_loss_is_divided_by_the_tokens_of_all_gpus() -> None:
+    graph = graph_of("transformer_base", layers=1)
+    alone = tasks_of(graph, TRAIN, V100.gpu)
+    divided = [task for task in alone if task.phase == "update" and task.call == "optimizer" and len(task.reads) == 1]
+    assert len(divided) == len({gradient.name for one in buckets(alone) for gradient in one.gradients})
+    tasks = group_of("DGX-1V", 8).tasks(graph, TRAIN)
+    gather = next(place for place, task in enumerate(tasks) if task.operator == Collective("all_gather", 8 * 16384, 8))
+    assert all(task.operator.op == "all_reduce" for task in exchanges(tasks[:gather]))  # type: ignore[union-attr]
+    assert [task.call for task in tasks[gather + 1 : gather + 25]] == ["item"] * 24
+    assert tasks[gather + 25] == divided[0]
 
 
 def test_gradients_are_exchanged_in_the_last_pass_alone() -> None:

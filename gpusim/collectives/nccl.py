@@ -72,6 +72,10 @@ class Nccl(Record):
         description="Share of what the links sustain that rings reach over NVLink, by compute capability [0 to 1]."
     )
     channels: dict[str, int] = Field(description="CTAs of a collective over NVLink, by compute capability.")
+    pcie_channels: int = Field(ge=0, description="CTAs of a collective over PCIe.")
+    dram_passes: float = Field(
+        ge=0, description="How often a byte that a GPU sends is read from its memory or written there."
+    )
     copy_bytes_per_cycle: float = Field(
         gt=0, le=1024, description="Rate at which a CTA copies what arrived for its GPU alone [B/SM cycle]."
     )

@@ -30,6 +30,10 @@ class CollectiveTime:
     """From the first kernel's start to the last one's end, if all GPUs begin together [us]."""
     bound_us: float
     """What each GPU has to send, at the line rate of its links [us]."""
+    ctas: int
+    """Of the library's kernel, each on an SM of its own."""
+    dram_gb_per_s: float
+    """That each GPU's memory is read and written with meanwhile [GB/s]."""
 
     @property
     def bus_gb_per_s(self) -> float:
@@ -45,8 +49,11 @@ def time_collective(collective: Collective, node: Node, gpu: Gpu, nccl: Nccl) ->
     """
     route = route_of(node, gpu, nccl, collective.ranks)
     plan = plans(collective, route, nccl)[0]
+    time_us = _time_us(collective, route, nccl, plan)
+    ctas = nccl.channels.get(route.capability, 0) if route.link == NVLINK else nccl.pcie_channels
+    dram_gb_per_s = nccl.dram_passes * collective.sent_bytes / GIGA / (time_us / MEGA)
     return CollectiveTime(
-        collective, route, plan, _time_us(collective, route, nccl, plan), _bound_us(collective, node, gpu, route)
+        collective, route, plan, time_us, _bound_us(collective, node, gpu, route), ctas, dram_gb_per_s
     )
 
 

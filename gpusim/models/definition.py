@@ -66,6 +66,8 @@ class ModelFile(Part):
     """How many a pass takes."""
     optimizer: Optimizer
     clipping: Clipping = "none"
+    counted_loss: bool = False
+    """Whether the loss is a sum over tokens: the script divides each gradient by how many all GPUs had."""
     uneven: Uneven | None = None
     sizes: Sizes
     limits: Sizes = Field(default={})

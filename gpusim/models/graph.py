@@ -53,6 +53,8 @@ class Graph:
     """What it is trained with."""
     clipping: Clipping = "none"
     """How its training bounds gradients."""
+    counted_loss: bool = False
+    """Whether its loss is a sum over tokens, by whose number on all GPUs each gradient is divided."""
     uneven: float = 0.0
     """How much less than the fullest pass a pass of other items computes, for a normal deviate of one."""
 

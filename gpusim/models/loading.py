@@ -152,7 +152,8 @@ class _Expansion:
         self._layers(self._content.layers, scope, next(iter(inputs)))
         content = self._content
         items = self._size("items", content.items, self._sizes)
-        trained = content.optimizer, content.clipping, content.uneven.value if content.uneven else 0.0
+        uneven = content.uneven.value if content.uneven else 0.0
+        trained = content.optimizer, content.clipping, content.counted_loss, uneven
         return Graph(self._model.name, content.item, items, self._sizes, inputs, tuple(self._nodes), *trained)
 
     def _named_sizes(self, chosen: Mapping[str, int]) -> dict[str, int]:

@@ -20,6 +20,9 @@ from gpusim.workloads.memory_bound import Access, Pointwise
 FIRST_BUCKET_BYTES = MIB
 BUCKET_BYTES = 25 * MIB
 """A bucket is full once it holds as much (``kDefaultFirstBucketBytes``, ``bucket_cap_mb``)."""
+COUNTED_BYTES = 16384
+READS_OF_A_GPU = 3
+"""Of what it counted, whose buffer has so many bytes (fairseq/distributed_utils.py: all_gather_list)."""
 LAYER = "data_parallel"
 
 
@@ -36,10 +39,13 @@ class Bucket:
         return sum(tensor.size_bytes for tensor in self.gradients)
 
 
-def data_parallel(tasks: Sequence[Task], ranks: int) -> tuple[Task, ...]:
+def data_parallel(tasks: Sequence[Task], ranks: int, counted_loss: bool = False) -> tuple[Task, ...]:
     """A training step of one of ``ranks`` GPUs: the tasks, with the all-reduces of their gradients.
 
     Without an update there is nothing to sum, and one GPU exchanges nothing: the tasks as they are.
+
+    Args:
+        counted_loss: of the model (``Graph.counted_loss``); the host reads what all GPUs counted before the update.
     """
     found = buckets(tasks) if ranks > 1 else ()
     if not found:
@@ -49,6 +55,7 @@ def data_parallel(tasks: Sequence[Task], ranks: int) -> tuple[Task, ...]:
     for place, task in enumerate(tasks):
         if place == first_update:
             result += [_copy(bucket, number, "update") for number, bucket in enumerate(found)]
+            result += _counted(_held(found[-1], len(found) - 1), ranks) if counted_loss else []
         result.append(task)
         for number, bucket in enumerate(found):
             if bucket.place == place:
@@ -109,6 +116,18 @@ def _copy(bucket: Bucket, number: int, phase: str) -> Task:
     operator = Pointwise((function,), touched[0].elements, touched, touched)
     reads, writes = (bucket.gradients, (held,)) if into else ((held,), bucket.gradients)
     return Task(LAYER, "backward" if into else "update", operator, reads, writes, "")
+
+
+def _counted(last: Tensor, ranks: int) -> list[Task]:
+    """What the GPUs counted, gathered once the last gradients are summed, and read by the host.
+
+    It reads two digits, the length, and then the text, of each.
+    """
+    gathered = Tensor(f"{LAYER}.counted", COUNTED_BYTES * ranks)
+    gather = Collective("all_gather", gathered.size_bytes, ranks)
+    value = (Access(1, Dtype.INT8),)
+    read = Task(LAYER, "update", Pointwise(("copy",), 1, value, value), (gathered,), (), "item")
+    return [Task(LAYER, "communication", gather, (last,), (gathered,), ""), *[read] * (READS_OF_A_GPU * ranks)]
 
 
 def _held(bucket: Bucket, number: int) -> Tensor:

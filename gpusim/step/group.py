@@ -73,4 +73,4 @@ class Group:
                 raise PolicyError("tensor: not with checkpointing, whose second forward pass is not split")
             split = tensor_parallel(graph, self.gpus)
             return with_collectives(split, tasks_of(split.graph, policy, self.gpu))
-        return data_parallel(tasks_of(graph, policy, self.gpu), self.gpus)
+        return data_parallel(tasks_of(graph, policy, self.gpu), self.gpus, graph.counted_loss)

@@ -23,6 +23,7 @@ from gpusim.prediction.timing import Simulate
 from gpusim.step.residency import resident_fractions
 from gpusim.step.results import TimedCollective, TimedTask
 from gpusim.system import System
+from gpusim.units import TERA, bytes_per_us
 from gpusim.workloads.collective import Collective
 from gpusim.workloads.conditions import L2State
 from gpusim.workloads.operators import Operator
@@ -31,6 +32,8 @@ TimeCollective = Callable[[Collective], CollectiveTime]
 """The time of what GPUs exchange."""
 LOST = 0.01
 """Chance that L2 keeps what a run used for the next one, below which an operator is taken as cold."""
+LEAST_LEFT = 0.1
+"""Share of DRAM's bandwidth that kernels keep beside any exchange."""
 Weights = tuple[tuple[int, float], ...]
 """Places of prepared operators, and the weight of each in the mean that a task takes."""
 
@@ -52,6 +55,7 @@ class Kernels:
     """
 
     def __init__(self, system: System, tasks: Sequence[Task], simulate: Simulate, peers: Peers | None = None) -> None:
+        self._gpu = system.gpu
         self._slowest = peers.slowest if peers else 1.0
         variants = _Variants(effective_l2_bytes(system.gpu))
         fractions = resident_fractions(tasks, system.gpu.l2.capacity_bytes)
@@ -65,11 +69,33 @@ class Kernels:
 
     def durations_us(self, clock_mhz: float) -> list[float]:
         """Kernel time of each task at a clock [us]."""
-        times = [self._slowest * prepared.timer.time_at(clock_mhz) for prepared in self._prepared]
+        return self._of_tasks([self._slowest * prepared.timer.time_at(clock_mhz) for prepared in self._prepared])
+
+    def _of_tasks(self, times: Sequence[float]) -> list[float]:
+        """Of each task, from the times of prepared operators."""
         return [
             one.time_us if isinstance(one, CollectiveTime) else sum(weight * times[place] for place, weight in one)
             for one in self._all
         ]
+
+    def beside_us(self, clock_mhz: float) -> list[float] | None:
+        """The same of each task while GPUs exchange data [us]; None where none do.
+
+        The exchange has SMs of its own, so that a kernel has fewer, and takes its share of DRAM's bandwidth.
+        """
+        exchanged = [one for one in self._all if isinstance(one, CollectiveTime)]
+        if not exchanged:
+            return None
+        longest = max(exchanged, key=lambda one: one.time_us)
+        sms, power = self._gpu.sm.count, self._gpu.power
+        fewer = sms / max(1, sms - longest.ctas)
+        achievable = bytes_per_us(self._gpu.dram.peak_bandwidth_gb_per_s * self._gpu.dram.efficiency_fraction)
+        left = max(achievable - bytes_per_us(longest.dram_gb_per_s), LEAST_LEFT * achievable)
+        slower = []
+        for prepared in self._prepared:
+            moved = prepared.timer.energy.dram_j * TERA / power.dram_pj_per_byte if power.dram_pj_per_byte else 0.0
+            slower.append(self._slowest * max(fewer * prepared.timer.time_at(clock_mhz), moved / left))
+        return self._of_tasks(slower)
 
     def energy(self, counts: Sequence[int]) -> Energy:
         """Of all tasks, each run so many times [J]."""

@@ -12,7 +12,6 @@ from gpusim.step.kernels import Peers
 from gpusim.step.options import StepOptions
 from gpusim.step.predict import predict_step
 from gpusim.step.results import Step
-from gpusim.step.schedule import Run
 from gpusim.system import System
 from gpusim.workloads.collective import Collective
 
@@ -34,7 +33,7 @@ def predict_pipeline(
     update_us = max(step.step_us - options.accumulation * step.run.pass_us for step in steps)
     slowest = max(steps, key=lambda step: step.run.pass_us)
     total_us = makespan_us(passes, options.accumulation) + update_us
-    return replace(slowest, run=Run(total_us, slowest.run.pass_us, slowest.run.spans))
+    return replace(slowest, run=replace(slowest.run, step_us=total_us))
 
 
 def pipeline_memory_bytes(stages: Sequence[Stage], passes: int) -> float:

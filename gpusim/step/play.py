@@ -2,8 +2,8 @@
 
 The host spends the time of a framework's call, launches the kernels of the call, and goes on; it waits for the GPU only
 where a value is read back. A stream starts a kernel a gap after the one before it has ended, or after it was launched,
-and after the kernels of other streams that it depends on. A GPU without work is idle: a step is bound by the host where
-that happens often, without any rule that says so.
+and after the kernels of other streams that it depends on. While GPUs exchange data, kernels go slower. A GPU without
+work is idle: a step is bound by the host where that happens often, without any rule that says so.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Launch:
     """Places of the launches of other streams that have to end first."""
     read_back: bool = False
     """The host waits until it has ended."""
+    exchanges: bool = False
+    """Takes SMs and bandwidth from the kernels of other streams."""
+    beside_us: float | None = None
+    """Duration beside one that exchanges; None: the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class _Step:
         awaited |= {place for place, launch in enumerate(launches) if launch.read_back}
         self._ended = {place: self._env.event() for place in awaited}
         self._streams = {launch.stream: _Stream(self._env) for launch in launches}
+        self._exchanging = 0
+        self._changed = self._env.event()
         self._spans: list[Span] = []
         self._launched_us: list[float] = []
 
@@ -119,7 +125,30 @@ class _Step:
                 yield self._ended[other]
             yield self._env.timeout(self._gap_us)
             start_us = self._env.now
-            yield self._env.timeout(launch.duration_us)
+            if launch.beside_us is not None:
+                yield from self._compute(launch.duration_us, launch.beside_us)
+            else:
+                self._exchange(+launch.exchanges)
+                yield self._env.timeout(launch.duration_us)
+                self._exchange(-launch.exchanges)
             self._spans.append(Span(place, name, self._launched_us[place], start_us, self._env.now))
             if place in self._ended:
                 _ = self._ended[place].succeed()
+
+    def _compute(self, alone_us: float, beside_us: float) -> Process:
+        """Work at one of two speeds, as others exchange or not."""
+        left = 1.0
+        while True:
+            takes_us, began_us = beside_us if self._exchanging else alone_us, self._env.now
+            end = self._env.timeout(left * takes_us)
+            yield end | self._changed
+            if end.processed:
+                return
+            left -= (self._env.now - began_us) / takes_us
+
+    def _exchange(self, change: int) -> None:
+        """Note that an exchange begins or has ended."""
+        if change:
+            self._exchanging += change
+            changed, self._changed = self._changed, self._env.event()
+            _ = changed.succeed()

@@ -41,7 +41,8 @@ def predict_step(
 
     def time_at(clock_mhz: float) -> float:
         if clock_mhz not in runs:
-            runs[clock_mhz] = run(system.host, tasks, kernels.durations_us(clock_mhz), options)
+            beside_us = kernels.beside_us(clock_mhz)
+            runs[clock_mhz] = run(system.host, tasks, kernels.durations_us(clock_mhz), options, beside_us)
         return runs[clock_mhz].step_us
 
     sustained = sustained_clock(system.gpu, kernels.energy(counts), time_at)

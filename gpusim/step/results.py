@@ -169,15 +169,15 @@ class Step:
     @property
     def idle_fraction(self) -> float:
         """Share of a step in which no kernel runs: the GPU waits for the host, or starts the next kernel."""
-        return max(0.0, 1 - (self.kernel_us + self.exposed_us) / self.step_us)
+        return max(0.0, 1 - (self.kernel_us + self.exposed_us + self.run.slowed_us) / self.step_us)
 
     def time_shares(self) -> dict[str, float]:
         """Shares of the step by what limits its kernels; the largest first, one together.
 
-        ``idle``: nothing runs; ``communication``: GPUs exchange data and compute nothing.
+        ``idle``: nothing runs; ``communication``: GPUs exchange data and compute nothing, or slower for it.
         """
         found = {"idle": self.idle_fraction}
-        if exposed := self.exposed_us:
+        if exposed := self.exposed_us + self.run.slowed_us:
             found["communication"] = exposed / self.step_us
         for one in self.computed:
             for name, share in one.result.time_shares.items():

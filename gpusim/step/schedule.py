@@ -32,18 +32,29 @@ class Run:
     step_us: float
     pass_us: float
     """Of ``step_us``, one forward and backward pass."""
+    slowed_us: float
+    """By which its kernels take longer beside exchanges."""
     spans: tuple[Span, ...]
     """Of the passes that were played and the update, from the end of the step before; ``launch`` counts tasks."""
 
 
-def run(host: Host, tasks: Sequence[Task], durations_us: Sequence[float], options: StepOptions) -> Run:
+def run(
+    host: Host,
+    tasks: Sequence[Task],
+    durations_us: Sequence[float],
+    options: StepOptions,
+    beside_us: Sequence[float] | None = None,
+) -> Run:
     """Play a step.
 
     Args:
         durations_us: of the kernels of each task.
+        beside_us: of the same while GPUs exchange data; None: as long.
     """
+    if not any(task.phase == "communication" for task in tasks):
+        beside_us = None
     order = list(_order(tasks, options))
-    launches = _launches(host, tasks, durations_us, order, options)
+    launches = _launches(host, tasks, durations_us, beside_us, order, options)
     ends = [0.0] * len(order)
     spans = play(launches, host.graph_gap_us if options.graphs else host.stream_gap_us)
     for span in spans:
@@ -53,7 +64,9 @@ def run(host: Host, tasks: Sequence[Task], durations_us: Sequence[float], option
     passes = min(options.accumulation, MOST_PASSES)
     pass_us = _pass_us(ends[length:], tasks, passes, began_us)
     shown = tuple(span.moved(order[span.launch], -began_us) for span in spans if span.launch >= length)
-    return Run(ended_us - began_us + (options.accumulation - passes) * pass_us, pass_us, shown)
+    computed = [span for span in shown if span.stream == COMPUTE]
+    slowed_us = sum(span.end_us - span.start_us - durations_us[span.launch] for span in computed) if beside_us else 0.0
+    return Run(ended_us - began_us + (options.accumulation - passes) * pass_us, pass_us, slowed_us, shown)
 
 
 def _order(tasks: Sequence[Task], options: StepOptions) -> Iterator[int]:
@@ -69,7 +82,12 @@ def _order(tasks: Sequence[Task], options: StepOptions) -> Iterator[int]:
 
 
 def _launches(
-    host: Host, tasks: Sequence[Task], durations_us: Sequence[float], order: Sequence[int], options: StepOptions
+    host: Host,
+    tasks: Sequence[Task],
+    durations_us: Sequence[float],
+    beside_us: Sequence[float] | None,
+    order: Sequence[int],
+    options: StepOptions,
 ) -> list[Launch]:
     """One launch for each task: the host time of its call, its duration, and what it waits for on another stream."""
     last_of_step = {len(order) * step // STEPS - 1 for step in range(1, STEPS + 1)}
@@ -83,7 +101,9 @@ def _launches(
         after = tuple(sorted(other for other, elsewhere in writers if elsewhere != stream))
         read_back = (task.call in READ_BACK and not options.graphs) or (options.synchronised and number in last_of_step)
         host_us = calls_us[task.call] + (options.host_us if place == 0 else 0.0)
-        found.append(Launch(host_us, durations_us[place], stream, after, read_back))
+        exchanges = stream == COMMUNICATION
+        slower_us = beside_us[place] if beside_us and not exchanges else None
+        found.append(Launch(host_us, durations_us[place], stream, after, read_back, exchanges, slower_us))
         written |= {tensor.name: (number, stream) for tensor in task.writes}
     return found
 

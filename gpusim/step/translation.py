@@ -135,4 +135,4 @@ def added(steps: Sequence[tuple[float, Step]]) -> Step:
     tasks = tuple(replace(task, count=times * task.count) for times, step in steps for task in step.tasks)
     clock_mhz = sum(times * step.step_us * step.clock_mhz for times, step in steps) / total_us
     power_w = sum(times * step.step_us * step.power_w for times, step in steps) / total_us
-    return Step(steps[0][1].arch, tasks, clock_mhz, power_w, Run(total_us, total_us, ()))
+    return Step(steps[0][1].arch, tasks, clock_mhz, power_w, Run(total_us, total_us, 0.0, ()))

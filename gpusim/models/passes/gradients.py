@@ -65,6 +65,12 @@ def groups(trained: Pairs) -> Iterator[Pairs]:
     yield group
 
 
+def divide(tape: Tape, gradients: Sequence[Value]) -> None:
+    """Divide each gradient by a number of the host, one after the other."""
+    for gradient in gradients:
+        tape.pointwise("optimizer", ("scale",), [gradient], [gradient])
+
+
 def clip(tape: Tape, trained: Pairs, clipping: Clipping) -> None:
     """Bound gradients by the norm of all of them."""
     if clipping == "none":

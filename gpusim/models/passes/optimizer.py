@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpusim.models.passes.gradients import Pairs, clear, clip, clip_alone, groups, norms, together
+from gpusim.models.passes.gradients import Pairs, clear, clip, clip_alone, divide, groups, norms, together
 from gpusim.models.passes.tape import Tape
 from gpusim.models.passes.value import Value
 from gpusim.models.policy import Clipping, Optimizer
@@ -82,7 +82,7 @@ _RULES: Mapping[Optimizer, _Rule] = {
 }
 
 
-def update(tape: Tape, optimizer: Optimizer, clipping: Clipping) -> None:
+def update(tape: Tape, optimizer: Optimizer, clipping: Clipping, counted_loss: bool = False) -> None:
     """Launch the update of all parameters that have a gradient."""
     tape.phase, tape.layer = "update", "optimizer"
     rule = _RULES[optimizer]
@@ -90,6 +90,8 @@ def update(tape: Tape, optimizer: Optimizer, clipping: Clipping) -> None:
     if not trained:
         return
     held = [gradient for _, gradient in trained]
+    if counted_loss:
+        divide(tape, held)
     if tape.arithmetic.scales_loss:
         trained = [pair for group in groups(trained) for pair in _unscaled(tape, group)]
     clip(tape, trained, clipping)

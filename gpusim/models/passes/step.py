@@ -38,7 +38,7 @@ def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
         used = {name for node in nodes for name in node.inputs}
         tape.backward([values[node.name] for node in nodes if node.name not in used])
         gradients.add_up(tape)
-        optimizer.update(tape, graph.optimizer, graph.clipping)
+        optimizer.update(tape, graph.optimizer, graph.clipping, graph.counted_loss)
     tasks = tuple(tape.tasks)
     return tasks if policy.fusion == "none" else fused(tasks)
 

@@ -141,7 +141,7 @@ def _of_step(result: ModelResult) -> dict[str, float]:
         for name, share in one.result.time_shares.items():
             part = f"{kind}: {_named(name, one.result)}"
             found[part] = found.get(part, 0.0) + share * one.total_us
-    found["communication"] = step.exposed_us
+    found["communication"] = step.exposed_us + step.run.slowed_us
     idle_us = step.step_us - sum(found.values())
     waited = _host_fraction(step)
     return {**found, "host": waited * idle_us, "launch_gap": (1.0 - waited) * idle_us}
