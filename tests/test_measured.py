@@ -259,6 +259,26 @@ def test_the_load_is_as_stated_or_as_the_source_repeats(tmp_path: Path) -> None:
     assert [row.load for row in rows] == [expected for *_, expected in kinds]
 
 
+@pytest.mark.parametrize(
+    ("source", "op", "size", "l2"),
+    [
+        # six weights of 2 MiB, an input of 2 and a result of 2
+        ("aiconfigurator-vllm-0.14.0", "linear", 1024, "warm"),
+        ("aiconfigurator-vllm-0.24.0", "linear", 1025, "cold"),
+        ("aiconfigurator-vllm-0.14.0", "gemm", 1024, "cold"),
+        ("aiconfigurator-trtllm-1.0.0-sq", "linear", 1024, "cold"),
+        ("mine", "linear", 1024, "cold"),
+    ],
+)
+def test_l2_is_warm_where_it_holds_all_that_a_source_rotates(
+    tmp_path: Path, source: str, op: str, size: int, l2: str
+) -> None:
+    sizes = dict.fromkeys(("m", "n", "k"), str(size))
+    (row,) = read_measured(write(tmp_path, HEADER, stated(source=source, op=op, l2="cold", **sizes)))
+    assert row.l2_of(usable_bytes=16 * 2**20) == l2
+    assert row.l2 == "cold"
+
+
 def test_operands_are_as_stated_or_as_the_source_fills_them(tmp_path: Path) -> None:
     kinds = [
         ("deepbench", "t4", "fp16", "", "zeros"),

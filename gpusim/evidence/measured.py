@@ -71,6 +71,12 @@ of four products, after a pass that warms up and the start of the profiler (vidu
 mlp_impl.py); between two sizes it writes and reads the trace, and the board rests."""
 
 
+ROTATED_LINEARS = {"aiconfigurator-vllm": 6}
+"""Equal linear layers, each with weights of its own, that sources multiply with one input in turn, by how their names
+begin (AIConfigurator: ``outside_loop_count`` in collector/vllm/collect_gemm.py). Tables state cold: the weights of all
+rotate past L2. Where they fit into it, with the input and a result, nothing is cold."""
+
+
 UNSTATED_BETA = {
     ("deepbench", Dtype.FP16): 2.0**-24,
     ("deepbench", Dtype.FP32): 2.0**-149,
@@ -154,6 +160,18 @@ class MeasuredRow:
         """
         by_method = "burst" if self.method in ("graph", "layer") else "sustained"
         return self.stated_load or UNSTATED_LOAD.get(self.source, by_method)
+
+    def l2_of(self, usable_bytes: float) -> str:
+        """The state of L2 in the run: as stated, or warm where it holds all that a source is known to rotate.
+
+        Args:
+            usable_bytes: what L2 holds of the operands of several launches.
+        """
+        linears = next((count for source, count in ROTATED_LINEARS.items() if self.source.startswith(source)), 0)
+        if not linears or self.op != "linear" or self.k is None:
+            return self.l2
+        elements = linears * self.n * self.k + self.m * self.k + self.m * self.n
+        return "warm" if elements * self.dtype.format.bits / 8 <= usable_bytes else self.l2
 
     @property
     def beta(self) -> float:

@@ -44,7 +44,8 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
         elif not isinstance(gemm, Gemm):
             reason = f"operator '{row.op}' is no matrix multiplication"
         else:
-            options = Options(l2=row.l2, load=row.load, operands=row.operands)
+            gpu = boards[row.gpu].system.gpu
+            options = Options(l2=row.l2_of(gpu.l2.usable_bytes), load=row.load, operands=row.operands)
             try:
                 usable_kernels(boards[row.gpu].system, gemm, options.kernel, options.unit)
             except UnsupportedError as error:

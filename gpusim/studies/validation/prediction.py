@@ -180,8 +180,10 @@ def _cases(
         elif row.operator is None:
             reasons[index] = f"operator '{row.op}' is not predicted"
         else:
-            options = Options(detail=detail, l2=row.l2, load=row.load, operands=row.operands)
-            cases[index] = Case(systems[row.gpu, row.cuda], row.operator, options)
+            system = systems[row.gpu, row.cuda]
+            l2 = row.l2_of(system.gpu.l2.usable_bytes)
+            options = Options(detail=detail, l2=l2, load=row.load, operands=row.operands)
+            cases[index] = Case(system, row.operator, options)
     return cases, reasons
 
 
