@@ -4,7 +4,8 @@ They lie under systems/data of https://github.com/ai-dynamo/aiconfigurator (Apac
 
 Written by its collectors (collector/helper.py, collector/vllm/collect_gemm.py): latency is in milliseconds, from CUDA
 graphs of six linear layers, each with weights of its own, in turn (``MeasuredRow.l2_of``). Quantised types include what
-quantises the activations. SmoothQuant exists for TensorRT alone, whose layer profiler timed it (collector/trtllm/collect_gemm_trt.py).
+quantises the activations. SmoothQuant exists for TensorRT alone, whose layer profiler timed it
+(collector/trtllm/collect_gemm_trt.py).
 """
 
 from __future__ import annotations
