@@ -32,7 +32,7 @@ from gpusim.sim.switch import prefer_compiled
 from gpusim.specs import load_spec
 from gpusim.step.kernels import Kernels
 from gpusim.step.options import StepOptions
-from gpusim.step.schedule import ONCE, run
+from gpusim.step.schedule import once, run
 from gpusim.studies.validation.end_to_end import case_of
 from gpusim.studies.validation.step_report import held_out
 from gpusim.system import System
@@ -61,7 +61,7 @@ class Measured:
         counted = self.items // self.options.accumulation
         waiting, loaded = (0, counted) if training else (counted * self.options.synchronised, 0)
         options = replace(self.options, host_us=host.pass_us(self.options.framework, waiting, loaded))
-        counts = [1 if task.phase in ONCE else options.accumulation for task in self.tasks]
+        counts = [1 if task.phase in once(self.options) else options.accumulation for task in self.tasks]
 
         def time_at(clock_mhz: float) -> float:
             return run(host, self.tasks, self.kernels.durations_us(clock_mhz), options).step_us

@@ -162,7 +162,7 @@ def test_a_summed_loss_is_divided_by_the_tokens_of_all_gpus() -> None:
     assert tasks[gather + 25] == divided[0]
 
 
-def test_gradients_are_exchanged_in_the_last_pass_alone() -> None:
+def test_gradients_are_exchanged_in_the_last_pass_alone_or_in_each() -> None:
     gradient = Tensor("gradient", 4096.0)
     exchange = Collective("all_reduce", 4096, 2)
     tasks = [
@@ -174,6 +174,9 @@ def test_gradients_are_exchanged_in_the_last_pass_alone() -> None:
     found = run(host, tasks, [10.0, 50.0, 5.0], StepOptions(accumulation=4))
     assert found.step_us == pytest.approx(4 * 10 + 50 + 5)
     assert found.pass_us == pytest.approx(10)
+    each = run(host, tasks, [10.0, 50.0, 5.0], StepOptions(accumulation=4, sums_each_pass=True))
+    assert each.step_us == pytest.approx(4 * (10 + 50) + 5)
+    assert each.pass_us == pytest.approx(60)
 
 
 def test_exposed_is_what_no_kernel_hides() -> None:

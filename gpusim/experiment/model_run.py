@@ -38,6 +38,9 @@ class Script(Part):
     items_of_update: NonNegativeInt = Field(
         default=0, description="items on all GPUs between two updates, of which it accumulates gradients"
     )
+    sums_each_pass: bool = Field(
+        default=False, description="sums gradients of several GPUs after each pass, not before updates alone"
+    )
     waits: bool = Field(default=False, description="for the end of each step")
 
 

@@ -11,6 +11,8 @@ class StepOptions:
 
     accumulation: int = 1
     """Forward and backward passes for each update."""
+    sums_each_pass: bool = False
+    """Of several GPUs: gradients are summed after each pass, not after the last one alone."""
     graphs: bool = False
     """Replayed as a CUDA graph: the host makes one call, and the gaps are those of a graph."""
     synchronised: bool = False

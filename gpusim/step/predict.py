@@ -14,7 +14,7 @@ from gpusim.sim.simulate import simulate
 from gpusim.step.kernels import Kernels, Peers
 from gpusim.step.options import StepOptions
 from gpusim.step.results import Step
-from gpusim.step.schedule import ONCE, Run, run
+from gpusim.step.schedule import Run, once, run
 from gpusim.system import System
 
 
@@ -35,7 +35,7 @@ def predict_step(
     Raises:
         UnsupportedError: the GPU has no path for an operator.
     """
-    counts = [1 if task.phase in ONCE else options.accumulation for task in tasks]
+    counts = [1 if task.phase in once(options) else options.accumulation for task in tasks]
     kernels = Kernels(system, tasks, simulate, peers)
     runs: dict[float, Run] = {}
 

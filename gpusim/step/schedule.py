@@ -16,7 +16,7 @@ from gpusim.step.play import Launch, Span, play
 COMPUTE, COMMUNICATION = "compute", "communication"
 """Streams."""
 ONCE = ("communication", "update")
-"""Phases that a step has once, after or with its last pass, however many passes it has."""
+"""Phases that a step has once, unless gradients are summed after each pass."""
 READ_BACK = ("nonzero", "item", "unscale", "read_norm")
 """Calls whose result the framework reads on the host: how many rows a mask picks, a value, whether a gradient
 overflowed, by how much gradients are clipped."""
@@ -62,17 +62,24 @@ def run(
     length = len(order) // STEPS
     began_us, ended_us = max(ends[:length]), max(ends)
     passes = min(options.accumulation, MOST_PASSES)
-    pass_us = _pass_us(ends[length:], tasks, passes, began_us)
+    pass_us = _pass_us(
+        ends[length:], [task for task in tasks if task.phase not in once(options)], tasks, passes, began_us
+    )
     shown = tuple(span.moved(order[span.launch], -began_us) for span in spans if span.launch >= length)
     computed = [span for span in shown if span.stream == COMPUTE]
     slowed_us = sum(span.end_us - span.start_us - durations_us[span.launch] for span in computed) if beside_us else 0.0
     return Run(ended_us - began_us + (options.accumulation - passes) * pass_us, pass_us, slowed_us, shown)
 
 
+def once(options: StepOptions) -> tuple[str, ...]:
+    """Phases that a step has once, after or with its last pass, however many passes it has."""
+    return ONCE[1:] if options.sums_each_pass else ONCE
+
+
 def _order(tasks: Sequence[Task], options: StepOptions) -> Iterator[int]:
-    """Places of the tasks of all steps, as they are launched; gradients are exchanged in the last pass."""
+    """Places of the tasks of all steps, as they are launched; gradients are exchanged in the last pass, or in each."""
     last = [place for place, task in enumerate(tasks) if task.phase != "update"]
-    others = [place for place in last if tasks[place].phase != "communication"]
+    others = [place for place in last if tasks[place].phase not in once(options)]
     updates = [place for place, task in enumerate(tasks) if task.phase == "update"]
     for _ in range(STEPS):
         for _ in range(min(options.accumulation, MOST_PASSES) - 1):
@@ -93,12 +100,17 @@ def _launches(
     last_of_step = {len(order) * step // STEPS - 1 for step in range(1, STEPS + 1)}
     calls_us = {call: _host_us(host, call, options) for call in {task.call for task in tasks}}
     written: dict[str, tuple[int, str]] = {}
+    last_exchange: int | None = None
     found = []
     for number, place in enumerate(order):
         task = tasks[place]
         stream = COMMUNICATION if task.phase == "communication" else COMPUTE
         writers = {written[tensor.name] for tensor in task.reads if tensor.name in written}
-        after = tuple(sorted(other for other, elsewhere in writers if elsewhere != stream))
+        waits = {other for other, elsewhere in writers if elsewhere != stream}
+        if place == 0 and last_exchange is not None:  # the pass before ends with its sums
+            waits.add(last_exchange)
+        last_exchange = number if stream == COMMUNICATION else last_exchange
+        after = tuple(sorted(waits))
         read_back = (task.call in READ_BACK and not options.graphs) or (options.synchronised and number in last_of_step)
         host_us = calls_us[task.call] + (options.host_us if place == 0 else 0.0)
         exchanges = stream == COMMUNICATION
@@ -115,10 +127,16 @@ def _host_us(host: Host, call: str, options: StepOptions) -> float:
     return host.call_us(call, options.framework) if call else host.stream_interval_us
 
 
-def _pass_us(ends: Sequence[float], tasks: Sequence[Task], passes: int, began_us: float) -> float:
-    """Time of a pass: of the last one of a step, or of the one before it where the last one exchanges gradients."""
-    length = sum(task.phase not in ONCE for task in tasks)
-    exchanges = any(task.phase == "communication" for task in tasks)
+def _pass_us(
+    ends: Sequence[float], repeated: Sequence[Task], tasks: Sequence[Task], passes: int, began_us: float
+) -> float:
+    """Time of a pass: of the last one of a step, or of the one before it where the last one alone exchanges gradients.
+
+    Args:
+        repeated: the tasks that each pass has.
+    """
+    length = len(repeated)
+    exchanges = length < sum(task.phase != "update" for task in tasks)
     first_us = max(ends[:length], default=began_us)
     if passes == 1:
         return max(ends[: sum(task.phase != "update" for task in tasks)], default=began_us) - began_us

@@ -70,7 +70,13 @@ class ModelOutcome:
 
 def case_of_run(run: ModelRun, gpu: str, without: Sequence[str] = ()) -> ModelCase:
     """The prediction that an experiment describes."""
-    options = StepOptions(run.passes, run.graphs, synchronised=run.waits, framework=run.script.container)
+    options = StepOptions(
+        run.passes,
+        sums_each_pass=run.script.sums_each_pass,
+        graphs=run.graphs,
+        synchronised=run.waits,
+        framework=run.script.container,
+    )
     return ModelCase(run.model, gpu, run.policy, options, run.sizes, tuple(without), run.gpus)
 
 

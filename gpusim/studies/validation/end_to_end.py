@@ -67,7 +67,7 @@ MODELS: Mapping[str, _Known] = {
         inference="gnmt_v2_beam_search",
         greedy="gnmt_v2_greedy",
         halved=True,
-        script=Script(fused_optimizer=(), items_of_update=1024),
+        script=Script(fused_optimizer=(), items_of_update=1024, sums_each_pass=True),
     ),
     "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", lengths={512: BINS_OF_512}),
     "bert-large-squad": _Known("bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True)),
@@ -84,8 +84,9 @@ its bin. ``run_squad.py`` takes apex's FusedAdam in FP16 and ``BertAdam`` else, 
 the other. torch.optim updates ResNet, SE-ResNeXt (ConvNets/image_classification/optimizers.py), SSD (SSD/main.py) and
 GNMT (GNMT/train.py), apex the others. A step ends with a synchronisation or a loss that is read in
 ConvNets/image_classification/training.py, in SSD/ssd/train.py (benchmark_train_loop) and in run_squad.py. GNMT is
-trained with 1024 sentences an update on 1 to 8 GPUs (its README, quick start). Mask R-CNN keeps images as NHWC but in
-FP32 on V100 (its README, known issues)."""
+trained with 1024 sentences an update on 1 to 8 GPUs (its README, quick start), by apex's DistributedDataParallel,
+which sums gradients after each pass (apex/parallel/distributed.py: allreduce_hook). Mask R-CNN keeps images as NHWC
+but in FP32 on V100 (its README, known issues)."""
 BEAMS = re.compile(r"beam=(\d+)")
 """Beams of a search, in the notes of a row."""
 
