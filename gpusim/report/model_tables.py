@@ -27,10 +27,10 @@ def model_table(result: ModelResult) -> TextTable:
         ("step", f"{time_text(step.step_us)}, {step.kernels:.0f} kernels"),
         ("8 in 10 runs", "not stated: errors of the kernels of a step are not known to be independent"),
         ("throughput", f"{result.throughput:.4g} {result.unit}"),
-        ("rate", f"{step.tflops:.2f} TFLOP/s, Tensor Cores active {result.tensor_active_pct:.1f} %"),
+        ("rate", f"{step.tflops:.2f} TFLOP/s, {_tensor_cores(result)}"),
         ("limited by", shares_text(step.time_shares())),
         *([("communication", _communication(result))] if result.gpus > 1 else []),
-        ("phases", _times(step.times_by(lambda one: one.task.phase), step.step_us)),
+        ("phases", _phases(result)),
         ("layers", _times(step.times_by(lambda one: one.task.name.split(".")[0]), step.step_us)),
         ("memory", f"{result.memory_gib:.2f} GiB" + ("" if result.fits else ", more than the GPU has")),
         ("clock", f"{step.clock_mhz:.0f} MHz"),
@@ -38,6 +38,22 @@ def model_table(result: ModelResult) -> TextTable:
     )
     where = result.step.arch if result.gpus == 1 else f"{result.gpus} {result.step.arch}"
     return TextTable(_title(result, f" in {result.policy.precision} on {where}"), ("figure", "value"), rows)
+
+
+def _phases(result: ModelResult) -> str:
+    """Kernel time by phase, and the time without kernels, which belongs to none."""
+    step = result.step
+    times_us: dict[str, float] = {"idle": step.idle_fraction * step.step_us}
+    times_us.update(step.times_by(lambda one: one.task.phase))
+    return _times(times_us, step.step_us)
+
+
+def _tensor_cores(result: ModelResult) -> str:
+    """How busy they are, or that a precision that is meant for them does not reach them on this GPU."""
+    precision = result.policy.precision
+    if result.tensor_active_pct or precision == "fp32" or not result.step.tflops:
+        return f"Tensor Cores active {result.tensor_active_pct:.1f} %"
+    return f"no Tensor Cores: they do not multiply {precision} here ('gpusim mathmode' says what does)"
 
 
 def _communication(result: ModelResult) -> str:
