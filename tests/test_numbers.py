@@ -35,7 +35,7 @@ def test_an_integer_format_has_the_limits_that_its_library_states(one: NumberFor
 def test_tf32_has_the_range_of_fp32_and_the_precision_of_fp16() -> None:
     tf32, fp32, fp16 = (FORMATS[name] for name in ("tf32", "fp32", "fp16"))
     assert (tf32.smallest_normal, tf32.exponent_bits) == (fp32.smallest_normal, fp32.exponent_bits)
-    assert tf32.significand_bits == fp16.significand_bits
+    assert tf32.mantissa_bits == fp16.mantissa_bits
     assert storage(tf32) == np.float32
 
 

@@ -158,11 +158,6 @@ class Schedule:
         return (self.epilogue.warps_k_bytes + self.epilogue.shared_pass_bytes) * self.math_warps
 
     @property
-    def serial_cycles(self) -> float:
-        """What a warp goes through on its own before and after its main loop [cycles]."""
-        return self.setup_cycles + self.epilogue.setup_cycles + self.epilogue.shared_pass_cycles
-
-    @property
     def fma(self) -> float:
         """Multiply-adds the pipes execute, padding included."""
         return self.ctas * self.math_warps * self.steps * self.step.mma_instructions * self.instruction.fma

@@ -122,11 +122,6 @@ class NumberFormat:
         return "TOP/s" if self.is_integer else "TFLOP/s"
 
     @property
-    def significand_bits(self) -> int:
-        """Bits that a number has, the hidden one of floating point included."""
-        return self.mantissa_bits + (not self.is_integer)
-
-    @property
     def largest(self) -> float:
         """The largest number.
 

@@ -28,7 +28,6 @@ class ModelConfig(BaseModel):
     num_key_value_heads: int | None = Field(default=None, gt=0)
     head_dim: int | None = Field(default=None, gt=0)
     vocab_size: int = Field(gt=0)
-    num_local_experts: int | None = Field(default=None, gt=0)
 
     @property
     def queries(self) -> int:

@@ -55,8 +55,6 @@ class KernelRow:
     """That an SM holds at once."""
     shared_bytes: int
     """Of a CTA [B]."""
-    for_vectors: bool
-    """It serves a few columns only."""
     persistent: bool
     stores_result: bool
     convolves: bool
@@ -193,7 +191,6 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         instances=loop.instances,
         resident_ctas=resident.ctas,
         shared_bytes=kernel.shared_bytes(problem.a.bits, problem.b.bits),
-        for_vectors=family.max_n is not None,
         persistent=loop.persistent,
         stores_result=family.stores_result,
         convolves=bool(family.convolves),

@@ -68,27 +68,13 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
     """
     threads = kernel.threads
     ctas = ceil_div(problems.m, kernel.rows.value) * ceil_div(problems.n, kernel.columns.value) * problems.batch
-    elements = problems.m * problems.n * problems.batch
     warps = threads // gpu.sm.warp_size
-    turns = waits(kernel, split_k)
-    instruction, ends = gpu.instructions[kernel.instruction], kernel.end_instructions.value.by_pipe
-    setup, end_cycles = kernel.setup_instructions.value.by_pipe, kernel.end_cycles.value
-    result_bytes = problems.output_bits / 8
-    read, loads = elements * split_k * problems.partial_bytes, split_k
-    if problems.bias:
-        turns, loads = turns + BIAS_WAITS, loads + BIAS_WAITS
-        read, end_cycles = read + BIAS_WAITS * elements * result_bytes, end_cycles + kernel.bias_cycles.value
-        ends = {pipe: ends[pipe] + count for pipe, count in kernel.bias_instructions.value.by_pipe.items()}
-    if problems.reads_c:
-        turns, loads = turns + 1, loads + 1
-        read = read + elements * result_bytes
+    result_bytes = problems.m * problems.n * problems.batch * (problems.output_bits / 8)
+    turns, read_bytes, loads = _reads(kernel, problems, split_k, result_bytes)
     stores = 1 + problems.bias
-    store_bytes = elements / ctas * result_bytes * stores
-    step_bytes, loads = read / ctas / turns, loads / turns
-    adds = split_k / turns
-    of_part = kernel.part_instructions.value.by_pipe
+    store_bytes = result_bytes / ctas * stores
     resources = Resources(threads, kernel.registers.value, 0)
-    survives = survival_fractions(read, effective_l2_bytes(gpu))
+    survives = survival_fractions(read_bytes, effective_l2_bytes(gpu))
     return Columns(
         Schedule,
         name=kernel.name,
@@ -100,61 +86,18 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
         persistent=False,
         occupancy=occupancy(SmLimits.of(gpu), threads, resources.registers, 0),
         instruction_name=kernel.instruction,
-        instruction=instruction,
+        instruction=gpu.instructions[kernel.instruction],
         setup_cycles=kernel.setup_cycles.value + split_k * kernel.part_cycles.value,
         steps=turns,
-        step=Columns(
-            Step,
-            blocks=(
-                Columns(
-                    Block,
-                    tensor=PARTIAL_SUMS,
-                    axes=None,
-                    block_bytes=step_bytes,
-                    l2_bytes=step_bytes,
-                    sm_bytes=step_bytes,
-                ),
-            ),
-            port_bytes=step_bytes,
-            to_shared=False,
-            shared_write_bytes=0.0,
-            load_instructions=loads,
-            ahead=0,
-            hidden_share=1.0,
-            mma_instructions=adds,
-            pipe_slots=adds * (1.0 + of_part["fma"]),
-            k_groups=np.maximum(1, ceil_div(split_k, turns)),
-            operand_bytes=0.0,
-            issue_slots=adds * (1.0 + of_part["fma"] + of_part["alu"]),
-        ),
-        epilogue=Columns(
-            Epilogue,
-            warps_k_bytes=0.0,
-            fixup_bytes=0.0,
-            fixup_times=0,
-            shared_passes=0,
-            shared_pass_bytes=0.0,
-            shared_pass_cycles=0.0,
-            setup_cycles=end_cycles,
-            scaling_fma=setup["fma"] + ends["fma"],
-            storing_alu=setup["alu"] + ends["alu"],
-            storing_sfu=0.0,
-            store_bytes=store_bytes / warps,
-            store_largest=1.0,
-            store_instructions=float(stores),
-            bulk_store=False,
-            c_bytes=0.0,
-            c_ahead=False,
-            c_fma=0.0,
-            c_alu=0.0,
-        ),
+        step=_addition(kernel, split_k, turns, read_bytes / ctas / turns, loads / turns),
+        epilogue=_end(kernel, problems, store_bytes / warps, stores),
         store_bytes=store_bytes,
         store_passes=1.0,
         traffic=Columns(
             Traffic,
-            l2_read_bytes=read,
-            dram_read_bytes=read * (1 - survives),
-            dram_write_bytes=elements * result_bytes,
+            l2_read_bytes=read_bytes,
+            dram_read_bytes=read_bytes * (1 - survives),
+            dram_write_bytes=result_bytes,
             resident_fraction=0.0,
             read_cost=1.0,
             write_cost=gpu.dram.mixed_write_cost,
@@ -162,6 +105,79 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
             c_missed_bytes=0.0,
         ),
         cold=False,
+    )
+
+
+def _reads(
+    kernel: SplitKReduction, problems: Problems, split_k: Array, result_bytes: Array
+) -> tuple[Array, Array, Array]:
+    """Waits of a thread, bytes that all of them read [B], and loads of a thread: parts, bias and C."""
+    turns, loads = waits(kernel, split_k), split_k
+    read_bytes = problems.m * problems.n * problems.batch * split_k * problems.partial_bytes
+    if problems.bias:
+        turns, loads = turns + BIAS_WAITS, loads + BIAS_WAITS
+        read_bytes = read_bytes + BIAS_WAITS * result_bytes
+    if problems.reads_c:
+        turns, loads = turns + 1, loads + 1
+        read_bytes = read_bytes + result_bytes
+    return turns, read_bytes, loads
+
+
+def _addition(kernel: SplitKReduction, split_k: Array, turns: Array, step_bytes: Array, loads: Array) -> Columns[Step]:
+    """One wait of a warp, and the additions after it.
+
+    Args:
+        step_bytes: that a CTA reads [B].
+        loads: instructions of a warp.
+    """
+    adds, of_part = split_k / turns, kernel.part_instructions.value.by_pipe
+    parts = Columns(
+        Block, tensor=PARTIAL_SUMS, axes=None, block_bytes=step_bytes, l2_bytes=step_bytes, sm_bytes=step_bytes
+    )
+    return Columns(
+        Step,
+        blocks=(parts,),
+        port_bytes=step_bytes,
+        to_shared=False,
+        shared_write_bytes=0.0,
+        load_instructions=loads,
+        ahead=0,
+        hidden_share=1.0,
+        mma_instructions=adds,
+        pipe_slots=adds * (1.0 + of_part["fma"]),
+        k_groups=np.maximum(1, ceil_div(split_k, turns)),
+        operand_bytes=0.0,
+        issue_slots=adds * (1.0 + of_part["fma"] + of_part["alu"]),
+    )
+
+
+def _end(kernel: SplitKReduction, problems: Problems, store_bytes: Array, stores: int) -> Columns[Epilogue]:
+    """What a warp does before and after its additions, and its stores: of the sum, and of the sum with the bias."""
+    setup, ends = kernel.setup_instructions.value.by_pipe, kernel.end_instructions.value.by_pipe
+    cycles = kernel.end_cycles.value
+    if problems.bias:
+        cycles = cycles + kernel.bias_cycles.value
+        ends = {pipe: ends[pipe] + count for pipe, count in kernel.bias_instructions.value.by_pipe.items()}
+    return Columns(
+        Epilogue,
+        warps_k_bytes=0.0,
+        fixup_bytes=0.0,
+        fixup_times=0,
+        shared_passes=0,
+        shared_pass_bytes=0.0,
+        shared_pass_cycles=0.0,
+        setup_cycles=cycles,
+        scaling_fma=setup["fma"] + ends["fma"],
+        storing_alu=setup["alu"] + ends["alu"],
+        storing_sfu=0.0,
+        store_bytes=store_bytes,
+        store_largest=1.0,
+        store_instructions=float(stores),
+        bulk_store=False,
+        c_bytes=0.0,
+        c_ahead=False,
+        c_fma=0.0,
+        c_alu=0.0,
     )
 
 

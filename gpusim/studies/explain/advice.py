@@ -34,7 +34,7 @@ from gpusim.studies.workload import Answer, ModelWorkload, OperatorWorkload, Pre
 from gpusim.workloads.gemm import Gemm
 
 LEAST_GAIN = 0.01
-"""Of the time: less is within what a prediction can tell."""
+"""Of the time: less is not worth a line. How exact predictions are is another matter."""
 LEAST_IDLE = 0.05
 """Share of the time in which SMs idle, from which the last wave is looked at."""
 MOST_GROWTH = 2.0
