@@ -128,9 +128,9 @@ class _Step:
             if launch.beside_us is not None:
                 yield from self._compute(launch.duration_us, launch.beside_us)
             else:
-                self._exchange(+launch.exchanges)
+                self._count_running(+launch.exchanges)
                 yield self._env.timeout(launch.duration_us)
-                self._exchange(-launch.exchanges)
+                self._count_running(-launch.exchanges)
             self._spans.append(Span(place, name, self._launched_us[place], start_us, self._env.now))
             if place in self._ended:
                 _ = self._ended[place].succeed()
@@ -146,8 +146,8 @@ class _Step:
                 return
             left -= (self._env.now - began_us) / takes_us
 
-    def _exchange(self, change: int) -> None:
-        """Note that an exchange begins or has ended."""
+    def _count_running(self, change: int) -> None:
+        """Note that a collective begins or has ended."""
         if change:
             self._exchanging += change
             changed, self._changed = self._changed, self._env.event()
