@@ -192,11 +192,6 @@ class L2(Record):
     def capacity_bytes(self) -> int:
         return int(self.capacity_mib * MIB)
 
-    @property
-    def usable_bytes(self) -> float:
-        """What it keeps of data that is touched again and again [B]."""
-        return self.capacity_bytes * self.usable_fraction
-
 
 class Dram(Record):
     """Device memory."""

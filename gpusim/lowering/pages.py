@@ -20,6 +20,11 @@ def effective_l2_bytes(gpu: Gpu) -> float:
     return gpu.l2.capacity_bytes / gpu.l2.partitions
 
 
+def usable_l2_bytes(gpu: Gpu) -> float:
+    """Of it, what keeps data that is touched again and again [B]."""
+    return effective_l2_bytes(gpu) * gpu.l2.usable_fraction
+
+
 def outlives_a_step(
     gpu: Gpu, operands: Operands, rows: Array, tile_k: Array, readers: Array, resident_ctas: Array
 ) -> Array:
@@ -37,8 +42,7 @@ def outlives_a_step(
     alone = operands.touched_bytes(rows, tile_k, LINE_BYTES) / together
     of_all = operands.touched_bytes(rows, tile_k * (1.0 + gpu.l2.drift_steps), LINE_BYTES) / together
     of_a_cta = np.minimum(alone, of_all / readers)
-    usable_bytes = effective_l2_bytes(gpu) * gpu.l2.usable_fraction
-    return survival_fractions(resident_ctas * (of_a_cta[0] + of_a_cta[1]), usable_bytes)
+    return survival_fractions(resident_ctas * (of_a_cta[0] + of_a_cta[1]), usable_l2_bytes(gpu))
 
 
 def missed_pages(gpu: Gpu, operands: Operands, rows: Array) -> Array:

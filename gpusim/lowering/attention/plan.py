@@ -14,7 +14,7 @@ from gpusim.lowering.attention.forward import forward_program
 from gpusim.lowering.attention.parts import Parts
 from gpusim.lowering.attention.walk import walk_of
 from gpusim.lowering.locality import Traffic, survival_fraction
-from gpusim.lowering.pages import effective_l2_bytes
+from gpusim.lowering.pages import effective_l2_bytes, usable_l2_bytes
 from gpusim.lowering.totals import Lowered, Totals, totals_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.program import Role
@@ -117,7 +117,7 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, asked: dict[str, float], residen
         own, met = met, ("queries", "gradients")
     in_flight = min(held, walk.grid.ctas) / (walk.grid.x * walk.grid.y)
     met_bytes = sum(sizes[name] for name in met) / (operator.batch * operator.held_heads)
-    kept = survival_fraction(in_flight * met_bytes, effective_l2_bytes(gpu) * gpu.l2.usable_fraction)
+    kept = survival_fraction(in_flight * met_bytes, usable_l2_bytes(gpu))
 
     def read(name: str) -> Tensor:
         again = asked.get(name, sizes[name]) / sizes[name]

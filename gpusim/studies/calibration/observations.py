@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.host.host import source_key
+from gpusim.lowering.pages import usable_l2_bytes
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.studies.calibration.parameters import Board, SourceTiming
@@ -44,8 +45,8 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
         elif not isinstance(gemm, Gemm):
             reason = f"operator '{row.op}' is no matrix multiplication"
         else:
-            gpu = boards[row.gpu].system.gpu
-            options = Options(l2=row.l2_of(gpu.l2.usable_bytes), load=row.load, operands=row.operands)
+            l2 = row.l2_of(usable_l2_bytes(boards[row.gpu].system.gpu))
+            options = Options(l2=l2, load=row.load, operands=row.operands)
             try:
                 usable_kernels(boards[row.gpu].system, gemm, options.kernel, options.unit)
             except UnsupportedError as error:

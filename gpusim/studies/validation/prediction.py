@@ -18,6 +18,7 @@ from gpusim.execution.resumable import WHOLE, ResumableSweep
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import Case, CaseResult, sweep
 from gpusim.host.timing import dispatched_as, observed_time_us
+from gpusim.lowering.pages import usable_l2_bytes
 from gpusim.prediction.options import Options
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress
@@ -181,7 +182,7 @@ def _cases(
             reasons[index] = f"operator '{row.op}' is not predicted"
         else:
             system = systems[row.gpu, row.cuda]
-            l2 = row.l2_of(system.gpu.l2.usable_bytes)
+            l2 = row.l2_of(usable_l2_bytes(system.gpu))
             options = Options(detail=detail, l2=l2, load=row.load, operands=row.operands)
             cases[index] = Case(system, row.operator, options)
     return cases, reasons
