@@ -12,7 +12,7 @@ from gpusim.evidence.boards import board_of
 from gpusim.evidence.end_to_end import StepRow, read_step_tables
 from gpusim.execution.service import Service
 from gpusim.experiment.model_run import ModelRun, Script
-from gpusim.models.policy import LOWERED, Fusion
+from gpusim.models.policy import LOWERED, Fusion, Layout
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import UnknownGpuError
 from gpusim.step.model import ModelResult
@@ -39,6 +39,8 @@ class _Known:
     """As ``tokens_of_item``, in inference."""
     halved: bool = False
     """Its inference in half precision holds the model in FP16, without autocast."""
+    inference_layout: Layout | None = None
+    """Of images in its inference; None: as in training."""
     script: Script = field(default_factory=Script)
     """That trains it."""
 
@@ -53,7 +55,10 @@ MODELS: Mapping[str, _Known] = {
     "se-resnext101-32x4d": _Known("se_resnext101_32x4d", script=LOOPS),
     "ssd300-r50": _Known("ssd300", script=LOOPS),
     "maskrcnn-r50-fpn": _Known(
-        "mask_rcnn", inference="mask_rcnn_inference", script=Script(channels_last=(*LOWERED, "tf32"))
+        "mask_rcnn",
+        inference="mask_rcnn_inference",
+        inference_layout="nchw",
+        script=Script(channels_last=(*LOWERED, "tf32")),
     ),
     "transformer-big": _Known(
         "transformer_big",
@@ -86,7 +91,7 @@ GNMT (GNMT/train.py), apex the others. A step ends with a synchronisation or a l
 ConvNets/image_classification/training.py, in SSD/ssd/train.py (benchmark_train_loop) and in run_squad.py. GNMT is
 trained with 1024 sentences an update on 1 to 8 GPUs (its README, quick start), by apex's DistributedDataParallel,
 which sums gradients after each pass (apex/parallel/distributed.py: allreduce_hook). Mask R-CNN keeps images as NHWC
-but in FP32 on V100 (its README, known issues)."""
+but in FP32 on V100 (its README, known issues), and in no inference (tools/test_net.py)."""
 BEAMS = re.compile(r"beam=(\d+)")
 """Beams of a search, in the notes of a row."""
 
@@ -153,6 +158,7 @@ def case_of(row: StepRow, length: int | None = None) -> ModelCase:
         fusion="elementwise" if fused else "none",
         # TorchInductor finds the pattern of attention.
         attention="fused" if compiled else "eager",
+        layout=known.inference_layout if infers else None,
         script=known.script.model_copy(update={"container": row.framework}),
     )
     return case_of_run(run, row.gpu, ("update",) if row.unit == STEP_TIMES else ())
