@@ -355,12 +355,15 @@ CORNERS_OF_A_SAMPLE = 4
 
 
 def roi_align(tape: Tape, layer: RoiAlign, images: Value, regions: Value) -> Value:
-    """Windows resampled from images; the gradient is added onto zeros with atomic operations."""
+    """Windows resampled from images; the gradient is added onto zeros with atomic operations.
+
+    A warp takes neighbouring channels of a sample in NHWC (maskrcnn-benchmark, ``csrc/cuda/ROIAlign_cuda.cu``), and
+    neighbouring samples of a channel in NCHW, of which two corners stand together.
+    """
     result = tape.new(layer.result(images.shape, regions.shape), images.dtype, images)
-    samples = result.elements * layer.sampling**2
-    touched = Access(
-        samples * CORNERS_OF_A_SAMPLE, images.dtype, 2, min(images.elements, samples * CORNERS_OF_A_SAMPLE)
-    )
+    corners = result.elements * layer.sampling**2 * CORNERS_OF_A_SAMPLE
+    together = 2 if tape.arithmetic.policy.layout == "nchw" else images.shape[1]
+    touched = Access(corners, images.dtype, together, min(images.elements, corners))
     forward = Pointwise(("roi_align",) * layer.sampling**2, result.elements, (touched,), (result.touched(),))
     tape.launch("roi_align", forward, [images, regions], [result])
 
