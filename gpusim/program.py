@@ -36,7 +36,7 @@ class Alu:
     """Arithmetic on named pipes, all of it issued together; the warp waits for the results."""
 
     work: tuple[tuple[str, float], ...]
-    """Pipe and warp instructions on it. Each instruction takes an issue slot too."""
+    """Pipe and warp instructions on it, each pipe once. Each instruction takes an issue slot too."""
     latency_cycles: float
     """Of the longest chain of instructions that depend on each other."""
 

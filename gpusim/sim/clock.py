@@ -6,12 +6,15 @@ process is interrupted, and an error ends it where it is raised.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from itertools import count
 
 import simpy
-from simpy.events import NORMAL
+from simpy.events import NORMAL, URGENT
+
+Waits = Generator[simpy.Event, None, None]
+"""What a process does: each event that it yields is one to wait for."""
 
 
 class Clock(simpy.Environment):
@@ -32,15 +35,23 @@ class Clock(simpy.Environment):
 
     def sleep_until(self, sleep: Sleep, at: int) -> Sleep:
         """The sleep, to end in that cycle."""
-        sleep.callbacks = []
         heappush(self._ahead, (at, NORMAL, next(self.numbers), sleep))
         return sleep
+
+    def begin(self, processes: list[Process]) -> None:
+        """Let processes begin in this cycle, before whatever else happens in it."""
+        beginning = simpy.Event(self)
+        beginning.callbacks = [process.go_on for process in processes]
+        self.schedule(beginning, URGENT)
 
     def run(self) -> None:  # type: ignore[override]
         """Play all events."""
         ahead = self._ahead
         while ahead:
             self.now, _, _, event = heappop(ahead)
+            if type(event) is Sleep:
+                event.over()  # type: ignore[misc] # whoever schedules it waits for it
+                continue
             callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
             for callback in callbacks:
                 callback(event)
@@ -49,28 +60,61 @@ class Clock(simpy.Environment):
 class Sleep(simpy.Event):
     """What one process waits for when it waits for a time: it is scheduled again for each wait."""
 
-    def __init__(self, clock: Clock) -> None:
+    over: Callable[[], None] | None = None
+    """How the process goes on."""
+
+
+class Process(simpy.Event):
+    """Goes on after each event that its generator yields, and happens when that has come to its end.
+
+    Args:
+        crew: lets it begin with others, and is told when it has ended, in place of the event.
+    """
+
+    def __init__(self, clock: Clock, generator: Waits, crew: Crew | None = None) -> None:
         super().__init__(clock)
-        self._ok, self._value = True, None
-
-
-class Process(simpy.Process):
-    """A process that receives no value from what it waits for."""
-
-    def __init__(self, clock: Clock, generator: Generator[simpy.Event, None, None]) -> None:
-        super().__init__(clock, generator)
         self._send = generator.send
+        self._crew = crew
+        if crew is None:
+            clock.begin([self])
 
-    def _resume(self, _event: simpy.Event) -> None:
+    def go_on(self, _event: simpy.Event | None = None) -> None:
         """Go on to the next event that has not happened yet."""
         try:
             event = self._send(None)
             while event.callbacks is None:
                 event = self._send(None)
         except StopIteration:
-            _ = self.succeed()
-        else:
-            event.callbacks.append(self._resume)
+            if self._crew is None:
+                _ = self.succeed()
+            else:
+                self._crew.one_ended()
+            return
+        if type(event) is not Sleep:
+            event.callbacks.append(self.go_on)
+        elif event.over is None:
+            event.over = self.go_on
+
+
+class Crew(simpy.Event):
+    """Processes that begin together; it happens when all have ended."""
+
+    def __init__(self, clock: Clock, generators: list[Waits]) -> None:
+        super().__init__(clock)
+        self._left = len(generators)
+        clock.begin([Process(clock, generator, self) for generator in generators])
+
+    def one_ended(self) -> None:
+        """Count a process that has ended."""
+        self._left -= 1
+        if not self._left:
+            # As if the last process were an event that the crew waits for: what happens in the same cycle comes before.
+            last = simpy.Event(self.env)
+            last.callbacks.append(self._all_ended)
+            _ = last.succeed()
+
+    def _all_ended(self, _last: simpy.Event) -> None:
+        _ = self.succeed()
 
 
 class Together(simpy.Event):

@@ -27,6 +27,8 @@ class DecodedLaunch:
         roles = [role for work in self.works for role in work.roles]
         loops = {id(role): longest_loops(role.program) for role in roles}
         self._watched = {id(loop): WatchedLoop(loop) for of_role in loops.values() for loop in of_role}
+        self.longest_loop = max((loop.times for loop in self._watched.values()), default=0)
+        """Turns of the longest watched loop."""
         self._first = {role: next(iter(of_role), None) for role, of_role in loops.items()}
         self.lookahead = launch.lookahead
         self.stage_consumers = sum(

@@ -91,20 +91,22 @@ class Extrapolator:
         """How many of them there are when they are next searched for a period."""
         self._ended: list[_Ended] = []
         self._look_at_ended = 0
-        sm.units.on_turn = self._on_turn
+        if sm.decoded.longest_loop > WORTH_TURNS:
+            sm.units.on_turn = self._on_turn
         sm.on_finish = self._on_finish
 
     def _look(self) -> _Snapshot:
         """The SM's totals up to now, jumps included."""
         sm, skipped = self.sm, self.skipped
         now = sm.env.now
-        for warp in self._warps():
-            if not warp.exited:
-                warp.ledger.settle(now)
-        ledger = [played + more for played, more in zip(sm.ledger, skipped.ledger, strict=True)]
-        busy = [link.busy for link in self.links]
-        for index, cycles in enumerate(skipped.busy):
-            busy[index] += cycles
+        for cta in sm.resident:
+            for warp in cta.warps:
+                if not warp.exited:
+                    warp.ledger.settle(now)
+        ledger, busy = sm.ledger.copy(), [link.busy for link in self.links]
+        if skipped.cycles:
+            ledger = [played + more for played, more in zip(ledger, skipped.ledger, strict=True)]
+            busy = [played + more for played, more in zip(busy, skipped.busy, strict=True)]
         return _Snapshot(now + skipped.cycles, ledger, busy)
 
     def _warps(self) -> Iterator[Warp]:
@@ -216,7 +218,7 @@ class Extrapolator:
     def _on_finish(self, cta: Cta) -> None:
         # The others get its share of what is common.
         self._start_again()
-        if self.ctas_left[0] < 3 + self.slots:
+        if self.ctas_left[0] < 3 + self.slots or self.memory.never_in_step(3 + self.slots):
             return  # the shortest generations are too few
         ended = self._ended
         ended.append(_Ended(tuple(self.sm.parts.index(warp.part) for warp in cta.warps), self._look()))

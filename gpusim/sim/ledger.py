@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from math import ceil
 
 from gpusim.sim.causes import Cause
 from gpusim.units import BOOKING_ROUNDING_CYCLES
@@ -17,15 +18,13 @@ CAUSES: tuple[Cause, ...] = tuple(Cause)
 
 
 class Ledger:
-    """Cycles by cause of one warp, complete up to ``since``."""
+    """Cycles by cause of a warp, or of all warps that share them, complete up to ``since``."""
 
-    __slots__ = ("booked", "listener", "of_all", "pending", "since")
+    __slots__ = ("booked", "listener", "pending", "since")
 
-    def __init__(self, since: int, of_all: list[int] | None = None) -> None:
+    def __init__(self, since: int, booked: list[int] | None = None) -> None:
         self.since = since
-        self.booked = [0] * len(CAUSES)
-        self.of_all = [0] * len(CAUSES) if of_all is None else of_all
-        """The same of all warps that share it."""
+        self.booked = [0] * len(CAUSES) if booked is None else booked
         self.listener: Callable[[Cause, int, int], None] | None = None
         """Called with (cause, start, end) of each stretch when a trace is on."""
         self.pending: list[tuple[int, float]] = []
@@ -44,9 +43,8 @@ class Ledger:
         if len(pending) == 1 and self.listener is None:
             # Most waits. Here and below whole_cycles is written out, which is called very often.
             index, until = pending[0]
-            if until > now or math.ceil(until - BOOKING_ROUNDING_CYCLES) == now:
+            if until > now or ceil(until - BOOKING_ROUNDING_CYCLES) == now:
                 self.booked[index] += now - since
-                self.of_all[index] += now - since
                 self.since = now
                 if until <= now:
                     pending.clear()
@@ -54,18 +52,21 @@ class Ledger:
         self._settle_several(now)
 
     def _settle_several(self, now: int) -> None:
-        since, booked, of_all = self.since, self.booked, self.of_all
+        since, booked, listener = self.since, self.booked, self.listener
         remaining: list[tuple[int, float]] = []
-        for index, until in self.pending:
-            end = now if until >= now else math.ceil(until - BOOKING_ROUNDING_CYCLES)
+        for wait in self.pending:
+            index, until = wait
+            if until < now:
+                end = ceil(until - BOOKING_ROUNDING_CYCLES)
+            else:
+                end = now
+                if until > now:
+                    remaining.append(wait)
             if end > since:
                 booked[index] += end - since
-                of_all[index] += end - since
-                if self.listener is not None:
-                    self.listener(CAUSES[index], since, end)
+                if listener is not None:
+                    listener(CAUSES[index], since, end)
                 since = end
-            if until > now:
-                remaining.append((index, until))
         if since < now:
             raise AssertionError(f"{now - since} cycles without a cause")
         self.since = since
@@ -75,7 +76,3 @@ class Ledger:
     def endless(self) -> bool:
         """Whether what is announced has no end of its own: it waits for another warp."""
         return bool(self.pending) and math.isinf(self.pending[-1][1])
-
-    @property
-    def total(self) -> int:
-        return sum(self.booked)

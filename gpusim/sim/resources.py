@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from gpusim.hardware.machine import Machine
 from gpusim.sim.clock import Clock
@@ -28,7 +29,7 @@ class SubPartition:
 class SharedUnits:
     """What the warps of an SM share, and what they report to."""
 
-    __slots__ = ("bulk_copy_cycles", "decoded", "env", "memory", "mmas", "on_turn", "port", "shared_latency")
+    __slots__ = ("bulk_copy_cycles", "decoded", "env", "memory", "mmas", "on_turn", "port", "shared_latency", "steps")
 
     def __init__(self, env: Clock, decoded: DecodedLaunch, memory: Memory) -> None:
         self.env = env
@@ -38,5 +39,7 @@ class SharedUnits:
         self.port = Link("shared memory", decoded.machine.shared_bytes_per_cycle)
         self.shared_latency = decoded.machine.shared_latency_cycles
         self.bulk_copy_cycles = decoded.machine.bulk_copy_cycles
+        self.steps: dict[int, Any] = {}
+        """What begins the operations of a program, by the identity of that."""
         self.on_turn: Callable[[Cta], None] | None = None
         """Called when a CTA has completed a turn of a watched loop of its last role."""

@@ -256,6 +256,10 @@ class SampledMemory:
         """Whether SMs are further apart when the next generation stores, and stores have to wait for others."""
         return self._store_waits > 0.0 and generation < SPREADING_GENERATIONS
 
+    def never_in_step(self, ctas: int) -> bool:
+        """Whether SMs leave step until fewer CTAs than that are left."""
+        return self.leaves_step(max(0, self._last_cta - ctas) // self._ctas_per_sm)
+
     def store(self, stream: Stream, store: Store, now: float) -> float:
         """Write results; when the memory system has accepted them [cycles]."""
         machine = self._machine

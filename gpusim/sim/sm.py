@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gpusim.launch import Launch
 from gpusim.program import Role
 from gpusim.sim.causes import Cause
-from gpusim.sim.clock import Clock, Process, Together
+from gpusim.sim.clock import Clock, Crew, Process, Sleep, Together, Waits
 from gpusim.sim.cta import Cta, RoleWarps
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.dispatcher import Dispatcher
@@ -16,7 +16,7 @@ from gpusim.sim.link import Link
 from gpusim.sim.memory import Memory, Stream
 from gpusim.sim.resources import SharedUnits, SubPartition
 from gpusim.sim.ring import Ring
-from gpusim.sim.warp import Waits, Warp
+from gpusim.sim.warp import Warp
 from gpusim.units import whole_cycles
 
 
@@ -106,10 +106,11 @@ class StreamingMultiprocessor:
         if self.launch.persistent:
             yield from self._run_persistent(slot)
             return
+        asleep = Sleep(self.env)
         while (index := self.next_cta()) is not None:
-            yield from self._run_cta(index, slot)
+            yield from self._run_cta(index, slot, asleep)
 
-    def _run_cta(self, index: int, slot: int) -> Waits:
+    def _run_cta(self, index: int, slot: int, asleep: Sleep) -> Waits:
         """All warps start together, and the slot is free when the last has left."""
         env = self.env
         cta = Cta(index, slot, Ring(env, self.decoded.stage_consumers))
@@ -123,10 +124,10 @@ class StreamingMultiprocessor:
         if launched > env.now:
             for warp in cta.warps:
                 warp.ledger.expect(Cause.LAUNCH, launched)
-            yield env.timeout(launched - env.now)
+            yield env.sleep_until(asleep, launched)
             for warp in cta.warps:
                 warp.ledger.settle(env.now)
-        yield Together(env, [Process(env, warp.run()) for warp in cta.warps])
+        yield Crew(env, [warp.run() for warp in cta.warps])
         self._retire(cta)
 
     def _run_persistent(self, slot: int) -> Waits:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
+from math import ceil
 from typing import ClassVar
 
 import simpy
@@ -24,6 +25,8 @@ from gpusim.program import (
     LoadBulk,
     LoadShared,
     Mma,
+    Op,
+    Program,
     ReleaseStage,
     Repeat,
     SplitKFixup,
@@ -34,16 +37,30 @@ from gpusim.program import (
     WarpgroupMma,
 )
 from gpusim.sim.causes import Cause
-from gpusim.sim.clock import Sleep
+from gpusim.sim.clock import Sleep, Waits
 from gpusim.sim.cta import Cta, RoleWarps
 from gpusim.sim.ledger import Ledger
 from gpusim.sim.loops import Turns
 from gpusim.sim.resources import SharedUnits, SubPartition
 from gpusim.units import BOOKING_ROUNDING_CYCLES
 
-Waits = Generator[simpy.Event, None, None]
+# A member of an enumeration takes long to look up.
+LAUNCH = Cause.LAUNCH
+ISSUE = Cause.ISSUE
+NOT_SELECTED = Cause.NOT_SELECTED
+MATH = Cause.MATH
+MATH_PIPE_THROTTLE = Cause.MATH_PIPE_THROTTLE
+WAIT = Cause.WAIT
+SHORT_SCOREBOARD = Cause.SHORT_SCOREBOARD
+MIO_THROTTLE = Cause.MIO_THROTTLE
+LONG_SCOREBOARD = Cause.LONG_SCOREBOARD
+LG_THROTTLE = Cause.LG_THROTTLE
+BARRIER = Cause.BARRIER
+
 Wait = Sleep | Waits | None
 """A sleep, after which the ledger is settled; several waits, which settle it themselves; or nothing to wait for."""
+Begin = Callable[..., Wait]
+Steps = list[tuple[Begin, Op]]
 
 
 class Warp:
@@ -88,13 +105,13 @@ class Warp:
 
     def launch(self, cycles: float) -> Waits:
         """From the free slot to the first instruction."""
-        yield from self._sleep(Cause.LAUNCH, self.env.now + cycles)
+        yield from self._sleep(LAUNCH, self.env.now + cycles)
 
     def run(self) -> Waits:
         """Execute the program."""
         settle, env = self.ledger.settle, self.env
-        for op in self.group.role.program:
-            wait = self.BEGIN[type(op)](self, op, env.now)
+        for begin, op in self._steps(self.group.role.program):
+            wait = begin(self, op, env.now)
             if isinstance(wait, Sleep):
                 yield wait
                 settle(env.now)
@@ -103,6 +120,13 @@ class Warp:
         settle(env.now)
         self.exited = True
 
+    def _steps(self, program: Program) -> Steps:
+        """What begins each operation, looked up once for all warps and turns."""
+        found = self.units.steps.get(id(program))
+        if found is None:
+            found = self.units.steps[id(program)] = [(begin, op) for op in program for begin in self.BEGIN[type(op)]]
+        return found
+
     @property
     def stopped(self) -> bool:
         """Whether it has ended, or waits for another warp."""
@@ -110,8 +134,7 @@ class Warp:
 
     def _repeat(self, loop: Repeat, _now: int) -> Waits:
         settle, env = self.ledger.settle, self.env
-        # Looked up once for all turns.
-        body = [(self.BEGIN[type(op)], op) for op in loop.body]
+        body = self._steps(loop.body)
         outer, turns = self.loop, Turns(loop.times)
         self.loop = turns
         watched = self.units.decoded.watched(loop)
@@ -151,7 +174,7 @@ class Warp:
         Whoever sleeps settles the ledger then.
         """
         env = self.env
-        at = math.ceil(until - BOOKING_ROUNDING_CYCLES)  # whole_cycles, without the call
+        at = ceil(until - BOOKING_ROUNDING_CYCLES)  # whole_cycles, without the call
         if at <= env.now:
             return None
         self.ledger.pending.append((cause.index, until))
@@ -173,28 +196,21 @@ class Warp:
         self.ledger.settle(self.env.now)
         self.ledger.pending.clear()
 
-    def _load(self, op: Load, now: int) -> Wait:
-        loop = self.loop
-        if loop is not None and op.ahead and loop.done + op.ahead >= loop.times:
+    def _issue_load(self, op: Load, now: int) -> Wait:
+        if not op.instructions or (op.ahead and self._is_last(op)):
             return None
-        if op.instructions:
-            # The load leaves in the cycle that issues its last instruction.
-            issue = self.part.issue
-            wait = self._wait(Cause.ISSUE, math.floor(issue.book(now, op.instructions) - 1 / issue.rate))
-            if not op.reads:
-                return wait
-            if wait is not None:
-                return self._ask_after(wait, op)
-        self._ask(op, now)
-        return None
+        # The load leaves in the cycle that issues its last instruction.
+        issue = self.part.issue
+        return self._wait(ISSUE, math.floor(issue.book(now, op.instructions) - 1 / issue.rate))
 
-    def _ask_after(self, wait: Sleep, op: Load) -> Waits:
-        yield wait
-        now = self.env.now
-        self.ledger.settle(now)
-        self._ask(op, now)
+    def _is_last(self, op: Load) -> bool:
+        """Whether the turn that would use what is loaded does not come."""
+        loop = self.loop
+        return loop is not None and loop.done + op.ahead >= loop.times
 
     def _ask(self, op: Load, now: float) -> None:
+        if not op.reads or (op.ahead and self._is_last(op)):
+            return
         units, group, block = self.units, self.group, self.blocks_loaded
         self.blocks_loaded = block + 1
         arrived = units.memory.load(group.stream, op.reads, block, now)
@@ -212,12 +228,12 @@ class Warp:
             return None
         self.blocks_awaited = block + 1
         ready = self.group.ready[block]
-        return self._wait(Cause.LONG_SCOREBOARD, ready) if ready > now else None
+        return self._wait(LONG_SCOREBOARD, ready) if ready > now else None
 
     def _load_bulk(self, op: LoadBulk, now: int) -> Waits:
         units, group, block = self.units, self.group, self.blocks_loaded
         self.blocks_loaded = block + 1
-        yield from self._sleep(Cause.ISSUE, self.part.issue.book(now, op.instructions))
+        yield from self._sleep(ISSUE, self.part.issue.book(now, op.instructions))
         now = self.env.now
         stage = self.cta.stage(block)
         self.cta.ring.taken.append(stage)
@@ -231,13 +247,13 @@ class Warp:
         self.stages_seen = block + 1
         self.held_stages.append(block)
         stage = self.cta.stage(block)
-        yield from self._wait_for(Cause.LONG_SCOREBOARD, stage.asked)
+        yield from self._wait_for(LONG_SCOREBOARD, stage.asked)
         if stage.ready > self.env.now:
-            yield from self._sleep(Cause.LONG_SCOREBOARD, stage.ready)
+            yield from self._sleep(LONG_SCOREBOARD, stage.ready)
 
     def _acquire_stage(self, op: AcquireStage, _now: int) -> Wait:
         taken = self.cta.ring.taken
-        return self._wait_for(Cause.BARRIER, taken.popleft().free) if len(taken) == op.stages else None
+        return self._wait_for(BARRIER, taken.popleft().free) if len(taken) == op.stages else None
 
     def _release(self, op: ReleaseStage, _now: int) -> None:
         """Release stages without a wait; the last consumer to do so frees them."""
@@ -249,57 +265,55 @@ class Warp:
                 del self.cta.stages[block]
                 _ = stage.free.succeed()
 
-    def _store_shared(self, op: StoreShared, now: int) -> Waits:
-        issued = self.part.issue.book(now, op.instructions)
-        if issued > now:
-            yield from self._sleep(Cause.ISSUE, issued)
-        yield from self._sleep(Cause.MIO_THROTTLE, self.units.port.book(self.env.now, op.size_bytes))
+    def _issue_shared_store(self, op: StoreShared, now: int) -> Wait:
+        return self._wait(ISSUE, self.part.issue.book(now, op.instructions))
+
+    def _store_shared(self, op: StoreShared, now: int) -> Wait:
+        return self._wait(MIO_THROTTLE, self.units.port.book(now, op.size_bytes))
 
     def _load_shared(self, op: LoadShared, now: int) -> Wait:
         issued = self.part.issue.book(now, op.instructions)
         served = max(issued, self.units.port.book(now, op.size_bytes))
-        self.ledger.expect(Cause.MIO_THROTTLE, served)
-        return self._wait(Cause.SHORT_SCOREBOARD, served + self.units.shared_latency)
+        self.ledger.expect(MIO_THROTTLE, served)
+        return self._wait(SHORT_SCOREBOARD, served + self.units.shared_latency)
 
     def _compute(self, op: Compute, now: int) -> Wait:
-        return self._wait(Cause.WAIT, now + op.cycles)
+        return self._wait(WAIT, now + op.cycles)
 
     def _drain(self, _op: Drain, _now: int) -> Wait:
         self._expect_batch(self.math_done)
-        return self._wait(Cause.WAIT, self.math_done)
+        return self._wait(WAIT, self.math_done)
 
     def _store(self, op: Store, now: int) -> Wait:
         issued = self.part.issue.book(now, op.instructions)
-        return self._wait(Cause.LG_THROTTLE, max(issued, self.units.memory.store(self.group.stream, op, now)))
+        return self._wait(LG_THROTTLE, max(issued, self.units.memory.store(self.group.stream, op, now)))
 
     def _fix_up(self, op: SplitKFixup, now: int) -> Wait:
-        return self._wait(Cause.LONG_SCOREBOARD, self.units.memory.fix_up(op, now))
+        return self._wait(LONG_SCOREBOARD, self.units.memory.fix_up(op, now))
 
     def _alu(self, op: Alu, now: int) -> Wait:
         """Issue to all pipes at once, and wait for the last result."""
-        issue, pipes, ledger = self.part.issue, self.part.pipes, self.ledger
+        issue, pipes, expected = self.part.issue, self.part.pipes, self.ledger.pending
         started: float = now
-        for pipe, _ in op.work:
-            free_at = pipes[pipe].free_at
-            if free_at > started:  # noqa: PLR1730 - a call of max takes longer
-                started = free_at
-        throttled = started > now
-        if issue.free_at > started:  # noqa: PLR1730 - a call of max takes longer
-            started = issue.free_at
         piped: float = now
         instructions = 0.0
         for pipe, count in op.work:
             instructions += count
-            served = pipes[pipe].book(now, count)
+            link = pipes[pipe]
+            if link.free_at > started:  # noqa: PLR1730 - a call of max takes longer
+                started = link.free_at
+            served = link.book(now, count)
             if served > piped:  # noqa: PLR1730 - a call of max takes longer
                 piped = served
+        throttled = started > now
+        started = max(started, issue.free_at)
         issued = issue.book(now, instructions)
         if started > now:
-            ledger.expect(Cause.MATH_PIPE_THROTTLE if throttled else Cause.NOT_SELECTED, started)
-        ledger.expect(Cause.MATH, piped)
+            expected.append((MATH_PIPE_THROTTLE.index if throttled else NOT_SELECTED.index, started))
+        expected.append((MATH.index, piped))
         if issued > piped:
-            ledger.expect(Cause.ISSUE, issued)
-        return self._wait(Cause.WAIT, max(piped, issued, started + op.latency_cycles))
+            expected.append((ISSUE.index, issued))
+        return self._wait(WAIT, max(piped, issued, started + op.latency_cycles))
 
     def _mma(self, op: Mma, now: int) -> Wait:
         if not op.pipelined:
@@ -322,9 +336,9 @@ class Warp:
         ledger = self.ledger
         if started > now:
             throttled = pipe.free_at - count / rate > now
-            ledger.expect(Cause.MATH_PIPE_THROTTLE if throttled else Cause.NOT_SELECTED, min(started, resume))
-        ledger.expect(Cause.MATH, min(resume, max(started, piped - tail)))
-        rest = Cause.MIO_THROTTLE if done == fed else Cause.ISSUE if done == issued else Cause.WAIT
+            ledger.expect(MATH_PIPE_THROTTLE if throttled else NOT_SELECTED, min(started, resume))
+        ledger.expect(MATH, min(resume, max(started, piped - tail)))
+        rest = MIO_THROTTLE if done == fed else ISSUE if done == issued else WAIT
         return self._wait(rest, resume)
 
     def _mma_in_turn(self, op: Mma) -> Waits:
@@ -334,14 +348,14 @@ class Warp:
         operand_bytes, count = op.operand_bytes / op.k_groups, op.pipe_instructions / op.k_groups
         for _ in range(op.k_groups):
             served = units.port.book(self.env.now, operand_bytes)
-            self.ledger.expect(Cause.MIO_THROTTLE, served - operand_bytes / units.port.rate)
-            yield from self._sleep(Cause.SHORT_SCOREBOARD, served + units.shared_latency)
+            self.ledger.expect(MIO_THROTTLE, served - operand_bytes / units.port.rate)
+            yield from self._sleep(SHORT_SCOREBOARD, served + units.shared_latency)
             now = self.env.now
             _ = issue.book(now, count)
             piped = pipe.book(now, count, rate)
-            self.ledger.expect(Cause.MATH_PIPE_THROTTLE, piped - count / rate)
+            self.ledger.expect(MATH_PIPE_THROTTLE, piped - count / rate)
             self.math_done = piped - 1 / rate + timing.latency_cycles
-            yield from self._sleep(Cause.MATH, self.math_done)
+            yield from self._sleep(MATH, self.math_done)
 
     def _warpgroup_mma(self, op: WarpgroupMma, now: int) -> Wait:
         """Queue instructions, and sleep until those that were queued before are done."""
@@ -355,44 +369,44 @@ class Warp:
         fed = units.port.book(now, op.operand_bytes) + units.shared_latency
         before, self.math_done = self.math_done, max(piped, issued, fed)
         self._expect_batch(before)
-        blocked = Cause.MATH_PIPE_THROTTLE if queued else Cause.SHORT_SCOREBOARD
+        blocked = MATH_PIPE_THROTTLE if queued else SHORT_SCOREBOARD
         self.batch = blocked, piped - op.instructions / rate, piped
-        return self._wait(Cause.MIO_THROTTLE, before)
+        return self._wait(MIO_THROTTLE, before)
 
     def _expect_batch(self, done: float) -> None:
         """Announce what a wait for the last batch is: until the pipe takes it, while it does, and what follows."""
         if self.batch is not None:
             blocked, started, piped = self.batch
             self.ledger.expect(blocked, min(started, done))
-            self.ledger.expect(Cause.MATH, min(piped, done))
+            self.ledger.expect(MATH, min(piped, done))
 
     def _barrier(self, _op: Barrier, _now: int) -> Wait:
         group = self.group
         group.arrived += 1
         if group.arrived < group.role.warps:
-            return self._wait_for(Cause.BARRIER, group.gate)
+            return self._wait_for(BARRIER, group.gate)
         group.arrived = 0
         gate, group.gate = group.gate, self.env.event()
         _ = gate.succeed()
         return None
 
-    BEGIN: ClassVar[Mapping[type, Callable[..., Wait]]] = {
-        Compute: _compute,
-        Alu: _alu,
-        Load: _load,
-        WaitLoad: _wait_load,
-        StoreShared: _store_shared,
-        LoadShared: _load_shared,
-        Mma: _mma,
-        WarpgroupMma: _warpgroup_mma,
-        Drain: _drain,
-        Barrier: _barrier,
-        AcquireStage: _acquire_stage,
-        LoadBulk: _load_bulk,
-        WaitStage: _wait_stage,
-        ReleaseStage: _release,
-        SplitKFixup: _fix_up,
-        Store: _store,
-        Repeat: _repeat,
+    BEGIN: ClassVar[Mapping[type, tuple[Begin, ...]]] = {
+        Compute: (_compute,),
+        Alu: (_alu,),
+        Load: (_issue_load, _ask),
+        WaitLoad: (_wait_load,),
+        StoreShared: (_issue_shared_store, _store_shared),
+        LoadShared: (_load_shared,),
+        Mma: (_mma,),
+        WarpgroupMma: (_warpgroup_mma,),
+        Drain: (_drain,),
+        Barrier: (_barrier,),
+        AcquireStage: (_acquire_stage,),
+        LoadBulk: (_load_bulk,),
+        WaitStage: (_wait_stage,),
+        ReleaseStage: (_release,),
+        SplitKFixup: (_fix_up,),
+        Store: (_store,),
+        Repeat: (_repeat,),
     }
-    """What begins an operation: it takes the operation and the time, and gives what the warp waits for."""
+    """What begins an operation, in steps: each takes the operation and the time, and gives what the warp waits for."""
