@@ -151,6 +151,17 @@ def test_what_a_launch_does_not_use_is_not_in_its_hash() -> None:
     assert simulate(same, LAUNCH) == simulate(plain, LAUNCH)
 
 
+def test_where_nothing_passes_dram_its_speed_is_in_the_hash_of_the_full_detail_only() -> None:
+    held = dataclasses.replace(LAUNCH, tensors=(Tensor("x", 128.0, miss_fraction=0.0),))
+    plain = machine()
+    faster = dataclasses.replace(plain, dram_bytes_per_cycle=9e3, dram_latency_cycles=900.0, tlb_miss_cycles=90.0)
+    assert outcome_key(faster, held) == outcome_key(plain, held)
+    assert simulate(faster, held) == simulate(plain, held)
+    assert outcome_key(faster, held, "full") != outcome_key(plain, held, "full")
+    written_back = dataclasses.replace(held, write_back_cost=1.0)
+    assert outcome_key(faster, written_back) != outcome_key(plain, written_back)
+
+
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Machine)])
 def test_every_value_of_a_machine_is_in_the_hash(name: str) -> None:
     plain = machine()

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from operator import attrgetter
+from typing import Any
 
 from gpusim.content import canonical
 from gpusim.hardware.machine import Machine
@@ -19,6 +20,7 @@ from gpusim.version import MODEL_VERSION
 
 _PLAYED = tuple(field.name for field in fields(Launch) if field.name != "name")
 """Fields of a launch that decide its outcome; the name is for messages."""
+_DRAM = ("dram_bytes_per_cycle", "dram_latency_cycles", "tlb_miss_cycles")
 _played = attrgetter(*_PLAYED)
 _LAYOUT = canonical((_PLAYED, [field.name for field in fields(LaunchOutcome)], [cause.value for cause in Cause]))
 """Names of what is played, and of what an outcome says."""
@@ -27,7 +29,7 @@ _LAYOUT = canonical((_PLAYED, [field.name for field in fields(LaunchOutcome)], [
 def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> str:
     """SHA-256 of the model version, the launch without its name, and the machine without what the launch does not use.
 
-    The latency of a TLB miss is used by a cold launch only.
+    What DRAM takes, and a TLB miss, is used where something passes DRAM only, and the latter by a cold launch only.
 
     Raises:
         ValueError: a program names an instruction or a pipe that the machine does not have.
@@ -38,9 +40,17 @@ def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> st
     }
     used = [written.pipes[name] for name in used_pipes(machine, launch)]
     used += [written.mmas[name] for name in sorted(instructions)]
-    used += [repr(machine.tlb_miss_cycles)] if launch.cold else []
+    used += [repr(getattr(machine, name)) for name in _of_dram(launch, detail)]
     text = "\n".join((str(MODEL_VERSION), _LAYOUT, detail, written.rest, *used, canonical(_played(launch))))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _of_dram(launch: Launch, detail: str) -> tuple[str, ...]:
+    """Values of a machine that are used where something passes DRAM: ``full`` asks its cache what does."""
+    missing = any(tensor.miss_fraction for work in launch.works for tensor in work.tensors)
+    if detail == "sampled" and not missing and not launch.write_back_cost:
+        return ()
+    return _DRAM if launch.cold else _DRAM[:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +66,8 @@ class _Written:
 def _written(this: Keyed[Machine]) -> _Written:
     """Of this very machine: an equal one may have numbers of other types."""
     machine = this.record
-    rest = replace(machine, pipes=(), mmas=(), tlb_miss_cycles=0.0, limits=machine.limits._replace(gpu=""))
+    dram: dict[str, Any] = dict.fromkeys(_DRAM, 0.0)
+    rest = replace(machine, pipes=(), mmas=(), limits=machine.limits._replace(gpu=""), **dram)
     return _Written(
         {pipe.name: canonical(pipe) for pipe in machine.pipes},
         {timing.name: canonical(timing) for timing in machine.mmas},
