@@ -68,14 +68,14 @@ class Process(simpy.Event):
     """Goes on after each event that its generator yields, and happens when that has come to its end.
 
     Args:
-        crew: lets it begin with others, and is told when it has ended, in place of the event.
+        group: lets it begin with others, and counts its end, in place of the event.
     """
 
-    def __init__(self, clock: Clock, generator: Waits, crew: Crew | None = None) -> None:
+    def __init__(self, clock: Clock, generator: Waits, group: ProcessGroup | None = None) -> None:
         super().__init__(clock)
         self._send = generator.send
-        self._crew = crew
-        if crew is None:
+        self._group = group
+        if group is None:
             clock.begin([self])
 
     def go_on(self, _event: simpy.Event | None = None) -> None:
@@ -85,10 +85,10 @@ class Process(simpy.Event):
             while event.callbacks is None:
                 event = self._send(None)
         except StopIteration:
-            if self._crew is None:
+            if self._group is None:
                 _ = self.succeed()
             else:
-                self._crew.one_ended()
+                self._group.one_ended()
             return
         if type(event) is not Sleep:
             event.callbacks.append(self.go_on)
@@ -96,7 +96,7 @@ class Process(simpy.Event):
             event.over = self.go_on
 
 
-class Crew(simpy.Event):
+class ProcessGroup(simpy.Event):
     """Processes that begin together; it happens when all have ended."""
 
     def __init__(self, clock: Clock, generators: list[Waits]) -> None:
@@ -108,7 +108,7 @@ class Crew(simpy.Event):
         """Count a process that has ended."""
         self._left -= 1
         if not self._left:
-            # As if the last process were an event that the crew waits for: what happens in the same cycle comes before.
+            # As if the group waited for an event of the last process: what happens in the same cycle comes before.
             last = simpy.Event(self.env)
             last.callbacks.append(self._all_ended)
             _ = last.succeed()

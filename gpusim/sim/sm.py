@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gpusim.launch import Launch
 from gpusim.program import Role
 from gpusim.sim.causes import Cause
-from gpusim.sim.clock import Clock, Crew, Process, Sleep, Together, Waits
+from gpusim.sim.clock import Clock, Process, ProcessGroup, Sleep, Together, Waits
 from gpusim.sim.cta import Cta, RoleWarps
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.dispatcher import Dispatcher
@@ -127,7 +127,7 @@ class StreamingMultiprocessor:
             yield env.sleep_until(asleep, launched)
             for warp in cta.warps:
                 warp.ledger.settle(env.now)
-        yield Crew(env, [warp.run() for warp in cta.warps])
+        yield ProcessGroup(env, [warp.run() for warp in cta.warps])
         self._retire(cta)
 
     def _run_persistent(self, slot: int) -> Waits:
