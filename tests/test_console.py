@@ -61,7 +61,7 @@ def printed(arguments: list[str], encoding: str, monkeypatch: pytest.MonkeyPatch
 
 def test_an_encoding_that_lacks_characters_gets_plainer_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = tmp_path / "µ×…€.yaml"
-    experiment.write_text(EXPERIMENT, encoding="utf-8")
+    experiment.write_text(EXPERIMENT.replace("title: Small", "title: µ×…€"), encoding="utf-8")
     arguments = ["run", str(experiment), "-o", str(tmp_path / "µ×…€"), "--force"]
     utf8 = printed(arguments, "utf-8", monkeypatch).decode()
     assert "µ×…€" in utf8
@@ -70,13 +70,18 @@ def test_an_encoding_that_lacks_characters_gets_plainer_ones(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_file_name_that_is_not_text_is_printed_as_it_was(
-    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_name_that_is_not_text_is_named(encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = os.fsdecode(b"a\xff")
     experiment = tmp_path / f"{name}.yaml"
     experiment.write_text(EXPERIMENT, encoding="utf-8")
-    assert b"/a\xff/results.csv" in printed(["run", str(experiment), "-o", str(tmp_path / name)], encoding, monkeypatch)
+    with monkeypatch.context() as patch:
+        errors = io.TextIOWrapper(io.BytesIO(), encoding, "backslashreplace")  # as Python opens standard error
+        patch.setattr("sys.stderr", errors)
+        _ = printed(["run", str(experiment), "-o", str(tmp_path / name)], encoding, monkeypatch)
+        errors.flush()
+        assert isinstance(errors.buffer, io.BytesIO)
+        assert rb"/a\udcff/results.csv" in errors.buffer.getvalue()
+    assert (tmp_path / name / "results.csv").is_file()
     table = tmp_path / f"{name}.csv"
     header = "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,source"
     table.write_text(f"{header}\nt4,linear,1,64,512,512,fp16,,tn,dense,12,graph,warm,,made up\n", encoding="utf-8")

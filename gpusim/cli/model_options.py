@@ -128,8 +128,8 @@ def model_case(
         accumulates=work.accumulation > 1,
     )
     options = StepOptions(
-        work.accumulation,
-        how.graphs,
+        accumulation=work.accumulation,
+        graphs=how.graphs,
         synchronised=work.mode == "inference",
         framework=how.container or f"{how.framework}-{version}",
     )

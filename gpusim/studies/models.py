@@ -71,7 +71,7 @@ class ModelOutcome:
 def case_of_run(run: ModelRun, gpu: str, without: Sequence[str] = ()) -> ModelCase:
     """The prediction that an experiment describes."""
     options = StepOptions(
-        run.passes,
+        accumulation=run.passes,
         sums_each_pass=run.script.sums_each_pass,
         graphs=run.graphs,
         synchronised=run.waits,

@@ -89,7 +89,7 @@ def of_run(folder: Path) -> Command:
             status = run_cli(["run", str(experiment), "-o", str(out), "--jobs", "1"])
         if status:
             raise RuntimeError(f"status {status}: {errors.getvalue()}")
-        damaged = [line for line in errors.getvalue().splitlines() if "damaged" in line]
+        damaged = [line for line in errors.getvalue().splitlines() if " damaged " in line]
         files = {path.name: path.read_bytes() for path in out.iterdir()}
         return files, int(damaged[0].split()[1]) if len(damaged) == 1 else len(damaged)
 
