@@ -46,7 +46,7 @@ def test_the_shares_of_the_time_are_the_gpus_need_then_what_keeps_it_from_that()
 
 
 def test_padded_tiles_on_some_sms_do_not_hide_that_dram_binds(skinny: Result) -> None:
-    assert skinny.busy_fractions["arithmetic"] > skinny.busy_fractions["dram"] > 0.9
+    assert min(skinny.busy_fractions["arithmetic"], skinny.busy_fractions["dram"]) > 0.95
     assert skinny.bottleneck == "dram"
     assert (skinny.sms_used, skinny.sm_count) == (48, 80)
     assert skinny.useful_fraction == 16 / 128
@@ -184,7 +184,6 @@ def products() -> list[Sampled]:
     return sampled_products(250)
 
 
-@pytest.mark.xfail(strict=True, reason="129 of 149 (87 %): the others keep two resources 80 to 98 % busy")
 def test_more_of_what_takes_most_of_the_time_helps_most(products: list[Sampled]) -> None:
     # Of 561 other products of which a share takes half of the time or more, 525 (94 %) gain most, within 1 %, where
     # that share is relieved. Of the rest most gain next to nothing by any one change: several things bind at once.
