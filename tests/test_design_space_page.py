@@ -154,7 +154,8 @@ def test_products_run_in_the_tiles_that_the_page_says(decode: Experiment, layer:
     selected = {dram: products(decode, layer, dram) for dram in DRAM}
     tiles = {dram: [tokens_of_tile(one) for one in selected[dram]] for dram in DRAM}
     own = {LAYERS[0]: [32, 16, 32, 16], LAYERS[1]: [32] * 4}[layer]
-    assert tiles == {1.0: own, 1.5: [16] * 4, 2.0: [64] * 4, 3.0: [64] * 4}
+    half_more = {LAYERS[0]: [16] * 4, LAYERS[1]: [16, 16, 32, 16]}[layer]
+    assert tiles == {1.0: own, 1.5: half_more, 2.0: [64] * 4, 3.0: [64] * 4}
     assert [one.split_k for one in selected[1.0]] == [1] * 4
     assert [one.split_k for one in selected[1.5]] == {LAYERS[0]: [1, 2, 1, 2], LAYERS[1]: [1] * 4}[layer]
     bound = {dram: [one.bottleneck for one in selected[dram]] for dram in DRAM}
@@ -288,7 +289,7 @@ def test_one_product_of_a_warm_l2_reads_less_in_the_same_kernel_and_is_no_slower
     assert warm.time_us == pytest.approx(cold.time_us, rel=0.005)
 
 
-@pytest.mark.parametrize(("layer", "costs"), [(LAYERS[0], [1.19, 1.26]), (LAYERS[1], [1.27, 1.30])])
+@pytest.mark.parametrize(("layer", "costs"), [(LAYERS[0], [1.19, 1.26]), (LAYERS[1], [1.27, 1.33])])
 def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, layer: str, costs: list[float]) -> None:
     half, shipped, twice = ([time_us(layer, dram, bandwidth=one) for dram in DRAM] for one in (0.5, 1.0, 2.0))
     assert [half[2] / shipped[2], half[3] / shipped[3]] == pytest.approx(costs, abs=0.005)
@@ -311,7 +312,7 @@ def test_a_quarter_of_the_l2_bandwidth_is_less_than_that_of_dram() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 1.0035, 1.41, 1.063), (LAYERS[1], 1, 1.47, 1)]
+    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 1.0035, 1.41, 1.063), (LAYERS[1], 1, 1.45, 1)]
 )
 def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     decode: Experiment,
@@ -350,7 +351,7 @@ def test_half_of_the_l2_bandwidth_binds_small_tiles_of_the_shipped_library(dram:
 
 
 @pytest.mark.parametrize(
-    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.056, 1.049, 1.193), (LAYERS[1], 1.089, 1.088, 1.177)]
+    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.046, 1.040, 1.193), (LAYERS[1], 1.079, 1.078, 1.177)]
 )
 def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depends_on_the_kernels(
     decode: Experiment,
@@ -366,13 +367,13 @@ def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depend
     assert as_shipped_bandwidths(layer, 1.5, bandwidth=0.5) / shipped == pytest.approx(costs, abs=0.001)
     less = products(decode, layer, 1.5, bandwidth=0.5)
     assert [tokens_of_tile(one) for one in less] == [64] * 4
-    bound = {LAYERS[0]: ["l2"] * 4, LAYERS[1]: ["l2", "dram", "dram", "l2"]}[layer]
+    bound = {LAYERS[0]: ["l2", "l2", "l2", "dram"], LAYERS[1]: ["l2", "dram", "dram", "l2"]}[layer]
     assert [one.bottleneck for one in less] == bound
     full = products(decode, layer, 1.5, kernel=[one.kernel for one in less])
     assert [one.bottleneck for one in full] == ["dram"] * 4
     pinned = sum(one.time_us for one in full)
     assert pinned / time_us(layer, 1.5) == pytest.approx(pinned_costs, abs=0.001)
-    saved = {LAYERS[0]: 0.007, LAYERS[1]: 0.001}[layer]
+    saved = {LAYERS[0]: 0.005, LAYERS[1]: 0.001}[layer]
     assert 1 - pinned / time_us(layer, 1.5, bandwidth=0.5) == pytest.approx(saved, abs=0.0005)
 
 
