@@ -103,36 +103,32 @@ def _task(name: str, phase: str, reads: tuple[Tensor, ...] = (), writes: tuple[T
     return Task(name, phase, Pointwise(("copy",), 1024, touched, touched), reads, writes, "")  # type: ignore[arg-type]
 
 
+GRADIENT = Tensor("gradient", 4096.0)
+SUMMED_BESIDE = [
+    _task("last", "backward", writes=(GRADIENT,)),
+    replace(_task("sum", "communication", (GRADIENT,), (GRADIENT,)), operator=Collective("all_reduce", 4096, 2)),
+    _task("first", "backward"),
+    _task("weights", "update", reads=(GRADIENT,)),
+]
+NO_GAP = V100.host.model_copy(update={"stream_gap_us": 0.0})
+
+
 def test_an_exchange_runs_beside_the_kernels_that_do_not_need_it() -> None:
-    gradient = Tensor("gradient", 4096.0)
-    tasks = [
-        _task("last", "backward", writes=(gradient,)),
-        replace(_task("sum", "communication", (gradient,), (gradient,)), operator=Collective("all_reduce", 4096, 2)),
-        _task("first", "backward"),
-        _task("weights", "update", reads=(gradient,)),
-    ]
-    host = V100.host.model_copy(update={"stream_gap_us": 0.0})
-    found = run(host, tasks, [10.0, 50.0, 30.0, 5.0], StepOptions())
+    found = run(NO_GAP, SUMMED_BESIDE, [10.0, 50.0, 30.0, 5.0], StepOptions())
     spans = {span.launch: pytest.approx((span.start_us, span.end_us)) for span in found.spans}
     assert spans == {0: (0.0, 10.0), 1: (10.0, 60.0), 2: (10.0, 40.0), 3: (60.0, 65.0)}
     assert found.step_us == pytest.approx(65)
 
 
 def test_kernels_beside_an_exchange_go_slower_until_it_ends() -> None:
-    gradient = Tensor("gradient", 4096.0)
-    tasks = [
-        _task("last", "backward", writes=(gradient,)),
-        replace(_task("sum", "communication", (gradient,), (gradient,)), operator=Collective("all_reduce", 4096, 2)),
-        _task("first", "backward"),
-        _task("weights", "update", reads=(gradient,)),
-    ]
-    host = V100.host.model_copy(update={"stream_gap_us": 0.0})
-    found = run(host, tasks, [10.0, 30.0, 40.0, 5.0], StepOptions(), beside_us=[15.0, 30.0, 60.0, 8.0])
+    found = run(NO_GAP, SUMMED_BESIDE, [10.0, 30.0, 40.0, 5.0], StepOptions(), beside_us=[15.0, 30.0, 60.0, 8.0])
     spans = {span.launch: pytest.approx((span.start_us, span.end_us)) for span in found.spans}
     # Half of the 60 us are done when the exchange ends; the rest takes half of 40.
     assert spans == {0: (0.0, 10.0), 1: (10.0, 40.0), 2: (10.0, 60.0), 3: (60.0, 65.0)}
     assert found.slowed_us == pytest.approx(10)
-    alone = run(host, tasks[:1] + tasks[2:], [10.0, 40.0, 5.0], StepOptions(), beside_us=[15.0, 60.0, 8.0])
+    alone = run(
+        NO_GAP, SUMMED_BESIDE[:1] + SUMMED_BESIDE[2:], [10.0, 40.0, 5.0], StepOptions(), beside_us=[15.0, 60.0, 8.0]
+    )
     assert alone.slowed_us == 0
 
 

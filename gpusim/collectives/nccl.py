@@ -79,3 +79,7 @@ class Nccl(Record):
     copy_bytes_per_cycle: float = Field(
         gt=0, le=1024, description="Rate at which a CTA copies what arrived for its GPU alone [B/SM cycle]."
     )
+
+    def channels_of(self, capability: str) -> int:
+        """CTAs of a collective over NVLink; one where nothing is known of the compute capability."""
+        return self.channels.get(capability, 1)

@@ -107,5 +107,4 @@ def _over_pcie(node: Node, gpu: Gpu, nccl: Nccl) -> Route:
 
 
 def _copy_gb_per_s(gpu: Gpu, nccl: Nccl) -> float:
-    channels = nccl.channels.get(gpu.compute_capability, 1)
-    return channels * nccl.copy_bytes_per_cycle * gpu.clock.max_mhz * MEGA / GIGA
+    return nccl.channels_of(gpu.compute_capability) * nccl.copy_bytes_per_cycle * gpu.clock.max_mhz * MEGA / GIGA

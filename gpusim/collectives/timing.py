@@ -50,7 +50,7 @@ def time_collective(collective: Collective, node: Node, gpu: Gpu, nccl: Nccl) ->
     route = route_of(node, gpu, nccl, collective.ranks)
     plan = plans(collective, route, nccl)[0]
     time_us = _time_us(collective, route, nccl, plan)
-    ctas = nccl.channels.get(route.capability, 0) if route.link == NVLINK else nccl.pcie_channels
+    ctas = nccl.channels_of(route.capability) if route.link == NVLINK else nccl.pcie_channels
     dram_gb_per_s = nccl.dram_passes * collective.sent_bytes / GIGA / (time_us / MEGA)
     return CollectiveTime(
         collective, route, plan, time_us, _bound_us(collective, node, gpu, route), ctas, dram_gb_per_s

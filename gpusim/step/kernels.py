@@ -33,7 +33,7 @@ TimeCollective = Callable[[Collective], CollectiveTime]
 LOST = 0.01
 """Chance that L2 keeps what a run used for the next one, below which an operator is taken as cold."""
 LEAST_LEFT = 0.1
-"""Share of DRAM's bandwidth that kernels keep beside any exchange."""
+"""Share of DRAM's bandwidth that kernels keep beside any exchange [assumed]."""
 Weights = tuple[tuple[int, float], ...]
 """Places of prepared operators, and the weight of each in the mean that a task takes."""
 

@@ -62,9 +62,7 @@ def run(
     length = len(order) // STEPS
     began_us, ended_us = max(ends[:length]), max(ends)
     passes = min(options.accumulation, MOST_PASSES)
-    pass_us = _pass_us(
-        ends[length:], [task for task in tasks if task.phase not in once(options)], tasks, passes, began_us
-    )
+    pass_us = _pass_us(ends[length:], tasks, once(options), passes, began_us)
     shown = tuple(span.moved(order[span.launch], -began_us) for span in spans if span.launch >= length)
     computed = [span for span in shown if span.stream == COMPUTE]
     slowed_us = sum(span.end_us - span.start_us - durations_us[span.launch] for span in computed) if beside_us else 0.0
@@ -128,16 +126,16 @@ def _host_us(host: Host, call: str, options: StepOptions) -> float:
 
 
 def _pass_us(
-    ends: Sequence[float], repeated: Sequence[Task], tasks: Sequence[Task], passes: int, began_us: float
+    ends: Sequence[float], tasks: Sequence[Task], in_last: Sequence[str], passes: int, began_us: float
 ) -> float:
     """Time of a pass: of the last one of a step, or of the one before it where the last one alone exchanges gradients.
 
     Args:
-        repeated: the tasks that each pass has.
+        in_last: phases that the last pass alone has.
     """
-    length = len(repeated)
-    exchanges = length < sum(task.phase != "update" for task in tasks)
+    length, length_of_last = (sum(task.phase not in left_out for task in tasks) for left_out in (in_last, ("update",)))
+    exchanges = length < length_of_last
     first_us = max(ends[:length], default=began_us)
     if passes == 1:
-        return max(ends[: sum(task.phase != "update" for task in tasks)], default=began_us) - began_us
+        return max(ends[:length_of_last], default=began_us) - began_us
     return first_us - began_us if exchanges else max(ends[length : 2 * length], default=first_us) - first_us

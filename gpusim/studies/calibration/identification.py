@@ -18,9 +18,7 @@ from gpusim.studies.calibration.search import FloatArray
 KNOWN_FRACTION = 0.9
 """A value whose uncertainty, within the range that physics allows, shrinks by less than this is not identified."""
 WIDEST_INTERVAL = 4.0
-"""Ratio of the ends of the 95 % interval above which a value is not identified. The interval ends where physics ends:
-without that, launches of AIConfigurator's A100 (0.23 us, at least 0.2) stayed at 0.5, and the median error of its rows
-in BF16 at 6.5 in place of 6.1 %."""
+"""Ratio of the ends of the 95 % interval above which a value is not identified. It ends where physics ends."""
 SEEN_AS_ONE = 0.9
 """Correlation of two values, without its sign, from which the rows show only what they are together."""
 SIGMAS = 1.96
