@@ -73,6 +73,7 @@ def test_a_model_is_compared_by_its_step(command: RunGpusim) -> None:
     asked = ("bert_base", "--mode", "inference", "--precision", "fp16", *sizes, "--jobs", "1", "--format", "json")
     (found,) = json.loads(command("compare", *asked, "--archs", "t4").stdout)
     (step,) = json.loads(command("model", *asked, "--arch", "t4").stdout)
+    assert found["step"] == "bert_base, inference in fp16: batch 1, seq_len 32"
     assert found["time_us"] == pytest.approx(1e3 * step["step_ms"])
     assert found["memory_gib"] == pytest.approx(step["memory_gib"])
     assert found["bottleneck"] == next(iter(step["bottlenecks"]))

@@ -134,6 +134,8 @@ def test_set_changes_the_first_board_only(command: RunGpusim) -> None:
 def test_parts_of_a_step_add_up(command: RunGpusim) -> None:
     asked = (*BERT, "--arch", "t4", "--jobs", "1", "--format", "json")
     found = json.loads(command("explain", *asked, "--parts-only").stdout)
+    title = command("explain", *asked[:-2], "--parts-only").stdout.splitlines()[0]
+    assert title == "bert_base, inference in fp16 on T4: batch 1, seq_len 32"
     (step,) = json.loads(command("model", *asked).stdout)
     assert found["total_us"] == pytest.approx(1e3 * step["step_ms"])
     assert sum(part["us"] for part in found["parts"]) == pytest.approx(found["total_us"], rel=1e-9)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conftest import RunGpusim, refused
 
+import gpusim
 from gpusim.cli import run_cli
 from gpusim.evidence.measured import read_measured
 from gpusim.experiment.loading import load_experiment
@@ -18,6 +19,7 @@ from gpusim.numbers.formats import Dtype, dtype_named
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
+from gpusim.report.formatting import interval_text
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
 
@@ -74,9 +76,23 @@ def test_a_comparison_has_a_line_for_each_case_and_the_speedup_over_the_first_gp
     assert title.endswith("speedup over V100-SXM2-16GB")
     assert header.split()[-6:] == ["speedup", "TFLOP/s", "%", "peak", "bottleneck", "kernel"]
     assert [line.split()[0] for line in lines] == ["V100-SXM2-16GB", "A100-SXM4-40GB"] * 2
-    v100, a100 = (float(line.split()[4]) for line in lines[:2])
+    speedup_ends = header.index("speedup") + len("speedup")
+    v100, a100 = (float(line[:speedup_ends].split()[-1]) for line in lines[:2])
     assert v100 == 1.0
     assert 1.5 < a100 < 4.0
+
+
+def test_a_comparison_states_the_interval_of_each_case(ask: Ask) -> None:
+    question = ("--arch", "t4", "-m", "16,64", "-n", "512", "-k", "512")
+    _, out, _ = ask(*question)
+    _, header, *lines = out.splitlines()
+    assert "8 in 10 runs" in header
+    for line, m in zip(lines, (16, 64), strict=True):
+        alone = gpusim.predict("t4", m=m, n=512, k=512)
+        interval = interval_text(alone.time_us_p10, alone.time_us_p90, alone.evidence)
+        assert interval in line
+    _, out, _ = ask(*question, "--detail", "bound")
+    assert "8 in 10 runs" not in out
 
 
 def test_set_and_explain_apply_to_every_case(ask: Ask) -> None:

@@ -287,9 +287,16 @@ def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
         load_spec("A100-SMX4-80GB")
 
 
-def test_the_start_of_several_names_is_answered_with_all_of_them() -> None:
+def test_a_short_name_may_be_the_nearest() -> None:
+    with pytest.raises(SpecError, match=r"^v101: unknown GPU; did you mean V100, "):
+        load_spec("v101")
+
+
+def test_the_start_of_several_names_is_answered_with_the_shortest_of_them() -> None:
     with pytest.raises(SpecError, match=r"^RTX-30: unknown GPU; did you mean (?=.*RTX-3060)(?=.*RTX-3090)"):
         load_spec("RTX-30")
+    with pytest.raises(SpecError, match=r"^h10: unknown GPU; did you mean H100(, [^,]+){3}\?$"):
+        load_spec("h10")
 
 
 def test_a_base_is_no_gpu() -> None:
@@ -701,7 +708,11 @@ def test_the_order_of_overrides_does_not_matter() -> None:
     ("key", "value", "expected"),
     [
         ("dram.peak_bandwith", 3000.0, r"^override: dram\.peak_bandwith: no such value; did you mean dram\.peak_"),
-        ("dram", 3000.0, r"^override: dram: no such value"),
+        ("l2.bandwidth", 4000.0, r"no such value; did you mean l2\.bandwidth_bytes_per_cycle\?$"),
+        ("l2.slice_width", 128, r"no such value; l2 has capacity_mib, (?=.*bandwidth_bytes_per_cycle)"),
+        ("dram", 3000.0, r"^override: dram: no such value; dram has technology, "),
+        ("host", 1.0, r"^override: host: no such value; host has graph_gap_us, (?=.*, method_overhead_us,)"),
+        ("blocks", 1, r"^override: blocks: no such value; 'gpusim archs show' lists them$"),
         ("sm.count", 0, r"^override: sm\.count: should be greater than or equal to 1, got 0; correct it$"),
         ("sm.count", "many", r"^override: sm\.count: should be a valid integer, got 'many'; correct it$"),
         ("clock.base_mhz", 2000.0, r"^override: clock\.boost_mhz: .* does not hold"),

@@ -36,8 +36,18 @@ def model_table(result: ModelResult) -> TextTable:
         ("clock", f"{step.clock_mhz:.0f} MHz"),
         ("power", f"{step.power_w:.0f} W, {step.energy_j:.3g} J a step"),
     )
+    return TextTable(step_title(result), ("figure", "value"), rows)
+
+
+def step_title(result: ModelResult) -> str:
+    """The step that is predicted, and where."""
     where = result.step.arch if result.gpus == 1 else f"{result.gpus} {result.step.arch}"
-    return TextTable(_title(result, f" in {result.policy.precision} on {where}"), ("figure", "value"), rows)
+    return _title(result, f" in {result.policy.precision} on {where}")
+
+
+def step_of_each_title(result: ModelResult) -> str:
+    """The step that is predicted on several GPUs in turn."""
+    return _title(result, f" in {result.policy.precision}{_of_each(result)}")
 
 
 def _phases(result: ModelResult) -> str:
@@ -103,8 +113,7 @@ def comparison_table(results: Sequence[ModelResult]) -> TextTable:
     )
     headings = ("GPU", "precision", ">batch", ">step", f">{first.unit}", ">speedup", ">TFLOP/s")
     more = (">Tensor active %", ">idle %", ">memory GiB")
-    where = f" on {first.gpus} of each GPU" if first.gpus > 1 else ""
-    return TextTable(_title(first, where), (*headings, *more), rows)
+    return TextTable(_title(first, _of_each(first)), (*headings, *more), rows)
 
 
 def generation_table(generations: Sequence[Generation]) -> TextTable:
@@ -128,6 +137,10 @@ def generation_table(generations: Sequence[Generation]) -> TextTable:
     title = f"{graph.name}: batch {graph.sizes['batch']}, {lengths}"
     headings = ("GPU", "precision", ">prompt", ">token", ">tok/s", ">speedup", "a token is limited by", ">memory GiB")
     return TextTable(title, headings, rows)
+
+
+def _of_each(result: ModelResult) -> str:
+    return f" on {result.gpus} of each GPU" if result.gpus > 1 else ""
 
 
 def _title(result: ModelResult, how: str) -> str:

@@ -15,6 +15,8 @@ from gpusim.report.text_table import TextTable
 if TYPE_CHECKING:
     from gpusim.prediction.results import Result
 
+INTERVAL = "8 in 10 runs"
+
 
 def predictions_tables(
     results: Sequence[Result], values: Sequence[Mapping[str, Any]], *, explain: bool = False
@@ -70,7 +72,7 @@ def result_table(result: Result) -> TextTable:
 def _interval_rows(result: Result) -> list[tuple[str, str]]:
     """What eight in ten such runs take; a lower bound has none."""
     interval = interval_text(result.time_us_p10, result.time_us_p90, result.evidence)
-    return [("8 in 10 runs", interval)] if interval else []
+    return [(INTERVAL, interval)] if interval else []
 
 
 def _rate_text(result: Result) -> str:
@@ -116,7 +118,9 @@ def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, An
     body = []
     for result, of_gpu in zip(results, values, strict=True):
         baseline = baselines.setdefault((result.m, result.n, result.k), result)
+        interval = interval_text(result.time_us_p10, result.time_us_p90, result.evidence)
         cells = [result.arch, *map(short_text, of_gpu.values()), shape_text(asdict(result)), time_text(result.time_us)]
+        cells += [interval]
         cells += [f"{baseline.time_us / result.time_us:.2f}"] if several else []
         cells += [f"{result.tflops:.2f}", f"{result.pct_of_peak:.1f}", result.bottleneck, result.kernel]
         body.append(tuple(cells))
@@ -125,9 +129,9 @@ def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, An
     rate = f">{FORMATS[first.dtype].rate_unit}"
     speedup = (">speedup",) if several else ()
     varying = (f">{heading(key_path)}" for key_path in values[0])
-    headings = ("GPU", *varying, ">m x n x k", ">time", *speedup, rate, ">% peak", "bottleneck", "kernel")
+    headings = ("GPU", *varying, ">m x n x k", ">time", INTERVAL, *speedup, rate, ">% peak", "bottleneck", "kernel")
     title = f"{title}, speedup over {'the first' if values[0] else first.arch}" if several else title
-    return TextTable(title, headings, tuple(body), optional=("kernel",))
+    return TextTable(title, headings, tuple(body), optional=("kernel", INTERVAL))
 
 
 def notes_table(results: Sequence[Result]) -> TextTable:

@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -111,9 +111,7 @@ def resolved(shipped_values: Mapping[str, Any], key_path: str, value: object) ->
         OverrideError: there is no value to replace, or none to multiply; or a unit is given.
     """
     if key_path not in shipped_values:
-        near = difflib.get_close_matches(key_path[:100], shipped_values, n=1, cutoff=0.4)
-        remedy = f"did you mean {near[0]}?" if near else "'gpusim archs show' lists them"
-        raise OverrideError(Finding(excerpt(key_path), f"no such value; {remedy}"))
+        raise OverrideError(Finding(excerpt(key_path), f"no such value; {_nearest(shipped_values, key_path)}"))
     shipped = shipped_values[key_path]
     if not isinstance(value, str) or isinstance(shipped, str):
         return value
@@ -126,6 +124,18 @@ def resolved(shipped_values: Mapping[str, Any], key_path: str, value: object) ->
         problem = f"{shown(value)} is a multiple of {shown(shipped)}, which is no number; write the value itself"
         raise OverrideError(Finding(key_path, problem))
     return number_like(shipped, float(multiple[1]) * shipped)
+
+
+def _nearest(shipped_values: Collection[str], key_path: str) -> str:
+    """What may have been meant by a key path that does not exist: a close one, or all values of its section."""
+    longer = [known for known in shipped_values if known.startswith(f"{key_path}_")]
+    if near := longer or difflib.get_close_matches(key_path[:100], shipped_values, n=1, cutoff=0.7):
+        return f"did you mean {near[0]}?"
+    for section in (key_path, key_path.rpartition(".")[0]):
+        below = [known.removeprefix(f"{section}.") for known in shipped_values if known.startswith(f"{section}.")]
+        if below:
+            return f"{section} has {', '.join(dict.fromkeys(known.partition('.')[0] for known in below))}"
+    return "'gpusim archs show' lists them"
 
 
 def number_like(shipped: float, value: float) -> float:

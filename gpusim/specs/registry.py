@@ -20,6 +20,8 @@ from gpusim.errors import MOST_REPEATED, excerpt, shown
 from gpusim.files.yamlfile import MAX_BYTES, SpecError, YamlFile, error_at, read_text, read_yaml
 from gpusim.specs.folders import first_file, is_path, search_folders
 
+MOST_SUGGESTED = 4
+"""Of the names that begin as an unknown one does."""
 _BRAND_WORDS = ("nvidia", "tesla", "geforce")
 _LOG = logging.getLogger(__name__)
 
@@ -137,7 +139,7 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
                     _log_choice(name, found[0], folders)
                 return found[0].path
         for entry in entries:
-            names += [entry.name, *entry.aliases]
+            names += [entry.name, *entry.aliases, *entry.short_names]
         base = first_file([folder / f"{name}.yaml"])
         if base:
             raise UnknownGpuError(
@@ -169,7 +171,7 @@ def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:
     if "," in name:
         return f"{name}: one GPU is expected, not a list; name each by an option of its own"
     by_key = {normalised(one): one for one in reversed(names)}
-    longer = [key for key in by_key if wanted and key.startswith(wanted)]
+    longer = sorted((key for key in by_key if wanted and key.startswith(wanted)), key=len)[:MOST_SUGGESTED]
     close = longer or difflib.get_close_matches(wanted, by_key, n=3, cutoff=0.5)
     remedy = f"did you mean {', '.join(by_key[key] for key in close)}?" if close else "see 'archs list'"
     return f"{name}: unknown GPU; {remedy}"

@@ -13,6 +13,7 @@ from gpusim.execution.service import Service
 from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
 from gpusim.report.formatting import energy_text, interval_text, time_text
+from gpusim.report.model_tables import step_of_each_title
 from gpusim.report.text_table import TextTable
 from gpusim.studies.prices import Prices, read_prices
 from gpusim.studies.workload import (
@@ -34,6 +35,8 @@ class Compared:
     """A workload on one board."""
 
     arch: str
+    step: str = ""
+    """Of a model: what is predicted, with its precision and sizes."""
     time_us: float | None = None
     """Of an operator with its launch, or of a step; None where the board cannot run it, as are the other figures."""
     speedup: float | None = None
@@ -93,6 +96,7 @@ def compare_workload(
         found.append(
             Compared(
                 name,
+                "" if isinstance(answer.result, Result) else step_of_each_title(answer.result),
                 time_us,
                 base_us / time_us,
                 _bottleneck(answer.result),
@@ -139,7 +143,8 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
         price,
         ">runs a dollar",
     )
-    tables = [TextTable(f"{workload}, speedup over {first}", (*headings, ">relative value"), rows)] if ran else []
+    what = (ran[0].step or workload) if ran else ""
+    tables = [TextTable(f"{what}, speedup over {first}", (*headings, ">relative value"), rows)] if ran else []
     if refused := tuple((one.arch, one.reason) for one in found if one.time_us is None):
         tables.append(TextTable("Cannot run it", ("GPU", "reason"), refused))
     return tables

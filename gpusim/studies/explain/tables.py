@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpusim.prediction.results import Result
 from gpusim.report.formatting import interval_text, time_text
+from gpusim.report.model_tables import step_title
 from gpusim.report.text_table import TextTable
 from gpusim.studies.explain.explanation import Explanation
 from gpusim.studies.explain.parts import meaning_of
@@ -33,7 +34,9 @@ def parts_table(found: Explanation, workload: str) -> TextTable:
         rows.append(("others", time_text(rest_us), f"{100 * rest_us / found.total_us:.1f}", ""))
     interval = interval_text(*found.of.doubt)
     rows.append(("all", time_text(found.total_us), "100.0", interval and f"8 in 10 runs: {interval}"))
-    return TextTable(f"{workload} on {found.of.arch}", ("part", ">time", ">%", "what happens"), tuple(rows))
+    result = found.of.result
+    title = f"{workload} on {found.of.arch}" if isinstance(result, Result) else step_title(result)
+    return TextTable(title, ("part", ">time", ">%", "what happens"), tuple(rows))
 
 
 def differences_table(found: Explanation) -> TextTable:
@@ -71,11 +74,11 @@ def sensitivities_table(found: Explanation) -> TextTable:
 
 
 def _power_limit(found: Explanation) -> str:
-    """Why a higher clock changes nothing, where the board cannot hold the one that it has."""
+    """Why faster resources may change little, where the board cannot hold the clock that it has."""
     result = found.of.result
     if not isinstance(result, Result) or result.clock_mhz >= result.peak_clock_mhz:
         return ""
-    return f" (the power limit holds the SM clock at {result.clock_mhz:.0f} MHz)"
+    return f" (the power limit holds the SM clock at {result.clock_mhz:.0f} MHz; what draws more power lowers it)"
 
 
 def advice_table(found: Explanation) -> TextTable:
