@@ -186,26 +186,12 @@ class Extrapolator:
             return all(warp.stopped for warp in cta.warps)
         if (self.together and len(made) > 1) or most % self.memory.pattern_blocks:
             return False
-        groups = _groups(cta)
         if not any(warp.watched is not None and warp.watched.blocks for warp in cta.warps):
             # No arrivals to compare: the order in which warps are served may still settle.
             least = max(least, UNEVEN_TURNS)
-        if not all(_arrivals_recur(group, turns, least, cycles, allowed) for group in groups):
-            return False
-        for warps in self._alike(cta):
-            # Which of them comes first may change from turn to turn.
-            count, window = turns[warps[0]], max(turns[warps[0]], least)
-            if count == 0 and all(warp.stopped for warp in warps):
-                continue
-            last = min(len(warp.begun) for warp in warps)
-            first = last - window - count
-            if count == 0 or first < 0:
-                return False
-            for events in ([warp.begun[first:last] for warp in warps], [warp.math[first:last] for warp in warps]):
-                merged = [event for of_turn in zip(*events, strict=True) for event in sorted(of_turn)]
-                if not recurs(merged, count * len(warps), window * len(warps), cycles, allowed):
-                    return False
-        return True
+        return all(_arrivals_recur(group, turns, least, cycles, allowed) for group in _groups(cta)) and all(
+            _turns_recur(warps, turns, least, cycles, allowed) for warps in self._alike(cta)
+        )
 
     def _alike(self, cta: Cta) -> list[list[Warp]]:
         """The warps of a CTA, those together that do the same and meet."""
@@ -291,3 +277,21 @@ def _arrivals_recur(group: RoleWarps, turns: dict[Warp, int], least: int, cycles
     if loop is None or not loop.blocks or not count:
         return True
     return recurs(group.arrivals, count * loop.blocks, max(count, least) * loop.blocks, cycles, allowed)
+
+
+def _turns_recur(warps: list[Warp], turns: dict[Warp, int], least: int, cycles: int, allowed: float) -> bool:
+    """Whether turns begin, and multiply-accumulates end, ``cycles`` after those of the period before."""
+    count = turns[warps[0]]
+    if count == 0 and all(warp.stopped for warp in warps):
+        return True
+    window = max(count, least)
+    last = min(len(warp.begun) for warp in warps)
+    first = last - window - count
+    if count == 0 or first < 0:
+        return False
+    for events in ([warp.begun[first:last] for warp in warps], [warp.math[first:last] for warp in warps]):
+        # Which of the warps comes first may change from turn to turn.
+        merged = [event for of_turn in zip(*events, strict=True) for event in sorted(of_turn)]
+        if not recurs(merged, count * len(warps), window * len(warps), cycles, allowed):
+            return False
+    return True
