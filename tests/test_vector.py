@@ -215,6 +215,29 @@ def test_batch_norm_of_channels_that_lie_apart_has_a_cta_for_each(t4: System) ->
         )
 
 
+@pytest.mark.parametrize(
+    ("board", "channels", "measured_us"),
+    [("a100-sxm4-40gb", 64, 7314), ("v100-sxm2-32gb", 8, 5829), ("v100-sxm2-32gb", 32, 7101)],
+)
+def test_gradients_of_batch_norm_with_few_channels_wait_for_one_element_after_the_other(
+    board: str, channels: int, measured_us: float
+) -> None:
+    """16 images of 64x64x64 in FP16 (xwang233/code-snippet, cuDNN 8.2), less what adding to a gradient takes.
+
+    At the bandwidth of DRAM they would take 2 ms with 64 channels and 0.4 ms with 8.
+    """
+    pixels = 64**3
+    elements = 16 * channels * pixels
+    x, of_channel, sums = Access(elements, Dtype.FP16, pixels), _fp32(elements, distinct=channels), _fp32(channels)
+    gradients = ColumnReduction("batch_norm_gradients", 16 * pixels, channels, (x, x), (sums, sums))
+    images = Pointwise(
+        ("normalise_backward",), elements, (x, x, of_channel, of_channel), (Access(elements, Dtype.FP16),)
+    )
+    system = load_spec(board).system
+    found = sum(predict(system, operator, Options(l2="cold")).kernel_time_us for operator in (gradients, images))
+    assert found == pytest.approx(measured_us, rel=0.2)
+
+
 def test_what_is_broadcast_comes_from_dram_again_once_it_is_larger_than_l2(t4: System) -> None:
     def read_bytes(distinct: int) -> int:
         x, mask = _fp32(1 << 26), _fp32(1 << 26, distinct=distinct)

@@ -23,6 +23,7 @@ Registers = Annotated[int, Field(ge=1, le=255, strict=True)]
 """32-bit registers of a thread."""
 Capability = Annotated[str, Field(pattern=r"^\d+\.\d$")]
 """Compute capability, such as 8.0."""
+Cycles = Annotated[float, Field(ge=0, le=10_000)]
 
 
 class Work(Pipes):
@@ -104,6 +105,9 @@ class ElementwiseKernel(_Kernel):
     contiguous: bool = Field(default=False, description="tensors that are touched in order, each element once")
     one_type: bool = Field(default=False, description="tensors of one data type, but for masks")
     index: Work = Field(default=Work(), description="of an element: where it lies in each tensor")
+    turn_wait_cycles: Cited[Cycles] | None = Field(
+        default=None, description="that a turn takes beyond its instructions and the latency of its loads"
+    )
     arithmetic: Arithmetic = Field(description="of an operation on one element, by kind")
 
     def computes(self, operator: VectorOperator) -> bool:

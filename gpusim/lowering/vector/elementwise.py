@@ -9,7 +9,7 @@ from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import alu
 from gpusim.lowering.vector.rows import lower_rows
 from gpusim.lowering.vector.streams import Turns
-from gpusim.program import Program, Repeat
+from gpusim.program import Alu, Program, Repeat
 from gpusim.units import ceil_div
 from gpusim.workloads.functions import WINDOWS
 from gpusim.workloads.memory_bound import Pointwise
@@ -32,7 +32,9 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
         passing_bytes=0.0 if windows else operator.touched_bytes,
     )
     of_turn = elements / (grid.ctas * kernel.threads * turns.turns)
+    waits = (Alu((), kernel.turn_wait_cycles.value),) if kernel.turn_wait_cycles else ()
     body: Program = (
+        *waits,
         alu(gpu, kernel.index, of_turn),
         *turns.load(operator.reads),
         alu(gpu, kernel.work(operator), of_turn),
