@@ -158,9 +158,9 @@ def test_a_math_mode_gives_each_gpu_the_type_that_its_rules_say(write: WriteExpe
 
 
 def test_rows_and_manifest_of_a_math_mode_name_the_rule_and_the_speedup_pairs_what_was_asked(
-    write: WriteExperiment, gpusim: RunGpusim, tmp_path: Path
+    write: WriteExperiment, command: RunGpusim, tmp_path: Path
 ) -> None:
-    process = gpusim("run", write(MATH_MODE), "-o", tmp_path / "out")
+    process = command("run", write(MATH_MODE), "-o", tmp_path / "out")
     assert (process.returncode, complaints(process)) == (0, [])
     with (tmp_path / "out" / "results.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -191,10 +191,10 @@ def test_rows_and_manifest_of_a_math_mode_name_the_rule_and_the_speedup_pairs_wh
     ],
 )
 def test_a_math_mode_that_makes_no_sense_is_one_line_at_its_place(
-    write: WriteExperiment, gpusim: RunGpusim, tmp_path: Path, old: str, new: str, line: int, text: str
+    write: WriteExperiment, command: RunGpusim, tmp_path: Path, old: str, new: str, line: int, text: str
 ) -> None:
     assert old in MATH_MODE
-    said = refused(gpusim("run", write(MATH_MODE.replace(old, new, 1)), "-o", tmp_path / "out"))
+    said = refused(command("run", write(MATH_MODE.replace(old, new, 1)), "-o", tmp_path / "out"))
     assert f"small.yaml:{line}:" in said
     assert text in said
     assert not (tmp_path / "out").exists()
@@ -258,10 +258,10 @@ def test_a_range_needs_no_quotes(write: WriteExperiment) -> None:
     ],
 )
 def test_a_file_that_says_something_else_is_refused_with_its_line(
-    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path, old: str, new: str, problem: str
+    command: RunGpusim, write: WriteExperiment, tmp_path: Path, old: str, new: str, problem: str
 ) -> None:
     path = write(SMALL.replace(old, new))
-    line = refused(gpusim("run", path, "-o", tmp_path / "out"))
+    line = refused(command("run", path, "-o", tmp_path / "out"))
     assert "small.yaml" in line or "none.csv" in line
     assert problem in line
     assert not (tmp_path / "out").exists()
@@ -277,9 +277,9 @@ def test_a_file_that_says_something_else_is_refused_with_its_line(
     ],
 )
 def test_an_override_that_cannot_be_is_named(
-    gpusim: RunGpusim, write: WriteExperiment, override: str, problem: str
+    command: RunGpusim, write: WriteExperiment, override: str, problem: str
 ) -> None:
-    assert problem in refused(gpusim("run", write(SMALL), override))
+    assert problem in refused(command("run", write(SMALL), override))
 
 
 def test_overrides_reach_lists_ranges_and_new_keys(write: WriteExperiment) -> None:
@@ -290,9 +290,9 @@ def test_overrides_reach_lists_ranges_and_new_keys(write: WriteExperiment) -> No
     assert (experiment.content.detail, experiment.content.layout) == (("bound", "sampled"), ("nn",))
 
 
-def test_a_shipped_experiment_is_found_by_name_and_a_misspelt_one_is_offered(gpusim: RunGpusim) -> None:
+def test_a_shipped_experiment_is_found_by_name_and_a_misspelt_one_is_offered(command: RunGpusim) -> None:
     assert set(shipped_experiments()) >= {"a100_vs_v100_gemm", "worked_example"}
-    assert "did you mean a100_vs_v100_gemm, a100_vs_v100_models?" in refused(gpusim("run", "a100_v100_gemm"))
+    assert "did you mean a100_vs_v100_gemm, a100_vs_v100_models?" in refused(command("run", "a100_v100_gemm"))
 
 
 def test_every_shipped_experiment_loads() -> None:
@@ -329,9 +329,9 @@ def rows_of(folder: Path) -> list[dict[str, str]]:
 
 
 def test_a_run_leaves_its_rows_its_manifest_and_its_plots(
-    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path
+    command: RunGpusim, write: WriteExperiment, tmp_path: Path
 ) -> None:
-    done = gpusim("run", write(SMALL), "-o", tmp_path / "out")
+    done = command("run", write(SMALL), "-o", tmp_path / "out")
     assert done.returncode == 0
     names = ("results.csv", "results.parquet", "time.png")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", *names]
@@ -348,13 +348,13 @@ def test_a_run_leaves_its_rows_its_manifest_and_its_plots(
     assert sorted(done.stderr.splitlines()) == [f"gpusim: wrote {tmp_path / 'out' / name}" for name in written]
 
 
-def test_the_row_of_a_run_is_what_gemm_prints(gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
-    _ = gpusim("run", write(SMALL), "-o", tmp_path / "out")
+def test_the_row_of_a_run_is_what_gemm_prints(command: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
+    _ = command("run", write(SMALL), "-o", tmp_path / "out")
     row = next(
         row for row in rows_of(tmp_path / "out") if (row["gpu"], row["m"], row["dtype"]) == ("T4", "256", "fp16")
     )
     printed = json.loads(
-        gpusim("gemm", "--arch", "t4", *["-m", "256", "-n", "256", "-k", "256", "--format", "json"]).stdout
+        command("gemm", "--arch", "t4", *["-m", "256", "-n", "256", "-k", "256", "--format", "json"]).stdout
     )
     for name in CONTRACT:
         value = printed[name]
@@ -362,11 +362,11 @@ def test_the_row_of_a_run_is_what_gemm_prints(gpusim: RunGpusim, write: WriteExp
 
 
 def test_the_same_run_twice_gives_the_same_bytes_however_many_processes_work(
-    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path
+    command: RunGpusim, write: WriteExperiment, tmp_path: Path
 ) -> None:
     path = write(SMALL)
     for name, jobs in (("one", 1), ("two", 2)):
-        assert gpusim("run", path, "-o", tmp_path / name, "--jobs", str(jobs)).returncode == 0
+        assert command("run", path, "-o", tmp_path / name, "--jobs", str(jobs)).returncode == 0
     for file in ("results.csv", "results.parquet", "manifest.json", "time.png"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
@@ -469,13 +469,13 @@ def test_parquet_has_the_rows_of_the_csv_with_their_types(write: WriteExperiment
 
 
 def test_several_experiments_go_to_folders_of_their_own(
-    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path
+    command: RunGpusim, write: WriteExperiment, tmp_path: Path
 ) -> None:
     first = Path(write(SMALL))
     second = shutil.copy(first, tmp_path / "other.yaml")
-    assert gpusim("run", first, second, "-o", tmp_path / "out").returncode == 0
+    assert command("run", first, second, "-o", tmp_path / "out").returncode == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["other", "small"]
-    assert gpusim("run", first).returncode == 0
+    assert command("run", first).returncode == 0
     assert (tmp_path / "results" / "small" / "results.csv").is_file()
 
 
@@ -519,11 +519,11 @@ def test_a_changed_gpu_is_predicted_anew(write: WriteExperiment, tmp_path: Path)
 
 
 def test_a_manifest_has_every_option_and_every_file_that_decides_a_result(
-    gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path
+    command: RunGpusim, write: WriteExperiment, tmp_path: Path
 ) -> None:
     shutil.copytree(REPOSITORY / "arch_specs", tmp_path / "mine")
     arguments = ["run", write(SMALL), "layout=nn", "--arch-path", str(tmp_path / "mine")]
-    assert gpusim(*arguments, "-o", tmp_path / "out", "--jobs", "1").returncode == 0
+    assert command(*arguments, "-o", tmp_path / "out", "--jobs", "1").returncode == 0
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["command"] == ["gpusim", *arguments[:3], f"--arch-path={tmp_path / 'mine'}"]
     files = manifest["specs"]["T4"]["files"]
@@ -552,28 +552,28 @@ def test_an_edited_catalogue_of_the_users_changes_what_a_run_is_made_from_and_is
     assert run_experiment(load(), out).resumed == 10  # those of the A100
 
 
-def test_files_that_no_run_wrote_are_not_replaced(gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
+def test_files_that_no_run_wrote_are_not_replaced(command: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "results.csv").write_text("of the user", encoding="utf-8")
-    assert "results.csv: exists and was not written by gpusim" in refused(gpusim("run", write(SMALL), "-o", out))
+    assert "results.csv: exists and was not written by gpusim" in refused(command("run", write(SMALL), "-o", out))
     assert [path.name for path in out.iterdir()] == ["results.csv"]
     (out / "results.csv").unlink()
     (out / "time.png").mkdir()
-    assert "time.png: is a folder" in refused(gpusim("run", write(SMALL), "-o", out))
+    assert "time.png: is a folder" in refused(command("run", write(SMALL), "-o", out))
     assert [path.name for path in out.iterdir()] == ["time.png"]
 
 
-def test_an_experiment_whose_name_is_no_folder_of_its_own_is_refused(gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_an_experiment_whose_name_is_no_folder_of_its_own_is_refused(command: RunGpusim, tmp_path: Path) -> None:
     path = tmp_path / "...yaml"  # its name without .yaml is the folder above
     path.write_text(SMALL, encoding="utf-8")
-    assert "has no folder of its own" in refused(gpusim("run", path))
+    assert "has no folder of its own" in refused(command("run", path))
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_refused_output_leaves_no_folder(gpusim: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
-    assert "has no bf16" in refused(gpusim("run", write(UNSUPPORTED), "-o", tmp_path / "x" / "y"))
-    assert "File name too long" in refused(gpusim("run", write(SMALL), "-o", tmp_path / "x" / ("y" * 300)))
+def test_a_refused_output_leaves_no_folder(command: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
+    assert "has no bf16" in refused(command("run", write(UNSUPPORTED), "-o", tmp_path / "x" / "y"))
+    assert "File name too long" in refused(command("run", write(SMALL), "-o", tmp_path / "x" / ("y" * 300)))
     assert not (tmp_path / "x").exists()
 
 
@@ -613,8 +613,8 @@ def test_the_experiments_on_data_paths_run(name: str, picture: str, tmp_path: Pa
         )
 
 
-def test_the_worked_example_counts_the_textbooks_cycles(gpusim: RunGpusim, tmp_path: Path) -> None:
-    done = gpusim("run", "worked_example", "-o", tmp_path / "out")
+def test_the_worked_example_counts_the_textbooks_cycles(command: RunGpusim, tmp_path: Path) -> None:
+    done = command("run", "worked_example", "-o", tmp_path / "out")
     assert done.returncode == 0
     # 200 + 8 * 20 + 8 * 4 without Tensor Cores, 200 + 20 + 1 with them.
     assert [int(row["cycles"]) for row in rows_of(tmp_path / "out")] == [392, 221]

@@ -123,7 +123,7 @@ def test_tables_name_parts_resources_and_the_sum(command: RunGpusim) -> None:
 
 
 def test_set_changes_the_first_board_only(command: RunGpusim) -> None:
-    asked = ("explain", SMALL, "--arch", "t4", "--to", "t4", "--parts-only", "--format", "json")
+    asked = ("explain", SMALL, "--arch", "t4", "--to", "t4", "--parts-only", "--jobs", "1", "--format", "json")
     same = json.loads(command(*asked).stdout)
     faster = json.loads(command(*asked, "--set", "front_end.kernel_latency_us=0.1").stdout)
     assert same["total_us"] == same["to"]["total_us"] == faster["to"]["total_us"]

@@ -514,8 +514,8 @@ def test_the_same_question_gets_the_same_bytes(gpusim: RunGpusim, tmp_path: Path
 ASK = ("trace", "--arch", "v100-sxm2-16gb", "-m", "2048", "-n", "2048", "-k", "2048")
 
 
-def test_the_file_lies_where_it_was_asked_for(gpusim: RunGpusim, tmp_path: Path) -> None:
-    done = gpusim(*ASK, "-o", "t.json")
+def test_the_file_lies_where_it_was_asked_for(command: RunGpusim, tmp_path: Path) -> None:
+    done = command(*ASK, "-o", "t.json")
     assert (done.returncode, done.stdout) == (0, "")
     trace = Trace((tmp_path / "t.json").read_text(encoding="utf-8"))
     assert f"wrote t.json: {len(trace.complete)} events" in done.stderr
@@ -523,14 +523,14 @@ def test_the_file_lies_where_it_was_asked_for(gpusim: RunGpusim, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 
 
-def test_what_was_dropped_is_said(gpusim: RunGpusim, tmp_path: Path) -> None:
-    done = gpusim(*ASK, "-o", "t.json", "--limit", "300")
+def test_what_was_dropped_is_said(command: RunGpusim, tmp_path: Path) -> None:
+    done = command(*ASK, "-o", "t.json", "--limit", "300")
     trace = Trace((tmp_path / "t.json").read_text(encoding="utf-8"))
     assert 0 < len(trace.complete) <= 300
     assert f"dropped {trace.about['dropped_events']} later events" in done.stderr
 
 
-def test_options_reach_the_trace(gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_options_reach_the_trace(command: RunGpusim, tmp_path: Path) -> None:
     options = (
         "--dtype",
         "fp32",
@@ -546,7 +546,7 @@ def test_options_reach_the_trace(gpusim: RunGpusim, tmp_path: Path) -> None:
         "full",
     )
     assert (
-        gpusim("trace", "--arch", "t4", "-m", "256", "-n", "128", "-k", "64", *options, "-o", "t.json").returncode == 0
+        command("trace", "--arch", "t4", "-m", "256", "-n", "128", "-k", "64", *options, "-o", "t.json").returncode == 0
     )
     about = Trace((tmp_path / "t.json").read_text(encoding="utf-8")).about
     asked = {
@@ -563,19 +563,19 @@ def test_options_reach_the_trace(gpusim: RunGpusim, tmp_path: Path) -> None:
     assert {name: about[name] for name in asked} == asked
 
 
-def test_wrong_input_is_one_line_and_leaves_what_was_there(gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_wrong_input_is_one_line_and_leaves_what_was_there(command: RunGpusim, tmp_path: Path) -> None:
     kept = tmp_path / "t.json"
     kept.write_text("kept")
     small = ("-m", "64", "-n", "64", "-k", "64")
-    assert "Missing option" in refused(gpusim("trace", "--arch", "t4", *small))
-    assert "unknown GPU" in refused(gpusim("trace", "--arch", "t44", *small, "-o", kept))
-    assert "unknown data type" in refused(gpusim("trace", "--arch", "t4", *small, "--dtype", "fp61", "-o", kept))
-    assert "detail: 'bound'" in refused(gpusim("trace", "--arch", "t4", *small, "--detail", "bound", "-o", kept))
-    assert "'--limit'" in refused(gpusim("trace", "--arch", "t4", *small, "--limit", "0", "-o", kept))
-    assert "no kernel" in refused(gpusim("trace", "--arch", "t4", *small, "--kernel", "sgemm", "-o", kept))
-    assert "no folder" in refused(gpusim("trace", "--arch", "t4", *small, "-o", tmp_path / "none" / "t.json"))
-    assert "name a file" in refused(gpusim("trace", "--arch", "t4", *small, "-o", tmp_path))
-    assert "name a file" in refused(gpusim("trace", "--arch", "t4", *small, "-o", "/dev/null"))
+    assert "Missing option" in refused(command("trace", "--arch", "t4", *small))
+    assert "unknown GPU" in refused(command("trace", "--arch", "t44", *small, "-o", kept))
+    assert "unknown data type" in refused(command("trace", "--arch", "t4", *small, "--dtype", "fp61", "-o", kept))
+    assert "detail: 'bound'" in refused(command("trace", "--arch", "t4", *small, "--detail", "bound", "-o", kept))
+    assert "'--limit'" in refused(command("trace", "--arch", "t4", *small, "--limit", "0", "-o", kept))
+    assert "no kernel" in refused(command("trace", "--arch", "t4", *small, "--kernel", "sgemm", "-o", kept))
+    assert "no folder" in refused(command("trace", "--arch", "t4", *small, "-o", tmp_path / "none" / "t.json"))
+    assert "name a file" in refused(command("trace", "--arch", "t4", *small, "-o", tmp_path))
+    assert "name a file" in refused(command("trace", "--arch", "t4", *small, "-o", "/dev/null"))
     assert kept.read_text() == "kept"
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 
