@@ -211,7 +211,7 @@ def point(system: System, given: dict[str, str]) -> PublishedPoint:
 
 def test_microbenchmarks_give_a_value_that_they_contradict_and_leave_one_that_they_confirm() -> None:
     t4 = unfitted("t4")
-    known = {"dram.efficiency_fraction": Known("assumed"), "l2.merged_store_fraction": Known("assumed")}
+    known = {"dram.efficiency_fraction": Known("assumed"), "shared_memory.epilogue_pass_cycles": Known("assumed")}
     board = Board(t4, known, "")
     moving = parameters([board], (), ())
     for planted, moves in ((0.6, True), (t4.gpu.dram.efficiency_fraction, False)):
@@ -219,9 +219,9 @@ def test_microbenchmarks_give_a_value_that_they_contradict_and_leave_one_that_th
         points = [point(true, {"kernel": "triad", "cta": cta, "ctas_per_sm": "2"}) for cta in ("256", "512", "1024")]
         executor = Inline(Boards({"t4": board}))
         found = fixed_by_microbenchmarks(moving, Curves.of(points, {"t4": board}), executor, lambda _text: None)
-        efficiency, merged = found
+        efficiency, epilogue = found
         assert efficiency.value == pytest.approx(planted, rel=0.02)
         assert efficiency.kind == "measured"
         assert bool(efficiency.stated) == moves
         assert efficiency.high < 1.2 * planted
-        assert merged == moving[1]  # no stream has anything to merge
+        assert epilogue == moving[1]  # a stream has none

@@ -148,6 +148,17 @@ def test_single_and_batched_products_on_cuda_cores_have_weights_of_their_own() -
     assert ranked(weighed, gemm)[0].kernel.label == "ffma_64x32x32_sliced1x4"  # the smallest tile
 
 
+def test_products_of_16_bits_on_cuda_cores_have_weights_of_their_own() -> None:
+    v100 = load_spec("V100-SXM2-16GB").system
+    plain, weighed = without_bias(v100), without_bias(v100, simt_half={"tile_area": -10.0})
+    for dtype in (Dtype.FP32, Dtype.FP16):
+        gemm = Gemm(1024, 1023, 1023, dtype)
+        rankings = [ranked(board, gemm) for board in (plain, weighed)]
+        best = [next(one.kernel for one in found if not one.kernel.alignment) for found in rankings]
+        assert (best[0] is best[1]) == (dtype is Dtype.FP32)
+    assert best[1].tile_m * best[1].tile_n == 128 * 128  # the largest tile
+
+
 def test_products_of_operands_that_are_not_aligned_have_weights_of_their_own() -> None:
     v100 = load_spec("V100-SXM2-16GB").system
     plain, weighed = without_bias(v100), without_bias(v100, mma_unaligned={"tile_area": 10.0})

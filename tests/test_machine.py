@@ -46,7 +46,7 @@ IN_THE_LAUNCH = {
     ),
     *("load_store.staging_fma_slots", "load_store.async_copy"),
     *("load_store.tlb_entries", "load_store.tlb_page_mib", "load_store.tlb_miss_cycles"),
-    *("l2.merged_store_fraction", "l2.drift_steps", "l2.lag_steps"),
+    *("l2.drift_steps", "l2.lag_steps"),
     "dram.mixed_write_cost",
     *("instructions.*.shape", "pipes.*.latency_cycles"),
 }

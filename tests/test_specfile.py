@@ -450,7 +450,7 @@ def values_at(data: Any, keys: list[str]) -> list[float]:
 
 
 NATURAL_ENDS: dict[str, tuple[float, float]] = {
-    "fraction": (0.01, 1), "merged_store_fraction": (0, 0.99),
+    "fraction": (0.01, 1),
     "shape": (1, 4096), "latency_cycles": (1, 10_000), "partitions": (1, 64), "sub_partitions": (1, 32),
     "c": (-50, 200), "conflict_cost": (1, -1), "open_pages": (1, -1), "sparsity": (0, 0), "factors": (2, -1),
     "min_steps": (1, -1),

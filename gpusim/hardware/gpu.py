@@ -162,9 +162,6 @@ class L2(Record):
     usable_fraction: Share = Field(
         description="Fraction of the capacity that holds lines which CTAs read out of step [0 to 1]."
     )
-    merged_store_fraction: float = Field(
-        ge=0, le=0.99, description="Fraction of narrow stores to a sector that L2 merges before they reach it [0 to 1]."
-    )
     drift_steps: float = Field(
         ge=0,
         le=100,

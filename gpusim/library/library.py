@@ -52,6 +52,7 @@ class HeuristicBias(Record):
 
     simt: Weights = Field(description="Penalty per unit of a feature, kernels on CUDA cores [logarithm of time].")
     simt_batched: Weights = Field(description="The same of their batched products, which libraries choose otherwise.")
+    simt_half: Weights = Field(description="The same of kernels on CUDA cores whose operands have 16 bits.")
     mma: Weights = Field(description="The same of kernels on Tensor Cores that hold operands in registers.")
     mma_unaligned: Weights = Field(
         description="The same of their variants for leading dimensions that are not aligned, which load in pieces."

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.keyed import Keyed
+from gpusim.library.catalogue import Kernel
 from gpusim.library.library import Feature, HeuristicBias, Library
 from gpusim.lowering.columns import Array, elementwise
 from gpusim.lowering.gemm.kernel_table import KernelTable
@@ -18,13 +19,14 @@ from gpusim.lowering.gemm.problem import Problems, pieces_of
 from gpusim.system import System
 from gpusim.units import MIB, ceil_div
 
-WEIGHTED = ("simt", "simt_batched", "mma", "mma_unaligned", "xmma", "wgmma")
+WEIGHTED = ("simt", "simt_batched", "simt_half", "mma", "mma_unaligned", "xmma", "wgmma")
 """Families of kernels that have weights of features."""
 LONG_K = 32768
 """From this k on, cuBLAS prefers SGEMM kernels whose warps share k: on A100 32 of 33 recorded kernels do, below 19
 of 167; on V100 15 of 23 and 11 of 177 (NeuSight's linear layers, rows for calibration). Kernels of shapes left out of a
 fit have a log-loss of 1.11 nats with this limit, 1.15 to 1.20 with others from 12000 to 44000, 1.15 with a weight that
 grows with k, and 1.29 without."""
+HALF_BITS = 16
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 
 
@@ -143,12 +145,18 @@ def _families_of(plans: GemmPlans) -> Array:
 def _families(table: Keyed[KernelTable]) -> tuple[Array, Array]:
     """Number of each kernel's family in single and in batched products."""
     pieces = table.record[:].vector_bytes > 0
-    loops = [kernel.family.heuristic_family or kernel.family.main_loop.kind for kernel in table.record.kernels]
+    loops = [_loop(kernel) for kernel in table.record.kernels]
     kinds = [f"{kind}_unaligned" if kind == "mma" and part else kind for kind, part in zip(loops, pieces, strict=True)]
     numbers = {kind: number for number, kind in enumerate((*WEIGHTED, "direct"))}
     single = [numbers.get(kind, len(numbers)) for kind in kinds]
     batched = [numbers.get(f"{kind}_batched", number) for kind, number in zip(kinds, single, strict=True)]
     return np.array(single, dtype=int), np.array(batched, dtype=int)
+
+
+def _loop(kernel: Kernel) -> str:
+    """The family of a kernel, whatever it multiplies."""
+    half = kernel.family.main_loop.kind == "simt" and all(one.bits == HALF_BITS for one in kernel.family.inputs)
+    return kernel.family.heuristic_family or ("simt_half" if half else kernel.family.main_loop.kind)
 
 
 @lru_cache(maxsize=256)

@@ -45,6 +45,10 @@ ADDED = Pipes(fma=1.0)
 WIDEST_STORE_BYTES = 16
 """Widest global store of a thread (STG.128)."""
 
+WIDEST_RUN_BYTES = 256
+"""Of a row of C that a warp stores at once, its threads side by side, each with a piece: NVIDIA/cutlass
+include/cutlass/epilogue/threadblock/output_tile_thread_map.h, RowArrangement::kMemoryAccessSize."""
+
 COMPLETING_GENERATIONS = 2.0
 """Generations of CTAs whose results L2 has to hold until others have stored the rest of a sector.
 
@@ -186,30 +190,36 @@ def epilogue_of(
 
 
 def store_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array, products: Array) -> Array:
-    """How often each sector of C is written to L2: once in whole vectors, and twice where two runs share it.
+    """How often each sector of C is written to L2: once in whole runs of a warp, and twice where two runs share it.
 
     Args:
         products: that are added up in a result, of kernels that add them in memory.
     """
-    narrow = WIDEST_STORE_BYTES / store_width_bytes(kernels, problems, result_bytes)
-    merged = 1.0 + (narrow - 1.0) * (1.0 - gpu.l2.merged_store_fraction)
-    shared = 1.0 + torn_runs(kernels, problems, result_bytes) * SECTOR_BYTES / (gpu.sm.warp_size * result_bytes)
-    stored = np.where(kernels.vector_bytes > 0, merged, shared)
     sent = problems.additions.spacing if problems.additions else RESULTS_IN_RUN
-    return np.where(kernels.adds_to_result, products * sent, stored)
-
-
-def torn_runs(kernels: Any, problems: Problems, result_bytes: Array) -> Array:
-    """Share of the runs of single results, a warp's each, that begin within a sector."""
-    aligned = access_bytes(problems.m * result_bytes, SECTOR_BYTES)
-    return np.where(kernels.stores_elements, 1.0 - aligned / SECTOR_BYTES, 0.0)
+    return np.where(kernels.adds_to_result, products * sent, _run_passes(gpu, kernels, problems, result_bytes))
 
 
 def c_passes(gpu: Gpu, kernels: Any, problems: Problems) -> Array:
     """How often each sector of C is read where it is: twice where two runs share it."""
-    result_bytes = np.asarray(problems.output_bits / 8)
-    shared = torn_runs(kernels, problems, result_bytes) * SECTOR_BYTES / (gpu.sm.warp_size * result_bytes)
-    return np.asarray(1.0 + shared)
+    return _run_passes(gpu, kernels, problems, np.asarray(problems.output_bits / 8))
+
+
+def _run_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array) -> Array:
+    """Sectors of the runs of a row of C that warps go through at a time, over those of the row.
+
+    Threads lie side by side, each with one result or one piece. Whole vectors begin with a sector or in its middle, and
+    leave no piece to others.
+    """
+    width = store_width_bytes(kernels, problems, result_bytes)
+    run_bytes = np.minimum(gpu.sm.warp_size * width, np.minimum(WIDEST_RUN_BYTES, kernels.tile[0] * result_bytes))
+    run_bytes = np.where(kernels.stores_elements, gpu.sm.warp_size * result_bytes, run_bytes)
+    torn = np.where(kernels.stores_elements | (kernels.vector_bytes > 0), _torn_share(problems, result_bytes), 0.0)
+    return np.asarray(1.0 + torn * SECTOR_BYTES / run_bytes)
+
+
+def _torn_share(problems: Problems, result_bytes: Array) -> Array:
+    """Share of the runs that begin within a sector."""
+    return 1.0 - access_bytes(problems.m * result_bytes, SECTOR_BYTES) / SECTOR_BYTES
 
 
 def write_costs(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array, stored_bytes: Array) -> Array:
@@ -222,7 +232,7 @@ def write_costs(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array,
         stored_bytes: by the CTAs that are resident.
     """
     kept = survival_fractions(COMPLETING_GENERATIONS * stored_bytes, gpu.l2.capacity_bytes * gpu.l2.usable_fraction)
-    torn = 0.0 if problems.reads_c else torn_runs(kernels, problems, result_bytes)
+    torn = 0.0 if problems.reads_c else np.where(kernels.stores_elements, _torn_share(problems, result_bytes), 0.0)
     filled_bytes = torn * (1.0 - kept) * (gpu.l2.fetch_bytes + gpu.dram.activation_bytes)
     return np.asarray(gpu.dram.mixed_write_cost + filled_bytes / (gpu.sm.warp_size * result_bytes))
 

@@ -33,7 +33,6 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "shared_memory.epilogue_pass_cycles": (20.0, 600.0),
     "l2.bandwidth_bytes_per_cycle": (100.0, 20000.0),
     "l2.usable_fraction": (0.1, 1.0),
-    "l2.merged_store_fraction": (0.01, 0.99),
     "l2.write_cost": (1.0, 3.0),  # writes pass no faster than reads; 1.65 on Hopper
     "dram.efficiency_fraction": (0.3, 0.98),  # DRAM has to refresh
     "dram.activation_bytes": (1.0, 500.0),
