@@ -104,6 +104,38 @@ def test_calls_and_their_bytes_are_those_of_pytorch(
         assert touched[phase, call] / 1e6 == pytest.approx(float(bytes_mb), rel=0.02, abs=1)
 
 
+@pytest.mark.parametrize(("name", "copies"), [("bert_base", 1), ("gpt2_large", 1), ("opt_1.3b", 4)])
+def test_products_take_the_heads_of_one_sequence_as_they_lie_but_where_a_program_copies_them(
+    name: str, copies: int
+) -> None:
+    sizes = {"seq_len": 128, "layers": 1}
+    one, two = (
+        Counter(
+            task.phase
+            for task in tasks_of(graph_of(name, batch=batch, **sizes), Policy(), gpu(A100))
+            if task.call == "copy"
+        )
+        for batch in (1, 2)
+    )
+    assert (one["forward"], one["backward"]) == (copies, 3)
+    assert (two["forward"], two["backward"]) == (4, 4)
+
+
+def test_keys_are_copied_with_places_side_by_side_for_the_product_that_takes_them_transposed() -> None:
+    def scores(name: str, batch: int) -> str:
+        tasks = tasks_of(graph_of(name, batch=batch, seq_len=128, layers=1), Policy(), gpu(A100))
+        return next(task.operator.layout for task in tasks if isinstance(task.operator, Gemm) and task.call == "matmul")
+
+    assert [scores("bert_base", batch) for batch in (1, 2)] == ["tn", "nn"]
+    assert [scores("opt_1.3b", batch) for batch in (1, 2)] == ["tn", "tn"]
+
+
+def test_a_weight_that_is_stored_by_inputs_is_read_along_features() -> None:
+    tasks = tasks_of(graph_of("gpt2_large", batch=1, seq_len=128, layers=1), Policy(), gpu(A100))
+    wide = [task.operator for task in tasks if task.name == "decoder.wide" and isinstance(task.operator, Gemm)]
+    assert [(one.layout, one.m, one.n) for one in wide] == [("nn", 128, 5120), ("tn", 128, 1280), ("nt", 1280, 5120)]
+
+
 def test_gradients_of_slices_that_cover_a_tensor_are_joined_by_one_copy() -> None:
     tasks = tasks_of(graph_of("gpt2_large", batch=1, seq_len=128, layers=1), Policy(), gpu(A100))
     joined = [task for task in tasks if task.call == "concat"]
@@ -374,15 +406,17 @@ def test_the_bias_of_scores_is_read_from_where_a_permutation_leaves_it() -> None
     """T5's bias by distance is ``[query, key, head]`` in memory: neighbours along keys lie apart."""
     tasks = tasks_of(graph_of("switch_xl4", batch=1, pairs=1), Policy(mode="inference"), gpu(A100))
     added = [task for task in tasks if task.call == "add" and "places" in task.reads[-1].name]
-    assert len(added) == 6
+    assert len(added) == 4  # attention to the memory has none
     for task in added:
         assert isinstance(task.operator, Pointwise)
         assert [access.run for access in task.operator.reads] == [None, 1]
 
 
-def test_the_host_waits_for_the_rows_that_an_expert_takes() -> None:
-    tasks = tasks_of(graph_of("switch_xl4", batch=1, pairs=1), Policy(mode="inference"), gpu(A100))
+@pytest.mark.parametrize("busy", [1, 4])
+def test_the_host_waits_for_the_rows_that_an_expert_takes_or_does_not(busy: int) -> None:
+    tasks = tasks_of(graph_of("switch_xl4", batch=1, pairs=1, busy=busy), Policy(mode="inference"), gpu(A100))
     assert sum(task.call == "nonzero" for task in tasks) == 2 * 2 * 4  # into and out of four experts, twice
+    assert sum(task.call == "gather" for task in tasks) == 2 * busy
 
 
 def test_the_bias_of_a_linear_layer_is_a_call_of_its_own_where_pytorch_does_not_fuse_it() -> None:

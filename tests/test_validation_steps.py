@@ -109,6 +109,19 @@ def test_no_host_is_fitted_to_times_between_events(end_to_end: Path) -> None:
     assert not any(map(held_out, read_steps(end_to_end / "neusight.csv")))
 
 
+def test_neusights_loop_classifies_sequences_adds_gradients_and_fuses_the_attention_that_the_compiler_finds(
+    end_to_end: Path,
+) -> None:
+    cases = [(row, case_of(row)) for row in read_steps(end_to_end / "neusight.csv")]
+    assert {case.policy.accumulates for row, case in cases if row.mode == "train"} == {True}
+    assert all(case.options.synchronised and case.options.accumulation == 1 for _, case in cases)
+    inferred = {row.model: case for row, case in cases if row.mode == "inference"}
+    assert inferred["bert_large"].model == "bert_large_classification"
+    assert inferred["switchxl4"].sizes["busy"] == 2
+    compiled = {row.model: case.policy.attention for row, case in cases if row.extra.get("variant") == "fusion"}
+    assert compiled == {"bert_large": "fused", "gpt2_large": "eager"}
+
+
 def test_half_of_the_rows_are_held_out_of_fits(end_to_end: Path) -> None:
     rows = read_steps(end_to_end / "nvidia_pytorch.csv")
     assert sum(map(held_out, rows)) == pytest.approx(len(rows) / 2, abs=5)

@@ -41,6 +41,7 @@ class Script(Part):
     sums_each_pass: bool = Field(
         default=False, description="sums gradients of several GPUs after each pass, not before updates alone"
     )
+    adds_gradients: bool = Field(default=False, description="never clears gradients, to which each pass adds its own")
     waits: bool = Field(default=False, description="for the end of each step")
 
 
@@ -77,7 +78,7 @@ class ModelRun(Part):
             fusion=self.fusion,
             attention=self.attention,
             fused_optimizer=self.precision in self.script.fused_optimizer,
-            accumulates=self.passes > 1,
+            accumulates=self.passes > 1 or self.script.adds_gradients,
         )
 
     @property

@@ -76,6 +76,8 @@ class Linear(Layer):
     op: Literal["linear"] = "linear"
     features: Size
     bias: bool = True
+    by_inputs: bool = False
+    """Features of an input lie side by side in the weight, not the inputs of a feature: transformers' ``Conv1D``."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
@@ -129,7 +131,9 @@ class Attention(Layer):
     scaled: Literal["scores", "queries", "nothing"] = "scores"
     """What an eager implementation divides by the root of the features of a head."""
     clamped: bool = False
-    """An eager implementation keeps masked scores finite, in a kernel of its own (transformers up to 4.35, OPT)."""
+    """An eager implementation keeps masked scores finite, in a kernel of its own (transformers up to 4.38, OPT)."""
+    contiguous: bool = False
+    """An eager implementation copies heads beside each other where a product could take them as they lie, too."""
     dropout: float = 0.0
 
     def result(self, *shapes: Shape) -> Shape:

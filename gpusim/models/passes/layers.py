@@ -78,7 +78,7 @@ def call_layer(tape: Tape, node: Node, inputs: list[Value], weights: Weights) ->
 def _matrix(tape: Tape, layer: MatrixLayer, inputs: list[Value], weights: Weights) -> Value:
     match layer:
         case Linear():
-            return matrix.linear(tape, inputs[0], weights["weight"], weights.get("bias"))
+            return matrix.linear(tape, layer, inputs[0], weights["weight"], weights.get("bias"))
         case Matmul():
             return matrix.matmul(tape, *inputs, transposed=layer.transposed)
         case Conv2d():

@@ -12,7 +12,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from gpusim.models.layers.layer import Shape
-from gpusim.models.layers.matrix import HEADS_APART, Attention, Conv2d, ConvTranspose2d, Lstm
+from gpusim.models.layers.matrix import HEADS_APART, Attention, Conv2d, ConvTranspose2d, Linear, Lstm
 from gpusim.models.passes import elementwise, movement, rows
 from gpusim.models.passes.elementwise import summed
 from gpusim.models.passes.tape import Tape
@@ -54,7 +54,7 @@ def _fuses_bias(version: str, dims: int) -> bool:
     return Version(version) >= since
 
 
-def linear(tape: Tape, x: Value, weight: Value, bias: Value | None) -> Value:
+def linear(tape: Tape, layer: Linear, x: Value, weight: Value, bias: Value | None) -> Value:
     """``x W^T + bias`` along the last dimension: the bias in the epilogue (``addmm``), or added by another call."""
     n, k = weight.shape
     operation = "linear" if _fits_int8(n, k) else "addmm"
@@ -65,7 +65,8 @@ def linear(tape: Tape, x: Value, weight: Value, bias: Value | None) -> Value:
     operands = [x, weight, *biases]
     fused = bool(biases) and _fuses_bias(tape.arithmetic.policy.version, len(x.shape))
     taken = operands if fused else operands[:2]
-    tape.launch("linear", _gemm(tape, operation, (1, m, n, k), "tn", bias=fused), taken, [result])
+    forward, back = ("nn", "tn") if layer.by_inputs else ("tn", "nn")
+    tape.launch("linear", _gemm(tape, operation, (1, m, n, k), forward, bias=fused), taken, [result])
     if biases and not fused:
         tape.pointwise("add", ("add",), [result, *biases], [result])
 
@@ -73,12 +74,12 @@ def linear(tape: Tape, x: Value, weight: Value, bias: Value | None) -> Value:
         gradients: list[Value | None] = [None]
         if x.differentiable:
             gradients[0] = given = tape.new(x.shape, x.dtype)
-            of_x = _gemm(tape, operation, (1, m, k, n), "nn")
+            of_x = _gemm(tape, operation, (1, m, k, n), back)
             tape.launch("linear_backward", of_x, [gradient, weight], [given])
         of_weight = None
         if weight.differentiable:
             of_weight = tape.new(weight.shape, weight.dtype, name=f"d.{weight.name}")
-            product = _gemm(tape, operation, (1, n, k, m), "nt")
+            product = _gemm(tape, operation, (1, k, n, m) if layer.by_inputs else (1, n, k, m), "nt")
             tape.launch("linear_backward", product, [gradient, x], [of_weight])
         rows_of = tape.view(gradient, (m, n))
         return [*gradients, of_weight, *(summed(tape, rows_of, one.shape) for one in biases)]
@@ -87,7 +88,7 @@ def linear(tape: Tape, x: Value, weight: Value, bias: Value | None) -> Value:
 
 
 def matmul(tape: Tape, a: Value, b: Value, *, transposed: bool = False) -> Value:
-    """A batched product; the second operand may be stored ``n x k``."""
+    """A batched product; the second operand may be stored ``n x k``, and its gradient comes ``k x n`` all the same."""
     a, b = tape.eligible("matmul", [a, b])
     *outer, m, k = a.shape
     n = b.shape[-2] if transposed else b.shape[-1]
@@ -105,8 +106,7 @@ def matmul(tape: Tape, a: Value, b: Value, *, transposed: bool = False) -> Value
             tape.launch("matmul_backward", product, [gradient, b], [of_a])
         if b.differentiable:
             gradients[1] = of_b = tape.new(b.shape, b.dtype)
-            sizes = (batch, n, k, m) if transposed else (batch, k, n, m)
-            tape.launch("matmul_backward", _gemm(tape, "matmul", sizes, "nt"), [a, gradient], [of_b])
+            tape.launch("matmul_backward", _gemm(tape, "matmul", (batch, k, n, m), "nt"), [a, gradient], [of_b])
         return gradients
 
     return tape.record(result, [a, b], backward)
@@ -228,20 +228,32 @@ def _fused_attention(tape: Tape, layer: Attention, inputs: list[Value]) -> Value
 
 
 def _eager_attention(tape: Tape, layer: Attention, inputs: list[Value]) -> Value:
-    """Attention as transformers' eager implementation computes it: heads are copied beside each other, and back."""
+    """Attention as transformers' eager implementation computes it: heads are copied beside each other, and back.
+
+    ``aten::matmul`` takes those of one sequence as they lie, but for keys and values that a cache has put together. Of
+    several it copies keys, which it takes transposed, with places side by side.
+    """
     key_heads = layer.key_heads or layer.heads
     queries = elementwise.scale(tape, inputs[0]) if layer.scaled == "queries" else inputs[0]
-    queries = movement.heads(tape, queries, layer.heads)
-    keys, values = (movement.heads(tape, value, key_heads) for value in inputs[1:3])
-    return movement.joined_heads(tape, _attended(tape, layer, [queries, keys, values, *inputs[3:]]))
+    cached = inputs[1].shape[1] > inputs[0].shape[1]
+    copies = layer.contiguous or inputs[0].shape[0] > 1
+    turned = copies and not (cached or layer.contiguous) and key_heads == layer.heads
+    queries = movement.heads(tape, queries, layer.heads, copies=copies)
+    keys = movement.keys(tape, inputs[1], key_heads, copies=copies or cached, turned=turned)
+    values = movement.heads(tape, inputs[2], key_heads, copies=copies or cached)
+    return movement.joined_heads(tape, _attended(tape, layer, [queries, keys, values, *inputs[3:]], turned=turned))
 
 
-def _attended(tape: Tape, layer: Attention, inputs: list[Value]) -> Value:
-    """Attention of heads that lie side by side; scores are scaled, masked and normalised by kernels of their own."""
+def _attended(tape: Tape, layer: Attention, inputs: list[Value], *, turned: bool = False) -> Value:
+    """Attention of heads that lie side by side; scores are scaled, masked and normalised by kernels of their own.
+
+    Args:
+        turned: keys have places, not features, side by side.
+    """
     queries, keys, values = inputs[:3]
     if layer.key_heads not in (None, layer.heads):
         keys, values = (movement.repeated_heads(tape, one, layer.heads) for one in (keys, values))
-    scores = matmul(tape, queries, keys, transposed=True)
+    scores = matmul(tape, queries, keys, transposed=not turned)
     if layer.scaled == "scores":
         scores = elementwise.scale(tape, scores)
     if layer.causal:

@@ -81,16 +81,50 @@ def concatenated(tape: Tape, values: Sequence[Value], shape: Shape) -> Value:
 # Heads of attention -------------------------------------------------------------------------------
 
 
-def heads(tape: Tape, value: Value, count: int) -> Value:
-    """``batch x length x features`` as ``batch x heads x length x features of a head``: a copy for the product."""
+def heads(tape: Tape, value: Value, count: int, *, copies: bool) -> Value:
+    """``batch x length x features`` as ``batch x heads x length x features of a head``.
+
+    Args:
+        copies: for the product; else it takes heads as they lie. The gradient, which comes head by head, is copied.
+    """
     batch, length, features = value.shape
-    return copied(tape, value, (batch, count, length, features // count), features // count)
+    each = features // count
+    return _moved(tape, value, (batch, count, length, each), each if copies else None, each)
+
+
+def keys(tape: Tape, value: Value, count: int, *, copies: bool, turned: bool) -> Value:
+    """Keys as heads; their gradient comes with places, not features, side by side.
+
+    Args:
+        copies: as of :func:`heads`.
+        turned: whether the copy has places side by side, too: ``batch x heads x features of a head x length``.
+    """
+    batch, length, features = value.shape
+    each = features // count
+    shape = (batch, count, each, length) if turned else (batch, count, length, each)
+    return _moved(tape, value, shape, (1 if turned else each) if copies else None, 1)
 
 
 def joined_heads(tape: Tape, value: Value) -> Value:
-    """Heads beside each other again."""
+    """Heads beside each other again; products that follow the gradient of one sequence take it as it lies."""
     batch, count, length, features = value.shape
-    return copied(tape, value, (batch, length, count * features), features)
+    return _moved(tape, value, (batch, length, count * features), features, features if batch > 1 else None)
+
+
+def _moved(tape: Tape, value: Value, shape: Shape, forward: int | None, back: int | None) -> Value:
+    """Elements in another order, and their gradient back: copied in runs of so many; None: they stay in their place."""
+    result = tape.view(value, shape) if forward is None else tape.new(shape, value.dtype, value)
+    if forward is not None:
+        _copy(tape, value, result, forward)
+
+    def backward(gradient: Value) -> list[Value]:
+        if back is None:
+            return [tape.view(gradient, value.shape)]
+        given = tape.new(value.shape, value.dtype)
+        _copy(tape, gradient, given, back)
+        return [given]
+
+    return tape.record(result, [value], backward)
 
 
 def repeated_heads(tape: Tape, value: Value, count: int) -> Value:

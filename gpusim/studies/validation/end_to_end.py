@@ -43,11 +43,17 @@ class _Known:
     """Of images in its inference; None: as in training."""
     script: Script = field(default_factory=Script)
     """That trains it."""
+    sizes_of_inference: tuple[tuple[str, int], ...] = ()
+    """As ``sizes``, in inference alone."""
+    matched: bool = True
+    """TorchInductor finds the pattern of its attention."""
 
 
 BINS_OF_512 = {64: 0.176, 128: 0.193, 192: 0.114, 256: 0.083, 320: 0.065, 384: 0.053, 448: 0.044, 512: 0.272}
 """Of BERT's sequences of up to 512 tokens of Wikipedia, by the bin of 64 that they fall in (graphcore/tutorials@e9dbe48
 blogs_code/packedBERT/histograms.py, which Krell et al., arXiv:2107.02027, evaluate): 279 tokens in the mean."""
+TIMED = Script(waits=True, adds_gradients=True)
+"""NeuSight's loop (neusight/Tracing/trace.py: measure_e2e) waits for each pass, and never clears gradients."""
 LOOPS = Script(fused_optimizer=(), waits=True)
 """Updates parameters one after the other, and waits for each step."""
 MODELS: Mapping[str, _Known] = {
@@ -76,12 +82,12 @@ MODELS: Mapping[str, _Known] = {
     ),
     "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", lengths={512: BINS_OF_512}),
     "bert-large-squad": _Known("bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True)),
-    "bert_large": _Known("bert_large"),
-    "gpt2_large": _Known("gpt2_large"),
-    "gpt3_27": _Known("gpt3_2.7b"),
-    "gpt3_xl": _Known("gpt3_xl"),
-    "opt_13": _Known("opt_1.3b"),
-    "switchxl4": _Known("switch_xl4"),
+    "bert_large": _Known("bert_large", inference="bert_large_classification", script=TIMED),
+    "gpt2_large": _Known("gpt2_large", script=TIMED, matched=False),
+    "gpt3_27": _Known("gpt3_2.7b", script=TIMED, matched=False),
+    "gpt3_xl": _Known("gpt3_xl", script=TIMED, matched=False),
+    "opt_13": _Known("opt_1.3b", script=TIMED, matched=False),
+    "switchxl4": _Known("switch_xl4", (("capacity", 45),), script=TIMED, sizes_of_inference=(("busy", 2),)),
 }
 """By the names that the tables give them. Of NVIDIA's BERT: pre-training runs in TorchScript, which fuses. Its loader
 (LDDL) puts sequences of like length together, in bins of 64 tokens, and pads a batch to its longest, nearly the end of
@@ -91,7 +97,13 @@ GNMT (GNMT/train.py), apex the others. A step ends with a synchronisation or a l
 ConvNets/image_classification/training.py, in SSD/ssd/train.py (benchmark_train_loop) and in run_squad.py. GNMT is
 trained with 1024 sentences an update on 1 to 8 GPUs (its README, quick start), by apex's DistributedDataParallel,
 which sums gradients after each pass (apex/parallel/distributed.py: allreduce_hook). Mask R-CNN keeps images as NHWC
-but in FP32 on V100 (its README, known issues), and in no inference (tools/test_net.py)."""
+but in FP32 on V100 (its README, known issues), and in no inference (tools/test_net.py).
+
+NeuSight (neusight/Tracing/trace.py) runs transformers 4.38.1 (setup.py) on tokens that are all 1: BERT in inference as
+AutoModelForSequenceClassification, in training as AutoModelForPreTraining without a loss of the next sentence. Of a
+Switch Transformer with random weights two experts of four take tokens in the mean, and 64 of a sequence each (two draws
+of all weights, 512 tokens: 2.0 and 1.9 experts, 62 and 64 tokens); with dropout all four, and 45 of a sequence. PyTorch
+2.1 compiles BERT's attention into one kernel, and not GPT-2's (pytorch issue 119760)."""
 BEAMS = re.compile(r"beam=(\d+)")
 """Beams of a search, in the notes of a row."""
 
@@ -143,7 +155,8 @@ def case_of(row: StepRow, length: int | None = None) -> ModelCase:
     infers = row.mode == "inference"
     model = (infers and ((known.greedy if beams == 1 else "") or known.inference)) or known.model
     tokens = known.tokens_of_inference if infers else known.tokens_of_item
-    sizes = dict(known.sizes) | {"batch": max(1, row.batch // tokens)} | ({"beam": beams} if beams else {})
+    fixed = dict((infers and known.sizes_of_inference) or known.sizes)
+    sizes = fixed | {"batch": max(1, row.batch // tokens)} | ({"beam": beams} if beams else {})
     stated = {"seq_len": length or row.seq_len, "image_size": row.image_size}
     sizes |= {name: size for name, size in stated.items() if size}
     compiled = row.extra.get("variant") == "fusion"
@@ -156,8 +169,7 @@ def case_of(row: StepRow, length: int | None = None) -> ModelCase:
         gpus=row.gpus,
         accumulation=row.accumulation,
         fusion="elementwise" if fused else "none",
-        # TorchInductor finds the pattern of attention.
-        attention="fused" if compiled else "eager",
+        attention="fused" if compiled and known.matched else "eager",
         layout=known.inference_layout if infers else None,
         script=known.script.model_copy(update={"container": row.framework}),
     )
