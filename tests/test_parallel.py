@@ -158,6 +158,17 @@ def test_a_summed_loss_is_divided_by_the_tokens_of_all_gpus() -> None:
     assert tasks[gather + 25] == divided[0]
 
 
+def test_gradients_are_summed_beside_the_backward_pass_or_all_at_once_after_it() -> None:
+    graph = graph_of("transformer_base", layers=2)
+    group = group_of("DGX-1V", 8)
+    beside, after = (group.tasks(graph, TRAIN, delays_sums=one) for one in (False, True))
+    (summed,) = [task for task in after if isinstance(task.operator, Collective) and task.operator.op == "all_reduce"]
+    parts = [task.operator for task in beside if isinstance(task.operator, Collective)]
+    assert isinstance(summed.operator, Collective)
+    assert summed.operator.size_bytes == sum(one.size_bytes for one in parts if one.op == "all_reduce")
+    assert not any(task.phase == "backward" for task in after[after.index(summed) :])
+
+
 def test_gradients_are_exchanged_in_the_last_pass_alone_or_in_each() -> None:
     gradient = Tensor("gradient", 4096.0)
     exchange = Collective("all_reduce", 4096, 2)

@@ -41,6 +41,9 @@ class Script(Part):
     sums_each_pass: bool = Field(
         default=False, description="sums gradients of several GPUs after each pass, not before updates alone"
     )
+    delays_sums: bool = Field(
+        default=False, description="sums gradients of several GPUs after the backward pass, not beside it"
+    )
     adds_gradients: bool = Field(default=False, description="never clears gradients, to which each pass adds its own")
     waits: bool = Field(default=False, description="for the end of each step")
 

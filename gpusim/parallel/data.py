@@ -2,7 +2,8 @@
 
 As PyTorch's DistributedDataParallel does it (torch/csrc/distributed/c10d/reducer.cpp, PyTorch 2.1): gradients are
 copied into buckets in the order in which the backward pass yields them; a full bucket is all-reduced in a stream of its
-own, and copied back before the update. The copies of a bucket are one kernel here, and many small ones there.
+own, and copied back before the update. The copies of a bucket are one kernel here, and many small ones there. apex's
+may wait for the end of the backward pass, and then sum all at once (apex/parallel/distributed.py: delay_allreduce).
 """
 
 from __future__ import annotations
@@ -39,15 +40,18 @@ class Bucket:
         return sum(tensor.size_bytes for tensor in self.gradients)
 
 
-def data_parallel(tasks: Sequence[Task], ranks: int, counted_loss: bool = False) -> tuple[Task, ...]:
+def data_parallel(
+    tasks: Sequence[Task], ranks: int, counted_loss: bool = False, delayed: bool = False
+) -> tuple[Task, ...]:
     """A training step of one of ``ranks`` GPUs: the tasks, with the all-reduces of their gradients.
 
     Without an update there is nothing to sum, and one GPU exchanges nothing: the tasks as they are.
 
     Args:
         counted_loss: of the model (``Graph.counted_loss``); the host reads what all GPUs counted before the update.
+        delayed: all gradients are summed at once, after the backward pass.
     """
-    found = buckets(tasks) if ranks > 1 else ()
+    found = buckets(tasks, delayed) if ranks > 1 else ()
     if not found:
         return tuple(tasks)
     result: list[Task] = []
@@ -82,8 +86,12 @@ def _smallest_deviate(count: int) -> float:
     return sum(survivals) * largest / steps
 
 
-def buckets(tasks: Sequence[Task]) -> tuple[Bucket, ...]:
-    """The buckets of the gradients that the update reads, in the order in which they are full."""
+def buckets(tasks: Sequence[Task], delayed: bool = False) -> tuple[Bucket, ...]:
+    """The buckets of the gradients that the update reads, in the order in which they are full.
+
+    Args:
+        delayed: one that holds all of them.
+    """
     read = {tensor.name for task in tasks if task.phase == "update" for tensor in task.reads}
     yielded: dict[str, tuple[int, Tensor]] = {}
     for place, task in enumerate(tasks):
@@ -94,7 +102,7 @@ def buckets(tasks: Sequence[Task]) -> tuple[Bucket, ...]:
     for place, gradient in sorted(yielded.values(), key=lambda one: one[0]):
         waiting.append(gradient)
         bucket = Bucket(place, tuple(waiting))
-        if bucket.size_bytes >= (BUCKET_BYTES if found else FIRST_BUCKET_BYTES):
+        if not delayed and bucket.size_bytes >= (BUCKET_BYTES if found else FIRST_BUCKET_BYTES):
             found.append(bucket)
             waiting = []
     if waiting:

@@ -60,8 +60,11 @@ class Group:
             self.node.slowest(self.gpus) * fullest if waits else 1.0,
         )
 
-    def tasks(self, graph: Graph, policy: Policy) -> Sequence[Task]:
+    def tasks(self, graph: Graph, policy: Policy, delays_sums: bool = False) -> Sequence[Task]:
         """What one of the GPUs launches in a step, data or tensor parallel.
+
+        Args:
+            delays_sums: data parallel, gradients are summed after the backward pass (``StepOptions.delays_sums``).
 
         Raises:
             InputError: the model cannot be shared in this way.
@@ -73,4 +76,4 @@ class Group:
                 raise PolicyError("tensor: not with checkpointing, whose second forward pass is not split")
             split = tensor_parallel(graph, self.gpus)
             return with_collectives(split, tasks_of(split.graph, policy, self.gpu))
-        return data_parallel(tasks_of(graph, policy, self.gpu), self.gpus, graph.counted_loss)
+        return data_parallel(tasks_of(graph, policy, self.gpu), self.gpus, graph.counted_loss, delays_sums)

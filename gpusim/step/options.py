@@ -13,6 +13,8 @@ class StepOptions:
     """Forward and backward passes for each update."""
     sums_each_pass: bool = False
     """Of several GPUs: gradients are summed after each pass, not after the last one alone."""
+    delays_sums: bool = False
+    """Of several GPUs: gradients are summed after the backward pass, all at once, not beside it."""
     graphs: bool = False
     """Replayed as a CUDA graph: the host makes one call, and the gaps are those of a graph."""
     synchronised: bool = False

@@ -73,6 +73,7 @@ def case_of_run(run: ModelRun, gpu: str, without: Sequence[str] = ()) -> ModelCa
     options = StepOptions(
         accumulation=run.passes,
         sums_each_pass=run.script.sums_each_pass,
+        delays_sums=run.script.delays_sums,
         graphs=run.graphs,
         synchronised=run.waits,
         framework=run.script.container,
