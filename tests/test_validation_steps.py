@@ -51,7 +51,6 @@ def trained(end_to_end: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="Mask R-CNN in FP32 on V100: 7.02 points")
 def test_several_gpus_scale_within_7_points_where_input_does_not_bind(trained: dict[str, Any]) -> None:
     errors = trained["scaling_errors"]
     assert errors["eight GPUs, not input-bound"]["rows"] > 40
