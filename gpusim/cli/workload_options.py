@@ -43,7 +43,7 @@ def workload_of(
     """The workload that an argument and options stand for."""
     from gpusim.prediction.options import Options
     from gpusim.studies.workload import ModelWorkload, OperatorWorkload
-    from gpusim.workloads.short_form import is_operator, operator_of
+    from gpusim.workloads.short_form import is_operator, is_sizes, operator_of
 
     groups = (work, how, sharing)
     given = [flag for group in groups for flag in _changed(group)] + (["precision"] if precision else [])
@@ -54,12 +54,16 @@ def workload_of(
             return OperatorWorkload(operator_of(text), Options(**named(simulation)))
         except ValueError as error:
             refuse(str(error))
+    if is_sizes(text):
+        refuse(f"{text}: an operator begins with its name; write gemm:{text}")
+    if text.startswith("model:"):
+        refuse(f"{text}: a model is its name alone; write {text.removeprefix('model:')}")
     if ":" in text:
         from gpusim.errors import did_you_mean
         from gpusim.workloads.operators import OPS
 
         name = text.partition(":")[0]
-        refuse(f"{text}: unknown operator{did_you_mean(name, OPS)}; write OP:SIZES:TYPE, or the name of a model")
+        refuse(f"{text}: neither OP:SIZES:TYPE nor a model: unknown operator{did_you_mean(name, OPS)}")
     if operators := _changed(simulation):
         refuse(f"{_flags(operators)}: of an operator, but {text} is a model; leave it out")
     if work.generate:

@@ -30,6 +30,15 @@ def is_operator(text: str) -> bool:
     return text.partition(":")[0] in OPS
 
 
+def is_sizes(text: str) -> bool:
+    """Whether a text states the sizes of an operator without its name.
+
+    >>> is_sizes("64x64x64"), is_sizes("64x64x64:fp16"), is_sizes("resnet50")
+    (True, True, False)
+    """
+    return _SIZES.fullmatch(text.partition(":")[0]) is not None
+
+
 def operator_of(text: str) -> Operator:
     """The operator that a text stands for.
 
@@ -61,6 +70,8 @@ def _values(part: str) -> Mapping[str, str]:
     if equals:
         return {name: value}
     if not _SIZES.fullmatch(part):
+        if part[:1].isdigit():
+            raise ValueError(f"{excerpt(part)}: sizes cannot be read; write them as 4096x4096x4096")
         return {"dtype": part}
     sizes = part.split("x")
     if len(sizes) > len(_NAMES) + 1:
