@@ -127,18 +127,26 @@ def test_no_two_kernels_of_a_board_print_the_same_name(name: str) -> None:
         assert len(set().union(*of_kernels)) == sum(map(len, of_kernels))
 
 
-def test_a_tile_may_be_two_kernels_that_read_different_layouts() -> None:
+@pytest.mark.parametrize(
+    ("tile", "quicker", "slower"),
+    [
+        ("128x64x8", "nt", "nn"),
+        ("128x32x32_sliced1x4", "nn", "tn"),  # 67 and 91 instructions a turn beside multiply-adds and fragments
+        ("64x32x32_sliced1x4", "nn", "tn"),
+    ],
+)
+def test_a_tile_may_be_two_kernels_that_read_different_layouts(tile: str, quicker: str, slower: str) -> None:
     arch, kernels = kernels_of("V100-PCIe-32GB")
-    of_tile = [one for one in kernels if one.label == "ffma_128x64x8" and Dtype.FP32 in one.family.inputs]
+    of_tile = [one for one in kernels if one.label == f"ffma_{tile}" and Dtype.FP32 in one.family.inputs]
     assert sorted(layout for kernel in of_tile for layout in kernel.layouts) == sorted(LAYOUTS)
     shares = {kernel.layouts[0]: kernel.fill_pipe_share for kernel in of_tile}
-    assert shares["nt"] < shares["nn"]
+    assert shares[quicker] < shares[slower]
     steps = {}
     for kernel in of_tile:
         gemm = Gemm(1024, 1024, 1024, Dtype.FP32, layout=kernel.layouts[0])
         launch = plan(arch, gemm, kernel).main
         steps[kernel.layouts[0]] = launch.step.pipe_slots - launch.step.mma_instructions
-    assert steps["nt"] / steps["nn"] == pytest.approx(shares["nt"] / shares["nn"])
+    assert steps[quicker] / steps[slower] == pytest.approx(shares[quicker] / shares[slower])
 
 
 @pytest.mark.parametrize("width", [1024, 1023])
