@@ -91,6 +91,18 @@ print(status, sorted({heavy} & set(sys.modules)))
     assert python(code) == "0 []\n"
 
 
+def test_a_short_command_is_not_searched_for_garbage() -> None:
+    code = f"""
+import atexit, gc, sys
+from gpusim.__main__ import main
+before = sum(one["collections"] for one in gc.get_stats())
+atexit.register(lambda: print(sum(one["collections"] for one in gc.get_stats()) - before, gc.get_freeze_count() > 0))
+sys.argv = ["gpusim", "gemm", "--arch", "t4", *{list(SMALL)}]
+main()
+"""
+    assert python(code).splitlines()[-1] == "0 True"
+
+
 def test_a_usage_error_is_one_line(command: RunGpusim) -> None:
     assert "No such command 'predict'" in refused(command("predict"))
     assert "No such option" in refused(command("gemm", "--colour", "blue"))

@@ -19,7 +19,7 @@ Content = TypeVar("Content", bound=BaseModel)
 class Part(BaseModel):
     """A frozen part of a document; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def find_shipped(name_or_path: str, shipped: Mapping[str, Path], what: str) -> Path:

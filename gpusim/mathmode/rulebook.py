@@ -42,7 +42,7 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 class _Frozen(BaseModel):
     """A frozen part of a rulebook; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class When(_Frozen):

@@ -46,7 +46,7 @@ class Layer(BaseModel):
         ValueError: an unknown attribute, or one that is out of range.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     op: str
     """Name of the layer in model files."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from functools import cache
 from importlib.metadata import version
 
@@ -33,9 +34,9 @@ def folder() -> str:
 
 @cache
 def _digest() -> str:
-    """Of the sources that end in machine code, and of what compiles them."""
-    here = os.path.dirname(__file__)
-    digest = hashlib.sha256(version("numba").encode())
+    """Of the sources that end in machine code, of their place, by which numba keeps it, and of what compiles them."""
+    here = os.path.dirname(os.path.realpath(__file__))
+    digest = hashlib.sha256(f"{version('numba')} {sys.implementation.cache_tag} {here}".encode())
     for sources in (here, os.path.dirname(here)):
         for name in sorted(name for name in os.listdir(sources) if name.endswith(".py")):
             digest.update(_bytes(os.path.join(sources, name)))
