@@ -12,6 +12,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, ranked_plans
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.system import System
+from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
@@ -26,7 +27,10 @@ class Ranked:
     candidates: Sequence[Candidate[Plan]]
     """The one that the library launches first."""
     retuned: Candidate[Plan] | None
-    """What a library that was tuned for the GPU would launch, where this one was tuned for another; else none."""
+    """What a library that was tuned for the GPU would launch, where this one was tuned for another; else none.
+
+    None too where there is nothing to choose: of operators that are no products.
+    """
 
 
 def rank(system: System, operator: Operator, options: Options) -> Ranked:
@@ -36,7 +40,7 @@ def rank(system: System, operator: Operator, options: Options) -> Ranked:
         UnsupportedError: the GPU has no path for the operator, or the pinned kernel does not fit.
     """
     found = ranked_plans(system, operator, options)
-    tuned = _tuned(system)
+    tuned = _tuned(system) if isinstance(operator, Gemm | Convolution) else None
     return Ranked(found, ranked_plans(tuned, operator, options)[0] if tuned else None)
 
 

@@ -41,6 +41,10 @@ _FILE_CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _TypedDict: Any = TypedDict  # mypy takes literal keys only
 
 
+_BESIDE_VALUE: dict[str, core_schema.TypedDictField] = {}
+"""Schemas of kind, source and spread."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sourced(Generic[T]):
     """A value, how it is known, and where it comes from."""
@@ -57,11 +61,13 @@ class _AsMapping:
 
     def __get_pydantic_core_schema__(self, annotation: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         (value_type,) = get_args(annotation)
-        types = (Annotated[value_type, BeforeValidator(_numbers), _VALUE], _Kind, _Source, _Spread)
-        fields = {
-            key: core_schema.typed_dict_field(handler.generate_schema(one), required=key in REQUIRED_KEYS)
-            for key, one in zip(KEYS, types, strict=True)
-        }
+        if not _BESIDE_VALUE:  # the same of every value
+            _BESIDE_VALUE.update(
+                (key, core_schema.typed_dict_field(handler.generate_schema(one), required=key in REQUIRED_KEYS))
+                for key, one in zip(KEYS[1:], (_Kind, _Source, _Spread), strict=True)
+            )
+        value = handler.generate_schema(Annotated[value_type, BeforeValidator(_numbers), _VALUE])
+        fields = {KEYS[0]: core_schema.typed_dict_field(value), **_BESIDE_VALUE}
         mapping = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=_STRICT)
         return core_schema.no_info_before_validator_function(
             _complete, core_schema.no_info_after_validator_function(_sourced, mapping)
