@@ -85,8 +85,9 @@ def arguments() -> argparse.Namespace:
 def parts(asked: argparse.Namespace) -> list[Part]:
     """What to measure, with the compiled simulator where it is installed."""
     tables = (str(asked.measured),) if asked.measured else ()
-    found = [Part("start_speed.py")]
+    found = []
     for compiled in (False, True) if numba_version() else (False,):
+        found.append(Part("start_speed.py", compiled=compiled))
         found.append(Part("speed.py", tables, compiled))
         found.append(Part("sweep_speed.py", ("--shapes", str(asked.shapes)), compiled))
     return found

@@ -21,7 +21,10 @@ ROWS = {
     "training step of BERT large on an A100, one core: no launch known": "training step of BERT large, no launch",
     "all launches known": "training step of BERT large, all launches",
     "`gpusim gemm` as a process": "start of gpusim gemm, wall time",
-    "`gpusim model bert_large` as a process, no launch known: CPU time": "gpusim model bert_large, CPU time",
+    "`gpusim model bert_large --precision amp-fp16` as a process, no launch known: CPU time": (
+        "gpusim model bert_large, CPU time"
+    ),
+    "the same with `--precision tf32`": "gpusim model bert_large in TF32, CPU time",
 }
 """Row of the table -> what the name of its figure begins with."""
 ELSEWHERE = """\

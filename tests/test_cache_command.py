@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from conftest import RunGpusim, complaints, refused
 
+from gpusim import api
 from gpusim.execution.database import NAME, SET_ASIDE, Batch, Database
+from gpusim.sim import switch
+from gpusim.sim.compiled.kept import FOLDER_VARIABLE
 from gpusim.units import MIB
 from gpusim.version import MODEL_VERSION
 
@@ -191,3 +194,21 @@ def test_a_store_that_cannot_be_used_is_one_line_and_changes_no_result(
     assert line.startswith(f"gpusim: {empty}: simulated launches are not remembered: ")
     assert complaints(command("run", "few.yaml", "-o", "silent", "--jobs", "1", "--no-cache")) == []
     assert (tmp_path / "warned" / "results.csv").read_bytes() == (tmp_path / "silent" / "results.csv").read_bytes()
+
+
+def test_machine_code_is_compiled_ahead(command: RunGpusim, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    played: list[bool] = []
+
+    def predicted(*_: object, **__: object) -> None:
+        played.append(switch.compiled_play() is not None)
+
+    monkeypatch.setattr(switch._Switch, "compiled", False)
+    monkeypatch.setattr(api, "predict", predicted)
+    monkeypatch.setenv(FOLDER_VARIABLE, "/dev/null/nowhere")
+    done = command("cache", "compile")
+    assert (done.returncode, played) == (1, [True])
+    assert "machine code cannot be kept there" in done.stderr
+    monkeypatch.setenv(switch.VARIABLE, "0")
+    monkeypatch.setattr(switch._Switch, "compiled", False)
+    assert "pip install 'gpusim[fast]'" in refused(command("cache", "compile"))
