@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -68,6 +69,12 @@ def process_group(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 def _own_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins with the processes: what one prefers to compile, the next one does not."""
     monkeypatch.setattr("gpusim.sim.switch._Switch.compiled", False)
+
+
+@pytest.fixture(autouse=True)
+def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lines of progress, which come on a busy machine only; of processes of their own they stay."""
+    monkeypatch.setattr("gpusim.cli.console.LINE_EVERY_S", math.inf)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -97,6 +97,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that the console reads [s]."""
     now = [100.0]
     monkeypatch.setattr("gpusim.cli.console.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gpusim.cli.console.LINE_EVERY_S", 30.0)
     return now
 
 
