@@ -36,8 +36,8 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_run_judges_every_claim_and_writes_every_figure(gpusim: RunGpusim, tmp_path: Path) -> None:
-    assert gpusim("run", str(written(tmp_path, CLAIMS)), "-o", str(tmp_path / "out")).returncode == 0
+def test_a_run_judges_every_claim_and_writes_every_figure(command: RunGpusim, tmp_path: Path) -> None:
+    assert command("run", str(written(tmp_path, CLAIMS)), "-o", str(tmp_path / "out")).returncode == 0
     with (tmp_path / "out" / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     with (tmp_path / "out" / "figures.csv").open(newline="") as file:
@@ -60,11 +60,11 @@ def test_a_run_judges_every_claim_and_writes_every_figure(gpusim: RunGpusim, tmp
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line(
-    gpusim: RunGpusim, tmp_path: Path, old: str, new: str, problem: str
+    command: RunGpusim, tmp_path: Path, old: str, new: str, problem: str
 ) -> None:
     assert old in CLAIMS
     file = written(tmp_path, CLAIMS.replace(old, new, 1))
-    assert problem in refused(gpusim("run", str(file), "-o", str(tmp_path / "out")))
+    assert problem in refused(command("run", str(file), "-o", str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
 
 

@@ -610,9 +610,9 @@ def test_nvidia_tf32_override_0_leaves_no_tf32_and_changes_nothing_else(question
 # The command ------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_the_path_the_unit_the_rule_and_its_source(gpusim: RunGpusim) -> None:
+def test_the_command_prints_the_path_the_unit_the_rule_and_its_source(command: RunGpusim) -> None:
     words = "mathmode --framework pytorch --version 1.13 --op matmul --dtype fp32 --format json"
-    process = gpusim(*shlex.split(words), "--arch", "A100-SXM4-80GB", "--set", "matmul.allow_tf32=True")
+    process = command(*shlex.split(words), "--arch", "A100-SXM4-80GB", "--set", "matmul.allow_tf32=True")
     assert (process.returncode, process.stderr) == (0, "")
     answer = json.loads(process.stdout)
     assert (answer["path"], answer["unit"], answer["rule"]) == ("tf32", "tensor", "pytorch-matmul-allow-tf32")
@@ -623,22 +623,22 @@ def test_the_command_prints_the_path_the_unit_the_rule_and_its_source(gpusim: Ru
     ]
 
 
-def test_the_command_ends_with_1_where_settings_contradict(gpusim: RunGpusim) -> None:
+def test_the_command_ends_with_1_where_settings_contradict(command: RunGpusim) -> None:
     words = "mathmode --framework pytorch --version 2.9 --arch A100-SXM4-40GB --set matmul.allow_tf32=1"
-    process = gpusim(*shlex.split(words), "--set", "matmul.fp32_precision=ieee", "--format", "json")
+    process = command(*shlex.split(words), "--set", "matmul.fp32_precision=ieee", "--format", "json")
     assert (process.returncode, process.stderr) == (1, "")
     answer = json.loads(process.stdout)
     assert answer["path"] is None
     assert [one["rule"] for one in answer["conflicts"]] == ["pytorch-matmul-old-and-new-settings"]
-    table = gpusim(*shlex.split(words), "--set", "matmul.fp32_precision=ieee")
+    table = command(*shlex.split(words), "--set", "matmul.fp32_precision=ieee")
     assert table.returncode == 1
     assert "undecided" in table.stdout
     assert "Contradictions" in table.stdout
 
 
-def test_the_command_says_what_was_set_and_what_is_worth_knowing(gpusim: RunGpusim) -> None:
+def test_the_command_says_what_was_set_and_what_is_worth_knowing(command: RunGpusim) -> None:
     words = "mathmode --framework pytorch --version 2.1 --arch t4 --set autocast=fp16 --env NVIDIA_TF32_OVERRIDE=0"
-    process = gpusim(*shlex.split(words))
+    process = command(*shlex.split(words))
     assert (process.returncode, process.stderr) == (0, "")
     for text in ("fp16", "tensor", "torch.autocast", "loss scaling", "stay FP32", "NVIDIA_TF32_OVERRIDE  0"):
         assert text in process.stdout
@@ -654,5 +654,5 @@ def test_the_command_says_what_was_set_and_what_is_worth_knowing(gpusim: RunGpus
         "--framework pytorch --version 1.13 --arch t4 --op frobnicate",
     ],
 )
-def test_the_command_refuses_wrong_input(gpusim: RunGpusim, words: str) -> None:
-    refused(gpusim("mathmode", *shlex.split(words)))
+def test_the_command_refuses_wrong_input(command: RunGpusim, words: str) -> None:
+    refused(command("mathmode", *shlex.split(words)))

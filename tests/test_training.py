@@ -135,8 +135,8 @@ def test_low_precision_weights_stop_moving_while_fp32_weights_learn_on(
 QUICK = ("training.steps=30", "training.log_every=10", "training.gradients_at=5")
 
 
-def test_a_run_leaves_its_rows_its_gradients_its_manifest_and_its_figure(gpusim: RunGpusim, tmp_path: Path) -> None:
-    process = gpusim("run", NAME, *QUICK, "-o", "out")
+def test_a_run_leaves_its_rows_its_gradients_its_manifest_and_its_figure(command: RunGpusim, tmp_path: Path) -> None:
+    process = command("run", NAME, *QUICK, "-o", "out")
     assert process.returncode == 0, process.stderr
     assert "FP16, no scaling" in process.stdout
     files = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -183,15 +183,15 @@ def test_an_interrupted_experiment_takes_up_the_runs_that_were_done(tmp_path: Pa
         ("training.momentum=1", "less than 1"),
     ],
 )
-def test_what_a_file_may_not_say_is_refused_in_one_line(gpusim: RunGpusim, override: str, said: str) -> None:
-    line = refused(gpusim("run", NAME, override, "-o", "out"))
+def test_what_a_file_may_not_say_is_refused_in_one_line(command: RunGpusim, override: str, said: str) -> None:
+    line = refused(command("run", NAME, override, "-o", "out"))
     assert said in line
     assert override in line or f"{NAME}.yaml:" in line
 
 
-def test_a_run_that_breaks_is_shown_as_broken(gpusim: RunGpusim, tmp_path: Path) -> None:
+def test_a_run_that_breaks_is_shown_as_broken(command: RunGpusim, tmp_path: Path) -> None:
     wild = ("training.learning_rate=1e30", "training.steps=300", "training.log_every=10", "training.gradients_at=200")
-    process = gpusim("run", NAME, *wild, "-o", "out")
+    process = command("run", NAME, *wild, "-o", "out")
     assert process.returncode == 0, process.stderr
     assert complaints(process) == []
     with (tmp_path / "out" / "results.csv").open(encoding="utf-8") as file:
