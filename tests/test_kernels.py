@@ -135,7 +135,7 @@ def test_no_two_kernels_of_a_board_print_the_same_name(name: str) -> None:
         ("64x32x32_sliced1x4", "nn", "tn"),
     ],
 )
-def test_a_tile_may_be_two_kernels_that_read_different_layouts(tile: str, quicker: str, slower: str) -> None:
+def test_a_tile_may_be_two_kernels_that_read_different_layouts(tile: str, quicker: Layout, slower: Layout) -> None:
     arch, kernels = kernels_of("V100-PCIe-32GB")
     of_tile = [one for one in kernels if one.label == f"ffma_{tile}" and Dtype.FP32 in one.family.inputs]
     assert sorted(layout for kernel in of_tile for layout in kernel.layouts) == sorted(LAYOUTS)
