@@ -23,6 +23,27 @@ from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+PREDICTION_KEYS = (
+    "time_us",
+    "kernel_time_us",
+    "cycles",
+    "clock_mhz",
+    "tflops",
+    "pct_of_peak",
+    "bound_us",
+    "bottleneck",
+    "kernel",
+    "grid",
+    "waves",
+    "occupancy",
+    "dram_bytes",
+    "l2_bytes",
+    "l2_hit_fraction",
+    "stall_cycles",
+    "detail",
+    "arch",
+)
+"""That the JSON of ``gpusim gemm`` and the rows of ``gpusim run`` have at least."""
 MEASURED_VARIABLE = "GPUSIM_MEASURED"
 
 MEASURED_HEADER = (

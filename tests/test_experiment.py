@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, complaints, refused
+from conftest import MEASURED_HEADER, PREDICTION_KEYS, REPOSITORY, RunGpusim, complaints, refused
 
 from gpusim.execution.journal import JOURNAL
 from gpusim.experiment.claims import ClaimsExperiment
@@ -39,33 +39,7 @@ gemms:
   - {label: flat, m: 16, n: [256, 512], k: 128}
 plots: [time]
 """
-CONTRACT = (
-    "time_us",
-    "kernel_time_us",
-    "cycles",
-    "clock_mhz",
-    "tflops",
-    "pct_of_peak",
-    "bound_us",
-    "bottleneck",
-    "kernel",
-    "grid",
-    "waves",
-    "occupancy",
-    "dram_bytes",
-    "l2_bytes",
-    "l2_hit_fraction",
-    "stall_cycles",
-    "detail",
-    "arch",
-    "batch",
-    "m",
-    "n",
-    "k",
-    "dtype",
-    "sparsity",
-    "layout",
-)
+CONTRACT = (*PREDICTION_KEYS, "batch", "m", "n", "k", "dtype", "sparsity", "layout")
 
 WriteExperiment = Callable[[str], str]
 
