@@ -282,6 +282,14 @@ def test_sgemm_slices_k_for_single_products_alone(name: str) -> None:
     assert usable_kernels(arch, batch, sliced.printed_name("nt", Dtype.FP32)) == (sliced,)
 
 
+def test_batches_on_a_v100_do_not_run_tiles_of_128x32_as_recorded() -> None:
+    # NeuSight's rows for calibration: 64x64 for all of these, where 128x32 is estimated to take about half as long.
+    arch = load_spec("V100-PCIe-32GB").system
+    for batch, m, n, k in ((739, 20, 205, 387), (184, 25, 84, 976), (765, 20, 539, 99), (494, 32, 296, 218)):
+        gemm = Gemm(m, n, k, Dtype.FP32, batch=batch, layout="nn")
+        assert predict(arch, gemm, Options(l2="warm")).kernel.startswith("volta_sgemm_64x64_nn")
+
+
 @pytest.mark.parametrize(
     ("m", "n", "k", "measured_us"), [(336, 4096, 1376, 45), (336, 4096, 5504, 162), (968, 1920, 5120, 176)]
 )
