@@ -90,6 +90,8 @@ class Runs(NamedTuple):
     """Beside it lies the run of the CTA one further along this axis; None: of the same CTA's next block."""
     begins_bytes: float = 0.0
     """Rows begin on multiples of this; 0: on lines [B]."""
+    in_page_bytes: float = 1e9
+    """What of a run lies in one page of DRAM, at most [B]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ IN_THE_LAUNCH = {
     *("load_store.staging_fma_slots", "load_store.async_copy"),
     *("load_store.tlb_entries", "load_store.tlb_page_mib", "load_store.tlb_miss_cycles"),
     *("l2.drift_steps", "l2.lag_steps"),
-    "dram.mixed_write_cost",
+    *("dram.mixed_write_cost", "dram.page_run_bytes"),
     *("instructions.*.shape", "pipes.*.latency_cycles"),
 }
 

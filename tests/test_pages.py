@@ -111,6 +111,32 @@ def test_each_step_of_a_ring_opens_the_pages_of_its_slices_again(name: str, take
     assert planned.main.traffic.read_cost == pytest.approx((1 + 64 / taken_bytes) / (1 + 64 / 2048))
 
 
+WMMA = "cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_128x1_tn_align8"
+RUNS = [(4096, 128), (4096, 10**9), (128, 128)]
+"""Values of k in FP16, of which a step takes 128, and neighbours in memory that lie in one page [B]."""
+
+
+@pytest.mark.parametrize(("k", "run_bytes"), RUNS)
+def test_a_slice_opens_a_page_for_each_run_of_neighbours(k: int, run_bytes: int) -> None:
+    changed = {"page_bytes": 2048.0, "activation_bytes": 64.0, "page_run_bytes": run_bytes}
+    arch = with_gpu(A100, dram=A100.gpu.dram.model_copy(update=changed))
+    planned = plan(arch.gpu, Gemm(32, 32, k, Dtype.FP16, layout="tn", order="column"), kernel(arch, WMMA))
+    taken_bytes = min(256, run_bytes) if k > 128 else 2048  # whole rows follow each other
+    assert planned.main.traffic.read_cost == pytest.approx((1 + 64 / taken_bytes) / (1 + 64 / 2048))
+
+
+@pytest.mark.parametrize(("k", "run_bytes"), RUNS)
+def test_in_full_detail_a_slice_opens_as_many(k: int, run_bytes: int) -> None:
+    arch = with_gpu(A100, dram=A100.gpu.dram.model_copy(update={"page_run_bytes": run_bytes}))
+    planned = plan(arch.gpu, Gemm(32, 32, k, Dtype.FP16, layout="tn", order="column"), kernel(arch, WMMA))
+    (launch,) = lower_tiles(arch.gpu, planned)
+    machine = replace(Machine.of(A100.gpu, 1000.0), dram_page_bytes=2048.0)
+    tables = tables_of(machine, launch)
+    read = next(tensor for tensor in launch.tensors if tensor.runs and tensor.runs.axis is None)
+    sizes = sizes_of(machine, read, tables[read.name], Read(read.name, 1.0, 1.0), 1)
+    assert sizes.pages == pytest.approx(32 * 256 / min(256, run_bytes) if k > 128 else 32 * 256 / 2048)
+
+
 @pytest.mark.parametrize(("batch", "larger"), [(1, False), (640, True)])
 def test_pieces_of_rows_cost_dram_the_rest_where_more_are_read_at_once_than_l2_holds(batch: int, larger: bool) -> None:
     arch = with_gpu(V100, dram=V100.gpu.dram.model_copy(update={"page_part_stride_bytes": 10**9}))

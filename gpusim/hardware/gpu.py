@@ -223,6 +223,9 @@ class Dram(Record):
         le=10**9,
         description="From one part of a page to the next, over parts of others: rows so far apart share a page [B].",
     )
+    page_run_bytes: int = Field(
+        ge=32, le=10**9, description="Neighbours in memory that lie in one page, before another bank follows [B]."
+    )
     conflict_stride_bytes: float = Field(
         ge=64, le=NO_LIMIT, description="Rows at least so far apart lie in the same banks, where one page is open [B]."
     )

@@ -145,17 +145,21 @@ class Operands:
         run_bytes, aligned = self.run_bytes(tile_rows, tile_k), access_bytes(self.row_bytes, SECTOR_BYTES)
         return np.asarray(self.spacing + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
 
-    def page_share_bytes(self, asked_k: Any, dram: Dram) -> Array:
+    def page_share_bytes(self, asked_k: Any, dram: Dram, in_page_bytes: Any) -> Array:
         """What is read of a DRAM page at once, where ``asked_k`` values of k are read together [B].
 
         Neighbours read the rest of rows that lie along m or n at the same time. Of rows that lie along k one slice
         each is taken, and of a page as many slices as it holds rows.
+
+        Args:
+            in_page_bytes: what of a slice lies in one page, unless it is a whole row, whose neighbours are read too.
         """
         page_bytes = dram.page_bytes
         apart = rows_of_a_page(self.row_bytes, dram.page_part_stride_bytes, dram.conflict_stride_bytes)
         slices = np.maximum(page_bytes / self.row_bytes, np.where(self.runs_per_row == 1, apart, 1.0))
-        asked_bytes = asked_k * self.kept_fraction * self.element_bits / 8 * slices
-        taken = np.minimum(page_bytes, np.maximum(SECTOR_BYTES, asked_bytes))
+        slice_bytes = asked_k * self.kept_fraction * self.element_bits / 8
+        of_page_bytes = np.where(slice_bytes < self.row_bytes, np.minimum(slice_bytes, in_page_bytes), slice_bytes)
+        taken = np.minimum(page_bytes, np.maximum(SECTOR_BYTES, of_page_bytes * slices))
         return np.where(self.k_contiguous, taken, page_bytes)
 
 

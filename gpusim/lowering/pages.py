@@ -57,13 +57,25 @@ def missed_pages(gpu: Gpu, operands: Operands, rows: Array) -> Array:
     return np.where(visited > path.tlb_entries, visited, 0.0)
 
 
-def read_costs(gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array) -> Array:
+def in_page_bytes(gpu: Gpu, staged: Array) -> Array:
+    """What of a CTA's slice of a row lies in one page of DRAM [B].
+
+    Args:
+        staged: CTAs wait for each slice in shared memory. Others read on, and find the pages open.
+    """
+    return np.where(staged, gpu.dram.page_run_bytes, gpu.dram.page_bytes)
+
+
+def read_costs(gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array, in_page_bytes: Array) -> Array:
     """DRAM time of the operands' bytes, of the same bytes read a page at a time.
 
     A page is opened for each ``asked_k`` values of k that are read together. What DRAM reads beyond them is
     read again with the next ones, unless it outlives the step in L2. Of rows far apart, the next one's page lies in the
     same bank, which must close this one first; channels of images lie so far apart too, without taking that long
     (DeepBench's gradients of filters, rows for calibration).
+
+    Args:
+        in_page_bytes: of a slice, what lies in one page [B].
     """
     dram = gpu.dram
     whole = 1.0 + dram.activation_bytes / dram.page_bytes
@@ -72,5 +84,5 @@ def read_costs(gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array) ->
     far_apart = operands.row_bytes >= dram.conflict_stride_bytes
     conflicting = operands.k_contiguous & far_apart & (operands.runs_per_row == 1)
     opening_bytes = dram.activation_bytes * np.where(conflicting, dram.conflict_cost, 1.0)
-    opened = opening_bytes / operands.page_share_bytes(asked_k, dram)
+    opened = opening_bytes / operands.page_share_bytes(asked_k, dram, in_page_bytes)
     return np.asarray((1.0 + again + opened) / whole)

@@ -14,7 +14,7 @@ from gpusim.launch import Runs
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.problem import Problems, Tiles
 from gpusim.lowering.operand import Operands, access_bytes, element_access_bytes
-from gpusim.lowering.pages import missed_pages
+from gpusim.lowering.pages import in_page_bytes, missed_pages
 from gpusim.lowering.schedule import Block
 from gpusim.units import ceil_div
 
@@ -102,7 +102,7 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
         load_port_bytes=np.maximum(read, (sm_bytes[0] + sm_bytes[1] + read) * gpu.shared_memory.port_share),
         loads=loads[0] + loads[1],
         fill_bytes=np.where(kernels.in_shared_memory, fills[0] + fills[1], 0.0),
-        runs=_runs(operands, kernels),
+        runs=_runs(gpu, operands, kernels),
         tlb_port_bytes=missed_pages(gpu, operands, tiles.sm_rows) * gpu.load_store.tlb_miss_cycles * port_rate,
     )
 
@@ -124,7 +124,7 @@ def blocks_of(staged: Staged) -> tuple[Columns[Block], Columns[Block]]:
     return a, b
 
 
-def _runs(operands: Operands, kernels: Any) -> tuple[Columns[Runs], Columns[Runs]]:
+def _runs(gpu: Gpu, operands: Operands, kernels: Any) -> tuple[Columns[Runs], Columns[Runs]]:
     """Where the panels of both operands lie in memory."""
     sizes_bytes, rows_bytes = operands.run_bytes(kernels.tile, kernels.tile_k), operands.row_bytes
     along_k = operands.k_contiguous.ravel().tolist()
@@ -137,6 +137,7 @@ def _runs(operands: Operands, kernels: Any) -> tuple[Columns[Runs], Columns[Runs
             row_bytes=rows_bytes[place],
             axis=None if along_k[place] else axis,
             begins_bytes=begins_bytes[place],
+            in_page_bytes=in_page_bytes(gpu, kernels.in_shared_memory),
         )
         for place, axis in enumerate(("x", "y"))
     )
