@@ -161,12 +161,23 @@ def test_a_summed_loss_is_divided_by_the_tokens_of_all_gpus() -> None:
 def test_gradients_are_summed_beside_the_backward_pass_or_all_at_once_after_it() -> None:
     graph = graph_of("transformer_base", layers=2)
     group = group_of("DGX-1V", 8)
-    beside, after = (group.tasks(graph, TRAIN, delays_sums=one) for one in (False, True))
+    beside, after = (group.tasks(graph, TRAIN, StepOptions(delays_sums=one)) for one in (False, True))
     (summed,) = [task for task in after if isinstance(task.operator, Collective) and task.operator.op == "all_reduce"]
     parts = [task.operator for task in beside if isinstance(task.operator, Collective)]
     assert isinstance(summed.operator, Collective)
     assert summed.operator.size_bytes == sum(one.size_bytes for one in parts if one.op == "all_reduce")
     assert not any(task.phase == "backward" for task in after[after.index(summed) :])
+
+
+def test_sums_of_gradients_are_divided_in_one_more_pass_over_them() -> None:
+    graph = graph_of("transformer_base", layers=2)
+    group = group_of("DGX-1V", 8)
+    fused, apart = (group.tasks(graph, TRAIN, StepOptions(divides_sums=one)) for one in (False, True))
+    added = [task for task in apart if task not in fused]
+    assert [(task.phase, task.operator.size_bytes) for task in added] == [
+        ("update", 2 * one.size_bytes) for one in buckets(tasks_of(graph, TRAIN, V100.gpu))
+    ]
+    assert all(apart[apart.index(task) + 1].reads == task.writes for task in added)  # the copy out of the bucket
 
 
 def test_gradients_are_exchanged_in_the_last_pass_alone_or_in_each() -> None:

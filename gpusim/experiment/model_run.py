@@ -44,6 +44,9 @@ class Script(Part):
     delays_sums: bool = Field(
         default=False, description="sums gradients of several GPUs after the backward pass, not beside it"
     )
+    divides_sums: bool = Field(
+        default=False, description="divides sums of gradients of several GPUs in a kernel of its own, as apex does"
+    )
     adds_gradients: bool = Field(default=False, description="never clears gradients, to which each pass adds its own")
     waits: bool = Field(default=False, description="for the end of each step")
 

@@ -3,7 +3,8 @@
 As PyTorch's DistributedDataParallel does it (torch/csrc/distributed/c10d/reducer.cpp, PyTorch 2.1): gradients are
 copied into buckets in the order in which the backward pass yields them; a full bucket is all-reduced in a stream of its
 own, and copied back before the update. The copies of a bucket are one kernel here, and many small ones there. apex's
-may wait for the end of the backward pass, and then sum all at once (apex/parallel/distributed.py: delay_allreduce).
+may wait for the end of the backward pass, and then sum all at once (apex/parallel/distributed.py: delay_allreduce); it
+divides the sums after they are exchanged (allreduce_bucket), not as it fills a bucket.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Bucket:
 
 
 def data_parallel(
-    tasks: Sequence[Task], ranks: int, counted_loss: bool = False, delayed: bool = False
+    tasks: Sequence[Task], ranks: int, counted_loss: bool = False, *, delayed: bool = False, divided: bool = False
 ) -> tuple[Task, ...]:
     """A training step of one of ``ranks`` GPUs: the tasks, with the all-reduces of their gradients.
 
@@ -50,6 +51,7 @@ def data_parallel(
     Args:
         counted_loss: of the model (``Graph.counted_loss``); the host reads what all GPUs counted before the update.
         delayed: all gradients are summed at once, after the backward pass.
+        divided: sums are divided by the number of GPUs in a kernel of its own.
     """
     found = buckets(tasks, delayed) if ranks > 1 else ()
     if not found:
@@ -58,7 +60,9 @@ def data_parallel(
     first_update = next(place for place, task in enumerate(tasks) if task.phase == "update")
     for place, task in enumerate(tasks):
         if place == first_update:
-            result += [_copy(bucket, number, "update") for number, bucket in enumerate(found)]
+            for number, bucket in enumerate(found):
+                result += [_divided(bucket, number)] if divided else []
+                result.append(_copy(bucket, number, "update"))
             result += _counted(_held(found[-1], len(found) - 1), ranks) if counted_loss else []
         result.append(task)
         for number, bucket in enumerate(found):
@@ -116,10 +120,20 @@ def _summed(bucket: Bucket, number: int, ranks: int) -> Task:
     return Task(LAYER, "communication", operator, (held,), (held,), "")
 
 
+def _divided(bucket: Bucket, number: int) -> Task:
+    """The sums of a bucket over the number of GPUs, which no copy into it has divided before."""
+    held, touched = _held(bucket, number), _touched(bucket)
+    return Task(LAYER, "update", Pointwise(("scale",), touched[0].elements, touched, touched), (held,), (held,), "")
+
+
+def _touched(bucket: Bucket) -> tuple[Access]:
+    """All of a bucket once; its bytes count."""
+    return (Access(max(1, round(bucket.size_bytes * 8 / Dtype.FP32.bits)), Dtype.FP32),)
+
+
 def _copy(bucket: Bucket, number: int, phase: str) -> Task:
     """Gradients into their bucket, divided by the number of GPUs; or the sums back out of it."""
-    held = _held(bucket, number)
-    touched = (Access(max(1, round(bucket.size_bytes * 8 / Dtype.FP32.bits)), Dtype.FP32),)  # their bytes count
+    held, touched = _held(bucket, number), _touched(bucket)
     function, into = ("scale", True) if phase == "backward" else ("copy", False)
     operator = Pointwise((function,), touched[0].elements, touched, touched)
     reads, writes = (bucket.gradients, (held,)) if into else ((held,), bucket.gradients)

@@ -18,6 +18,7 @@ from gpusim.models.task import Task
 from gpusim.parallel.data import data_parallel, fullest_pass
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
 from gpusim.step.kernels import Peers
+from gpusim.step.options import StepOptions
 
 Parallel = Literal["data", "tensor", "pipeline"]
 """``data``: each GPU has items of its own; ``tensor``: all work on the same items, each with a part of the matrices;
@@ -60,11 +61,11 @@ class Group:
             self.node.slowest(self.gpus) * fullest if waits else 1.0,
         )
 
-    def tasks(self, graph: Graph, policy: Policy, delays_sums: bool = False) -> Sequence[Task]:
+    def tasks(self, graph: Graph, policy: Policy, options: StepOptions = StepOptions()) -> Sequence[Task]:
         """What one of the GPUs launches in a step, data or tensor parallel.
 
         Args:
-            delays_sums: data parallel, gradients are summed after the backward pass (``StepOptions.delays_sums``).
+            options: how data parallel GPUs sum gradients.
 
         Raises:
             InputError: the model cannot be shared in this way.
@@ -76,4 +77,10 @@ class Group:
                 raise PolicyError("tensor: not with checkpointing, whose second forward pass is not split")
             split = tensor_parallel(graph, self.gpus)
             return with_collectives(split, tasks_of(split.graph, policy, self.gpu))
-        return data_parallel(tasks_of(graph, policy, self.gpu), self.gpus, graph.counted_loss, delays_sums)
+        return data_parallel(
+            tasks_of(graph, policy, self.gpu),
+            self.gpus,
+            graph.counted_loss,
+            delayed=options.delays_sums,
+            divided=options.divides_sums,
+        )

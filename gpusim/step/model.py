@@ -129,7 +129,7 @@ def predict_model(
     if group and group.parallel == "pipeline":
         step, needed_bytes = _pipelined(system, graph, policy, options, simulate, group)
     else:
-        tasks = group.tasks(graph, policy, options.delays_sums) if group else tasks_of(graph, policy, system.gpu)
+        tasks = group.tasks(graph, policy, options) if group else tasks_of(graph, policy, system.gpu)
         kept = [task for task in tasks if task.phase not in without]
         step = predict_step(system, kept, options, simulate, group.peers(policy.mode, graph.uneven) if group else None)
         needed_bytes = memory_bytes(tasks)

@@ -15,6 +15,8 @@ class StepOptions:
     """Of several GPUs: gradients are summed after each pass, not after the last one alone."""
     delays_sums: bool = False
     """Of several GPUs: gradients are summed after the backward pass, all at once, not beside it."""
+    divides_sums: bool = False
+    """Of several GPUs: sums of gradients are divided by the number of GPUs in a kernel of its own."""
     graphs: bool = False
     """Replayed as a CUDA graph: the host makes one call, and the gaps are those of a graph."""
     synchronised: bool = False

@@ -74,6 +74,7 @@ def case_of_run(run: ModelRun, gpu: str, without: Sequence[str] = ()) -> ModelCa
         accumulation=run.passes,
         sums_each_pass=run.script.sums_each_pass,
         delays_sums=run.script.delays_sums,
+        divides_sums=run.script.divides_sums,
         graphs=run.graphs,
         synchronised=run.waits,
         framework=run.script.container,

@@ -59,12 +59,12 @@ LOOPS = Script(fused_optimizer=(), waits=True)
 MODELS: Mapping[str, _Known] = {
     "resnet50v1.5": _Known("resnet50", script=LOOPS),
     "se-resnext101-32x4d": _Known("se_resnext101_32x4d", script=LOOPS),
-    "ssd300-r50": _Known("ssd300", script=LOOPS),
+    "ssd300-r50": _Known("ssd300", script=LOOPS.model_copy(update={"divides_sums": True})),
     "maskrcnn-r50-fpn": _Known(
         "mask_rcnn",
         inference="mask_rcnn_inference",
         inference_layout="nchw",
-        script=Script(channels_last=(*LOWERED, "tf32"), delays_sums=True),
+        script=Script(channels_last=(*LOWERED, "tf32"), delays_sums=True, divides_sums=True),
     ),
     "transformer-big": _Known(
         "transformer_big",
@@ -72,16 +72,19 @@ MODELS: Mapping[str, _Known] = {
         inference="transformer_big_beam_search",
         tokens_of_inference=44,
         halved=True,
+        script=Script(divides_sums=True),
     ),
     "gnmt-v2": _Known(
         "gnmt_v2",
         inference="gnmt_v2_beam_search",
         greedy="gnmt_v2_greedy",
         halved=True,
-        script=Script(fused_optimizer=(), items_of_update=1024, sums_each_pass=True),
+        script=Script(fused_optimizer=(), items_of_update=1024, sums_each_pass=True, divides_sums=True),
     ),
     "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", lengths={512: BINS_OF_512}),
-    "bert-large-squad": _Known("bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True)),
+    "bert-large-squad": _Known(
+        "bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True, divides_sums=True)
+    ),
     "bert_large": _Known("bert_large", inference="bert_large_classification", script=TIMED),
     "gpt2_large": _Known("gpt2_large", script=TIMED, matched=False),
     "gpt3_27": _Known("gpt3_2.7b", script=TIMED, matched=False),
@@ -96,7 +99,8 @@ the other. torch.optim updates ResNet, SE-ResNeXt (ConvNets/image_classification
 GNMT (GNMT/train.py), apex the others. A step ends with a synchronisation or a loss that is read in
 ConvNets/image_classification/training.py, in SSD/ssd/train.py (benchmark_train_loop) and in run_squad.py. GNMT is
 trained with 1024 sentences an update on 1 to 8 GPUs (its README, quick start), by apex's DistributedDataParallel,
-which sums gradients after each pass (apex/parallel/distributed.py: allreduce_hook). Mask R-CNN keeps images as NHWC
+which sums gradients after each pass (apex/parallel/distributed.py: allreduce_hook); SSD, the Transformer, run_squad.py
+and Mask R-CNN use it, too. Mask R-CNN keeps images as NHWC
 but in FP32 on V100 (its README, known issues), and in no inference (tools/test_net.py); apex sums its gradients after
 the backward pass (tools/train_net.py: delay_allreduce).
 
