@@ -91,6 +91,10 @@ def test_a_script_decides_versions_layouts_updates_and_waits() -> None:
         ModelRun(model="gnmt_v2", script=script).check()
 
 
+def _sums(script: Script) -> tuple[bool, bool, bool]:
+    return script.sums_each_pass, script.delays_sums, script.divides_sums
+
+
 def test_the_shipped_comparison_has_the_scripts_of_the_tables() -> None:
     experiment = open_experiment("a100_vs_v100_models")
     assert isinstance(experiment, ModelSpeedups)
@@ -104,6 +108,7 @@ def test_the_shipped_comparison_has_the_scripts_of_the_tables() -> None:
                     for script in (stated, of_tables[entry.model])]  # fmt: skip
             assert runs[0].policy == runs[1].policy
             assert (runs[0].passes, runs[0].waits) == (runs[1].passes, runs[1].waits)
+            assert _sums(runs[0].script) == _sums(runs[1].script)
 
 
 def test_the_shipped_comparison_states_what_was_measured_and_claimed() -> None:
