@@ -31,6 +31,7 @@ PRICES is a CSV with the columns gpu and either per_hour or to_buy, or a YAML fi
 key, above the prices by GPU. All are in one currency, here called dollar.
 
 Examples: gpusim compare gemm:4096x4096x4096:fp16 --archs v100,a100,h100;
+gpusim compare bert_large --archs v100,a100 --precision amp-fp16 --batch 8 --seq-len 512;
 gpusim compare resnet50 --archs t4,a100 --mode inference --precision fp16 --batch 32 --prices prices.csv.
 
 Exit status 1: no GPU can run it.

@@ -28,7 +28,9 @@ WorkloadArgument = Annotated[
 ]
 PrecisionOption = Annotated[
     str,
-    typer.Option("--precision", metavar="NAME", help="Of a model: fp32, tf32, amp-fp16 …, as 'gpusim model'."),
+    typer.Option(
+        "--precision", metavar="NAME", help="Of a model: fp32 (default), tf32, amp-fp16 …; see 'gpusim model'."
+    ),
 ]
 
 

@@ -173,8 +173,9 @@ def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:
     by_key = {normalised(one): one for one in reversed(names)}
     longer = sorted((key for key in by_key if wanted and key.startswith(wanted)), key=len)[:MOST_SUGGESTED]
     close = longer or difflib.get_close_matches(wanted, by_key, n=3, cutoff=0.5)
-    remedy = f"did you mean {', '.join(by_key[key] for key in close)}?" if close else "see 'archs list'"
-    return f"{name}: unknown GPU; {remedy}"
+    if close:
+        return f"{name}: unknown GPU; did you mean {', '.join(by_key[key] for key in close)}?"
+    return f"{name}: unknown GPU; see 'archs list', or name the folder of its spec with --arch-path"
 
 
 def _by_name(entry: ArchEntry) -> set[str]:
