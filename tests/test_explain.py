@@ -136,6 +136,7 @@ def test_parts_of_a_step_add_up(command: RunGpusim) -> None:
     found = json.loads(command("explain", *asked, "--parts-only").stdout)
     title = command("explain", *asked[:-2], "--parts-only").stdout.splitlines()[0]
     assert title == "bert_base, inference in fp16 on T4: batch 1, seq_len 32"
+    assert found["step"] == "bert_base, inference in fp16: batch 1, seq_len 32"
     (step,) = json.loads(command("model", *asked).stdout)
     assert found["total_us"] == pytest.approx(1e3 * step["step_ms"])
     assert sum(part["us"] for part in found["parts"]) == pytest.approx(found["total_us"], rel=1e-9)

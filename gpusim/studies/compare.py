@@ -13,7 +13,6 @@ from gpusim.execution.service import Service
 from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
 from gpusim.report.formatting import energy_text, interval_text, time_text
-from gpusim.report.model_tables import step_of_each_title
 from gpusim.report.text_table import TextTable
 from gpusim.studies.prices import Prices, read_prices
 from gpusim.studies.workload import (
@@ -24,6 +23,7 @@ from gpusim.studies.workload import (
     Workload,
     doubt_of,
     predict_questions,
+    step_of,
     total_us,
 )
 
@@ -96,7 +96,7 @@ def compare_workload(
         found.append(
             Compared(
                 name,
-                "" if isinstance(answer.result, Result) else step_of_each_title(answer.result),
+                step_of(answer.result),
                 time_us,
                 base_us / time_us,
                 _bottleneck(answer.result),

@@ -16,6 +16,7 @@ from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
+from gpusim.report.model_tables import step_of_each_title
 from gpusim.sim.switch import compiling_pays, prefer_compiled
 from gpusim.specs import load_spec, with_overrides
 from gpusim.specs.folders import is_path
@@ -127,6 +128,11 @@ class Answer:
 def total_us(result: Predicted) -> float:
     """Time of an operator with its launch, or of a step [us]."""
     return result.time_us if isinstance(result, Result) else result.step.step_us
+
+
+def step_of(result: Predicted) -> str:
+    """What is predicted of a model: its name, precision and sizes; empty of an operator."""
+    return "" if isinstance(result, Result) else step_of_each_title(result)
 
 
 def doubt_of(result: Predicted) -> tuple[float | None, float | None, str | None]:

@@ -22,6 +22,7 @@ from gpusim.studies.workload import (
     Workload,
     doubt_of,
     predict_questions,
+    step_of,
     total_us,
 )
 from gpusim.workloads.operators import Operator
@@ -50,9 +51,10 @@ class Explained:
         return doubt_of(self.result)
 
     def as_dict(self) -> dict[str, Any]:
-        """Board, time, interval and parts."""
+        """Board, step of a model, time, interval and parts."""
         return {
             "arch": self.arch,
+            "step": step_of(self.result),
             "total_us": self.total_us,
             **dict(zip(("total_us_p10", "total_us_p90", "evidence"), self.doubt, strict=True)),
             "parts": [asdict(part) for part in self.parts],
