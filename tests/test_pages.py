@@ -24,9 +24,9 @@ ROUNDING = 1e-9  # relative; sums of averages
     ("layout", "k", "taken_bytes"),
     [
         ("nt", 1024, (2048, 2048)),  # both lie along m or n: neighbours read the rest of a page
-        ("tn", 1024, (32, 32)),  # rows of 4 KB: 8 values of k from a page
-        ("nn", 1024, (2048, 32)),
-        ("tn", 128, (128, 128)),  # four rows in a page, 8 values of k from each
+        ("tn", 1024, (64, 64)),  # rows of 4 KB: 8 values of k, and 8 more in the same unit of 64 B
+        ("nn", 1024, (2048, 64)),
+        ("tn", 128, (256, 256)),  # four rows in a page, a unit of each
         ("tn", 8, (2048, 2048)),  # rows that a step reads whole
     ],
 )
@@ -39,6 +39,21 @@ def test_a_page_of_dram_is_opened_for_what_a_step_takes_of_it(
     planned = plan(arch.gpu, Gemm(4096, 4096, k, Dtype.FP32, layout=layout, order="column"), kernel(V100, VOLTA_SGEMM))
     costs = [(1 + 64 / taken) / (1 + 64 / 2048) for taken in taken_bytes]
     assert min(costs) - ROUNDING <= planned.main.traffic.read_cost <= max(costs) + ROUNDING
+
+
+def test_what_is_left_of_a_unit_opens_no_page_again_while_l2_holds_it() -> None:
+    changed = {"page_bytes": 2048.0, "activation_bytes": 64.0, "page_part_stride_bytes": 10**9}
+    arch = with_gpu(V100, dram=V100.gpu.dram.model_copy(update=changed))
+    costs, energies = [], []
+    for batch in (1, 2000):  # steps of 32 B: L2 holds what a CTA on each SM reads, not what four do
+        gemm = Gemm(64, 64, 2000, Dtype.FP32, batch=batch, layout="tn", order="column")
+        traffic = plan(arch.gpu, gemm, kernel(V100, VOLTA_SGEMM)).main.traffic
+        costs.append(traffic.read_cost * (1 + 64 / 2048))
+        energies.append(traffic.read_energy * (1 + 64 / 2048))
+    assert costs[0] == pytest.approx(1 + 64 / 64)
+    assert energies[0] == pytest.approx(1 + 64 / 32)
+    assert costs[0] < costs[1] <= 1 + 1 + 64 / 32
+    assert energies[1] >= costs[1]
 
 
 @pytest.mark.parametrize(

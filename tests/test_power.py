@@ -156,6 +156,19 @@ def test_a_load_that_no_clock_can_hold_runs_at_the_lowest() -> None:
     assert settled(1.0, 0.0, 1000.0, 0.0, limit_w=300.0)[0] == 100.0
 
 
+def test_the_clock_meets_the_limit_where_time_is_flat_but_at_low_clocks() -> None:
+    board = load_spec(
+        "T4"
+    ).system  # 40 x 7876 x 36929 in FP32: DRAM binds from 540 MHz on, above the limit at any clock
+
+    def time_us(clock_mhz: float) -> float:
+        return max(16_270.0 * (1.0 + 2.0 / clock_mhz), 8.784e6 / clock_mhz)
+
+    found = sustained_clock(board.gpu, Energy(0.642, 0.333), time_us)
+    assert found.power_w == pytest.approx(70.0, rel=LIMIT_TOLERANCE)
+    assert 400.0 < found.clock_mhz < 540.0
+
+
 # 300 us at the highest clock, 400 W without a limit; 100 W idle and an average over 2 ms
 
 

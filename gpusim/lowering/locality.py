@@ -29,6 +29,8 @@ class Traffic:
     """Share of the operands' tiles that L2 holds before the launch."""
     read_cost: float = 1.0
     """DRAM time of what is read, of the same bytes in a stream: more where pages are opened for little."""
+    read_energy: float = 1.0
+    """DRAM energy of what is read, of the same bytes in a stream."""
     write_cost: float = 1.0
     """DRAM time of a written byte over that of one read in a stream."""
     c_read_bytes: float = 0.0
@@ -92,6 +94,49 @@ def survival_fractions(reuse_bytes: Array, capacity_bytes: float) -> Array:
     found, ratios = np.ones(reuse_bytes.shape), reuse_bytes / capacity_bytes
     lost = np.flatnonzero(ratios > 1.0)
     found[lost] = elementwise(_survival, ratios[lost])
+    return found
+
+
+def lost_fraction(wanted_ratio: float, replaced: float) -> float:
+    """Share of the lines that a full cache loses between two uses, where each round of uses lets go of some.
+
+    A round misses what was lost, m of the lines that are wanted, and what is new, ``replaced`` of them. What it takes
+    the place of is lost too where all lines drawn are wanted, which the law of :func:`survival_fraction` says of a
+    footprint that is ((m + ``replaced``) / m) ** (1 / N) times as large.
+
+    Args:
+        wanted_ratio: lines that are wanted again or new, of those that the cache holds.
+        replaced: share of them that is new in a round.
+
+    >>> [round(lost_fraction(ratio, 0.25), 2) for ratio in (0.5, 0.8, 0.98)]
+    [0.0, 0.05, 0.33]
+    >>> lost_fraction(1.25, 0.0) == 1.0 - survival_fraction(1.25, 1.0)
+    True
+    """
+    if not replaced:
+        return 1.0 - _survival(wanted_ratio)
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        lost = (low + high) / 2
+        footprint = wanted_ratio * math.pow(1.0 + replaced / lost, 1.0 / REPLACEMENT_CANDIDATES)
+        if 1.0 - _survival(footprint) > lost:
+            low = lost
+        else:
+            high = lost
+    return low
+
+
+HALVINGS = 20
+"""Of the interval in which a lost share is searched for."""
+ROOMY = 0.5
+"""What is wanted, of what a cache holds, up to which next to nothing is lost: N lines drawn are rarely all wanted."""
+
+
+def kept_fractions(wanted_bytes: Array, replaced: Array, capacity_bytes: float) -> Array:
+    """What :func:`lost_fraction` leaves of each row."""
+    found, ratios = np.ones(wanted_bytes.shape), wanted_bytes / capacity_bytes
+    for row in np.flatnonzero(ratios > ROOMY):
+        found[row] = 1.0 - lost_fraction(float(ratios[row]), float(replaced[row]))
     return found
 
 
@@ -178,6 +223,8 @@ class Panels:
     """Of one panel [B]."""
     read_costs: Array
     """DRAM time of its bytes, of the same bytes in a stream."""
+    read_energies: Array
+    """The same of its energy."""
 
     @property
     def total_bytes(self) -> Array:
@@ -219,9 +266,12 @@ def traffic(
     written_by_wave = result_bytes / np.maximum(1.0, planes * tiles / wave_tiles)
     usable_bytes = l2_capacity_bytes * usable_fraction
     reads = _dram_reads(panels, totals, wave, wave_tiles, swizzle_width, written_by_wave, usable_bytes)
-    costs = panels.read_costs * [fetches(readers, outlives_a_step, lag_steps) for readers in wave[::-1]]
+    again = np.array([fetches(readers, outlives_a_step, lag_steps) for readers in wave[::-1]])
     both = reads[0] + reads[1]
-    read_cost = (reads[0] * costs[0] + reads[1] * costs[1]) / both
+    read_cost, read_energy = (
+        (reads[0] * of_each[0] + reads[1] * of_each[1]) / both
+        for of_each in (panels.read_costs * again, panels.read_energies * again)
+    )
     dram_read, dram_write = np.minimum(l2_read, np.maximum(compulsory, planes * both)), result_bytes
     resident = np.zeros(l2_read.shape)
     if warm:
@@ -235,6 +285,7 @@ def traffic(
         dram_write_bytes=dram_write,
         resident_fraction=resident,
         read_cost=read_cost,
+        read_energy=read_energy,
         c_read_bytes=0.0,
         c_missed_bytes=0.0,
     )

@@ -10,7 +10,7 @@ import numpy as np
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import LINE_BYTES
 from gpusim.lowering.columns import Array
-from gpusim.lowering.locality import survival_fractions
+from gpusim.lowering.locality import kept_fractions
 from gpusim.lowering.operand import Operands
 from gpusim.units import MIB
 
@@ -32,7 +32,8 @@ def outlives_a_step(
 
     Until then all CTAs that are resident have read a slice of either operand, in whole lines. Those that read the same
     panel are at slices between the first one's and the last one's, and share the lines in which these lie: many readers
-    all that lie between, few of them only as many as they are.
+    all that lie between, few of them only as many as they are. A step is done with the lines whose last piece it took,
+    and takes as many others.
 
     Args:
         rows: of a CTA's tile in either operand.
@@ -42,7 +43,10 @@ def outlives_a_step(
     alone = operands.touched_bytes(rows, tile_k, LINE_BYTES) / together
     of_all = operands.touched_bytes(rows, tile_k * (1.0 + gpu.l2.drift_steps), LINE_BYTES) / together
     of_a_cta = np.minimum(alone, of_all / readers)
-    return survival_fractions(resident_ctas * (of_a_cta[0] + of_a_cta[1]), usable_l2_bytes(gpu))
+    taken = np.minimum(operands.touched_bytes(rows, tile_k, 1) / together, alone) / alone
+    both = of_a_cta[0] + of_a_cta[1]
+    replaced = (of_a_cta[0] * taken[0] + of_a_cta[1] * taken[1]) / both
+    return kept_fractions(resident_ctas * both, replaced, usable_l2_bytes(gpu))
 
 
 def missed_pages(gpu: Gpu, operands: Operands, rows: Array) -> Array:
@@ -66,13 +70,16 @@ def in_page_bytes(gpu: Gpu, staged: Array) -> Array:
     return np.where(staged, gpu.dram.page_run_bytes, gpu.dram.page_bytes)
 
 
-def read_costs(gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array, in_page_bytes: Array) -> Array:
-    """DRAM time of the operands' bytes, of the same bytes read a page at a time.
+def read_costs(
+    gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array, in_page_bytes: Array
+) -> tuple[Array, Array]:
+    """DRAM time of the operands' bytes, and its energy, of the same bytes read a page at a time.
 
-    A page is opened for each ``asked_k`` values of k that are read together. What DRAM reads beyond them is
-    read again with the next ones, unless it outlives the step in L2. Of rows far apart, the next one's page lies in the
-    same bank, which must close this one first; channels of images lie so far apart too, without taking that long
-    (DeepBench's gradients of filters, rows for calibration).
+    ``asked_k`` values of k are read together, and whole units with them: if what a unit holds beyond outlives the step
+    in L2, the next ones open no page, else it is read again. Of rows far apart, the next one's page lies in the same
+    bank, which must close this one first; channels of images lie so far apart too, without taking that long
+    (DeepBench's gradients of filters, rows for calibration). Energy counts a page for all values that are read
+    together, whatever outlives the step: with it the energies of T4 agree with runs at the power limit.
 
     Args:
         in_page_bytes: of a slice, what lies in one page [B].
@@ -84,5 +91,9 @@ def read_costs(gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array, in
     far_apart = operands.row_bytes >= dram.conflict_stride_bytes
     conflicting = operands.k_contiguous & far_apart & (operands.runs_per_row == 1)
     opening_bytes = dram.activation_bytes * np.where(conflicting, dram.conflict_cost, 1.0)
-    opened = opening_bytes / operands.page_share_bytes(asked_k, dram, in_page_bytes)
-    return np.asarray((1.0 + again + opened) / whole)
+    unit_k = np.maximum(asked_k, gpu.l2.fetch_bytes * 8 / operands.element_bits)
+    of_slice, of_unit = (
+        opening_bytes / operands.page_share_bytes(read_k, dram, in_page_bytes) for read_k in (asked_k, unit_k)
+    )
+    opened = outlives * of_unit + (1.0 - outlives) * of_slice
+    return np.asarray((1.0 + again + opened) / whole), np.asarray((1.0 + again + of_slice) / whole)

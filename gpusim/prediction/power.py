@@ -47,7 +47,7 @@ def energy(gpu: Gpu, totals: Sequence[Totals], operands: str = "random") -> Ener
         core += data * on_data_pj + (data + zeros) / 2 * padding_pj
         core += one.other_instructions * gpu.sm.warp_size * power.instruction_pj_per_lane
         # Opening pages and reading again what L2 lost switch DRAM for the time that they take.
-        dram_bytes = one.traffic.dram_read_bytes * one.traffic.read_cost + one.traffic.dram_write_bytes
+        dram_bytes = one.traffic.dram_read_bytes * one.traffic.read_energy + one.traffic.dram_write_bytes
         dram += dram_bytes * power.dram_pj_per_byte
     return Energy(core * 1e-12, dram * 1e-12)
 
@@ -124,7 +124,9 @@ def sustained_clock(gpu: Gpu, used: Energy, time_at: Callable[[float], float], c
             guess = math.sqrt(low * high)
         clock = max(low, min(float(round(guess)), high - 1))
         if clock in tried:
-            break
+            clock = float(round(math.sqrt(low * high)))
+            if clock in tried:
+                break
         tried[clock] = time_at(clock)
         exponent = min(1.0, max(0.0, math.log(tried[clock] / tried[last]) / math.log(last / clock)))
         drawn = drawn_w(clock, tried[clock])

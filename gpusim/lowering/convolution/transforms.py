@@ -193,7 +193,14 @@ class Surroundings:
             write_cost=write_cost,
             cold=missed_bytes > 0,
         )
-        moved = Traffic(read_bytes * asked_times, missed_bytes, pushed_out, read_cost=read_cost, write_cost=write_cost)
+        moved = Traffic(
+            read_bytes * asked_times,
+            missed_bytes,
+            pushed_out,
+            read_cost=read_cost,
+            read_energy=read_cost,
+            write_cost=write_cost,
+        )
         lowered = Lowered(launch, moved)
         rounds = ceil_div(grid.ctas, occupancy(SmLimits.of(gpu), *resources).ctas * gpu.sm.count)
         streamed_us = (missed_bytes * read_cost + pushed_out * write_cost) / (gpu.dram.peak_bandwidth_gb_per_s * 1e3)

@@ -375,10 +375,10 @@ def _traffic(
     # DRAM has opened other pages by the time that the next step asks for its slice of a row, but L2 is filled by units.
     ring_k, unit_k = kernels.tile_k * np.maximum(1, step.ahead), gpu.l2.fetch_bytes * 8 / operands.element_bits
     asked_k = np.maximum(kernels.tile_k, np.minimum(ring_k, unit_k))
-    costs = read_costs(gpu, operands, asked_k, outlives, in_page_bytes(gpu, kernels.in_shared_memory))
+    costs, energies = read_costs(gpu, operands, asked_k, outlives, in_page_bytes(gpu, kernels.in_shared_memory))
     panels_bytes = tiles.rows * (problems.k / tiles.split_k) * operands.bits / 8 / operands.reads_per_element
     moved = traffic(
-        Panels(counts, across_first(panels_bytes), across_first(costs)),
+        Panels(counts, across_first(panels_bytes), across_first(costs), across_first(energies)),
         wave,
         wave_tiles,
         planes=planes,

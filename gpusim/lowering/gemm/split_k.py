@@ -100,6 +100,7 @@ def reductions(gpu: Gpu, kernel: SplitKReduction, problems: Problems, split_k: A
             dram_write_bytes=result_bytes,
             resident_fraction=0.0,
             read_cost=1.0,
+            read_energy=1.0,
             write_cost=gpu.dram.mixed_write_cost,
             c_read_bytes=0.0,
             c_missed_bytes=0.0,
