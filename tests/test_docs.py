@@ -50,9 +50,10 @@ def test_paths_in_code_style_exist(page: Path) -> None:
     assert [path for path in named if not any(mark in path for mark in "*<") and not (REPOSITORY / path).exists()] == []
 
 
-def test_spec_keys_that_the_model_page_names_exist() -> None:
+def test_spec_keys_that_the_pages_on_the_model_name_exist() -> None:
     sections = {name: field.annotation for name, field in Gpu.model_fields.items()} | {"host": Host, "library": Library}
-    named = [code.split(".") for code in INLINE_CODE.findall(text_of(REPOSITORY / "docs" / "model.md")) if "." in code]
+    text = "".join(text_of(REPOSITORY / "docs" / page) for page in ("model.md", "deviations.md"))
+    named = [code.split(".") for code in INLINE_CODE.findall(text) if "." in code]
     keys = [parts for parts in named if parts[0] in sections and len(parts) == 2]
     assert len(keys) >= 15
     for section, key in keys:
