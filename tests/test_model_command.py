@@ -61,6 +61,18 @@ def test_several_gpus_and_precisions_are_compared(capsys: pytest.CaptureFixture[
     assert float(lines[-1].split(" ms")[1].split()[1]) > 1  # faster than the first
 
 
+def test_set_replaces_values_of_every_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    boards = ("--arch", "t4", "--arch", "v100-pcie-16gb")
+    asked = ("bert_base", *boards, "--mode", "inference", "--precision", "fp16", "--seq-len", "512")
+
+    def step_ms(*more: str) -> list[float]:
+        _, out, _ = command(capsys, *asked, "--batch", "8", "--jobs", "1", "--format", "json", *more)
+        return [float(step["step_ms"]) for step in json.loads(out)]
+
+    as_shipped, halved = step_ms(), step_ms("--set", "dram.peak_bandwidth_gb_per_s=0.25x")
+    assert all(slow > 1.5 * fast for fast, slow in zip(as_shipped, halved, strict=True))
+
+
 def test_small_batches_are_bound_by_the_host_and_a_graph_frees_them(capsys: pytest.CaptureFixture[str]) -> None:
     def step_ms(*more: str) -> float:
         asked = ("bert_base", "--arch", "a100-sxm4-80gb", "--mode", "inference", "--seq-len", "64", "--format", "json")
@@ -122,6 +134,11 @@ def test_what_does_not_fit_has_status_1(capsys: pytest.CaptureFixture[str]) -> N
         (
             ("resnet50", "--arch", "a100-sxm4-40gb", "--precision", "tf32", "--version", "1.6"),
             "PyTorch before 1.7 has no TF32; choose fp32",
+        ),
+        (("bert_large", "--arch", "t4", "--set", "dram.peak"), "--set dram.peak: expected KEY.PATH=VALUE"),
+        (
+            ("bert_large", "--arch", "t4", "--set", "sm.cout=20"),
+            "override: sm.cout: no such value; did you mean sm.count",
         ),
         (("bert_large", "--arch", "t4", "--seq-len", "513"), "size seq_len: at most 512 (positions), got 513"),
         (

@@ -714,6 +714,7 @@ def test_the_order_of_overrides_does_not_matter() -> None:
         ("host", 1.0, r"^override: host: no such value; host has graph_gap_us, (?=.*, method_overhead_us,)"),
         ("blocks", 1, r"^override: blocks: no such value; 'gpusim archs show' lists them$"),
         ("sm.count", 0, r"^override: sm\.count: should be greater than or equal to 1, got 0; correct it$"),
+        ("sm.count", "x2", r"^override: sm\.count: 'x2': write a multiple as 2x$"),
         ("sm.count", "many", r"^override: sm\.count: should be a valid integer, got 'many'; correct it$"),
         ("clock.base_mhz", 2000.0, r"^override: clock\.boost_mhz: .* does not hold"),
     ],

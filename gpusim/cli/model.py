@@ -19,7 +19,16 @@ from gpusim.cli.model_options import (
     model_case,
     refuse_contradictions,
 )
-from gpusim.cli.options import ArchPathOption, ArchsOption, FormatOption, JobsOption, NoCacheOption, service_of
+from gpusim.cli.options import (
+    ArchPathOption,
+    ArchsOption,
+    FormatOption,
+    JobsOption,
+    NoCacheOption,
+    SetOption,
+    overrides_of,
+    service_of,
+)
 
 if TYPE_CHECKING:
     from gpusim.execution.service import Service
@@ -41,6 +50,7 @@ def model(
     timeline: Annotated[
         Path | None, typer.Option("--timeline", help="Write a timeline of the step, for ui.perfetto.dev.")
     ] = None,
+    overrides: SetOption = None,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
     arch_path: ArchPathOption = None,
@@ -56,7 +66,12 @@ def model(
     from gpusim.studies.models import predict_models, translates
 
     refuse_contradictions(work, sharing)
-    cases = [model_case(name, gpu, one, work, how, sharing) for one in precision or ("fp32",) for gpu in arch]
+    replaced = overrides_of(overrides)
+    cases = [
+        replace(model_case(name, gpu, one, work, how, sharing), overrides=replaced)
+        for one in precision or ("fp32",)
+        for gpu in arch
+    ]
     translated = translates(name)
     generates = work.generate and not translated
     if work.generate and translated:

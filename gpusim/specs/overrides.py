@@ -37,6 +37,8 @@ from gpusim.system import System, value_at
 CATALOGUES = "library.kernel_catalogues"
 MULTIPLE = re.compile(r"((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)x")
 """A multiple of the shipped value: ``1.5x``."""
+TURNED_MULTIPLE = re.compile(r"[x*] *([0-9.]{1,20})")
+"""A multiple as it is written elsewhere: ``x1.5``."""
 NUMBER_WITH_UNIT = re.compile(r"[0-9][0-9.]{0,20} *[A-Za-z%][A-Za-z/%]{0,20}")
 
 
@@ -115,6 +117,8 @@ def resolved(shipped_values: Mapping[str, Any], key_path: str, value: object) ->
     shipped = shipped_values[key_path]
     if not isinstance(value, str) or isinstance(shipped, str):
         return value
+    if turned := TURNED_MULTIPLE.fullmatch(value):
+        raise OverrideError(Finding(key_path, f"{shown(value)}: write a multiple as {turned[1]}x"))
     if not (multiple := MULTIPLE.fullmatch(value)):
         if NUMBER_WITH_UNIT.fullmatch(value):
             problem = f"{shown(value)}: its unit is that of the key; write the number alone, or a multiple such as 1.5x"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from gpusim.errors import InputError, one_line
 from gpusim.execution.service import Service
@@ -20,7 +21,7 @@ from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
 from gpusim.sim.simulate import simulate
 from gpusim.sim.switch import compiling_pays, prefer_compiled
-from gpusim.specs import load_spec
+from gpusim.specs import Spec, load_spec, with_overrides
 from gpusim.specs.nodes import load_node
 from gpusim.step.decoding import Generation, predict_generation
 from gpusim.step.group import Group, Parallel
@@ -50,6 +51,8 @@ class ModelCase:
     parallel: Parallel = "data"
     node: str = ""
     """Of several GPUs; empty for the one that comes with the board."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the spec that are replaced, by key path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ def predict_generations(
     with remembering(disk=service.cache) as store:
         return [
             predict_generation(
-                _system(case.arch, tuple(arch_path)),
+                _system(case, tuple(arch_path)),
                 load_model(case.model),
                 case.sizes,
                 count,
@@ -165,7 +168,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _result(context: _Context, case: ModelCase, simulate: Simulate) -> ModelResult:
-    return predict_case(case, _system(case.arch, context.arch_path), simulate, context.arch_path)
+    return predict_case(case, _system(case, context.arch_path), simulate, context.arch_path)
 
 
 def predict_case(
@@ -195,6 +198,11 @@ def _group(case: ModelCase, system: System, arch_path: Sequence[Path]) -> Group:
     return Group(spec.node.record, system.gpu, spec.nccl.record, case.gpus, case.parallel)
 
 
+def _system(case: ModelCase, arch_path: tuple[Path, ...]) -> System:
+    spec = _spec(case.arch, arch_path)
+    return with_overrides(spec, case.overrides).system if case.overrides else spec.system
+
+
 @cache
-def _system(arch: str, arch_path: tuple[Path, ...]) -> System:
-    return load_spec(arch, arch_path).system
+def _spec(arch: str, arch_path: tuple[Path, ...]) -> Spec:
+    return load_spec(arch, arch_path)
