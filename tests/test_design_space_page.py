@@ -127,7 +127,7 @@ def test_capacity_buys_nothing_when_the_layers_pass_through(
     time = time_us if library == "tuned" else as_shipped
     for dram in DRAM:
         ratios = [time(layer, dram, capacity) / time(layer, dram) for capacity in CAPACITIES]
-        assert ratios == pytest.approx([1] * 5, abs=0.0002)
+        assert ratios == pytest.approx([1] * 5, abs=0.0001)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -159,42 +159,43 @@ def test_products_run_in_the_tiles_that_the_page_says(decode: Experiment, layer:
     assert [one.split_k for one in selected[1.0]] == [1] * 4
     assert [one.split_k for one in selected[1.5]] == {LAYERS[0]: [1, 2, 1, 2], LAYERS[1]: [1] * 4}[layer]
     bound = {dram: [one.bottleneck for one in selected[dram]] for dram in DRAM}
-    twice, thrice = ["dram"] * 4, ["shared_memory"] * 4
-    if layer == LAYERS[0]:
-        thrice[2] = "dram"
-    else:
-        twice[2] = "shared_memory"
-    assert bound == {1.0: ["dram"] * 4, 1.5: ["shared_memory"] * 4, 2.0: twice, 3.0: thrice}
+    more = ["dram", "dram", {LAYERS[0]: "dram", LAYERS[1]: "shared_memory"}[layer], "dram"]
+    assert bound == {1.0: ["dram"] * 4, 1.5: more, 2.0: more, 3.0: ["shared_memory"] * 4}
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
-def test_reading_shared_memory_binds_the_kernels_of_the_shipped_library_at_half_more(
-    not_retuned: Experiment, layer: str
+def test_reading_shared_memory_soon_binds_the_kernels_of_the_shipped_library(
+    not_retuned: Experiment, as_shipped: TimeUs, layer: str
 ) -> None:
-    assert [one.bottleneck for one in products(not_retuned, layer, 1.5)] == ["shared_memory"] * 4
+    bound = {dram: [one.bottleneck for one in products(not_retuned, layer, dram)] for dram in (1.5, 2.0)}
+    half_more = {LAYERS[0]: ["dram"] * 4, LAYERS[1]: ["shared_memory", "dram"] * 2}[layer]
+    assert bound == {1.5: half_more, 2.0: ["shared_memory"] * 4}
+    assert as_shipped(layer, 2.0) / as_shipped(layer, 1.5) == pytest.approx(0.999, abs=0.0005)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
 def test_tiles_of_64_tokens_draw_less_of_the_dram_than_those_that_are_selected(decode: Experiment, layer: str) -> None:
     selected = products(decode, layer, 1.0)
     pinned = products(decode, layer, 1.0, kernel=TILE_OF_64)
-    assert all(0.655 < drawn(one) < 0.795 for one in selected)
-    assert all(0.605 < drawn(one) < 0.705 for one in pinned)
+    assert all(0.635 < drawn(one) < 0.735 for one in selected)
+    assert all(0.615 < drawn(one) < 0.725 for one in pinned)
     ratios = [wide.time_us / own.time_us for own, wide in zip(selected, pinned, strict=True)]
-    if layer == LAYERS[0]:
-        assert ratios.pop() == pytest.approx(1.07, abs=0.005)
-    assert all(1.085 < ratio < 1.145 for ratio in ratios)
+    assert all(1.0035 < ratio < 1.0345 for ratio in ratios)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
-def test_tiles_of_64_tokens_lose_by_the_dram_pages_that_they_open(decode: Experiment, layer: str) -> None:
+def test_tiles_of_64_tokens_open_as_many_dram_pages(decode: Experiment, layer: str) -> None:
     selected: list[str | None] = [one.kernel for one in products(decode, layer, 1.0)]
     assert {depth_of_tile(str(kernel)) for kernel in selected} == {128}
     assert depth_of_tile(TILE_OF_64) == 64
+    assert load_spec("A100-SXM4-80GB").system.gpu.dram.page_run_bytes == 2 * 64
     free = load_experiment("decode_design_space", ["gpus.0.retuned=false", "gpus.0.overrides.dram.activation_bytes=0x"])
     own = products(free, layer, 1.0, kernel=selected)
     wide = products(free, layer, 1.0, kernel=TILE_OF_64)
-    assert all(0.915 < two.time_us / one.time_us < 1.045 for one, two in zip(own, wide, strict=True))
+    ratios = [two.time_us / one.time_us for one, two in zip(own, wide, strict=True)]
+    if layer == LAYERS[0]:
+        assert (ratios.pop(1), ratios.pop()) == pytest.approx((0.94, 0.92), abs=0.005)
+    assert all(1.005 < ratio < 1.045 for ratio in ratios)
 
 
 def products(
@@ -248,13 +249,13 @@ def drawn(result: Result) -> float:
 def test_a_warm_l2_does_what_the_page_says(time_us: TimeUs, as_shipped: TimeUs) -> None:
     seven, seventy, draft = LAYERS
     ratios = [time_us(seven, capacity=capacity, l2="warm") / time_us(seven) for capacity in (4.0, 8.0)]
-    assert ratios == pytest.approx([0.97, 0.73], abs=0.005)
+    assert ratios == pytest.approx([0.96, 0.71], abs=0.005)
     assert time_us(seven, capacity=8.0, l2="warm") > time_us(seven, 2.0)
     warm, cold = time_us(seventy, capacity=8.0, l2="warm"), time_us(seventy)
     assert warm / cold == pytest.approx(0.95, abs=0.005)
-    assert as_shipped(seventy, capacity=8.0, l2="warm") - warm == pytest.approx(0.62 * (cold - warm), rel=0.01)
+    assert as_shipped(seventy, capacity=8.0, l2="warm") - warm == pytest.approx(0.54 * (cold - warm), rel=0.01)
     ratios = [time_us(draft, dram, l2="warm") / time_us(draft, dram) for dram in DRAM]
-    assert ratios[0] == pytest.approx(0.81, abs=0.005)
+    assert ratios[0] == pytest.approx(0.80, abs=0.005)
     assert all(0.885 < ratio < 0.915 for ratio in ratios[1:])
 
 
@@ -289,7 +290,7 @@ def test_one_product_of_a_warm_l2_reads_less_in_the_same_kernel_and_is_no_slower
     assert warm.time_us == pytest.approx(cold.time_us, rel=0.005)
 
 
-@pytest.mark.parametrize(("layer", "costs"), [(LAYERS[0], [1.19, 1.26]), (LAYERS[1], [1.27, 1.33])])
+@pytest.mark.parametrize(("layer", "costs"), [(LAYERS[0], [1.20, 1.26]), (LAYERS[1], [1.26, 1.36])])
 def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, layer: str, costs: list[float]) -> None:
     half, shipped, twice = ([time_us(layer, dram, bandwidth=one) for dram in DRAM] for one in (0.5, 1.0, 2.0))
     assert [half[2] / shipped[2], half[3] / shipped[3]] == pytest.approx(costs, abs=0.005)
@@ -312,7 +313,7 @@ def test_a_quarter_of_the_l2_bandwidth_is_less_than_that_of_dram() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 1.0035, 1.41, 1.063), (LAYERS[1], 1, 1.45, 1)]
+    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 1.015, 1.33, 1.048), (LAYERS[1], 1, 1.34, 1)]
 )
 def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     decode: Experiment,
@@ -330,16 +331,16 @@ def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     others = [position for position in range(4) if own[position].kernel != less[position].kernel]
     assert others == {LAYERS[0]: [1, 3], LAYERS[1]: []}[layer]
     assert [tokens_of_tile(one) for one in less] == [32] * 4
-    assert [one.split_k for one in less] == {LAYERS[0]: [1, 2, 1, 2], LAYERS[1]: [1] * 4}[layer]
+    assert [one.split_k for one in less] == {LAYERS[0]: [1, 4, 1, 4], LAYERS[1]: [1] * 4}[layer]
 
 
-def test_the_tuned_library_misses_a_faster_kernel_of_one_product(decode: Experiment) -> None:
+def test_kernels_for_half_of_the_l2_bandwidth_are_slower_at_the_full_one_too(decode: Experiment) -> None:
     own, less = (products(decode, LAYERS[0], 1.0, bandwidth=bandwidth) for bandwidth in (1.0, 0.5))
     pinned = products(decode, LAYERS[0], 1.0, kernel=[one.kernel for one in less])
     assert [one.split_k for one in pinned] == [one.split_k for one in less]
     for others in (less, pinned):
         output, down = (others[position].time_us / own[position].time_us for position in (1, 3))
-        assert (output, down) == pytest.approx((1.049, 0.995), abs=0.001)
+        assert (output, down) == pytest.approx((1.08, 1.03), abs=0.005)
 
 
 @pytest.mark.parametrize(("dram", "bound"), [(1.0, ["dram", "l2", "dram", "l2"]), (1.5, ["l2"] * 4)])
@@ -351,7 +352,7 @@ def test_half_of_the_l2_bandwidth_binds_small_tiles_of_the_shipped_library(dram:
 
 
 @pytest.mark.parametrize(
-    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.046, 1.040, 1.193), (LAYERS[1], 1.079, 1.078, 1.177)]
+    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.026, 1.013, 1.193), (LAYERS[1], 1.057, 1.043, 1.172)]
 )
 def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depends_on_the_kernels(
     decode: Experiment,
@@ -367,14 +368,12 @@ def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depend
     assert as_shipped_bandwidths(layer, 1.5, bandwidth=0.5) / shipped == pytest.approx(costs, abs=0.001)
     less = products(decode, layer, 1.5, bandwidth=0.5)
     assert [tokens_of_tile(one) for one in less] == [64] * 4
-    bound = {LAYERS[0]: ["l2", "l2", "l2", "dram"], LAYERS[1]: ["l2", "dram", "dram", "l2"]}[layer]
-    assert [one.bottleneck for one in less] == bound
+    assert [one.bottleneck for one in less] == ["l2"] * 4
     full = products(decode, layer, 1.5, kernel=[one.kernel for one in less])
     assert [one.bottleneck for one in full] == ["dram"] * 4
     pinned = sum(one.time_us for one in full)
     assert pinned / time_us(layer, 1.5) == pytest.approx(pinned_costs, abs=0.001)
-    saved = {LAYERS[0]: 0.005, LAYERS[1]: 0.001}[layer]
-    assert 1 - pinned / time_us(layer, 1.5, bandwidth=0.5) == pytest.approx(saved, abs=0.0005)
+    assert 1 - pinned / time_us(layer, 1.5, bandwidth=0.5) == pytest.approx(0.013, abs=0.0005)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
