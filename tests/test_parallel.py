@@ -173,10 +173,14 @@ def test_sums_of_gradients_are_divided_in_one_more_pass_over_them() -> None:
     graph = graph_of("transformer_base", layers=2)
     group = group_of("DGX-1V", 8)
     fused, apart = (group.tasks(graph, TRAIN, StepOptions(divides_sums=one)) for one in (False, True))
-    added = [task for task in apart if task not in fused]
-    assert [(task.phase, task.operator.size_bytes) for task in added] == [
-        ("update", 2 * one.size_bytes) for one in buckets(tasks_of(graph, TRAIN, V100.gpu))
-    ]
+    copied, added = (
+        [task for task in apart if task not in fused and task.phase == one] for one in ("backward", "update")
+    )
+    sizes_bytes = [2 * one.size_bytes for one in buckets(tasks_of(graph, TRAIN, V100.gpu))]
+    for chosen, function in ((copied, "copy"), (added, "scale")):
+        operators = [task.operator for task in chosen]
+        assert [one.functions for one in operators if isinstance(one, Pointwise)] == [(function,)] * len(sizes_bytes)
+        assert [one.size_bytes for one in operators] == sizes_bytes
     assert all(apart[apart.index(task) + 1].reads == task.writes for task in added)  # the copy out of the bucket
 
 

@@ -23,6 +23,7 @@ from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.sim.clock import Clock
+from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
 from gpusim.sim.switch import prefer_compiled
 from gpusim.specs import load_spec
@@ -531,20 +532,14 @@ def test_room_is_short_before_what_is_wanted_fills_l2() -> None:
     arch = load_spec("V100-SXM2-16GB").system
     gemm = Gemm(33792, 16, 2816, Dtype.FP32, layout="tn", order="column")
     # four CTAs on an SM want 0.98 of what L2 holds
-    planned = plan(arch.gpu, gemm, kernel(arch, VOLTA_SGEMM), 3, "in_kernel")
-    machine = Machine.of(arch.gpu, arch.gpu.clock.max_mhz)
-    sampled = simulate(machine, lower(planned)[0])
-    full = simulate(machine, lower_tiles(arch.gpu, planned)[0], "full")
+    sampled, full = in_both(arch, plan(arch.gpu, gemm, kernel(arch, VOLTA_SGEMM), 3, "in_kernel"))
     assert sampled.busy_cycles["dram"] == pytest.approx(full.busy_cycles["dram"], rel=MOST_TOLERANCE)
 
 
 def test_tiles_of_a_split_of_k_share_panels_as_in_full() -> None:
     arch = load_spec("T4").system
     gemm = Gemm(105, 443, 6400, Dtype.FP32, layout="tn", order="column")
-    planned = plan(arch.gpu, gemm, kernel(arch, VOLTA_SGEMM), 40, "in_kernel")
-    machine = Machine.of(arch.gpu, arch.gpu.clock.max_mhz)
-    sampled = simulate(machine, lower(planned)[0])
-    full = simulate(machine, lower_tiles(arch.gpu, planned)[0], "full")
+    sampled, full = in_both(arch, plan(arch.gpu, gemm, kernel(arch, VOLTA_SGEMM), 40, "in_kernel"))
     assert sampled.dram_read_bytes == pytest.approx(full.dram_read_bytes, rel=0.03)
     assert sampled.cycles == pytest.approx(full.cycles, rel=MOST_TOLERANCE)
 
@@ -553,7 +548,11 @@ def assert_alike(name: str, gemm: Gemm, l2: str, kernel: str, tolerance: float =
     """A pinned kernel's first launch takes as long in both details."""
     arch = load_spec(name).system
     one = next(one for one in ranked_plans(arch, gemm, Options(l2=l2)) if one.plan.name == kernel)
+    sampled, full = in_both(arch, one.plan)
+    assert sampled.cycles == pytest.approx(full.cycles, rel=tolerance)
+
+
+def in_both(arch: System, planned: GemmPlan) -> tuple[LaunchOutcome, LaunchOutcome]:
+    """The first launch of a plan in ``sampled``, and in ``full``."""
     machine = Machine.of(arch.gpu, arch.gpu.clock.max_mhz)
-    sampled = simulate(machine, lower(one.plan)[0]).cycles
-    full = simulate(machine, lower_tiles(arch.gpu, one.plan)[0], "full").cycles
-    assert sampled == pytest.approx(full, rel=tolerance)
+    return simulate(machine, lower(planned)[0]), simulate(machine, lower_tiles(arch.gpu, planned)[0], "full")

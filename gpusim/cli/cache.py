@@ -88,7 +88,7 @@ def cache_compile() -> None:
 
     prefer_compiled()
     if compiled_play() is None:
-        refuse(f"compiling needs numba (pip install 'gpusim[fast]'), and {VARIABLE} not to be 0")
+        refuse(f"compiling needs numba: pip install 'gpusim[fast]', and leave {VARIABLE} unset")
     _ = predict("T4", m=64, n=64, k=64)  # any launch is played by the same machine code
     if not is_kept():
         print(

@@ -24,6 +24,7 @@ Registers = Annotated[int, Field(ge=1, le=255, strict=True)]
 Capability = Annotated[str, Field(pattern=r"^\d+\.\d$")]
 """Compute capability, such as 8.0."""
 Cycles = Annotated[float, Field(ge=0, le=10_000)]
+"""SM clock cycles."""
 
 
 class Work(Pipes):

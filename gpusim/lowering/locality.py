@@ -17,6 +17,11 @@ from gpusim.hardware.machine import REPLACEMENT_CANDIDATES
 from gpusim.lowering.columns import Array, Columns, elementwise, share
 from gpusim.units import ceil_div
 
+HALVINGS = 20
+"""Of the interval in which a lost share is searched for."""
+ROOMY = 0.5
+"""What is wanted, of what a cache holds, up to which next to nothing is lost: N lines drawn are rarely all wanted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -124,12 +129,6 @@ def lost_fraction(wanted_ratio: float, replaced: float) -> float:
         else:
             high = lost
     return low
-
-
-HALVINGS = 20
-"""Of the interval in which a lost share is searched for."""
-ROOMY = 0.5
-"""What is wanted, of what a cache holds, up to which next to nothing is lost: N lines drawn are rarely all wanted."""
 
 
 def kept_fractions(wanted_bytes: Array, replaced: Array, capacity_bytes: float) -> Array:

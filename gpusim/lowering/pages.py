@@ -61,7 +61,7 @@ def missed_pages(gpu: Gpu, operands: Operands, rows: Array) -> Array:
     return np.where(visited > path.tlb_entries, visited, 0.0)
 
 
-def in_page_bytes(gpu: Gpu, staged: Array) -> Array:
+def bytes_in_page(gpu: Gpu, staged: Array) -> Array:
     """What of a CTA's slice of a row lies in one page of DRAM [B].
 
     Args:

@@ -62,12 +62,12 @@ def data_parallel(
         if place == first_update:
             for number, bucket in enumerate(found):
                 result += [_divided(bucket, number)] if divided else []
-                result.append(_copy(bucket, number, "update"))
+                result.append(_copied_out(bucket, number))
             result += _counted(_held(found[-1], len(found) - 1), ranks) if counted_loss else []
         result.append(task)
         for number, bucket in enumerate(found):
             if bucket.place == place:
-                result += [_copy(bucket, number, "backward"), _summed(bucket, number, ranks)]
+                result += [_copied_in(bucket, number, divided=not divided), _summed(bucket, number, ranks)]
     return tuple(result)
 
 
@@ -131,13 +131,18 @@ def _touched(bucket: Bucket) -> tuple[Access]:
     return (Access(max(1, round(bucket.size_bytes * 8 / Dtype.FP32.bits)), Dtype.FP32),)
 
 
-def _copy(bucket: Bucket, number: int, phase: str) -> Task:
-    """Gradients into their bucket, divided by the number of GPUs; or the sums back out of it."""
+def _copied_in(bucket: Bucket, number: int, *, divided: bool) -> Task:
+    """Gradients into their bucket, divided by the number of GPUs or as they are."""
     held, touched = _held(bucket, number), _touched(bucket)
-    function, into = ("scale", True) if phase == "backward" else ("copy", False)
-    operator = Pointwise((function,), touched[0].elements, touched, touched)
-    reads, writes = (bucket.gradients, (held,)) if into else ((held,), bucket.gradients)
-    return Task(LAYER, "backward" if into else "update", operator, reads, writes, "")
+    operator = Pointwise(("scale" if divided else "copy",), touched[0].elements, touched, touched)
+    return Task(LAYER, "backward", operator, bucket.gradients, (held,), "")
+
+
+def _copied_out(bucket: Bucket, number: int) -> Task:
+    """The sums back out of their bucket."""
+    held, touched = _held(bucket, number), _touched(bucket)
+    operator = Pointwise(("copy",), touched[0].elements, touched, touched)
+    return Task(LAYER, "update", operator, (held,), bucket.gradients, "")
 
 
 def _counted(last: Tensor, ranks: int) -> list[Task]:

@@ -26,7 +26,7 @@ from gpusim.lowering.gemm.split_k import partners, partners_at_once, reductions
 from gpusim.lowering.gemm.staging import stage
 from gpusim.lowering.gemm.step import step_of
 from gpusim.lowering.locality import Panels, Traffic, survival_fraction, traffic, wave_panels
-from gpusim.lowering.pages import effective_l2_bytes, in_page_bytes, outlives_a_step, read_costs
+from gpusim.lowering.pages import bytes_in_page, effective_l2_bytes, outlives_a_step, read_costs
 from gpusim.lowering.schedule import Schedule, Step
 from gpusim.lowering.totals import Totals
 from gpusim.units import ceil_div
@@ -375,7 +375,7 @@ def _traffic(
     # DRAM has opened other pages by the time that the next step asks for its slice of a row, but L2 is filled by units.
     ring_k, unit_k = kernels.tile_k * np.maximum(1, step.ahead), gpu.l2.fetch_bytes * 8 / operands.element_bits
     asked_k = np.maximum(kernels.tile_k, np.minimum(ring_k, unit_k))
-    costs, energies = read_costs(gpu, operands, asked_k, outlives, in_page_bytes(gpu, kernels.in_shared_memory))
+    costs, energies = read_costs(gpu, operands, asked_k, outlives, bytes_in_page(gpu, kernels.in_shared_memory))
     panels_bytes = tiles.rows * (problems.k / tiles.split_k) * operands.bits / 8 / operands.reads_per_element
     moved = traffic(
         Panels(counts, across_first(panels_bytes), across_first(costs), across_first(energies)),

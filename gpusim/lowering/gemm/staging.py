@@ -14,7 +14,7 @@ from gpusim.launch import Runs
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.problem import Problems, Tiles
 from gpusim.lowering.operand import Operands, access_bytes, element_access_bytes
-from gpusim.lowering.pages import in_page_bytes, missed_pages
+from gpusim.lowering.pages import bytes_in_page, missed_pages
 from gpusim.lowering.schedule import Block
 from gpusim.units import ceil_div
 
@@ -137,7 +137,7 @@ def _runs(gpu: Gpu, operands: Operands, kernels: Any) -> tuple[Columns[Runs], Co
             row_bytes=rows_bytes[place],
             axis=None if along_k[place] else axis,
             begins_bytes=begins_bytes[place],
-            in_page_bytes=in_page_bytes(gpu, kernels.in_shared_memory),
+            in_page_bytes=bytes_in_page(gpu, kernels.in_shared_memory),
         )
         for place, axis in enumerate(("x", "y"))
     )

@@ -100,9 +100,8 @@ GNMT (GNMT/train.py), apex the others. A step ends with a synchronisation or a l
 ConvNets/image_classification/training.py, in SSD/ssd/train.py (benchmark_train_loop) and in run_squad.py. GNMT is
 trained with 1024 sentences an update on 1 to 8 GPUs (its README, quick start), by apex's DistributedDataParallel,
 which sums gradients after each pass (apex/parallel/distributed.py: allreduce_hook); SSD, the Transformer, run_squad.py
-and Mask R-CNN use it, too. Mask R-CNN keeps images as NHWC
-but in FP32 on V100 (its README, known issues), and in no inference (tools/test_net.py); apex sums its gradients after
-the backward pass (tools/train_net.py: delay_allreduce).
+and Mask R-CNN use it, too. Mask R-CNN keeps images as NHWC but in FP32 on V100 (its README, known issues), and in no
+inference (tools/test_net.py); apex sums its gradients after the backward pass (tools/train_net.py: delay_allreduce).
 
 NeuSight (neusight/Tracing/trace.py) runs transformers 4.38.1 (setup.py) on tokens that are all 1: BERT in inference as
 AutoModelForSequenceClassification, in training as AutoModelForPreTraining without a loss of the next sentence. Of a
