@@ -16,7 +16,7 @@ from typing import Any
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import MAX_ROWS, Fields, csv_fields, header_with, read_text
-from gpusim.evidence.importers.rows import Import, ImportOptions, SourceError, Timing
+from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, SourceError, Timing
 from gpusim.files.inputs import regular_size_bytes
 from gpusim.numbers.formats import Dtype
 from gpusim.units import MIB
@@ -64,19 +64,16 @@ def _add(found: Import, line: int, fields: Fields, dtype: Dtype) -> None:
         timing = Timing("layer", "cold", f"{source}-{LAYER_PROFILED}", load="1", timer_us=LAYER_TIMER_US)
     m, n, k = (fields.number(column) for column in "mnk")
     extra = {name: fields.get(name) for name in EXTRA}
-    found.add(
-        fields.where,
-        line,
+    operation = Operation(
         "linear",
         (1, m, n, k),
         dtype,
-        fields.time_us("latency", "ms"),
-        device=fields.get("device"),
         layout="tn",
         output=QUANTISED_OUTPUT if layer_profiled else "",
-        timing=timing,
         extra={name: text for name, text in extra.items() if text},
     )
+    time_us = fields.time_us("latency", "ms")
+    found.add(fields.where, line, operation, time_us, device=fields.get("device"), timing=timing)
 
 
 def _fields(path: Path) -> Iterator[tuple[int, Fields]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
-from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
+from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, RecordedKernel, Timing
 from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME, FORMAT_IN_KERNEL_NAME, Dtype
 
 REQUIRED = ("OperationKind", "Operation", "Disposition", "Status", "Runtime")
@@ -71,29 +71,32 @@ def _add(found: Import, line: int, fields: Fields) -> None:
     layout = "".join("t" if order == "column" else "n" for order in (b_order, a_order))
     if not rows:
         layout = LETTERS[a_order] + LETTERS[b_order]
-    tile = fields.whole("cta_m"), fields.whole("cta_n")
     warps = [fields.whole(f"warps_{axis}") for axis in "mnk"]
-    accumulator = fields.get("accum")
     dtype = DTYPE_IN_KERNEL_NAME[element]
     if fields.get("op_class").endswith("tensorop"):
         dtype = dtype.on_tensor_cores
     sparse = fields.get("OperationKind") == "spgemm" or fields.get("op_class") == "sptensorop"
     threads = 32 * (warps[0] or 1) * (warps[1] or 1) * (warps[2] or 1) if warps[0] else None
     m, n, k = (fields.number(column) for column in "mnk")
-    found.add(
-        fields.where,
-        line,
+    operation = Operation(
         "bmm" if rows else "gemm",
         (fields.whole("batch_count") or 1, m, n, k),
         dtype,
-        fields.time_us("Runtime", "ms"),
-        accumulate=FORMAT_IN_KERNEL_NAME.get(accumulator, ""),
         layout=layout,
+        accumulate=FORMAT_IN_KERNEL_NAME.get(fields.get("accum"), ""),
         sparsity="2:4" if sparse else "dense",
-        kernel=RecordedKernel(fields.get("Operation"), 0.0, threads=threads),
-        tile=None if tile[0] is None or tile[1] is None else (tile[1], tile[0]) if rows else (tile[0], tile[1]),
         extra={column: fields.get(column) for column in ("Provider", "split_k_slices", "stages") if fields.get(column)},
     )
+    kernel = RecordedKernel(fields.get("Operation"), 0.0, threads=threads, tile=_tile(fields, rows=rows))
+    found.add(fields.where, line, operation, fields.time_us("Runtime", "ms"), kernel=kernel)
+
+
+def _tile(fields: Fields, *, rows: bool) -> tuple[int, int] | None:
+    """Tile of the column-major product; None where the line does not state it."""
+    m, n = fields.whole("cta_m"), fields.whole("cta_n")
+    if m is None or n is None:
+        return None
+    return (n, m) if rows else (m, n)
 
 
 def _operand(fields: Fields, column: str) -> tuple[str, str]:

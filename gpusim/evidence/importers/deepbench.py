@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import NUMBER, Fields
-from gpusim.evidence.importers.rows import Import, ImportOptions, Timing
+from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, Timing
 from gpusim.evidence.importers.workbook import is_number, read_sheets
 from gpusim.numbers.formats import Dtype
 from gpusim.units import TERA, US_PER_UNIT
@@ -209,23 +209,13 @@ def _add(found: Import, number: int, fields: Fields, table: _Table, sheet: str) 
         if table.kind == "gemm":
             shape = (1, sizes["m"], sizes["n"], sizes["k"])
             _check_rate(fields, table.rate, shape, time, time_us)
-            layout, extra = _layout(fields, names), {}
+            layout, padded_to = _layout(fields, names), PADDED_TO.get(dtype)
+            operation = Operation(time.op, shape, dtype, layout, accumulate, padded_to=padded_to)
         else:
             convolution = _convolution(fields, names, sizes)
-            shape, layout, extra = convolution.product, "nchw", convolution.columns
-            extra |= {"algo": fields.get(names["algorithm"])}
-        found.add(
-            fields.where,
-            number,
-            time.op,
-            shape,
-            dtype,
-            time_us,
-            accumulate=accumulate,
-            layout=layout,
-            padded_to=PADDED_TO.get(dtype) if table.kind == "gemm" else None,
-            extra=extra,
-        )
+            extra = convolution.columns | {"algo": fields.get(names["algorithm"])}
+            operation = Operation(time.op, convolution.product, dtype, "nchw", accumulate, extra=extra)
+        found.add(fields.where, number, operation, time_us)
 
 
 def _dtype(text: str) -> Dtype | None:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from gpusim.evidence.fields import csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import ProductKernel, is_reduction, product_kernel
-from gpusim.evidence.importers.rows import Import, RecordedKernel, SourceError
-from gpusim.numbers.formats import Dtype
+from gpusim.evidence.importers.rows import Import, Operation, RecordedKernel, SourceError
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS
 
 SHAPE_COLUMNS = ("m", "n", "k")
@@ -29,16 +28,6 @@ class RecordedLaunch:
     line: int
     kernel: RecordedKernel
     device: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """The product that a launch computes."""
-
-    op: str
-    size: tuple[int, int, int, int]
-    dtype: Dtype | None
-    layout: str
 
 
 def add_launches(found: Import, launches: Sequence[RecordedLaunch]) -> None:
@@ -59,27 +48,22 @@ def add_launches(found: Import, launches: Sequence[RecordedLaunch]) -> None:
         else:
             found.skip("kernel whose name is no matrix multiplication's")
         follows = fact is not None
-    for (launch, fact), shape in zip(products, _shapes(found, len(products)), strict=True):
-        dtype = shape.dtype or fact.dtype
+    for (launch, fact), stated in zip(products, _stated(found, len(products)), strict=True):
+        dtype = stated.dtype or fact.dtype
         if dtype is None and found.options.dtype is None:
             raise SourceError(
                 f"{launch.where}: kernel {launch.kernel.name[:60]} does not say its data type; add --dtype"
             )
-        found.add(
-            launch.where,
-            launch.line,
-            shape.op,
-            shape.size,
-            dtype,
-            launch.kernel.time_us,
-            device=launch.device,
+        operation = replace(
+            stated,
+            dtype=dtype,
+            layout=stated.layout or fact.layout,
             accumulate=fact.accumulate,
-            layout=shape.layout or fact.layout,
             sparsity=fact.sparsity,
-            kernel=launch.kernel,
-            tile=fact.tile,
             extra=launch.kernel.extra,
         )
+        kernel = replace(launch.kernel, tile=fact.tile)
+        found.add(launch.where, launch.line, operation, kernel.time_us, device=launch.device, kernel=kernel)
 
 
 def joined(kernels: Sequence[RecordedKernel], main: RecordedKernel) -> RecordedKernel:
@@ -101,8 +85,8 @@ def _sum(kernels: Sequence[RecordedKernel], name: str) -> str:
     return f"{math.fsum(counts):.12g}" if counts else ""
 
 
-def _shapes(found: Import, count: int) -> list[_Shape]:
-    """A shape for each of ``count`` matrix multiplications."""
+def _stated(found: Import, count: int) -> list[Operation]:
+    """What options state of each of ``count`` matrix multiplications."""
     options = found.options
     if count == 0:
         return []
@@ -119,10 +103,10 @@ def _shapes(found: Import, count: int) -> list[_Shape]:
             f"{found.file}: kernels are recorded without shapes; add -m, -n and -k, or --shapes SHAPES.csv with"
             f" columns {', '.join(SHAPE_COLUMNS)} and a line for each of {count} matrix multiplications"
         )
-    return [_Shape("linear", (options.batch, options.m, options.n, options.k), None, "")] * count
+    return [Operation("linear", (options.batch, options.m, options.n, options.k), None)] * count
 
 
-def _shapes_of_file(path: Path) -> list[_Shape]:
+def _shapes_of_file(path: Path) -> list[Operation]:
     """The lines of a CSV of shapes: m, n, k and, where they are known, op, batch, dtype and layout."""
 
     def header(where: str, names: list[str]) -> list[str]:
@@ -134,5 +118,5 @@ def _shapes_of_file(path: Path) -> list[_Shape]:
         op = fields.one_of("op", GEMM_OPS, unknown=("",)) or "linear"
         dtype = fields.dtype("dtype") if fields.get("dtype") else None
         layout = fields.one_of("layout", LAYOUTS, unknown=("",))
-        shapes.append(_Shape(op, (fields.whole("batch") or 1, m, n, k), dtype, layout))
+        shapes.append(Operation(op, (fields.whole("batch") or 1, m, n, k), dtype, layout))
     return shapes

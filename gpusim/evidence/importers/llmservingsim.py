@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
-from gpusim.evidence.importers.rows import Import, ImportOptions, SourceError, Timing
+from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, SourceError, Timing
 
 REQUIRED = ("layer_name", "input", "latency(ns)")
 
@@ -93,13 +93,6 @@ def _model(path: Path, config: Path | None) -> ModelConfig:
 def _add(found: Import, line: int, fields: Fields, size: tuple[int, int]) -> None:
     if min(size) < 1:
         raise fields.refuse("tp_size", f"more than the layer can be split, {fields.get('tp_size')}", "correct it")
-    found.add(
-        fields.where,
-        line,
-        "linear",
-        (1, fields.number("input"), *size),
-        None,
-        fields.time_us("latency(ns)", "ns"),
-        layout="tn",
-        extra={"layer": fields.get("layer_name")},
-    )
+    extra = {"layer": fields.get("layer_name")}
+    operation = Operation("linear", (1, fields.number("input"), *size), None, layout="tn", extra=extra)
+    found.add(fields.where, line, operation, fields.time_us("latency(ns)", "ns"))

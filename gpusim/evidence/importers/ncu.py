@@ -95,7 +95,7 @@ def _kernel(fields: Fields, units: Mapping[str, str]) -> RecordedKernel:
         time_us,
         grid,
         block[0] * block[1] * block[2] if block else None,
-        {TIME: f"{1e3 * time_us:.12g}", **metrics},
+        extra={TIME: f"{1e3 * time_us:.12g}", **metrics},
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import product_kernel
-from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
+from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, RecordedKernel, Timing
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.convolution import ConvolutionShape
 
@@ -41,7 +41,7 @@ def read(path: Path, options: ImportOptions) -> Import:
             _add_product(found, line, fields, op)
         elif op in VECTORS:
             shape = (1, fields.number("B"), fields.number("H"), None)
-            _add(found, line, fields, VECTORS[op], shape)
+            _add(found, line, fields, Operation(VECTORS[op], shape, Dtype.FP32))
         elif op == "conv":
             _add_convolution(found, line, fields)
         else:
@@ -57,7 +57,7 @@ def _add_product(found: Import, line: int, fields: Fields, op: str) -> None:
     batch, m, sums, width = (fields.number(column) for column in "BMNK")
     fact = product_kernel(fields.get("Kernel Name"))
     tile = fact.tile if fact else None
-    _add(found, line, fields, op, (batch, m, width, sums), layout=PRODUCTS[op], tile=tile)
+    _add(found, line, fields, Operation(op, (batch, m, width, sums), Dtype.FP32, PRODUCTS[op]), tile)
 
 
 def _add_convolution(found: Import, line: int, fields: Fields) -> None:
@@ -67,37 +67,24 @@ def _add_convolution(found: Import, line: int, fields: Fields) -> None:
     stride = fields.number("Stride")
     images, channels, filters = (fields.number(column) for column in ("B", "Input_Channel", "Output_Channel"))
     shape = ConvolutionShape(images, channels, side, side, filters, size, size, (pad, pad), (stride, stride))
-    _add(found, line, fields, "conv_fwd", shape.product, layout="nchw", extra=shape.columns)
+    _add(found, line, fields, Operation("conv_fwd", shape.product, Dtype.FP32, "nchw", extra=shape.columns))
 
 
 def _add(
     found: Import,
     line: int,
     fields: Fields,
-    op: str,
-    shape: tuple[int, int, int, int | None],
-    *,
-    layout: str = "",
+    operation: Operation,
     tile: tuple[int, int] | None = None,
-    extra: dict[str, str] | None = None,
 ) -> None:
     grid, block = (tuple(fields.whole(f"{name} {axis}") or 1 for axis in "xyz") for name in ("Grid", "Block"))
     known = bool(fields.get("Grid x"))
-    found.add(
-        fields.where,
-        line,
-        op,
-        shape,
-        Dtype.FP32,
-        fields.time_us("Latency", "ms"),
-        device=fields.get("Device"),
-        layout=layout,
-        kernel=RecordedKernel(
-            fields.get("Kernel Name"),
-            0.0,
-            (grid[0], grid[1], grid[2]) if known else None,
-            block[0] * block[1] * block[2] if fields.get("Block x") else None,
-        ),
-        tile=tile,
-        extra=extra,
+    kernel = RecordedKernel(
+        fields.get("Kernel Name"),
+        0.0,
+        (grid[0], grid[1], grid[2]) if known else None,
+        block[0] * block[1] * block[2] if fields.get("Block x") else None,
+        tile,
     )
+    time_us = fields.time_us("Latency", "ms")
+    found.add(fields.where, line, operation, time_us, device=fields.get("Device"), kernel=kernel)

@@ -18,6 +18,9 @@ from gpusim.evidence.measured import MAX_NAME_CHARACTERS, MeasuredRow
 from gpusim.numbers.formats import Dtype
 from gpusim.units import LARGEST_SIZE
 
+Shape = tuple[int, int, int, int | None]
+"""Batch, m, n and k of an operator; k is None where it has none."""
+
 
 class SourceError(MeasuredError):
     """A file to import is malformed, or lacks what an option then has to state; the text is one line."""
@@ -51,6 +54,23 @@ class ImportOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Operation:
+    """What was timed, as columns of the measured schema; None or empty where the file does not say it."""
+
+    op: str
+    shape: Shape
+    dtype: Dtype | None
+    layout: str = ""
+    accumulate: str = ""
+    sparsity: str = "dense"
+    output: str = ""
+    padded_to: int | None = None
+    """Multiple to which leading dimensions were padded; ``shape`` has the sizes before."""
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """Columns beside those of the schema."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedKernel:
     """One kernel as a profiler recorded it."""
 
@@ -58,7 +78,14 @@ class RecordedKernel:
     time_us: float
     grid: tuple[int, int, int] | None = None
     threads: int | None = None
+    """Of a CTA."""
+    tile: tuple[int, int] | None = None
+    """Rows and columns of C that a CTA computes."""
     extra: Mapping[str, str] = field(default_factory=dict)
+    """Counters by name."""
+
+
+NO_KERNEL = RecordedKernel("", 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,71 +119,67 @@ class Import:
         self,
         where: str,
         line: int,
-        op: str,
-        shape: tuple[int, int, int, int | None],
-        dtype: Dtype | None,
+        operation: Operation,
         time_us: float,
         *,
         device: str = "",
-        accumulate: str = "",
-        layout: str = "",
-        sparsity: str = "dense",
         kernel: RecordedKernel | None = None,
-        tile: tuple[int, int] | None = None,
-        output: str = "",
-        padded_to: int | None = None,
         timing: Timing | None = None,
-        extra: Mapping[str, str] | None = None,
     ) -> None:
-        """Add one timed operator; ``shape`` is batch, m, n, k, and ``device`` what the file calls the GPU.
+        """Add the row of one timed operator.
 
-        ``timing`` stands in for that of the file where an operator was timed otherwise.
+        Args:
+            where: place in the file, for errors.
+            line: its number.
+            device: what the file calls the GPU.
+            kernel: the one that did the work.
+            timing: replaces that of the file where an operator was timed otherwise.
 
         Raises:
             SourceError: the file does not name the GPU or the data type, and no option does, or a number is outside
                 what the schema takes.
         """
-        options, timing = self.options, timing or self.timing
+        options, timing, kernel = self.options, timing or self.timing, kernel or NO_KERNEL
         gpu = _gpu(where, options.gpu or device)
-        dtype = dtype or options.dtype
+        dtype = operation.dtype or options.dtype
         if dtype is None:
             raise SourceError(f"{where}: the file does not name the data type; add --dtype, as in --dtype bf16")
         if not TIMES_US[0] <= time_us <= TIMES_US[1]:
             raise SourceError(f"{where}: a time of {time_us:g} us; correct or remove the row")
-        _check(where, "sizes", shape)
-        _check(where, "tile", tile or ())
-        if kernel:
-            _check(where, "grid and threads", (*(kernel.grid or ()), kernel.threads))
-        batch, m, n, k = shape
+        _check(where, "sizes", operation.shape)
+        _check(where, "tile", kernel.tile or ())
+        _check(where, "grid and threads", (*(kernel.grid or ()), kernel.threads))
+        batch, m, n, k = operation.shape
+        tile_m, tile_n = kernel.tile or (None, None)
         try:
             row = MeasuredRow(
                 file=self.file,
                 line=line,
                 gpu=gpu,
-                op=op,
+                op=operation.op,
                 batch=batch,
                 m=m,
                 n=n,
                 k=k,
                 dtype=dtype,
-                accumulate=accumulate or options.accumulate or dtype.default_accumulate,
-                layout=layout or options.layout,
-                sparsity=sparsity,
+                accumulate=operation.accumulate or options.accumulate or dtype.default_accumulate,
+                layout=operation.layout or options.layout,
+                sparsity=operation.sparsity,
                 time_us=time_us,
                 method=options.method or timing.method,
                 l2=options.l2 or timing.l2,
-                kernel=kernel.name.strip() if kernel else "",
-                threads=kernel.threads if kernel else None,
-                tile_m=tile[0] if tile else None,
-                tile_n=tile[1] if tile else None,
-                grid=kernel.grid if kernel else None,
+                kernel=kernel.name.strip(),
+                threads=kernel.threads,
+                tile_m=tile_m,
+                tile_n=tile_n,
+                grid=kernel.grid,
                 source=options.source or timing.source,
                 stated_load=options.load or timing.load,
-                output=output,
+                output=operation.output,
                 cuda=options.cuda or timing.cuda,
                 timer_us=timing.timer_us,
-                padded_to=padded_to,
-                extra=extra or {},
+                padded_to=operation.padded_to,
+                extra=operation.extra,
             )
         except ValueError as error:
             raise SourceError(f"{where}: {error}; correct or remove the row") from None

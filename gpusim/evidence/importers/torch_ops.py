@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.errors import excerpt
 from gpusim.evidence.importers.kernel_names import product_kernel
-from gpusim.evidence.importers.rows import Import, RecordedKernel, Timing
+from gpusim.evidence.importers.rows import Import, Operation, RecordedKernel, Timing
 from gpusim.numbers.formats import DTYPE_IN_TRACE, Dtype
 from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.convolution import ConvolutionShape
@@ -72,17 +72,6 @@ class Call:
     """Values of inputs that are no tensors, as text."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """A call as columns of the measured schema."""
-
-    op: str
-    shape: tuple[int, int, int, int | None]
-    dtype: Dtype | None
-    layout: str = ""
-    extra: Mapping[str, str] = field(default_factory=dict)
-
-
 def add_call(
     found: Import,
     where: str,
@@ -96,13 +85,13 @@ def add_call(
 
     An extra column ``kernels`` has their number: split-K adds a reduction, a convolution transforms of its operands.
     """
-    operator = _operator(call)
-    if isinstance(operator, str):
-        found.skip(operator, len(kernels))
+    operation = _operation(call)
+    if isinstance(operation, str):
+        found.skip(operation, len(kernels))
         return
     stated = next(iter(call.types[PRODUCTS.get(call.name, 0) :]), "")
-    if operator.dtype is None and stated:
-        found.skip(f"{operator.op} of type {excerpt(stated)}, outside the schema", len(kernels))
+    if operation.dtype is None and stated:
+        found.skip(f"{operation.op} of type {excerpt(stated)}, outside the schema", len(kernels))
         return
     time_us = math.fsum(kernel.time_us for kernel in kernels)
     if not time_us:
@@ -111,29 +100,23 @@ def add_call(
     names = [product_kernel(kernel.name) for kernel in kernels]
     index = max(range(len(kernels)), key=lambda one: (names[one] is not None, kernels[one].time_us))
     fact = names[index]
-    dtype = operator.dtype or (fact.dtype if fact else None)
+    dtype = operation.dtype or (fact.dtype if fact else None)
     if fact and dtype and fact.dtype is dtype.on_tensor_cores:
         dtype = fact.dtype
-    is_product = operator.op in ("linear", "bmm")
-    found.add(
-        where,
-        line,
-        operator.op,
-        operator.shape,
-        dtype,
-        time_us,
-        device=device,
+    is_product = operation.op in ("linear", "bmm")
+    operation = replace(
+        operation,
+        dtype=dtype,
+        layout=operation.layout or (fact.layout if fact and is_product else ""),
         accumulate=fact.accumulate if fact else "",
-        layout=operator.layout or (fact.layout if fact and is_product else ""),
         sparsity=fact.sparsity if fact else "dense",
-        kernel=kernels[index],
-        tile=fact.tile if fact and is_product else None,
-        timing=timing,
-        extra={**operator.extra, "kernels": str(len(kernels))},
+        extra={**operation.extra, "kernels": str(len(kernels))},
     )
+    kernel = replace(kernels[index], tile=fact.tile if fact and is_product else None)
+    found.add(where, line, operation, time_us, device=device, kernel=kernel, timing=timing)
 
 
-def _operator(call: Call) -> _Columns | str:
+def _operation(call: Call) -> Operation | str:
     """The operator of a call, or the reason why it makes no row."""
     if not call.dims:
         return "operator without recorded shapes; profile with record_shapes=True"
@@ -145,7 +128,7 @@ def _operator(call: Call) -> _Columns | str:
     return read(call)
 
 
-def _product(call: Call) -> _Columns | str:
+def _product(call: Call) -> Operation | str:
     """A (batched) matrix multiplication: [b,] m x k by [b,] k x n."""
     first = PRODUCTS[call.name]
     if len(call.dims) < first + 2:
@@ -161,7 +144,7 @@ def _product(call: Call) -> _Columns | str:
     batch = left[0] if len(left) == 3 else 1
     dtype = _dtype(call, first)
     layout = "".join(letters) if len(letters) == 2 and all(letters) else ""
-    return _Columns("linear" if linear else "bmm", (batch, left[-2], right[-1], left[-1]), dtype, layout)
+    return Operation("linear" if linear else "bmm", (batch, left[-2], right[-1], left[-1]), dtype, layout)
 
 
 def _letter(strides: Shape) -> str:
@@ -179,7 +162,7 @@ def _dtype(call: Call, index: int) -> Dtype | None:
     return DTYPE_IN_TRACE.get(call.types[index]) if index < len(call.types) else None
 
 
-def _convolution(call: Call) -> _Columns | str:
+def _convolution(call: Call) -> Operation | str:
     """A forward convolution in two dimensions."""
     if len(call.dims) < 2 or len(call.dims[0]) != 4 or len(call.dims[1]) != 4:
         return "convolution in other than two dimensions"
@@ -200,7 +183,7 @@ def _convolution(call: Call) -> _Columns | str:
     if dilation != (1, 1) or groups * filter_channels != channels or filters % groups:
         return "dilated convolution, or channels that filters do not match"
     shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride, groups)
-    return _Columns("conv_fwd", shape.product, _dtype(call, 0), _order(call.strides[:1]), shape.columns)
+    return Operation("conv_fwd", shape.product, _dtype(call, 0), _order(call.strides[:1]), extra=shape.columns)
 
 
 def _order(strides: Sequence[Shape]) -> str:
@@ -217,7 +200,7 @@ def _pair(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2] or found[1])) if found else None
 
 
-def _vector(call: Call) -> _Columns | str:
+def _vector(call: Call) -> Operation | str:
     """An operator on rows: of the last dimension, or of those that a layer norm has weights for."""
     op, shape = VECTORS[call.name], call.dims[0]
     if not shape or min(shape) < 1:
@@ -232,7 +215,7 @@ def _vector(call: Call) -> _Columns | str:
         return "softmax along another dimension than the last"
     weights = call.dims[2] if op == "layernorm" and len(call.dims) > 2 else ()
     rank = len(weights) if weights and shape[-len(weights) :] == weights else 1
-    return _Columns(op, (1, math.prod(shape[:-rank]), math.prod(shape[-rank:]), None), _dtype(call, 0))
+    return Operation(op, (1, math.prod(shape[:-rank]), math.prod(shape[-rank:]), None), _dtype(call, 0))
 
 
 def shapes_of(value: Any) -> tuple[Shape, ...]:

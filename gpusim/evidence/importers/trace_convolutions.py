@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields
-from gpusim.evidence.importers.rows import Import, RecordedKernel, Timing
+from gpusim.evidence.importers.rows import Import, Operation, RecordedKernel, Timing
 from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME, Dtype
 from gpusim.workloads.convolution import ConvolutionShape
 
@@ -105,19 +105,11 @@ def _add(found: Import, timing: Timing, disturbed: float, op: str, calls: Sequen
     multiplying = [place for place, name in enumerate(names) if not _TRANSPOSE.search(name)]
     longest = max(multiplying, key=lambda place: times_us[place], default=0)
     in_place = "nhwc" in names[longest].lower() and not any(map(_TRANSPOSE.search, names))
-    found.add(
-        first.where,
-        line,
-        op,
-        shape.product,
-        _dtype(first, names[longest]),
-        sum(times_us),
-        device=first.get("board") or first.get("gpu"),
-        layout="nhwc" if in_place else "nchw",
-        kernel=RecordedKernel(names[longest], times_us[longest]),
-        timing=timing,
-        extra=shape.columns,
-    )
+    layout, dtype = "nhwc" if in_place else "nchw", _dtype(first, names[longest])
+    operation = Operation(op, shape.product, dtype, layout, extra=shape.columns)
+    kernel = RecordedKernel(names[longest], times_us[longest])
+    device = first.get("board") or first.get("gpu")
+    found.add(first.where, line, operation, sum(times_us), device=device, kernel=kernel, timing=timing)
 
 
 def _pair(fields: Fields, column: str) -> tuple[int, int]:

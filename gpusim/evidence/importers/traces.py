@@ -15,7 +15,7 @@ from pathlib import Path
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import is_reduction, product_kernel
-from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, Timing
+from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, RecordedKernel, Timing
 from gpusim.evidence.importers.trace_convolutions import Launches, is_convolution
 from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME
 from gpusim.workloads.gemm import LAYOUTS
@@ -72,21 +72,11 @@ def _add(found: Import, line: int, fields: Fields, op: str) -> bool:
     if dtype and fact.dtype is dtype.on_tensor_cores:
         dtype = fact.dtype  # tensors of FP32 that are multiplied as TF32
     batch, m, n, k = (fields.number(size) for size in ("batch", "m", "n", "k"))
-    found.add(
-        fields.where,
-        line,
-        op,
-        (batch, m, n, k),
-        dtype,
-        time_us,
-        device=fields.get("board") or fields.get("gpu"),
-        accumulate=fact.accumulate,
-        layout=fields.one_of("layout", LAYOUTS, unknown=("",)) or fact.layout,
-        sparsity=fact.sparsity,
-        kernel=RecordedKernel(name, time_us, _extent(fields, "grid"), _threads(fields)),
-        tile=fact.tile,
-        timing=timing_of(fields),
-    )
+    layout = fields.one_of("layout", LAYOUTS, unknown=("",)) or fact.layout
+    operation = Operation(op, (batch, m, n, k), dtype, layout, fact.accumulate, fact.sparsity)
+    kernel = RecordedKernel(name, time_us, _extent(fields, "grid"), _threads(fields), fact.tile)
+    device = fields.get("board") or fields.get("gpu")
+    found.add(fields.where, line, operation, time_us, device=device, kernel=kernel, timing=timing_of(fields))
     return True
 
 
