@@ -110,6 +110,40 @@ def test_products_by_a_library_read_what_the_calls_of_their_program_take() -> No
     assert rate == pytest.approx(2 * 4096**3 / play(h100, "gemm_time", large).value / 1e9)
 
 
+def test_a_librarys_kernels_on_h100_follow_each_other_by_streams_as_published() -> None:
+    # waynehacking8/blackwell-tensorcore-kernels@c289bde: ten calls, and kernels in a profile, 4096 in FP16 and TF32
+    h100 = load_spec("h100-sxm").system
+    host = h100.host
+    gap_us = host.stream_gap_us + host.library_gap_us
+    assert gap_us == pytest.approx(5.2, abs=0.1)
+    for kernel_us, calls_us in ((182.25, 187.61), (182.25 * 1.008, 189.21), (336.09 * 1.008, 344.15)):
+        assert host.library_interval_us / 10 + kernel_us + 0.9 * gap_us == pytest.approx(calls_us, abs=0.3)
+    without = h100.with_values([("host.library_gap_us", 0.0)])
+    tensor_cores = {"m": "4096", "kernel": "cublas_tc"}
+    longer_ms = play(h100, "gemm_time", tensor_cores).value - play(without, "gemm_time", tensor_cores).value
+    assert longer_ms == pytest.approx(0.9 * host.library_gap_us / 1e3)
+    for benchmark, given in (
+        ("small_kernel_chain_bw", {"elements_f64": "131072", "mode": "stream"}),
+        ("back_to_back_kernel_time", {"ctas": "16"}),
+    ):
+        assert play(h100, benchmark, given) == play(without, benchmark, given)
+
+
+def test_products_by_a_framework_read_what_its_wall_clock_does() -> None:
+    v100 = load_spec("v100-sxm2-16gb").system
+    host = v100.host
+
+    def call_us(system: System) -> float:
+        return 2 * 4096**3 / play(system, "torch_gemm_tflops", {"n": "4096", "type": "fp16"}).value / 1e6
+
+    wider = v100.with_values([("host.stream_gap_us", host.stream_gap_us + 30.0)])
+    assert call_us(wider) - call_us(v100) == pytest.approx(29.0)  # between thirty
+    longer = v100.with_values([("host.method_overhead_us.host", host.method_overhead_us["host"] + 30.0)])
+    assert call_us(longer) - call_us(v100) == pytest.approx(1.0)
+    slow = v100.with_values([("host.library_interval_us", 10_000.0)])
+    assert call_us(slow) == pytest.approx(10_000.0, rel=0.1)
+
+
 def test_a_chain_of_indices_reads_in_ns() -> None:
     reading = play(load_spec("rtx-3090").system, "mem_latency_pchase_random", {"footprint_b": "4096", "hint": "ca"})
     assert reading.unit == "ns"

@@ -62,6 +62,19 @@ def test_a_kernel_waits_for_the_other_stream_that_it_depends_on() -> None:
     ]
 
 
+def test_a_stream_waits_longer_before_a_kernel_that_says_so() -> None:
+    spans = play([Launched(1, 5), Launched(1, 5, further_gap_us=3), Launched(1, 5)], gap_us=2)
+    assert [span.start_us for span in spans] == [3, 13, 20]
+
+
+def test_a_steps_products_wait_for_their_library_in_a_stream_and_not_in_a_graph(t4: System) -> None:
+    host = t4.host.model_copy(update={"library_gap_us": 4.0})
+    tasks = [_task(LARGE, call="linear"), _task()]
+    for options, longer_us in ((StepOptions(), 4.0), (StepOptions(graphs=True), 0.0)):
+        steps_us = [run(one, tasks, [1000.0, 1000.0], options).step_us for one in (host, t4.host)]
+        assert steps_us[0] - steps_us[1] == pytest.approx(longer_us)
+
+
 def test_the_host_waits_where_a_value_is_read_back() -> None:
     spans = play([Launched(1, 50, read_back=True), Launched(1, 5)], gap_us=0)
     assert [span.launched_us for span in spans] == [1, 52]

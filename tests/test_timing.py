@@ -36,6 +36,14 @@ def test_each_method_reads_its_own_overhead(a100: Host) -> None:
     assert observed_time_us(20.0, "stream", t4, call="conv_fwd") == 20.0 + t4.stream_gap_us
 
 
+def test_a_librarys_kernels_of_a_stream_alone_wait_for_more_than_others(a100: Host) -> None:
+    host = a100.model_copy(update={"library_gap_us": 3.0})
+    for kind, further_us in ((None, 3.0), ("convolution", 3.0), ("softmax", 0.0), ("attention", 0.0)):
+        assert observed_time_us(100.0, "stream", host, kind) == 100.0 + host.stream_gap_us + further_us
+        for method in set(METHODS) - {"stream"}:
+            assert observed_time_us(100.0, method, host, kind) == observed_time_us(100.0, method, a100, kind)
+
+
 def test_a_source_that_casts_to_whole_microseconds_reads_half_of_one_less_in_the_mean() -> None:
     v100 = load_spec("v100-sxm2-16gb").system.host
     exact = [100.0 + step / 64 for step in range(64)]

@@ -26,6 +26,10 @@ class Host(Record):
         default=None,
         description="The same of kernels whose code the SMs hold, as small ones of one program, if it is another [us].",
     )
+    library_gap_us: Microseconds = Field(
+        default=0.0,
+        description="What a stream waits beyond stream_gap_us before a kernel that a library launches [us].",
+    )
     stream_interval_us: Microseconds = Field(description="Shortest interval between launches into a stream [us].")
     library_interval_us: Microseconds = Field(
         description="Shortest interval between calls of a library that selects a kernel [us]."

@@ -20,6 +20,9 @@ METHODS = ("graph", "stream", "profiler", "layer", "event", "host")
 HOST_METHODS = ("layer", "event", "host")
 """Methods whose readings contain time of the host's CPU and software (``host.method_overhead_us``)."""
 
+LIBRARY_KINDS = (None, "convolution")
+"""Kinds of operators (:func:`dispatched_as`) whose kernels a library launches: products and convolutions."""
+
 MAX_OVERHEAD_US = 1e6
 """A second: more than any host takes to launch a kernel."""
 CUT_OFF_US: Mapping[str, float] = {"deepbench": 0.5, "apex_plus": 0.5}
@@ -64,7 +67,8 @@ def _interval_us(kernel_time_us: float, method: str, host: Host, operator: str |
     match method:
         case "stream":
             stall_us = host.stall_of_source_us.get(source, 0.0)
-            return max(kernel_time_us + host.stream_gap_us + stall_us, added_us, host.call_interval_us.get(call, 0.0))
+            gap_us = host.stream_gap_us + (host.library_gap_us if operator in LIBRARY_KINDS else 0.0)
+            return max(kernel_time_us + gap_us + stall_us, added_us, host.call_interval_us.get(call, 0.0))
         case "event" if operator in host.operator_dispatch_us:
             return kernel_time_us + host.graph_gap_us + host.operator_dispatch_us[operator]
         case "event" | "host":

@@ -33,6 +33,8 @@ class Launch:
     """Takes SMs and bandwidth from the kernels of other streams."""
     beside_us: float | None = None
     """Duration beside one that exchanges; None: the same."""
+    further_gap_us: float = 0.0
+    """What the stream waits before it, beyond the gap before any kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class _Step:
             launch = self._launches[place]
             for other in launch.after:
                 yield self._ended[other]
-            yield self._env.timeout(self._gap_us)
+            yield self._env.timeout(self._gap_us + launch.further_gap_us)
             start_us = self._env.now
             if launch.beside_us is not None:
                 yield from self._compute(launch.duration_us, launch.beside_us)

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpusim.host.host import Host
+from gpusim.host.timing import LIBRARY_KINDS, dispatched_as
 from gpusim.models.task import Task
 from gpusim.step.options import StepOptions
 from gpusim.step.play import Launch, Span, play
+from gpusim.workloads.collective import Collective
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 """Streams."""
@@ -113,9 +115,17 @@ def _launches(
         host_us = calls_us[task.call] + (options.host_us if place == 0 else 0.0)
         exchanges = stream == COMMUNICATION
         slower_us = beside_us[place] if beside_us and not exchanges else None
-        found.append(Launch(host_us, durations_us[place], stream, after, read_back, exchanges, slower_us))
+        gap_us = _further_gap_us(host, task, options)
+        found.append(Launch(host_us, durations_us[place], stream, after, read_back, exchanges, slower_us, gap_us))
         written |= {tensor.name: (number, stream) for tensor in task.writes}
     return found
+
+
+def _further_gap_us(host: Host, task: Task, options: StepOptions) -> float:
+    """What the stream waits before a task's kernel, beyond the gap before any kernel."""
+    if options.graphs or isinstance(task.operator, Collective) or dispatched_as(task.operator) not in LIBRARY_KINDS:
+        return 0.0
+    return host.library_gap_us
 
 
 def _host_us(host: Host, call: str, options: StepOptions) -> float:

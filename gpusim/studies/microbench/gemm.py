@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpusim.errors import excerpt
+from gpusim.host.host import Host
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
@@ -22,8 +23,8 @@ from gpusim.system import System
 from gpusim.units import TERA
 from gpusim.workloads.gemm import Gemm
 
-FRAMEWORK_CALLS = "36"
-"""Back to back: six to warm up and thirty that are timed."""
+WARM_UP_CALLS, FRAMEWORK_CALLS = 6, 30
+"""Back to back: to warm up, and between two readings of the host's clock, the last one after a synchronise."""
 LIBRARY_CALLS = 10
 """Between two events, after one to warm up."""
 FRAMEWORK_SIZES = (1024, 2048, 4096, 8192, 10240)
@@ -88,23 +89,39 @@ def _called(given: Parameters, name: str, known: Mapping[str, Called]) -> Called
 
 
 def _framework_us(system: System, called: Called, n: int) -> float:
-    """Interval between calls [us]."""
-    return _predicted(system, called, n, FRAMEWORK_CALLS).time_us
+    """Wall clock around some calls, by their number (zzc0721/torch-performance-test-data@17b02a9 test.py) [us].
+
+    What a wall clock with a synchronise takes in beside kernels is what it does around one call.
+    """
+    host = system.host
+    kernel_us = _predicted(system, called, n, str(WARM_UP_CALLS + FRAMEWORK_CALLS)).kernel_time_us
+    return _call_us(host, kernel_us, FRAMEWORK_CALLS, host.method_overhead_us["host"])
 
 
 def _library_us(system: System, called: Called, n: int) -> float:
     """Time between two events around some calls, by their number [us].
 
-    The first event is read before the host has made the first call. From then on either kernels follow each other or
-    the host's calls do. To destroy a handle is to wait for its kernel.
+    The first event is read before the host has made the first call. To destroy a handle is to wait for its kernel.
     """
     host = system.host
     kernel_us = _predicted(system, called, n, str(1 + LIBRARY_CALLS)).kernel_time_us
     if called.own_handle:
         return kernel_us + host.library_handle_us
-    by_kernels = host.library_interval_us + LIBRARY_CALLS * kernel_us + (LIBRARY_CALLS - 1) * host.stream_gap_us
-    by_calls = LIBRARY_CALLS * host.library_interval_us + kernel_us
-    return max(by_kernels, by_calls) / LIBRARY_CALLS
+    return _call_us(host, kernel_us, LIBRARY_CALLS, host.library_interval_us)
+
+
+def _call_us(host: Host, kernel_us: float, calls: int, around_us: float) -> float:
+    """Time of calls that a library's kernels follow each other in, by their number [us].
+
+    Either kernels follow each other or the host's calls do.
+
+    Args:
+        around_us: what is timed before the first kernel and after the last.
+    """
+    gap_us = host.stream_gap_us + host.library_gap_us
+    by_kernels = around_us + calls * kernel_us + (calls - 1) * gap_us
+    by_calls = calls * host.library_interval_us + kernel_us
+    return max(by_kernels, by_calls) / calls
 
 
 def _predicted(system: System, called: Called, n: int, load: str) -> Result:
