@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import RunGpusim, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -200,6 +201,15 @@ def test_rows_of_several_nodes_are_counted_as_skipped_with_their_reason(tmp_path
     assert list(figures["skip_reasons"]) == ["several nodes: the network between them is not stated"]
     assert collective_validation_tables(report.as_dict())[1].rows[0][0] == "1"
     assert read_collectives(table)[2].size_bytes == 512
+
+
+@pytest.mark.parametrize("option", ["--pair t4 v100-sxm2", "--strata", "-o out"])
+def test_options_that_nothing_reads_for_collectives_are_refused(
+    command: RunGpusim, tmp_path: Path, option: str
+) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("op,gpu,num_gpus,gpus_per_node,size_elements_or_bytes,time_us\nall_reduce,a100_dgx,8,8,1024,20\n")
+    assert "not for tables of collectives" in refused(command("validate", table, *option.split()))
 
 
 @pytest.mark.skipif(not COMM.is_dir(), reason="measured collectives are not part of the project")

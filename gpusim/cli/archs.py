@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpusim.cli.console import emit, emit_json, emit_tables, refuse, report_written, wrong_input
+from gpusim.cli.console import emit, emit_json, emit_result, refuse, report_written, wrong_input
 from gpusim.cli.options import ArchPathOption, FormatOption
 
 app = typer.Typer(help="List, show and check GPU specs.", no_args_is_help=True)
@@ -30,10 +30,7 @@ def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table")
         except SpecError as error:
             status = wrong_input(str(error))
     summaries = [gpu_tables.gpu_summary(spec) for spec in specs]
-    if output == "json":
-        emit_json({"archs": summaries})
-    else:
-        emit_tables([gpu_tables.gpus_table(summaries)])
+    emit_result(output, {"archs": summaries}, lambda: [gpu_tables.gpus_table(summaries)])
     if status:
         raise typer.Exit(status)
 
@@ -49,10 +46,7 @@ def archs_show(
     from gpusim.specs import load_spec
 
     spec = load_spec(name, arch_path or ())
-    if output == "json":
-        emit_json(gpu_tables.gpu_object(spec))
-    else:
-        emit_tables(gpu_tables.gpu_tables(spec))
+    emit_result(output, gpu_tables.gpu_object(spec), lambda: gpu_tables.gpu_tables(spec))
 
 
 @app.command("check")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, refuse
+from gpusim.cli.console import emit_result, refuse
 from gpusim.cli.options import FormatOption
 
 if TYPE_CHECKING:
@@ -34,10 +34,7 @@ def cache_info(output: FormatOption = "table") -> None:
     place = _place()
     with _opened(place) as database:
         shown = cache_object(place.folder, place.limit_bytes, database.summary() if database else None)
-    if output == "json":
-        emit_json(shown)
-    else:
-        emit_tables([cache_table(shown)])
+    emit_result(output, shown, lambda: [cache_table(shown)])
 
 
 @app.command("clear")

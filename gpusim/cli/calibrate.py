@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors
+from gpusim.cli.console import emit_result, progress_bar, refuse, refusing_file_errors
 from gpusim.cli.options import (
     ArchPathOption,
     ClusterOption,
@@ -108,10 +108,7 @@ def calibrate(
             progress=progress,
             log=_log,
         )
-    if output == "json":
-        emit_json(report.as_dict())
-    else:
-        emit_tables(calibration_tables(report.as_dict()))
+    emit_result(output, report.as_dict(), lambda: calibration_tables(report.as_dict()))
     for text in report.refusals or report.warnings:
         _log(text)
     with refusing_file_errors(out, "run it again; the timings are kept"):
@@ -139,10 +136,7 @@ def _calibrate_library(
         report = calibrate_library(
             library, measured, out, recorded=recorded, service=service, arch_path=arch_path, progress=progress, log=_log
         )
-    if output == "json":
-        emit_json(report.as_dict())
-    else:
-        emit_tables(library_tables(report.as_dict()))
+    emit_result(output, report.as_dict(), lambda: library_tables(report.as_dict()))
     with refusing_file_errors(out, "run it again; the timings are kept"):
         write_library(report, out, date)
     _log(f"wrote {out}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse
+from gpusim.cli.console import emit_result, progress_bar, refuse
 from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions
 from gpusim.cli.options import (
     FormatOption,
@@ -65,10 +65,11 @@ def compare(
     stated = read_prices(prices, spec.arch_path or ()) if prices is not None else None
     with progress_bar("compare") as progress:
         found = compare_workload(asked, boards, stated, service_of(jobs, no_cache=no_cache), progress)
-    if output == "json":
-        emit_json([{"workload": workload, **one.as_dict()} for one in found])
-    else:
-        emit_tables(comparison_tables(found, workload, stated))
+    emit_result(
+        output,
+        [{"workload": workload, **one.as_dict()} for one in found],
+        lambda: comparison_tables(found, workload, stated),
+    )
     if all(one.time_us is None for one in found):
         print("gpusim: no GPU can run it", file=sys.stderr)
         raise typer.Exit(1)

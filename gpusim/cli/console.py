@@ -10,15 +10,16 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
+    from gpusim.prediction.results import Result
     from gpusim.progress import Progress
     from gpusim.report.text_table import TextTable
 
@@ -155,6 +156,25 @@ def emit_tables(tables: Sequence[TextTable]) -> None:
         if index:
             emit(print)
         emit(table.show)
+
+
+def emit_result(output: str, value: object, tables: Callable[[], Sequence[TextTable]]) -> None:
+    """Print a result as ``--format`` says: the value as JSON, or its tables."""
+    if output == "json":
+        emit_json(value)
+    else:
+        emit_tables(tables())
+
+
+def emit_predictions(
+    output: str, results: Sequence[Result], values: Sequence[Mapping[str, Any]], *, explain: bool
+) -> None:
+    """Print predictions, each with the values of its board that were replaced; one alone is no list in JSON."""
+    from gpusim.report.prediction_tables import predictions_tables
+
+    objects = [{**replaced, **result.as_dict()} for replaced, result in zip(values, results, strict=True)]
+    value = objects if len(objects) > 1 else objects[0]
+    emit_result(output, value, lambda: predictions_tables(results, values, explain=explain))
 
 
 @contextmanager

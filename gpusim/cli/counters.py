@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables
+from gpusim.cli.console import emit_result
 from gpusim.cli.options import ArchPathOption, DetailOption, FormatOption
 
 
@@ -29,9 +29,6 @@ def counters(
     from gpusim.studies.counter_comparison import compare, counters_tables
 
     compared = compare(files, arch=arch, detail=detail, arch_path=arch_path or ())
-    if output == "json":
-        emit_json({"rows": compared})
-    else:
-        emit_tables(counters_tables(compared))
+    emit_result(output, {"rows": compared}, lambda: counters_tables(compared))
     if any(row["skipped"] for row in compared):
         raise typer.Exit(1)

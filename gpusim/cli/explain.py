@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar
+from gpusim.cli.console import emit_result, progress_bar
 from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions
 from gpusim.cli.options import (
     ArchOption,
@@ -65,7 +65,4 @@ def explain(
     service = service_of(jobs, no_cache=no_cache)
     with progress_bar("explain") as progress:
         found = explain_workload(asked, board, other, only_parts=parts_only, service=service, progress=progress)
-    if output == "json":
-        emit_json({"workload": workload, **found.as_dict()})
-    else:
-        emit_tables(explanation_tables(found, workload))
+    emit_result(output, {"workload": workload, **found.as_dict()}, lambda: explanation_tables(found, workload))

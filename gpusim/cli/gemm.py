@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse_inconsistent, refuse_oversize
+from gpusim.cli.console import emit_predictions, progress_bar, refuse_inconsistent, refuse_oversize
 from gpusim.cli.options import (
     ArchsOption,
     FormatOption,
@@ -50,17 +50,12 @@ def gemm(
 
     Exit status 1: a product does not fit into device memory, or its prediction contradicts a bound.
     """
-    from gpusim.report.prediction_tables import predictions_tables
     from gpusim.studies.grid import grid, predict_grid
 
     sizes = {name: sizes_of(f"-{name}", text) for name, text in (("m", m), ("n", n), ("k", k))}
     cases = grid(arch, sizes, spec.named(), named(types, storage, kernels, simulation))
     with progress_bar("gemm") as progress:
         results = predict_grid([one.case for one in cases], service_of(jobs, no_cache=no_cache), progress)
-    if output == "json":
-        objects = [{**one.values, **result.as_dict()} for one, result in zip(cases, results, strict=True)]
-        emit_json(objects if len(objects) > 1 else objects[0])
-    else:
-        emit_tables(predictions_tables(results, [one.values for one in cases], explain=explain))
+    emit_predictions(output, results, [one.values for one in cases], explain=explain)
     refuse_oversize([result.fits for result in results], "product", allowed=allow_oversize)
     refuse_inconsistent(sum(not result.consistent for result in results), len(results))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables
+from gpusim.cli.console import emit_result
 from gpusim.cli.options import ArchOption, ArchPathOption, FormatOption, pairs_of
 
 
@@ -40,9 +40,6 @@ def mathmode(
 
     question = Question(framework, version, op, dtype, pairs_of("--set", settings), pairs_of("--env", environment))
     answer = resolve(question, load_spec(arch, arch_path or ()).gpu)
-    if output == "json":
-        emit_json(answer.as_dict())
-    else:
-        emit_tables(mathmode_tables(answer))
+    emit_result(output, answer.as_dict(), lambda: mathmode_tables(answer))
     if answer.conflicts:
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors, report_written
+from gpusim.cli.console import emit_result, progress_bar, refuse, refusing_file_errors, report_written
 from gpusim.cli.options import Format, FormatOption
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def _print_plan(suite: Suite, output: Format) -> None:
     from gpusim.report.measurement_tables import plan_table
 
     lines = plan_of(suite)
-    if output == "json":
-        emit_json({"suite": suite.name, "title": suite.content.title, "lines": lines})
-    else:
-        emit_tables([plan_table(suite.content.title, lines)])
+    emit_result(
+        output,
+        {"suite": suite.name, "title": suite.content.title, "lines": lines},
+        lambda: [plan_table(suite.content.title, lines)],
+    )

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors, report_written
+from gpusim.cli.console import emit_result, progress_bar, refuse, refusing_file_errors, report_written
 from gpusim.cli.options import ArchPathOption, FormatOption, complete_arch
 
 if TYPE_CHECKING:
+    from gpusim.report.text_table import TextTable
     from gpusim.studies.microbench.suite import PlayedPoint
 
 PLOTTED = (".png", ".svg", ".pdf")
@@ -71,10 +72,8 @@ def microbench(
             points = play_published(suite, measured, named, arch_path or (), progress)
     if plot is not None:
         _draw(points, f"Microbenchmarks: {suite}", plot)
-    if output == "json":
-        emit_json([one.as_dict() for one in points])
-    else:
-        _show_tables(points, None if measured is None else summary(points))
+    rows = [one.as_dict() for one in points]
+    emit_result(output, rows, lambda: _tables(rows, None if measured is None else summary(points)))
     if any(one.value is None for one in points):
         raise typer.Exit(1)
 
@@ -91,10 +90,9 @@ def _draw(points: Sequence[PlayedPoint], title: str, path: Path) -> None:
     report_written(path)
 
 
-def _show_tables(points: Sequence[PlayedPoint], errors: Sequence[Mapping[str, Any]] | None) -> None:
+def _tables(rows: Sequence[Mapping[str, Any]], errors: Sequence[Mapping[str, Any]] | None) -> list[TextTable]:
     """Errors where readings were given, else the points; then what is not played."""
     from gpusim.report.microbench_tables import accuracy_table, points_table, unplayed_table
 
-    rows = [one.as_dict() for one in points]
     unplayed = unplayed_table(rows)
-    emit_tables([accuracy_table(errors) if errors else points_table(rows), *([unplayed] if unplayed else [])])
+    return [accuracy_table(errors) if errors else points_table(rows), *([unplayed] if unplayed else [])]

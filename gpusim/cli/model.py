@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar, refuse, refusing_file_errors, report_written
+from gpusim.cli.console import emit_result, progress_bar, refuse, refusing_file_errors, report_written
 from gpusim.cli.model_options import (
     FrameworkOptions,
     PrecisionsOption,
@@ -32,8 +32,6 @@ from gpusim.cli.options import (
 
 if TYPE_CHECKING:
     from gpusim.execution.service import Service
-    from gpusim.report.text_table import TextTable
-    from gpusim.step.decoding import Generation
     from gpusim.step.model import ModelResult
     from gpusim.studies.models import ModelCase
 
@@ -89,25 +87,18 @@ def model(
     results = [outcome.result or refuse(outcome.reason) for outcome in outcomes]
     if timeline is not None:
         _write_timeline(timeline, results[0])
-    _print_all(results, output, model_tables(results) if output == "table" else [])
+    emit_result(output, [one.as_dict() for one in results], lambda: model_tables(results))
     _refuse_oversize(results)
 
 
 def _generate(cases: Sequence[ModelCase], count: int, service: Service, arch_path: Sequence[Path], output: str) -> None:
-    """Predict and print a prompt and so many tokens after it."""
+    """Predict and print a prompt and the tokens after it."""
     from gpusim.report.model_tables import generation_table
     from gpusim.studies.models import predict_generations
 
     generations = predict_generations(cases, count, service, arch_path)
-    _print_all(generations, output, [generation_table(generations)] if output == "table" else [])
+    emit_result(output, [one.as_dict() for one in generations], lambda: [generation_table(generations)])
     _refuse_oversize([one.tokens[-1] for one in generations])
-
-
-def _print_all(results: Sequence[ModelResult | Generation], output: str, tables: Sequence[TextTable]) -> None:
-    if output == "json":
-        emit_json([one.as_dict() for one in results])
-    else:
-        emit_tables(tables)
 
 
 def _write_timeline(path: Path, result: ModelResult) -> None:

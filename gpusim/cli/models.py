@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, refuse
+from gpusim.cli.console import emit_result, refuse
 from gpusim.cli.options import FormatOption, pairs_of
 
 app = typer.Typer(help="List and show models.", no_args_is_help=True)
@@ -20,10 +20,7 @@ def models_list(output: FormatOption = "table") -> None:
 
     models = [load_model(name) for name in shipped_models()]
     summaries = [graph_tables.model_summary(model, model.graph()) for model in models]
-    if output == "json":
-        emit_json({"models": summaries})
-    else:
-        emit_tables([graph_tables.models_table(summaries)])
+    emit_result(output, {"models": summaries}, lambda: [graph_tables.models_table(summaries)])
 
 
 @app.command("show")
@@ -44,10 +41,7 @@ def models_show(
 
     model = load_model(name)
     graph = model.graph({name: _size(name, text) for name, text in pairs_of("--set", sizes).items()})
-    if output == "json":
-        emit_json(graph_tables.model_object(model, graph))
-    else:
-        emit_tables(graph_tables.model_tables(model, graph))
+    emit_result(output, graph_tables.model_object(model, graph), lambda: graph_tables.model_tables(model, graph))
 
 
 def _size(name: str, text: str) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, refuse
+from gpusim.cli.console import emit_result, refuse
 from gpusim.cli.options import ArchPathOption, FormatOption
 
 app = typer.Typer(help="List and show nodes of several GPUs, and time collectives on them.", no_args_is_help=True)
@@ -23,10 +23,7 @@ def nodes_list(arch_path: ArchPathOption = None, output: FormatOption = "table")
     from gpusim.specs.nodes import list_nodes
 
     found = [node_object(one.record) for one in list_nodes(arch_path or ())]
-    if output == "json":
-        emit_json({"nodes": found})
-    else:
-        emit_tables([nodes_table(found)])
+    emit_result(output, {"nodes": found}, lambda: [nodes_table(found)])
 
 
 @app.command("show")
@@ -37,11 +34,8 @@ def nodes_show(name: NodeArgument, arch_path: ArchPathOption = None, output: For
 
     node = load_node(name, arch_path or ()).node
     values = [(key, one.value, one.kind, one.source) for key, one in node.provenance().items()]
-    if output == "json":
-        sources = {key: {"value": value, "kind": kind, "source": source} for key, value, kind, source in values}
-        emit_json({**node_object(node.record), "values": sources})
-    else:
-        emit_tables([node_table(values, node.record.name)])
+    sources = {key: {"value": value, "kind": kind, "source": source} for key, value, kind, source in values}
+    emit_result(output, {**node_object(node.record), "values": sources}, lambda: [node_table(values, node.record.name)])
 
 
 @app.command("time")
@@ -69,10 +63,11 @@ def nodes_time(
     node = spec.node.record
     collectives = [Collective(op, one, gpus or node.gpus) for one in _sizes(size)]  # type: ignore[arg-type]
     found = [time_object(time_collective(one, node, spec.gpu, spec.nccl.record)) for one in collectives]
-    if output == "json":
-        emit_json({"node": node.name, "gpu": spec.gpu.name, "collectives": found})
-    else:
-        emit_tables([times_table(found, f"{node.name} ({spec.gpu.name})")])
+    emit_result(
+        output,
+        {"node": node.name, "gpu": spec.gpu.name, "collectives": found},
+        lambda: [times_table(found, f"{node.name} ({spec.gpu.name})")],
+    )
 
 
 def _sizes(text: str) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpusim.cli.console import emit_json, emit_tables, progress_bar
+from gpusim.cli.console import emit_result, progress_bar
 from gpusim.cli.options import ArchOption, FormatOption, KernelOptions, SpecOptions, TypeOptions, named
 
 SAMPLE = 1024
@@ -59,7 +59,4 @@ def numerics(
     sizes = {"m": m, "n": n, "k": k}
     with progress_bar("numerics") as progress:
         record = execute_product(arch, sizes, spec.named(), named(types, kernels), sample, progress)
-    if output == "json":
-        emit_json(record)
-    else:
-        emit_tables([numerics_table(record)])
+    emit_result(output, record, lambda: [numerics_table(record)])

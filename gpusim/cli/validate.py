@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpusim.cli.console import (
-    emit_json,
-    emit_tables,
+    emit_result,
     progress_bar,
     refuse,
     refuse_file,
@@ -31,6 +31,7 @@ from gpusim.cli.options import (
 
 if TYPE_CHECKING:
     from gpusim.execution.service import Service
+    from gpusim.studies.validation.session import ValidationSession
 
 HELP = """Compare predictions with measured runs.
 
@@ -108,85 +109,91 @@ def validate(
 
     if out is not None:
         refuse_file(out)
+    given = {
+        "-o": out is not None,
+        "--detail": detail != "sampled",
+        "--pair": pair is not None,
+        "--overhead": bool(overhead),
+        "--strata": strata,
+        "--more": more,
+        "--cluster": bool(cluster),
+    }
+    folders = arch_path or []
     if all(map(is_collective_table, files)):
-        raise typer.Exit(0 if _validate_collectives(files, out, arch_path or [], output) else 1)
-    if all(map(is_trace_table, files)):
-        raise typer.Exit(0 if _validate_traced_kernels(files, out, arch_path or [], output) else 1)
-    if all(map(is_end_to_end, files)):
-        service = service_of(jobs, no_cache=no_cache)
-        complete = _validate_steps(files, out, service, arch_path or [], output, more=more)
-        raise typer.Exit(0 if complete else 1)
-    remedy = "choose another folder with -o"
-    with refusing_file_errors(out or files[0], remedy), progress_bar("validate") as progress:
-        done = validate_into(
-            files,
-            out,
-            detail=detail,
-            pair=pair,
-            overheads=parse_overheads(overhead or ()),
-            service=service_of(jobs, cluster, no_cache=no_cache),
-            arch_path=arch_path or (),
-            progress=progress,
-        )
+        _refuse_given(given, "collectives")
+        complete = _validate_collectives(files, folders, output)
+    elif all(map(is_trace_table, files)):
+        _refuse_given(given, "kernels out of traces")
+        complete = _validate_traced_kernels(files, folders, output)
+    elif all(map(is_end_to_end, files)):
+        _refuse_given({**given, "--more": False}, "whole models")
+        complete = _validate_steps(files, service_of(jobs, no_cache=no_cache), folders, output, more=more)
+    else:
+        remedy = "choose another folder with -o"
+        with refusing_file_errors(out or files[0], remedy), progress_bar("validate") as progress:
+            done = validate_into(
+                files,
+                out,
+                detail=detail,
+                pair=pair,
+                overheads=parse_overheads(overhead or ()),
+                service=service_of(jobs, cluster, no_cache=no_cache),
+                arch_path=folders,
+                progress=progress,
+            )
+        _report_runs(done)
+        figures, complete = done.report.as_dict(), done.report.complete
+        emit_result(output, figures, lambda: validation_tables(figures, by_stratum=strata, more=more))
+    if not complete:
+        raise typer.Exit(1)
+
+
+def _refuse_given(given: Mapping[str, bool], tables: str) -> None:
+    """Refuse options that nothing would read for such tables."""
+    option = next((name for name, is_given in given.items() if is_given), None)
+    if option is not None:
+        remedy = "--format json prints all rows" if option == "-o" else "leave it out"
+        refuse(f"{option}: not for tables of {tables}; {remedy}")
+
+
+def _report_runs(done: ValidationSession) -> None:
+    """Say what was resumed and written, and which times seem to have another unit."""
     report_journal(done.resumed, done.damaged)
     for path in done.files:
         report_written(path)
     for file, ratio in done.report.other_units.items():
         times = f"{ratio:,.0f} times" if ratio > 1 else f"1/{1 / ratio:,.0f} of"
         print(f"gpusim: {file}: predicted times are {times} the measured; is time_us in us?", file=sys.stderr)
-    if output == "json":
-        emit_json(done.report.as_dict())
-    else:
-        emit_tables(validation_tables(done.report.as_dict(), by_stratum=strata, more=more))
-    if not done.report.complete:
-        raise typer.Exit(1)
 
 
-def _validate_collectives(files: list[Path], out: Path | None, arch_path: list[Path], output: str) -> bool:
+def _validate_collectives(files: list[Path], arch_path: list[Path], output: str) -> bool:
     """Compare collectives; whether every row was predicted."""
     from gpusim.report.collective_tables import collective_validation_tables
     from gpusim.studies.validation.collectives import validate_collectives
 
-    if out is not None:
-        refuse("-o: rows of collectives are not written to a folder; --format json prints their errors")
     report = validate_collectives(files, arch_path)
-    if output == "json":
-        emit_json(report.as_dict())
-    else:
-        emit_tables(collective_validation_tables(report.as_dict()))
+    emit_result(output, report.as_dict(), lambda: collective_validation_tables(report.as_dict()))
     return report.complete
 
 
-def _validate_traced_kernels(files: list[Path], out: Path | None, arch_path: list[Path], output: str) -> bool:
+def _validate_traced_kernels(files: list[Path], arch_path: list[Path], output: str) -> bool:
     """Compare kernels out of traces; whether every row was predicted."""
     from gpusim.report.trace_validation_tables import trace_validation_tables
     from gpusim.sim.switch import prefer_compiled
     from gpusim.studies.validation.traced_kernels import validate_traced_kernels
 
-    if out is not None:
-        refuse("-o: rows of traces are not written to a folder; --format json prints their errors")
     prefer_compiled()
     report = validate_traced_kernels(files, arch_path)
-    if output == "json":
-        emit_json(report.as_dict())
-    else:
-        emit_tables(trace_validation_tables(report.as_dict()))
+    emit_result(output, report.as_dict(), lambda: trace_validation_tables(report.as_dict()))
     return report.complete
 
 
-def _validate_steps(
-    files: list[Path], out: Path | None, service: Service, arch_path: list[Path], output: str, *, more: bool
-) -> bool:
+def _validate_steps(files: list[Path], service: Service, arch_path: list[Path], output: str, *, more: bool) -> bool:
     """Compare whole models; whether every row was predicted."""
     from gpusim.report.step_validation_tables import step_validation_tables
     from gpusim.studies.validation.end_to_end import validate_steps
 
-    if out is not None:
-        refuse("-o: rows of whole models are not written to a folder; --format json prints all of them")
     with progress_bar("validate") as progress:
         report = validate_steps(files, service, arch_path, progress)
-    if output == "json":
-        emit_json(report.as_dict())
-    else:
-        emit_tables(step_validation_tables(report.as_dict(), more=more))
+    emit_result(output, report.as_dict(), lambda: step_validation_tables(report.as_dict(), more=more))
     return report.complete
