@@ -132,7 +132,7 @@ def _operator(operator: Operator | None, values: Mapping[str, Any]) -> Operator:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse what is no argument of :func:`predict`."""
+    """Refuse what is not an argument of :func:`predict`."""
     for name in names:
         if name not in Arguments.__annotations__:
             raise UnknownArgumentError(f"unknown argument '{name}'{did_you_mean(name, Arguments.__annotations__)}")

@@ -3,7 +3,7 @@
 Two values have the same text if they are of the same class with equal fields of the same types: 1, 1.0 and True are
 three values, and floats are written in full. The text depends on no order of a mapping, no process and no platform.
 It names every class and its fields, so that a field added to a record, with a default or not, changes the keys of all
-its records: what an older program stored without that field is computed again. Docstrings and modules are no content.
+its records: what an older program stored without that field is computed again. Docstrings and modules are not content.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def canonical(value: object) -> str:
     """A value as one line of ASCII: a list for a tuple or list, a mapping with a single key for all that has a name.
 
     Raises:
-        TypeError: a part is no record, mapping, sequence, enumeration member, number, text, bool or None.
+        TypeError: a part is not a record, mapping, sequence, enumeration member, number, text, bool or None.
 
     >>> canonical(("fp16", 2, 2.0, {"n": None, "m": False}))
     "['fp16', 2, 2.0, {'mapping': [['m', False], ['n', None]]}]"

@@ -106,7 +106,7 @@ def parsed(text: str, grammar: Grammar) -> ast.expr:
 
 
 def _no_expression(text: str, grammar: Grammar) -> ValueError:
-    return ValueError(f"'{excerpt(text)}' is no expression; write such as {grammar.example}")
+    return ValueError(f"'{excerpt(text)}' is not an expression; write one such as {grammar.example}")
 
 
 def _value(node: ast.expr, names: Mapping[str, Any], grammar: Grammar) -> Any:

@@ -550,7 +550,7 @@ def test_names_that_libraries_print_otherwise_teach_a_choice() -> None:
     spec = load_spec("t4")
     found, left_out = records([row, other], {"t4": board_of(spec)})
     assert [item.row for item in found] == [row]
-    assert left_out == {"kernel that is no candidate of the library, or none recorded": 1}
+    assert left_out == {"kernel that is not a candidate of the library, or none recorded": 1}
     one = candidates_of(found[0], spec.system)
     assert one.recorded is not None
     assert one.items[one.recorded].kernel.label.startswith("hmma_1688_f32_128x64")

@@ -89,5 +89,5 @@ def test_an_open_range_is_met_on_its_open_side() -> None:
     "text", ["a.b ** 2", "a.b / 0", "__import__('os')", "a.b if 1 else 2", "a[0]", "-" * 1900 + "1"]
 )
 def test_an_expression_computes_on_named_figures_only(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not understood|is no expression|divides by zero"):
+    with pytest.raises(ValueError, match=r"is not understood|is not an expression|divides by zero"):
         value_of(text, {"a.b": 1.0}, FIGURES)

@@ -208,7 +208,7 @@ def test_a_run_ends_when_all_workers_have_ended_and_none_comes(
         answers = executor.run(sleep, [0.01] * 100)
         assert next(answers)
         mortal.workers[0].kill()
-        with pytest.raises(WorkerLostError, match="all workers have ended, and none has come for 1 s"):
+        with pytest.raises(WorkerLostError, match="all workers have ended, and none joined for 1 s"):
             _ = list(answers)
 
 

@@ -247,7 +247,7 @@ REFUSALS = [
     (with_list(str([*range(1, 502)])), f": 1002 combinations, more than {MOST_POINTS}; shorten a list"),
     (
         ("l2.capacity_mib: [1x", "load_store.async_copy: [2x"),
-        ":5: gpus.0.overrides.load_store.async_copy: '2x' is a multiple of True, which is no number; write the value",
+        ":5: gpus.0.overrides.load_store.async_copy: '2x' is a multiple of True, which is not a number",
     ),
     (
         (f"l2.capacity_mib: {LIST}", "l2.latency_cycles: [1x, 2x]"),

@@ -175,7 +175,7 @@ def test_cutlass_lines_keep_their_sizes_and_say_whether_c_lies_in_rows() -> None
     assert found.skipped == {
         "status error_internal": 1,
         "operands of two types": 1,
-        "operation kind rank_k is no matrix multiplication": 1,
+        "operation kind rank_k is not a matrix multiplication": 1,
     }
 
 
@@ -217,7 +217,7 @@ def test_nsight_compute_kernels_take_the_shape_that_is_said_and_a_reduction_join
         "lts__t_sector_hit_rate.pct": "61.25",
         "sm__cycles_elapsed.max": "13750",
     }
-    assert found.skipped == {"kernel whose name is no matrix multiplication's": 1}
+    assert found.skipped == {"kernel whose name is not that of a matrix multiplication": 1}
 
 
 def test_nsight_compute_shapes_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
@@ -552,7 +552,7 @@ def test_a_table_of_launches_gives_the_kernels_that_multiply_with_their_reductio
     assert (shape(batched), types(batched)) == (("bmm", 16, 128, 96, 64), ("tf32", "fp32", "nn", "dense"))
     assert (batched.cuda, batched.timer_us, batched.threads, batched.source) == (12, None, 128, "inference")
     assert found.skipped == {
-        "kernel whose name is no matrix multiplication's": 1,
+        "kernel whose name is not that of a matrix multiplication": 1,
         "launch that others disturbed: median 1.5 times the shortest, or more": 1,
         "kernel of a convolution whose other kernels are not listed": 1,
     }
@@ -779,7 +779,12 @@ def bytes_of(name: str, data: bytes) -> Callable[[Path], Path]:
 T4 = ImportOptions(gpu="t4")
 SHAPE = ImportOptions(gpu="t4", m=8, n=8, k=8)
 MALFORMED: dict[str, tuple[str, Callable[[Path], Path], ImportOptions, str]] = {
-    "a size that is no number": ("cutlass", edited("cutlass.gemm.csv", "1024,512,256", "1024,many,256"), T4, ":2: n: "),
+    "a size that is not a number": (
+        "cutlass",
+        edited("cutlass.gemm.csv", "1024,512,256", "1024,many,256"),
+        T4,
+        ":2: n: ",
+    ),
     "a time that is none": (
         "cutlass",
         edited("cutlass.gemm.csv", "0.0125", "fast"),
@@ -800,7 +805,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], Path], ImportOptions, str]] = {
     "what ncu could not do": (
         "ncu",
         bytes_of("ncu.csv", b"==PROF== Connected\n==WARNING== No kernels were profiled.\n==ERROR== ERR_NVGPUCTRPERM\n"),
-        *(SHAPE, ":3: no kernel is listed, for ncu says: ERR_NVGPUCTRPERM; profile again"),
+        *(SHAPE, ":3: no kernel is listed; ncu reports: ERR_NVGPUCTRPERM; profile again"),
     ),
     "no line of units": ("ncu", edited("ncu.csv", '"","","","",""', '"","","","","k"'), SHAPE, ":5: "),
     "a comma for a point": ("ncu", edited("ncu.csv", '"12.50"', '"12,50"'), SHAPE, ":6: gpu__time_duration.sum: exp"),
@@ -823,7 +828,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], Path], ImportOptions, str]] = {
         T4,
         ": traceEvents[3].dur: ",
     ),
-    "no Parquet": ("aiconfigurator", bytes_of("t.parquet", b"PAR1 and no more"), T4, ": no whole Parquet file: "),
+    "no Parquet": ("aiconfigurator", bytes_of("t.parquet", b"PAR1 and no more"), T4, ": not a complete Parquet file: "),
     "a Git LFS pointer": (
         *("aiconfigurator", bytes_of("t.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"), T4),
         ":1: a Git LFS pointer, not the table; fetch it with git lfs pull",
@@ -838,12 +843,12 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], Path], ImportOptions, str]] = {
         *("aiconfigurator", lambda folder: table(folder, latency=[0.01, None, 0.02]), T4),
         ": row 2: latency: expected a time, got ''",
     ),
-    "no workbook": ("deepbench", bytes_of("d.xlsx", b"PK and no more"), T4, ": no whole .xlsx workbook: "),
-    "a cell that is no size": (
+    "no workbook": ("deepbench", bytes_of("d.xlsx", b"PK and no more"), T4, ": not a complete .xlsx workbook: "),
+    "a cell that is not a size": (
         *("deepbench", lambda folder: workbook(folder, {"FP32": [GEMM_HEADING, (8, "x", 8, "N", "N", 5, 1)]}), T4),
         ": sheet 'FP32', row 2: N (column B): expected a positive integer, got 'x'",
     ),
-    "a cell that is no letter": (
+    "a cell that is not a letter": (
         *("deepbench", lambda folder: workbook(folder, {"FP32": [GEMM_HEADING, (8, 8, 8, "Q", "N", 5, None)]}), T4),
         ": sheet 'FP32', row 2: A Transpose (column D): expected t or n, got 'q'",
     ),

@@ -339,7 +339,7 @@ MALFORMED = [
     (
         SIMT_LOOP,
         WGMMA_LOOP,
-        "2: families.0: warps [2, 2, 1] of tile [64, 64, 8] are no whole warpgroups",
+        "2: families.0: warps [2, 2, 1] of tile [64, 64, 8] are not whole warpgroups",
     ),
     ("load_bytes: 16", "load_bytes: many", "9: families.0.main_loop.load_bytes: Input should be a valid integer"),
     (

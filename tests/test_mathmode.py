@@ -296,7 +296,7 @@ DECIDED = [
     ("pytorch 2.1 matmul bf16", T4, "fp32 cuda fp32", "bf16-emulated"),
     ("pytorch 2.1 matmul int4", T4, "int4 tensor int32", "int4-on-tensor-cores"),
     ("pytorch 2.1 matmul fp8", "A100 with FP8", "fp8 tensor fp32", "fp8-on-tensor-cores"),
-    # What is no product
+    # What is not a product
     ("pytorch 1.11 relu fp32", A100, "fp32 cuda -", "elementwise-stays-fp32"),
     ("pytorch 1.11 add fp16", A100, "fp16 cuda -", "elementwise-on-cuda-cores"),
     ("pytorch 1.11 optimizer fp32", A100, "fp32 cuda -", "update-stays-fp32"),

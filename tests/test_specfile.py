@@ -190,7 +190,7 @@ def test_a_value_needs_all_of_value_kind_and_source(board: Writer, missing: str)
 def test_an_unknown_kind_names_the_known_ones(board: Writer) -> None:
     kinds = ", ".join(KINDS)
     text = f"sm:\n  count: {leaf(8, 'guessed')}\n"
-    assert_fails(board(text), 5, rf"sm\.count\.kind: 'guessed' is no kind; use one of {kinds}")
+    assert_fails(board(text), 5, rf"sm\.count\.kind: 'guessed' is not a kind; use one of {kinds}")
 
 
 def test_an_empty_source_is_no_source(board: Writer) -> None:
@@ -232,7 +232,7 @@ def test_a_written_spread_is_read_back(board: Writer) -> None:
 
 def test_text_where_a_number_belongs_is_refused(board: Writer) -> None:
     text = f"sm:\n  count: {leaf('1_024')}\n"
-    assert_fails(board(text), 5, r"sm\.count\.value: '1_024' is no number; write one, such as 108 or 1\.5e3")
+    assert_fails(board(text), 5, r"sm\.count\.value: '1_024' is not a number; write one, such as 108 or 1\.5e3")
 
 
 def test_plain_text_takes_no_source(board: Writer) -> None:
@@ -331,7 +331,7 @@ def test_an_alias_shared_by_two_boards_is_answered_with_both(tmp_path: Path, boa
 
 CONTRADICTIONS = [
     ("clock", "base_mhz", 1001.0, r"clock\.boost_mhz: min 1000 <= base 1001 <= boost 1000 and max 1000 does not hold"),
-    ("sm", "register_allocation_unit", 255, r"sm\.registers: 65536 is no multiple of the allocation unit 255"),
+    ("sm", "register_allocation_unit", 255, r"sm\.registers: 65536 is not a multiple of the allocation unit 255"),
     ("sm", "max_warps", 31, r"sm\.max_threads_per_cta: 32 warps do not fit the 31 warps of an SM"),
     ("sm", "registers", 4096, r"sm\.registers: 4096 cannot hold a CTA of 32 warps"),
     ("shared_memory", "unified_l1_kib", 163.0, r"shared_memory\.carveouts_kib: 164 KiB exceeds the unified L1 of 163"),
@@ -455,7 +455,7 @@ NATURAL_ENDS: dict[str, tuple[float, float]] = {
     "c": (-50, 200), "conflict_cost": (1, -1), "open_pages": (1, -1), "sparsity": (0, 0), "factors": (2, -1),
     "min_steps": (1, -1),
 }  # fmt: skip
-"""Ends of ranges that are no matter of taste: a fraction is one at most, nothing answers in less than a cycle, and
+"""Ends of ranges that are not a matter of taste: a fraction is one at most, nothing answers in less than a cycle, and
 a split has two parts."""
 
 
@@ -658,7 +658,7 @@ def test_a_key_means_what_the_file_that_cites_it_says(board: Writer) -> None:
 
 def test_a_citation_of_no_entry_is_answered_with_the_nearest(board: Writer) -> None:
     text = f"sources:\n  mine: My report\nsm:\n  count: {leaf(3, source='[mien]')}\n"
-    assert_fails(board(text), 7, r"sm\.count\.source: \[mien\] is no key of 'sources'; did you mean mine\?")
+    assert_fails(board(text), 7, r"sm\.count\.source: \[mien\] is not a key of 'sources'; did you mean mine\?")
 
 
 def test_an_entry_of_the_bibliography_is_text(board: Writer) -> None:

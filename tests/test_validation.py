@@ -200,7 +200,7 @@ def test_the_grids_depth_beyond_the_batch_is_the_recorded_split(write_runs: Writ
     result = predict(load_spec("t4").system, Gemm(*shape, Dtype.FP16, batch=3), Options(l2="warm"))
     tile_m, tile_n = tile_of(result.kernel) or (0, 0)
     recorded = {"kernel": result.kernel, "tile_m": str(tile_m), "tile_n": str(tile_n), "grid_x": "1", "grid_y": "1"}
-    depths = (3, 6, 4)  # as predicted, split in two, and a depth that is no multiple of the batch
+    depths = (3, 6, 4)  # as predicted, split in two, and a depth that is not a multiple of the batch
     runs = [line(shape, 10.0, batch="3", grid_z=str(depth), **recorded) for depth in depths]
     choice = one_table(write_runs(runs))["kernel_choice"]
     assert result.split_k == 1

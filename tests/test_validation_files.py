@@ -170,7 +170,7 @@ def test_files_that_no_validation_wrote_are_not_replaced(command: RunGpusim, tab
 
 
 def dots_of(ax: Axes) -> set[tuple[float, float]]:
-    """The points of a panel that are no line."""
+    """The points of a panel that make no line."""
     dots = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
     return {(x, y) for line in dots for x, y in np.asarray(line.get_xydata(), dtype=float).tolist()}
 

@@ -156,7 +156,7 @@ def test_samples_are_dots_at_their_values(load: Load) -> None:
         (
             GRID.replace("[2, 4, 16]", "[2, 4], load_store.async_copy: [true, false]")
             + MAP.replace(L2, "load_store.async_copy"),
-            ":10: plots.0: load_store.async_copy is no number; choose another value",
+            ":10: plots.0: load_store.async_copy is not a number; choose another value",
         ),
     ],
 )

@@ -96,9 +96,9 @@ def test_what_json_writes_is_read_back(data: object) -> None:
 
 
 WRONG = [
-    ("a:\n  b: .nan\n", "2: a.b: '.nan' is no finite number"),
-    ("a: [1, -.Inf]", "1: a.1: '-.Inf' is no finite number"),
-    ("a: 1e999", "1: a: '1e999' is no finite number"),
+    ("a:\n  b: .nan\n", "2: a.b: '.nan' is not a finite number"),
+    ("a: [1, -.Inf]", "1: a.1: '-.Inf' is not a finite number"),
+    ("a: 1e999", "1: a: '1e999' is not a finite number"),
     ("a: 1" + "0" * 400, "1: a: '1000"),
     ("a: 9223372036854775808", "1: a: '9223372036854775808' does not fit 64 bits"),
     ("a:\n- 0x" + "f" * 5000, "2: a.0: '0xff"),
@@ -116,7 +116,7 @@ WRONG = [
     ("<<: [1]", "1: '<<' takes a mapping"),
     ("a: 1\n---\na: 2", "2: a second document begins"),
     ("a:\n\tb: 1", "2: not YAML"),
-    ("a: 1\nb: \x07", "2: '\\x07' is no character of YAML"),
+    ("a: 1\nb: \x07", "2: '\\x07' is not a character of YAML"),
     (b"a: 1\nb: caf\xe9\n", "2: byte 0xe9 at offset 11 is not UTF-8 text; save it as UTF-8"),
     ("a: 1".encode("utf-16"), "1: byte 0xff at offset 0 is not UTF-8"),
     ("? " + "k" * 600 + "\n: 1", "1: a key path of more than 500 characters"),

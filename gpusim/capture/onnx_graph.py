@@ -77,7 +77,7 @@ class _Reader:
         return self._shapes[tensor]
 
     def name(self, tensor: str) -> str:
-        """Of a tensor in the sketch; a weight that is no layer's is an input."""
+        """Of a tensor in the sketch; a weight that belongs to no layer is an input."""
         if tensor not in self._names:
             self._names[tensor] = self.sketch.add_input("constant", self.shape(tensor))
         return self._names[tensor]

@@ -48,7 +48,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain text: [m, n] and start:end:step are no markup
+    rich_markup_mode=None,  # plain text: [m, n] and start:end:step are not markup
 )
 app.add_typer(archs.app, name="archs")
 app.add_typer(models.app, name="models")

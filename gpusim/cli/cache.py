@@ -41,10 +41,12 @@ def cache_info(output: FormatOption = "table") -> None:
 def cache_clear(
     older_than: Annotated[
         float | None,
-        typer.Option("--older-than", min=0, help="Only what was not used for so many days.", metavar="DAYS"),
+        typer.Option(
+            "--older-than", min=0, help="Only outcomes that were not used for this many days.", metavar="DAYS"
+        ),
     ] = None,
     other_models: Annotated[
-        bool, typer.Option("--other-models", help="Only what another model version has computed.")
+        bool, typer.Option("--other-models", help="Only outcomes of other model versions.")
     ] = False,
 ) -> None:
     """Remove outcomes from the store: all of them, or some."""

@@ -28,7 +28,7 @@ PROGRESS_AFTER_S = 2.0
 BAR_EVERY_S = 0.1
 """Time between two of its states."""
 LINE_EVERY_S = 30.0
-"""Time between two lines of progress where standard error is no terminal."""
+"""Time between two lines of progress where standard error is not a terminal."""
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk, a quota and a file size that are used up."""
 BROKEN_PIPE_STATUS = 141
@@ -169,7 +169,7 @@ def emit_result(output: str, value: object, tables: Callable[[], Sequence[TextTa
 def emit_predictions(
     output: str, results: Sequence[Result], values: Sequence[Mapping[str, Any]], *, explain: bool
 ) -> None:
-    """Print predictions, each with the values of its board that were replaced; one alone is no list in JSON."""
+    """Print predictions, each with the values of its board that were replaced; one alone is not a list in JSON."""
     from gpusim.report.prediction_tables import predictions_tables
 
     objects = [{**replaced, **result.as_dict()} for replaced, result in zip(values, results, strict=True)]

@@ -49,7 +49,7 @@ def explain(
     ] = None,
     precision: PrecisionOption = "",
     parts_only: Annotated[
-        bool, typer.Option("--parts-only", help="Without sensitivities and advice: one prediction instead of dozens.")
+        bool, typer.Option("--parts-only", help="Skip sensitivities and advice: one prediction instead of dozens.")
     ] = False,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,

@@ -31,7 +31,7 @@ neusight        sitar-lab/NeuSight: dataset/**/*.csv
 nsys            Nsight Systems: nsys export --type sqlite report.nsys-rep
 traces          CSV of launches from traces: op, batch, m, n, k, dtype, kernel, grid, time_us
 
-Entries that are no row of the table are counted on standard error, by reason.
+Entries that make no row of the table are counted on standard error, by reason.
 """
 
 

@@ -38,7 +38,7 @@ class WorkOptions:
         typer.Option(
             min=0,
             help="Tokens to generate: after a prompt, with keys and values kept, or of each translation. "
-            "Default of translations: lengths as the model's file has them.",
+            "Default for translations: the lengths in the model's file.",
             metavar="N",
         ),
     ] = 0
@@ -90,7 +90,7 @@ class FrameworkOptions:
 class SharingOptions:
     """How GPUs of a node share it."""
 
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the work, of one node or of whole ones.")] = 1
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the work: some of one node, or whole nodes.")] = 1
     parallel: Annotated[
         Literal["data", "tensor", "pipeline"], typer.Option(help="How several GPUs share the work.")
     ] = "data"

@@ -142,7 +142,7 @@ class StorageOptions:
     output_dtype: Annotated[
         str, typer.Option(metavar="TYPE", help="Data type of C. Default: the usual one of the data type.")
     ] = ""
-    beta: Annotated[float, typer.Option(help="Of C = A B + beta C. Other than 0, C is read before it is written.")] = (
+    beta: Annotated[float, typer.Option(help="beta in C = A B + beta C. If not 0, C is read before it is written.")] = (
         0.0
     )
 
@@ -171,7 +171,8 @@ class SimulationOptions:
     operands: Annotated[
         Literal["random", "positive", "one_zero", "zeros"],
         typer.Option(
-            help="What the operands hold: numbers from 0 to 1 take less energy, zeros (in one, or in all) least."
+            help="What the operands hold. Numbers from 0 to 1 take less energy than random ones; zeros, in one or all "
+            "operands, take least."
         ),
     ] = "random"
 

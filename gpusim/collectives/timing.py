@@ -64,7 +64,7 @@ def _time_us(collective: Collective, route: Route, nccl: Nccl, plan: Plan) -> fl
         case "tree":
             return _tree_us(collective, route, nccl, plan)
         case "multicast":
-            assert route.multicast_gb_per_s is not None  # else it is no plan
+            assert route.multicast_gb_per_s is not None  # else it is not a plan
             latency = nccl.base_latency.ring[PROTOCOLS.index("Simple")] + nccl.hop_latency[route.link].multicast_us
             return latency + duration_us(collective.size_bytes, route.multicast_gb_per_s)
 

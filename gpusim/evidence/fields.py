@@ -46,7 +46,7 @@ def read_text(path: Path | str) -> str:
     """The text of a file.
 
     Raises:
-        MeasuredError: it cannot be read, is larger than what is read, or is no text.
+        MeasuredError: it cannot be read, is larger than what is read, or is not text.
     """
     name = excerpt(str(path))
     try:

@@ -151,7 +151,7 @@ class Cluster(Generic[Context]):
             self._seen = self._looked
         elif self._looked - self._seen > self._within_s:
             raise WorkerLostError(
-                f"{self._address}: all workers have ended, and none has come for {self._within_s:.0f} s; "
+                f"{self._address}: all workers have ended, and none joined for {self._within_s:.0f} s; "
                 "start workers and run it again"
             )
 

@@ -116,7 +116,7 @@ def _losses() -> Iterator[None]:
         yield
     except (EOFError, OSError):
         raise WorkerLostError(
-            "a worker process was killed, as systems do that run out of memory; run it again, with fewer --jobs"
+            "a worker process was killed, probably because memory ran out; run it again with fewer --jobs"
         ) from None
 
 

@@ -123,7 +123,7 @@ def load_claims(
     for name, run in content.runs.items():
         where = f"runs.{name}"
         if not name.isidentifier():
-            raise file.error(where, f"'{name}' is no name that an expression can hold; use letters, digits and _")
+            raise file.error(where, f"'{name}' is not a name that an expression can hold; use letters, digits and _")
         try:
             specs[name] = load_spec(run.gpu, arch_path)
         except SpecError as error:

@@ -78,7 +78,7 @@ def panel_problem(plot: PlotEntry, rows: Sequence[Row], varying: Sequence[str]) 
             known = ", ".join(varying) or "none; list values in the overrides of a GPU"
             return f"{key_path} does not vary between the GPUs; those that do: {known}"
         if not any(is_number(row[key_path]) for row in rows):
-            return f"{key_path} is no number; choose another value"
+            return f"{key_path} is not a number; choose another value"
     panels = value_panels(plot, rows)
     if not panels:
         return f"{plot.x} has one value for each GPU; list more"

@@ -103,7 +103,7 @@ def read_yaml(path: Path) -> YamlFile:
     """A YAML file as data with lines. It is read again only after it has changed.
 
     Raises:
-        SpecError: it cannot be read, is no YAML, repeats a key or exceeds a bound.
+        SpecError: it cannot be read, is not YAML, repeats a key or exceeds a bound.
     """
     return _read_at(path, _signature(path))
 
@@ -187,7 +187,7 @@ def _document(text: str) -> tuple[Any, dict[str, int]]:
     unprintable = _UNPRINTABLE.search(text)
     if unprintable:
         line = text.count("\n", 0, unprintable.start()) + 1
-        raise _WrongPlaceError(line, "", f"{unprintable[0]!r} is no character of YAML; remove it")
+        raise _WrongPlaceError(line, "", f"{unprintable[0]!r} is not a character of YAML; remove it")
     try:
         events = _Events(text)
     except yaml.YAMLError as error:
@@ -377,7 +377,7 @@ def _resolved(text: str) -> str | float | bool | None:
     if _INTEGER.fullmatch(text):
         return _integer(text)
     if _NOT_FINITE.fullmatch(text) or (_FLOAT.fullmatch(text) and math.isinf(float(text))):
-        raise ValueError(f"{shown(text)} is no finite number; correct it, or quote it if it is text")
+        raise ValueError(f"{shown(text)} is not a finite number; correct it, or quote it if it is text")
     return float(text) if _FLOAT.fullmatch(text) else text
 
 

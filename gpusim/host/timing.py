@@ -89,7 +89,7 @@ def parse_overheads(texts: Sequence[str]) -> dict[str, float]:
     """Host time in readings of the user's machine, by timing method [us], from texts ``METHOD=US``.
 
     Raises:
-        TimingError: a method without host time, a value that is no time, or a method given twice.
+        TimingError: a method without host time, a value that is not a time, or a method given twice.
 
     >>> parse_overheads(["event=12.5"])
     {'event': 12.5}

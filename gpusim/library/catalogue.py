@@ -249,7 +249,7 @@ class Family(Entry):
             m, n, k = entry.warps
             whole = k == 1 and (m % WARPGROUP_WARPS == 0 or n % WARPGROUP_WARPS == 0)
             if not whole or (self.main_loop.schedule == "pingpong" and m * n != WARPGROUP_WARPS):
-                raise ValueError(f"warps {list(entry.warps)} of tile {list(entry.tile)} are no whole warpgroups")
+                raise ValueError(f"warps {list(entry.warps)} of tile {list(entry.tile)} are not whole warpgroups")
         return self
 
     @field_validator("name")

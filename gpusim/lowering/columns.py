@@ -46,7 +46,7 @@ class Columns(Generic[R]):
         """The record of a row.
 
         Args:
-            others: fields that are no columns, or in place of some.
+            others: fields that are not columns, or in place of some.
         """
         columns = self.__dict__
         fields = {name: _item(columns[name], index) for name in self._names if name not in others}

@@ -73,7 +73,7 @@ def measure_suite(
         limit_s: Start no item that would end later than this many seconds from now.
 
     Raises:
-        MeasuredError: ``out`` exists and is no measurement of this program.
+        MeasuredError: ``out`` exists and is not a measurement of this program.
     """
     began_s = time.monotonic()
     limit = math.inf if limit_s is None else limit_s
@@ -90,6 +90,6 @@ def count_suite(suite: Suite, out: Path) -> tuple[int, list[str]]:
 
     Raises:
         NoDeviceError: There is no PyTorch, GPU or ncu.
-        MeasuredError: ``out`` exists and is no table of counters.
+        MeasuredError: ``out`` exists and is not a table of counters.
     """
     return nsight_compute.count(suite, torch_device(profiler=False).identity, out)

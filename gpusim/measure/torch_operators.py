@@ -55,7 +55,7 @@ def call_of(operator: Operator, device: str) -> OperatorCall:
         case Attention():
             return _attention(operator, device)
         case Pointwise() | RowReduction() | ColumnReduction():
-            raise UnavailableError(f"{operator.op} is no call of PyTorch: measure the operators that it stands for")
+            raise UnavailableError(f"{operator.op} is not a call of PyTorch: measure the operators that it stands for")
         case _:
             return _on_rows(operator, device)
 

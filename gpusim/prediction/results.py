@@ -62,7 +62,7 @@ class Result:
     time_us: float
     """Kernel time plus launch overhead: the interval between back-to-back launches from a CUDA graph."""
     time_us_p10: float | None
-    """A tenth of measured runs such as this one are shorter. None for ``bound``, which is no prediction."""
+    """A tenth of measured runs such as this one are shorter. None for ``bound``, which is not a prediction."""
     time_us_p90: float | None
     """A tenth are longer."""
     evidence: Evidence

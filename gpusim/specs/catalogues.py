@@ -131,7 +131,7 @@ def _problem(file: YamlFile, error: ErrorDetails) -> str:
 
 
 def _key_path(data: Any, error: ErrorDetails) -> str:
-    """Where an error stands in a file: pydantic names the case of a union too, which is no key."""
+    """Where an error stands in a file: pydantic names the case of a union too, which is not a key."""
     keys: list[str] = []
     for key in error["loc"]:
         if isinstance(data, dict) and key not in data and data.get("kind") == key:

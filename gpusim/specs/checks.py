@@ -78,7 +78,7 @@ def _wrong_sm(gpu: Gpu) -> Iterator[Finding]:
     if sm.registers % sm.register_allocation_unit:
         yield Finding(
             "sm.registers",
-            f"{sm.registers} is no multiple of the allocation unit {sm.register_allocation_unit}; correct one",
+            f"{sm.registers} is not a multiple of the allocation unit {sm.register_allocation_unit}; correct one",
         )
     warps = ceil_div(sm.max_threads_per_cta, sm.warp_size)
     if warps > sm.max_warps:

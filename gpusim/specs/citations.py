@@ -50,5 +50,6 @@ def _unknown(document: Document, sources: Mapping[str, str]) -> Iterator[str]:
     for key_path, one in leaves(document.values):
         for cited in CITATION.findall(one.source):
             if cited not in sources:
-                problem = f"[{cited}] is no key of 'sources'{did_you_mean(cited, sources) if sources else '; add it'}"
+                hint = did_you_mean(cited, sources) if sources else "; add it"
+                problem = f"[{cited}] is not a key of 'sources'{hint}"
                 yield str(document.file.error(f"{key_path}.source", problem))

@@ -80,7 +80,7 @@ def together(lists: Mapping[str, object]) -> Factor:
     {'l2.capacity_mib': 80, 'l2.latency_cycles': 220}
 
     Raises:
-        OverrideError: one has another length than the first, or is no list.
+        OverrideError: one has another length than the first, or is not a list.
     """
     columns = {key_path: _listed(key_path, value) for key_path, value in lists.items()}
     first = next(iter(columns))

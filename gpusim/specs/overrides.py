@@ -125,7 +125,7 @@ def resolved(shipped_values: Mapping[str, Any], key_path: str, value: object) ->
             raise OverrideError(Finding(key_path, problem))
         return value
     if not is_number(shipped):
-        problem = f"{shown(value)} is a multiple of {shown(shipped)}, which is no number; write the value itself"
+        problem = f"{shown(value)} is a multiple of {shown(shipped)}, which is not a number; write the value itself"
         raise OverrideError(Finding(key_path, problem))
     return number_like(shipped, float(multiple[1]) * shipped)
 

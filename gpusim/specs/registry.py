@@ -169,7 +169,7 @@ def _duplicates(first: ArchEntry, second: ArchEntry) -> SpecError:
 
 def _unknown_gpu(name: str, wanted: str, names: Sequence[str]) -> str:
     if "," in name:
-        return f"{name}: one GPU is expected, not a list; name each by an option of its own"
+        return f"{name}: expected one GPU, not a list; give each its own option"
     by_key = {normalised(one): one for one in reversed(names)}
     longer = sorted((key for key in by_key if wanted and key.startswith(wanted)), key=len)[:MOST_SUGGESTED]
     close = longer or difflib.get_close_matches(wanted, by_key, n=3, cutoff=0.5)

@@ -169,14 +169,14 @@ def _complete(leaf: object) -> object:
 def _numbers(value: object) -> object:
     for number in value if isinstance(value, list) else [value]:
         if not isinstance(number, int | float):
-            problem = "{got} is no number; write one, such as 108 or 1.5e3"
+            problem = "{got} is not a number; write one, such as 108 or 1.5e3"
             raise PydanticCustomError(WORDED, problem, {"got": shown(number)})
     return value
 
 
 def _known_kind(kind: object) -> object:
     if kind not in KINDS:
-        problem = "{got} is no kind; use one of {kinds}"
+        problem = "{got} is not a kind; use one of {kinds}"
         raise PydanticCustomError(WORDED, problem, {"got": shown(kind), "kinds": ", ".join(KINDS)})
     return kind
 

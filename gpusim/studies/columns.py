@@ -95,7 +95,7 @@ def _lists(columns: Mapping[Any, Any]) -> dict[str, list[Any]]:
     """The columns of a mapping as lists.
 
     Raises:
-        InputError: One is no sequence, or they differ in length.
+        InputError: One is not a sequence, or they differ in length.
     """
     given = {str(name): _listed(name, values) for name, values in columns.items()}
     lengths = {name: len(values) for name, values in given.items()}

@@ -32,7 +32,7 @@ def output_folders(names: Sequence[str], out: Path | None) -> list[Path]:
     """The output folder of each experiment: ``out``, or one below it per experiment.
 
     Raises:
-        InputError: A name is no folder, or two are the same.
+        InputError: A name is not a folder, or two are the same.
     """
     if out is not None and len(names) == 1:
         return [out]

@@ -48,7 +48,7 @@ class Collective:
 
     @property
     def flops(self) -> int:
-        """None that count: a sum of gradients is no work of the model."""
+        """None that count: a sum of gradients is not work of the model."""
         return 0
 
     @property

@@ -48,7 +48,7 @@ def operator_of(text: str) -> Operator:
     Softmax(m=8192, n=1024, dtype=<Dtype.FP32: 'fp32'>)
 
     Raises:
-        ValueError: a part that cannot be read, or values that are no operator; one line.
+        ValueError: a part that cannot be read, or values that make no operator; one line.
     """
     op, *parts = text.split(":")
     values: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """Random products on all boards: twice the size is not faster, twice the DRAM bandwidth is not slower.
 
 ``python tests/fuzz/monotone.py --count 4000 --seed 1`` prints each violation and ends with status 1 if there is one.
-Three things are no violations:
+Three things are not violations:
 
 * Up to 2 %, or one DRAM latency for each CTA that an SM runs in turn: requests are served in the order in which they
   arrive, and where a change brings them in another order, a CTA may wait for one round trip more, as in any list

@@ -253,7 +253,7 @@ def _packed(unit: bytes, count: int) -> bytes:
 
 
 def _damaged_json(data: bytes, pick: random.Random) -> bytes:
-    """Values of a document replaced, repeated or buried; what is no JSON any more is damaged as bytes."""
+    """Values of a document replaced, repeated or buried; what is no longer JSON is damaged as bytes."""
     if pick.random() < 0.2:
         return _damaged_bytes(data, pick)
     document = json.loads(data)

@@ -3,7 +3,7 @@
     python tests/replay/corpus.py        replay every case, record it again, print what moved
 
 The first line of ``recorded.jsonl`` holds the model version, and a digest of the lines that follow; each of these a
-case and what the simulator said of it when it was last recorded. These are no measurements: they say that two versions
+case and what the simulator said of it when it was last recorded. These are not measurements: they say that two versions
 agree, not that either is right. A commit either moves none of them, or increases ``MODEL_VERSION`` and says which moved
 and why: results that an older program stored are then computed again. New cases move none.
 """

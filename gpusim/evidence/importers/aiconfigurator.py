@@ -47,7 +47,7 @@ def read(path: Path, options: ImportOptions) -> Import:
     for line, fields in _fields(path):
         kind, dtype = fields.get("op_name") or "gemm", fields.get("gemm_dtype")
         if kind != "gemm":
-            found.skip(f"operator {excerpt(kind)} is no matrix multiplication")
+            found.skip(f"operator {excerpt(kind)} is not a matrix multiplication")
         elif dtype not in TYPES:
             found.skip(f"type {excerpt(dtype) or 'empty'} is outside the schema")
         else:
@@ -115,7 +115,7 @@ def _parquet_fields(path: Path) -> Iterator[tuple[int, Fields]]:
                 yield number, Fields(f"{path}: row {number}", {name: _text(value) for name, value in row.items()})
     except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         problem = excerpt(str(error).partition("\n")[0])
-        raise SourceError(f"{path}: no whole Parquet file: {problem}; download it again") from None
+        raise SourceError(f"{path}: not a complete Parquet file: {problem}; download it again") from None
 
 
 def _text(value: Any) -> str:

@@ -40,13 +40,13 @@ def _header(where: str, names: list[str]) -> list[str]:
 
 
 def _reason_to_skip(fields: Fields) -> str:
-    """Why a line is no timed matrix multiplication; empty where it is one."""
+    """Why a line is not a timed matrix multiplication; empty where it is one."""
     kind, status, disposition = (fields.get(column) for column in ("OperationKind", "Status", "Disposition"))
     (a_type, a_order), (b_type, b_order) = _operand(fields, "A"), _operand(fields, "B")
     of_fp32 = DTYPE_IN_KERNEL_NAME.get(a_type) is Dtype.FP32 and fields.get("op_class").endswith("tensorop")
     strange = [order for order in (a_order, b_order, _operand(fields, "C")[1]) if order not in LETTERS]
     reasons = {
-        f"operation kind {kind or 'empty'} is no matrix multiplication": kind not in PRODUCTS,
+        f"operation kind {kind or 'empty'} is not a matrix multiplication": kind not in PRODUCTS,
         f"status {status or 'empty'}": status != "success",
         f"disposition {disposition or 'empty'}": disposition not in TIMED,
         "not timed": fields.get("Runtime") in ("", "0"),

@@ -99,7 +99,7 @@ class ProductKernel:
 
 
 def product_kernel(name: str) -> ProductKernel | None:
-    """What a kernel's name states, or None if it is no matrix multiplication.
+    """What a kernel's name states, or None if it is not a matrix multiplication.
 
     >>> product_kernel("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x5_tn").tile
     (128, 64)

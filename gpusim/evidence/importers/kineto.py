@@ -145,7 +145,7 @@ def load_trace(path: Path) -> dict[str, Any]:
     """The JSON object of a trace, packed or not; its events under ``traceEvents``.
 
     Raises:
-        SourceError: the file cannot be read or is no trace.
+        SourceError: the file cannot be read or is not a trace.
     """
     try:
         content = read_bytes(path)

@@ -46,13 +46,13 @@ def add_launches(found: Import, launches: Sequence[RecordedLaunch]) -> None:
             product, of_name = products[-1]
             products[-1] = (replace(product, kernel=joined((product.kernel, launch.kernel), product.kernel)), of_name)
         else:
-            found.skip("kernel whose name is no matrix multiplication's")
+            found.skip("kernel whose name is not that of a matrix multiplication")
         follows = fact is not None
     for (launch, fact), stated in zip(products, _stated(found, len(products)), strict=True):
         dtype = stated.dtype or fact.dtype
         if dtype is None and found.options.dtype is None:
             raise SourceError(
-                f"{launch.where}: kernel {launch.kernel.name[:60]} does not say its data type; add --dtype"
+                f"{launch.where}: kernel {launch.kernel.name[:60]} does not state its data type; add --dtype"
             )
         operation = replace(
             stated,

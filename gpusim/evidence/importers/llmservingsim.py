@@ -65,7 +65,7 @@ def read(path: Path, options: ImportOptions) -> Import:
     for line, fields in lines:
         layer = fields.get("layer_name")
         if layer not in LAYERS:
-            found.skip(f"layer {excerpt(layer) or 'empty'} is no single matrix multiplication")
+            found.skip(f"layer {excerpt(layer) or 'empty'} is not a single matrix multiplication")
         elif fields.get("latency(ns)") == "0":
             found.skip("latency 0")
         else:

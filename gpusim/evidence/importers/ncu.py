@@ -53,7 +53,7 @@ def launches_of(path: Path) -> list[RecordedLaunch]:
     """The profiled kernels in their order, with those of ``METRICS`` that the file has.
 
     Raises:
-        MeasuredError: the file cannot be read, or is no listing with a line per kernel.
+        MeasuredError: the file cannot be read, or is not a listing with one line per kernel.
     """
     said = read_text(path)
     text = re.sub(r"^==.*$", "", said, flags=re.MULTILINE)  # what ncu says on a console
@@ -62,7 +62,7 @@ def launches_of(path: Path) -> list[RecordedLaunch]:
     elif failure := _ERROR.search(said) or _WARNING.search(said):
         line = said.count("\n", 0, failure.start()) + 1
         raise SourceError(
-            f"{path}:{line}: no kernel is listed, for ncu says: {excerpt(failure[1]).rstrip('. ')}; profile again"
+            f"{path}:{line}: no kernel is listed; ncu reports: {excerpt(failure[1]).rstrip('. ')}; profile again"
         )
     units: Mapping[str, str] | None = None
     launches = []

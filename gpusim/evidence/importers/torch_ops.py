@@ -69,7 +69,7 @@ class Call:
     types: tuple[str, ...] = ()
     strides: tuple[Shape, ...] = ()
     concrete: tuple[str, ...] = ()
-    """Values of inputs that are no tensors, as text."""
+    """Values of inputs that are not tensors, as text."""
 
 
 def add_call(
@@ -219,7 +219,7 @@ def _vector(call: Call) -> Operation | str:
 
 
 def shapes_of(value: Any) -> tuple[Shape, ...]:
-    """A JSON list of shapes; what is no list of sizes (a list of tensors, say) counts as no shape."""
+    """A JSON list of shapes; what is not a list of sizes (a list of tensors, say) counts as no shape."""
     if not isinstance(value, list):
         return ()
     return tuple(tuple(shape) if _is_shape(shape) else () for shape in value)

@@ -60,7 +60,7 @@ def _add(found: Import, line: int, fields: Fields, op: str) -> bool:
     name = fields.get("kernel")
     fact = product_kernel(name)
     if fact is None:
-        found.skip("kernel whose name is no matrix multiplication's")
+        found.skip("kernel whose name is not that of a matrix multiplication")
         return False
     time_us = fields.time_us("time_us")
     shortest_us = fields.time_us("time_min_us") if fields.get("time_min_us") else time_us

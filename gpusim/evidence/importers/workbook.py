@@ -41,7 +41,7 @@ def read_sheets(path: Path) -> tuple[Sheet, ...]:
     """The sheets of a workbook; a heading over several columns stands in each of them.
 
     Raises:
-        SourceError: the file cannot be read, is too large, or is no whole workbook.
+        SourceError: the file cannot be read, is too large, or is not a complete workbook.
     """
     try:
         from openpyxl.reader.excel import ExcelReader  # noqa: PLC0415 - an optional extra
@@ -63,7 +63,7 @@ def read_sheets(path: Path) -> tuple[Sheet, ...]:
         raise
     except Exception as error:  # noqa: BLE001 - the library checks little; damage ends in any exception
         problem = excerpt(str(error)) or type(error).__name__
-        raise SourceError(f"{path}: no whole .xlsx workbook: {problem}; download it again") from None
+        raise SourceError(f"{path}: not a complete .xlsx workbook: {problem}; download it again") from None
 
 
 def _expanded(path: Path, packed: bytes) -> io.BytesIO:

@@ -114,7 +114,7 @@ def _stacks(operator: Convolution, padded: ConvolutionShape) -> tuple[tuple[Stac
     """What a convolution reads, and what it writes, with the channels that its kernel wants."""
     shape, element_bytes = operator.shape, operator.dtype.bits / 8
     rows, columns = shape.output
-    # Merged groups are no other tensors: their kernels take the zeros between them from nowhere.
+    # Merged groups are not other tensors: their kernels take the zeros between them from nowhere.
     of_filter = shape.channels // shape.groups
     of_padded = of_filter * padded.channels // shape.channels
     images = Stack(shape.images, shape.channels, shape.height * shape.width, element_bytes, padded.channels)

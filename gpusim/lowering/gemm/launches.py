@@ -38,7 +38,7 @@ def lower_tiles(gpu: Gpu, planned: GemmPlan) -> tuple[Launch, ...]:
     stored = PARTIAL_SUMS if others else RESULT
     within, *edges = (_launch(one, _roles(planned.kernel, one, stored), stored) for one in schedules)
     of_x, of_y, of_both = (Work(one.roles, one.tensors) for one in edges)
-    # What L2 holds of the results of all CTAs is no question of one tile.
+    # What L2 holds of the results of all CTAs does not depend on one tile.
     return replace(within, edges=(of_x, of_y, of_both), write_cost=launch.write_cost), *others
 
 

@@ -60,7 +60,7 @@ class Permute(Layer):
         (shape,) = shapes
         order = [dim % len(shape) for dim in self.dims]
         self.needs(
-            sorted(order) == list(range(len(shape))), f"dims {self.dims} are no order of {len(shape)} dimensions"
+            sorted(order) == list(range(len(shape))), f"dims {self.dims} are not an order of {len(shape)} dimensions"
         )
         return tuple(shape[dim] for dim in order)
 

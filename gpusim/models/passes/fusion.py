@@ -46,7 +46,7 @@ def _continues(first: Task, second: Task) -> bool:
 
 
 def _scatters(task: Task) -> bool:
-    """Whether a kernel adds to places of its result: it reads that, too, which is no tensor of the task."""
+    """Whether a kernel adds to places of its result: it reads that, too, which is not a tensor of the task."""
     operator = task.operator
     return isinstance(operator, Pointwise) and len(operator.reads) > len(task.reads)
 

@@ -43,7 +43,7 @@ def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tu
         if row.gpu not in boards:
             reason = f"of another GPU ({row.gpu})"
         elif not isinstance(gemm, Gemm):
-            reason = f"operator '{row.op}' is no matrix multiplication"
+            reason = f"operator '{row.op}' is not a matrix multiplication"
         else:
             l2 = row.l2_of(usable_l2_bytes(boards[row.gpu].system.gpu))
             options = Options(l2=l2, load=row.load, operands=row.operands)

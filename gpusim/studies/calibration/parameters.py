@@ -147,7 +147,7 @@ class Parameter:
 
     @property
     def reached(self) -> tuple[float, ...]:
-        """Ends of the range that are no sign of a mistake."""
+        """Ends of the range that are not a sign of a mistake."""
         if self.kind == "measured" or self.key_path.startswith(OF_SOURCE):
             return self.low, self.high
         return next((ends for pattern, ends in REACHED.items() if fnmatchcase(self.key_path, pattern)), ())

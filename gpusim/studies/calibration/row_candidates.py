@@ -76,7 +76,7 @@ def records(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tuple[l
     predicted, reasons = observations(rows, boards)
     found = [item for item in predicted if _recorded(item, ranked(item, boards[item.row.gpu].system)) is not None]
     if len(found) < len(predicted):
-        reasons["kernel that is no candidate of the library, or none recorded"] = len(predicted) - len(found)
+        reasons["kernel that is not a candidate of the library, or none recorded"] = len(predicted) - len(found)
     return found, reasons
 
 

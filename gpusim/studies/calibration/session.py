@@ -41,7 +41,7 @@ def check_spec_path(arch: str, out: Path, arch_path: Sequence[Path] = ()) -> Non
     """Check that a fitted spec of a GPU or an architecture can be written.
 
     Raises:
-        InputError: It is no YAML file in an existing folder, or bears the name of the spec that it extends.
+        InputError: It is not a YAML file in an existing folder, or bears the name of the spec that it extends.
         SpecError: No such GPU or architecture.
     """
     if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir() or out.is_dir():

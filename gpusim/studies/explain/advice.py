@@ -2,7 +2,7 @@
 
 A rule looks at a prediction and proposes changed workloads. Each of them is predicted like any other, and becomes
 advice where its time for the same work is at least 1 % shorter; nothing is said that was not predicted. A change that
-the board cannot run, or whose step does not fit into memory, is no advice.
+the board cannot run, or whose step does not fit into memory, is not advice.
 
 | rule | proposes |
 |---|---|

@@ -41,7 +41,7 @@ class Parameters:
         """A number from 0.
 
         Raises:
-            UnsupportedBenchmarkError: it is missing and has no default, or is no number.
+            UnsupportedBenchmarkError: it is missing and has no default, or is not a number.
         """
         text = self._texts.get(name, "")
         if not text and default is not None:
@@ -59,7 +59,7 @@ class Parameters:
         """A number above 0.
 
         Raises:
-            UnsupportedBenchmarkError: it is missing and has no default, or is no such number.
+            UnsupportedBenchmarkError: it is missing and has no default, or is not such a number.
         """
         value = self.number(name, default)
         if not value:
@@ -70,7 +70,7 @@ class Parameters:
         """A number of things: 1 or more.
 
         Raises:
-            UnsupportedBenchmarkError: it is missing and has no default, or is no such number.
+            UnsupportedBenchmarkError: it is missing and has no default, or is not such a number.
         """
         value = self.number(name, default)
         if value < 1 or value != int(value):

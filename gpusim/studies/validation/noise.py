@@ -1,4 +1,4 @@
-"""Noise of measured times: deviations of the readings themselves, which are no error of a prediction.
+"""Noise of measured times: deviations of the readings themselves, which are not errors of a prediction.
 
 Three kinds are known: the timer's resolution and the deviation of repeats that a row states, the percentiles of its
 readings, and rows of one table that timed the same thing more than once. Where none applies the noise is unknown, not

@@ -49,7 +49,7 @@ def operators_of(row: TracedKernel) -> Operators:
     for kinds, read in READERS.items():
         if row.kind in kinds:
             return read(row)
-    raise NotStatedError(f"{row.kind}: what it touches depends on values, or is no operator of a model")
+    raise NotStatedError(f"{row.kind}: what it touches depends on values, or is not an operator of a model")
 
 
 def _elementwise(row: TracedKernel) -> Operators:
