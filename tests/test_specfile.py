@@ -18,7 +18,7 @@ from gpusim.hardware.gpu import NO_LIMIT, Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import HeuristicBias, LibraryRecord, SplitKSearch
 from gpusim.record import Record
-from gpusim.specs import UnknownGpuError, implausibilities, list_archs, load_spec, with_overrides
+from gpusim.specs import UnknownGpuError, implausibilities, list_archs, load_spec, registry, with_overrides
 from gpusim.specs.document import json_schema
 from gpusim.specs.sourced import KINDS, Sourced
 from gpusim.specs.writing import file_text
@@ -600,6 +600,20 @@ def test_a_broken_file_of_another_board_is_reported_and_passed_over(
     assert "Mine" in [entry.name for entry in list_archs([tmp_path])]
     [message] = {record.getMessage() for record in caplog.records}
     assert re.fullmatch(rf"{tmp_path}/broken\.yaml:\d: .*; passed over", message)
+
+
+SPELLINGS = ["Odd Board 9", "odd-board9", "NVIDIA Odd  Board 9", '"Odd\\x20Board 9"', "'Odd_Board\n  9'"]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_shipped_board_is_found_however_its_file_spells_the_name(
+    board: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
+    monkeypatch.setattr(registry, "search_folders", lambda _: (tmp_path,))
+    path = board(head=f"aliases: [{spelling}]\nname: Mine\n")
+    assert registry.spec_file("oddboard9") == path
+    with pytest.raises(SpecError, match="unknown GPU"):
+        _ = registry.spec_file("board9")
 
 
 OF_T4 = {"t4": "name: Other\n", "other": "name: T4 # mine\n", "third": "aliases: [x, 'T4']\nname: a\n"}

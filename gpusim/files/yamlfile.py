@@ -36,6 +36,7 @@ MAX_DIGITS = 64
 
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAGS = "tag:yaml.org,2002:"
+_STR_TAG, _MERGE_TAG = f"{_TAGS}str", f"{_TAGS}merge"
 _TYPES: Mapping[type, str] = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that YAML does not allow (YAML 1.2.2, section 5.1)."""
@@ -218,13 +219,22 @@ class _Events:
         """For the index of each alias, that of the event it stands for."""
         self._anchors: dict[str, _Extent] = {}  # of nodes that are complete: none contains itself
         self._open = [_Extent(0, nodes=0, height=0)]  # the document, and the collections that are being read
+        event: Any
         for event in yaml.parse(text, Loader=_Parser):
-            if isinstance(event, yaml.NodeEvent | yaml.CollectionEndEvent):
+            kind = type(event)
+            if kind is yaml.ScalarEvent and event.anchor is None:
+                # Nearly all of them, in few steps.
+                around = self._open[-1]
+                around.nodes += 1
+                around.height = around.height if around.height > 1 else 2
+            elif issubclass(kind, yaml.NodeEvent | yaml.CollectionEndEvent):
                 self._measure(event)
-                self.kept.append(event)
-                self._check_bounds(_line(event))
-            elif isinstance(event, yaml.DocumentStartEvent) and self.kept:
-                raise _WrongPlaceError(_line(event), "", "a second document begins; keep one in a file")
+            else:
+                if kind is yaml.DocumentStartEvent and self.kept:
+                    raise _WrongPlaceError(_line(event), "", "a second document begins; keep one in a file")
+                continue
+            self.kept.append(event)
+            self._check_bounds(event)
 
     def _measure(self, event: yaml.NodeEvent | yaml.CollectionEndEvent) -> None:
         index = len(self.kept)
@@ -251,12 +261,12 @@ class _Events:
         around.nodes += node.nodes
         around.height = max(around.height, node.height + 1)
 
-    def _check_bounds(self, line: int) -> None:
+    def _check_bounds(self, event: yaml.Event) -> None:
         innermost = self._open[-1]
         if len(self._open) - 2 + innermost.height > MAX_DEPTH:
-            raise _WrongPlaceError(line, "", f"nested more than {MAX_DEPTH} levels deep; flatten it")
-        if max(innermost.nodes, len(self.kept)) > MAX_NODES:
-            raise _WrongPlaceError(line, "", f"holds more than {MAX_NODES} values, aliases expanded; divide it")
+            raise _WrongPlaceError(_line(event), "", f"nested more than {MAX_DEPTH} levels deep; flatten it")
+        if innermost.nodes > MAX_NODES or len(self.kept) > MAX_NODES:
+            raise _WrongPlaceError(_line(event), "", f"holds more than {MAX_NODES} values, aliases expanded; divide it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,10 +280,11 @@ class _Builder:
     def node(self, index: int, key_path: str) -> tuple[Any, int]:
         """The node that begins at an event, and the index behind it; books the lines of key paths below."""
         event = self.events[index]
-        self.lines.setdefault(key_path, _line(event))
+        if key_path not in self.lines:
+            self.lines[key_path] = _line(event)
+        if type(event) is yaml.ScalarEvent:
+            return _scalar(event, key_path), index + 1
         match event:
-            case yaml.ScalarEvent():
-                return _scalar(event, key_path), index + 1
             case yaml.AliasEvent():
                 return self.node(self.aliases[index], key_path)[0], index + 1
             case yaml.SequenceStartEvent():
@@ -285,7 +296,7 @@ class _Builder:
 
     def _sequence(self, index: int, key_path: str) -> tuple[list[Any], int]:
         items: list[Any] = []
-        while not isinstance(self.events[index], yaml.SequenceEndEvent):
+        while type(self.events[index]) is not yaml.SequenceEndEvent:
             item, index = self.node(index, join(key_path, str(len(items))))
             items.append(item)
         return items, index + 1
@@ -295,40 +306,47 @@ class _Builder:
         own: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         merged_lines: dict[str, int] = {}
-        while not isinstance(self.events[index], yaml.MappingEndEvent):
-            event = self.events[self.aliases.get(index, index)]
-            line = _line(self.events[index])
-            if not isinstance(event, yaml.ScalarEvent):
+        events, aliases, lines = self.events, self.aliases, self.lines
+        while type(event := events[index]) is not yaml.MappingEndEvent:
+            line = _line(event)
+            if index in aliases:
+                event = events[aliases[index]]
+            if type(event) is not yaml.ScalarEvent:
                 raise _WrongPlaceError(line, key_path, "a key must be one word; quote it")
             index += 1
             if _is_merge(event):
-                base, index = _Builder(self.events, self.aliases, merged_lines).node(index, key_path)
+                base, index = _Builder(events, aliases, merged_lines).node(index, key_path)
                 if not isinstance(base, dict):
                     raise _WrongPlaceError(line, key_path, "'<<' takes a mapping; name one")
                 merged |= base
                 continue
             below = _key_path(key_path, event, line)
             if event.value in own:
-                raise _WrongPlaceError(line, below, f"also set in line {self.lines[below]}; remove one")
-            self.lines[below] = line
-            own[event.value], index = self.node(index, below)
+                raise _WrongPlaceError(line, below, f"also set in line {lines[below]}; remove one")
+            lines[below] = line
+            if type(events[index]) is yaml.ScalarEvent:
+                own[event.value] = _scalar(events[index], below)
+                index += 1
+            else:
+                own[event.value], index = self.node(index, below)
         for below, line in merged_lines.items():
-            self.lines.setdefault(below, line)
+            lines.setdefault(below, line)
         return merged | own, index + 1
 
 
 def _line(event: Any) -> int:
-    return int(event.start_mark.line) + 1
+    line: int = event.start_mark.line
+    return line + 1
 
 
 def _is_merge(key: yaml.ScalarEvent) -> bool:
-    return key.tag == f"{_TAGS}merge" or (key.value == "<<" and key.implicit[0])
+    return (key.value == "<<" and key.implicit[0]) or key.tag == _MERGE_TAG
 
 
 def _key_path(above: str, key: yaml.ScalarEvent, line: int) -> str:
     """The path of a key, which is text whatever it looks like."""
-    below = join(above, key.value)
-    if key.tag not in (None, "!", f"{_TAGS}str"):
+    below = f"{above}.{key.value}" if above else key.value
+    if key.tag is not None and key.tag not in ("!", _STR_TAG):
         raise _WrongPlaceError(line, below, f"a key is text; remove {shown(key.tag)}")
     if len(below) > MAX_KEY_PATH:
         raise _WrongPlaceError(line, above, f"a key path of more than {MAX_KEY_PATH} characters; shorten the keys")
@@ -348,19 +366,18 @@ def _foreign(tag: str) -> str:
 def _scalar(event: yaml.ScalarEvent, key_path: str) -> Any:
     """The value of a scalar: text if it is quoted, else by its form; a tag must agree."""
     tag = event.tag
-    if tag in ("!", f"{_TAGS}str") or (tag is None and not event.implicit[0]):
+    if not event.implicit[0] if tag is None else tag in ("!", _STR_TAG):
         return event.value
-    line = _line(event)
     try:
         value = _resolved(event.value)
     except ValueError as error:
-        raise _WrongPlaceError(line, key_path, str(error)) from None
+        raise _WrongPlaceError(_line(event), key_path, str(error)) from None
     if tag is None:
         return value
     if tag == f"{_TAGS}float" and type(value) is int:
         return float(value)
     if tag != _TAGS + _TYPES.get(type(value), "str"):
-        raise _WrongPlaceError(line, key_path, _foreign(tag))
+        raise _WrongPlaceError(_line(event), key_path, _foreign(tag))
     return value
 
 

@@ -70,15 +70,18 @@ def spec_file(name: str, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Pa
     return base or _resolve(name, folders)
 
 
-def _folder_entries(folder: Path, wanted: str | None = None) -> list[ArchEntry]:
+def _folder_entries(folder: Path, wanted: str | None = None, *, naming_it: bool = False) -> list[ArchEntry]:
     """Boards of a folder: its YAML files that have a name.
 
     A file that cannot be read is reported once and passed over, unless it is the one that is wanted.
+
+    Args:
+        naming_it: Only those in whose files the name that is wanted stands: it takes long to parse them all.
     """
     entries = []
     for path in sorted(folder.glob("*.yaml")):
         try:
-            entry = _entry(path)
+            entry = None if naming_it and wanted and not _may_name(path, wanted) else _entry(path)
         except SpecError as error:
             if wanted in _claims(path):
                 raise
@@ -96,6 +99,14 @@ def _claims(path: Path) -> set[str]:
             text = file.read(MAX_BYTES).decode("utf-8", "replace")
     heads = re.findall(r"^(?:name|aliases|short_names)\s*:(.*)$", text, re.MULTILINE)
     return {normalised(path.stem), *(normalised(name) for head in heads for name in re.split(r"[][,'\"#]", head))}
+
+
+def _may_name(path: Path, wanted: str) -> bool:
+    """Whether a file goes by a name, or the name stands in it between other words, perhaps written with escapes."""
+    if normalised(path.stem) == wanted:
+        return True
+    text, spelt = read_text(path), "[^a-z0-9]*".join(wanted)
+    return "\\" in text or re.search(rf"(?<![a-z0-9]){spelt}(?![a-z0-9])", text.lower()) is not None
 
 
 def _entry(path: Path) -> ArchEntry | None:
@@ -126,18 +137,13 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
     wanted = normalised(name)
     names: list[str] = []
     for folder in folders:
-        entries = _folder_entries(folder, wanted)
-        for answers_to in (_by_name, _by_stem, _by_alias, _by_short_name):
-            found = [entry for entry in entries if wanted in answers_to(entry)]
-            if len(found) > 1:
-                if normalised(found[0].name) == normalised(found[1].name):  # no name would tell them apart
-                    raise _duplicates(*found[:2])
-                rivals = ", ".join(entry.name for entry in found)
-                raise UnknownGpuError(f"{name}: names several GPUs in {folder}: {rivals}; say which")
-            if found:
-                if answers_to is _by_short_name:
-                    _log_choice(name, found[0], folders)
-                return found[0].path
+        shipped = folder is folders[-1]
+        entries = _folder_entries(folder, wanted, naming_it=shipped)
+        found = _answering(name, entries, folders)
+        if found:
+            return found.path
+        if shipped:
+            entries = _folder_entries(folder)
         for entry in entries:
             names += [entry.name, *entry.aliases, *entry.short_names]
         base = first_file([folder / f"{name}.yaml"])
@@ -147,6 +153,23 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
                 f" one of {', '.join(sorted({entry.name for entry in entries}))}"
             )
     raise UnknownGpuError(_unknown_gpu(name, wanted, names))
+
+
+def _answering(name: str, entries: Sequence[ArchEntry], folders: Sequence[Path]) -> ArchEntry | None:
+    """The board of a folder that a name selects."""
+    wanted = normalised(name)
+    for answers_to in (_by_name, _by_stem, _by_alias, _by_short_name):
+        found = [entry for entry in entries if wanted in answers_to(entry)]
+        if len(found) > 1:
+            if normalised(found[0].name) == normalised(found[1].name):  # no name would tell them apart
+                raise _duplicates(*found[:2])
+            rivals = ", ".join(entry.name for entry in found)
+            raise UnknownGpuError(f"{name}: names several GPUs in {found[0].path.parent}: {rivals}; say which")
+        if found:
+            if answers_to is _by_short_name:
+                _log_choice(name, found[0], folders)
+            return found[0]
+    return None
 
 
 def _log_choice(name: str, taken: ArchEntry, folders: Iterable[Path]) -> None:
