@@ -149,3 +149,22 @@ def test_no_cause_gets_more_than_its_share_rounded_up(waits: list[tuple[Cause, f
         shares[cause] = shares.get(cause, 0) + math.ceil(duration) + 1
     for cause, cycles in booked(ledger).items():
         assert cycles <= shares[cause]
+
+
+@given(st.integers(min_value=0, max_value=10**6), WAITS, st.integers(min_value=0, max_value=1500))
+def test_a_wait_that_was_booked_ahead_is_taken_back_to_what_has_passed(
+    start: int, waits: list[tuple[Cause, float]], after: int
+) -> None:
+    ahead, over = announced(start, waits)
+    looked_at, _ = announced(start, waits)
+    for ledger in (ahead, looked_at):
+        ledger.expect(Cause.WAIT, over)
+    now = min(start + after, over)
+    looked_at.settle(now)
+    ahead.book_ahead(over)
+    assert (sum(ahead.booked), ahead.since, ahead.pending) == (over - start, over, [])
+    left = ahead.booked.copy()
+    ahead.take_back(now, left)
+    assert left == looked_at.booked
+    looked_at.settle(over)
+    assert ahead.booked == looked_at.booked

@@ -6,7 +6,7 @@ process is interrupted, and an error ends it where it is raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from heapq import heappop, heappush
 from itertools import count
 
@@ -27,15 +27,16 @@ class Clock(simpy.Environment):
         super().__init__()
         self.numbers = count()
         """Of events, in the order in which they are scheduled."""
-        self._ahead: list[tuple[int, int, int, simpy.Event]] = []
+        self.ahead: list[tuple[int, int, int, simpy.Event]] = []
+        """A heap of what is scheduled: time, priority and number of each event."""
 
     def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: float = 0) -> None:
         """Let an event happen after a whole number of cycles."""
-        heappush(self._ahead, (self.now + int(delay), priority, next(self.numbers), event))
+        heappush(self.ahead, (self.now + int(delay), priority, next(self.numbers), event))
 
     def sleep_until(self, sleep: Sleep, at: int) -> Sleep:
         """The sleep, to end in that cycle."""
-        heappush(self._ahead, (at, NORMAL, next(self.numbers), sleep))
+        heappush(self.ahead, (at, NORMAL, next(self.numbers), sleep))
         return sleep
 
     def begin(self, processes: list[Process]) -> None:
@@ -46,11 +47,19 @@ class Clock(simpy.Environment):
 
     def run(self) -> None:  # type: ignore[override]
         """Play all events."""
-        ahead = self._ahead
+        ahead = self.ahead
         while ahead:
             self.now, _, _, event = heappop(ahead)
             if type(event) is Sleep:
-                event.over()  # type: ignore[misc] # whoever schedules it waits for it
+                # Of a process that mostly waits for its sleep again; whoever schedules one waits for it.
+                process = event.process
+                try:
+                    next_event = process.send(None)
+                except StopIteration:
+                    process.end()
+                    continue
+                if next_event is not event:
+                    process.wait_for(next_event)
                 continue
             callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
             for callback in callbacks:
@@ -60,8 +69,8 @@ class Clock(simpy.Environment):
 class Sleep(simpy.Event):
     """What one process waits for when it waits for a time: it is scheduled again for each wait."""
 
-    over: Callable[[], None] | None = None
-    """How the process goes on."""
+    process: Process
+    """That waits for it."""
 
 
 class Process(simpy.Event):
@@ -73,7 +82,8 @@ class Process(simpy.Event):
 
     def __init__(self, clock: Clock, generator: Waits, group: ProcessGroup | None = None) -> None:
         super().__init__(clock)
-        self._send = generator.send
+        self.send = generator.send
+        """Has it go on to the next event that it waits for."""
         self._group = group
         if group is None:
             clock.begin([self])
@@ -81,19 +91,31 @@ class Process(simpy.Event):
     def go_on(self, _event: simpy.Event | None = None) -> None:
         """Go on to the next event that has not happened yet."""
         try:
-            event = self._send(None)
-            while event.callbacks is None:
-                event = self._send(None)
+            event = self.send(None)
         except StopIteration:
-            if self._group is None:
-                _ = self.succeed()
-            else:
-                self._group.one_ended()
+            self.end()
             return
-        if type(event) is not Sleep:
+        self.wait_for(event)
+
+    def wait_for(self, event: simpy.Event) -> None:
+        """Wait for an event that it has come to, or go on if that has happened."""
+        try:
+            while event.callbacks is None:
+                event = self.send(None)
+        except StopIteration:
+            self.end()
+            return
+        if type(event) is Sleep:
+            event.process = self
+        else:
             event.callbacks.append(self.go_on)
-        elif event.over is None:
-            event.over = self.go_on
+
+    def end(self) -> None:
+        """It has come to its end."""
+        if self._group is None:
+            _ = self.succeed()
+        else:
+            self._group.one_ended()
 
 
 class ProcessGroup(simpy.Event):

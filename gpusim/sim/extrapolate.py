@@ -99,11 +99,14 @@ class Extrapolator:
         """The SM's totals up to now, jumps included."""
         sm, skipped = self.sm, self.skipped
         now = sm.env.now
-        for cta in sm.resident:
-            for warp in cta.warps:
-                if not warp.exited:
-                    warp.ledger.settle(now)
+        ledgers = [warp.ledger for cta in sm.resident for warp in cta.warps if not warp.exited]
+        for of_warp in ledgers:
+            if of_warp.since < now:
+                of_warp.settle(now)
         ledger, busy = sm.ledger.copy(), [link.busy for link in self.links]
+        for of_warp in ledgers:
+            if of_warp.since > now:
+                of_warp.take_back(now, ledger)
         if skipped.cycles:
             ledger = [played + more for played, more in zip(ledger, skipped.ledger, strict=True)]
             busy = [played + more for played, more in zip(busy, skipped.busy, strict=True)]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from heapq import heappush
 from math import ceil
 from typing import ClassVar
 
 import simpy
+from simpy.events import NORMAL
 
 from gpusim.program import (
     AcquireStage,
@@ -57,8 +59,8 @@ LONG_SCOREBOARD = Cause.LONG_SCOREBOARD
 LG_THROTTLE = Cause.LG_THROTTLE
 BARRIER = Cause.BARRIER
 
-Wait = Sleep | Waits | None
-"""A sleep, after which the ledger is settled; several waits, which settle it themselves; or nothing to wait for."""
+Wait = Sleep | simpy.Event | Waits | None
+"""Its sleep, what other warps do, several waits, or nothing to wait for. The ledger is settled after the first two."""
 Begin = Callable[..., Wait]
 Steps = list[tuple[Begin, Op]]
 
@@ -109,15 +111,19 @@ class Warp:
 
     def run(self) -> Waits:
         """Execute the program."""
-        settle, env = self.ledger.settle, self.env
+        ledger, env, sleep = self.ledger, self.env, self.sleep
         for begin, op in self._steps(self.group.role.program):
             wait = begin(self, op, env.now)
-            if isinstance(wait, Sleep):
+            if wait is sleep:
+                yield sleep
+                if ledger.since < env.now:
+                    ledger.settle(env.now)
+            elif isinstance(wait, simpy.Event):
                 yield wait
-                settle(env.now)
+                ledger.settle_endless(env.now)
             elif wait is not None:
                 yield from wait
-        settle(env.now)
+        ledger.settle(env.now)
         self.exited = True
 
     def _steps(self, program: Program) -> Steps:
@@ -133,7 +139,7 @@ class Warp:
         return self.exited or self.ledger.endless
 
     def _repeat(self, loop: Repeat, _now: int) -> Waits:
-        settle, env = self.ledger.settle, self.env
+        ledger, env, sleep = self.ledger, self.env, self.sleep
         body = self._steps(loop.body)
         outer, turns = self.loop, Turns(loop.times)
         self.loop = turns
@@ -149,9 +155,13 @@ class Warp:
                 self.math.append(max(now, self.math_done))
             for begin, op in body:
                 wait = begin(self, op, env.now)
-                if isinstance(wait, Sleep):
+                if wait is sleep:
+                    yield sleep
+                    if ledger.since < env.now:
+                        ledger.settle(env.now)
+                elif isinstance(wait, simpy.Event):
                     yield wait
-                    settle(env.now)
+                    ledger.settle_endless(env.now)
                 elif wait is not None:
                     yield from wait
             if watched is not None:
@@ -171,14 +181,26 @@ class Warp:
     def _wait(self, cause: Cause, until: float) -> Sleep | None:
         """The sleep until ``until``, booked to ``cause`` after what the ledger expects before it; None if it is over.
 
-        Whoever sleeps settles the ledger then.
+        Whoever sleeps settles the ledger then, where a trace has kept it from being booked ahead.
         """
-        env = self.env
+        env, ledger = self.env, self.ledger
         at = ceil(until - BOOKING_ROUNDING_CYCLES)  # whole_cycles, without the call
         if at <= env.now:
             return None
-        self.ledger.pending.append((cause.index, until))
-        return env.sleep_until(self.sleep, at)
+        pending = ledger.pending
+        if ledger.listener is None and not pending:
+            # Most of them, as by Ledger.book_ahead.
+            index = cause.index
+            ledger.booked[index] += at - ledger.since
+            ledger.last = index
+            ledger.since = at
+        else:
+            pending.append((cause.index, until))
+            if ledger.listener is None:
+                ledger.book_ahead(at)
+        # As Clock.sleep_until, without the call.
+        heappush(env.ahead, (at, NORMAL, next(env.numbers), self.sleep))
+        return self.sleep
 
     def _sleep(self, cause: Cause, until: float) -> Waits:
         """Sleep so."""
@@ -187,14 +209,12 @@ class Warp:
             yield wait
             self.ledger.settle(self.env.now)
 
-    def _wait_for(self, cause: Cause, event: simpy.Event) -> Waits:
-        """Sleep until something has happened, booked to ``cause``."""
+    def _wait_for(self, cause: Cause, event: simpy.Event) -> simpy.Event | None:
+        """What has not happened yet, the time until then booked to ``cause``."""
         if event.triggered:
-            return
+            return None
         self.ledger.expect(cause, math.inf)
-        yield event
-        self.ledger.settle(self.env.now)
-        self.ledger.pending.clear()
+        return event
 
     def _issue_load(self, op: Load, now: int) -> Wait:
         if not op.instructions or (op.ahead and self._is_last(op)):
@@ -230,11 +250,12 @@ class Warp:
         ready = self.group.ready[block]
         return self._wait(LONG_SCOREBOARD, ready) if ready > now else None
 
-    def _load_bulk(self, op: LoadBulk, now: int) -> Waits:
+    def _issue_bulk(self, op: LoadBulk, now: int) -> Wait:
+        return self._wait(ISSUE, self.part.issue.book(now, op.instructions))
+
+    def _ask_bulk(self, op: LoadBulk, now: int) -> None:
         units, group, block = self.units, self.group, self.blocks_loaded
         self.blocks_loaded = block + 1
-        yield from self._sleep(ISSUE, self.part.issue.book(now, op.instructions))
-        now = self.env.now
         stage = self.cta.stage(block)
         self.cta.ring.taken.append(stage)
         arrived = units.memory.load(group.stream, op.reads, block, now) + units.bulk_copy_cycles
@@ -242,14 +263,14 @@ class Warp:
         group.arrivals.append(stage.ready)
         _ = stage.asked.succeed()
 
-    def _wait_stage(self, _op: WaitStage, _now: int) -> Waits:
-        block = self.stages_seen
-        self.stages_seen = block + 1
-        self.held_stages.append(block)
-        stage = self.cta.stage(block)
-        yield from self._wait_for(LONG_SCOREBOARD, stage.asked)
-        if stage.ready > self.env.now:
-            yield from self._sleep(LONG_SCOREBOARD, stage.ready)
+    def _wait_until_asked(self, _op: WaitStage, _now: int) -> Wait:
+        self.held_stages.append(self.stages_seen)
+        return self._wait_for(LONG_SCOREBOARD, self.cta.stage(self.stages_seen).asked)
+
+    def _wait_until_filled(self, _op: WaitStage, now: int) -> Wait:
+        ready = self.cta.stage(self.stages_seen).ready
+        self.stages_seen += 1
+        return self._wait(LONG_SCOREBOARD, ready) if ready > now else None
 
     def _acquire_stage(self, op: AcquireStage, _now: int) -> Wait:
         taken = self.cta.ring.taken
@@ -402,8 +423,8 @@ class Warp:
         Drain: (_drain,),
         Barrier: (_barrier,),
         AcquireStage: (_acquire_stage,),
-        LoadBulk: (_load_bulk,),
-        WaitStage: (_wait_stage,),
+        LoadBulk: (_issue_bulk, _ask_bulk),
+        WaitStage: (_wait_until_asked, _wait_until_filled),
         ReleaseStage: (_release,),
         SplitKFixup: (_fix_up,),
         Store: (_store,),
