@@ -35,7 +35,7 @@ from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.specs import Spec, load_spec
 from gpusim.specs.load import Names
-from gpusim.studies.calibration.fit import Calibration, FittedValue
+from gpusim.studies.calibration.fit import NOTHING_GAINED, Calibration, FittedValue, mean_error
 from gpusim.studies.calibration.heuristic_bias import (
     RankedKernels,
     fit_bias,
@@ -119,11 +119,29 @@ def test_the_values_that_made_the_runs_are_found_again(report: CalibrationReport
     assert np.abs(np.expm1(outcome.held_out)).mean() < np.abs(np.expm1(outcome.before)).mean()
 
 
-def test_a_fit_that_only_serves_its_own_rows_is_reported(report: CalibrationReport) -> None:
-    assert not report.worse_held_out
-    outcome = report.calibration
-    overfitted = replace(outcome, held_out=2 * outcome.before)
-    assert replace(report, calibration=overfitted).worse_held_out
+def test_a_fit_that_only_serves_its_own_rows_is_not_kept(tmp_path: Path) -> None:
+    """Of three thirds of the rows two agree with each other and not with the third."""
+    lines = [made_up_line(shape, TRUTH) for shape in STREAMS * 3]
+    place = MEASURED_HEADER.split(",").index("time_us")
+    table, out = tmp_path / "runs.csv", tmp_path / "mine.yaml"
+    for number, line in enumerate(lines):
+        fields = line.split(",")
+        fields[place] = f"{float(fields[place]) * (1.0, 1.0, 0.5)[number % 3]:.3f}"
+        lines[number] = ",".join(fields)
+    table.write_text("\n".join([MEASURED_HEADER, *lines]) + "\n", encoding="utf-8")
+    found = calibrate("t4", [table], out, arch_path=[specs(tmp_path)])
+    outcome = found.calibration
+    assert outcome.discarded is not None
+    assert mean_error(outcome.discarded) > mean_error(outcome.before)
+    assert list(outcome.before) == list(outcome.after) == list(outcome.held_out)
+    assert NOTHING_GAINED in {one.reason for one in outcome.fitted}
+    assert any("the fit is not kept" in text for text in found.warnings)
+    assert not any("kind: fitted" in text for text in spec_texts(found, out, "2026-01-01").values())
+
+
+def test_a_fit_that_gains_on_rows_held_out_is_kept(report: CalibrationReport) -> None:
+    assert report.calibration.discarded is None
+    assert not any("not kept" in text for text in report.warnings)
 
 
 def test_what_the_runs_say_nothing_about_is_left_alone(report: CalibrationReport) -> None:

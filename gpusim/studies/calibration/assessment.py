@@ -76,13 +76,21 @@ class Refit:
         model: of all rows, around their fit.
         values: those that take part.
         places: the row of each reading of the model.
+        bias: of all fits; if None, each has its own.
     """
 
-    def __init__(self, kernels: RowKernels, model: LinearModel, values: Mask, places: Places) -> None:
+    def __init__(
+        self, kernels: RowKernels, model: LinearModel, values: Mask, places: Places, bias: LibraryBias | None = None
+    ) -> None:
         self._kernels = kernels
         self._model = model
         self._values = values
         self._places = places
+        self._bias = bias
+
+    def of_nothing(self, bias: LibraryBias) -> Refit:
+        """The same without a value that moves, and with the same bias whatever is left out."""
+        return Refit(self._kernels, self._model, np.zeros_like(self._values), self._places, bias)
 
     def held_out(self, options: Mapping[int, RowOptions]) -> FloatArray:
         """Errors of all rows, each by a fit without the third of the rows that it belongs to.
@@ -119,7 +127,7 @@ class Refit:
         folds = shape_folds(self._kernels.items, FOLDS)
         scores = []
         for fold in range(FOLDS):
-            bias = self._kernels.fitted_bias({place: one for place, one in options.items() if folds[place] != fold})
+            bias = self._fitted_bias({place: one for place, one in options.items() if folds[place] != fold})
             for place in np.flatnonzero(folds == fold).tolist():
                 row = options[place].ranked
                 if row.log_errors is None:
@@ -138,14 +146,17 @@ class Refit:
         to, and of those with a recorded kernel, which need no time.
         """
         theta = self._model.solved(~out[self._places], self._values)
-        if options is None:
+        if options is None and self._bias is None:
             fitted = {
                 *self._places.tolist(),
                 *(place for place, item in enumerate(self._kernels.items) if item.row.kernel),
             }
             options = self._kernels.options(theta, sorted(fitted - set(np.flatnonzero(out).tolist())))
-        bias = self._kernels.fitted_bias({place: one for place, one in options.items() if not out[place]})
+        bias = self._fitted_bias({place: one for place, one in (options or {}).items() if not out[place]})
         return self._kernels.errors_as_chosen(theta, bias, np.flatnonzero(out[: len(self._kernels.rows)]).tolist())
+
+    def _fitted_bias(self, options: Mapping[int, RowOptions]) -> LibraryBias:
+        return self._kernels.fitted_bias(options) if self._bias is None else self._bias
 
 
 def own_timings(kernels: RowKernels, theta: FloatArray, bias: LibraryBias) -> Iterator[OwnTiming]:

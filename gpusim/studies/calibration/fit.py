@@ -3,7 +3,8 @@
 Times are compared as logarithms of their ratio. Physical values are found by least squares with a robust loss and a
 prior on every value (:mod:`gpusim.studies.calibration.parameters`); what the runs do not tell keeps its value
 (:mod:`gpusim.studies.calibration.identification`). The assessment fits again without a part of the rows, without a
-source of runs, without a board, and predicts what was left out.
+source of runs, without a board, and predicts what was left out. A fit that predicts rows left out worse than the spec
+does is not kept.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ MOST_ROUNDS = 4
 """Alternations of physical values and bias."""
 LEAST_GAIN = 0.02
 """The rounds end with one that reduces the mean error of rows held out by a smaller share."""
+NOTHING_GAINED = "rows held out are predicted worse with the fit"
+"""Why a value of a fit that is not kept stays as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class Calibration:
     """What the fitted values would need a board to do that it cannot."""
     replaced: FloatArray | None = None
     """With the values of the fit that this one replaces, if there was one."""
+    discarded: FloatArray | None = None
+    """Of rows held out of a fit that predicts them worse than the spec does: the spec's values are kept. Else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,7 @@ class _Round:
     @property
     def error(self) -> float:
         """Mean error of rows held out."""
-        return float(np.abs(np.expm1(self.held_out)).mean())
+        return mean_error(self.held_out)
 
 
 class Calibrator:
@@ -150,9 +155,11 @@ class Calibrator:
         rows, everything = self._kernels, range(len(self._rows))
         before = rows.errors_as_chosen(np.zeros(len(self._moving)), {None: rows.start}, everything)
         self._log(f"before: {summary(before)}")
-        best = self._best_round()
+        found = self._best_round()
+        gains = found.error <= mean_error(before)
+        best = found if gains else self._without_fit(found, before)
         after = rows.errors_as_chosen(best.theta, best.bias, everything)
-        self._log(f"after: {summary(after)}; held out: {summary(best.held_out)}")
+        self._log(f"after: {summary(after)}; held out: {summary(found.held_out)}{'' if gains else ': not kept'}")
         return Calibration(
             self._fitted_values(best.theta, best.known),
             rows.start,
@@ -166,6 +173,7 @@ class Calibrator:
             best.refit.choices(best.options),
             tuple(dict.fromkeys(text for board in self._boards.values() for text in self._beyond(board, best.theta))),
             self._errors_with(replaced) if replaced else None,
+            None if gains else found.held_out,
         )
 
     def _errors_with(self, replaced: Mapping[str, System]) -> FloatArray:
@@ -207,6 +215,16 @@ class Calibrator:
         log(f"held out: {summary(one.held_out)}")
         return one
 
+    def _without_fit(self, found: _Round, before: FloatArray) -> _Round:
+        """The spec as it is, in place of a fit that gains nothing on rows held out."""
+        rows, theta = self._kernels, np.zeros(len(self._moving))
+        bias = dict.fromkeys(found.bias, rows.start)
+        fitted = (one.key_path for one, moves in zip(self._moving, found.known.values, strict=True) if moves)
+        reasons = {**found.known.reasons, **dict.fromkeys(fitted, NOTHING_GAINED)}
+        known = Identification(np.zeros(len(theta), dtype=np.bool_), reasons, found.known.sd)
+        options = rows.options(theta, range(len(rows.items)))
+        return _Round(theta, bias, options, known, found.refit.of_nothing(bias), before)
+
     def _phase(self, name: str) -> Log:
         """The log of a phase, whose name each line begins with."""
         return lambda text: self._log(f"{name}: {text}")
@@ -224,6 +242,11 @@ class Calibrator:
 
     def _beyond(self, board: Board, theta: FloatArray) -> list[str]:
         return list(beyond_physics(board.with_values(self._kernels.values(theta)).gpu))
+
+
+def mean_error(log_errors: FloatArray) -> float:
+    """Mean relative error, without its sign."""
+    return float(np.abs(np.expm1(log_errors)).mean())
 
 
 def moves_to(replaced: Mapping[str, System], boards: Mapping[str, Board], moving: Sequence[Parameter]) -> FloatArray:
