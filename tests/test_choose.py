@@ -14,7 +14,7 @@ from gpusim.library.library import HeuristicBias
 from gpusim.lowering.gemm.plan import plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import GemmCandidate, candidates
-from gpusim.prediction.heuristic import LONG_K, WEIGHTED, scores_of
+from gpusim.prediction.heuristic import LONG_K, WEIGHTED, scores_of, tuned_clock_mhz
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
@@ -88,7 +88,18 @@ def test_kernels_on_cuda_cores_are_ranked_at_the_base_clock(dtype: Dtype, clock_
     found = {one.choice: one for one in ranked(arch, gemm)}
     there = {one.choice: one for one in candidates(arch, gemm, suited(arch, gemm), warm=False, clock_mhz=clock_mhz)}
     assert len(found) > 1
-    assert [one.tuned_us for one in found.values()] == [there[choice].estimate_us for choice in found]
+    whole = [choice for choice, one in found.items() if one.mode == "in_kernel" or one.split_k == 1]
+    assert [found[choice].tuned_us for choice in whole] == [there[choice].estimate_us for choice in whole]
+
+
+def test_a_library_knows_that_second_kernels_wait_in_a_stream() -> None:
+    arch, gemm = load_spec("v100-sxm2-16gb").system, Gemm(2048, 16, 2048, Dtype.FP16)
+    waits = {
+        one.mode == "reduce" and one.split_k > 1: one.tuned_us - one.estimate_us
+        for one in ranked(arch, gemm)
+        if arch.gpu.clock.boost_mhz == tuned_clock_mhz(arch.gpu, one.plans.table)
+    }
+    assert waits == pytest.approx({True: arch.host.stream_gap_us - arch.host.graph_gap_us, False: 0.0})
 
 
 def without_bias(arch: System, **values: float | dict[str, float]) -> System:

@@ -133,6 +133,11 @@ class Host(Record):
         update = {"method_overhead_us": known, "operator_dispatch_us": dispatch}
         return self.model_copy(update={**update, "timing_of_source_us": {}, "stall_of_source_us": {}})
 
+    @property
+    def stream_wait_us(self) -> float:
+        """What a kernel that is queued in a stream waits beyond the gap of a graph [us]."""
+        return max(0.0, self.stream_gap_us - self.graph_gap_us)
+
     def timing_us(self, method: str) -> float:
         """What a timing method adds, or the shortest interval between launches that it sees [us]."""
         match method:

@@ -37,19 +37,28 @@ class TimingError(InputError):
 
 
 def observed_time_us(
-    kernel_time_us: float, method: str, host: Host, operator: str | None = None, source: str = "", call: str = ""
+    kernel_time_us: float,
+    method: str,
+    host: Host,
+    operator: str | None = None,
+    source: str = "",
+    call: str = "",
+    *,
+    second_kernels: int = 0,
 ) -> float:
     """What ``method`` reads for kernels that take ``kernel_time_us`` [us].
 
     profiler: the kernels alone. graph: the kernels and the gap between two of them, as a graph replays them back to
-    back. stream: the kernels and such a gap, or the interval between launches or calls where that is longer. layer: the
-    kernels and what TensorRT's layer profiler adds. event and host: kernels, gap and host time. Of a source that cuts
-    off parts of a microsecond, the mean of what it reads (``CUT_OFF_US``).
+    back. stream: the kernels and such a gap, which second kernels of products wait for too, or the interval between
+    launches or calls where that is longer. layer: the kernels and what TensorRT's layer profiler adds. event and host:
+    kernels, gap and host time. Of a source that cuts off parts of a microsecond, the mean of what it reads
+    (``CUT_OFF_US``).
 
     Args:
         operator: kind of a framework's own operator, whose call selects no library kernel; None for a library's.
         source: of the measured run; its own way of timing counts where the host states it.
         call: the operator, as measured tables name it.
+        second_kernels: of the kernels, those that add up the partial sums of a product.
 
     Raises:
         TimingError: there is no such method.
@@ -57,6 +66,8 @@ def observed_time_us(
     if method not in METHODS:
         raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
     key = source_key(source)
+    if method == "stream":
+        kernel_time_us += second_kernels * host.stream_wait_us
     interval_us = _interval_us(kernel_time_us, method, host, operator, key, call)
     return interval_us - min(CUT_OFF_US.get(key, 0.0), interval_us / 2)
 

@@ -13,7 +13,7 @@ from gpusim.lowering.totals import Totals
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.prediction.choose import Candidate
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import Plan, main_launch
+from gpusim.prediction.plans import Plan, main_launch, second_kernels_of
 from gpusim.prediction.results import Alternative, Result
 from gpusim.prediction.timing import Timed
 from gpusim.sim.causes import Cause
@@ -115,6 +115,7 @@ def result_of(
         energy_mj=power * kernel_time_us * 1e-3,
         stall_cycles=stalls,
         warp_cycles=sum(stalls.values()),
+        second_kernels=second_kernels_of(chosen),
         bounds_us=bounds,
         memory_gib=memory_gib,
         fits=fits,

@@ -126,6 +126,8 @@ class Result:
     stall_cycles: dict[str, int] = field(default_factory=dict)
     """Warp-cycles by cause; they add up to ``warp_cycles``."""
     warp_cycles: int = 0
+    second_kernels: int = 0
+    """Launches that add up the partial sums of a product; ``kernel_time_us`` has them as in a CUDA graph."""
     bounds_us: dict[str, float] = field(default_factory=dict)
     """Each closed-form bound by the resource it counts."""
     memory_gib: float = 0.0

@@ -139,6 +139,14 @@ class GemmPlans:
     reductions: tuple[tuple[Array, Columns[Schedule]], ...]
     """Second kernels: the rows that have them, and those rows' reductions."""
 
+    @property
+    def second_kernels(self) -> Array:
+        """How many each row has."""
+        counts = np.zeros(len(self.choices.problem), dtype=int)
+        for rows, _ in self.reductions:
+            counts[rows] += 1
+        return counts
+
     def plan(self, operator: Product, row: int) -> GemmPlan:
         """The plan of a row, which is a choice for ``operator``."""
         number = self.choices.kernel.item(row)

@@ -21,6 +21,7 @@ from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.gemm.plan import plans
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.options import Options
+from gpusim.prediction.plans import second_kernels_of
 from gpusim.prediction.timing import Play, time_plan
 from gpusim.progress import Progress
 from gpusim.sim.switch import prefer_compiled
@@ -104,9 +105,10 @@ def _under(system: System, runs: Sequence[KernelRun], play: Play) -> Times:
     choices = [(run.gemm, run.kernel, run.split_k, run.mode) for run in runs]
     planned = plans(system.gpu, choices, warm=runs[0].options.l2 == "warm")
     timed = [time_plan(system, one, run.options, play) for run, one in zip(runs, planned, strict=True)]
+    seconds = [second_kernels_of(one) for one in planned]
     return [
-        math.log(observed_time_us(one.kernel_time_us, run.method, system.host, source=run.source))
-        for run, one in zip(runs, timed, strict=True)
+        math.log(observed_time_us(one.kernel_time_us, run.method, system.host, source=run.source, second_kernels=count))
+        for run, one, count in zip(runs, timed, seconds, strict=True)
     ]
 
 

@@ -159,7 +159,7 @@ def predict_rows(
         scored[index] = Scored(
             row,
             result,
-            _reading_us(result.kernel_time_us, row, case),
+            _reading_us(result.kernel_time_us, row, case, result.second_kernels),
             _reading_us(result.bound_us, row, case),
             outcome.seconds,
             case.system.gpu.clock.max_mhz,
@@ -207,15 +207,17 @@ def _with_recorded_kernels(
     }
     for index, outcome in _outcomes(pinned, service, progress, journal):
         if outcome.result is not None:
-            time_us = _reading_us(outcome.result.kernel_time_us, scored[index].row, pinned[index])
+            timed = outcome.result
+            time_us = _reading_us(timed.kernel_time_us, scored[index].row, pinned[index], timed.second_kernels)
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
 
 
-def _reading_us(kernel_time_us: float, row: MeasuredRow, case: Case) -> float:
+def _reading_us(kernel_time_us: float, row: MeasuredRow, case: Case, second_kernels: int = 0) -> float:
     """What a row's source would have read for kernels that take so long [us]."""
     kind = dispatched_as(case.operator)
-    return observed_time_us(kernel_time_us, row.method, case.system.host, kind, row.source, row.op)
+    host, method = case.system.host, row.method
+    return observed_time_us(kernel_time_us, method, host, kind, row.source, row.op, second_kernels=second_kernels)
 
 
 def _outcomes(
