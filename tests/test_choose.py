@@ -14,7 +14,7 @@ from gpusim.library.library import HeuristicBias
 from gpusim.lowering.gemm.plan import plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import GemmCandidate, candidates
-from gpusim.prediction.heuristic import LONG_K, WEIGHTED, scores_of, tuned_clock_mhz
+from gpusim.prediction.heuristic import LONG_K, SHORT_K, WEIGHTED, scores_of, tuned_clock_mhz
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
@@ -137,6 +137,32 @@ def test_a_bonus_of_sliced_kernels_for_long_k_counts_from_there_on(k: int, slice
     arch, gemm = load_spec("a100-sxm4-80gb").system, Gemm(4096, 4096, k, Dtype.FP32, layout="tn")
     found = ranked(without_bias(arch, simt={"sliced_long_k": -8.0}), gemm)
     assert (found[0].kernel.warps_k > 1) == sliced
+
+
+@pytest.mark.parametrize("k", [SHORT_K, SHORT_K + 32])
+def test_a_penalty_of_two_stages_counts_up_to_a_short_k(k: int) -> None:
+    arch, gemm = load_spec("a100-sxm4-80gb").system, Gemm(2048, 2048, k, Dtype.BF16, layout="tn")
+    found = ranked(without_bias(arch, mma={"two_stages_short_k": 8.0}), gemm)
+    of_two = [place for place, one in enumerate(found) if one.kernel.stages == 2]
+    assert of_two
+    assert (of_two == list(range(len(found)))[-len(of_two) :]) == (k == SHORT_K)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile", "stages"),
+    [
+        (7168, 256, 128, {128, 32}, 2),  # s1688
+        (3584, 256, 128, {128, 64}, 3),
+        (448, 256, 128, {32, 128}, 1),  # wmma
+        (7168, 2048, 256, {128, 32}, 5),
+    ],
+)
+def test_products_of_a_short_k_take_the_kernels_of_a_profile(
+    m: int, n: int, k: int, tile: set[int], stages: int
+) -> None:
+    # pytorch-labs/segment-anything-fast amg_example, A100, linear layers
+    first = ranked(load_spec("a100-sxm4-40gb").system, Gemm(m, n, k, Dtype.BF16, op="linear", layout="tn"))[0].kernel
+    assert ({first.tile_m, first.tile_n, first.tile_k}, first.stages) == (tile, stages)
 
 
 def test_an_older_library_has_the_kernels_of_its_version() -> None:

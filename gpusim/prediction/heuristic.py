@@ -26,6 +26,11 @@ LONG_K = 32768
 of 167; on V100 15 of 23 and 11 of 177 (NeuSight's linear layers, rows for calibration). Kernels of shapes left out of a
 fit have a log-loss of 1.11 nats with this limit, 1.15 to 1.20 with others from 12000 to 44000, 1.15 with a weight that
 grows with k, and 1.29 without."""
+SHORT_K = 128
+"""Up to this k, cuBLAS prefers kernels of two stages to those with more than k has steps: in profiles of A100, tiles of
+128x128 ran as s1688 32x1 with k of 128 (one shape) and as s16816 32x5 with 256 (three). Of AIConfigurator's rows for
+calibration, the 15 of 64 and 128 with the shortest estimate for the latter are off its time by 12 % in the mean, and off
+that of the former by 5 %; those of 256 agree with either."""
 HALF_BITS = 16
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 
@@ -110,6 +115,7 @@ def features_of(plans: GemmPlans) -> dict[Feature, Array]:
         "reduction_kernel": (choices.reduce & (choices.split_k > 1)).astype(float),
         "sliced_k": (kernels.warps_k > 1).astype(float),
         "sliced_long_k": ((kernels.warps_k > 1) & (problems.k >= LONG_K)).astype(float),
+        "two_stages_short_k": ((kernels.stages == 2) & (problems.k <= SHORT_K)).astype(float),
         "step_k": elementwise(math.log, kernels.tile_k / 32),
     }
 
