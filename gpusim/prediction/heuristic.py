@@ -29,8 +29,8 @@ grows with k, and 1.29 without."""
 SHORT_K = 128
 """Up to this k, cuBLAS prefers kernels of two stages to those with more than k has steps: in profiles of A100, tiles of
 128x128 ran as s1688 32x1 with k of 128 (one shape) and as s16816 32x5 with 256 (three). Of AIConfigurator's rows for
-calibration, the 15 of 64 and 128 with the shortest estimate for the latter are off its time by 12 % in the mean, and off
-that of the former by 5 %; those of 256 agree with either."""
+calibration, the 15 of 64 and 128 with the shortest estimate for the latter are off its time by 12 % in the mean,
+and off that of the former by 5 %; those of 256 agree with either."""
 HALF_BITS = 16
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 
