@@ -317,10 +317,32 @@ def test_replicas_that_only_infer_do_not_wait_for_each_other() -> None:
 
 def test_replicas_with_sentences_of_other_lengths_wait_for_the_fullest_batch() -> None:
     group = group_of("DGX-1V", 8, "data")
-    even, uneven = (group.peers("train", one).slowest for one in (0.0, 0.116))
-    assert uneven / even == pytest.approx(fullest_pass(0.116, 8)) == pytest.approx(1.084, abs=0.001)
-    assert group_of("DGX-1V", 8, "tensor").peers("train", 0.116).slowest == pytest.approx(even)
+    assert group.peers("train").fullest == 1 == group.peers("inference", 0.116).fullest
+    assert group.peers("train", 0.116).fullest == fullest_pass(0.116, 8) == pytest.approx(1.084, abs=0.001)
+    assert group_of("DGX-1V", 8, "tensor").peers("train", 0.116).fullest == 1
     assert load_model("transformer_big").graph().uneven > load_model("gnmt_v2").graph().uneven == 0
+
+
+def test_a_fuller_pass_and_a_slower_board_need_more_energy_so_that_their_clock_is_that_of_one_gpu() -> None:
+    tasks = tasks_of(graph_of("bert_base", batch=32, seq_len=128), TRAIN, V100.gpu)
+    peers = group_of("DGX-1V", 8).peers("train")
+    alone, slower, fuller = (
+        Kernels(V100, tasks, simulate, one)
+        for one in (None, replace(peers, slowest=1.1), replace(peers, slowest=1.0, fullest=1.1))
+    )
+    clock = V100.gpu.clock.boost_mhz
+    times = [kernels.durations_us(clock) for kernels in (alone, slower, fuller)]
+    for task, once, on_a_slow_board, of_a_full_pass in zip(tasks, *times, strict=True):
+        assert on_a_slow_board == pytest.approx(1.1 * once)
+        assert of_a_full_pass == pytest.approx(once if task.phase == "update" else 1.1 * once), "updates know no items"
+    counts = [1] * len(tasks)
+    assert slower.energy(counts).core_j == pytest.approx(1.1 * alone.energy(counts).core_j)
+    assert alone.energy(counts).dram_j < fuller.energy(counts).dram_j < slower.energy(counts).dram_j
+    group = group_of("DGX-1V", 8)
+    graph = graph_of("transformer_big", batch=184, layers=2, hidden=2048, vocabulary=4096)
+    one, eight = (predict_model(V100, replace(graph, uneven=0.3), TRAIN, group=at).step for at in (None, group))
+    assert one.clock_mhz < V100.gpu.clock.boost_mhz, "held down by the board limit"
+    assert eight.clock_mhz / one.clock_mhz < 1.03, "no more than the update and what is exchanged leave it"
 
 
 def test_a_group_waits_for_its_slowest_board() -> None:

@@ -55,10 +55,10 @@ class Group:
             uneven: of the passes of the model (``Graph.uneven``); replicas have items of their own.
         """
         waits = self.parallel != "data" or mode == "train"
-        fullest = fullest_pass(uneven, self.replicas)
         return Peers(
             lambda collective: time_collective(collective, self.node, self.gpu, self.nccl),
-            self.node.slowest(self.gpus) * fullest if waits else 1.0,
+            self.node.slowest(self.gpus) if waits else 1.0,
+            fullest_pass(uneven, self.replicas) if waits else 1.0,
         )
 
     def tasks(self, graph: Graph, policy: Policy, options: StepOptions = StepOptions()) -> Sequence[Task]:

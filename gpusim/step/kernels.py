@@ -45,10 +45,15 @@ class Peers:
     time_collective: TimeCollective
     slowest: float
     """Kernel time of the slowest of them, for which all wait, relative to a median board."""
+    fullest: float = 1.0
+    """Work of the fullest of their passes, for which all wait, relative to the mean of one."""
 
 
 class Kernels:
     """The kernels of tasks, in their order, at any clock. A task is the mean of its operator with L2 cold and warm.
+
+    Those of several GPUs are of the one for which all wait. A fuller pass does more work, and a slower board draws no
+    less power: their energy grows as their time does, or the governor would make up for them.
 
     Raises:
         UnsupportedError: the GPU has no path for an operator; the text names the layer.
@@ -56,7 +61,8 @@ class Kernels:
 
     def __init__(self, system: System, tasks: Sequence[Task], simulate: Simulate, peers: Peers | None = None) -> None:
         self._gpu = system.gpu
-        self._slowest = peers.slowest if peers else 1.0
+        slowest, fullest = (peers.slowest, peers.fullest) if peers else (1.0, 1.0)
+        self._longer = [slowest if task.phase == "update" else slowest * fullest for task in tasks]
         variants = _Variants(effective_l2_bytes(system.gpu))
         fractions = resident_fractions(tasks, system.gpu.l2.capacity_bytes)
         self._all: list[Weights | CollectiveTime] = [
@@ -69,13 +75,15 @@ class Kernels:
 
     def durations_us(self, clock_mhz: float) -> list[float]:
         """Kernel time of each task at a clock [us]."""
-        return self._of_tasks([self._slowest * prepared.timer.time_at(clock_mhz) for prepared in self._prepared])
+        return self._of_tasks([prepared.timer.time_at(clock_mhz) for prepared in self._prepared])
 
     def _of_tasks(self, times: Sequence[float]) -> list[float]:
         """Of each task, from the times of prepared operators."""
         return [
-            one.time_us if isinstance(one, CollectiveTime) else sum(weight * times[place] for place, weight in one)
-            for one in self._all
+            one.time_us
+            if isinstance(one, CollectiveTime)
+            else longer * sum(weight * times[place] for place, weight in one)
+            for one, longer in zip(self._all, self._longer, strict=True)
         ]
 
     def beside_us(self, clock_mhz: float) -> list[float] | None:
@@ -94,15 +102,15 @@ class Kernels:
         slower = []
         for prepared in self._prepared:
             moved = prepared.timer.energy.dram_j * TERA / power.dram_pj_per_byte if power.dram_pj_per_byte else 0.0
-            slower.append(self._slowest * max(fewer * prepared.timer.time_at(clock_mhz), moved / left))
+            slower.append(max(fewer * prepared.timer.time_at(clock_mhz), moved / left))
         return self._of_tasks(slower)
 
     def energy(self, counts: Sequence[int]) -> Energy:
-        """Of all tasks, each run so many times [J]."""
+        """Of all tasks, each run so many times, on the GPU for which all wait [J]."""
         runs = [0.0] * len(self._prepared)
-        for one, count in zip(self._all, counts, strict=True):
+        for one, count, longer in zip(self._all, counts, self._longer, strict=True):
             for place, weight in () if isinstance(one, CollectiveTime) else one:
-                runs[place] += count * weight
+                runs[place] += count * longer * weight
         used = [prepared.timer.energy for prepared in self._prepared]
         core_j = sum(times * one.core_j for times, one in zip(runs, used, strict=True))
         return Energy(core_j, sum(times * one.dram_j for times, one in zip(runs, used, strict=True)))
