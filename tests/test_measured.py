@@ -225,6 +225,14 @@ def test_matrix_operators_become_matrix_multiplications(tmp_path: Path) -> None:
     assert (plain.layout, plain.order) == ("tn", "column")
 
 
+def test_the_layout_is_as_stated_or_as_the_source_calls_it(tmp_path: Path) -> None:
+    torch_mm = "https://github.com/zzc0721/torch-performance-test-data/issues/140"
+    lines = [stated(op="gemm", layout=layout, source=source) for source in (torch_mm, "mine") for layout in ("", "nt")]
+    rows = read_measured(write(tmp_path, HEADER, *lines))
+    assert [row.layout for row in rows] == ["nn", "nt", "", "nt"]
+    assert [row.operator.layout for row in rows if isinstance(row.operator, Gemm)] == ["nn", "nt", "tn", "nt"]
+
+
 @pytest.mark.parametrize(
     ("layout", "ran"),
     [("nn", (40, 33, 24)), ("tn", (40, 33, 24)), ("nt", (40, 40, 17)), ("tt", (40, 40, 24))],
@@ -251,6 +259,7 @@ def test_the_load_is_as_stated_or_as_the_source_repeats(tmp_path: Path) -> None:
     kinds = [
         ("vidur", "profiler", "", "80"),
         ("vidur", "profiler", "sustained", "sustained"),
+        ("https://github.com/zzc0721/torch-performance-test-data/issues/140", "stream", "", "36"),
         ("mine", "profiler", "", "sustained"),
         ("mine", "graph", "", "burst"),
     ]

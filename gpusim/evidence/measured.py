@@ -65,10 +65,16 @@ of CUTLASS draws whole numbers from -3 or -4 to 3 or 4 (tools/profiler/src/optio
 zeros: 16384^3 in FP16 takes an A100 29.1 ms, as it does with identity matrices (NVIDIA/cutlass issue 408)."""
 
 
-UNSTATED_LOAD = {"vidur": "80"}
-"""Calls back to back by source, for rows that do not state them. Vidur times one pass of 20 equal decoder layers, each
-of four products, after a pass that warms up and the start of the profiler (vidur/profiling/mlp/mlp_wrapper.py,
-mlp_impl.py); between two sizes it writes and reads the trace, and the board rests."""
+UNSTATED_LOAD = {"vidur": "80", "https://github.com/zzc0721/torch-performance-test-data/": "36"}
+"""Calls back to back by how the names of sources begin, for rows that do not state them. Vidur times one pass of 20
+equal decoder layers, each of four products, after a pass that warms up and the start of the profiler
+(vidur/profiling/mlp/mlp_wrapper.py, mlp_impl.py); between two sizes it writes and reads the trace, and the board rests.
+zzc0721 multiplies 6 times to warm up and 30 times between two readings of the clock (test.py)."""
+
+
+UNSTATED_LAYOUT = {"https://github.com/zzc0721/torch-performance-test-data/": "nn"}
+"""Layout of products by how the names of sources begin, for rows that do not state it. zzc0721 calls ``torch.mm`` on
+matrices as ``torch.randn`` makes them, row by row, neither of them transposed (test.py)."""
 
 
 ROTATED_LINEARS = {"aiconfigurator-vllm": 6}
@@ -159,7 +165,7 @@ class MeasuredRow:
         once.
         """
         by_method = "burst" if self.method in ("graph", "layer") else "sustained"
-        return self.stated_load or UNSTATED_LOAD.get(self.source, by_method)
+        return self.stated_load or _by_source(UNSTATED_LOAD, self.source) or by_method
 
     def l2_of(self, usable_bytes: float) -> str:
         """The state of L2 in the run: as stated, or warm where it holds all that a source is known to rotate.
@@ -192,6 +198,11 @@ class MeasuredRow:
             if self.source.startswith(source) and self.gpu.startswith(board)
         )
         return next(known, "random")
+
+
+def _by_source(known: Mapping[str, str], source: str) -> str:
+    """What is known of the sources whose names begin so; empty if nothing is."""
+    return next((value for start, value in known.items() if source.startswith(start)), "")
 
 
 def _operator(row: MeasuredRow) -> Operator | None:
@@ -310,7 +321,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         k=fields.whole("k") if vector else fields.number("k"),
         dtype=dtype,
         accumulate=fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?")),
-        layout=fields.one_of("layout", LAYOUTS, unknown=("",)) if op in GEMM_OPS else fields.get("layout"),
+        layout=_layout(fields, op),
         sparsity=fields.one_of("sparsity", SPARSITIES),
         time_us=fields.time_us("time_us"),
         method=fields.one_of("method", METHODS),
@@ -364,6 +375,13 @@ def _beta(fields: Fields) -> float | None:
         return float(text)
     except ValueError:
         raise fields.refuse("beta", f"expected a number, got '{excerpt(text)}'", "correct or empty it") from None
+
+
+def _layout(fields: Fields, op: str) -> str:
+    """Of a product: as stated, or as the source is known to call it."""
+    if op not in GEMM_OPS:
+        return fields.get("layout")
+    return fields.one_of("layout", LAYOUTS, unknown=("",)) or _by_source(UNSTATED_LAYOUT, fields.get("source"))
 
 
 def _padded_to(fields: Fields, dtype: Dtype) -> int | None:
