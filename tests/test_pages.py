@@ -173,7 +173,7 @@ def test_pieces_of_rows_cost_dram_the_rest_where_more_are_read_at_once_than_l2_h
 )
 def test_a_slice_touches_whole_units_of_memory(k: int, rows: int, unit: int, touched: float) -> None:
     operands = Problems.of([problem_of(Gemm(64, 128, k, Dtype.FP32, layout="tn"))]).operands
-    assert operands.touched_bytes(rows, 8, unit)[0] == pytest.approx(touched)
+    assert operands.touched_bytes(rows, 8, unit)[0][0] == pytest.approx(touched)
 
 
 def held_up_cycles(gemm: Gemm) -> float:

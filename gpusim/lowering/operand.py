@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,8 @@ class Operands:
     """Parts of the rows that no tile spans."""
     row_bytes: Array
     """Neighbours along the contiguous dimension, which bound the width of loads [B]."""
+    row_alignment_bytes: Array
+    """Widest aligned access into them [B]."""
     runs_per_row: Array
     """Of such neighbours, in all of the contiguous dimension."""
     spacing: Array
@@ -91,6 +93,7 @@ class Operands:
             rows,
             np.array([[one.slices for one in those] for those in (a, b)]),
             row_bytes,
+            _alignment_bytes(row_bytes),
             along_bytes / row_bytes,
             np.array([[min(one.spacing, in_sector) for one in those] for those in (a, b)]),
             np.array([[one.taps_in_row for one in those] for those in (a, b)]),
@@ -104,16 +107,20 @@ class Operands:
 
     def __getitem__(self, columns: Array) -> Operands:
         """The operands of some of the products."""
-        return replace(
-            self,
-            rows=self.rows[:, columns],
-            slices=self.slices[:, columns],
-            row_bytes=self.row_bytes[:, columns],
-            runs_per_row=self.runs_per_row[:, columns],
-            spacing=self.spacing[:, columns],
-            taps_in_row=self.taps_in_row[:, columns],
-            rows_together=self.rows_together[:, columns],
-            reads_per_element=self.reads_per_element[:, columns],
+        return Operands(
+            self.rows.take(columns, axis=1),
+            self.slices.take(columns, axis=1),
+            self.row_bytes.take(columns, axis=1),
+            self.row_alignment_bytes.take(columns, axis=1),
+            self.runs_per_row.take(columns, axis=1),
+            self.spacing.take(columns, axis=1),
+            self.taps_in_row.take(columns, axis=1),
+            self.rows_together.take(columns, axis=1),
+            self.reads_per_element.take(columns, axis=1),
+            self.k_contiguous,
+            self.element_bits,
+            self.kept_fraction,
+            self.bits,
         )
 
     def run_bytes(self, rows: Any, tile_k: Any) -> Array:
@@ -125,28 +132,37 @@ class Operands:
         along = np.where(self.k_contiguous, tile_k * self.kept_fraction, rows)
         return np.asarray(along * self.element_bits / 8)
 
-    def touched_bytes(self, rows: Any, tile_k: Any, unit_bytes: int, longest_bytes: float = math.inf) -> Array:
+    def touched_bytes(
+        self, rows: Any, tile_k: Any, *units_bytes: int, longest_bytes: float = math.inf
+    ) -> tuple[Array, ...]:
         """Aligned units of memory that a step's slice of so many rows touches, wherever it starts [B].
 
         Rows that are shorter than a unit share it.
 
         Args:
+            units_bytes: sizes of units, each of which has an answer [B].
             longest_bytes: what is read together; units that two readings share count twice [B].
         """
-        row_bytes, whole_bytes = self.row_bytes, self.run_bytes(rows, tile_k)
-        run_bytes = np.minimum(whole_bytes, longest_bytes)
-        runs = np.where(self.k_contiguous, rows, tile_k * self.kept_fraction) * (whole_bytes / run_bytes)
-        runs = runs * np.maximum(1.0, np.minimum(self._along_bytes(rows, tile_k) / row_bytes, self.runs_per_row))
-        aligned = np.minimum(access_bytes(row_bytes, unit_bytes), access_bytes(run_bytes, unit_bytes))
-        return np.asarray(runs * np.maximum(run_bytes, np.minimum(run_bytes + unit_bytes - aligned, row_bytes)))
+        row_bytes, along_bytes = self.row_bytes, self._along_bytes(rows, tile_k)
+        run_bytes = np.minimum(along_bytes, row_bytes)
+        runs = np.where(self.k_contiguous, rows, tile_k * self.kept_fraction)
+        if longest_bytes < math.inf:
+            whole_bytes, run_bytes = run_bytes, np.minimum(run_bytes, longest_bytes)
+            runs = runs * (whole_bytes / run_bytes)
+        runs = runs * np.maximum(1.0, np.minimum(along_bytes / row_bytes, self.runs_per_row))
+        alignment_bytes = np.minimum(self.row_alignment_bytes, _alignment_bytes(run_bytes))
+        return tuple(
+            np.asarray(runs * np.maximum(run_bytes, np.minimum(run_bytes + unit - aligned, row_bytes)))
+            for unit, aligned in ((unit, np.minimum(alignment_bytes, unit)) for unit in units_bytes)
+        )
 
     def sector_overfetch(self, tile_rows: Any, tile_k: Any) -> Array:
         """Bytes that an SM fetches per byte wanted: runs that start inside a 32-byte sector touch one more."""
-        run_bytes, aligned = self.run_bytes(tile_rows, tile_k), access_bytes(self.row_bytes, SECTOR_BYTES)
+        run_bytes, aligned = self.run_bytes(tile_rows, tile_k), np.minimum(self.row_alignment_bytes, SECTOR_BYTES)
         return np.asarray(self.spacing + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
 
-    def page_share_bytes(self, asked_k: Any, dram: Dram, in_page_bytes: Any) -> Array:
-        """What is read of a DRAM page at once, where ``asked_k`` values of k are read together [B].
+    def page_shares_bytes(self, asked_k: Sequence[Any], dram: Dram, in_page_bytes: Any) -> list[Array]:
+        """What is read of a DRAM page at once, for each of ``asked_k`` values of k that are read together [B].
 
         Neighbours read the rest of rows that lie along m or n at the same time. Of rows that lie along k one slice
         each is taken, and of a page as many slices as it holds rows.
@@ -157,10 +173,13 @@ class Operands:
         page_bytes = dram.page_bytes
         apart = rows_of_a_page(self.row_bytes, dram.page_part_stride_bytes, dram.conflict_stride_bytes)
         slices = np.maximum(page_bytes / self.row_bytes, np.where(self.runs_per_row == 1, apart, 1.0))
-        slice_bytes = asked_k * self.kept_fraction * self.element_bits / 8
-        of_page_bytes = np.where(slice_bytes < self.row_bytes, np.minimum(slice_bytes, in_page_bytes), slice_bytes)
-        taken = np.minimum(page_bytes, np.maximum(SECTOR_BYTES, of_page_bytes * slices))
-        return np.where(self.k_contiguous, taken, page_bytes)
+        found = []
+        for of_slice in asked_k:
+            slice_bytes = of_slice * self.kept_fraction * self.element_bits / 8
+            of_page_bytes = np.where(slice_bytes < self.row_bytes, np.minimum(slice_bytes, in_page_bytes), slice_bytes)
+            taken = np.minimum(page_bytes, np.maximum(SECTOR_BYTES, of_page_bytes * slices))
+            found.append(np.where(self.k_contiguous, taken, page_bytes))
+        return found
 
 
 def access_bytes(row_bytes: Any, widest: Any) -> Array:
@@ -169,8 +188,13 @@ def access_bytes(row_bytes: Any, widest: Any) -> Array:
     >>> access_bytes(np.array([24.0, 4096.0]), 16).tolist()
     [8, 16]
     """
-    whole = np.maximum(_whole(np.asarray(row_bytes)), 1)
-    return np.asarray(np.minimum(widest, whole & -whole))
+    return np.asarray(np.minimum(widest, _alignment_bytes(np.asarray(row_bytes))))
+
+
+def _alignment_bytes(size_bytes: Array) -> Array:
+    """The largest power of two that divides whole bytes, at least one."""
+    whole = np.maximum(_whole(size_bytes), 1)
+    return np.asarray(whole & -whole)
 
 
 def _whole(size_bytes: Array) -> Array:

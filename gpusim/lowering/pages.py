@@ -40,10 +40,11 @@ def outlives_a_step(
         readers: CTAs that read the same panel of either.
     """
     together = np.minimum(operands.rows_together, rows)
-    alone = operands.touched_bytes(rows, tile_k, LINE_BYTES) / together
-    of_all = operands.touched_bytes(rows, tile_k * (1.0 + gpu.l2.drift_steps), LINE_BYTES) / together
+    in_lines, wanted = operands.touched_bytes(rows, tile_k, LINE_BYTES, 1)
+    (drifting,) = operands.touched_bytes(rows, tile_k * (1.0 + gpu.l2.drift_steps), LINE_BYTES)
+    alone, of_all = in_lines / together, drifting / together
     of_a_cta = np.minimum(alone, of_all / readers)
-    taken = np.minimum(operands.touched_bytes(rows, tile_k, 1) / together, alone) / alone
+    taken = np.minimum(wanted / together, alone) / alone
     both = of_a_cta[0] + of_a_cta[1]
     replaced = (of_a_cta[0] * taken[0] + of_a_cta[1] * taken[1]) / both
     return kept_fractions(resident_ctas * both, replaced, usable_l2_bytes(gpu))
@@ -86,14 +87,15 @@ def read_costs(
     """
     dram = gpu.dram
     whole = 1.0 + dram.activation_bytes / dram.page_bytes
-    fetched, wanted = (operands.touched_bytes(1, asked_k, unit) for unit in (gpu.l2.fetch_bytes, 1))
+    fetched, wanted = operands.touched_bytes(1, asked_k, gpu.l2.fetch_bytes, 1)
     again = np.where(operands.k_contiguous, (1.0 - outlives) * (fetched / wanted - 1.0), 0.0)
     far_apart = operands.row_bytes >= dram.conflict_stride_bytes
     conflicting = operands.k_contiguous & far_apart & (operands.runs_per_row == 1)
     opening_bytes = dram.activation_bytes * np.where(conflicting, dram.conflict_cost, 1.0)
     unit_k = np.maximum(asked_k, gpu.l2.fetch_bytes * 8 / operands.element_bits)
     of_slice, of_unit = (
-        opening_bytes / operands.page_share_bytes(read_k, dram, in_page_bytes) for read_k in (asked_k, unit_k)
+        opening_bytes / share_bytes
+        for share_bytes in operands.page_shares_bytes((asked_k, unit_k), dram, in_page_bytes)
     )
     opened = outlives * of_unit + (1.0 - outlives) * of_slice
     return np.asarray((1.0 + again + opened) / whole), np.asarray((1.0 + again + of_slice) / whole)

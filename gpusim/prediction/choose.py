@@ -20,7 +20,7 @@ from gpusim.lowering.columns import Array
 from gpusim.lowering.convolution.depthwise import DepthwisePlan
 from gpusim.lowering.gemm.kernel_table import KernelTable, table_of
 from gpusim.lowering.gemm.plan import Choices, GemmPlan, GemmPlans, plans_of
-from gpusim.lowering.gemm.problem import Problem, Problems, Product, problem_of
+from gpusim.lowering.gemm.problem import Problems, Product, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
@@ -178,9 +178,8 @@ def rankings(
     if not len(choices.problem):
         own = replace(system, library=replace(system.library, tuned_for=None))
         return rankings(own, operators, kernels, warm=warm, clock_mhz=clock_mhz)
-    problems = [problem_of(one) for one in operators]
-    plans = plans_of(table, problems, choices, warm=warm)
-    estimates = _estimates(system, _as_chosen(plans, problems, warm=warm), clock_mhz)
+    plans = plans_of(table, Problems.of([problem_of(one) for one in operators]), choices, warm=warm)
+    estimates = _estimates(system, _as_chosen(plans, warm=warm), clock_mhz)
     orders = _rows_of(choices, len(operators))
     return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
 
@@ -189,10 +188,10 @@ def _ranked(
     system: System, operators: Sequence[Product], table: KernelTable, *, warm: bool, clock_mhz: float
 ) -> tuple[GemmPlans, Estimates, list[Array]]:
     """All plans of some workloads on a GPU, their estimates, and the rows of each workload, best first."""
-    problems = [problem_of(one) for one in operators]
-    choices = choices_of(system, table, Problems.of(problems))
+    problems = Problems.of([problem_of(one) for one in operators])
+    choices = choices_of(system, table, problems)
     plans = plans_of(table, problems, choices, warm=warm)
-    estimates = _estimates(system, _as_chosen(plans, problems, warm=warm), clock_mhz)
+    estimates = _estimates(system, _as_chosen(plans, warm=warm), clock_mhz)
     scores = scores_of(system.library, plans, estimates[1])
     orders = [rows[np.argsort(scores[rows], kind="stable")] for rows in _rows_of(choices, len(operators))]
     return plans, estimates, orders
@@ -206,12 +205,11 @@ def _estimates(system: System, plans: GemmPlans, clock_mhz: float) -> Estimates:
     return estimates, tuned + system.host.stream_wait_us * plans.second_kernels
 
 
-def _as_chosen(plans: GemmPlans, problems: Sequence[Problem], *, warm: bool) -> GemmPlans:
+def _as_chosen(plans: GemmPlans, *, warm: bool) -> GemmPlans:
     """Plans as a library knows them when it chooses: ``cublasLtMatmulAlgoGetHeuristic`` does not take beta."""
     if not plans.problems.reads_c:
         return plans
-    without_c = [replace(problem, reads_c=False) for problem in problems]
-    return plans_of(plans.table, without_c, plans.choices, warm=warm)
+    return plans_of(plans.table, replace(plans.problems, reads_c=False), plans.choices, warm=warm)
 
 
 def _rows_of(choices: Choices, problems: int) -> list[Array]:

@@ -31,7 +31,7 @@ def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
         launches[rows] += 1
     gaps = system.host.graph_gap_us * (launches - 1)
     choices, front_end = plans.choices, system.gpu.front_end
-    counts = plans.table[choices.kernel].counts_splits & (choices.split_k > 1) & ~choices.reduce
+    counts = plans.kernels.counts_splits & (choices.split_k > 1) & ~choices.reduce
     fixed = front_end.kernel_latency_us * launches + front_end.memset_us * counts
     return np.asarray(us_of_cycles(cycles, clock_mhz) + gaps + fixed, dtype=float)
 

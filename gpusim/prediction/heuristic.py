@@ -97,7 +97,7 @@ def features_of(plans: GemmPlans) -> dict[Feature, Array]:
     they are.
     """
     choices = plans.choices
-    kernels, problems, main = plans.table[choices.kernel], plans.problems[choices.problem], plans.main
+    kernels, problems, main = plans.kernels, plans.chosen_for, plans.main
     tile_m, tile_n = kernels.tile
     m, n = problems.m.astype(float), problems.n.astype(float)
     rows, columns = np.minimum(tile_m, m), np.minimum(tile_n, n)
@@ -144,7 +144,7 @@ def _families_of(plans: GemmPlans) -> Array:
     """The number of each choice's family among :data:`WEIGHTED`, one past them for GEMV kernels, two for the rest."""
     choices = plans.choices
     single, batched = _families(Keyed(plans.table))
-    return np.where(plans.problems.batch[choices.problem] == 1, single[choices.kernel], batched[choices.kernel])
+    return np.where(plans.chosen_for.batch == 1, single[choices.kernel], batched[choices.kernel])
 
 
 @lru_cache(maxsize=256)

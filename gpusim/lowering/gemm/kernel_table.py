@@ -127,9 +127,12 @@ class KernelTable:
 
         Tiles and clusters are arrays of two rows, along m and along n.
         """
-        ints = self.ints[:, at]
+        matrices = self.ints, self.floats, self.bools
+        ints, floats, bools = (
+            matrix[:, at] if isinstance(at, slice) else matrix.take(at, axis=1) for matrix in matrices
+        )
         columns = SimpleNamespace(tile=ints[0:2], cluster=ints[2:4])
-        for kind, matrix in ((int, ints), (float, self.floats[:, at]), (bool, self.bools[:, at])):
+        for kind, matrix in ((int, ints), (float, floats), (bool, bools)):
             columns.__dict__.update(zip(NAMES[kind], matrix, strict=True))
         return columns
 

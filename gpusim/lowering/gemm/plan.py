@@ -21,7 +21,7 @@ from gpusim.lowering.columns import Array, Columns, share
 from gpusim.lowering.gemm.epilogue import c_passes, epilogue_of, store_passes, write_costs
 from gpusim.lowering.gemm.gathered import ImplicitProduct
 from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
-from gpusim.lowering.gemm.problem import Problem, Problems, Product, Tiles, pieces_of, problem_of
+from gpusim.lowering.gemm.problem import Problems, Product, Tiles, pieces_of, problem_of
 from gpusim.lowering.gemm.split_k import partners, partners_at_once, reductions
 from gpusim.lowering.gemm.staging import stage
 from gpusim.lowering.gemm.step import step_of
@@ -138,6 +138,10 @@ class GemmPlans:
     """The product of each row."""
     reductions: tuple[tuple[Array, Columns[Schedule]], ...]
     """Second kernels: the rows that have them, and those rows' reductions."""
+    kernels: SimpleNamespace
+    """The row of the table of each choice."""
+    chosen_for: Problems
+    """The problem of each choice."""
 
     @property
     def second_kernels(self) -> Array:
@@ -200,19 +204,18 @@ def plans(gpu: Gpu, chosen: Sequence[tuple[Product, Kernel, int, SplitKMode]], *
         split_k=np.array(splits),
         reduce=np.array([mode == "reduce" for mode in modes]),
     )
-    made = plans_of(table, problems, choices, warm=warm)
+    made = plans_of(table, Problems.of(problems), choices, warm=warm)
     return [made.plan(operator, row) for row, operator in enumerate(operators)]
 
 
-def plans_of(table: KernelTable, problems: Sequence[Problem], choices: Choices, *, warm: bool) -> GemmPlans:
+def plans_of(table: KernelTable, columns: Problems, choices: Choices, *, warm: bool) -> GemmPlans:
     """Schedule problems that differ in nothing but their sizes, a row for each choice.
 
     Raises:
         ValueError: a choice needs a second kernel, and there is none.
     """
-    assert len({problem.types for problem in problems}) == 1
-    columns = Problems.of(problems)
-    main = _schedules(table, table[choices.kernel], columns[choices.problem], choices, warm=warm)
+    kernels, chosen_for = table[choices.kernel], columns[choices.problem]
+    main = _schedules(table, kernels, chosen_for, choices, warm=warm)
     partial = choices.reduce & (choices.split_k > 1)
     second = [table.kernels[number].reduction for number in choices.kernel[partial]] if partial.any() else []
     found = []
@@ -222,7 +225,7 @@ def plans_of(table: KernelTable, problems: Sequence[Problem], choices: Choices, 
         rows = np.flatnonzero(partial)[[one is kernel for one in second]]
         mine = choices[rows]
         found.append((rows, reductions(table.gpu, kernel, columns[mine.problem], mine.split_k)))
-    return GemmPlans(table, columns, choices, main, tuple(found))
+    return GemmPlans(table, columns, choices, main, tuple(found), kernels, chosen_for)
 
 
 def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
@@ -244,8 +247,9 @@ def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
         reduce=np.full(4, planned.mode == "reduce"),
     )
     problems = Problems.of([problem])[choices.problem]
-    main = _schedules(table, table[choices.kernel], problems, choices, warm=not planned.main.cold, edges=edges)
-    made = GemmPlans(table, problems, choices, main, ())
+    kernels = table[choices.kernel]
+    main = _schedules(table, kernels, problems, choices, warm=not planned.main.cold, edges=edges)
+    made = GemmPlans(table, problems, choices, main, (), kernels, problems)
     return tuple(made.plan(planned.operator, row).main for row in range(4))
 
 

@@ -188,6 +188,7 @@ class Problems:
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> Problems:
         first = problems[0]
+        assert len(problems) == 1 or len({problem.types for problem in problems}) == 1
         sizes = np.array(
             [(one.m, one.n, one.k, one.k_slices, one.batch) for one in problems],
             dtype=object if any(problem.is_large for problem in problems) else np.int64,

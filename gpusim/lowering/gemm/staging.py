@@ -13,7 +13,7 @@ from gpusim.hardware.machine import LINE_BYTES
 from gpusim.launch import Runs
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.problem import Problems, Tiles
-from gpusim.lowering.operand import Operands, access_bytes, element_access_bytes
+from gpusim.lowering.operand import Operands, element_access_bytes
 from gpusim.lowering.pages import bytes_in_page, missed_pages
 from gpusim.lowering.schedule import Block
 from gpusim.units import ceil_div
@@ -82,8 +82,8 @@ def stage(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Staged:
     filled_bytes = tiles.filled_rows * tiles.k_per_step * operands.bits / 8
     fills = filled_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
     if in_pieces.any():
-        lines = operands.touched_bytes(tiles.sm_rows, kernels.tile_k, LINE_BYTES, WARP_RUN_BYTES) / LINE_BYTES
-        lines = lines * (tiles.k_per_step / kernels.tile_k)
+        (touched,) = operands.touched_bytes(tiles.sm_rows, kernels.tile_k, LINE_BYTES, longest_bytes=WARP_RUN_BYTES)
+        lines = touched / LINE_BYTES * (tiles.k_per_step / kernels.tile_k)
         pieces = lines * port_rate * kernels.vector_bytes / widths
         ports = np.where(in_pieces, pieces, ports)
         fills = np.where(in_pieces & to_shared, np.maximum(fills, pieces), fills)
@@ -129,7 +129,9 @@ def _runs(gpu: Gpu, operands: Operands, kernels: Any) -> tuple[Columns[Runs], Co
     sizes_bytes, rows_bytes = operands.run_bytes(kernels.tile, kernels.tile_k), operands.row_bytes
     along_k = operands.k_contiguous.ravel().tolist()
     # Where a row of a gathered operand begins, its runs do not say.
-    begins_bytes = np.where(operands.runs_per_row == 1, access_bytes(rows_bytes, LINE_BYTES), LINE_BYTES)
+    begins_bytes = np.where(
+        operands.runs_per_row == 1, np.minimum(operands.row_alignment_bytes, LINE_BYTES), LINE_BYTES
+    )
     a, b = (
         Columns(
             Runs,
@@ -163,9 +165,8 @@ def _taps_together(gpu: Gpu, kernels: Any, problems: Problems, step_bytes: Array
 def _load_bytes(kernels: Any, problems: Problems) -> Array:
     """Width of a thread's loads of either operand [B]."""
     operands = problems.operands
-    row_bytes = operands.row_bytes
-    aligned = access_bytes(row_bytes, kernels.load_bytes)
+    aligned = np.asarray(np.minimum(operands.row_alignment_bytes, kernels.load_bytes))
     if not kernels.by_element.any():
         return aligned
-    by_element = element_access_bytes(row_bytes, kernels.load_bytes, operands.element_bits / 8)
+    by_element = element_access_bytes(operands.row_bytes, kernels.load_bytes, operands.element_bits / 8)
     return np.where(kernels.by_element, by_element, aligned)
