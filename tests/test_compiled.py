@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import random
 import signal
 import time
@@ -52,6 +53,7 @@ from gpusim.program import (
     operations,
 )
 from gpusim.sim import full, sampled, switch
+from gpusim.sim.compiled import kept
 from gpusim.sim.compiled.kept import FOLDER_VARIABLE, SEAL, is_kept
 from gpusim.sim.compiled.machine_code import machine_code
 from gpusim.sim.compiled.play import played
@@ -311,14 +313,44 @@ def test_machine_code_is_kept_and_damaged_files_are_replaced(tmp_path: Path, mon
     assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
     (folder,) = tmp_path.iterdir()
     assert is_kept()
-    kept = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    whole_files = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
-    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == kept
-    for file, whole in kept.items():
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == whole_files
+    for file, whole in whole_files.items():
         _ = file.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
         assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
         assert (folder / SEAL).read_bytes() != b"", file
         assert [other for other in folder.rglob("*") if other.is_file() and not other.read_bytes().strip(b"\0")] == []
+
+
+def test_folders_of_sources_that_changed_or_are_gone_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(digest: str, **replaced: str) -> Path:
+        """A folder as another process leaves it."""
+        with monkeypatch.context() as elsewhere:
+            for name, value in {"_digest": digest, **replaced}.items():
+                elsewhere.setattr(kept, name, lambda value=value: value)
+            folder = Path(kept.folder())
+            folder.mkdir()
+            kept.seal(str(folder))
+        return folder
+
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    older, gone = made("older"), made("gone", _place=str(tmp_path / "gone"))
+    staying = [made("other_place", _place=str(tmp_path)), made("other_compiler", _compiler="numba 0.1")]
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(platform, "node", lambda: "another computer")
+        staying += [made("far_away"), made("gone_far_away", _place=str(tmp_path / "gone"))]
+    unfinished = tmp_path / "machine-code-unfinished"
+    unfinished.mkdir()
+    (tmp_path / "store.sqlite").touch()
+    assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
+    left = {path for path in tmp_path.iterdir() if path.is_dir()}
+    assert left == {Path(kept.folder()), unfinished, *staying}
+    assert not older.exists()
+    assert not gone.exists()
+    assert is_kept()
 
 
 def test_machine_code_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
+import shutil
 import sys
 from functools import cache
 from importlib.metadata import version
@@ -15,6 +17,9 @@ from importlib.metadata import version
 FOLDER_VARIABLE = "NUMBA_CACHE_DIR"
 """Environment variable of numba: where its machine code is kept, if not in the user's cache folder."""
 SEAL = "seal"
+ORIGIN = "origin"
+"""File of a folder that says on which computer, with what, and of sources in which place it was made, a line each."""
+_PREFIX = "machine-code-"
 
 
 def root() -> str:
@@ -29,18 +34,26 @@ def folder() -> str:
     Raises:
         OSError: they cannot be read.
     """
-    return os.path.join(root(), f"machine-code-{_digest()}")
+    return os.path.join(root(), _PREFIX + _digest())
 
 
 @cache
 def _digest() -> str:
     """Of the sources that end in machine code, of their place, by which numba keeps it, and of what compiles them."""
-    here = os.path.dirname(os.path.realpath(__file__))
-    digest = hashlib.sha256(f"{version('numba')} {sys.implementation.cache_tag} {here}".encode())
+    here = _place()
+    digest = hashlib.sha256(f"{_compiler()} {here}".encode())
     for sources in (here, os.path.dirname(here)):
         for name in sorted(name for name in os.listdir(sources) if name.endswith(".py")):
             digest.update(_bytes(os.path.join(sources, name)))
     return digest.hexdigest()[:16]
+
+
+def _place() -> str:
+    return os.path.dirname(os.path.realpath(__file__))
+
+
+def _compiler() -> str:
+    return f"{version('numba')} {sys.implementation.cache_tag}"
 
 
 def _bytes(path: str) -> bytes:
@@ -67,9 +80,33 @@ def sealed(path: str) -> bool:
 
 
 def seal(path: str) -> None:
-    """Put the checksum beside the files."""
+    """Put the origin and the checksum beside the files."""
+    with open(os.path.join(path, ORIGIN), "w", encoding="utf-8", errors="surrogateescape") as file:
+        _ = file.write(f"{platform.node()}\n{_compiler()}\n{_place()}")
     with open(os.path.join(path, SEAL), "w", encoding="ascii") as file:
         _ = file.write(_checksum(path))
+
+
+def remove_outdated() -> None:
+    """Remove the folders of sources that have changed since, and of those that are no more, as far as this is known.
+
+    Who is about to load one of them compiles instead; what has been loaded stays in memory. What another computer has
+    made may be in use there, as may what the same sources became with another compiler.
+    """
+    for name in os.listdir(root()):
+        path = os.path.join(root(), name)
+        if name.startswith(_PREFIX) and path != folder() and _is_outdated(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_outdated(path: str) -> bool:
+    try:
+        origin = _bytes(os.path.join(path, ORIGIN)).decode("utf-8", "surrogateescape")
+        computer, compiler, place = origin.split("\n")
+    except (OSError, ValueError):
+        return False  # still being written, or damaged
+    changed = compiler == _compiler() and place == _place()
+    return computer == platform.node() and (changed or not os.path.isdir(place))
 
 
 def is_kept() -> bool:

@@ -33,6 +33,7 @@ def machine_code(functions: Sequence[Callable[..., Any]], arguments: Sequence[tu
             code = _kept_in(new, functions, signatures)
             shutil.rmtree(folder, ignore_errors=True)
             _ = shutil.copytree(new, folder)
+        kept.remove_outdated()
     except (OSError, RuntimeError):  # numba's, where it may not write
         return _compiled(functions, signatures, keep=False)
     return code
