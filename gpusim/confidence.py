@@ -1,4 +1,4 @@
-"""How far to trust a predicted time: what a fit that had left rows out said of them, and which shapes were measured.
+"""How far to trust a predicted time: errors of rows that fits had left out, and which shapes were measured.
 
 A calibration writes one :class:`Confidence` beside the values that it fits. It holds no measured row: quantiles of
 errors by group, and the ranges that measured products span. No value of it decides a time.
@@ -40,8 +40,8 @@ SAME_RATE = {Dtype.FP16: Dtype.BF16, Dtype.BF16: Dtype.FP16}
 """Types that the same instructions multiply at the same rate: runs of one show what a GPU does with the other."""
 
 
-class Doubt(NamedTuple):
-    """What a prediction is worth."""
+class PredictionInterval(NamedTuple):
+    """How far measured runs such as the predicted one lie from the prediction, and what says so."""
 
     evidence: Evidence
     low: float
@@ -51,7 +51,7 @@ class Doubt(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Products that a range of measured ones speaks for, and which they are of."""
+    """Products that a range of measured ones stands for."""
 
     board: str
     dtype: str
@@ -117,8 +117,8 @@ class Confidence(Record):
         near = [one for one in self.measured if one.dtype in alike]
         return "interpolated" if near and _within(near, gemm) else "extrapolated"
 
-    def doubt(self, board: str, gemm: Gemm, kernel_time_us: float) -> Doubt:
-        """What the prediction of a product is worth."""
+    def interval(self, board: str, gemm: Gemm, kernel_time_us: float) -> PredictionInterval:
+        """The interval of the prediction of a product."""
         evidence = self.evidence(board, gemm)
         group = cores_of(gemm.dtype), duration_of(kernel_time_us)
         known = _range_of(self.rows_left_out, *group)
@@ -129,19 +129,21 @@ class Confidence(Record):
             farther = _range_of(self.groups_left_out, *group) or (UNTESTED * low, UNTESTED * high)
             widened = 1.0 if evidence == "interpolated" else BEYOND
             low, high = widened * min(low, farther[0]), widened * max(high, farther[1])
-        return Doubt(evidence, math.exp(low), math.exp(high))
+        return PredictionInterval(evidence, math.exp(low), math.exp(high))
 
 
-def doubt_of(confidence: Confidence | None, board: str, operator: Operator, kernel_time_us: float) -> Doubt:
-    """What a prediction is worth; other operators than products, and specs without a fit, are not tested."""
+def interval_of(
+    confidence: Confidence | None, board: str, operator: Operator, kernel_time_us: float
+) -> PredictionInterval:
+    """The interval of a prediction; operators other than products, and specs without a fit, are not tested."""
     if confidence is None or not isinstance(operator, Gemm):
         return unknown()
-    return confidence.doubt(board, operator, kernel_time_us)
+    return confidence.interval(board, operator, kernel_time_us)
 
 
-def unknown() -> Doubt:
-    """What a prediction is worth that nothing has tested."""
-    return Doubt("extrapolated", math.exp(-UNKNOWN), math.exp(UNKNOWN))
+def unknown() -> PredictionInterval:
+    """The interval of a prediction that nothing has tested."""
+    return PredictionInterval("extrapolated", math.exp(-UNKNOWN), math.exp(UNKNOWN))
 
 
 def kind_of(board: str, gemm: Gemm) -> Kind:

@@ -1,4 +1,4 @@
-"""Predictions state their doubt: quantiles of what fits left out, and whether measured products surround a shape."""
+"""Predictions state an interval: quantiles of what fits left out, and whether measured products surround a shape."""
 
 from __future__ import annotations
 
@@ -91,21 +91,21 @@ def test_ranges_of_two_kinds_surround_what_lies_between_them() -> None:
 def test_the_interval_is_that_of_the_rows_left_out_and_widens_with_less_evidence() -> None:
     known = confidence(measured())
     ratios = {
-        board: tuple(map(math.log, known.doubt(board, gemm, 300.0)[1:]))
+        board: tuple(map(math.log, known.interval(board, gemm, 300.0)[1:]))
         for board, gemm in (("A", CUBE), ("B", CUBE), ("beyond", replace(CUBE, k=4096)))
     }
     assert ratios["A"] == pytest.approx((-0.1, 0.1))
     assert ratios["B"] == pytest.approx((-0.15, 0.1))  # of groups left out, but never narrower than of rows
     assert ratios["beyond"] == pytest.approx((BEYOND * -0.15, BEYOND * 0.1))
-    assert known.doubt("A", CUBE, 10.0)[1:] == pytest.approx((math.exp(-0.2), math.exp(0.3)))
-    untested = confidence(measured(), groups=()).doubt("B", CUBE, 300.0)
+    assert known.interval("A", CUBE, 10.0)[1:] == pytest.approx((math.exp(-0.2), math.exp(0.3)))
+    untested = confidence(measured(), groups=()).interval("B", CUBE, 300.0)
     assert untested[1:] == pytest.approx((math.exp(-0.1 * UNTESTED), math.exp(0.1 * UNTESTED)))
 
 
 def test_an_interval_holds_its_prediction_even_where_all_rows_took_longer() -> None:
     slow = tuple(one.model_copy(update={"low": 0.05}) for one in ROWS)
     known = confidence(measured()).model_copy(update={"rows_left_out": slow})
-    assert known.doubt("A", CUBE, 300.0).low == 1.0
+    assert known.interval("A", CUBE, 300.0).low == 1.0
 
 
 # From a calibration -----------------------------------------------------------------------------

@@ -73,10 +73,10 @@ def _check(file: str, arch_path: Sequence[Path]) -> int:
         spec = load_spec(file, arch_path)
     except SpecError as error:
         return max(wrong_input(problem, [file]) for problem in error.problems)
-    doubts = implausibilities(spec)
-    for doubt in doubts:
-        print(f"gpusim: {doubt}", file=sys.stderr)
-    if doubts:
+    found = implausibilities(spec)
+    for text in found:
+        print(f"gpusim: {text}", file=sys.stderr)
+    if found:
         return 1
     emit(lambda: print(f"{file}: fine: {spec.gpu.name}, {len(spec.provenance)} values with a source"))
     return 0

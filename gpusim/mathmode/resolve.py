@@ -55,7 +55,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class AppliedRule:
     """Statement of a rule, and its source."""
 
     rule: str
@@ -105,12 +105,12 @@ class MathMode:
     """The rule that decided the path, or the unit where the path is the tensors' type."""
     says: str
     source: str
-    decided: dict[str, Said]
+    decided: dict[str, AppliedRule]
     """By ``type``, ``path``, ``unit`` and ``accumulate``: the rule that decided it."""
-    notes: tuple[Said, ...]
+    notes: tuple[AppliedRule, ...]
     considered: tuple[Considered, ...]
     overridden: tuple[Overridden, ...]
-    conflicts: tuple[Said, ...]
+    conflicts: tuple[AppliedRule, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """As ``--format json`` prints it."""
@@ -182,7 +182,9 @@ def resolve(question: Question, gpu: Gpu) -> MathMode:
         on_cuda_cores=_multiplies(gpu, "cuda"),
     )
     state = _apply((*book.rules, *hardware.rules), facts, gpu)
-    said = {rule.id: Said(rule.id, rule.says, one.url(rule.source)) for one in (book, hardware) for rule in one.rules}
+    said = {
+        rule.id: AppliedRule(rule.id, rule.says, one.url(rule.source)) for one in (book, hardware) for rule in one.rules
+    }
     decider = said[next(state.deciding[what].id for what in ("path", "type", "unit") if what in state.deciding)]
     settled = {what: value or None for what, value in state.values.items()}
     if settled["path"] is None:
@@ -240,12 +242,12 @@ def _considered(name: str, value: str, state: _State) -> Considered:
     return Considered(name, value, effect, tuple(rule.id for rule in rules))
 
 
-def _beyond(book: Rulebook, version: Version) -> tuple[Said, ...]:
+def _beyond(book: Rulebook, version: Version) -> tuple[AppliedRule, ...]:
     """A note if the version is newer than the documentation behind the rules."""
     if version.release[:2] <= Version(book.newest).release[:2]:
         return ()
     says = f"the rules were taken from the documentation of {book.framework} up to {book.newest}"
-    return (Said("newer-than-the-rules", says, ""),)
+    return (AppliedRule("newer-than-the-rules", says, ""),)
 
 
 def _multiplies(gpu: Gpu, unit: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpusim.confidence import doubt_of
+from gpusim.confidence import interval_of
 from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.gemm.gathered import ImplicitProduct
 from gpusim.lowering.gemm.winograd import FusedWinograd
@@ -66,7 +66,7 @@ def result_of(
     memory_gib = operator.size_bytes / GIB
     fits = memory_gib <= gpu.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
     gap = system.host.graph_gap_us
-    doubt = doubt_of(system.confidence, gpu.name, operator, kernel_time_us)
+    interval = interval_of(system.confidence, gpu.name, operator, kernel_time_us)
     return Result(
         arch=gpu.name,
         detail=options.detail,
@@ -75,9 +75,9 @@ def result_of(
         load=options.load,
         operands=options.operands,
         time_us=kernel_time_us + gap,
-        time_us_p10=None if options.detail == "bound" else doubt.low * (kernel_time_us + gap),
-        time_us_p90=None if options.detail == "bound" else doubt.high * (kernel_time_us + gap),
-        evidence=doubt.evidence,
+        time_us_p10=None if options.detail == "bound" else interval.low * (kernel_time_us + gap),
+        time_us_p90=None if options.detail == "bound" else interval.high * (kernel_time_us + gap),
+        evidence=interval.evidence,
         kernel_time_us=kernel_time_us,
         launch_overhead_us=gap,
         cycles=cycles,

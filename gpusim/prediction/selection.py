@@ -64,27 +64,43 @@ def _usable_kernels(
     gpu, known = system.gpu, system.library.kernels
     _check_instructions(gpu, known)
     multiplying = [kernel for kernel in known if multiplies(gpu, gemm, kernel, unit)]
-    if name is None and multiplying:
-        columns = problem_of(gemm).n
-        multiplying = [kernel for kernel in multiplying if columns <= (kernel.family.max_n or columns)]
-        multiplying = [kernel for kernel in multiplying if kernel.batches or gemm.batch == 1]
+    if name is None:
+        multiplying = [kernel for kernel in multiplying if _serves(kernel, gemm)]
     if not multiplying:
         raise UnsupportedError(_unsupported(system, gemm, unit))
     accepting = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
-    pinned = [kernel for kernel in multiplying if kernel.printed_name(gemm.layout, gemm.dtype) == name]
-    if pinned and not set(pinned) & set(accepting):
-        raise UnsupportedError(f"{name}: {'; '.join(refusals(gemm, pinned[0]))}")
+    if name is not None:
+        return (_pinned(name, gpu, gemm, multiplying, accepting),)
     if not accepting:
-        for_matrices = [kernel for kernel in multiplying if kernel.family.max_n is None]
-        reasons = dict.fromkeys(reason for kernel in for_matrices or multiplying for reason in refusals(gemm, kernel))
-        raise UnsupportedError(f"{_wanted(gemm)} on {gpu.name}: {'; '.join(reasons)}")
-    if name is None:
-        return considered(accepting, multiplying)
+        raise UnsupportedError(_all_refuse(gpu, gemm, multiplying))
+    return considered(accepting, multiplying)
+
+
+def _serves(kernel: Kernel, gemm: Gemm) -> bool:
+    """Whether a library takes a kernel for so many columns, and for a batch."""
+    columns = problem_of(gemm).n
+    return columns <= (kernel.family.max_n or columns) and (kernel.batches or gemm.batch == 1)
+
+
+def _pinned(name: str, gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel], accepting: Sequence[Kernel]) -> Kernel:
+    """The kernel of a printed name, if it can run the product."""
+    named = [kernel for kernel in multiplying if kernel.printed_name(gemm.layout, gemm.dtype) == name]
+    if named and not set(named) & set(accepting):
+        raise UnsupportedError(f"{name}: {'; '.join(refusals(gemm, named[0]))}")
+    if not accepting:
+        raise UnsupportedError(_all_refuse(gpu, gemm, multiplying))
     printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in accepting}
     if name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
         raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {gpu.name}; nearest: {near}")
-    return (printed[name],)
+    return printed[name]
+
+
+def _all_refuse(gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel]) -> str:
+    """Why none of the kernels that multiply these types runs the product."""
+    for_matrices = [kernel for kernel in multiplying if kernel.family.max_n is None]
+    reasons = dict.fromkeys(reason for kernel in for_matrices or multiplying for reason in refusals(gemm, kernel))
+    return f"{_wanted(gemm)} on {gpu.name}: {'; '.join(reasons)}"
 
 
 def _check_instructions(gpu: Gpu, kernels: Iterable[Kernel]) -> None:

@@ -135,7 +135,7 @@ def step_of(result: Predicted) -> str:
     return "" if isinstance(result, Result) else step_of_each_title(result)
 
 
-def doubt_of(result: Predicted) -> tuple[float | None, float | None, str | None]:
+def interval_of(result: Predicted) -> tuple[float | None, float | None, str | None]:
     """Interval that eight in ten runs fall into [us], and its evidence.
 
     None for a step: the errors of its kernels are not known to be independent.

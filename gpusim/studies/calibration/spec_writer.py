@@ -62,7 +62,7 @@ def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, st
     return texts
 
 
-def was(before: Parameter) -> str:
+def value_before(before: Parameter) -> str:
     """Where a value stood before it was fitted to runs."""
     if before.stated:
         return f"was {before.stated}; {before.value:.4g} ± {100 * before.prior_sd:.0f} % by microbenchmarks"
@@ -86,7 +86,7 @@ def _moved(report: CalibrationReport, record: str) -> Iterator[Moved]:
     for one in report.calibration.fitted:
         before, (low, high) = one.parameter, one.interval
         if one.settled and before.key_path.startswith(f"{HOST}.") == (record == HOST):
-            how = f"{was(before)}; 95 % {low:.4g} to {high:.4g}"
+            how = f"{value_before(before)}; 95 % {low:.4g} to {high:.4g}"
             yield Moved(before.key_path, one.value, "fitted", how)
 
 
@@ -98,7 +98,7 @@ def moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
 
 
 def confidence_text(report: CalibrationReport, date: str) -> str:
-    """What predictions with the fitted values need to state their doubt, as JSON with a line for each group."""
+    """What predictions with the fitted values need to state their intervals, as JSON with a line for each group."""
     fit = f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"
     found = confidence_of(report.board_names, report.observed, report.calibration, fit)
     lines = [f'  "fit": {json.dumps(found.fit)}']

@@ -20,7 +20,7 @@ from gpusim.studies.workload import (
     Predicted,
     Question,
     Workload,
-    doubt_of,
+    interval_of,
     predict_questions,
     step_of,
     total_us,
@@ -46,9 +46,9 @@ class Explained:
         return total_us(self.result)
 
     @property
-    def doubt(self) -> tuple[float | None, float | None, str | None]:
+    def interval(self) -> tuple[float | None, float | None, str | None]:
         """Interval that eight in ten runs fall into [us], and its evidence; None for steps."""
-        return doubt_of(self.result)
+        return interval_of(self.result)
 
     def as_dict(self) -> dict[str, Any]:
         """Board, step of a model, time, interval and parts."""
@@ -56,7 +56,7 @@ class Explained:
             "arch": self.arch,
             "step": step_of(self.result),
             "total_us": self.total_us,
-            **dict(zip(("total_us_p10", "total_us_p90", "evidence"), self.doubt, strict=True)),
+            **dict(zip(("total_us_p10", "total_us_p90", "evidence"), self.interval, strict=True)),
             "parts": [asdict(part) for part in self.parts],
         }
 

@@ -32,7 +32,7 @@ def parts_table(found: Explanation, workload: str) -> TextTable:
     rows = [(part.name, time_text(part.us), f"{100 * part.share:.1f}", meaning_of(part.name)) for part in shown]
     if rest_us := found.total_us - sum(part.us for part in shown) if len(shown) < len(found.parts) else 0.0:
         rows.append(("others", time_text(rest_us), f"{100 * rest_us / found.total_us:.1f}", ""))
-    interval = interval_text(*found.of.doubt)
+    interval = interval_text(*found.of.interval)
     rows.append(("all", time_text(found.total_us), "100.0", interval and f"8 in 10 runs: {interval}"))
     result = found.of.result
     title = f"{workload} on {found.of.arch}" if isinstance(result, Result) else step_title(result)
@@ -52,7 +52,7 @@ def differences_table(found: Explanation) -> TextTable:
     saved = f"{100 * saved_us / found.total_us:.1f}"
     rows.append(("all", time_text(found.total_us), time_text(found.to.total_us), _signed(saved_us), saved))
     speedup = found.total_us / found.to.total_us
-    interval = interval_text(*found.to.doubt)
+    interval = interval_text(*found.to.interval)
     title = f"{found.to.arch} is {speedup:.2f} times as fast as {found.of.arch}: what makes up the difference"
     if interval:
         title += f" (8 in 10 runs on {found.to.arch}: {interval})"

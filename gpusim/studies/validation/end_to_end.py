@@ -157,19 +157,13 @@ def case_of(row: StepRow, length: int | None = None) -> ModelCase:
     known = MODELS[row.model]
     beams = int(found[1]) if (found := BEAMS.search(row.notes)) else None
     infers = row.mode == "inference"
-    model = (infers and ((known.greedy if beams == 1 else "") or known.inference)) or known.model
-    tokens = known.tokens_of_inference if infers else known.tokens_of_item
-    fixed = dict((infers and known.sizes_of_inference) or known.sizes)
-    sizes = fixed | {"batch": max(1, row.batch // tokens)} | ({"beam": beams} if beams else {})
-    stated = {"seq_len": length or row.seq_len, "image_size": row.image_size}
-    sizes |= {name: size for name, size in stated.items() if size}
     compiled = row.extra.get("variant") == "fusion"
     fused = known.fusion == "elementwise" or compiled
     run = ModelRun(
-        model=model,
+        model=_model_of(known, beams, infers=infers),
         mode=row.mode,
         precision="fp16" if infers and known.halved and row.precision == "amp-fp16" else row.precision,
-        sizes=sizes,
+        sizes=_sizes_of(row, known, beams, length, infers=infers),
         gpus=row.gpus,
         accumulation=row.accumulation,
         fusion="elementwise" if fused else "none",
@@ -189,3 +183,19 @@ def _unpredicted(row: StepRow, arch_path: Iterable[Path]) -> str:
     if row.model not in MODELS:
         return f"model '{row.model}' is not known"
     return ""
+
+
+def _model_of(known: _Known, beams: int | None, *, infers: bool) -> str:
+    """The shipped model that a row ran."""
+    if not infers:
+        return known.model
+    return (known.greedy if beams == 1 else "") or known.inference or known.model
+
+
+def _sizes_of(row: StepRow, known: _Known, beams: int | None, length: int | None, *, infers: bool) -> dict[str, int]:
+    """The sizes that a row states, and those that its model fixes."""
+    tokens = known.tokens_of_inference if infers else known.tokens_of_item
+    fixed = (known.sizes_of_inference if infers else ()) or known.sizes
+    stated = {"seq_len": length or row.seq_len, "image_size": row.image_size, "beam": beams}
+    batch = max(1, row.batch // tokens)
+    return {**dict(fixed), "batch": batch, **{name: size for name, size in stated.items() if size}}
