@@ -57,7 +57,7 @@ def test_attention_is_read_back_from_its_columns(
         ({"head_dim": 0}, "head_dim: expected a positive integer, got 0"),
     ],
 )
-def test_what_is_no_attention_is_refused_in_one_line(changed: dict[str, Any], problem: str) -> None:
+def test_what_is_not_attention_is_refused_in_one_line(changed: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=f"^{problem}$"):
         replace(Attention(2, 8, 128, 128, 64, Dtype.FP16), **changed)
 

@@ -204,7 +204,7 @@ def test_what_no_board_could_draw_refuses_a_fit() -> None:
     assert CalibrationReport(setting, outcome, (), 1, {}, {}, 0, {}).refusals == [f"beyond physics: {text}"]
 
 
-def test_what_is_known_of_a_value_beforehand_is_no_more_than_its_range_allows() -> None:
+def test_the_prior_of_a_value_stays_within_its_range() -> None:
     assert SHARE.known_sd == pytest.approx(math.log(2) / math.sqrt(12))  # a uniform distribution
     assert OPENED.known_sd == OPENED.prior_sd
 

@@ -87,7 +87,7 @@ def test_a_program_that_calls_other_layers_at_another_batch_is_refused() -> None
         by_batch(linear_sketch(2), other, (2, 3))
 
 
-def test_a_layer_whose_shape_is_not_the_programs_is_no_layer() -> None:
+def test_a_layer_whose_shape_differs_from_the_programs_is_not_used() -> None:
     sketch = linear_sketch(2)
     with pytest.raises(ValueError, match="linear gives"):
         sketch.add("linear", ["words"], (2, 16, 9), features=8)

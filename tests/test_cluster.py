@@ -232,7 +232,7 @@ def test_a_wrong_address_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(("greeting", "reason"), [(b"", "timed out"), (b"SSH-2.0-OpenSSH_9.6\r\n", "another service")])
-def test_a_server_that_is_no_scheduler_is_refused(
+def test_a_server_that_is_not_a_scheduler_is_refused(
     greeting: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask, "CONNECT_S", 0.5)

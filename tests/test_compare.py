@@ -52,7 +52,7 @@ def test_processes_do_not_repeat_what_a_short_name_stands_for(gpusim: RunGpusim)
     assert [shown.count(f"'{name}' is taken as") for name in ("v100", "a100")] == [1, 1]
 
 
-def test_prices_by_the_hour(command: RunGpusim, tmp_path: Path) -> None:
+def test_prices_by_the_hour_give_runs_per_dollar(command: RunGpusim, tmp_path: Path) -> None:
     (tmp_path / "prices.csv").write_text("gpu,per_hour\nt4,0.5\nTesla V100-SXM2-16GB,2\n", encoding="utf-8")
     t4, v100 = json.loads(command(*SMALL, *TWO, "--prices", "prices.csv", "--format", "json").stdout)
     assert t4["runs_per_dollar"] == pytest.approx(3600e6 / t4["time_us"] / 0.5)

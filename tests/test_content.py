@@ -161,7 +161,7 @@ def test_numbers_that_are_equal_and_of_other_types_are_other_content() -> None:
     assert canonical(np.float64(0.1)) == canonical(0.1)
 
 
-def test_the_order_of_a_mapping_is_no_content() -> None:
+def test_the_order_of_a_mapping_is_not_content() -> None:
     assert canonical({"a": 1, "b": (2,), 3: {}}) == canonical({3: {}, "b": (2,), "a": 1})
     assert canonical({"a": 1, "b": 2}) != canonical({"a": 2, "b": 1})
     assert canonical({"1": 1}) != canonical({1: 1})
@@ -196,7 +196,7 @@ def test_classes_and_names_of_fields_are_content() -> None:
 @pytest.mark.parametrize(
     "value", [{1, 2}, object(), b"1", Path(), (1, [len])], ids=["set", "object", "bytes", "path", "function"]
 )
-def test_what_is_no_record_is_refused(value: object) -> None:
+def test_what_is_not_a_record_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match="it has no canonical content"):
         canonical(value)
 

@@ -61,7 +61,9 @@ def test_bookings_that_add_up_to_all_cycles_but_for_rounding_contradict_nothing(
 
 
 @pytest.mark.parametrize("fault", [too_fast, too_busy])
-def test_a_contradiction_that_playing_everything_mends_is_no_more(fault: Fault, inject: Callable[..., None]) -> None:
+def test_a_contradiction_that_goes_without_extrapolation_is_not_reported(
+    fault: Fault, inject: Callable[..., None]
+) -> None:
     arch = load_spec("t4").system
     plan = ranked_plans(arch, PRODUCT, Options(load="burst"))[0].plan
     whole = simulate(Machine.of(arch.gpu, arch.gpu.clock.max_mhz), lower(plan)[0], extrapolate=False)
@@ -74,7 +76,7 @@ def test_a_contradiction_that_playing_everything_mends_is_no_more(fault: Fault, 
 @pytest.mark.parametrize(
     ("fault", "says"), [(too_fast, "are below the lower bound of"), (too_busy, "l2 is 150.0 % busy in turing_")]
 )
-def test_a_contradiction_that_stays_is_said_and_ends_with_status_1(
+def test_a_contradiction_that_stays_is_reported_with_status_1(
     fault: Fault, says: str, inject: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     inject(fault, whole_too=True)

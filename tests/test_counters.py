@@ -122,7 +122,7 @@ def test_another_gpu_is_counted_beside_the_first(ncu: Path) -> None:
     assert len({row.gpu for row in read_measured(ncu / "counters.csv")}) == 2
 
 
-def test_counters_that_may_not_be_read_are_said_so(ncu: Path) -> None:
+def test_missing_permission_to_read_counters_is_reported(ncu: Path) -> None:
     program = ncu / "bin" / "ncu"
     error = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
     source = NCU.format(python=sys.executable, called=str(ncu / "called.txt"), listing=error)
@@ -132,7 +132,7 @@ def test_counters_that_may_not_be_read_are_said_so(ncu: Path) -> None:
     assert not (ncu / "counters.csv").exists()
 
 
-def test_no_ncu_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_ncu_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoDeviceError, match="ncu is not on the PATH"):
         count(load_suite("counters"), IDENTITY, tmp_path / "counters.csv")
@@ -141,7 +141,7 @@ def test_no_ncu_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("text", "reason"), [("==PROF== Connected\n", r"ncu\.csv:1"), (listing(), "no kernel was profiled")]
 )
-def test_a_listing_without_kernels_is_said_so(ncu: Path, text: str, reason: str) -> None:
+def test_a_listing_without_kernels_is_reported(ncu: Path, text: str, reason: str) -> None:
     source = NCU.format(python=sys.executable, called=str(ncu / "called.txt"), listing=text)
     (ncu / "bin" / "ncu").write_text(source, encoding="utf-8")
     with pytest.raises(NoDeviceError, match=f"read no counters: .*{reason}"):
@@ -170,7 +170,7 @@ def with_counters(folder: Path, *lines: str) -> Path:
     return path
 
 
-def test_a_ratio_to_nothing_is_no_counter(tmp_path: Path, command: RunGpusim) -> None:
+def test_a_ratio_to_nothing_is_not_a_counter(tmp_path: Path, command: RunGpusim) -> None:
     path = with_counters(tmp_path, "t4,gemm,1,64,64,64,fp16,dense,5,profiler,cold,nan")
     done = command("counters", path, "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")

@@ -30,7 +30,7 @@ def test_a_token_multiplies_what_the_last_one_of_a_sequence_does() -> None:
 
 
 @pytest.mark.parametrize("name", ["opt_1.3b", "llama2_7b"])
-def test_decoders_generate(name: str) -> None:
+def test_a_step_of_a_decoder_has_one_token(name: str) -> None:
     assert token_graph(load_model(name), {"batch": 1}, kept=10).sizes["seq_len"] == 1
 
 
@@ -38,7 +38,7 @@ def test_decoders_generate(name: str) -> None:
     ("name", "says"),
     [("bert_large", "attends to later tokens"), ("resnet50", "has no seq_len"), ("transformer_big", "has no seq_len")],
 )
-def test_other_models_do_not(name: str, says: str) -> None:
+def test_other_models_than_decoders_do_not_generate(name: str, says: str) -> None:
     with pytest.raises(DecodingError, match=says):
         _ = token_graph(load_model(name), {"batch": 1}, kept=10)
 

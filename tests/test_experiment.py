@@ -538,7 +538,7 @@ def test_files_that_no_run_wrote_are_not_replaced(command: RunGpusim, write: Wri
     assert [path.name for path in out.iterdir()] == ["time.png"]
 
 
-def test_an_experiment_whose_name_is_no_folder_of_its_own_is_refused(command: RunGpusim, tmp_path: Path) -> None:
+def test_an_experiment_whose_name_cannot_be_a_folder_is_refused(command: RunGpusim, tmp_path: Path) -> None:
     path = tmp_path / "...yaml"  # its name without .yaml is the folder above
     path.write_text(SMALL, encoding="utf-8")
     assert "has no folder of its own" in refused(command("run", path))

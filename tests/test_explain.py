@@ -77,7 +77,7 @@ def test_advice_is_the_prediction_of_the_changed_product() -> None:
     assert all(one.speedup > 1.01 for one in found.advice)
 
 
-def test_what_the_board_cannot_run_is_no_advice() -> None:
+def test_what_the_board_cannot_run_is_not_advised() -> None:
     found = gpusim.explain("v100-sxm2-16gb", m=512, n=512, k=512, dtype="fp32")
     assert not any("tf32" in one.text or "bf16" in one.text for one in found.advice)
     assert any("fp16" in one.text for one in found.advice)
@@ -148,7 +148,7 @@ def test_parts_of_a_step_add_up(command: RunGpusim) -> None:
     assert of_gemm == pytest.approx(sum(one["share"] for one in step["operators"] if one["op"] in {"linear", "bmm"}))
 
 
-def test_operators_in_one_word() -> None:
+def test_operators_are_read_from_one_word() -> None:
     assert is_operator("softmax:8x8")
     assert not is_operator("resnet50")
     assert operator_of("gemm:64x32x16:bf16") == gpusim.Gemm(64, 32, 16, gpusim.Dtype.BF16)

@@ -431,7 +431,7 @@ def test_the_text_test_finds_text_that_is_cut_and_text_that_overlaps() -> None:
     assert "over the edge" in cut
 
 
-def test_text_is_text() -> None:
+def test_mathematical_marks_in_text_are_drawn_as_they_are() -> None:
     title = "$$ \\frac{1}{ x_2^3 costs 5$ and _starts"
     rows = [{**one, "gpu": f"_{one['gpu']} $\\bad$"} for one in ROWS]
     figure = drawn(plot("time", title=title), rows)

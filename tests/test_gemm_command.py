@@ -217,7 +217,7 @@ def test_a_data_type_may_be_its_name_and_a_wrong_one_is_refused_with_the_nearest
         _ = dtype_named("bf61")
 
 
-def test_sizes_that_are_no_whole_numbers_are_refused() -> None:
+def test_sizes_that_are_not_whole_numbers_are_refused() -> None:
     wrong: Any = 64.0
     with pytest.raises(ValueError, match=r"m: expected a positive integer, got 64\.0"):
         _ = Gemm(wrong, 64, 64, Dtype.FP16)

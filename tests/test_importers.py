@@ -203,7 +203,7 @@ def test_cutlass_names_sparsity_by_the_instruction_too(tmp_path: Path) -> None:
 # Nsight Compute ----------------------------------------------------------------------------------
 
 
-def test_nsight_compute_kernels_take_the_shape_that_is_said_and_a_reduction_joins_its_product() -> None:
+def test_nsight_compute_kernels_take_the_given_shape_and_a_reduction_joins_its_product() -> None:
     found = import_file("ncu", SAMPLES / "ncu.csv", ImportOptions(gpu="a100-pcie-40gb", m=1024, n=512, k=4096, batch=2))
     half, single = found.rows
     assert shape(half) == shape(single) == ("linear", 2, 1024, 512, 4096)
@@ -220,7 +220,7 @@ def test_nsight_compute_kernels_take_the_shape_that_is_said_and_a_reduction_join
     assert found.skipped == {"kernel whose name is not that of a matrix multiplication": 1}
 
 
-def test_nsight_compute_shapes_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
+def test_nsight_compute_shapes_may_come_from_a_file(tmp_path: Path) -> None:
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("op,m,n,k,layout\ngemm,1024,512,64,nt\nlinear,2048,512,64,\n", encoding="utf-8")
     found = import_file("ncu", SAMPLES / "ncu.csv", ImportOptions(gpu="t4", shapes=shapes))
@@ -338,7 +338,7 @@ def test_the_cuda_call_counts_where_an_external_id_is_the_number_of_another_oper
     assert shape(row) == ("relu", 1, 128, 32, None)
 
 
-def test_a_copy_made_within_an_operator_is_no_part_of_it(tmp_path: Path) -> None:
+def test_a_copy_made_within_an_operator_is_not_part_of_it(tmp_path: Path) -> None:
     outer = called("aten::native_layer_norm", 0, 100, 1, [64, 32], [])
     copy = called("aten::contiguous", 10, 40, 2, [64, 32]), called("aten::copy_", 15, 35, 3, [64, 32], [64, 32])
     found = import_file("kineto", trace_of(tmp_path, outer, *copy, *launched(20, 1, 7.5), *launched(50, 2, 3.5)), T4)
@@ -503,7 +503,7 @@ def convolution(folder: Path, *, transposed: str, strides: Sequence[int]) -> Imp
     return import_file("kineto", path, T4)
 
 
-def test_the_bias_of_a_convolution_is_no_convolution(tmp_path: Path) -> None:
+def test_the_bias_of_a_convolution_is_not_a_convolution(tmp_path: Path) -> None:
     found = convolution(tmp_path, transposed="False", strides=(288, 36, 6, 1))
     assert [(shape(row), row.time_us, row.layout) for row in found.rows] == [(("conv_fwd", 2, 72, 8, 72), 7.5, "nchw")]
     assert found.skipped == {"add of tensors of different shapes": 1}
@@ -514,7 +514,7 @@ def test_images_may_lie_with_their_channels_last(tmp_path: Path) -> None:
     assert row.layout == "nhwc"
 
 
-def test_a_transposed_convolution_is_no_forward_one(tmp_path: Path) -> None:
+def test_a_transposed_convolution_is_not_a_forward_one(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no operator to import: 1 x transposed convolution, 1 x add of"):
         convolution(tmp_path, transposed="True", strides=(288, 36, 6, 1))
 
@@ -1042,7 +1042,7 @@ def test_queries_of_a_report_have_a_limit_of_time(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_device_is_no_file_to_import(kind: str) -> None:
+def test_a_device_cannot_be_imported(kind: str) -> None:
     with pytest.raises(MeasuredError, match=r"/dev/zero: cannot be read: not a regular file"):
         import_file(kind, Path("/dev/zero"), SHAPE)
 
@@ -1146,7 +1146,7 @@ def test_a_kernels_name_tells_types_layout_and_tile(
         "void dot_kernel<float, 128, 0, cublasDotParams<cublasGemvTensorStridedBatched<float const> > >",
     ],
 )
-def test_other_kernels_are_no_products(name: str) -> None:
+def test_other_kernels_are_not_products(name: str) -> None:
     assert product_kernel(name) is None
 
 
@@ -1202,7 +1202,7 @@ def test_the_command_writes_what_validate_reads_and_counts_the_rest(command: Run
 
 
 @pytest.mark.parametrize(("said", "gpu"), [("Tesla V100-PCIE-32GB", "v100-pcie-32gb"), ("Voodoo 2", "voodoo-2")])
-def test_a_gpu_that_is_said_goes_by_its_id(said: str, gpu: str) -> None:
+def test_a_gpu_given_by_option_is_stored_by_its_id(said: str, gpu: str) -> None:
     rows = import_file("neusight", SAMPLES / "neusight.csv", ImportOptions(gpu=said)).rows
     assert {row.gpu for row in rows} == {gpu}
 

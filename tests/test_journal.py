@@ -78,7 +78,7 @@ def test_a_damaged_line_is_counted_and_its_work_done_again(path: Path, damage: C
     assert (journal.resumed, journal.damaged) == (len(RECORDS) - 1, 1)
 
 
-def test_lines_in_another_order_and_lines_that_stand_twice_are_no_damage(path: Path) -> None:
+def test_lines_in_another_order_and_repeated_lines_are_not_damage(path: Path) -> None:
     lines = 2 * path.read_bytes().splitlines(keepends=True)
     random.Random(0).shuffle(lines)
     path.write_bytes(b"".join(lines))

@@ -76,7 +76,7 @@ def test_between_half_of_l2_and_all_of_it_one_sm_reads_half_of_the_lines_from_th
 
 
 @given(st.floats(min_value=0.0, max_value=1e10))
-def test_somebody_answers_each_read(footprint_bytes: float) -> None:
+def test_shares_of_the_levels_that_answer_reads_add_up_to_one(footprint_bytes: float) -> None:
     for who in (residency_of_one_sm(A100, footprint_bytes), residency_of_all_sms(A100, footprint_bytes)):
         assert min(astuple(who)) >= 0.0
         assert sum(astuple(who)) == pytest.approx(1.0)

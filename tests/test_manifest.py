@@ -117,7 +117,9 @@ def test_a_run_is_repeated_only_after_a_change(change: Change, folder: Path, rep
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 1}', "[" * 100_000, "\xff"])
-def test_a_damaged_manifest_proves_nothing(text: str, folder: Path, repeat: Callable[..., bool]) -> None:
+def test_a_damaged_manifest_does_not_make_results_up_to_date(
+    text: str, folder: Path, repeat: Callable[..., bool]
+) -> None:
     from gpusim.experiment.loading import open_experiment
 
     assert not repeat()

@@ -459,7 +459,7 @@ def test_what_cannot_be_asked_is_refused_in_one_line_with_a_remedy(question: str
         ("pytorch 2.1 relu fp32 NVIDIA_TF32_OVERRIDE=1", False),
     ],
 )
-def test_settings_that_agree_or_concern_something_else_are_no_contradiction(question: str, fires: bool) -> None:
+def test_settings_that_agree_or_concern_something_else_do_not_contradict(question: str, fires: bool) -> None:
     assert bool(ask(question, A100).conflicts) == fires
 
 
@@ -497,7 +497,7 @@ def test_a_source_is_there_because_something_cites_it() -> None:
         assert set(book.sources) == cited
 
 
-def test_what_came_of_each_setting() -> None:
+def test_each_setting_is_listed_with_its_effect() -> None:
     question = (
         "pytorch 2.9 mm fp32 torch.backends.fp32_precision=tf32 matmul.fp32_precision=ieee"
         " conv.fp32_precision=tf32 NVIDIA_TF32_OVERRIDE=0"

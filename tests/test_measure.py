@@ -395,7 +395,7 @@ def test_a_card_that_nvml_calls_otherwise_is_taken_if_it_is_the_only_one(
     assert (telemetry.Sensors("GPU-7").missing == "") == (cards == 1)
 
 
-def test_what_the_card_does_not_tell_stays_empty() -> None:
+def test_columns_that_the_card_does_not_report_stay_empty() -> None:
     reading = Reading(0.0, 0.0, 300.0, 0.0, frozenset(), None)
     columns = _sensor_columns([reading])
     assert (columns["clock_mhz"], columns["power_w"], columns["temperature_c"]) == ("", 300.0, "")

@@ -390,7 +390,7 @@ def test_every_measured_table_is_read(measured_folder: Path) -> None:
         assert len(rows) == len(path.read_text(encoding="utf-8").splitlines()) - 1, path
 
 
-def test_a_table_may_hold_training_steps_which_are_no_single_product(tmp_path: Path) -> None:
+def test_a_table_may_hold_training_steps_which_are_not_single_products(tmp_path: Path) -> None:
     (row,) = read_measured(write(tmp_path, HEADER, stated(op="linear_fwd_bwd")))
     assert row.operator is None
 

@@ -24,7 +24,7 @@ def cubin(source: str, architecture: str) -> bytes:
         raise
 
 
-def test_there_are_sources() -> None:
+def test_the_package_has_kernel_sources() -> None:
     assert {path.stem for path in KERNELS} == {"latency", "bandwidth", "launch"}
 
 

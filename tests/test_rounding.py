@@ -49,7 +49,7 @@ def test_every_data_type_has_an_input_and_an_output_of_the_bits_it_states() -> N
         assert storage(dtype.format).itemsize * 8 == max(8, dtype.bits)
 
 
-def test_infinities_that_are_given_are_no_overflow() -> None:
+def test_given_infinities_do_not_count_as_overflow() -> None:
     assert convert(np.array([math.inf, -math.inf]), FORMATS["fp16"]).overflow == 0
 
 

@@ -342,7 +342,7 @@ def test_the_cost_of_a_prediction_does_not_grow_with_the_product(
     assert result.kernel_time_us >= result.bound_us
 
 
-def test_jumps_over_what_repeats_lose_next_to_nothing() -> None:
+def test_extrapolation_changes_cycles_within_the_stated_tolerance() -> None:
     pairs = []
     for case in drawn(seed=3, count=200) + drawn_of_hopper(seed=3, count=60):
         arch, warm = load_spec(case.name).system, case.l2 == "warm"

@@ -48,7 +48,7 @@ def test_a_short_name_gives_way_to_a_board_of_that_name(tmp_path: Path, caplog: 
     assert caplog.messages == []
 
 
-def test_short_names_that_are_no_list_are_refused(tmp_path: Path) -> None:
+def test_short_names_that_are_not_a_list_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("name: Mine\nshort_names: V100\nextends: teaching\n", encoding="utf-8")
     with pytest.raises(SpecError, match=r"mine\.yaml:2: short_names: expected a list of texts; write \[A, B\]$"):
         load_spec("Mine", [tmp_path])

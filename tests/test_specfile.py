@@ -193,7 +193,7 @@ def test_an_unknown_kind_names_the_known_ones(board: Writer) -> None:
     assert_fails(board(text), 5, rf"sm\.count\.kind: 'guessed' is not a kind; use one of {kinds}")
 
 
-def test_an_empty_source_is_no_source(board: Writer) -> None:
+def test_an_empty_source_is_not_a_source(board: Writer) -> None:
     text = f"sm:\n  count: {leaf(8, source=' ')}\n"
     assert_fails(board(text), 5, r"sm\.count\.source: says nothing; name where the value comes from")
 
@@ -299,7 +299,7 @@ def test_the_start_of_several_names_is_answered_with_the_shortest_of_them() -> N
         load_spec("h10")
 
 
-def test_a_base_is_no_gpu() -> None:
+def test_a_base_is_not_a_gpu() -> None:
     with pytest.raises(SpecError, match=r"volta is a base that boards extend, not a board; .*V100-SXM2-16GB"):
         load_spec("volta")
 
@@ -508,13 +508,13 @@ def test_no_value_outside_its_range_or_type_enters_by_an_override(key_path: str,
     assert len(str(raised.value)) < 300
 
 
-def test_booleans_are_no_numbers_in_a_spec(board: Writer) -> None:
+def test_booleans_are_not_numbers_in_a_spec(board: Writer) -> None:
     assert_fails(
         board(f"sm:\n  count: {leaf('true')}\n"), 5, r"sm\.count: should be a valid integer, got True; correct it"
     )
 
 
-def test_capabilities_are_no_numbers(board: Writer) -> None:
+def test_compute_capabilities_are_not_numbers(board: Writer) -> None:
     text = f"load_store:\n  async_copy: {leaf(1)}\n"
     assert_fails(board(text), 5, r"load_store\.async_copy: should be a valid boolean, got 1; correct it")
 

@@ -62,7 +62,7 @@ def test_a_kernel_waits_for_the_other_stream_that_it_depends_on() -> None:
     ]
 
 
-def test_a_stream_waits_longer_before_a_kernel_that_says_so() -> None:
+def test_a_stream_waits_longer_before_a_kernel_with_a_further_gap() -> None:
     spans = play([Launched(1, 5), Launched(1, 5, further_gap_us=3), Launched(1, 5)], gap_us=2)
     assert [span.start_us for span in spans] == [3, 13, 20]
 

@@ -312,14 +312,14 @@ def only_warning(caplog: pytest.LogCaptureFixture) -> str:
     return caplog.records[0].getMessage()
 
 
-def test_a_file_in_the_place_of_the_folder_is_no_error(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_in_the_place_of_the_folder_is_not_an_error(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.folder.write_text("")
     assert ask(place) == OUTCOMES
     assert "simulated launches are not remembered" in only_warning(caplog)
     assert place.folder.read_text() == ""
 
 
-def test_a_folder_in_the_place_of_the_file_is_no_error(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_in_the_place_of_the_file_is_not_an_error(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     (place.folder / NAME).mkdir(parents=True)
     assert ask(place) == OUTCOMES
     assert "unable to open database file" in only_warning(caplog)
@@ -344,7 +344,7 @@ def disk(folder: Path, options: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_folder_that_cannot_be_written_to_is_no_error(
+def test_a_folder_that_cannot_be_written_to_is_not_an_error(
     place: Place, exists: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with disk(place.folder, "size=1m"):
@@ -356,7 +356,7 @@ def test_a_folder_that_cannot_be_written_to_is_no_error(
 
 
 @pytest.mark.parametrize("size_kib", [4, 16, 40, 64, 100])
-def test_a_full_disk_is_no_error(place: Place, size_kib: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_not_an_error(place: Place, size_kib: int, caplog: pytest.LogCaptureFixture) -> None:
     with disk(place.folder, f"size={size_kib}k"):
         assert ask(place) == OUTCOMES
         assert ask(place) == OUTCOMES
@@ -368,7 +368,7 @@ def test_a_full_disk_is_no_error(place: Place, size_kib: int, caplog: pytest.Log
     assert seen == []
 
 
-def test_a_file_that_is_locked_for_ever_is_no_error(
+def test_a_file_that_stays_locked_is_not_an_error(
     filled: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(database_module, "BUSY_S", 0.01)
@@ -443,7 +443,7 @@ def killed_at_exit(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[
 
 
 @pytest.mark.parametrize("size_bytes", [0, 30_000])
-def test_a_limit_on_the_size_of_files_is_no_error(place: Place, size_bytes: int) -> None:
+def test_a_limit_on_the_size_of_files_is_not_an_error(place: Place, size_bytes: int) -> None:
     process = in_process(LIMITED, place.folder, size_bytes)
     _, messages = process.communicate()
     assert process.returncode == 0, messages

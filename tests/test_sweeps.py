@@ -89,7 +89,7 @@ def test_a_defect_is_the_reason_of_its_case_in_one_line_with_its_traceback(monke
         predict_all([case])
 
 
-def test_an_interrupt_that_an_extension_module_made_an_error_of_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_that_an_extension_module_turned_into_an_error_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
     import signal
 
     def interrupted(_system: System, _operator: Operator, _options: Options, **_others: object) -> None:

@@ -110,7 +110,7 @@ class Graph:
         raise RuntimeError("operation failed due to a previous error during capture")
 
 
-def test_a_capture_that_fails_is_ended_and_told_by_its_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_that_fails_is_ended_and_reports_its_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpusim.measure.torch_capture import captured
 
     given_up: list[tuple[int, tuple[int, int]]] = []
@@ -149,7 +149,7 @@ def test_a_profiler_that_names_nothing_is_not_asked_again_and_again(monkeypatch:
     assert asked[6:] == [128, 128]
 
 
-def test_a_gpu_that_cannot_be_used_is_said_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_cannot_be_used_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpusim.measure.torch_device import TorchDevice
 
     def busy(_: Any) -> None:

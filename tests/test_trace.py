@@ -523,7 +523,7 @@ def test_the_file_lies_where_it_was_asked_for(command: RunGpusim, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 
 
-def test_what_was_dropped_is_said(command: RunGpusim, tmp_path: Path) -> None:
+def test_a_cut_trace_states_what_was_dropped(command: RunGpusim, tmp_path: Path) -> None:
     done = command(*ASK, "-o", "t.json", "--limit", "300")
     trace = Trace((tmp_path / "t.json").read_text(encoding="utf-8"))
     assert 0 < len(trace.complete) <= 300

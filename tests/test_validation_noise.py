@@ -42,7 +42,7 @@ def test_repeats_lie_from_their_mean_as_far_as_they_do_from_each_other(write_run
 
 
 @pytest.mark.parametrize("other", [{"l2": "cold"}, {"method": "stream"}, {"layout": "nn"}, {"batch": "2"}])
-def test_the_same_shape_under_other_conditions_is_no_repeat(write_runs: WriteRuns, other: dict[str, str]) -> None:
+def test_the_same_shape_under_other_conditions_is_not_a_repeat(write_runs: WriteRuns, other: dict[str, str]) -> None:
     assert noise_of(write_runs([line(SHAPE, 10.0), line(SHAPE, 30.0, **other)])) == [None, None]
 
 

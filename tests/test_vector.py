@@ -113,7 +113,7 @@ EARLY = (
         for one, name in zip(SMALL, NAMES, strict=True)
     ],
 )
-def test_sampled_tells_what_full_does(t4: System, operator: VectorOperator) -> None:
+def test_sampled_agrees_with_full_on_vector_operators(t4: System, operator: VectorOperator) -> None:
     sampled, full = (
         predict(t4, operator, Options(detail=detail, load="burst")).cycles for detail in ("sampled", "full")
     )
@@ -121,7 +121,7 @@ def test_sampled_tells_what_full_does(t4: System, operator: VectorOperator) -> N
 
 
 @pytest.mark.xfail(strict=True, reason="full: warps that drift apart in loops without barriers fetch blocks again")
-def test_sampled_tells_what_full_does_of_long_loops_without_barriers(t4: System) -> None:
+def test_sampled_agrees_with_full_on_long_loops_without_barriers(t4: System) -> None:
     sampled, full = (predict(t4, ADAM, Options(detail=detail, load="burst")).cycles for detail in ("sampled", "full"))
     assert sampled == pytest.approx(full, rel=0.08)
 
@@ -303,7 +303,9 @@ def test_registers_of_an_architecture_decide_how_many_ctas_an_sm_holds(board: st
         ("a100-sxm4-40gb", 1024, 4864, "fp32", 38.0),
     ],
 )
-def test_recorded_layer_norms(board: str, m: int, n: int, dtype: str, measured_us: float) -> None:
+def test_recorded_layer_norms_take_the_predicted_time(
+    board: str, m: int, n: int, dtype: str, measured_us: float
+) -> None:
     """Traces of AMD-AGI/TraceLens, pytorch-labs/segment-anything-fast and facebookresearch/HolisticTraceAnalysis."""
     found = predict(load_spec(board).system, LayerNorm(m, n, Dtype(dtype)), Options(l2="warm", load="burst"))
     assert found.kernel_time_us == pytest.approx(measured_us, rel=0.12)
@@ -379,7 +381,7 @@ def test_what_no_kernel_runs_is_refused_with_the_reason(
         _ = predict(t4, operator, Options(kernel=kernel))
 
 
-def test_a_kernel_for_another_operator_is_no_lowering(t4: System) -> None:
+def test_a_kernel_for_another_operator_is_refused(t4: System) -> None:
     with pytest.raises(ValueError, match="softmax_warp_forward does not compute add"):
         _ = vector_plan(t4.gpu, Elementwise(8, 8, Dtype.FP32, "add"), _softmax_kernel(t4), warm=False)
 

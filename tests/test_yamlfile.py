@@ -125,7 +125,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "problem"), WRONG, ids=[row[1][:30] for row in WRONG])
-def test_what_is_no_plain_data_is_refused_at_its_line(tmp_path: Path, text: str | bytes, problem: str) -> None:
+def test_what_is_not_plain_data_is_refused_at_its_line(tmp_path: Path, text: str | bytes, problem: str) -> None:
     message = refusal(tmp_path, text)
     assert message.startswith(f"a.yaml:{problem}")
     assert len(message) < 400

@@ -16,7 +16,7 @@ for _case, _figures in recorded():
 
 
 @pytest.mark.parametrize("board", boards())
-def test_every_board_says_what_it_said(board: str) -> None:
+def test_every_board_predicts_what_is_recorded(board: str) -> None:
     assert board in BY_BOARD, f"no case of {board}: make replay"
     changes = [(case, moved(figures, replay(case))) for case, figures in BY_BOARD[board]]
     assert [change for change in changes if change[1]] == []

@@ -14,7 +14,7 @@ for _case, _figures in recorded():
 
 
 @pytest.mark.parametrize("board", boards())
-def test_every_board_says_compiled_what_it_said(board: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_board_predicts_compiled_what_is_recorded(board: str, monkeypatch: pytest.MonkeyPatch) -> None:
     left = []
     played = play.played
 
