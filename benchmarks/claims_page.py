@@ -21,10 +21,10 @@ PAGE = ROOT / "docs" / "claims.md"
 INTRODUCTION = """\
 # Published claims
 
-Figures that widely read pages state of V100, T4 and A100, beside what was measured where it was, and what gpusim
-predicts. A prediction *meets* a figure within the tolerance; "up to" is met from below. None is left out.
-`gpusim run claims` computes the table as [`experiments/claims.yaml`](../experiments/claims.yaml) says, `make figures`
-writes this page.
+Figures that widely read pages state for V100, T4 and A100, beside measurements, where there are any, and what gpusim
+predicts. A prediction *meets* a figure if it lies within the tolerance; "up to" is met from below. No figure was left
+out for its result. `gpusim run claims` computes the table from [`experiments/claims.yaml`](../experiments/claims.yaml);
+`make figures` writes this page.
 """
 
 
