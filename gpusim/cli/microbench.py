@@ -29,9 +29,9 @@ power         rate, clock and power over arithmetic intensity, and below a cap
 gemm          products of square matrices by a library
 all           all of them
 
-Without --measured a suite plays points of its own. With it, it plays those of a table of published readings (columns
-gpu, benchmark, parameters as key=value;..., value, unit, source), and prints the errors: of the boards that --arch
-names, or of all.
+Without --measured a suite plays its own points. With it, the suite plays those of a table of published readings
+(columns gpu, benchmark, parameters as key=value;..., value, unit, source), and prints the errors, of the boards that
+--arch names or of all.
 
 Exit status 1: a point is not played; the output names the reasons.
 """

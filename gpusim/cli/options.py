@@ -164,7 +164,7 @@ class SimulationOptions:
     load: Annotated[
         str,
         typer.Option(
-            help="Power state: repeated until the power limit acts, too short for it, or a number of calls.",
+            help="Power state: sustained until the power limit acts, a burst too short for it, or a number of calls.",
             metavar="[sustained|burst|CALLS]",
         ),
     ] = "sustained"
