@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WORKLOADS = """WORKLOAD is an operator in one word, or a model as 'gpusim model' takes it.
 
-An operator: OP:SIZES:TYPE and further NAME=VALUE between colons, such as gemm:4096x4096x4096:bf16,
+An operator: OP:SIZES:TYPE, then NAME=VALUE pairs, each after a colon, such as gemm:4096x4096x4096:bf16,
 gemm:16x11008x4096:int8:layout=nn, bmm:64x512x512x64 (batch first), softmax:8192x1024:fp32, or
 attention_fwd:2048x2048x128:fp16:batch=8:heads=16:causal=yes. gemm is what 'gpusim gemm' predicts; other names and
 values are those of measured tables (gpusim validate --help). --detail, --l2, --load and --operands are for operators.
