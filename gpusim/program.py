@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+
+from gpusim.keyed import Keyed
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,29 +229,44 @@ class Role:
     """Sets of such warps that take the tiles of a persistent CTA in turn (two in CUTLASS's ping-pong schedule)."""
 
 
-def operations(program: Program) -> Iterator[Op]:
+def operations(program: Program) -> tuple[Op, ...]:
     """Every operation of a program once, loops before their bodies."""
-    for op in program:
-        yield op
+    return _operations(Keyed(program))
+
+
+@lru_cache(maxsize=256)
+def _operations(program: Keyed[Program]) -> tuple[Op, ...]:
+    """Found once: a prediction asks a dozen times."""
+    found: list[Op] = []
+    for op in program.record:
+        found.append(op)
         if isinstance(op, Repeat):
-            yield from operations(op.body)
+            found += operations(op.body)
+    return tuple(found)
 
 
-def executed(program: Program, turns: int = 1, entries: int = 1) -> Iterator[tuple[Op, int]]:
+def executed(program: Program) -> tuple[tuple[Op, int], ...]:
     """The operations that a warp executes, loops excepted, each with how often it does.
-
-    Args:
-        turns: of the loop whose body ``program`` is; 1 for a whole program.
-        entries: how often that loop is entered.
 
     >>> program = Compute(9.0), Repeat((Repeat((Load((), 0.0, ahead=1),), 3), Compute(1.0)), 5)
     >>> [(type(op).__name__, times) for op, times in executed(program)]
     [('Compute', 1), ('Load', 10), ('Compute', 5)]
     """
+    return _executed(Keyed(program))
+
+
+@lru_cache(maxsize=256)
+def _executed(program: Keyed[Program]) -> tuple[tuple[Op, int], ...]:
+    """Found once, as above."""
+    return tuple(_in_turns(program.record, 1, 1))
+
+
+def _in_turns(program: Program, turns: int, entries: int) -> Iterator[tuple[Op, int]]:
+    """The same of the body of a loop that has so many turns and is entered so often."""
     for op in program:
         match op:
             case Repeat():
-                yield from executed(op.body, op.times, entries * turns)
+                yield from _in_turns(op.body, op.times, entries * turns)
             case Load():
                 yield op, entries * max(0, turns - op.ahead)
             case _:

@@ -69,6 +69,8 @@ class Encoder:
     """Of a watched loop, at most."""
     blocks: int = 1
     """That a warp loads, at most."""
+    alike: dict[int, bytes] = field(default_factory=dict)
+    """By identity, operations that are the same wherever they stand: epilogues repeat theirs."""
     work: Work = field(init=False)
     """That is being encoded."""
 
@@ -121,12 +123,13 @@ class Encoder:
                     self._repeat(op, role)
                 case Load() | LoadBulk():
                     self._load(op, role, loop)
-                case Mma() | WarpgroupMma():
-                    self._multiply(op)
-                case Alu():
-                    self._alu(op)
+                case Store():
+                    self._store(op)
+                case _ if id(op) in self.alike:
+                    self.ops.append(self.alike[id(op)])
                 case _:
                     self._plain(op)
+                    self.alike[id(op)] = self.ops[-1]
 
     def _repeat(self, op: Repeat, role: int) -> None:
         watched = self.decoded.watched(op)
@@ -210,8 +213,20 @@ class Encoder:
         issued = sum(count for _, count in op.work)
         self._op(layout.ALU, rows=(start, len(self.alu_work)), instructions=issued, latency=op.latency_cycles)
 
+    def _store(self, op: Store) -> None:
+        key = self.keys.get(op.tensor, 0)
+        self._op(
+            layout.STORE, rows=(key, key), instructions=op.instructions, size_bytes=op.size_bytes,
+            l2_bytes=op.l2_bytes, amount=self._missing(op.tensor), other=op.largest,
+        )  # fmt: skip
+
     def _plain(self, op: Op) -> None:
+        """What is the same wherever it stands: an operation each."""
         match op:
+            case Mma() | WarpgroupMma():
+                self._multiply(op)
+            case Alu():
+                self._alu(op)
             case Compute():
                 self._op(layout.COMPUTE, latency=op.cycles)
             case WaitLoad():
@@ -233,12 +248,6 @@ class Encoder:
                 self._op(layout.RELEASE_STAGE, count=op.pending)
             case SplitKFixup():
                 self._op(layout.FIX_UP, count=op.times, size_bytes=op.size_bytes, other=op.largest)
-            case Store():
-                key = self.keys.get(op.tensor, 0)
-                self._op(
-                    layout.STORE, rows=(key, key), instructions=op.instructions, size_bytes=op.size_bytes,
-                    l2_bytes=op.l2_bytes, amount=self._missing(op.tensor), other=op.largest,
-                )  # fmt: skip
             case _:
                 raise NotCoveredError(type(op).__name__)
 
