@@ -208,7 +208,46 @@ def test_a_script_that_reads_values_is_refused(command: RunGpusim, tmp_path: Pat
     )
     (tmp_path / "script.py").write_text(text, "utf-8")
     problem = refused(command("capture", "script.py", "-o", "captured.yaml"))
-    assert "script.py: model(): it reads the value of a tensor" in problem
+    assert "script.py:2: model(): it reads the value of a tensor" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("import torch\n1 / 0\n", "script.py:2: ZeroDivisionError: division by zero"),
+        ("def model(:\n", "script.py:1: SyntaxError: "),
+        ("import sys\nsys.exit(7)\n", "script.py:2: SystemExit: 7"),
+        (
+            "def model(): return wrong\ndef inputs(batch): return 1\n",
+            "script.py:1: model(): NameError: name 'wrong' is not defined",
+        ),
+        (
+            "import torch\ndef model(): return torch.nn.Linear(3, 4)\ndef inputs(batch): return torch.ones(batch, 5)\n",
+            "the module cannot be traced: RuntimeError: ",
+        ),
+    ],
+)
+def test_what_a_script_raises_is_one_line_at_its_place(
+    command: RunGpusim, tmp_path: Path, text: str, problem: str
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text(text, "utf-8")
+    assert problem in refused(command("capture", "script.py", "-o", "captured.yaml"))
+    assert not (tmp_path / "captured.yaml").exists()
+
+
+def test_a_graph_of_one_batch_is_said_to_be_one(command: RunGpusim, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = "import torch\ndef model(): return torch.nn.Linear(3, 4)\ndef inputs(batch): return torch.zeros({}, 3)\n"
+    for size, said in (("7", True), ("batch", False)):
+        (tmp_path / "script.py").write_text(text.format(size), "utf-8")
+        done = command("capture", "script.py", "-o", "captured.yaml")
+        assert (done.returncode, "no input depends on the batch" in done.stderr) == (0, said)
+
+
+def test_a_script_that_is_not_there_is_refused(command: RunGpusim) -> None:
+    pytest.importorskip("torch")
+    assert "none.py: cannot be read: " in refused(command("capture", "none.py", "-o", "captured.yaml"))
 
 
 def test_a_script_without_its_two_functions_is_refused(command: RunGpusim, tmp_path: Path) -> None:
@@ -220,6 +259,14 @@ def test_a_script_without_its_two_functions_is_refused(command: RunGpusim, tmp_p
 
 
 # ONNX ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage"])
+def test_a_file_that_is_no_onnx_graph_is_refused(command: RunGpusim, tmp_path: Path, content: bytes) -> None:
+    pytest.importorskip("onnx")
+    (tmp_path / "graph.onnx").write_bytes(content)
+    assert "graph.onnx: " in (problem := refused(command("capture", "graph.onnx", "-o", "captured.yaml")))
+    assert "export it again" in problem
 
 
 def test_an_onnx_graph_is_read_with_its_sizes_computed(command: RunGpusim, tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ def test_wrong_prices_are_refused_at_their_line(
         (("gemm:64x64x64", "--archs", "t44x"), "t44x"),
         (("gemm:64x64x64", "--archs", "t4", "--prices", "no.csv"), "no.csv"),
         (("gemm:64x64x64:fp61", "--archs", "t4"), "fp61"),
+        (("resnet50", "--archs", "t4", "--seq-len", "8"), "resnet50 has no size 'seq_len'"),
     ],
 )
 def test_wrong_input_is_one_line(command: RunGpusim, arguments: tuple[str, ...], text: str) -> None:

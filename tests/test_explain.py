@@ -148,6 +148,12 @@ def test_parts_of_a_step_add_up(command: RunGpusim) -> None:
     assert of_gemm == pytest.approx(sum(one["share"] for one in step["operators"] if one["op"] in {"linear", "bmm"}))
 
 
+def test_what_does_not_fit_has_status_1(command: RunGpusim) -> None:
+    done = command("explain", "gemm:99999x99999x99999", "--arch", "t4", "--to", "a100-sxm4-80gb", "--parts-only")
+    assert (done.returncode, done.stderr) == (1, "gpusim: the workload does not fit into the memory of T4\n")
+    assert "all" in done.stdout
+
+
 def test_operators_are_read_from_one_word() -> None:
     assert is_operator("softmax:8x8")
     assert not is_operator("resnet50")
@@ -170,6 +176,7 @@ def test_operators_are_read_from_one_word() -> None:
         (("model:bert_base", "--arch", "t4"), "a model is its name alone; write bert_base"),
         (("gem:64x64x64", "--arch", "t4"), "did you mean gemm?"),
         (("gemm:64x64x64", "--arch", "t44x"), "t44x"),
+        (("gemm:64x64x64", "--arch", "t4", "--arch", "v100"), "--arch is given twice; 'gpusim explain' takes one GPU"),
         (("gemm:64x64x64", "--arch", "t4", "--batch", "8"), "--batch: of a model"),
         (("gemm:64x64x64:fp8", "--arch", "t4"), "fp8"),
         (("no_such_model", "--arch", "t4"), "no_such_model"),

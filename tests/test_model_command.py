@@ -147,6 +147,7 @@ def test_what_does_not_fit_has_status_1(capsys: pytest.CaptureFixture[str]) -> N
             "size seq_len: at most 1024 (positions), got 1025",
         ),
         (("bert_large", "--arch", "t4", "--arch", "v100", "--timeline", "x.json"), "--timeline: shows one step"),
+        (("bert_large", "--arch", "t4", "--timeline", "no/x.json"), "--timeline no/x.json: no folder no"),
         (("gnmt_v2_greedy", "--arch", "t4", "--mode", "inference", "--timeline", "x.json"), "a text takes many"),
         (("gnmt_v2_greedy", "--arch", "t4"), "run it in inference"),
         (("gpt2_large", "--arch", "t4", "--generate", "8"), "give --mode inference"),

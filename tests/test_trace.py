@@ -569,6 +569,7 @@ def test_wrong_input_is_one_line_and_leaves_what_was_there(command: RunGpusim, t
     small = ("-m", "64", "-n", "64", "-k", "64")
     assert "Missing option" in refused(command("trace", "--arch", "t4", *small))
     assert "unknown GPU" in refused(command("trace", "--arch", "t44", *small, "-o", kept))
+    assert "takes one GPU" in refused(command("trace", "--arch", "t4", "--arch", "v100", *small, "-o", kept))
     assert "unknown data type" in refused(command("trace", "--arch", "t4", *small, "--dtype", "fp61", "-o", kept))
     assert "detail: 'bound'" in refused(command("trace", "--arch", "t4", *small, "--detail", "bound", "-o", kept))
     assert "'--limit'" in refused(command("trace", "--arch", "t4", *small, "--limit", "0", "-o", kept))

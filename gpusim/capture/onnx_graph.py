@@ -35,7 +35,9 @@ def capture_onnx(path: Path, batch: int) -> Sketch:
     except (ValueError, RuntimeError, onnx.checker.ValidationError) as error:
         raise CaptureError(f"{path}: {str(error).splitlines()[0]}") from None
     except Exception as error:  # noqa: BLE001 -- protobuf's error has no stable name
-        raise CaptureError(f"{path}: not an ONNX file ({type(error).__name__})") from None
+        raise CaptureError(f"{path}: not an ONNX file ({type(error).__name__}); export it again") from None
+    if not model.graph.node:
+        raise CaptureError(f"{path}: a graph without nodes; export it again")
     reader = _Reader(model.graph)
     for node in model.graph.node:
         reader.add(node)

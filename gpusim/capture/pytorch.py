@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpusim.capture.sketch import CaptureError, Sketch
 from gpusim.capture.torch_calls import CALLS
 from gpusim.capture.torch_trace import Trace, tensors_in
+from gpusim.errors import InputError
+from gpusim.files.yamlfile import read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,20 @@ def capture_module(model: Any, inputs: Any) -> Captured:
         raise CaptureError(f"the module cannot be traced: {_reason(error)}") from None
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """An exception of the user's code in one line."""
     if isinstance(error, DataDependentOutputException):
         return "it reads the value of a tensor, which fake tensors do not have"
     text = str(error).splitlines()[0] if str(error) else "no reason given"
     return f"{type(error).__name__}: {text}"
+
+
+def _place(path: Path, error: BaseException) -> str:
+    """The script, and the line of it in which an exception was raised, where there is one."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f"{path}:{error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}:{lines[-1]}" if lines else str(path)
 
 
 def _traced(model: Any, inputs: Any) -> Captured:
@@ -81,8 +93,9 @@ def capture_script(path: Path, batches: Sequence[int]) -> list[Captured]:
         def made(name: str, *args: int) -> Any:
             try:
                 return functions[name](*args)
-            except Exception as error:  # noqa: BLE001 -- whatever the script raises
-                raise CaptureError(f"{path}: {name}({', '.join(map(str, args))}): {_reason(error)}") from None
+            except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever the script raises
+                called = f"{name}({', '.join(map(str, args))})"
+                raise CaptureError(f"{_place(path, error)}: {called}: {_reason(error)}") from None
 
         return [capture_module(made("model"), made("inputs", batch)) for batch in batches]
 
@@ -91,9 +104,11 @@ def _functions(path: Path) -> Mapping[str, Any]:
     """What a script defines."""
     names: dict[str, Any] = {"__name__": "captured", "__file__": str(path)}
     try:
-        exec(compile(path.read_text("utf-8"), str(path), "exec"), names)  # noqa: S102 -- the user's own script
-    except Exception as error:  # noqa: BLE001 -- whatever the script raises
-        raise CaptureError(f"{path}: {_reason(error)}") from None
+        exec(compile(read_text(path), str(path), "exec"), names)  # noqa: S102 -- the user's own script
+    except InputError:  # the script cannot be read
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever the script raises
+        raise CaptureError(f"{_place(path, error)}: {_reason(error)}") from None
     for name in ("model", "inputs"):
         if not callable(names.get(name)):
             raise CaptureError(f"{path}: define {name}({'batch' if name == 'inputs' else ''}), a function")
@@ -110,13 +125,17 @@ def _fake() -> Iterator[None]:
         def __deepcopy__(self, memo: object) -> Mode:
             return self
 
+    log = logging.getLogger("torch._subclasses.fake_tensor")  # prints every error of a call with its traceback
+    level = log.level
     initialising = {name: value for name, value in vars(torch.nn.init).items() if name.endswith("_") and name[0] != "_"}
     try:
+        log.setLevel(logging.CRITICAL)
         for name in initialising:
             setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
         with Mode(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             yield
     finally:
+        log.setLevel(level)
         for name, value in initialising.items():
             setattr(torch.nn.init, name, value)

@@ -38,7 +38,7 @@ from gpusim.cli import (
     validate,
 )
 from gpusim.cli.console import drop_output, emit, log_to_stderr, prepare_streams, wrong_input
-from gpusim.cli.options import with_groups
+from gpusim.cli.options import OneArchCommand, with_groups
 from gpusim.errors import InputError
 from gpusim.version import __version__
 
@@ -56,15 +56,15 @@ app.add_typer(nodes.app, name="nodes")
 app.add_typer(cache.app, name="cache")
 app.command()(with_groups(gemm.gemm))
 app.command()(with_groups(attention.attention))
-app.command()(with_groups(trace.trace))
-app.command()(with_groups(numerics.numerics))
+app.command(cls=OneArchCommand)(with_groups(trace.trace))
+app.command(cls=OneArchCommand)(with_groups(numerics.numerics))
 app.command()(with_groups(model.model))
 app.command(help=compare.HELP)(with_groups(compare.compare))
-app.command(help=explain.HELP)(with_groups(explain.explain))
+app.command(help=explain.HELP, cls=OneArchCommand)(with_groups(explain.explain))
 app.command()(run.run)
 app.command(help=validate.HELP)(validate.validate)
 app.command(help=microbench.HELP)(microbench.microbench)
-app.command()(mathmode.mathmode)
+app.command(cls=OneArchCommand)(mathmode.mathmode)
 app.command()(calibrate.calibrate)
 app.command("import", help=import_.HELP)(with_groups(import_.import_))
 app.command(help=capture.HELP)(capture.capture)

@@ -55,6 +55,8 @@ def capture(
     graph = load_model(str(out)).graph()
     size = f"{len(graph.nodes)} layers, {graph.parameters:,} parameters"
     report_written(out, f"{size}, {graph.flops / 1e9:.3f} GFLOP forward{counted}")
+    if all(isinstance(one, int) for shape in sketch.inputs.values() for one in shape):
+        print("gpusim: no input depends on the batch; --batch states how many items it has", file=sys.stderr)
     if _report_unknown(sketch):
         raise typer.Exit(1)
 

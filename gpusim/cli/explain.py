@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Annotated
 
@@ -32,6 +33,8 @@ too, and which of them make up the speedup; --set changes the GPU of --arch only
 Examples: gpusim explain gemm:16x11008x4096:fp16 --arch t4;
 gpusim explain gemm:4096x4096x4096:fp16 --arch v100 --to a100;
 gpusim explain bert_base --arch a100 --mode inference --precision fp16 --batch 8 --seq-len 128 --parts-only.
+
+Exit status 1: the workload does not fit into device memory.
 """
 
 
@@ -66,3 +69,7 @@ def explain(
     with progress_bar("explain") as progress:
         found = explain_workload(asked, board, other, only_parts=parts_only, service=service, progress=progress)
     emit_result(output, {"workload": workload, **found.as_dict()}, lambda: explanation_tables(found, workload))
+    oversize = [one.arch for one in (found.of, found.to) if one is not None and not one.result.fits]
+    if oversize:
+        print(f"gpusim: the workload does not fit into the memory of {', '.join(oversize)}", file=sys.stderr)
+        raise typer.Exit(1)

@@ -78,6 +78,8 @@ def model(
         refuse("--timeline: shows one step, and a text takes many")
     if timeline is not None and len(cases) > 1:
         refuse("--timeline: shows one step; name one GPU and one precision")
+    if timeline is not None and not timeline.parent.is_dir():
+        refuse(f"--timeline {timeline}: no folder {timeline.parent}")
     service = service_of(jobs, no_cache=no_cache)
     if generates:
         _generate(cases, work.generate, service, arch_path or (), output)

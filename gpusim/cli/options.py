@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from gpusim.cli.console import refuse
 
@@ -98,6 +99,18 @@ ArchsOption = Annotated[
         autocompletion=complete_arch,
     ),
 ]
+
+
+class OneArchCommand(TyperCommand):
+    """A command for one GPU: a second ``--arch`` is refused, where other options keep the last value."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        if [one.name for one in given].count("arch") > 1:
+            ctx.fail(f"--arch is given twice; '{ctx.command_path}' takes one GPU, 'gpusim compare' several")
+        return super().parse_args(ctx, args)
+
+
 MOption = Annotated[int, typer.Option("-m", help="Rows of C.")]
 NOption = Annotated[int, typer.Option("-n", help="Columns of C.")]
 KOption = Annotated[int, typer.Option("-k", help="Inner (reduction) dimension.")]

@@ -43,6 +43,7 @@ def workload_of(
     precision: str,
 ) -> Workload:
     """The workload that an argument and options stand for."""
+    from gpusim.models.loading import load_model
     from gpusim.prediction.options import Options
     from gpusim.studies.workload import ModelWorkload, OperatorWorkload
     from gpusim.workloads.short_form import is_operator, is_sizes, operator_of
@@ -71,7 +72,9 @@ def workload_of(
     if work.generate:
         refuse("--generate: one step is explained or compared; use 'gpusim model' for tokens")
     refuse_contradictions(work, sharing)
-    return ModelWorkload(model_case(text, "", precision or "fp32", work, how, sharing))
+    case = model_case(text, "", precision or "fp32", work, how, sharing)
+    load_model(case.model).check_sizes(case.sizes)  # or each board would be said not to run it
+    return ModelWorkload(case)
 
 
 def board_of(arch: str, spec: SpecOptions) -> Board:

@@ -49,6 +49,14 @@ class Model:
         """
         return _Expansion(self, sizes or {}).graph()
 
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Check that the model has sizes of these names, and that they are within its limits.
+
+        Raises:
+            SpecError: it has not; one line.
+        """
+        _Expansion(self, sizes)
+
 
 def shipped_models() -> dict[str, Path]:
     """Models that can be loaded by name."""
@@ -193,6 +201,8 @@ class _Expansion:
         for at, entry in enumerate(entries):
             key_path = f"{scope.key_path}.{at}"
             repeat = self._size(f"{key_path}.repeat", entry.get("repeat", 1), scope.sizes)
+            if not 0 <= repeat <= MOST_NODES:
+                raise self._error(f"{key_path}.repeat", f"expected 0 to {MOST_NODES:,} turns, got {repeat}")
             name = str(entry.get("name") or entry.get("use") or entry.get("op"))
             inputs = [self._tensor(key_path, one, scope) for one in entry.get("inputs", ())] or [last]
             for turn in range(repeat):

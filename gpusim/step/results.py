@@ -105,6 +105,10 @@ class Step:
     power_w: float
     """Mean."""
     run: Run
+    messages_us: float = 0.0
+    """Of the messages that a stage of a pipeline sends to others [us]."""
+    awaited_us: float = 0.0
+    """What these messages, as those of the other stages, add to the step [us]."""
 
     @property
     def computed(self) -> tuple[TimedTask, ...]:
@@ -119,18 +123,19 @@ class Step:
     @property
     def communication_us(self) -> float:
         """Sum of the times in which GPUs exchange data [us]."""
-        return sum(one.total_us for one in self.tasks if isinstance(one, TimedCollective))
+        return self.messages_us + sum(one.total_us for one in self.tasks if isinstance(one, TimedCollective))
 
     @property
     def exposed_us(self) -> float:
-        """Of these, the time in which no kernel computes [us]."""
+        """Of these, the time in which no kernel computes, or by which a pipeline takes longer for them [us]."""
         exchanged = {place for place, one in enumerate(self.tasks) if isinstance(one, TimedCollective)}
         if not exchanged:
-            return 0.0
+            return self.awaited_us
         spans = self.run.spans
         exchanges = [span for span in spans if span.launch in exchanged]
         exposed = exposed_us(exchanges, [span for span in spans if span.launch not in exchanged])
-        return self.communication_us * exposed / sum(span.end_us - span.start_us for span in exchanges)
+        collectives_us = self.communication_us - self.messages_us
+        return self.awaited_us + collectives_us * exposed / sum(span.end_us - span.start_us for span in exchanges)
 
     @property
     def kernel_us(self) -> float:
