@@ -38,6 +38,16 @@ def test_json_holds_what_the_contract_states(capsys: pytest.CaptureFixture[str])
     assert sum(found["bottlenecks"].values()) == pytest.approx(1)
 
 
+def test_fusion_states_the_bytes_that_it_saves(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("bert_base", "--arch", "t4", "--mode", "inference", "--batch", "2", "--seq-len", "128")
+    (plain,) = json.loads(command(capsys, *asked, "--format", "json")[1])
+    (fused,) = json.loads(command(capsys, *asked, "--fusion", "elementwise", "--format", "json")[1])
+    # at least two sums before layer norms in each of 12 layers, written and read, of 2 x 128 x 768 numbers
+    assert plain["fusion_saves_gib"] == 0
+    assert 12 * 2 * 2 * 2 * 128 * 768 * 4 / 2**30 < fused["fusion_saves_gib"] < 0.5
+    assert f"saves {fused['fusion_saves_gib']:.3g} GiB" in command(capsys, *asked, "--fusion", "elementwise")[1]
+
+
 def test_several_gpus_and_precisions_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     asked = (
         "bert_base",

@@ -8,6 +8,7 @@ from gpusim.report.formatting import shares_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.step.decoding import Generation
 from gpusim.step.model import ModelResult
+from gpusim.units import GIB
 
 MOST_OPERATORS = 20
 """Shown of a model; JSON has all."""
@@ -33,6 +34,7 @@ def model_table(result: ModelResult) -> TextTable:
         ("phases", _phases(result)),
         ("layers", _times(step.times_by(lambda one: one.task.name.split(".")[0]), step.step_us)),
         ("memory", f"{result.memory_gib:.2f} GiB" + ("" if result.fits else ", more than the GPU has")),
+        *([("fusion", _fusion(result))] if result.fusion_saves_bytes else []),
         ("clock", f"{step.clock_mhz:.0f} MHz"),
         ("power", f"{step.power_w:.0f} W, {step.energy_j:.3g} J a step"),
     )
@@ -64,6 +66,11 @@ def _tensor_cores(result: ModelResult) -> str:
     if result.tensor_active_pct or precision == "fp32" or not result.step.tflops:
         return f"Tensor Cores active {result.tensor_active_pct:.1f} %"
     return f"no Tensor Cores: they do not multiply {precision} here ('gpusim mathmode' says what does)"
+
+
+def _fusion(result: ModelResult) -> str:
+    """What fused kernels spare."""
+    return f"saves {result.fusion_saves_bytes / GIB:.3g} GiB of reads and writes of tensors a step"
 
 
 def _communication(result: ModelResult) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gpusim.models.graph import Graph
-from gpusim.models.passes.footprint import memory_bytes
+from gpusim.models.passes.footprint import memory_bytes, moved_bytes
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.parallel.pipeline import stages
@@ -40,6 +40,8 @@ class ModelResult:
     gpus: int = 1
     replicas: int = 1
     """Of them, those that have items of their own."""
+    fusion_saves_bytes: float = 0.0
+    """Of tensors that the kernels of a step would read and write besides, were none fused."""
 
     @property
     def step_ms(self) -> float:
@@ -81,6 +83,7 @@ class ModelResult:
             "unit": self.unit,
             "memory_gib": self.memory_gib,
             "fits": self.fits,
+            "fusion_saves_gib": self.fusion_saves_bytes / GIB,
             "tensor_active_pct": self.tensor_active_pct,
             "flops": step.flops,
             "tflops": step.tflops,
@@ -126,6 +129,7 @@ def predict_model(
         system = replace(system, host=system.host.of_several())
     host_us = options.host_us + system.host.pass_us(options.framework, waiting, loaded, processes)
     options = replace(options, host_us=host_us)
+    saves_bytes = 0.0
     if group and group.parallel == "pipeline":
         step, needed_bytes = _pipelined(system, graph, policy, options, simulate, group)
     else:
@@ -133,10 +137,19 @@ def predict_model(
         kept = [task for task in tasks if task.phase not in without]
         step = predict_step(system, kept, options, simulate, group.peers(policy.mode, graph.uneven) if group else None)
         needed_bytes = memory_bytes(tasks)
+        if policy.fusion != "none":
+            saves_bytes = _moved_bytes(system, graph, replace(policy, fusion="none"), options, without)
+            saves_bytes -= _moved_bytes(system, graph, policy, options, without)
     memory_gib = needed_bytes / GIB
     fits = memory_gib <= system.gpu.dram.capacity_gb
     gpus, replicas = (group.gpus, group.replicas) if group else (1, 1)
-    return ModelResult(graph, policy, options, step, memory_gib, fits, gpus, replicas)
+    return ModelResult(graph, policy, options, step, memory_gib, fits, gpus, replicas, saves_bytes)
+
+
+def _moved_bytes(system: System, graph: Graph, policy: Policy, options: StepOptions, without: Sequence[str]) -> float:
+    """What the kernels of a step read and write where one GPU holds the whole model [B]."""
+    kept = [task for task in tasks_of(graph, policy, system.gpu) if task.phase not in without]
+    return moved_bytes(kept, options.accumulation)
 
 
 def _pipelined(

@@ -36,3 +36,11 @@ def memory_bytes(tasks: Sequence[Task]) -> float:
         live += change[at]
         peak = max(peak, live)
     return peak
+
+
+def moved_bytes(tasks: Sequence[Task], passes: int = 1) -> float:
+    """Bytes of the tensors that the kernels of a step read and write; all but the update runs in each pass."""
+    return sum(
+        (1 if task.phase == "update" else passes) * sum(tensor.size_bytes for tensor in (*task.reads, *task.writes))
+        for task in tasks
+    )
