@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,6 +13,7 @@ from gpusim.execution.service import Service
 from gpusim.execution.store import remembering, shared_store
 from gpusim.experiment.model_run import ModelRun
 from gpusim.files.interrupts import stop_received
+from gpusim.garbage import uncollected
 from gpusim.models.loading import load_model
 from gpusim.models.policy import Policy
 from gpusim.prediction.timing import Simulate
@@ -143,7 +142,7 @@ def _predicted(context: _Context, case: ModelCase) -> ModelOutcome:
         prefer_compiled()
     store = shared_store(disk=context.cache)
     try:
-        with _uncollected():
+        with uncollected():  # the garbage of a model takes 60 MB, and searching for it a tenth of its time
             result = _result(context, case, store.simulate)
     except InputError as error:
         return ModelOutcome(None, one_line(str(error)))
@@ -153,18 +152,6 @@ def _predicted(context: _Context, case: ModelCase) -> ModelOutcome:
         return ModelOutcome(None, one_line(f"{type(error).__name__}: {error} (a defect of gpusim)"))
     store.flush()
     return ModelOutcome(result)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without searches for cycles of garbage: those of a model take 60 MB, and searching a tenth of its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _result(context: _Context, case: ModelCase, simulate: Simulate) -> ModelResult:
