@@ -31,14 +31,13 @@ def predict_pipeline(
     steps = [predict_step(system, stage.tasks, options, simulate, peers) for stage in stages]
     passes = [_passes(step, stage, peers) for step, stage in zip(steps, stages, strict=True)]
     update_us = max(step.step_us - options.accumulation * step.run.pass_us for step in steps)
-    slowest = max(range(len(steps)), key=lambda number: steps[number].run.pass_us)
+    slowest = max(steps, key=lambda step: step.run.pass_us)
     passes_us = makespan_us(passes, options.accumulation)
     unsent_us = makespan_us([replace(one, send_us=0.0) for one in passes], options.accumulation)
-    sent_us = passes[slowest].send_us + (passes[slowest - 1].send_us if slowest else 0.0)  # to the next stage, and back
     return replace(
-        steps[slowest],
-        run=replace(steps[slowest].run, step_us=passes_us + update_us),
-        messages_us=options.accumulation * sent_us,
+        slowest,
+        run=replace(slowest.run, step_us=passes_us + update_us),
+        messages_us=2 * options.accumulation * sum(one.send_us for one in passes),  # to the next stage, and back
         awaited_us=passes_us - unsent_us,
     )
 

@@ -106,9 +106,9 @@ class Step:
     """Mean."""
     run: Run
     messages_us: float = 0.0
-    """Of the messages that a stage of a pipeline sends to others [us]."""
+    """Sum of those between the stages of a pipeline [us]."""
     awaited_us: float = 0.0
-    """What these messages, as those of the other stages, add to the step [us]."""
+    """What they add to the step [us]."""
 
     @property
     def computed(self) -> tuple[TimedTask, ...]:
