@@ -105,23 +105,32 @@ class Kernels:
             slower.append(max(fewer * prepared.timer.time_at(clock_mhz), moved / left))
         return self._of_tasks(slower)
 
-    def energy(self, counts: Sequence[int]) -> Energy:
-        """Of all tasks, each run so many times, on the GPU for which all wait [J]."""
-        runs = [0.0] * len(self._prepared)
-        for one, count, longer in zip(self._all, counts, self._longer, strict=True):
-            for place, weight in () if isinstance(one, CollectiveTime) else one:
-                runs[place] += count * longer * weight
+    def energies(self) -> list[Energy]:
+        """Of one run of each task, on the GPU for which all wait [J]. What exchanges take is not counted."""
         used = [prepared.timer.energy for prepared in self._prepared]
-        core_j = sum(times * one.core_j for times, one in zip(runs, used, strict=True))
-        return Energy(core_j, sum(times * one.dram_j for times, one in zip(runs, used, strict=True)))
+        return [
+            Energy(0.0, 0.0)
+            if isinstance(one, CollectiveTime)
+            else Energy(
+                longer * sum(weight * used[place].core_j for place, weight in one),
+                longer * sum(weight * used[place].dram_j for place, weight in one),
+            )
+            for one, longer in zip(self._all, self._longer, strict=True)
+        ]
+
+    def energy(self, counts: Sequence[int]) -> Energy:
+        """Of all tasks, each run so many times [J]."""
+        found = list(zip(self.energies(), counts, strict=True))
+        core_j = sum(count * one.core_j for one, count in found)
+        return Energy(core_j, sum(count * one.dram_j for one, count in found))
 
     def timed(
-        self, tasks: Sequence[Task], counts: Sequence[int], at: Sustained
+        self, tasks: Sequence[Task], counts: Sequence[int], at: Sustained, durations_us: Sequence[float]
     ) -> tuple[TimedTask | TimedCollective, ...]:
         """The tasks with their predictions at a clock: of each the one with L2 in the state that is nearer."""
         results = [prepared.result(at) for prepared in self._prepared]
         timed: list[TimedTask | TimedCollective] = []
-        for one, task, count, time_us in zip(self._all, tasks, counts, self.durations_us(at.clock_mhz), strict=True):
+        for one, task, count, time_us in zip(self._all, tasks, counts, durations_us, strict=True):
             if isinstance(one, CollectiveTime):
                 timed.append(TimedCollective(task, count, one))
             else:

@@ -1,6 +1,6 @@
-"""The flow of a step: kernels prepared, the step played at the clock that the power limit leaves it, breakdown.
+"""The flow of a step: kernels prepared, the step played at the clocks that the power limit leaves it, breakdown.
 
-All kernels of a step share one clock: the power limit acts on a running average over many of them.
+It is played at one clock for all kernels, and then with one for each stretch over which the governor averages power.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from gpusim.models.task import Task
 from gpusim.prediction.power import sustained_clock
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
+from gpusim.step.clocks import clocks_of
 from gpusim.step.kernels import Kernels, Peers
 from gpusim.step.options import StepOptions
 from gpusim.step.results import Step
-from gpusim.step.schedule import Run, once, run
+from gpusim.step.schedule import COMPUTE, Run, once, run
 from gpusim.system import System
 
 
@@ -45,6 +46,14 @@ def predict_step(
             runs[clock_mhz] = run(system.host, tasks, kernels.durations_us(clock_mhz), options, beside_us)
         return runs[clock_mhz].step_us
 
-    sustained = sustained_clock(system.gpu, kernels.energy(counts), time_at)
-    timed = kernels.timed(tasks, counts, sustained)
-    return Step(system.gpu.name, timed, sustained.clock_mhz, sustained.power_w, runs[sustained.clock_mhz])
+    at = sustained_clock(system.gpu, kernels.energy(counts), time_at)
+    durations_us, played = kernels.durations_us(at.clock_mhz), runs[at.clock_mhz]
+    computed = sorted((span for span in played.spans if span.stream == COMPUTE), key=lambda span: span.start_us)
+    clocks = clocks_of(system.gpu, computed, kernels.energies(), at, kernels.durations_us)
+    if any(longer != 1.0 for longer in clocks.longer):
+        beside_us = kernels.beside_us(at.clock_mhz)
+        durations_us = [one * longer for one, longer in zip(durations_us, clocks.longer, strict=True)]
+        slower_us = beside_us and [one * longer for one, longer in zip(beside_us, clocks.longer, strict=True)]
+        played = run(system.host, tasks, durations_us, options, slower_us)
+    timed = kernels.timed(tasks, counts, at, durations_us)
+    return Step(system.gpu.name, timed, clocks.mean_mhz, clocks.mean_w, played)

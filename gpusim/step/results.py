@@ -101,7 +101,7 @@ class Step:
     arch: str
     tasks: tuple[TimedTask | TimedCollective, ...]
     clock_mhz: float
-    """Of all kernels, from the power governor."""
+    """Mean over time, from the power governor."""
     power_w: float
     """Mean."""
     run: Run
