@@ -442,6 +442,7 @@ def test_a_fit_against_a_physical_limit_is_refused(command: RunGpusim, write_run
         (("--arch", "t4", "--measured", "runs.csv"), "runs.csv: named twice"),
         (("--arch", "t4", "--measured", "other/runs.csv"), "two tables have the same file name"),
         (("--arch", "turing", "--arch-path", "wrong"), "t4.yaml:3: nonsense"),
+        (("--arch", "t4", "--date", "tomorrow"), "--date tomorrow: expected a date such as 2026-01-31"),
     ],
 )
 def test_wrong_input_is_one_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,6 +89,7 @@ def calibrate(
 
     if bool(arch) == bool(library):
         refuse("give --arch GPU, or --library NAME to fit what the libraries of all architectures share")
+    _check_date(date)
     if library:
         service = service_of(jobs, cluster, no_cache=no_cache)
         _calibrate_library(library, measured, out, recorded or (), arch_path or (), date, output, service)
@@ -116,6 +118,14 @@ def calibrate(
     if not written:
         raise typer.Exit(1)
     _log(f"wrote {out}")
+
+
+def _check_date(text: str | None) -> None:
+    """Refuse what is no date before a fit of minutes."""
+    try:
+        dt.date.fromisoformat(text or "2000-01-01")
+    except ValueError:
+        refuse(f"--date {text}: expected a date such as 2026-01-31")
 
 
 def _calibrate_library(
