@@ -114,7 +114,7 @@ def operations_of_sm(on: Machine, one: Launch) -> int:
 
 @settings(max_examples=100)
 @given(played())
-def test_jumps_lose_next_to_nothing(both: tuple[Machine, Launch]) -> None:
+def test_extrapolation_of_random_programs_stays_within_the_stated_tolerance(both: tuple[Machine, Launch]) -> None:
     on, one = both
     jumped, whole = (simulate(on, one, extrapolate=extrapolate) for extrapolate in (True, False))
     assert jumped.cycles == pytest.approx(whole.cycles, rel=JUMP_TOLERANCE)

@@ -59,6 +59,8 @@ class _Snapshot(NamedTuple):
     cycles: int
     ledger: list[int]
     busy: list[float]
+    drained: float
+    """When the last store up to now has reached L2 [cycles]."""
 
 
 class _Ended(NamedTuple):
@@ -110,15 +112,18 @@ class Extrapolator:
         if skipped.cycles:
             ledger = [played + more for played, more in zip(ledger, skipped.ledger, strict=True)]
             busy = [played + more for played, more in zip(busy, skipped.busy, strict=True)]
-        return _Snapshot(now + skipped.cycles, ledger, busy)
+        return _Snapshot(now + skipped.cycles, ledger, busy, self.memory.drained_at)
 
     def _warps(self) -> Iterator[Warp]:
         return (warp for cta in self.sm.resident for warp in cta.warps)
 
     def _count(self, before: _Snapshot, after: _Snapshot, times: int) -> None:
         skipped = self.skipped
-        skipped.cycles += times * (after.cycles - before.cycles)
+        cycles = after.cycles - before.cycles
+        skipped.cycles += times * cycles
         self.memory.jumped = skipped.cycles
+        # Periods that store nothing leave it where it was.
+        self.memory.drained_at += times * min(after.drained - before.drained, cycles)
         for index, cycles in enumerate(after.ledger):
             skipped.ledger[index] += times * (cycles - before.ledger[index])
         played = skipped.busy or [0.0] * len(self.links)

@@ -217,7 +217,7 @@ def _processes(
         sm.open_slot(slot)
     env.run()
     sm.finish()
-    ended = max(env.now, whole_cycles(memory.drained_at))
+    ended = max(env.now, whole_cycles(memory.drained_at) - skipped.cycles)
     if trace is not None:
         trace.finish(ended)
     ledger = [played + more for played, more in zip(sm.ledger, skipped.ledger, strict=True)]

@@ -135,6 +135,7 @@ class SampledMemory:
         self.l2 = LinkShare("L2", machine.l2_bytes_per_cycle / machine.sm_count, machine.l2_bytes_per_cycle)
         self.dram = DramLink("DRAM", machine.dram_bytes_per_cycle / machine.sm_count, machine.dram_bytes_per_cycle)
         self.drained_at = 0.0
+        """When the last store has reached L2, jumps included [cycles]."""
         self._translated_at: float | None = None
         self._last_cta = ceil_div(launch.ctas, machine.sm_count) - 1
         last_round = launch.ctas - self._last_cta * machine.sm_count
@@ -273,7 +274,7 @@ class SampledMemory:
             written = self.dram.write_back(now, evicted_bytes)
             accepted = max(accepted, written - machine.write_back_cycles)
         self._store_waits = max(self._store_waits, accepted - sent)
-        self.drained_at = max(self.drained_at, accepted + machine.l2_latency_cycles)
+        self.drained_at = max(self.drained_at, self.jumped + accepted + machine.l2_latency_cycles)
         return accepted
 
     def fix_up(self, op: SplitKFixup, now: float) -> float:

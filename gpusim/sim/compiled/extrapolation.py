@@ -47,13 +47,17 @@ def _look(s: State, totals: Integers, busy: Floats) -> None:
                 totals[1 + cause] += warp.booked[cause]
     for link in range(len(s.links)):
         busy[link] = s.links[link].busy + s.skipped_busy[link]
+    busy[-1] = sm.drained_at
 
 
 @compiled
 def _count(s: State, totals: Integers, busy: Floats, before: int, after: int, times: int) -> None:
     """Add so many times what passed between two snapshots."""
     run = s.run[0]
-    run.skipped_cycles += times * (totals[after, 0] - totals[before, 0])
+    cycles = totals[after, 0] - totals[before, 0]
+    run.skipped_cycles += times * cycles
+    # Periods that store nothing leave it where it was.
+    s.sms[0].drained_at += times * min(busy[after, -1] - busy[before, -1], cycles)
     for cause in range(TOTALS - 1):
         run.skipped[cause] += times * (totals[after, 1 + cause] - totals[before, 1 + cause])
     for link in range(len(s.links)):
@@ -64,7 +68,7 @@ def _count(s: State, totals: Integers, busy: Floats, before: int, after: int, ti
 def _possible(totals: Integers, busy: Floats, before: int, after: int) -> bool:
     """Whether no link was given more work than it can do in the time."""
     cycles = totals[after, 0] - totals[before, 0]
-    for link in range(busy.shape[1] - 1):
+    for link in range(busy.shape[1] - 2):
         if busy[after, link] - busy[before, link] > cycles + ROUNDING:
             return False
     return True

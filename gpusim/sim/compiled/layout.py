@@ -143,6 +143,7 @@ class State(NamedTuple):
     marks: Integers
     """Cycles and ledger at the end of each turn; then those at the ends of CTAs."""
     marks_busy: Floats
+    """Cycles of each link, and when the last store has reached L2."""
     ended: Integers
     ended_busy: Floats
     ended_parts: Integers

@@ -27,7 +27,7 @@ def store(s: State, w: int, op: Any, now: float) -> float:
     launch, sm = s.launch[0], s.sms[s.warps[w].sm]
     sent = book(s.links[sm.l2_port], now, op.l2_bytes * op.other, launch.l2_port_write_rate)
     accepted = max(sent, _written(s, w, op, now)) if launch.full else _written_share(s, w, op, now, sent)
-    sm.drained_at = max(sm.drained_at, accepted + launch.l2_latency)
+    sm.drained_at = max(sm.drained_at, s.run[0].skipped_cycles + accepted + launch.l2_latency)
     return accepted
 
 

@@ -74,7 +74,8 @@ def _check_finished(decoded: DecodedLaunch, state: State) -> None:
 
 def _totals(decoded: DecodedLaunch, state: State) -> Played:
     run, finished, links = state.run[0], state.sms["finished"], state.links
-    ended = max(int(run["now"]), whole_cycles(float(state.sms["drained_at"].max())))
+    skipped = int(run["skipped_cycles"])
+    ended = max(int(run["now"]), whole_cycles(float(state.sms["drained_at"].max())) - skipped)
     if state.launch["full"][0]:
         ended = max(ended, whole_cycles(float(links["busy"][-1])))
     # The SM whose warps lived longest, the first of equals.
@@ -89,4 +90,4 @@ def _totals(decoded: DecodedLaunch, state: State) -> Played:
     busy |= {"shared_memory": [cycles[after]], "l2_port": [cycles[after + 1]]}
     busy |= {"l2": [cycles[-2]], "dram": [cycles[-1]]}
     asked = float(run["read_bytes"]), float(run["missed_bytes"])
-    return Played(ended + int(run["skipped_cycles"]), stalls, busy, *asked, float(state.sms["stored_from"][0]))
+    return Played(ended + skipped, stalls, busy, *asked, float(state.sms["stored_from"][0]))
