@@ -154,13 +154,13 @@ def test_products_run_in_the_tiles_that_the_page_says(decode: Experiment, layer:
     selected = {dram: products(decode, layer, dram) for dram in DRAM}
     tiles = {dram: [tokens_of_tile(one) for one in selected[dram]] for dram in DRAM}
     own = {LAYERS[0]: [32, 16, 32, 16], LAYERS[1]: [32] * 4}[layer]
-    half_more = {LAYERS[0]: [16] * 4, LAYERS[1]: [16, 16, 32, 16]}[layer]
-    assert tiles == {1.0: own, 1.5: half_more, 2.0: [64] * 4, 3.0: [64] * 4}
+    smaller = {LAYERS[0]: [16] * 4, LAYERS[1]: [16, 16, 32, 16]}[layer]
+    assert tiles == {1.0: own, 1.5: smaller, 2.0: [64] * 4, 3.0: [64] * 4}
     assert [one.split_k for one in selected[1.0]] == [1] * 4
     assert [one.split_k for one in selected[1.5]] == {LAYERS[0]: [1, 2, 1, 2], LAYERS[1]: [1] * 4}[layer]
     bound = {dram: [one.bottleneck for one in selected[dram]] for dram in DRAM}
-    more = ["dram", "dram", {LAYERS[0]: "dram", LAYERS[1]: "shared_memory"}[layer], "dram"]
-    assert bound == {1.0: ["dram"] * 4, 1.5: more, 2.0: more, 3.0: ["shared_memory"] * 4}
+    half_more = ["dram", "dram", {LAYERS[0]: "dram", LAYERS[1]: "shared_memory"}[layer], "dram"]
+    assert bound == {1.0: ["dram"] * 4, 1.5: half_more, 2.0: ["dram"] * 4, 3.0: ["shared_memory"] * 4}
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
@@ -180,7 +180,7 @@ def test_tiles_of_64_tokens_draw_less_of_the_dram_than_those_that_are_selected(d
     assert all(0.635 < drawn(one) < 0.735 for one in selected)
     assert all(0.615 < drawn(one) < 0.725 for one in pinned)
     ratios = [wide.time_us / own.time_us for own, wide in zip(selected, pinned, strict=True)]
-    assert all(1.0035 < ratio < 1.0345 for ratio in ratios)
+    assert all(1.0025 < ratio < 1.0335 for ratio in ratios)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
@@ -290,7 +290,7 @@ def test_one_product_of_a_warm_l2_reads_less_in_the_same_kernel_and_is_no_slower
     assert warm.time_us == pytest.approx(cold.time_us, rel=0.005)
 
 
-@pytest.mark.parametrize(("layer", "costs"), [(LAYERS[0], [1.20, 1.26]), (LAYERS[1], [1.26, 1.36])])
+@pytest.mark.parametrize(("layer", "costs"), [(LAYERS[0], [1.20, 1.26]), (LAYERS[1], [1.24, 1.34])])
 def test_half_of_the_l2_bandwidth_costs_where_dram_is_faster(time_us: TimeUs, layer: str, costs: list[float]) -> None:
     half, shipped, twice = ([time_us(layer, dram, bandwidth=one) for dram in DRAM] for one in (0.5, 1.0, 2.0))
     assert [half[2] / shipped[2], half[3] / shipped[3]] == pytest.approx(costs, abs=0.005)
@@ -313,7 +313,7 @@ def test_a_quarter_of_the_l2_bandwidth_is_less_than_that_of_dram() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 1.015, 1.33, 1.048), (LAYERS[1], 1, 1.34, 1)]
+    ("layer", "half", "quarter", "costs"), [(LAYERS[0], 1.027, 1.33, 1.048), (LAYERS[1], 1, 1.34, 1)]
 )
 def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     decode: Experiment,
@@ -331,7 +331,7 @@ def test_half_of_the_l2_bandwidth_suffices_at_the_dram_bandwidth_of_the_a100(
     others = [position for position in range(4) if own[position].kernel != less[position].kernel]
     assert others == {LAYERS[0]: [1, 3], LAYERS[1]: []}[layer]
     assert [tokens_of_tile(one) for one in less] == [32] * 4
-    assert [one.split_k for one in less] == {LAYERS[0]: [1, 4, 1, 4], LAYERS[1]: [1] * 4}[layer]
+    assert [one.split_k for one in less] == {LAYERS[0]: [1, 1, 1, 4], LAYERS[1]: [1] * 4}[layer]
 
 
 def test_kernels_for_half_of_the_l2_bandwidth_are_slower_at_the_full_one_too(decode: Experiment) -> None:
@@ -340,7 +340,17 @@ def test_kernels_for_half_of_the_l2_bandwidth_are_slower_at_the_full_one_too(dec
     assert [one.split_k for one in pinned] == [one.split_k for one in less]
     for others in (less, pinned):
         output, down = (others[position].time_us / own[position].time_us for position in (1, 3))
-        assert (output, down) == pytest.approx((1.08, 1.03), abs=0.005)
+        assert (output, down) == pytest.approx((1.22, 1.03), abs=0.005)
+
+
+def test_the_tuned_library_misses_a_faster_kernel_of_one_product(decode: Experiment) -> None:
+    shipped = load_experiment("decode_design_space", ["gpus.1.retuned=false"])
+    own, less = (products(decode, LAYERS[0], 1.0, bandwidth=bandwidth) for bandwidth in (1.0, 0.5))
+    kept = products(shipped, LAYERS[0], 1.0, bandwidth=0.5)
+    output, down = (kept[position].time_us / own[position].time_us for position in (1, 3))
+    assert (output, down) == pytest.approx((1.13, 1.16), abs=0.005)
+    best = sum(min(pair) for pair in zip([one.time_us for one in kept], [one.time_us for one in less], strict=True))
+    assert best / sum(one.time_us for one in own) == pytest.approx(1.019, abs=0.0005)
 
 
 @pytest.mark.parametrize(("dram", "bound"), [(1.0, ["dram", "l2", "dram", "l2"]), (1.5, ["l2"] * 4)])
@@ -352,7 +362,7 @@ def test_half_of_the_l2_bandwidth_binds_small_tiles_of_the_shipped_library(dram:
 
 
 @pytest.mark.parametrize(
-    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.026, 1.013, 1.193), (LAYERS[1], 1.057, 1.043, 1.172)]
+    ("layer", "tuned", "pinned_costs", "costs"), [(LAYERS[0], 1.027, 1.013, 1.193), (LAYERS[1], 1.058, 1.043, 1.172)]
 )
 def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depends_on_the_kernels(
     decode: Experiment,
@@ -373,7 +383,7 @@ def test_at_half_more_dram_bandwidth_the_cost_of_half_of_the_l2_bandwidth_depend
     assert [one.bottleneck for one in full] == ["dram"] * 4
     pinned = sum(one.time_us for one in full)
     assert pinned / time_us(layer, 1.5) == pytest.approx(pinned_costs, abs=0.001)
-    assert 1 - pinned / time_us(layer, 1.5, bandwidth=0.5) == pytest.approx(0.013, abs=0.0005)
+    assert 1 - pinned / time_us(layer, 1.5, bandwidth=0.5) == pytest.approx(0.014, abs=0.0005)
 
 
 @pytest.mark.parametrize("layer", LAYERS[:2])
