@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from gpusim.cli import run_cli
+from gpusim.errors import InputError
 from gpusim.evidence.end_to_end import is_end_to_end, read_steps
 from gpusim.evidence.fields import MeasuredError
+from gpusim.models.policy import Policy
+from gpusim.studies.models import ModelCase, ModelOutcome, footprint, predict_generations, predict_models
 
 CONTRACT = {
     *("model", "arch", "mode", "precision", "batch", "gpus", "step_ms", "throughput", "unit", "memory_gib", "fits"),
@@ -131,6 +135,82 @@ def test_what_does_not_fit_has_status_1(capsys: pytest.CaptureFixture[str]) -> N
     status, _, said = command(capsys, "bert_large", "--arch", "t4", "--mode", "inference", "--batch", "4096")
     assert status == 1
     assert "does not fit into the memory of T4" in said
+
+
+ASKED_IN_VAIN = [
+    (("bert_large", "--arch", "v100-sxm2-16gb", "--batch", "32"), "V100-SXM2-16GB"),
+    (
+        ("bert_large", "--arch", "v100-sxm2-16gb", "--batch", "32", "--gpus", "8", "--precision", "amp-fp16"),
+        "each of 8 V100-SXM2-16GB",
+    ),
+    (
+        ("bert_large", "--arch", "v100-sxm2-16gb", "--batch", "512", "--gpus", "8", "--parallel", "tensor"),
+        "each of 8 V100-SXM2-16GB",
+    ),
+    (
+        ("bert_large", "--arch", "v100-sxm2-16gb", "--batch", "64", "--gpus", "4", "--parallel", "pipeline"),
+        "the fullest of 4 V100-SXM2-16GB",
+    ),
+    (
+        ("gpt2_large", "--arch", "t4", "--mode", "inference", "--batch", "256", "--seq-len", "512", "--generate", "8"),
+        "T4",
+    ),
+    (
+        ("gnmt_v2_beam_search", "--arch", "t4", "--mode", "inference", "--batch", "8192", "--beam", "16"),
+        "T4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "where"), ASKED_IN_VAIN)
+def test_what_does_not_fit_is_said_before_anything_is_predicted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], where: str
+) -> None:
+    def predicted(*_: object) -> None:
+        raise InputError("the prediction begins")
+
+    monkeypatch.setattr("gpusim.studies.models.predict_models", predicted)
+    monkeypatch.setattr("gpusim.studies.models.predict_generations", predicted)
+    status, out, said = command(capsys, *asked)
+    before, begun = said.splitlines()
+    assert (status, out, begun) == (2, "", "gpusim: the prediction begins")
+    found = re.fullmatch(rf"gpusim: {asked[0]} in [a-z0-9-]+ needs ([0-9.]+) GiB of 16 GiB on {where}", before)
+    assert found is not None, before
+    assert float(found[1]) > 16
+
+
+def test_each_case_that_does_not_fit_is_named_and_others_are_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpusim.studies.models.predict_models", lambda *_: [ModelOutcome(None, "stopped")])
+    asked = ("bert_large", "--arch", "t4", "--arch", "a100-sxm4-80gb", "--precision", "fp32", "--precision", "amp-fp16")
+    _, _, said = command(capsys, *asked, "--batch", "24", "--seq-len", "512")
+    lines = [line.split(" needs ")[0] + line[-6:] for line in said.splitlines()[:-1]]
+    assert lines == ["gpusim: bert_large in fp32 on T4", "gpusim: bert_large in amp-fp16 on T4"]
+    replaced = command(capsys, *asked, "--set", "dram.capacity_gb=4x", "--batch", "24", "--seq-len", "512")[2]
+    assert replaced == "gpusim: stopped\n"
+
+
+@pytest.mark.parametrize(
+    ("case", "generated"),
+    [
+        (ModelCase("bert_base", "t4", sizes={"batch": 2, "seq_len": 64}), 0),
+        (ModelCase("bert_base", "v100-sxm2-16gb", sizes={"batch": 2, "seq_len": 64}, gpus=4), 0),
+        (ModelCase("bert_base", "v100-sxm2-16gb", sizes={"batch": 2, "seq_len": 64}, gpus=4, parallel="tensor"), 0),
+        (ModelCase("bert_base", "v100-sxm2-16gb", sizes={"batch": 2, "seq_len": 64}, gpus=4, parallel="pipeline"), 0),
+        (ModelCase("gpt2_large", "t4", Policy(mode="inference"), sizes={"batch": 1, "seq_len": 64}), 8),
+    ],
+)
+def test_the_memory_said_before_a_prediction_is_that_of_the_prediction(case: ModelCase, generated: int) -> None:
+    if generated:
+        (generation,) = predict_generations([case], generated)
+        result = generation.tokens[-1]
+    else:
+        (outcome,) = predict_models([case])
+        assert outcome.result is not None, outcome.reason
+        result = outcome.result
+    said = footprint(case, generated=generated)
+    assert (said.needed_gib, said.fits) == (result.memory_gib, result.fits)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ def model(
 
     Forward and backward pass and update, or inference: time, throughput, memory, and what limits it.
 
-    Exit status 1: the model does not fit into device memory.
+    Exit status 1: the model does not fit into device memory. A line on standard error says so before the prediction,
+    with the memory that each GPU needs and has.
     """
     from gpusim.report.model_tables import model_tables
     from gpusim.studies.models import predict_models, translates
@@ -81,6 +82,7 @@ def model(
     if timeline is not None and not timeline.parent.is_dir():
         refuse(f"--timeline {timeline}: no folder {timeline.parent}")
     service = service_of(jobs, no_cache=no_cache)
+    _report_footprints(cases, arch_path or (), work.generate if generates else 0)
     if generates:
         _generate(cases, work.generate, service, arch_path or (), output)
         return
@@ -91,6 +93,20 @@ def model(
         _write_timeline(timeline, results[0])
     emit_result(output, [one.as_dict() for one in results], lambda: model_tables(results))
     _refuse_oversize(results)
+
+
+def _report_footprints(cases: Sequence[ModelCase], arch_path: Sequence[Path], generated: int) -> None:
+    """Say on standard error, before the long work, which cases need more memory than their GPU has."""
+    from gpusim.studies.models import footprint
+
+    memories = [footprint(case, arch_path, generated) for case in cases]  # all: wrong input is one line
+    for case, memory in zip(cases, memories, strict=True):
+        if not memory.fits:
+            board, precision = memory.gpu.name, case.policy.precision
+            each = "the fullest" if case.parallel == "pipeline" else "each"
+            where = board if case.gpus == 1 else f"{each} of {case.gpus} {board}"
+            size = f"{memory.needed_gib:.2f} GiB of {memory.capacity_gib:g} GiB"
+            print(f"gpusim: {case.model} in {precision} needs {size} on {where}", file=sys.stderr)
 
 
 def _generate(cases: Sequence[ModelCase], count: int, service: Service, arch_path: Sequence[Path], output: str) -> None:

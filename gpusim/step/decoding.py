@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.models.decoding import token_graph
+from gpusim.models.graph import Graph
 from gpusim.models.loading import Model
 from gpusim.models.policy import Policy
 from gpusim.prediction.results import json_ready
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
-from gpusim.step.model import ModelResult, predict_model
+from gpusim.step.model import Footprint, ModelResult, model_footprint, predict_model
 from gpusim.step.options import StepOptions
 from gpusim.system import System
 
@@ -75,8 +76,25 @@ def predict_generation(
     """
     waiting = replace(options, synchronised=True)  # the next token is chosen on the host
     graph = model.graph(sizes)
-    first = graph.sizes.get("seq_len", 0)
-    last = first + max(0, count - 2)
+    first, last = _kept(graph, count)
     tokens = [token_graph(model, sizes, kept) for kept in (first, (first + last) // 2, last)]
     prompt, *steps = (predict_model(system, one, policy, waiting, simulate) for one in (graph, *tokens))
     return Generation(prompt, (steps[0], steps[1], steps[2]), count)
+
+
+def generation_footprint(
+    system: System, model: Model, sizes: Mapping[str, int], count: int, policy: Policy
+) -> Footprint:
+    """The memory that the last token needs, which keeps keys and values of all others, without a prediction.
+
+    Raises:
+        DecodingError: the model does not write one token after the other.
+    """
+    _, last = _kept(model.graph(sizes), count)
+    return model_footprint(system, token_graph(model, sizes, last), policy)
+
+
+def _kept(prompt: Graph, count: int) -> tuple[int, int]:
+    """Tokens that the first and the last generated one find before them; the prompt's step gives the first of all."""
+    first = prompt.sizes.get("seq_len", 0)
+    return first, first + max(0, count - 2)

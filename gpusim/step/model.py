@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
 from gpusim.models.passes.footprint import memory_bytes, moved_bytes
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy, PolicyError
-from gpusim.parallel.pipeline import stages
+from gpusim.models.task import Task
+from gpusim.parallel.pipeline import Stage, stages
 from gpusim.prediction.results import json_ready
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
@@ -24,6 +26,27 @@ from gpusim.units import GIB
 
 UNITS = {"img": "img/s", "seq": "seq/s", "tok": "tok/s"}
 """Of throughput, by what a model counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Device memory that a step needs at its peak, on the GPU that needs most."""
+
+    gpu: Gpu
+    needed_bytes: float
+
+    @property
+    def needed_gib(self) -> float:
+        return self.needed_bytes / GIB
+
+    @property
+    def capacity_gib(self) -> float:
+        """Boards are sold by binary gigabytes."""
+        return self.gpu.dram.capacity_gb
+
+    @property
+    def fits(self) -> bool:
+        return self.needed_gib <= self.capacity_gib
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +154,39 @@ def predict_model(
     options = replace(options, host_us=host_us)
     saves_bytes = 0.0
     if group and group.parallel == "pipeline":
-        step, needed_bytes = _pipelined(system, graph, policy, options, simulate, group)
+        found = _stages(system, graph, policy, group)
+        step = predict_pipeline(system, found, options, simulate, group.peers(policy.mode))
+        needed_bytes = pipeline_memory_bytes(found, options.accumulation)
     else:
-        tasks = group.tasks(graph, policy, options) if group else tasks_of(graph, policy, system.gpu)
+        tasks = _tasks(system, graph, policy, options, group)
         kept = [task for task in tasks if task.phase not in without]
         step = predict_step(system, kept, options, simulate, group.peers(policy.mode, graph.uneven) if group else None)
         needed_bytes = memory_bytes(tasks)
         if policy.fusion != "none":
             saves_bytes = _moved_bytes(system, graph, replace(policy, fusion="none"), options, without)
             saves_bytes -= _moved_bytes(system, graph, policy, options, without)
-    memory_gib = needed_bytes / GIB
-    fits = memory_gib <= system.gpu.dram.capacity_gb
+    memory = Footprint(system.gpu, needed_bytes)
     gpus, replicas = (group.gpus, group.replicas) if group else (1, 1)
-    return ModelResult(graph, policy, options, step, memory_gib, fits, gpus, replicas, saves_bytes)
+    return ModelResult(graph, policy, options, step, memory.needed_gib, memory.fits, gpus, replicas, saves_bytes)
+
+
+def model_footprint(
+    system: System, graph: Graph, policy: Policy, options: StepOptions = StepOptions(), group: Group | None = None
+) -> Footprint:
+    """The memory that :func:`predict_model` states, without a prediction.
+
+    Raises:
+        PolicyError: the framework refuses the precision on the GPU.
+    """
+    if group and group.parallel == "pipeline":
+        found = _stages(system, graph, policy, group)
+        return Footprint(system.gpu, pipeline_memory_bytes(found, options.accumulation))
+    return Footprint(system.gpu, memory_bytes(_tasks(system, graph, policy, options, group)))
+
+
+def _tasks(system: System, graph: Graph, policy: Policy, options: StepOptions, group: Group | None) -> Sequence[Task]:
+    """What one GPU launches in a step."""
+    return group.tasks(graph, policy, options) if group else tasks_of(graph, policy, system.gpu)
 
 
 def _moved_bytes(system: System, graph: Graph, policy: Policy, options: StepOptions, without: Sequence[str]) -> float:
@@ -152,12 +195,8 @@ def _moved_bytes(system: System, graph: Graph, policy: Policy, options: StepOpti
     return moved_bytes(kept, options.accumulation)
 
 
-def _pipelined(
-    system: System, graph: Graph, policy: Policy, options: StepOptions, simulate: Simulate, group: Group
-) -> tuple[Step, float]:
-    """The step of a pipeline, and the memory of its fullest stage [B]."""
+def _stages(system: System, graph: Graph, policy: Policy, group: Group) -> Sequence[Stage]:
+    """The stages of a pipeline."""
     if policy.mode != "train":
         raise PolicyError("pipeline: is for training; run inference on one GPU or tensor parallel")
-    found = stages(graph, policy, system.gpu, group.gpus)
-    step = predict_pipeline(system, found, options, simulate, group.peers(policy.mode))
-    return step, pipeline_memory_bytes(found, options.accumulation)
+    return stages(graph, policy, system.gpu, group.gpus)

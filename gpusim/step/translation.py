@@ -12,20 +12,21 @@ from dataclasses import dataclass, replace
 
 from gpusim.models.decoding import DecodingError, pass_graph
 from gpusim.models.definition import Decoding
+from gpusim.models.graph import Graph
 from gpusim.models.lengths import Lengths
 from gpusim.models.loading import Model
 from gpusim.models.passes.footprint import memory_bytes
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Pass, Policy, PolicyError
+from gpusim.models.task import Task
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
-from gpusim.step.model import ModelResult
+from gpusim.step.model import Footprint, ModelResult
 from gpusim.step.options import StepOptions
 from gpusim.step.predict import predict_step
 from gpusim.step.results import Step
 from gpusim.step.schedule import Run
 from gpusim.system import System
-from gpusim.units import GIB
 
 SAMPLES = 5
 """Tokens of a batch whose steps are predicted, from its first to its last."""
@@ -64,6 +65,28 @@ def predict_translation(
         UnsupportedError: the GPU has no path for an operator.
         PolicyError: training, or a precision that the framework refuses on the GPU.
     """
+    graph, sampled = _sampled(system, model, sizes, policy)
+    steps: list[tuple[float, Step]] = []
+    needed_bytes = 0.0
+    for sample, tasks in sampled:
+        once_us = system.host.pass_us(options.framework, graph.sizes["batch"]) if "prompt" in sample.passes else 0.0
+        step = predict_step(system, tasks, replace(options, host_us=options.host_us + once_us), simulate)
+        steps.append((sample.times, step))
+        needed_bytes = max(needed_bytes, memory_bytes(tasks))
+    memory = Footprint(system.gpu, needed_bytes)
+    return ModelResult(graph, policy, options, added(steps), memory.needed_gib, memory.fits)
+
+
+def translation_footprint(system: System, model: Model, sizes: Mapping[str, int], policy: Policy) -> Footprint:
+    """The memory that :func:`predict_translation` states, without a prediction; raises as that does."""
+    _, sampled = _sampled(system, model, sizes, policy)
+    return Footprint(system.gpu, max(memory_bytes(tasks) for _, tasks in sampled))
+
+
+def _sampled(
+    system: System, model: Model, sizes: Mapping[str, int], policy: Policy
+) -> tuple[Graph, Iterator[tuple[Sample, Sequence[Task]]]]:
+    """The model at its sizes, and the steps that are predicted, each with what it launches."""
     decoding = model.content.decoding
     if decoding is None:
         raise DecodingError(f"{model.name}: its file has no 'decoding'")
@@ -71,18 +94,13 @@ def predict_translation(
         raise PolicyError(f"{model.name}: writes tokens; run it in inference")
     sizes = _with_longest(decoding, model, sizes)
     graph = model.graph(sizes)
-    batch = graph.sizes["batch"]
-    steps: list[tuple[float, Step]] = []
-    needed_bytes = 0.0
-    for sample in samples(_written(decoding, sizes), batch):
+
+    def tasks(sample: Sample) -> Sequence[Task]:
         taken = pass_graph(model, {**sizes, "active": sample.active, "written": sample.written}, sample.passes)
-        tasks = tasks_of(taken, policy, system.gpu)
-        once_us = system.host.pass_us(options.framework, batch) if "prompt" in sample.passes else 0.0
-        step = predict_step(system, tasks, replace(options, host_us=options.host_us + once_us), simulate)
-        steps.append((sample.times, step))
-        needed_bytes = max(needed_bytes, memory_bytes(tasks))
-    memory_gib = needed_bytes / GIB
-    return ModelResult(graph, policy, options, added(steps), memory_gib, memory_gib <= system.gpu.dram.capacity_gb)
+        return tasks_of(taken, policy, system.gpu)
+
+    written = samples(_written(decoding, sizes), graph.sizes["batch"])
+    return graph, ((sample, tasks(sample)) for sample in written)
 
 
 def samples(written: Lengths, batch: int) -> Iterator[Sample]:

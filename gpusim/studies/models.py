@@ -22,11 +22,11 @@ from gpusim.sim.simulate import simulate
 from gpusim.sim.switch import compiling_pays, prefer_compiled
 from gpusim.specs import Spec, load_spec, with_overrides
 from gpusim.specs.nodes import load_node
-from gpusim.step.decoding import Generation, predict_generation
+from gpusim.step.decoding import Generation, generation_footprint, predict_generation
 from gpusim.step.group import Group, Parallel
-from gpusim.step.model import ModelResult, predict_model
+from gpusim.step.model import Footprint, ModelResult, model_footprint, predict_model
 from gpusim.step.options import StepOptions
-from gpusim.step.translation import predict_translation
+from gpusim.step.translation import predict_translation, translation_footprint
 from gpusim.system import System
 
 PROCESSES_S = 2.5
@@ -109,8 +109,8 @@ def predict_generations(
     Raises:
         InputError: a model that does not generate, several GPUs, or what else cannot be.
     """
-    if any(case.gpus > 1 for case in cases):
-        raise InputError("gpus: text is generated on one GPU here")
+    for case in cases:
+        _refuse_several_gpus(case)
     if compiling_pays(PROCESSES_S * len(cases)):
         prefer_compiled()
     with remembering(disk=service.cache) as store:
@@ -126,6 +126,27 @@ def predict_generations(
             )
             for case in cases
         ]
+
+
+def footprint(case: ModelCase, arch_path: Sequence[Path] = (), generated: int = 0) -> Footprint:
+    """Device memory that a case needs, as its prediction states it, in a fraction of a second.
+
+    Args:
+        generated: tokens after the prompt; 0 for a step.
+
+    Raises:
+        InputError: what cannot be predicted.
+    """
+    system, model = _system(case, tuple(arch_path)), load_model(case.model)
+    if generated or model.content.decoding:
+        _refuse_several_gpus(case)
+    with uncollected():
+        if generated:
+            return generation_footprint(system, model, case.sizes, generated, case.policy)
+        if model.content.decoding:
+            return translation_footprint(system, model, case.sizes, case.policy)
+        group = _group(case, system, arch_path) if case.gpus > 1 else None
+        return model_footprint(system, model.graph(case.sizes), case.policy, case.options, group)
 
 
 def translates(model: str) -> bool:
@@ -171,12 +192,16 @@ def predict_case(
     """
     model = load_model(case.model)
     if model.content.decoding:
-        if case.gpus > 1:
-            raise InputError(f"gpus: {model.name} runs on one GPU")
+        _refuse_several_gpus(case)
         return predict_translation(system, model, case.sizes, case.policy, case.options, simulate)
     group = _group(case, system, arch_path) if case.gpus > 1 else None
     graph = model.graph(case.sizes)
     return predict_model(system, graph, case.policy, case.options, simulate, case.without, group)
+
+
+def _refuse_several_gpus(case: ModelCase) -> None:
+    if case.gpus > 1:
+        raise InputError("gpus: text is generated on one GPU here")
 
 
 def _group(case: ModelCase, system: System, arch_path: Sequence[Path]) -> Group:
