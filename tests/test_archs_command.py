@@ -1,4 +1,4 @@
-"""``archs new`` and ``archs schema``: a spec to begin with, refused until every source is filled in."""
+"""``archs new``, ``diff`` and ``schema``: a spec to begin with, refused until every source is filled in."""
 
 import json
 import re
@@ -63,6 +63,41 @@ def test_what_cannot_be_written_is_refused(
     assert re.search(problem, refused(command("archs", "new", *arguments)))
     assert [path.name for path in tmp_path.iterdir()] == ["there.yaml"]
     assert (tmp_path / "there.yaml").read_text(encoding="utf-8") == "mine"
+
+
+def test_the_values_in_which_two_boards_differ_are_listed_with_their_ratio(command: RunGpusim) -> None:
+    done = command("archs", "diff", "v100-sxm2-16gb", "a100-sxm4-40gb", "--format", "json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["a"], found["b"]) == (0, "V100-SXM2-16GB", "A100-SXM4-40GB")
+    values = found["values"]
+    assert values["sm.count"] == {"unit": "", "a": 80, "b": 108, "ratio": 1.35}
+    assert values["l2.capacity_mib"] == {"unit": "MiB", "a": 6.0, "b": 40.0, "ratio": pytest.approx(40 / 6)}
+    assert values["stated_peaks.hmma_16816_f32"] == {"unit": "TFLOP/s", "a": None, "b": 312.0, "ratio": None}
+    assert "sm.warp_size" not in values  # 32 on both
+    shown = [json.loads(command("archs", "show", found[side], "--format", "json").stdout)["values"] for side in "ab"]
+    every = {key: tuple(one.get(key, {}).get("value") for one in shown) for key in (*shown[0], *shown[1])}
+    assert {key: (row["a"], row["b"]) for key, row in values.items()} == {
+        key: pair for key, pair in every.items() if pair[0] != pair[1]
+    }
+    turned = json.loads(command("archs", "diff", found["b"], found["a"], "--format", "json").stdout)["values"]
+    assert turned.keys() == values.keys()
+    assert turned["sm.count"]["ratio"] == pytest.approx(80 / 108)
+
+
+def test_the_difference_of_two_boards_is_a_table_that_covers_library_and_host(command: RunGpusim) -> None:
+    done = command("archs", "diff", "t4", "a100-sxm4-40gb")
+    title, headings, *lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert title == f"T4 and A100-SXM4-40GB, values that differ: {len(lines)}"
+    assert headings.split() == ["key", "unit", "T4", "A100-SXM4-40GB", "ratio"]
+    assert ["l2.capacity_mib", "MiB", "4", "40", "10"] in [line.split() for line in lines]
+    assert {line.partition(".")[0] for line in lines} >= {"sm", "dram", "library", "host"}
+    assert command("archs", "diff", "t4", "t4").stdout.startswith("T4 and T4, values that differ: 0\n")
+
+
+def test_a_difference_to_an_unknown_board_is_refused_as_it_is_shown(command: RunGpusim) -> None:
+    assert refused(command("archs", "diff", "t4", "a11")) == refused(command("archs", "show", "a11"))
+    assert refused(command("archs", "diff", "rtx-309", "t4")) == refused(command("archs", "show", "rtx-309"))
 
 
 def test_the_schema_of_each_record_is_printed(command: RunGpusim) -> None:

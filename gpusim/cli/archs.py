@@ -1,4 +1,4 @@
-"""GPU specs: list, show, check, schema, starter."""
+"""GPU specs: list, show, diff, check, schema, starter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from gpusim.cli.console import emit, emit_json, emit_result, refuse, report_written, wrong_input
 from gpusim.cli.options import ArchPathOption, FormatOption
 
-app = typer.Typer(help="List, show and check GPU specs.", no_args_is_help=True)
+app = typer.Typer(help="List, show, compare and check GPU specs.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -47,6 +47,21 @@ def archs_show(
 
     spec = load_spec(name, arch_path or ())
     emit_result(output, gpu_tables.gpu_object(spec), lambda: gpu_tables.gpu_tables(spec))
+
+
+@app.command("diff")
+def archs_diff(
+    a: Annotated[str, typer.Argument(help="GPU: name, alias, nvidia-smi name or spec file.", metavar="A")],
+    b: Annotated[str, typer.Argument(help="Another GPU.", metavar="B")],
+    arch_path: ArchPathOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Show the values in which two GPUs differ: those of the GPU, its library and its host, and the ratio of B to A."""
+    from gpusim.report import gpu_tables
+    from gpusim.specs import load_spec
+
+    difference = gpu_tables.difference_object(*(load_spec(name, arch_path or ()) for name in (a, b)))
+    emit_result(output, difference, lambda: [gpu_tables.difference_table(difference)])
 
 
 @app.command("check")

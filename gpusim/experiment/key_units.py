@@ -5,6 +5,8 @@ from __future__ import annotations
 UNITS = {
     "_gb_per_s": "GB/s",
     "_bytes_per_cycle": "B/cycle",
+    "_bytes_per_cta": "B/CTA",
+    "_kib_per_cta": "KiB/CTA",
     "_pj_per_byte": "pJ/B",
     "_pj_per_fma": "pJ",
     "_pj_per_lane": "pJ",
@@ -26,6 +28,7 @@ UNITS = {
     "_v": "V",
     "_c": "degrees C",
     "_s": "s",
+    "stated_peaks": "TFLOP/s",
 }
 """By what the keys of specs end in."""
 ACRONYMS = {
@@ -74,6 +77,17 @@ def short_text(value: object) -> str:
         case list() | tuple():
             return " ".join(map(short_text, value))
     return str(value)
+
+
+def unit_of(key_path: str) -> str:
+    """The unit of a value: that of its key, or of the nearest key above it that has one; empty where none has.
+
+    >>> unit_of("l2.capacity_mib"), unit_of("host.framework_call_us.linear"), unit_of("sm.count")
+    ('MiB', 'us', '')
+    """
+    if not key_path:
+        return ""
+    return name_and_unit(key_path)[1] or unit_of(key_path.rpartition(".")[0])
 
 
 def name_and_unit(key_path: str) -> tuple[str, str]:

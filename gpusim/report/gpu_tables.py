@@ -1,4 +1,4 @@
-"""GPUs as objects for JSON and as tables: peaks, values, and the source of each value."""
+"""GPUs as objects for JSON and as tables: peaks, values, the source of each value, and what differs between two."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusim.experiment.key_units import unit_of
 from gpusim.report.text_table import TextTable
 from gpusim.specs.load import HOSTS, LIBRARIES
 
@@ -133,6 +134,49 @@ def gpu_tables(spec: Spec) -> list[TextTable]:
         TextTable("Peaks at boost clock, multiply and add counted as two", headings, tuple(peaks)),
         TextTable("Sources of the values", ("key", "value", "kind", "file", "source"), origins),
     ]
+
+
+def difference_object(a: Spec, b: Spec) -> dict[str, Any]:
+    """The values of two boards that differ: unit, both values, and that of b over that of a where both are numbers.
+
+    A value that one board does not have is None.
+    """
+    values = {}
+    for key_path in dict.fromkeys((*a.provenance, *b.provenance)):
+        of_a, of_b = (_value_at(spec, key_path) for spec in (a, b))
+        if of_a != of_b:
+            values[key_path] = {"unit": unit_of(key_path), "a": of_a, "b": of_b, "ratio": _ratio(of_a, of_b)}
+    return {"a": a.gpu.name, "b": b.gpu.name, "values": values}
+
+
+def difference_table(difference: Mapping[str, Any]) -> TextTable:
+    """The values of two boards that differ, one a line."""
+    body = tuple(
+        (
+            key_path,
+            row["unit"],
+            *("-" if row[side] is None else _value_text(row[side]) for side in ("a", "b")),
+            "-" if row["ratio"] is None else f"{row['ratio']:.4g}",
+        )
+        for key_path, row in difference["values"].items()
+    )
+    a, b = difference["a"], difference["b"]
+    title = f"{a} and {b}, values that differ: {len(body)}"
+    return TextTable(title, ("key", "unit", f">{a}", f">{b}", ">ratio"), body)
+
+
+def _value_at(spec: Spec, key_path: str) -> object:
+    origin = spec.provenance.get(key_path)
+    return None if origin is None else origin.value
+
+
+def _ratio(a: object, b: object) -> float | None:
+    """The second over the first; None where one is no number, or the first is 0."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return None
+    if isinstance(a, int | float) and isinstance(b, int | float) and a:
+        return float(f"{b / a:.12g}")
+    return None
 
 
 def _value_text(value: object) -> str:
