@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from gpusim.launch import Launch
@@ -166,8 +167,10 @@ class Extrapolator:
             periods = self._periods_left(turns)
             if periods * length < max(WORTH_TURNS, length + max(length, self.ahead)):
                 return
-            if _possible(marks[-1 - length], marks[-1]) and self._repeats(
-                turns, cycles, allowed_drift(cycles, periods, elapsed, len(marks) < PATIENCE_TURNS)
+            if (
+                _possible(marks[-1 - length], marks[-1])
+                and not self._runs_dry(marks[-1 - length], marks[-1])
+                and self._repeats(turns, cycles, allowed_drift(cycles, periods, elapsed, len(marks) < PATIENCE_TURNS))
             ):
                 for warp, made in turns.items():
                     warp.watched_turns.times -= periods * made
@@ -179,6 +182,12 @@ class Extrapolator:
         """Periods that all warps in their loops have still to make, before their last turns."""
         left = [(warp.watched_turns.left - self.ahead) // made for warp, made in turns.items() if made]
         return min(left, default=0)
+
+    def _runs_dry(self, before: _Snapshot, after: _Snapshot) -> bool:
+        """Whether a link still serves what was booked before the period: no event in a turn shows that this ends."""
+        now = self.sm.env.now
+        links = zip(self.links, before.busy, after.busy, strict=True)
+        return any(link.free_at > now and first == last for link, first, last in links)
 
     def _repeats(self, turns: dict[Warp, int], cycles: int, allowed: float) -> bool:
         """Whether all events of the last period came ``cycles`` after those of the period before."""
@@ -197,7 +206,8 @@ class Extrapolator:
         if not any(warp.watched is not None and warp.watched.blocks for warp in cta.warps):
             # No arrivals to compare: the order in which warps are served may still settle.
             least = max(least, UNEVEN_TURNS)
-        return all(_arrivals_recur(group, turns, least, cycles, allowed) for group in _groups(cta)) and all(
+        now = self.sm.env.now
+        return all(_arrivals_recur(group, turns, least, cycles, allowed, now) for group in _groups(cta)) and all(
             _turns_recur(warps, turns, least, cycles, allowed) for warps in self._alike(cta)
         )
 
@@ -278,12 +288,19 @@ def _groups(cta: Cta) -> list[RoleWarps]:
     return list(dict.fromkeys(warp.group for warp in cta.warps))
 
 
-def _arrivals_recur(group: RoleWarps, turns: dict[Warp, int], least: int, cycles: int, allowed: float) -> bool:
-    """Whether the blocks that a group's warps load arrive ``cycles`` after those of the period before."""
+def _arrivals_recur(
+    group: RoleWarps, turns: dict[Warp, int], least: int, cycles: int, allowed: float, now: int
+) -> bool:
+    """Whether the blocks that a group's warps load arrive ``cycles`` after those of the period before.
+
+    Where a loop loads nothing, what was asked for before it has to have arrived.
+    """
     loop = group.warps[0].watched
     count = max(turns[warp] for warp in group.warps)
-    if loop is None or not loop.blocks or not count:
+    if loop is None or not count:
         return True
+    if not loop.blocks:
+        return all(arrival <= now for arrival in chain(group.arrivals, group.ready))
     return recurs(group.arrivals, count * loop.blocks, max(count, least) * loop.blocks, cycles, allowed)
 
 

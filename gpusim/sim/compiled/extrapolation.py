@@ -132,7 +132,7 @@ def _jump_periods(s: State) -> None:
         periods = _periods_left(s, cycles)
         if periods * length < max(WORTH_TURNS, length + max(length, ahead)):
             return
-        if not _possible(s.marks, s.marks_busy, last - length, last):
+        if not _possible(s.marks, s.marks_busy, last - length, last) or _runs_dry(s, last - length, last):
             continue
         if _repeats(s, cycles, allowed_drift(cycles, periods, elapsed, run.marks < PATIENCE_TURNS)):
             for at in range(s.sms[0].resident):
@@ -163,6 +163,15 @@ def _periods_left(s: State, cycles: int) -> int:
                     return 0
                 periods = of_warp if periods < 0 else min(periods, of_warp)
     return max(periods, 0)
+
+
+@compiled
+def _runs_dry(s: State, before: int, after: int) -> bool:
+    """Whether a link still serves what was booked before the period: no event in a turn shows that this ends."""
+    for link in range(len(s.links)):
+        if s.links[link].free_at > s.run[0].now and s.marks_busy[before, link] == s.marks_busy[after, link]:
+            return True
+    return False
 
 
 @compiled
@@ -228,8 +237,19 @@ def _all_stopped(s: State, warps: Integers) -> bool:
 
 
 @compiled
+def _all_before(times: Floats, now: int) -> bool:
+    for time in times:
+        if time > now:
+            return False
+    return True
+
+
+@compiled
 def _arrivals_recur(s: State, group_row: int, least: int, cycles: int, allowed: float) -> bool:
-    """Whether the blocks that a group's warps load arrive ``cycles`` after those of the period before."""
+    """Whether the blocks that a group's warps load arrive ``cycles`` after those of the period before.
+
+    Where a loop loads nothing, what was asked for before it has to have arrived.
+    """
     group = s.groups[group_row]
     count = 0
     for at in range(group.warps):
@@ -237,10 +257,12 @@ def _arrivals_recur(s: State, group_row: int, least: int, cycles: int, allowed: 
     if not count:
         return True
     loop = s.warps[s.group_warps[group_row, 0]].watched
-    blocks = 0 if loop < 0 else s.loops[loop].blocks
-    if not blocks:
+    if loop < 0:
         return True
+    blocks = s.loops[loop].blocks
     arrivals = s.arrivals[group_row, : group.arrivals]
+    if not blocks:
+        return _all_before(arrivals, s.run[0].now) and _all_before(s.ready[group_row, : group.ready], s.run[0].now)
     return recurs(arrivals, count * blocks, max(count, least) * blocks, cycles, allowed)
 
 
