@@ -23,12 +23,12 @@ def spans_of(*kernels: tuple[int, float]) -> list[Span]:
     return found
 
 
-def bound_by_sms(clock_mhz: float) -> list[float]:
-    return [AVERAGE_US * 1300 / clock_mhz] * 2
+def bound_by_sms(_: int, clock_mhz: float) -> float:
+    return AVERAGE_US * 1300 / clock_mhz
 
 
-def bound_by_memory(_: float) -> list[float]:
-    return [AVERAGE_US] * 2
+def bound_by_memory(_: int, _clock_mhz: float) -> float:
+    return AVERAGE_US
 
 
 def test_each_stretch_runs_at_the_highest_clock_within_the_limit() -> None:
@@ -64,13 +64,27 @@ def test_kernels_that_wait_for_memory_take_as_long_at_any_clock() -> None:
 
 
 def test_a_step_that_no_limit_holds_is_not_asked_for_at_another_clock() -> None:
-    def refused(clock_mhz: float) -> list[float]:
-        raise AssertionError(clock_mhz)
+    def refused(task: int, clock_mhz: float) -> float:
+        raise AssertionError(task, clock_mhz)
 
     at = Sustained(V100.clock.max_mhz, 100.0)
     found = clocks_of(V100, spans_of((0, 0), (1, 0)), [COLD, COLD], at, refused)
     assert (found.longer, found.mean_mhz, found.mean_w) == ((1.0, 1.0), at.clock_mhz, 100.0)
     assert clocks_of(V100, [], [COLD], at, refused).longer == (1.0,)
+
+
+def test_only_tasks_of_stretches_beyond_the_limit_are_asked_for_at_another_clock() -> None:
+    asked = []
+
+    def duration_us(task: int, clock_mhz: float) -> float:
+        asked.append(task)
+        return bound_by_sms(task, clock_mhz)
+
+    hotter = Energy(2 * HOT.core_j, 0.0)
+    at = Sustained(V100.clock.max_mhz, LIMIT_W)
+    found = clocks_of(V100, spans_of((0, 0), (1, 0)), [hotter, COLD], at, duration_us)
+    assert set(asked) == {0}
+    assert found.longer[0] > found.longer[1] == 1.0
 
 
 def test_a_task_of_several_passes_takes_the_mean_of_them() -> None:

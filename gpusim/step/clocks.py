@@ -36,16 +36,17 @@ def clocks_of(
     spans: Sequence[Span],
     energies: Sequence[Energy],
     at: Sustained,
-    durations_at: Callable[[float], Sequence[float]],
+    duration_at: Callable[[int, float], float],
 ) -> Clocks:
     """The clock of each stretch of a step that was played at one clock, and what its tasks take there.
 
-    From clock to clock the time of a kernel follows a power law, as the governor takes it to.
+    From clock to clock the time of a kernel follows a power law, as the governor takes it to. Only kernels whose clock
+    changes are asked for at another one: each such question may be a simulation.
 
     Args:
         spans: of the kernels at that one clock, in the order in which they ran.
         energies: of one run of each task.
-        durations_at: of each task at a clock [us].
+        duration_at: of a task, by its number, at a clock [us].
     """
     highest, here_mhz = gpu.clock.max_mhz, at.clock_mhz
     found = list(_stretches(spans, gpu.power.averaging_ms * 1e3))
@@ -53,7 +54,11 @@ def clocks_of(
     drawn_w = [power_w(gpu, energy, one.length_us, here_mhz) for energy, one in zip(used, found, strict=True)]
     if not found or (here_mhz == highest and max(drawn_w) <= gpu.power.board_limit_w):
         return Clocks((1.0,) * len(energies), here_mhz, at.power_w)
-    laws = _laws(here_mhz, highest if here_mhz < highest else round(FURTHER * highest), durations_at)
+    changes = [here_mhz < highest or one_w > gpu.power.board_limit_w for one_w in drawn_w]
+    laws = [0.0] * len(energies)
+    other_mhz = highest if here_mhz < highest else round(FURTHER * highest)
+    for task in {span.launch for stretch, one in zip(found, changes, strict=True) if one for span in stretch.spans}:
+        laws[task] = _law(here_mhz, other_mhz, duration_at(task, here_mhz), duration_at(task, other_mhz))
     longer: list[list[float]] = [[] for _ in energies]
     cycles = joules = total_us = 0.0
     for energy, stretch in zip(used, found, strict=True):
@@ -100,11 +105,11 @@ def _energy(energies: Iterator[Energy]) -> Energy:
     return Energy(core_j, dram_j)
 
 
-def _laws(clock_mhz: float, other_mhz: float, durations_at: Callable[[float], Sequence[float]]) -> list[float]:
-    """Exponents of the power laws: 1 where SMs bind, 0 where the clock makes no difference."""
-    ratio = math.log(other_mhz / clock_mhz)
-    pairs = zip(durations_at(clock_mhz), durations_at(other_mhz), strict=True)
-    return [min(1.0, max(0.0, math.log(here / there) / ratio)) if here > 0 < there else 0.0 for here, there in pairs]
+def _law(clock_mhz: float, other_mhz: float, here_us: float, there_us: float) -> float:
+    """The exponent of a power law: 1 where SMs bind, 0 where the clock makes no difference."""
+    if here_us <= 0 or there_us <= 0:
+        return 0.0
+    return min(1.0, max(0.0, math.log(here_us / there_us) / math.log(other_mhz / clock_mhz)))
 
 
 def _highest_within(gpu: Gpu, used: Energy, stretch: _Stretch, from_mhz: float, laws: Sequence[float]) -> float:

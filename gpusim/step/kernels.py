@@ -77,6 +77,15 @@ class Kernels:
         """Kernel time of each task at a clock [us]."""
         return self._of_tasks([prepared.timer.time_at(clock_mhz) for prepared in self._prepared])
 
+    def duration_us(self, task: int, clock_mhz: float) -> float:
+        """Kernel time of one task, by its number, at a clock [us]."""
+        one = self._all[task]
+        if isinstance(one, CollectiveTime):
+            return one.time_us
+        return self._longer[task] * sum(
+            weight * self._prepared[place].timer.time_at(clock_mhz) for place, weight in one
+        )
+
     def _of_tasks(self, times: Sequence[float]) -> list[float]:
         """Of each task, from the times of prepared operators."""
         return [

@@ -49,7 +49,7 @@ def predict_step(
     at = sustained_clock(system.gpu, kernels.energy(counts), time_at)
     durations_us, played = kernels.durations_us(at.clock_mhz), runs[at.clock_mhz]
     computed = sorted((span for span in played.spans if span.stream == COMPUTE), key=lambda span: span.start_us)
-    clocks = clocks_of(system.gpu, computed, kernels.energies(), at, kernels.durations_us)
+    clocks = clocks_of(system.gpu, computed, kernels.energies(), at, kernels.duration_us)
     if any(longer != 1.0 for longer in clocks.longer):
         beside_us = kernels.beside_us(at.clock_mhz)
         durations_us = [one * longer for one, longer in zip(durations_us, clocks.longer, strict=True)]
