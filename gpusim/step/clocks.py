@@ -79,7 +79,7 @@ class _Stretch:
 
     spans: tuple[Span, ...]
     length_us: float
-    """To the begin of the next stretch."""
+    """To the beginning of the next stretch."""
 
     def time_us(self, slower: float, laws: Sequence[float]) -> float:
         """With a clock that is ``slower`` times lower; the GPU waits for as long."""
