@@ -179,7 +179,7 @@ def predict(
         batch, heads, key_heads, causal, mask, dropout: Further properties of attention.
         detail: ``bound``, ``sampled`` (default) or ``full``.
         l2: State of L2 at the start, ``cold`` (default) or ``warm``.
-        load: ``sustained`` (default), ``burst``, or a number of calls back to back.
+        load: ``sustained`` (default), ``burst``, ``flushed``, or a number of calls back to back.
         operands: What the operands hold, ``random`` (default), ``positive`` or ``zeros``; it changes energy and clock.
         kernel: Name of the kernel to use; selected as a library would if None.
         unit: ``cuda`` or ``tensor`` cores only; either if None.

@@ -92,7 +92,7 @@ def test_a_gpu_can_be_loaded_once_and_changed() -> None:
         ({"detail": "sampeld"}, "'sampeld' is not one of 'bound', 'sampled', 'full'"),
         ({"l2": "hot"}, "'hot' is not one of 'cold', 'warm'"),
         ({"unit": "tenser"}, "'tenser' is not one of 'cuda', 'tensor'"),
-        ({"load": "brust"}, "load brust: expected sustained, burst or a number of calls back to back"),
+        ({"load": "brust"}, "load brust: expected sustained, burst, flushed or a number of calls back to back"),
         ({"batch": 0}, "batch: expected a positive integer, got 0"),
         ({"output_dtype": "fp12"}, "output: expected one of"),
         ({"kernel": "turing_h1688gemm_128x129_tn"}, "no kernel 'turing_h1688gemm_128x129_tn'"),

@@ -176,7 +176,7 @@ def test_a_pipe_gets_plain_text(command: RunGpusim) -> None:
         (("-n", "64:8"), "-n: a range needs 1 <= start <= end and a step >= 1, got '64:8'"),
         (("-n", "64,eight"), "-n: expected a size or a 'start:end:step' range, got 'eight'"),
         (("-n", "1:100000"), "100000 predictions, more than 10000"),
-        (("--load", "9" * 5000), "99: expected sustained, burst or a number of calls back to back"),
+        (("--load", "9" * 5000), "99: expected sustained, burst, flushed or a number of calls back to back"),
         (("--batch", "0"), "batch: expected a positive integer, got 0"),
         (("--arch", "a100-sxm5-40gb"), "a100-sxm5-40gb: unknown GPU; did you mean A100-SXM"),
         (("--dtype", "bf61"), "unknown data type 'bf61'; nearest: bf16"),
@@ -443,7 +443,8 @@ def test_a_load_may_be_a_number_of_calls(command: RunGpusim) -> None:
     assert clocks == sorted(clocks, reverse=True)
     assert clocks[0] > clocks[2]
     for load in ("0", "short"):
-        assert f"load {load}: expected sustained, burst or a number" in refused(command(*question, "--load", load))
+        problem = refused(command(*question, "--load", load))
+        assert f"load {load}: expected sustained, burst, flushed or a number" in problem
 
 
 def test_a_few_bytes_of_output_take_less_time(command: RunGpusim) -> None:

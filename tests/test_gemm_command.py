@@ -201,7 +201,7 @@ T4 = load_spec("t4").gpu
             {"operands": "zero"},
             "operands: 'zero' is not one of 'random', 'positive', 'one_zero', 'zeros'; did you mean 'zeros'?",
         ),
-        ({"load": "brust"}, "load brust: expected sustained, burst or a number of calls back to back"),
+        ({"load": "brust"}, "load brust: expected sustained, burst, flushed or a number of calls back to back"),
         ({"load": "0"}, "load 0: expected"),
     ],
 )

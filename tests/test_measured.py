@@ -248,6 +248,20 @@ def test_padded_leading_dimensions_are_those_that_ran(tmp_path: Path, layout: st
     assert (rows[0].m, rows[0].n, rows[0].k) == (35, 33, 17)
 
 
+def test_a_source_whose_program_is_known_is_read_as_that_times(tmp_path: Path) -> None:
+    triton = "https://github.com/triton-lang/triton/issues/1648"
+    leimao = "https://github.com/leimao/CUDA-GEMM-Optimization"
+    stated_as = [(triton, "profiler"), (leimao, "event"), ("mine", "profiler"), ("mine", "do_bench")]
+    same = {"op": "gemm", "dtype": "fp16", "acc_dtype": "", "layout": "", "l2": "warm"}
+    lines = [stated(source=source, method=method, **same) for source, method in stated_as]
+    rows = read_measured(write(tmp_path, HEADER, *lines))
+    assert [row.method for row in rows] == ["do_bench", "stream", "profiler", "do_bench"]
+    assert [row.load for row in rows] == ["flushed", "200", "sustained", "flushed"]
+    assert [row.l2_of(usable_bytes=2**20) for row in rows] == ["cold", "warm", "warm", "cold"]
+    assert [row.layout for row in rows] == ["nn", "nn", "", ""]
+    assert [row.accumulate for row in rows] == ["", "fp16", "", ""]
+
+
 def test_a_table_of_deepbenchs_that_lacks_the_column_states_sizes_before_padding(tmp_path: Path) -> None:
     lines = [stated(source="deepbench", dtype=dtype) for dtype in ("fp16", "fp32")]
     assert [row.padded_to for row in read_measured(write(tmp_path, HEADER, *lines))] == [8, None]
@@ -397,7 +411,7 @@ def test_a_table_may_hold_training_steps_which_are_not_single_products(tmp_path:
 
 def test_a_load_of_no_calls_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        MeasuredError, match="load: expected sustained, burst or a number of calls back to back, got '0'"
+        MeasuredError, match="load: expected sustained, burst, flushed or a number of calls back to back, got '0'"
     ):
         read_measured(write(tmp_path, HEADER + ",load", f"{ROW},0"))
 
@@ -407,6 +421,9 @@ def test_a_load_of_no_calls_is_refused(tmp_path: Path) -> None:
     [
         ("graph", "", "burst"),
         ("layer", "", "burst"),
+        ("do_bench", "", "flushed"),
+        ("do_bench", "sustained", "sustained"),
+        ("profiler", "flushed", "flushed"),
         ("event", "", "sustained"),
         ("event", "burst", "burst"),
         ("graph", "54", "54"),
@@ -415,7 +432,8 @@ def test_a_load_of_no_calls_is_refused(tmp_path: Path) -> None:
 def test_a_row_says_how_long_it_ran_or_its_method_does(tmp_path: Path, method: str, load: str, read: str) -> None:
     (row,) = read_measured(write(tmp_path, HEADER + ",load", f"{stated(method=method)},{load}"))
     assert row.load == read
-    assert calls_of(row.load) == {"burst": 0, "sustained": math.inf, "54": 54}[read]
+    if read != "flushed":
+        assert calls_of(row.load) == {"burst": 0, "sustained": math.inf, "54": 54}[read]
 
 
 def test_a_row_says_how_it_was_timed(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from conftest import unfitted
+from conftest import unfitted, unfitted_spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -391,6 +391,26 @@ def test_v100_sxm2_multiplies_fp32_below_its_highest_clock() -> None:
     result = predict(unfitted("V100-SXM2-16GB"), Gemm(5124, 9124, 2560, Dtype.FP32), Options(operands="positive"))
     assert 1380 <= result.clock_mhz <= 1460
     assert result.tflops == pytest.approx(13.6, rel=0.05)
+
+
+def test_a_flush_before_each_call_leaves_a_higher_clock_to_short_calls_than_to_long_ones() -> None:
+    clocks = {}
+    for size in (2048, 8192):
+        product = Gemm(size, size, size, Dtype.FP16)
+        for load in ("burst", "flushed", "sustained"):
+            clocks[size, load] = predict(unfitted("A100-SXM4-80GB"), product, Options(load=load)).clock_mhz
+    # 256 MB of zeros take twice as long as the product of 2048, and a hundredth of the time of that of 8192.
+    assert clocks[2048, "burst"] == clocks[2048, "flushed"] > clocks[2048, "sustained"] + 100
+    assert clocks[8192, "burst"] > clocks[8192, "flushed"] + 100
+    assert clocks[8192, "flushed"] == pytest.approx(clocks[8192, "sustained"], rel=0.03)
+
+
+def test_a_flush_counts_for_no_longer_than_the_governor_averages() -> None:
+    product = Gemm(2048, 2048, 2048, Dtype.FP16)
+    quick = with_overrides(unfitted_spec("A100-SXM4-80GB"), {"power.averaging_ms": 0.0}).system
+    assert predict(quick, product, Options(load="flushed")).clock_mhz == pytest.approx(
+        predict(quick, product, Options(load="sustained")).clock_mhz, rel=0.01
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class FileOptions:
         typer.Option(help="Layout (BLAS, column-major) where the file states none."),
     ] = None
     method: Annotated[
-        Literal["graph", "stream", "profiler", "layer", "event", "host"] | None,
+        Literal["graph", "stream", "profiler", "layer", "event", "host", "do_bench"] | None,
         typer.Option(help="Timing method. Default: usual for the kind."),
     ] = None
     l2: Annotated[
@@ -74,7 +74,9 @@ class FileOptions:
     source: Annotated[str, typer.Option(help="Text of the column source.")] = ""
     load: Annotated[
         str,
-        typer.Option(help="sustained, burst or a number of calls, where the file states none.", metavar="LOAD"),
+        typer.Option(
+            help="sustained, burst, flushed or a number of calls, where the file states none.", metavar="LOAD"
+        ),
     ] = ""
     cuda: Annotated[
         int | None, typer.Option(min=1, help="Major CUDA version of the libraries that ran. Default: as in the file.")

@@ -177,8 +177,9 @@ class SimulationOptions:
     load: Annotated[
         str,
         typer.Option(
-            help="Power state: sustained until the power limit acts, a burst too short for it, or a number of calls.",
-            metavar="[sustained|burst|CALLS]",
+            help="Power state: sustained until the power limit acts, a burst too short for it, a number of calls, or "
+            "flushed: single calls, each after a kernel that overwrites L2 (Triton's do_bench).",
+            metavar="[sustained|burst|flushed|CALLS]",
         ),
     ] = "sustained"
     operands: Annotated[

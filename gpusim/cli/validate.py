@@ -46,12 +46,14 @@ stream    many asynchronous calls over count   a gap, or the launch interval
 layer     TensorRT's layer profiler            host time
 event     CUDA events around one call          the gap, and host time
 host      wall clock with a synchronisation    the gap, and host time
+do_bench  events around a call after a flush   what the two events take
+          of L2, as Triton's do_bench
 
 Optional columns state more of a run:
 
 \b
 COLUMN      STATES
-load        calls back to back, 'burst' or 'sustained': how long the power limit could act
+load        calls back to back, 'burst', 'sustained' or 'flushed': how long the power limit could act
 cuda        major version of CUDA whose libraries ran
 out_dtype   type of C, if it is not the default one of the operands
 operands    'random', 'positive' (from 0 to 1), 'one_zero' (the other random) or 'zeros': what the operands hold

@@ -19,7 +19,7 @@ from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, RESULTS, Dtype
 from gpusim.units import ceil_div
 from gpusim.workloads.attention import ATTENTION_COLUMNS, ATTENTION_OPS
-from gpusim.workloads.conditions import L2_STATES, OPERANDS, checked_load
+from gpusim.workloads.conditions import FLUSHED, L2_STATES, OPERANDS, checked_load
 from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS, Convolution
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
 from gpusim.workloads.memory_bound import ACCESS_COLUMNS, MEMORY_BOUND_OPS
@@ -65,16 +65,48 @@ of CUTLASS draws whole numbers from -3 or -4 to 3 or 4 (tools/profiler/src/optio
 zeros: 16384^3 in FP16 takes an A100 29.1 ms, as it does with identity matrices (NVIDIA/cutlass issue 408)."""
 
 
-UNSTATED_LOAD = {"vidur": "80", "https://github.com/zzc0721/torch-performance-test-data/": "36"}
+UNSTATED_LOAD = {
+    "vidur": "80",
+    "https://github.com/zzc0721/torch-performance-test-data/": "36",
+    "https://github.com/leimao/CUDA-GEMM-Optimization": "200",
+}
 """Calls back to back by how the names of sources begin, for rows that do not state them. Vidur times one pass of 20
 equal decoder layers, each of four products, after a pass that warms up and the start of the profiler
 (vidur/profiling/mlp/mlp_wrapper.py, mlp_impl.py); between two sizes it writes and reads the trace, and the board rests.
-zzc0721 multiplies 6 times to warm up and 30 times between two readings of the clock (test.py)."""
+zzc0721 multiplies 6 times to warm up and 30 times between two readings of the clock (test.py), leimao 100 and 100 times
+(include/profile_utils.cuh)."""
 
 
-UNSTATED_LAYOUT = {"https://github.com/zzc0721/torch-performance-test-data/": "nn"}
-"""Layout of products by how the names of sources begin, for rows that do not state it. zzc0721 calls ``torch.mm`` on
-matrices as ``torch.randn`` makes them, row by row, neither of them transposed (test.py)."""
+LOAD_OF_METHOD = {"graph": "burst", "layer": "burst", "do_bench": FLUSHED}
+"""Load of rows whose source is not known to repeat otherwise, by timing method; ``sustained`` of all others."""
+
+
+UNSTATED_LAYOUT = dict.fromkeys(
+    (
+        "https://github.com/zzc0721/torch-performance-test-data/",
+        "https://github.com/triton-lang/triton/issues/",
+        "https://github.com/leimao/CUDA-GEMM-Optimization",
+    ),
+    "nn",
+)
+"""Layout of products by how the names of sources begin, for rows that do not state it. zzc0721 and Triton's tutorial
+call ``torch.mm`` and ``torch.matmul`` on matrices as ``torch.randn`` makes them, row by row, neither of them transposed
+(test.py; python/tutorials/03-matrix-multiplication.py), leimao ``cublasGemmEx`` with ``CUBLAS_OP_N`` for both
+(include/profile_utils.cuh)."""
+
+
+UNSTATED_ACCUMULATORS = {"https://github.com/leimao/CUDA-GEMM-Optimization": "fp16"}
+"""Accumulators of FP16 products by how the names of sources begin, for rows that do not state them. leimao passes the
+type of the operands as ``computeType`` (include/profile_utils.cuh)."""
+
+
+METHOD_OF_SOURCE = {
+    "https://github.com/triton-lang/triton/issues/": "do_bench",
+    "https://github.com/leimao/CUDA-GEMM-Optimization": "stream",
+}
+"""The timing method of sources whose programs were read, by how their names begin, whatever their rows state: lists of
+published figures tell a profiler from Triton's ``do_bench`` in a remark at most. leimao records one event before 100
+calls and one after them (include/profile_utils.cuh)."""
 
 
 ROTATED_LINEARS = {"aiconfigurator-vllm": 6}
@@ -133,7 +165,7 @@ class MeasuredRow:
     grid: tuple[int, int, int] | None = None
     source: str = ""
     stated_load: str = ""
-    """``burst``, ``sustained`` or a number of calls back to back, those that warm up included."""
+    """``burst``, ``sustained``, ``flushed`` or a number of calls back to back, those that warm up included."""
     output: str = ""
     """Data type of C; empty if it is the default one of the operands."""
     cuda: int | None = None
@@ -159,20 +191,22 @@ class MeasuredRow:
 
     @property
     def load(self) -> str:
-        """How long the power limit could act: ``burst``, ``sustained`` or a number of calls.
+        """How long the power limit could act: ``burst``, ``sustained``, ``flushed`` or a number of calls.
 
         If the table does not state it: as the source is known to repeat, or graphs are replayed a few times, layers run
-        once.
+        once, and ``do_bench`` flushes L2 before each call.
         """
-        by_method = "burst" if self.method in ("graph", "layer") else "sustained"
+        by_method = LOAD_OF_METHOD.get(self.method, "sustained")
         return self.stated_load or _by_source(UNSTATED_LOAD, self.source) or by_method
 
     def l2_of(self, usable_bytes: float) -> str:
-        """The state of L2 in the run: as stated, or warm where it holds all that a source is known to rotate.
+        """The state of L2 in the run: cold after a flush, warm where L2 holds all that a source rotates, or as stated.
 
         Args:
             usable_bytes: what L2 holds of the operands of several launches.
         """
+        if self.method == "do_bench":
+            return "cold"
         linears = next((count for source, count in ROTATED_LINEARS.items() if self.source.startswith(source)), 0)
         if not linears or self.op != "linear" or self.k is None:
             return self.l2
@@ -320,11 +354,11 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         n=fields.number("n"),
         k=fields.whole("k") if vector else fields.number("k"),
         dtype=dtype,
-        accumulate=fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?")),
+        accumulate=_accumulator(fields, dtype),
         layout=_layout(fields, op),
         sparsity=fields.one_of("sparsity", SPARSITIES),
         time_us=fields.time_us("time_us"),
-        method=fields.one_of("method", METHODS),
+        method=_by_source(METHOD_OF_SOURCE, fields.get("source")) or fields.one_of("method", METHODS),
         l2=fields.one_of("l2", L2_STATES),
         kernel=fields.get("kernel"),
         threads=fields.whole("threads"),
@@ -364,6 +398,12 @@ def _load(fields: Fields) -> str:
         return checked_load(text) if text else ""
     except ValueError as error:
         raise fields.refuse("load", f"{error}, got '{excerpt(text)}'", "correct or empty it") from None
+
+
+def _accumulator(fields: Fields, dtype: Dtype) -> str:
+    """As stated, or as the source is known to ask for."""
+    known = _by_source(UNSTATED_ACCUMULATORS, fields.get("source")) if dtype is Dtype.FP16 else ""
+    return fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?")) or known
 
 
 def _beta(fields: Fields) -> float | None:

@@ -144,7 +144,10 @@ class ExperimentFile(Part):
     sparsity: Sparsities = ("dense",)
     detail: Details = ("sampled",)
     l2: L2States = ("cold",)
-    load: RunLoad = Field(default="sustained", description="sustained, burst or a number of calls back to back")
+    load: RunLoad = Field(
+        default="sustained",
+        description="sustained, burst, flushed (as Triton's do_bench) or a number of calls back to back",
+    )
     operands: Operands = Field(default="random", description="what the operands hold: random, positive or zeros")
     cuda: PositiveInt | None = Field(
         default=None, description="major version of CUDA whose libraries choose the kernels; the newest known if absent"

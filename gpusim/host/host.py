@@ -45,7 +45,7 @@ class Host(Record):
         description="Host time that CUDA events around a call of a framework's own operator take in, by its kind [us]."
     )
     method_overhead_us: dict[str, Microseconds] = Field(
-        description="Host time that a timing method adds, by method [us]."
+        description="What a timing method adds to the time of the kernels, by method [us]."
     )
     timing_of_source_us: dict[str, Microseconds] = Field(
         default={},

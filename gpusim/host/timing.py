@@ -16,9 +16,11 @@ from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import VectorOperator
 
-METHODS = ("graph", "stream", "profiler", "layer", "event", "host")
-HOST_METHODS = ("layer", "event", "host")
-"""Methods whose readings contain time of the host's CPU and software (``host.method_overhead_us``)."""
+METHODS = ("graph", "stream", "profiler", "layer", "event", "host", "do_bench")
+HOST_METHODS = ("layer", "event", "host", "do_bench")
+"""Methods that add a time of their own (``host.method_overhead_us``), most of it of the host's CPU and software."""
+QUEUED_METHODS = ("stream", "do_bench")
+"""Methods whose calls the host has queued before the GPU begins them."""
 
 LIBRARY_KINDS = (None, "convolution")
 """Kinds of operators (:func:`dispatched_as`) whose kernels a library launches: products and convolutions."""
@@ -51,7 +53,8 @@ def observed_time_us(
     profiler: the kernels alone. graph: the kernels and the gap between two of them, as a graph replays them back to
     back. stream: the kernels and such a gap, which second kernels of products wait for too, or the interval between
     launches or calls where that is longer. layer: the kernels and what TensorRT's layer profiler adds. event and host:
-    kernels, gap and host time. Of a source that cuts off parts of a microsecond, the mean of what it reads
+    kernels, gap and host time. do_bench: the kernels, and what two events take in on a GPU that is busy before the
+    first. Of a source that cuts off parts of a microsecond, the mean of what it reads
     (``CUT_OFF_US``).
 
     Args:
@@ -66,7 +69,7 @@ def observed_time_us(
     if method not in METHODS:
         raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
     key = source_key(source)
-    if method == "stream":
+    if method in QUEUED_METHODS:
         kernel_time_us += second_kernels * host.stream_wait_us
     interval_us = _interval_us(kernel_time_us, method, host, operator, key, call)
     return interval_us - min(CUT_OFF_US.get(key, 0.0), interval_us / 2)
@@ -97,10 +100,10 @@ def dispatched_as(operator: Operator) -> str | None:
 
 
 def parse_overheads(texts: Sequence[str]) -> dict[str, float]:
-    """Host time in readings of the user's machine, by timing method [us], from texts ``METHOD=US``.
+    """What timing methods add on the user's machine [us], from texts ``METHOD=US``.
 
     Raises:
-        TimingError: a method without host time, a value that is not a time, or a method given twice.
+        TimingError: a method that adds no time of its own, a value that is not a time, or a method given twice.
 
     >>> parse_overheads(["event=12.5"])
     {'event': 12.5}

@@ -23,7 +23,7 @@ class Options:
     load: str = "sustained"
     """``sustained``: repeated for so long that the power limit sets the clock. ``burst``: too short for it, at maximum
     clock. A whole number: so many calls back to back; the limit applies to a running average of their
-    power."""
+    power. ``flushed``: single calls, each after a kernel that overwrites L2, as Triton's ``do_bench`` makes them."""
     unit: Unit | None = None
     """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
     operands: str = "random"

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Power
 from gpusim.lowering.totals import Totals
+from gpusim.units import bytes_per_us
+from gpusim.workloads.conditions import FLUSH_BYTES
 
 TOLERANCE_FRACTION = 0.01
 """How close to the board limit a sustained clock has to draw, of what the limit leaves above idle."""
@@ -27,6 +29,9 @@ class Energy:
 
     core_j: float
     dram_j: float
+
+    def __add__(self, other: Energy) -> Energy:
+        return Energy(self.core_j + other.core_j, self.dram_j + other.dram_j)
 
 
 def energy(gpu: Gpu, totals: Sequence[Totals], operands: str = "random") -> Energy:
@@ -50,6 +55,19 @@ def energy(gpu: Gpu, totals: Sequence[Totals], operands: str = "random") -> Ener
         dram_bytes = one.traffic.dram_read_bytes * one.traffic.read_energy + one.traffic.dram_write_bytes
         dram += dram_bytes * power.dram_pj_per_byte
     return Energy(core * 1e-12, dram * 1e-12)
+
+
+def flush(gpu: Gpu) -> tuple[Energy, float]:
+    """Energy and duration [us] of the kernel that overwrites L2 with zeros before each call of a flushed load.
+
+    Of it, as much as the governor's running average still holds when the call begins.
+    """
+    power, dram = gpu.power, gpu.dram
+    rate = bytes_per_us(dram.peak_bandwidth_gb_per_s * dram.efficiency_fraction)
+    time_us = min(FLUSH_BYTES / rate, power.averaging_ms * 1e3)
+    written = time_us * rate
+    core_j = written * power.zeros_energy_fraction * power.l2_pj_per_byte * 1e-12
+    return Energy(core_j, written * power.dram_pj_per_byte * 1e-12), time_us
 
 
 def power_w(gpu: Gpu, used: Energy, time_us: float, clock_mhz: float, busy_us: float = math.inf) -> float:

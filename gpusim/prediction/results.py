@@ -56,7 +56,8 @@ class Result:
     l2: str
     """``cold`` or ``warm`` at the start."""
     load: str
-    """``sustained``, at the clock that the power limit allows; ``burst``, too short for it; or a number of calls."""
+    """``sustained``, at the clock that the power limit allows; ``burst``, too short for it; a number of calls; or
+    ``flushed``, single calls that kernels between them keep apart."""
     operands: str
     """``random`` or ``zeros``."""
     time_us: float

@@ -11,13 +11,13 @@ from gpusim.launch import Launch
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, bounds_of, launches_of, memsets_of
-from gpusim.prediction.power import Sustained, energy, sustained_clock
+from gpusim.prediction.power import Sustained, energy, flush, sustained_clock
 from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
 from gpusim.system import System
 from gpusim.units import BOOKING_ROUNDING_CYCLES, us_of_cycles
-from gpusim.workloads.conditions import calls_of
+from gpusim.workloads.conditions import FLUSHED, FLUSHED_BUSY_US, calls_of
 
 FLOAT_ROUNDING = 1e-9
 
@@ -79,10 +79,19 @@ class PlanTimer:
         return kernel_time_us(self._system, self._planned, self._runs[clock_mhz], clock_mhz)
 
     def sustained(self) -> Sustained:
-        """The clock that the load leaves it, run again and again by itself: the highest one where that is a burst."""
-        # A lower bound knows no power limit.
-        calls = 0.0 if self._options.detail == "bound" else calls_of(self._options.load)
-        return sustained_clock(self._system.gpu, self.energy, self.time_at, calls)
+        """The clock that the load leaves it, run again and again: the highest one where that is a burst."""
+        gpu, load = self._system.gpu, self._options.load
+        if self._options.detail == "bound":  # a lower bound knows no power limit
+            return sustained_clock(gpu, self.energy, self.time_at, calls=0.0)
+        if load != FLUSHED:
+            return sustained_clock(gpu, self.energy, self.time_at, calls_of(load))
+        between, between_us = flush(gpu)
+
+        def interval_us(clock_mhz: float) -> float:
+            return self.time_at(clock_mhz) + between_us
+
+        calls = FLUSHED_BUSY_US / interval_us(gpu.clock.max_mhz)
+        return sustained_clock(gpu, self.energy + between, interval_us, calls)
 
     def timed(self, sustained: Sustained) -> Timed:
         """The run at a clock."""

@@ -33,4 +33,4 @@ Accumulator = Annotated[str, AfterValidator(lambda name: name and accumulator_na
 Output = Annotated[str, AfterValidator(lambda name: name and result_named(name))]
 """Format of C; the default of the data type if empty."""
 RunLoad = Annotated[str, BeforeValidator(checked_load)]
-"""``sustained``, ``burst`` or a number of calls back to back."""
+"""``sustained``, ``burst``, ``flushed`` or a number of calls back to back."""

@@ -62,6 +62,7 @@ TIMING_LIMITS_US: Mapping[str, tuple[float, float]] = {
     "layer": (2.0, 15.0),
     "event": (10.0, 65.0),  # a framework's call by fast and by slow CPUs
     "host": (10.0, 60.0),
+    "do_bench": (2.0, 10.0),  # two events and a launch
 }
 """The range of a source's own way of timing, by timing method; a profiler reads the kernels alone."""
 
