@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, MeasuredError, csv_fields, header_with, read_text
+from gpusim.evidence.known_sources import known_source
 from gpusim.files.outputs import replacing
 from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, RESULTS, Dtype
@@ -44,93 +45,8 @@ OPTIONAL = (
 COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 """The schema, in the order in which columns are written."""
 
-UNSTATED_PADDING = {"deepbench": 8}
-"""``padded_to`` of FP16 rows by source, for tables without the column. DeepBench pads the leading dimensions of FP16
-matrices, and the channels of images, for Tensor Cores (PAD_KERNELS in code/nvidia/gemm_bench.cu and conv_bench.cu); its
-results state the sizes before padding."""
-
-
-UNSTATED_OPERANDS = {
-    ("deepbench", ""): "zeros",
-    ("aiconfigurator-vllm", "a100"): "zeros",
-    ("cutlass-profiler", ""): "zeros",
-    ("https://github.com/NVIDIA/cutlass/", ""): "zeros",
-}
-"""What operands hold by how source and board begin, for rows that do not state it, FP32 ones excepted; all others are
-random. DeepBench draws floats from 0 to 1 and copies them to integers where it means halves: each becomes zero
-(``rand`` in code/nvidia/tensor.h, ``uint16_t`` in gemm_bench.cu and conv_bench.cu). AIConfigurator multiplies by
-weights of vLLM layers that nobody has written (collector/vllm/collect_gemm.py): fresh device memory on an A100. On
-boards with FP8 the process has drawn random weights in that memory for the cases before (``fp8_block``). The profiler
-of CUTLASS draws whole numbers from -3 or -4 to 3 or 4 (tools/profiler/src/options.cu), which switch about as little as
-zeros: 16384^3 in FP16 takes an A100 29.1 ms, as it does with identity matrices (NVIDIA/cutlass issue 408)."""
-
-
-UNSTATED_LOAD = {
-    "vidur": "80",
-    "https://github.com/zzc0721/torch-performance-test-data/": "36",
-    "https://github.com/leimao/CUDA-GEMM-Optimization": "200",
-}
-"""Calls back to back by how the names of sources begin, for rows that do not state them. Vidur times one pass of 20
-equal decoder layers, each of four products, after a pass that warms up and the start of the profiler
-(vidur/profiling/mlp/mlp_wrapper.py, mlp_impl.py); between two sizes it writes and reads the trace, and the board rests.
-zzc0721 multiplies 6 times to warm up and 30 times between two readings of the clock (test.py), leimao 100 and 100 times
-(include/profile_utils.cuh)."""
-
-
 LOAD_OF_METHOD = {"graph": "burst", "layer": "burst", "do_bench": FLUSHED}
 """Load of rows whose source is not known to repeat otherwise, by timing method; ``sustained`` of all others."""
-
-
-UNSTATED_LAYOUT = dict.fromkeys(
-    (
-        "https://github.com/zzc0721/torch-performance-test-data/",
-        "https://github.com/triton-lang/triton/issues/",
-        "https://github.com/leimao/CUDA-GEMM-Optimization",
-    ),
-    "nn",
-)
-"""Layout of products by how the names of sources begin, for rows that do not state it. zzc0721 and Triton's tutorial
-call ``torch.mm`` and ``torch.matmul`` on matrices as ``torch.randn`` makes them, row by row, neither of them transposed
-(test.py; python/tutorials/03-matrix-multiplication.py), leimao ``cublasGemmEx`` with ``CUBLAS_OP_N`` for both
-(include/profile_utils.cuh)."""
-
-
-UNSTATED_ACCUMULATORS = {"https://github.com/leimao/CUDA-GEMM-Optimization": "fp16"}
-"""Accumulators of FP16 products by how the names of sources begin, for rows that do not state them. leimao passes the
-type of the operands as ``computeType`` (include/profile_utils.cuh)."""
-
-
-METHOD_OF_SOURCE = {
-    "https://github.com/triton-lang/triton/issues/": "do_bench",
-    "https://github.com/leimao/CUDA-GEMM-Optimization": "stream",
-}
-"""The timing method of sources whose programs were read, by how their names begin, whatever their rows state: lists of
-published figures tell a profiler from Triton's ``do_bench`` in a remark at most. leimao records one event before 100
-calls and one after them (include/profile_utils.cuh)."""
-
-
-ROTATED_LINEARS = {"aiconfigurator-vllm": 6}
-"""Equal linear layers, each with weights of its own, that sources multiply with one input in turn, by how their names
-begin (AIConfigurator: ``outside_loop_count`` in collector/vllm/collect_gemm.py). Tables state cold: the weights of all
-rotate past L2. Where they fit into it, with the input and a result, nothing is cold."""
-
-
-UNSTATED_BETA = {
-    ("deepbench", Dtype.FP16): 2.0**-24,
-    ("deepbench", Dtype.FP32): 2.0**-149,
-    ("deepbench", Dtype.INT8): 1.0,
-}
-"""Beta of products by source and type, for rows that do not state it; all others have none. DeepBench passes the
-integer 1 to cublasGemmEx (``const int beta = 1.f`` in code/nvidia/gemm_bench.cu), which is the smallest number of
-FP16 and of FP32. Kernels of cuBLAS compare it with 0 as it is (``FSETP.NE``, without ``.FTZ``), and read C."""
-
-
-POSITIVE = ("deepbench",)
-"""How the names of sources begin whose FP32 operands are numbers from 0 to 1 (DeepBench: ``rand``, as above)."""
-
-ZERO_IMAGES = ("neusight",)
-"""Sources whose convolutions read images of zeros: NeuSight measures ``torch.zeros`` (neusight/Dataset/collect.py). The
-filters are those that a layer of PyTorch begins with, random ones of both signs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +113,7 @@ class MeasuredRow:
         once, and ``do_bench`` flushes L2 before each call.
         """
         by_method = LOAD_OF_METHOD.get(self.method, "sustained")
-        return self.stated_load or _by_source(UNSTATED_LOAD, self.source) or by_method
+        return self.stated_load or known_source(self.source).load or by_method
 
     def l2_of(self, usable_bytes: float) -> str:
         """The state of L2 in the run: cold after a flush, warm where L2 holds all that a source rotates, or as stated.
@@ -207,7 +123,7 @@ class MeasuredRow:
         """
         if self.method == "do_bench":
             return "cold"
-        linears = next((count for source, count in ROTATED_LINEARS.items() if self.source.startswith(source)), 0)
+        linears = known_source(self.source).rotated_linears
         if not linears or self.op != "linear" or self.k is None:
             return self.l2
         elements = linears * self.n * self.k + self.m * self.k + self.m * self.n
@@ -216,27 +132,20 @@ class MeasuredRow:
     @property
     def beta(self) -> float:
         """Of a product: as stated, or as the source is known to pass it."""
-        known = UNSTATED_BETA.get((self.source, self.dtype), 0.0)
+        known = known_source(self.source).beta.get(self.dtype, 0.0)
         return known if self.stated_beta is None else self.stated_beta
 
     @property
     def operands(self) -> str:
         """What the operands held: as stated, or as the source is known to fill them."""
-        if not self.stated_operands and self.op in CONVOLUTION_OPS and self.source in ZERO_IMAGES:
+        if self.stated_operands:
+            return self.stated_operands
+        known = known_source(self.source)
+        if self.op in CONVOLUTION_OPS and known.zero_images:
             return "one_zero"
-        if self.stated_operands or self.dtype is Dtype.FP32:
-            return self.stated_operands or ("positive" if self.source.startswith(POSITIVE) else "random")
-        known = (
-            held
-            for (source, board), held in UNSTATED_OPERANDS.items()
-            if self.source.startswith(source) and self.gpu.startswith(board)
-        )
-        return next(known, "random")
-
-
-def _by_source(known: Mapping[str, str], source: str) -> str:
-    """What is known of the sources whose names begin so; empty if nothing is."""
-    return next((value for start, value in known.items() if source.startswith(start)), "")
+        if self.dtype is Dtype.FP32:
+            return known.fp32_operands or "random"
+        return (known.operands if self.gpu.startswith(known.board) else "") or "random"
 
 
 def _operator(row: MeasuredRow) -> Operator | None:
@@ -358,7 +267,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         layout=_layout(fields, op),
         sparsity=fields.one_of("sparsity", SPARSITIES),
         time_us=fields.time_us("time_us"),
-        method=_by_source(METHOD_OF_SOURCE, fields.get("source")) or fields.one_of("method", METHODS),
+        method=known_source(fields.get("source")).method or fields.one_of("method", METHODS),
         l2=fields.one_of("l2", L2_STATES),
         kernel=fields.get("kernel"),
         threads=fields.whole("threads"),
@@ -402,8 +311,9 @@ def _load(fields: Fields) -> str:
 
 def _accumulator(fields: Fields, dtype: Dtype) -> str:
     """As stated, or as the source is known to ask for."""
-    known = _by_source(UNSTATED_ACCUMULATORS, fields.get("source")) if dtype is Dtype.FP16 else ""
-    return fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?")) or known
+    known = known_source(fields.get("source"))
+    stated = fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?"))
+    return stated or (known.accumulate if dtype is Dtype.FP16 else "")
 
 
 def _beta(fields: Fields) -> float | None:
@@ -421,11 +331,11 @@ def _layout(fields: Fields, op: str) -> str:
     """Of a product: as stated, or as the source is known to call it."""
     if op not in GEMM_OPS:
         return fields.get("layout")
-    return fields.one_of("layout", LAYOUTS, unknown=("",)) or _by_source(UNSTATED_LAYOUT, fields.get("source"))
+    return fields.one_of("layout", LAYOUTS, unknown=("",)) or known_source(fields.get("source")).layout
 
 
 def _padded_to(fields: Fields, dtype: Dtype) -> int | None:
     """What leading dimensions were padded to."""
     if "padded_to" in fields.values:
         return fields.whole("padded_to")
-    return UNSTATED_PADDING.get(fields.get("source")) if dtype is Dtype.FP16 else None
+    return known_source(fields.get("source")).padded_to if dtype is Dtype.FP16 else None
