@@ -10,6 +10,8 @@ PYTEST := $(BIN)/python -m pytest -n auto
 # Measured runs, where there are any: the folder that holds validate/ and calibrate/.
 MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 MICROBENCHMARKS := $(MEASURED)/../facts/microbenchmarks.csv
+# Single figures, which nothing is fitted to.
+PUBLISHED := $(wildcard $(MEASURED)/published.csv)
 # Steps of whole models.
 STEPS := $(wildcard $(MEASURED)/../end_to_end/neusight.csv $(MEASURED)/../end_to_end/nvidia_pytorch.csv)
 COLLECTIVES := $(wildcard $(MEASURED)/../comm/*.csv)
@@ -102,7 +104,7 @@ bench-baseline: $(VENV)/.dev
 	$(BIN)/python $(BENCH) --record
 
 readme: $(VENV)/.runtime $(RECORDED)
-	$(BIN)/python benchmarks/readme.py $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
+	$(BIN)/python benchmarks/readme.py $(addprefix --published ,$(PUBLISHED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
 		$(addprefix --models ,$(STEPS)) $(addprefix --collectives ,$(COLLECTIVES)) \
 		$(addprefix --traces ,$(RECORDED) $(VECTOR_TRACES)) $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
 

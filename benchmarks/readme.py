@@ -1,14 +1,14 @@
 """Writes the generated tables of the README, docs/accuracy.md and docs/speed.md: a summary, and all figures.
 
-    python benchmarks/readme.py [--microbenchmarks PUBLISHED.csv] [--models STEPS.csv]...
+    python benchmarks/readme.py [--published FIGURES.csv] [--microbenchmarks PUBLISHED.csv] [--models STEPS.csv]...
                                 [--collectives RUNS.csv]... [--traces RUNS.csv]... [MEASURED.csv...]
 
 What stands between two markers is replaced, in the README by a summary and on the page by everything: errors on
-measured runs (``accuracy``) with the date, the commit and the tables' hashes, errors on measured steps of whole models
-(``models``), what the last calibrations (``make calibrate``) report of rows, sources and boards that they leave out
-(``left-out``). The page alone has the errors on collectives, on kernels out of traces (``traces``) and on published
-microbenchmarks, docs/speed.md the figures of the last benchmark (``speed``, ``make bench``). What nothing is given for
-stays.
+measured runs (``accuracy``) with the date, the commit and the tables' hashes, errors on single published figures
+(``published``), errors on measured steps of whole models (``models``), what the last calibrations (``make calibrate``)
+report of rows, sources and boards that they leave out (``left-out``). The page alone has the errors on collectives, on
+kernels out of traces (``traces``) and on published microbenchmarks, docs/speed.md the figures of the last benchmark
+(``speed``, ``make bench``). What nothing is given for stays.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collectives_table import collectives_table
 from microbench_table import microbench_table
 from models_table import models_summary, models_tables, validated_steps
 from provenance import ACCURACY_PAGE, BENCH_RESULTS, CALIBRATIONS, README, SPEED_PAGE, commit
+from published_table import published_summary, published_table, validated_figures
 from speed_table import speed_table
 from traces_table import traces_table
 
@@ -43,6 +44,7 @@ def main() -> None:
     """Write the pages."""
     parser = argparse.ArgumentParser(description="Write the tables of the README, docs/accuracy.md and docs/speed.md.")
     parser.add_argument("files", nargs="*", type=Path, metavar="MEASURED.csv")
+    parser.add_argument("--published", type=Path, metavar="FIGURES.csv")
     parser.add_argument("--microbenchmarks", type=Path, metavar="PUBLISHED.csv")
     parser.add_argument("--models", type=Path, action="append", default=[], metavar="STEPS.csv")
     parser.add_argument("--collectives", type=Path, action="append", default=[], metavar="RUNS.csv")
@@ -71,6 +73,9 @@ def tables(given: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
         report = validated(given.files)
         short["accuracy"] = f"{accuracy_summary(report)}\n{written}"
         long["accuracy"] = f"{accuracy_tables(report)}\n{written}"
+    if given.published:
+        figures = validated_figures(given.published)
+        short["published"], long["published"] = published_summary(figures), published_table(figures)
     if given.models:
         steps = validated_steps(given.models)
         short["models"], long["models"] = models_summary(steps), models_tables(steps)

@@ -14,6 +14,7 @@ import calibration
 import calibration_table
 import claims_page
 import comparison
+import published_table
 import pytest
 import readme
 import shapes
@@ -259,6 +260,30 @@ def test_measured_tables_are_lines_by_gpu_in_the_readme_and_by_source_on_the_pag
     assert [line[: line.index(" %")].rsplit("|", 1)[0] for line in summary] == ["| matrix products | t4 | fp16 | 4 "]
     whole = accuracy_table.accuracy_tables(report)
     assert ("| a (gemm) | t4 | fp16 | 2 |" in whole, "| b (linear) | t4 | fp16 | 2 |" in whole) == (True, True)
+
+
+def test_published_figures_are_a_sentence_in_the_readme_and_a_table_on_the_page(tmp_path: Path) -> None:
+    columns = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2"
+    lines = [
+        f"{gpu},gemm,1,1024,1024,1024,{dtype},{sparsity},50,stream,warm"
+        for gpu, dtype, sparsity in (
+            ("t4", "fp16", "dense"),
+            ("a100-sxm4-80gb", "tf32", "dense"),
+            ("a100-sxm4-80gb", "fp16", "2:4"),
+            ("voodoo", "fp16", "dense"),
+        )
+    ]
+    (tmp_path / "figures.csv").write_text("\n".join([columns, *lines, ""]), encoding="utf-8")
+    report = published_table.validated_figures(tmp_path / "figures.csv")
+    sentence = published_table.published_summary(report)
+    assert sentence.startswith("Mean and median error: 3 of 4 figures ")
+    assert ("; 1 in TF32 " in sentence, "; 1 with 2:4 sparsity " in sentence) == (True, True)
+    rows = published_table.published_table(report).splitlines()[2:5]
+    assert [row.split(" | ")[:3] for row in rows] == [
+        ["| a100-sxm4-80gb", "fp16 2:4", "1"],
+        ["| a100-sxm4-80gb", "tf32", "1"],
+        ["| t4", "fp16", "1"],
+    ]
 
 
 def test_a_readme_without_its_markers_is_refused() -> None:
