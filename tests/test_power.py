@@ -394,15 +394,18 @@ def test_v100_sxm2_multiplies_fp32_below_its_highest_clock() -> None:
 
 
 def test_a_flush_before_each_call_leaves_a_higher_clock_to_short_calls_than_to_long_ones() -> None:
-    clocks = {}
-    for size in (2048, 8192):
-        product = Gemm(size, size, size, Dtype.FP16)
-        for load in ("burst", "flushed", "sustained"):
-            clocks[size, load] = predict(unfitted("A100-SXM4-80GB"), product, Options(load=load)).clock_mhz
+    results = {
+        (size, load): predict(unfitted("A100-SXM4-80GB"), Gemm(size, size, size, Dtype.FP16), Options(load=load))
+        for size in (2048, 8192)
+        for load in ("burst", "flushed", "sustained")
+    }
+    clocks = {key: result.clock_mhz for key, result in results.items()}
     # 256 MB of zeros take twice as long as the product of 2048, and a hundredth of the time of that of 8192.
     assert clocks[2048, "burst"] == clocks[2048, "flushed"] > clocks[2048, "sustained"] + 100
     assert clocks[8192, "burst"] > clocks[8192, "flushed"] + 100
     assert clocks[8192, "flushed"] == pytest.approx(clocks[8192, "sustained"], rel=0.03)
+    # Power and energy are those of the call, not of what flushes L2 before it; a board that is busy for 125 ms is warmer.
+    assert results[2048, "burst"].power_w < results[2048, "flushed"].power_w < 1.02 * results[2048, "burst"].power_w
 
 
 def test_a_flush_counts_for_no_longer_than_the_governor_averages() -> None:

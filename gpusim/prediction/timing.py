@@ -11,7 +11,7 @@ from gpusim.launch import Launch
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, bounds_of, launches_of, memsets_of
-from gpusim.prediction.power import Sustained, energy, flush, sustained_clock
+from gpusim.prediction.power import Sustained, energy, flush, power_w, sustained_clock
 from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
@@ -91,7 +91,9 @@ class PlanTimer:
             return self.time_at(clock_mhz) + between_us
 
         calls = FLUSHED_BUSY_US / interval_us(gpu.clock.max_mhz)
-        return sustained_clock(gpu, self.energy + between, interval_us, calls)
+        clock_mhz = sustained_clock(gpu, self.energy + between, interval_us, calls).clock_mhz
+        of_call_w = power_w(gpu, self.energy, self.time_at(clock_mhz), clock_mhz, FLUSHED_BUSY_US)
+        return Sustained(clock_mhz, of_call_w)
 
     def timed(self, sustained: Sustained) -> Timed:
         """The run at a clock."""
