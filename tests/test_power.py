@@ -404,7 +404,7 @@ def test_a_flush_before_each_call_leaves_a_higher_clock_to_short_calls_than_to_l
     assert clocks[2048, "burst"] == clocks[2048, "flushed"] > clocks[2048, "sustained"] + 100
     assert clocks[8192, "burst"] > clocks[8192, "flushed"] + 100
     assert clocks[8192, "flushed"] == pytest.approx(clocks[8192, "sustained"], rel=0.03)
-    # Power and energy are those of the call, not of what flushes L2 before it; a board that is busy for 125 ms is warmer.
+    # Power and energy are those of the call, not of the flush before it; a board that is busy for 125 ms is warmer.
     assert results[2048, "burst"].power_w < results[2048, "flushed"].power_w < 1.02 * results[2048, "burst"].power_w
 
 
