@@ -260,6 +260,8 @@ def test_a_source_whose_program_is_known_is_read_as_that_times(tmp_path: Path) -
     assert [row.l2_of(usable_bytes=2**20) for row in rows] == ["cold", "warm", "warm", "cold"]
     assert [row.layout for row in rows] == ["nn", "nn", "", ""]
     assert [row.accumulate for row in rows] == ["", "fp16", "", ""]
+    with pytest.raises(MeasuredError, match="2: method: unknown 'grph'"):
+        read_measured(write(tmp_path, HEADER, stated(source=triton, method="grph", **same)))
 
 
 def test_a_table_of_deepbenchs_that_lacks_the_column_states_sizes_before_padding(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         layout=_layout(fields, op),
         sparsity=fields.one_of("sparsity", SPARSITIES),
         time_us=fields.time_us("time_us"),
-        method=known_source(fields.get("source")).method or fields.one_of("method", METHODS),
+        method=_method(fields),
         l2=fields.one_of("l2", L2_STATES),
         kernel=fields.get("kernel"),
         threads=fields.whole("threads"),
@@ -307,6 +307,12 @@ def _load(fields: Fields) -> str:
         return checked_load(text) if text else ""
     except ValueError as error:
         raise fields.refuse("load", f"{error}, got '{excerpt(text)}'", "correct or empty it") from None
+
+
+def _method(fields: Fields) -> str:
+    """As stated, unless the source is known to have timed in another way."""
+    stated = fields.one_of("method", METHODS)
+    return known_source(fields.get("source")).method or stated
 
 
 def _accumulator(fields: Fields, dtype: Dtype) -> str:
