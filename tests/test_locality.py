@@ -318,6 +318,25 @@ def test_sgemm_takes_stripes_of_columns_since_cuda_11_and_plain_order_before() -
     assert [grid(10).coordinates(cta)[2:] for cta in range(3)] == [(0, 0), (1, 0), (2, 0)]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "first"),
+    [
+        # cuBLAS's own kernels go along n, which here has three tiles: CTAs that share weights follow each other.
+        (Dtype.FP16, "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_tn", [(0, 0), (0, 1), (0, 2), (1, 0)]),
+        # CUTLASS's go along m where C is stored by columns.
+        (Dtype.TF32, "cutlass_80_tensorop_s1688gemm_128x64_16x6_tn_align4", [(0, 0), (1, 0), (2, 0), (3, 0)]),
+    ],
+)
+def test_stripes_on_ampere_lie_as_the_kernels_author_has_them(
+    dtype: Dtype, kernel: str, first: list[tuple[int, int]]
+) -> None:
+    operator = Gemm(192, 49152, 1024, dtype, layout="tn")
+    [choice, *_] = ranked_plans(load_spec("a40").system, operator, Options(kernel=kernel))
+    grid = lower(choice.plan)[0].grid
+    assert (grid.x, grid.y) == (384, 3)
+    assert [grid.coordinates(cta)[2:] for cta in range(4)] == first
+
+
 def test_each_split_of_k_is_a_plane_of_tiles_with_panels_of_its_own() -> None:
     # 4 planes read a quarter of k each, one after the other: in waves of 4 x 4 tiles, as the whole of k would be
     whole = Tiled(Along(4, 100.0), Along(16, 10.0), 1, 0.0, 16, 4).traffic(1.0, warm=False)

@@ -544,6 +544,12 @@ def test_tiles_of_a_split_of_k_share_panels_as_in_full() -> None:
     assert sampled.cycles == pytest.approx(full.cycles, rel=MOST_TOLERANCE)
 
 
+@pytest.mark.slow
+def test_tiles_that_share_weights_keep_together_over_many_waves() -> None:
+    gemm = Gemm(280, 49152, 8192, Dtype.FP16, layout="tn")
+    assert_alike("A40", gemm, "warm", "ampere_fp16_s1688gemm_fp16_256x64_ldg8_f2f_stages_32x1_tn")
+
+
 def assert_alike(name: str, gemm: Gemm, l2: str, kernel: str, tolerance: float = P95_TOLERANCE) -> None:
     """A pinned kernel's first launch takes as long in both details."""
     arch = load_spec(name).system
