@@ -370,7 +370,6 @@ def test_an_sm_with_more_ctas_has_more_of_dram_in_full_too() -> None:
     assert_alike("A100-SXM4-80GB", gemm, "warm", "ampere_bf16_s16816gemm_bf16_64x64_ldg8_f2f_stages_64x5_tn")
 
 
-@pytest.mark.xfail(strict=True, reason="17 % shorter than in full with tiles as compiled: cause not known")
 def test_loads_wait_for_dirty_lines_as_stores_do() -> None:
     gemm = Gemm(880, 10688, 1096, Dtype.FP16, layout="tt")
     assert_alike("TITAN-RTX", gemm, "warm", "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tt")
