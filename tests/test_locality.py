@@ -319,22 +319,31 @@ def test_sgemm_takes_stripes_of_columns_since_cuda_11_and_plain_order_before() -
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kernel", "first"),
+    ("name", "dtype", "kernel", "turns_at", "first"),
     [
-        # cuBLAS's own kernels go along n, which here has three tiles: CTAs that share weights follow each other.
-        (Dtype.FP16, "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_tn", [(0, 0), (0, 1), (0, 2), (1, 0)]),
+        # cuBLAS's own kernels go along n: CTAs that share weights follow each other.
+        ("a40", Dtype.FP16, "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_tn", 8, [(0, 0), (0, 1)]),
+        ("t4", Dtype.FP16, "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn", 4, [(0, 0), (0, 1)]),
         # CUTLASS's go along m where C is stored by columns.
-        (Dtype.TF32, "cutlass_80_tensorop_s1688gemm_128x64_16x6_tn_align4", [(0, 0), (1, 0), (2, 0), (3, 0)]),
+        ("a40", Dtype.TF32, "cutlass_80_tensorop_s1688gemm_128x64_16x6_tn_align4", 8, [(0, 0), (1, 0)]),
+        ("a40", Dtype.FP16, "cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_128x1_tn_align8", 8, [(0, 0), (1, 0)]),
+        ("t4", Dtype.INT8, "cutlass_75_tensorop_i8816gemm_s8_128x128_tn_align16", 8, [(0, 0), (1, 0)]),
+        ("v100", Dtype.FP16, "cutlass_70_tensorop_f16_s884gemm_f16_128x128_tn_align2", 8, [(0, 0), (1, 0)]),
     ],
 )
-def test_stripes_on_ampere_lie_as_the_kernels_author_has_them(
-    dtype: Dtype, kernel: str, first: list[tuple[int, int]]
+def test_stripes_lie_as_the_kernels_author_has_them(
+    name: str, dtype: Dtype, kernel: str, turns_at: int, first: list[tuple[int, int]]
 ) -> None:
-    operator = Gemm(192, 49152, 1024, dtype, layout="tn")
-    [choice, *_] = ranked_plans(load_spec("a40").system, operator, Options(kernel=kernel))
+    # Rows of no multiple of 16 B are for kernels of narrow alignment.
+    k = 1026 if kernel.endswith("align2") else 1024
+    operator = Gemm(2048, 2048, k, dtype, layout="tn")
+    [choice, *_] = ranked_plans(load_spec(name).system, operator, Options(kernel=kernel))
     grid = lower(choice.plan)[0].grid
-    assert (grid.x, grid.y) == (384, 3)
-    assert [grid.coordinates(cta)[2:] for cta in range(4)] == first
+    order = [grid.coordinates(cta)[2:] for cta in range(turns_at + 1)]
+    along = first[1].index(1)
+    assert order[:2] == first
+    assert [place[along] for place in order] == [*range(turns_at), 0]
+    assert order[-1][1 - along] == 1
 
 
 def test_each_split_of_k_is_a_plane_of_tiles_with_panels_of_its_own() -> None:
