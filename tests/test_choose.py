@@ -182,7 +182,7 @@ def test_single_and_batched_products_on_cuda_cores_have_weights_of_their_own() -
         gemm = Gemm(1024, 1024, 1024, Dtype.FP32, batch=batch)
         same = ranked(plain, gemm)[0].kernel is ranked(weighed, gemm)[0].kernel
         assert same == (batch == 1)
-    assert ranked(weighed, gemm)[0].kernel.label == "ffma_64x32x32_sliced1x4"  # the smallest tile
+    assert ranked(weighed, gemm)[0].kernel.label == "ffma_8x2x64"  # the smallest tile
 
 
 def test_products_of_16_bits_on_cuda_cores_have_weights_of_their_own() -> None:

@@ -281,6 +281,19 @@ def test_second_kernels_take_as_long_as_traces_recorded(
 
 
 @pytest.mark.parametrize(
+    ("n", "k", "recorded_us", "within"),
+    # Kernels of a public trace (pytorch-labs/segment-anything-fast): gemmSN_NN_kernel<float, 128, 2, 4, 8, 4, 4>
+    [(7, 32, 6.0, 0.25), (32, 7, 6.0, 0.25), (4096, 16, 256.0, 0.37), (16, 4096, 357.0, 0.3)],
+)
+def test_batches_of_few_columns_take_about_as_long_as_traces_recorded(
+    n: int, k: int, recorded_us: float, within: float
+) -> None:
+    gemm = Gemm(7, n, k, Dtype.FP32, batch=512, layout="nn")
+    timed = predict(load_spec("A100-SXM4-40GB").system, gemm, Options(kernel="gemmSN_NN_kernel_64x4_128", load="burst"))
+    assert timed.kernel_time_us == pytest.approx(recorded_us, rel=within)
+
+
+@pytest.mark.parametrize(
     ("tile", "m", "n", "k", "recorded_us"),
     [
         # Kernels of a public trace with one CTA on an SM at most: nothing hides what a turn waits for

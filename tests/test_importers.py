@@ -558,6 +558,14 @@ def test_a_table_of_launches_gives_the_kernels_that_multiply_with_their_reductio
     }
 
 
+def test_a_launch_whose_tiles_do_not_cover_its_product_makes_no_row(tmp_path: Path) -> None:
+    # As in a trace whose operator has the shape of another call (pytorch-labs/segment-anything-fast)
+    table = edited("launches.csv", "8x8x3", "8x7x1")(tmp_path)
+    found = import_file("traces", table, ImportOptions())
+    assert [row.op for row in found.rows] == ["bmm"]
+    assert found.skipped["launch whose tiles do not cover the product: of another operator, or of a part of it"] == 1
+
+
 def test_the_kernels_of_a_call_make_one_convolution(tmp_path: Path) -> None:
     columns = "board,source,op,cn,cc,ch,cw,ck,cr,cs,stride,pad,dilation,groups,dtype,kernel,time_us,time_min_us"
     names = [*columns.split(","), "batch", "m", "n", "k", "grid", "op_kernel_idx", "op_n_kernels"]
@@ -1125,6 +1133,9 @@ TF32_TILE = ("tf32", "fp32", "nt", (64, 128))
         ("nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNT", "fp16", "fp32", "tn", (128, 256)),
         ("nvjet_sm100_tst_64x8_64x16_2x4_h_bz_splitK_TNT", "bf16", "fp32", "tn", (64, 8)),
         ("void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16, 4>", "fp16", "", "", None),
+        ("gemmSN_NN_kernel<float, 256, 4, 2, 8, 7, 4, false, cublasGemvTensor<float> >", "fp32", "", "nn", (64, 7)),
+        ("gemmSN_TN_kernel<float, (int)128, (int)16, (int)2, (int)4, (int)10, (int)11>", "fp32", "", "tn", (8, 10)),
+        ("void gemmSN_NN_kernel<double, int=128, int=2, int=4, int=8, int=4, int=4>", "fp64", "", "nn", (64, 4)),
     ],
 )
 def test_a_kernels_name_tells_types_layout_and_tile(
@@ -1134,6 +1145,23 @@ def test_a_kernels_name_tells_types_layout_and_tile(
     assert fact is not None
     assert fact.dtype is Dtype(dtype)
     assert (fact.accumulate, fact.layout, fact.tile) == (accumulate, layout, tile)
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "covers"),
+    [
+        ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn", (4, 8, 1), True),
+        ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn", (4, 7, 1), False),
+        # Persistent: a CTA goes on with the next tile
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x64x64_warpgroupsize1x1x1_stage4", (4, 7, 1), True),
+        ("nvjet_hsh_128x64_64x4_2x1_v_bz_coopA_TNT", (4, 7, 1), True),
+        ("gemv2N_kernel<float, 128, 8>", (1, 1, 1), True),  # states no tile
+    ],
+)
+def test_a_grid_of_tiles_covers_a_product_or_is_of_another(name: str, grid: tuple[int, int, int], covers: bool) -> None:
+    fact = product_kernel(name)
+    assert fact is not None
+    assert fact.covers(grid, 512 * 512) is covers
 
 
 @pytest.mark.parametrize(

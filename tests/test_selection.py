@@ -1,6 +1,7 @@
 """Which kernels can run a workload: pinned ones, refusals and their remedies, alignment, cores."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from conftest import suited, with_gpu
@@ -242,6 +243,25 @@ def test_a_matrix_that_is_not_transposed_has_its_own_kernels_for_vectors(layout:
     gemm = Gemm(1, 8192, 8192, Dtype.FP16, layout=layout)
     name, results = {"nn": ("gemv2N_kernel_32x1_fp16", 32), "tn": ("gemvx_kernel_8x1_fp16", 8)}[layout]
     assert predict(load_spec("A100-SXM4-40GB").system, gemm, Options(kernel=name)).grid[0] == 8192 // results
+
+
+@pytest.mark.parametrize(("layout", "prefix"), [("nn", "gemmSN_NN"), ("tn", "gemmSN_TN"), ("nt", "ampere_sgemm")])
+def test_batches_of_few_columns_run_the_kernels_made_for_them(layout: str, prefix: str) -> None:
+    # 7 columns ran them in traces of A100s, 17 and more ran sgemm (NeuSight)
+    system = load_spec("A100-PCIe-40GB").system
+    for m, few in ((1, False), (2, True), (16, True), (17, False)):
+        found = ranked_plans(system, Gemm(m, 139, 508, Dtype.FP32, batch=142, layout=layout))
+        of_few = {"gemmSN" in one.plan.kernel.family.name for one in found}
+        assert of_few == {few and layout != "nt"}
+        if few:
+            assert found[0].plan.main.name.startswith(prefix)
+
+
+@pytest.mark.parametrize(("cuda", "has_them"), [(10, False), (11, True)])
+def test_kernels_for_few_columns_came_with_cuda_11(cuda: int, has_them: bool) -> None:
+    system, gemm = load_spec("V100-SXM2-16GB").system, Gemm(16, 256, 128, Dtype.FP32, layout="nn")
+    found = ranked_plans(replace(system, library=system.library.as_of(cuda)), gemm)
+    assert any("gemmSN" in one.plan.kernel.family.name for one in found) is has_them
 
 
 @pytest.mark.parametrize("name", ["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "H100-SXM5-80GB"])

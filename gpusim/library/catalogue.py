@@ -117,7 +117,9 @@ class Family(Entry):
     split_k: tuple[SplitKMode, ...]
     swizzle_width: Cost = Field(description="tiles across a stripe of a threadblock swizzle, 0: plain order")
     swizzle_axis: Literal["m", "n"] = Field(default="m", description="along which a stripe's tiles are counted")
-    max_n: Count | None = Field(default=None, description="largest n (vectors) it serves")
+    min_n: Count = Field(default=1, description="smallest n it serves")
+    max_n: Count | None = Field(default=None, description="largest n it serves: 1 of kernels for vectors")
+    takes_batches: bool = Field(default=False, description="the library takes it for every batch that it serves")
     layouts: tuple[Layout, ...] = Field(default=LAYOUTS, description="operand layouts it reads")
     multiple_of: tuple[Count, Count, Count] = Field(
         default=(1, 1, 1), description="what m, n and k of the library's problem must be multiples of"

@@ -138,10 +138,18 @@ class MmaLoop(_MultiStage):
 
 
 class DirectLoop(_SelfLoading):
-    """CUDA cores, operands straight from global memory to registers: matrix-vector kernels."""
+    """CUDA cores, operands straight from global memory to registers: kernels for vectors and for a few columns."""
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "cuda"
     kind: Literal["direct"]
+    column_port_bytes: Cited[Count] | None = Field(
+        default=None,
+        description="shared-memory port time of each element of B that a warp reads, where the columns of B wait in "
+        "shared memory [B]; none: they go to registers as well",
+    )
+    around_instructions: Cited[Pipes] | None = Field(
+        default=None, description="of a warp outside its loop, stores included; none: not counted"
+    )
 
     in_shared_memory: ClassVar[bool] = False
 

@@ -161,8 +161,11 @@ def _families(table: Keyed[KernelTable]) -> tuple[Array, Array]:
 
 def _loop(kernel: Kernel) -> str:
     """The family of a kernel, whatever it multiplies."""
-    half = kernel.family.main_loop.kind == "simt" and all(one.bits == HALF_BITS for one in kernel.family.inputs)
-    return kernel.family.heuristic_family or ("simt_half" if half else kernel.family.main_loop.kind)
+    kind = kernel.family.main_loop.kind
+    if kind == "direct" and kernel.family.min_n > 1:
+        kind = "simt"  # for a few columns, which sgemm multiplies as well
+    half = kind == "simt" and all(one.bits == HALF_BITS for one in kernel.family.inputs)
+    return kernel.family.heuristic_family or ("simt_half" if half else kind)
 
 
 @lru_cache(maxsize=256)

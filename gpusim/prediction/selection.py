@@ -36,21 +36,22 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
         UnsupportedError: there are none; the text says what the GPU has.
     """
     library = system.library
-    steps, most_columns = _size_limits(Keyed(library.kernels))
+    steps, limits = _size_limits(Keyed(library.kernels))
     # Of its sizes, kernels look at what they are multiples of and whether there is a batch, those for vectors at the
     # columns.
     sizes = (math.gcd(size, steps) for size in (gemm.m, gemm.n, gemm.k))
     types = (gemm.dtype, gemm.b_dtype, gemm.accumulate, gemm.sparsity, gemm.layout, gemm.order)
-    alike = (*types, gemm.batch > 1, *sizes, bisect_left(most_columns, problem_of(gemm).n))
+    alike = (*types, gemm.batch > 1, *sizes, bisect_left(limits, problem_of(gemm).n))
     return _usable_kernels(Keyed(system, (id(system.gpu), id(library.kernels))), Keyed(gemm, alike), name, unit)
 
 
 @lru_cache(maxsize=16)
 def _size_limits(kernels: Keyed[tuple[Kernel, ...]]) -> tuple[int, list[int]]:
-    """What sizes are looked at for: a number that all that they must be multiples of divide, and most columns."""
+    """What sizes are looked at for: a number that all that they must be multiples of divide, and limits of columns."""
     families = [kernel.family for kernel in kernels.record]
     multiples = {unit for family in families for unit in (*family.multiple_of, *family.alignments)}
-    return math.lcm(*multiples), sorted({family.max_n for family in families if family.max_n is not None})
+    most = {family.max_n for family in families if family.max_n is not None}
+    return math.lcm(*multiples), sorted(most | {family.min_n - 1 for family in families})
 
 
 @lru_cache(maxsize=4096)
@@ -73,13 +74,16 @@ def _usable_kernels(
         return (_pinned(name, gpu, gemm, multiplying, accepting),)
     if not accepting:
         raise UnsupportedError(_all_refuse(gpu, gemm, multiplying))
-    return considered(accepting, multiplying)
+    found = considered(accepting, multiplying)
+    taken = tuple(kernel for kernel in found if gemm.batch > 1 and kernel.family.takes_batches)
+    return taken or found
 
 
 def _serves(kernel: Kernel, gemm: Gemm) -> bool:
     """Whether a library takes a kernel for so many columns, and for a batch."""
     columns = problem_of(gemm).n
-    return columns <= (kernel.family.max_n or columns) and (kernel.batches or gemm.batch == 1)
+    most = kernel.family.max_n or columns
+    return kernel.family.min_n <= columns <= most and (kernel.batches or gemm.batch == 1)
 
 
 def _pinned(name: str, gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel], accepting: Sequence[Kernel]) -> Kernel:

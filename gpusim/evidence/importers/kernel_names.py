@@ -7,6 +7,7 @@ Hopper (``ampere_fp16_s16816gemm_fp16_128x64_..._tn``, ``sm80_xmma_gemm_bf16bf16
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -55,6 +56,12 @@ _ARGUMENT = re.compile(rf"(?<!\w)({'|'.join(DTYPE_IN_TEMPLATE)})(?!\w)")
 _QUANTISED = re.compile(r"fp[48]|int[48]|float[468]_t|e2m1|w\d+a\d+|quant|marlin")  # the arguments are not the inputs'
 _LAYOUT = re.compile(r"_([nt]{2})[nt]{0,2}(?:_|$|>)")
 _TILE = re.compile(r"(?:_|tilesize)(\d+)x(\d+)(?:x(?P<tile_k>\d+))?(?![\dx])(?:_stage(?P<stages>\d+))?")
+_INT = r", (?:\(int\)|int=)?"
+_FEW_COLUMNS = re.compile(
+    rf"gemmsn_[nt]{{2}}_kernel<\w+{_INT}(?P<threads>\d+){_INT}(?P<sharing>\d+)(?:{_INT}\d+){{2}}{_INT}(?P<columns>\d+)"
+)
+"""Threads, those of them that share a row of C, and columns."""
+_PERSISTENT = re.compile(r"nvjet|cutlass3x|sm(?:9|1\d)\d|stream_?k")
 _RING = re.compile(r"_(?P<tile_k>\d+)x(?P<stages>\d+)(?=_|>|$)")
 _SLICES = re.compile(r"_sliced1x(\d+)(?=_|$)")
 _INSTRUCTION = re.compile(rf"[{_LETTERS}](\d{{3,6}})(?:tf32)?(?:sp)?gemm")
@@ -77,6 +84,20 @@ class ProductKernel:
     stages: int | None = None
     slices: int = 1
     """Warps that share a tile's k."""
+    persistent: bool = False
+    """CTAs may go from tile to tile: a grid does not tell how many there are."""
+
+    def covers(self, grid: tuple[int, int, int], results: int) -> bool:
+        """Whether a grid has tiles for so many results, as far as the name tells.
+
+        >>> product_kernel("ampere_sgemm_32x128_nn").covers((4, 4, 1), 128 * 512)
+        True
+        >>> product_kernel("ampere_sgemm_32x128_nn").covers((1, 4, 1), 128 * 512)
+        False
+        """
+        if self.tile is None or self.persistent:
+            return True
+        return math.prod(grid) * math.prod(self.tile) >= results
 
     def may_be(self, other: ProductKernel) -> bool:
         """Whether two names may be of one kernel: of tile, steps of k and instruction they state nothing different.
@@ -118,13 +139,20 @@ def product_kernel(name: str) -> ProductKernel | None:
         dtype,
         accumulate,
         layout[1] if layout else "",
-        (int(tile[1]), int(tile[2])) if tile else None,
+        (int(tile[1]), int(tile[2])) if tile else _few_columns(text),
         "2:4" if "spgemm" in text or "sparse" in text else "dense",
         core[1] if core else "simt" if _BLAS.search(text) else "",
         int(ring["tile_k"]) if ring else None,
         int(ring["stages"]) if ring and ring["stages"] else None,
         int(slices[1]) if slices else 1,
+        _PERSISTENT.search(text) is not None,
     )
+
+
+def _few_columns(text: str) -> tuple[int, int] | None:
+    """The tile of cuBLAS's kernels for few columns, whose name has it as template arguments."""
+    found = _FEW_COLUMNS.search(text)
+    return (int(found["threads"]) // int(found["sharing"]), int(found["columns"])) if found else None
 
 
 def is_reduction(name: str) -> bool:

@@ -56,7 +56,7 @@ def read(path: Path, options: ImportOptions) -> Import:
 
 
 def _add(found: Import, line: int, fields: Fields, op: str) -> bool:
-    """Add the row of one launch, unless it multiplies nothing or others disturbed it; whether it did."""
+    """Add the row of one launch, unless it multiplies something else or others disturbed it; whether it did."""
     name = fields.get("kernel")
     fact = product_kernel(name)
     if fact is None:
@@ -72,9 +72,13 @@ def _add(found: Import, line: int, fields: Fields, op: str) -> bool:
     if dtype and fact.dtype is dtype.on_tensor_cores:
         dtype = fact.dtype  # tensors of FP32 that are multiplied as TF32
     batch, m, n, k = (fields.number(size) for size in ("batch", "m", "n", "k"))
+    grid = _extent(fields, "grid")
+    if grid and not fact.covers(grid, batch * m * n):
+        found.skip("launch whose tiles do not cover the product: of another operator, or of a part of it")
+        return False
     layout = fields.one_of("layout", LAYOUTS, unknown=("",)) or fact.layout
     operation = Operation(op, (batch, m, n, k), dtype, layout, fact.accumulate, fact.sparsity)
-    kernel = RecordedKernel(name, time_us, _extent(fields, "grid"), _threads(fields), fact.tile)
+    kernel = RecordedKernel(name, time_us, grid, _threads(fields), fact.tile)
     device = fields.get("board") or fields.get("gpu")
     found.add(fields.where, line, operation, time_us, device=device, kernel=kernel, timing=timing_of(fields))
     return True

@@ -15,7 +15,7 @@ from gpusim.hardware.occupancy import DoesNotFitError, Occupancy, occupancy
 from gpusim.keyed import Keyed
 from gpusim.launch import Resources
 from gpusim.library.catalogue import Kernel
-from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
+from gpusim.library.main_loops import DirectLoop, MainLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.columns import Array
 from gpusim.lowering.gemm.epilogue import (
     PassedResults,
@@ -208,7 +208,7 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         shared_pass_cycles=passes * (gpu.shared_memory.epilogue_pass_cycles if isinstance(loop, MmaLoop) else 0.0),
         chained_cycles=chained_cycles(gpu, kernel),
         asks_for_c_ahead=asks_for_c_ahead(kernel),
-        setup_cycles=loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles,
+        setup_cycles=_setup_cycles(gpu, loop),
         issue_interval_cycles=instruction.issue_interval_cycles,
         sustained_fraction=instruction.sustained_fraction,
         latency_cycles=instruction.latency_cycles,
@@ -217,6 +217,13 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
     return {
         name: getattr(record, name) for record in (row, turn, passed_results(gpu, kernel)) for name in record.__slots__
     }
+
+
+def _setup_cycles(gpu: Gpu, loop: MainLoop) -> float:
+    """Of a warp before the first load of its loop: addresses, and the way of columns to shared memory."""
+    columns = isinstance(loop, DirectLoop) and loop.column_port_bytes is not None
+    on_their_way = gpu.l2.latency_cycles + gpu.shared_memory.latency_cycles if columns else 0.0
+    return loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles + on_their_way
 
 
 def _turn(gpu: Gpu, kernel: Kernel, problem: Problem) -> Turn:

@@ -1,4 +1,7 @@
-"""Main loop of matrix-vector kernels: operands go straight to registers, and CUDA cores multiply them."""
+"""Main loop of kernels for vectors and a few columns: operands go straight to registers, and CUDA cores multiply them.
+
+Where the columns of B wait in shared memory, what brings them there is taken to be hidden: they are a few bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,16 @@ from gpusim.program import Program, Repeat, WaitLoad
 
 
 def direct_turn(gpu: Gpu, kernel: Kernel, loop: DirectLoop) -> Turn:
-    """A turn of a kernel that keeps nothing in shared memory."""
+    """A turn of a kernel that keeps no stages in shared memory."""
     fma, k_groups = fma_instructions(gpu, kernel)
+    _, warp_n, warp_k = kernel.warp_tile
+    column_bytes = loop.column_port_bytes.value if loop.column_port_bytes else 0
     return Turn(
         load_bytes=loop.load_bytes,
         step_instructions=loop.step_instructions.value,
         mma_instructions=fma,
         k_groups=k_groups,
-        operand_bytes=0.0,
+        operand_bytes=warp_n * warp_k * column_bytes,
         in_shared_memory=False,
         load_overhead_instructions=loop.load_overhead_instructions.value,
     )
