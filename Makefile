@@ -123,7 +123,7 @@ calibrate-libraries: $(VENV)/.fast $(RECORDED)
 		$(addprefix --recorded ,$(RECORDED)) --format json > experiments/calibration/libraries/nvidia.json.new
 	mv experiments/calibration/libraries/nvidia.json.new experiments/calibration/libraries/nvidia.json
 
-$(VENV)/traces.csv: $(TRACES) | $(VENV)/.runtime
+$(VENV)/traces.csv: $(TRACES) $(wildcard gpusim/evidence/importers/*.py) | $(VENV)/.runtime
 	$(BIN)/gpusim import traces $< -o $@
 
 calibrate-%: $(VENV)/.fast $(RECORDED)

@@ -195,6 +195,17 @@ def test_the_kernel_choice_is_scored_against_recorded_kernels(write_runs: WriteR
     assert choice["time_pct"] == pytest.approx(100 * (2 * chosen_us / (chosen_us + other_us) - 1), abs=1e-4)
 
 
+def test_a_recorded_kernel_is_known_by_another_spelling_of_its_name(write_runs: WriteRuns) -> None:
+    shape = SHAPES[3]
+    ranked = predict(load_spec("t4").system, Gemm(*shape, Dtype.FP16), Options(l2="warm")).alternatives
+    other = next(one.kernel for one in ranked if tile_of(one.kernel) != tile_of(ranked[0].kernel))
+    tile_m, tile_n = tile_of(other) or (0, 0)
+    name = f"void {other.replace('_f2f_', '_relu_f2f_')}(Params)"  # with an epilogue, as a profiler prints it
+    run = line(shape, predicted_us(shape, kernel=other), kernel=name, tile_m=str(tile_m), tile_n=str(tile_n))
+    choice = one_table(write_runs([run]))["kernel_choice"]
+    assert (name != other, choice["pinned"], choice["pinned_mape"]) == (True, 1, pytest.approx(0.0, abs=1e-9))
+
+
 def test_the_grids_depth_beyond_the_batch_is_the_recorded_split(write_runs: WriteRuns) -> None:
     shape = SHAPES[0]
     result = predict(load_spec("t4").system, Gemm(*shape, Dtype.FP16, batch=3), Options(l2="warm"))

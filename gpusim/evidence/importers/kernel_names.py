@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpusim.numbers.formats import (
     DTYPE_IN_KERNEL_NAME,
@@ -147,6 +148,15 @@ def product_kernel(name: str) -> ProductKernel | None:
         int(slices[1]) if slices else 1,
         _PERSISTENT.search(text) is not None,
     )
+
+
+@lru_cache(maxsize=4096)
+def same_kernel(name: str, other: str) -> bool:
+    """Whether two names are of one kernel: equal, or with nothing different in tile, steps of k and instruction."""
+    if name == other:
+        return True
+    one, another = product_kernel(name), product_kernel(other)
+    return one is not None and another is not None and one.may_be(another)
 
 
 def _few_columns(text: str) -> tuple[int, int] | None:

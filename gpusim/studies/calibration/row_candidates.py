@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from gpusim.evidence.importers.kernel_names import product_kernel
+from gpusim.evidence.importers.kernel_names import same_kernel
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.prediction.choose import GemmCandidate, candidates
 from gpusim.prediction.heuristic import charges_of
@@ -80,15 +79,6 @@ def records(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tuple[l
     return found, reasons
 
 
-@lru_cache(maxsize=4096)
-def _same_kernel(candidate: str, recorded: str) -> bool:
-    """Whether two names are of one kernel: equal, or with nothing different in tile, steps of k and instruction."""
-    if candidate == recorded:
-        return True
-    ours, theirs = product_kernel(candidate), product_kernel(recorded)
-    return ours is not None and theirs is not None and ours.may_be(theirs)
-
-
 def _recorded_split(item: Observation) -> int:
     """CTAs that shared a tile's k in the recorded grid."""
     return 1 if item.row.grid is None else max(1, item.row.grid[2] // item.gemm.batch)
@@ -96,7 +86,7 @@ def _recorded_split(item: Observation) -> int:
 
 def _recorded(item: Observation, found: Sequence[GemmCandidate]) -> GemmCandidate | None:
     """The candidate of the recorded kernel whose split lies nearest."""
-    same = [one for one in found if _same_kernel(one.name, item.row.kernel)] if item.row.kernel else []
+    same = [one for one in found if same_kernel(one.name, item.row.kernel)] if item.row.kernel else []
     split = _recorded_split(item)
     return min(same, key=lambda one: abs(math.log(one.split_k / split)), default=None)
 
@@ -106,7 +96,7 @@ def _recorded_likelihoods(item: Observation, one: RowCandidates) -> FloatArray:
     return np.array(
         [
             math.exp(-abs(math.log(candidate.split_k / split)) / SPLIT_SCALE)
-            if _same_kernel(candidate.name, item.row.kernel)
+            if same_kernel(candidate.name, item.row.kernel)
             else 0.0
             for candidate in one.items
         ]

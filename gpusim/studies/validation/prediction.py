@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpusim.evidence.boards import board_of
+from gpusim.evidence.importers.kernel_names import same_kernel
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.execution.journal import Journal
 from gpusim.execution.resumable import WHOLE, ResumableSweep
@@ -21,11 +22,13 @@ from gpusim.host.timing import dispatched_as, observed_time_us
 from gpusim.lowering.pages import usable_l2_bytes
 from gpusim.prediction.options import Options
 from gpusim.prediction.results import Result
+from gpusim.prediction.selection import usable_kernels
 from gpusim.progress import Progress
 from gpusim.sim.causes import Cause
 from gpusim.specs import Spec, UnknownGpuError, load_spec
 from gpusim.studies.validation.noise import noise_fractions
 from gpusim.system import System
+from gpusim.workloads.gemm import Gemm
 
 WORKING = (Cause.MATH, Cause.ISSUE)
 """Causes that are work, not a stall."""
@@ -196,14 +199,19 @@ def _with_recorded_kernels(
     journal: Journal | None,
 ) -> dict[int, Scored]:
     """The same predictions, each with its time under the recorded kernel where the catalogue has it."""
+    names = {
+        index: _name_in_catalogue(cases[index], item.row.kernel)
+        for index, item in scored.items()
+        if item.row.tile_m and item.row.kernel
+    }
     updated = {
-        index: replace(item, pinned_us=item.predicted_us) if item.result.kernel == item.row.kernel else item
+        index: replace(item, pinned_us=item.predicted_us) if item.result.kernel == names.get(index) else item
         for index, item in scored.items()
     }
     pinned = {
-        index: replace(cases[index], options=replace(cases[index].options, kernel=item.row.kernel))
-        for index, item in updated.items()
-        if item.row.tile_m and item.row.kernel and item.pinned_us is None
+        index: replace(cases[index], options=replace(cases[index].options, kernel=name))
+        for index, name in names.items()
+        if updated[index].pinned_us is None
     }
     for index, outcome in _outcomes(pinned, service, progress, journal):
         if outcome.result is not None:
@@ -211,6 +219,16 @@ def _with_recorded_kernels(
             time_us = _reading_us(timed.kernel_time_us, scored[index].row, pinned[index], timed.second_kernels)
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
+
+
+def _name_in_catalogue(case: Case, recorded: str) -> str:
+    """What the catalogue calls a recorded kernel: versions of a library, and profilers, print one in several ways."""
+    gemm = case.operator
+    if not isinstance(gemm, Gemm):
+        return recorded
+    names = [kernel.printed_name(gemm.layout, gemm.dtype) for kernel in usable_kernels(case.system, gemm)]
+    alike = (name for name in names if same_kernel(name, recorded))
+    return recorded if recorded in names else next(alike, recorded)
 
 
 def _reading_us(kernel_time_us: float, row: MeasuredRow, case: Case, second_kernels: int = 0) -> float:
