@@ -129,6 +129,8 @@ SPELLINGS = [
     ("NVIDIA H100 PCIe", "H100-PCIe-80GB"),
     ("NVIDIA H200", "H200-SXM-141GB"),
     ("h200-sxm-141gb", "H200-SXM-141GB"),
+    ("NVIDIA GH200 480GB", "GH200-480GB"),
+    ("gh200", "GH200-480GB"),
     ("Teaching", "teaching"),
 ]
 

@@ -291,6 +291,24 @@ def test_curves_are_drawn_the_same_each_time(tmp_path: Path, table: Path) -> Non
     assert run_cli(["microbench", "latency", "--measured", str(table), "--plot", str(paths[0])]) == 2  # one point
 
 
+def test_a_product_between_two_readings_of_the_hosts_clock_is_rated_by_its_bytes() -> None:
+    board = load_spec("gh200").system
+    point = {"type": "double", "memory": "hbm", "bytes": str(8 * 2047**2)}
+    rate = play(board, "cublas_gemm", point).value
+    assert rate == pytest.approx(57_874, rel=0.1)  # ntua-el20062/grace-hopper-benchmark@505e82c, order 2040
+    assert play(board, "cublas_gemm", point | {"bytes": str(8 * 2040**2)}).value == rate  # a multiple of eight
+    later = board.with_values((("host.timing_of_source_us.grace_hopper_benchmark", 109.0),))
+    work = 2040**2 * (2 * 2040 + 3)
+    assert work / play(later, "cublas_gemm", point).value - work / rate == pytest.approx(100e3)  # [FLOP / GFLOP/s]
+    for wrong, message in (
+        ({"memory": "ddr"}, "memory: only"),
+        ({"bytes": "400"}, "bytes: too few"),
+        ({"type": "fp4"}, "type: "),
+    ):
+        with pytest.raises(UnsupportedBenchmarkError, match=message):
+            play(board, "cublas_gemm", point | wrong)
+
+
 def test_a_board_streams_faster_where_ecc_is_off() -> None:
     board = load_spec("a40").system
     stream = {"kernel": "init", "cta": "384", "threads": "64512", "ctas_per_sm": "2", "occ": "50.0"}
@@ -310,6 +328,7 @@ HELD_TO = {
     "RTX-3090": (7, 20),
     "V100-SXM2-16GB": (7, 20),
     "A40": (7, 40),
+    "GH200-480GB": (7, 65),  # gpu-roofline multiplies and adds at 0.63 of the peak, SGEMM at 0.79
     "V100-PCIe-16GB": (7, 40),
 }
 """Median and 90th percentile of the errors that boards with many published readings stay within [%]."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpusim.errors import excerpt
 from gpusim.host.host import Host
+from gpusim.host.timing import observed_time_us
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
@@ -37,8 +39,9 @@ class Called:
 
     dtype: Dtype
     cuda_cores: bool = False
+    accumulate: str = ""
+    """Format of the sums, and ``output`` that of C; the default of the data type if empty."""
     output: str = ""
-    """Format of C; the default of the data type if empty."""
     own_handle: bool = False
     """Whether each call creates a handle and destroys it."""
 
@@ -55,6 +58,17 @@ BY_TYPE: Mapping[str, Called] = {
     "fp16": Called(Dtype.FP16),
     "bf16": Called(Dtype.BF16),
 }
+
+
+BY_C_TYPE: Mapping[str, Called] = {
+    "double": Called(Dtype.FP64),
+    "float": Called(Dtype.FP32, cuda_cores=True),
+    "tf32": Called(Dtype.TF32),
+    "half_fp16acc": Called(Dtype.FP16, accumulate="fp16", output="fp16"),
+}
+"""As ntua-el20062/grace-hopper-benchmark@505e82c calls cuBLAS (src/apps.hpp)."""
+HOST_TIMED = "grace_hopper_benchmark"
+"""What a host calls the way of timing of that program."""
 
 
 def torch_product(system: System, given: Parameters) -> Reading:
@@ -81,8 +95,25 @@ def library_time(system: System, given: Parameters) -> Reading:
     return Reading(_library_us(system, _called(given, "kernel", BY_KERNEL), n) / 1e3, "ms")
 
 
+def host_timed_rate(system: System, given: Parameters) -> Reading:
+    """Rate of a square product by cuBLAS, between two readings of the host's clock with a synchronise.
+
+    The order is the largest multiple of eight whose matrix fits into so many bytes. All bytes of the operands are the
+    same, which takes the energy of zeros.
+    """
+    called = _called(given, "type", BY_C_TYPE)
+    if given.word("memory", "hbm") != "hbm":
+        raise UnsupportedBenchmarkError("parameter memory: only matrices in the GPU's own memory, 'hbm', are simulated")
+    n = math.isqrt(given.count("bytes", 2**25) * 8 // called.dtype.bits) // 8 * 8
+    if not n:
+        raise UnsupportedBenchmarkError("parameter bytes: too few for a matrix of 8 x 8")
+    kernel_us = _predicted(system, called, n, str(1 + LIBRARY_CALLS), "zeros").kernel_time_us
+    time_us = observed_time_us(kernel_us, "host", system.host, source=HOST_TIMED)
+    return Reading(n * n * (2 * n + 3) / time_us / 1e3, "GFLOP/s")
+
+
 def _called(given: Parameters, name: str, known: Mapping[str, Called]) -> Called:
-    text = given.word(name, "fp32" if name == "type" else "cublas_tc")
+    text = given.word(name, next(iter(known)) if name == "type" else "cublas_tc")
     if text not in known:
         raise UnsupportedBenchmarkError(f"parameter {name}: '{excerpt(text)}' is none of {', '.join(known)}")
     return known[text]
@@ -124,9 +155,10 @@ def _call_us(host: Host, kernel_us: float, calls: int, around_us: float) -> floa
     return max(by_kernels, by_calls) / calls
 
 
-def _predicted(system: System, called: Called, n: int, load: str) -> Result:
-    product = Gemm(n, n, n, called.dtype, layout="nn", order="row", output=called.output)
-    options = Options(load=load, unit="cuda" if called.cuda_cores else None)
+def _predicted(system: System, called: Called, n: int, load: str, operands: str = "random") -> Result:
+    formats = {name: text for name in ("accumulate", "output") if (text := getattr(called, name))}
+    product = Gemm(n, n, n, called.dtype, layout="nn", order="row", **formats)
+    options = Options(load=load, unit="cuda" if called.cuda_cores else None, operands=operands)
     try:
         return predict(system, product, options)
     except UnsupportedError as error:
@@ -138,9 +170,11 @@ def _tflops(n: int, time_us: float) -> float:
 
 
 SIZES = (1024, 2048, 4096, 8192)
+BYTES = (2**21, 2**23, 2**25, 2**27)
 BENCHMARKS: Mapping[str, Benchmark] = {
     "torch_gemm_tflops": Benchmark(torch_product, "n", ("type",), points("n", SIZES, type="fp32")),
     "torch_gemm_max_tflops": Benchmark(best_torch_product, "", ("type",), ({"type": "fp32"},)),
     "gemm_throughput": Benchmark(library_rate, "m", ("kernel",), points("m", SIZES)),
+    "cublas_gemm": Benchmark(host_timed_rate, "bytes", ("type",), points("bytes", BYTES, type="float")),
     "gemm_time": Benchmark(library_time, "m", ("kernel",), points("m", SIZES)),
 }
