@@ -309,6 +309,22 @@ def test_a_product_between_two_readings_of_the_hosts_clock_is_rated_by_its_bytes
             play(board, "cublas_gemm", point | wrong)
 
 
+@pytest.mark.parametrize(
+    ("op", "ctas", "published", "within"),
+    # ntua-el20062/grace-hopper-benchmark@505e82c: 16 KiB of a CTA are on their way from DRAM; writes pass its port
+    [("read", 1, 41.3, 0.05), ("read", 16, 658, 0.05), ("read", 264, 3790, 0.05), ("write", 2, 126, 0.05)],
+)
+def test_ctas_that_go_through_an_array_share_its_bandwidth(op: str, ctas: int, published: float, within: float) -> None:
+    point = {"memory": "hbm", "op": op, "ctas": str(ctas), "threads": "1024"}
+    assert play(load_spec("gh200").system, "dram_bw_vs_ctas", point).value == pytest.approx(published, rel=within)
+
+
+def test_memory_of_the_host_and_loops_that_are_not_known_are_refused() -> None:
+    for wrong, message in (({"memory": "ddr"}, "memory: only"), ({"op": "copy"}, "op: 'copy': only")):
+        with pytest.raises(UnsupportedBenchmarkError, match=message):
+            play(load_spec("gh200").system, "dram_bw_vs_ctas", wrong)
+
+
 def test_a_board_streams_faster_where_ecc_is_off() -> None:
     board = load_spec("a40").system
     stream = {"kernel": "init", "cta": "384", "threads": "64512", "ctas_per_sm": "2", "occ": "50.0"}

@@ -8,7 +8,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Launch, Resources, Tensor
 from gpusim.lowering.locality import Traffic, residency_of_all_sms
 from gpusim.lowering.totals import Lowered
-from gpusim.program import Alu, Load, Op, Read, Role, Store, WaitLoad
+from gpusim.program import Alu, Load, Op, Program, Read, Repeat, Role, Store, WaitLoad
 from gpusim.units import ceil_div
 
 ADDRESS_INSTRUCTIONS = 6
@@ -31,13 +31,16 @@ class Stream:
     """Of a thread and an array [B]."""
     accesses: int = 1
     """Of a thread and an array, all on their way together."""
+    turns: int = 1
+    """Of a thread's loop, which does these accesses and waits for what it reads."""
     footprint_bytes: float = 2.0**40
     """Which the launches go round, one after the other [B]."""
 
     @property
     def moved_bytes(self) -> float:
         """By all CTAs [B]."""
-        return (self.reads + self.writes) * self.threads * self.access_bytes * self.accesses * self.ctas
+        accesses = self.accesses * self.turns
+        return (self.reads + self.writes) * self.threads * self.access_bytes * accesses * self.ctas
 
 
 def stream_launch(gpu: Gpu, stream: Stream) -> Lowered:
@@ -51,12 +54,12 @@ def stream_launch(gpu: Gpu, stream: Stream) -> Lowered:
     cta_bytes = warp_bytes * warps
     inputs = (Tensor(name, cta_bytes, None, missed, far_hits_fraction=far) for name in names)
     tensors = (*inputs, Tensor("result", cta_bytes))
-    of_array = cta_bytes * stream.ctas
+    of_array = cta_bytes * stream.turns * stream.ctas
     moved = Traffic(stream.reads * of_array, missed * stream.reads * of_array, missed * stream.writes * of_array)
     launch = Launch(
         "stream",
         Grid(stream.ctas),
-        (Role(warps, _program(gpu, stream, names, warp_bytes)),),
+        (Role(warps, _looped(_program(gpu, stream, names, warp_bytes), stream.turns)),),
         Resources(stream.threads, 32, _shared_bytes(gpu, stream.ctas_per_sm)),
         tensors,
         write_back_cost=missed * _write_cost(gpu, stream),
@@ -64,6 +67,10 @@ def stream_launch(gpu: Gpu, stream: Stream) -> Lowered:
         cold=False,
     )
     return Lowered(launch, moved)
+
+
+def _looped(turn: Program, turns: int) -> Program:
+    return turn if turns == 1 else (Repeat(turn, turns),)
 
 
 def _program(gpu: Gpu, stream: Stream, names: tuple[str, ...], warp_bytes: float) -> tuple[Op, ...]:

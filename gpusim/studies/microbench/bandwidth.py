@@ -26,6 +26,9 @@ BABELSTREAM_THREADS = 1024
 VECTOR_THREADS = 512
 SCALAR_BYTES = {"float": 4.0, "half": 2.0}
 CACHE_THREADS = 256
+LOOP_THREADS, LOOP_ACCESS_BYTES = 1024, 16.0
+LOOP_TURNS = 2048
+"""Enough for a rate that no longer depends on them; the program has up to 500,000."""
 
 
 def dram_stream(system: System, given: Parameters) -> Reading:
@@ -68,6 +71,23 @@ def copy_by_width(system: System, given: Parameters) -> Reading:
     width_bytes = widths[vector]
     ctas = ceil_div(int(GIGA), int(width_bytes) * VECTOR_THREADS)
     return _bandwidth(system, Stream(1, 1, VECTOR_THREADS, ctas, access_bytes=width_bytes), given)
+
+
+def stream_by_ctas(system: System, given: Parameters) -> Reading:
+    """So many CTAs go through an array far larger than L2, a vector of 16 bytes of each thread at a time.
+
+    As ntua-el20062/grace-hopper-benchmark@505e82c does (src/read_write_copy.hpp). Copies there take several times the
+    latency of a load for each vector, for reasons that its source does not tell.
+    """
+    op = given.word("op", "read")
+    if op not in ("read", "write"):
+        raise UnsupportedBenchmarkError(f"parameter op: '{excerpt(op)}': only 'read' and 'write' are known well enough")
+    if given.word("memory", "hbm") != "hbm":
+        raise UnsupportedBenchmarkError("parameter memory: only the GPU's own memory, 'hbm', is simulated")
+    reads, writes = STREAMS[op]
+    threads, ctas = given.count("threads", LOOP_THREADS), given.count("ctas", 1)
+    stream = Stream(reads, writes, threads, ctas, access_bytes=LOOP_ACCESS_BYTES, turns=LOOP_TURNS)
+    return _bandwidth(system, stream, given)
 
 
 def private_cache_read(system: System, given: Parameters) -> Reading:
@@ -129,6 +149,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         "footprint_kb",
         ("kernel", "cta", "ctas_per_sm"),
         points("footprint_kb", SIZES_KB[8:], kernel="read", cta="512", ctas_per_sm="2"),
+    ),
+    "dram_bw_vs_ctas": Benchmark(
+        stream_by_ctas, "ctas", ("op",), points("ctas", (1, 2, 4, 8, 16, 32, 64, 128), op="read")
     ),
     "copy_bw_1gb": Benchmark(copy_by_width, "", ("vec",), points("vec", ("half1", "float1", "float4"))),
     "memory_bandwidth_copy": Benchmark(partial(babelstream, "copy")),
