@@ -10,7 +10,7 @@ import numpy as np
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.library.main_loops import DirectLoop, MmaLoop, Pipes, SimtLoop
+from gpusim.library.main_loops import MmaLoop, Pipes, SimtLoop
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.problem import Problems, Tiles
 from gpusim.lowering.gemm.turn import WIDE_SHARED_BYTES
@@ -91,9 +91,6 @@ class PassedResults:
 def passed_results(gpu: Gpu, kernel: Kernel) -> PassedResults:
     """What the catalogue counts for each result, for those of a warp."""
     loop = kernel.family.main_loop
-    if isinstance(loop, DirectLoop) and loop.around_instructions:
-        around = loop.around_instructions.value
-        return PassedResults(scaling_fma=around.fma, storing_alu=around.alu)
     if not (isinstance(loop, SimtLoop | MmaLoop) and shared_passes(kernel)):
         return PassedResults()
     setup = loop.epilogue_setup_instructions
@@ -276,8 +273,6 @@ def _stored_in_passes(schedule: Schedule, stored: str) -> Program:
     elif epilogue.shared_pass_bytes:
         count = epilogue.shared_pass_bytes / WIDE_SHARED_BYTES
         passing = [StoreShared(epilogue.shared_pass_bytes, count), LoadShared(epilogue.shared_pass_bytes, count)]
-    elif epilogue.storing_alu:
-        storing = [Alu((("fma", epilogue.scaling_fma), ("alu", epilogue.storing_alu)), 0.0)]
     if epilogue.store_bytes:
         store_bytes = epilogue.store_bytes / passes
         sent_bytes, instructions = store_bytes * schedule.store_passes, epilogue.store_instructions / passes

@@ -9,7 +9,7 @@ from gpusim.launch import Launch, Tensor, Work
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.gemm.epilogue import epilogue_program
-from gpusim.lowering.gemm.mainloop_direct import direct_program
+from gpusim.lowering.gemm.mainloop_direct import around_program, direct_program
 from gpusim.lowering.gemm.mainloop_wgmma import consumer_program, producer_program
 from gpusim.lowering.gemm.multistage import multistage_program
 from gpusim.lowering.gemm.plan import GemmPlan, tile_schedules
@@ -51,8 +51,8 @@ def _roles(kernel: Kernel, schedule: Schedule, stored: str) -> tuple[Role, ...]:
             # The rest of the producer's warpgroup has nothing to do and leaves.
             producer = Role(loop.producer_warps, (*setup, *producer_program(schedule)))
             return producer, Role(kernel.warps, (*consumer_program(schedule), *epilogue), loop.instances)
-        case DirectLoop():
-            main_loop = direct_program(schedule)
+        case DirectLoop() as loop:
+            main_loop = (*around_program(loop), *direct_program(schedule))
         case SimtLoop() | MmaLoop() as loop:
             main_loop = multistage_program(kernel, loop, schedule)
     return (Role(kernel.warps, (*setup, *main_loop, Drain(), *epilogue)),)

@@ -12,7 +12,7 @@ from gpusim.lowering.gemm.mainloop_simt import fma_instructions
 from gpusim.lowering.gemm.multistage import mma, ring_loads
 from gpusim.lowering.gemm.turn import Turn
 from gpusim.lowering.schedule import Schedule
-from gpusim.program import Program, Repeat, WaitLoad
+from gpusim.program import Alu, Program, Repeat, WaitLoad
 
 
 def direct_turn(gpu: Gpu, kernel: Kernel, loop: DirectLoop) -> Turn:
@@ -29,6 +29,13 @@ def direct_turn(gpu: Gpu, kernel: Kernel, loop: DirectLoop) -> Turn:
         in_shared_memory=False,
         load_overhead_instructions=loop.load_overhead_instructions.value,
     )
+
+
+def around_program(loop: DirectLoop) -> Program:
+    """What a warp executes outside its loop, all before it: other CTAs' loads hide it, and estimates leave it out."""
+    counted = loop.around_instructions.value.by_pipe.items() if loop.around_instructions else ()
+    work = tuple((pipe, count) for pipe, count in counted if count)
+    return (Alu(work, 0.0),) if work else ()
 
 
 def direct_program(schedule: Schedule) -> Program:
