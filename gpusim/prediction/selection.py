@@ -37,8 +37,8 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
     """
     library = system.library
     steps, limits = _size_limits(Keyed(library.kernels))
-    # Of its sizes, kernels look at what they are multiples of and whether there is a batch, those for vectors at the
-    # columns.
+    # Of its sizes, kernels look at what they are multiples of and whether there is a batch, those for vectors and few
+    # columns at the columns.
     sizes = (math.gcd(size, steps) for size in (gemm.m, gemm.n, gemm.k))
     types = (gemm.dtype, gemm.b_dtype, gemm.accumulate, gemm.sparsity, gemm.layout, gemm.order)
     alike = (*types, gemm.batch > 1, *sizes, bisect_left(limits, problem_of(gemm).n))

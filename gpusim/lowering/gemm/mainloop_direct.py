@@ -1,6 +1,7 @@
 """Main loop of kernels for vectors and a few columns: operands go straight to registers, and CUDA cores multiply them.
 
-Where the columns of B wait in shared memory, what brings them there is taken to be hidden: they are a few bytes.
+Where the columns of B wait in shared memory, the loop waits for the first of them, and what brings the others there is
+taken to be hidden: they are a few bytes.
 """
 
 from __future__ import annotations
