@@ -337,6 +337,11 @@ MALFORMED = [
         "15: families.0.split_k: 'reduce' needs a second kernel",
     ),
     (
+        "split_k: []",
+        "split_k: []\n    min_n: 17\n    max_n: 16",
+        "2: families.0: min_n 17 is more than max_n 16; correct either",
+    ),
+    (
         SIMT_LOOP,
         WGMMA_LOOP,
         "2: families.0: warps [2, 2, 1] of tile [64, 64, 8] are not whole warpgroups",

@@ -226,6 +226,12 @@ class Family(Entry):
         return self
 
     @model_validator(mode="after")
+    def _serves_some_columns(self) -> Family:
+        if self.max_n is not None and self.min_n > self.max_n:
+            raise ValueError(f"min_n {self.min_n} is more than max_n {self.max_n}; correct either")
+        return self
+
+    @model_validator(mode="after")
     def _entries_suit_the_main_loop(self) -> Family:
         for entry in self.kernels:
             if entry.cluster != (1, 1) and not isinstance(self.main_loop, WgmmaLoop):

@@ -125,7 +125,7 @@ def drawn(seed: int) -> Product:
     top = rng.choice([9.0, 12.0, 14.0])
     m, n, k = (unit * -(-round(2 ** rng.uniform(0, top)) // unit) for _ in range(3))
     if family.max_n is not None:
-        n = rng.randint(1, family.max_n)
+        n = rng.randint(family.min_n, family.max_n)
     batch = rng.choice([1, 1, 1, 2, 4, 7, 32, 100])
     dtype: Dtype = rng.choice(family.inputs)
     gemm = Gemm(m, n, k, dtype, batch, rng.choice(family.layouts), instruction.sparsity, instruction.accumulate,
