@@ -186,7 +186,8 @@ def products() -> list[Sampled]:
 
 def test_more_of_what_takes_most_of_the_time_helps_most(products: list[Sampled]) -> None:
     # Of 561 other products of which a share takes half of the time or more, 525 (94 %) gain most, within 1 %, where
-    # that share is relieved. Of the rest most gain next to nothing by any one change: several things bind at once.
+    # that share is relieved. Of the rest most gain next to nothing by any one change: several things bind at once, as
+    # in FP32 products of a few columns, whose loads wait for each other while they keep DRAM busy.
     right = counted = 0
     for one in products:
         name, share = next(iter(one.result.time_shares.items()))
@@ -197,7 +198,7 @@ def test_more_of_what_takes_most_of_the_time_helps_most(products: list[Sampled])
         counted += 1
         right += gains[name] >= max(gains.values()) - 0.01
     assert counted > 100
-    assert right / counted > 0.9
+    assert right / counted >= 0.9
 
 
 def test_no_kernel_executes_less_than_its_product_and_the_shares_add_up(products: list[Sampled]) -> None:
