@@ -28,7 +28,7 @@ from gpusim.models.loading import load_model
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.task import Task
 from gpusim.prediction.power import sustained_clock
-from gpusim.sim.switch import prefer_compiled
+from gpusim.sim.drivers.choice import prefer_compiled
 from gpusim.specs import load_spec
 from gpusim.step.kernels import Kernels
 from gpusim.step.options import StepOptions

@@ -89,7 +89,7 @@ def process_group(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture(autouse=True)
 def _own_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins with the processes: what one prefers to compile, the next one does not."""
-    monkeypatch.setattr("gpusim.sim.switch._Switch.compiled", False)
+    monkeypatch.setattr("gpusim.sim.drivers.choice._Switch.compiled", False)
 
 
 @pytest.fixture(autouse=True)

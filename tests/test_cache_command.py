@@ -14,7 +14,7 @@ from conftest import RunGpusim, complaints, refused
 from gpusim import api
 from gpusim.execution.database import NAME, SET_ASIDE, Batch, Database
 from gpusim.sim import switch
-from gpusim.sim.compiled.kept import FOLDER_VARIABLE
+from gpusim.sim.drivers.code_folder import FOLDER_VARIABLE
 from gpusim.units import MIB
 from gpusim.version import MODEL_VERSION
 

@@ -54,7 +54,7 @@ from gpusim.program import (
 )
 from gpusim.sim import full, sampled, switch
 from gpusim.sim.compiled import kept
-from gpusim.sim.compiled.kept import FOLDER_VARIABLE, SEAL, is_kept
+from gpusim.sim.drivers.code_folder import FOLDER_VARIABLE, SEAL, is_kept
 from gpusim.sim.compiled.machine_code import machine_code
 from gpusim.sim.compiled.play import played
 from gpusim.sim.decoded import DecodedLaunch

@@ -14,7 +14,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.program import Read
-from gpusim.sim.blocks import sizes_of, tables_of
+from gpusim.sim.memory.blocks import sizes_of, tables_of
 from gpusim.workloads.gemm import Gemm, Layout
 
 ROUNDING = 1e-9  # relative; sums of averages

@@ -25,7 +25,7 @@ from gpusim.prediction.selection import UnsupportedError
 from gpusim.sim.clock import Clock
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
-from gpusim.sim.switch import prefer_compiled
+from gpusim.sim.drivers.choice import prefer_compiled
 from gpusim.specs import load_spec
 from gpusim.system import System
 from gpusim.workloads.gemm import LAYOUTS, Gemm

@@ -82,8 +82,8 @@ def cache_compile() -> None:
     with the same results. Exit status 1: the machine code cannot be kept. It needs numba: pip install 'gpusim[fast]'.
     """
     from gpusim.api import predict
-    from gpusim.sim.compiled.kept import folder, is_kept
-    from gpusim.sim.switch import VARIABLE, compiled_play, prefer_compiled
+    from gpusim.sim.drivers.code_folder import folder, is_kept
+    from gpusim.sim.drivers.choice import VARIABLE, compiled_play, prefer_compiled
 
     prefer_compiled()
     if compiled_play() is None:

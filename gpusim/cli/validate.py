@@ -181,7 +181,7 @@ def _validate_collectives(files: list[Path], arch_path: list[Path], output: str)
 def _validate_traced_kernels(files: list[Path], arch_path: list[Path], output: str) -> bool:
     """Compare kernels out of traces; whether every row was predicted."""
     from gpusim.report.trace_validation_tables import trace_validation_tables
-    from gpusim.sim.switch import prefer_compiled
+    from gpusim.sim.drivers.choice import prefer_compiled
     from gpusim.studies.validation.traced_kernels import validate_traced_kernels
 
     prefer_compiled()

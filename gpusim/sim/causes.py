@@ -37,3 +37,6 @@ class Cause(Enum):
     """Waiting to hand stores or loads to the memory system."""
     BARRIER = "barrier"
     """Waiting for other warps of its CTA."""
+
+
+CAUSES: tuple[Cause, ...] = tuple(Cause)

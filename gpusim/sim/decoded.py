@@ -5,8 +5,35 @@ from __future__ import annotations
 from gpusim.hardware.machine import Machine, MmaTiming
 from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Launch
-from gpusim.program import Alu, Mma, ReleaseStage, Repeat, Role, WarpgroupMma, longest_loops, operations
-from gpusim.sim.loops import WatchedLoop
+from gpusim.program import (
+    AcquireStage,
+    Alu,
+    Barrier,
+    Load,
+    LoadBulk,
+    Mma,
+    ReleaseStage,
+    Repeat,
+    Role,
+    WaitStage,
+    WarpgroupMma,
+    executed,
+    longest_loops,
+    operations,
+)
+
+
+class WatchedLoop:
+    """A loop whose iterations are the events that an extrapolation compares."""
+
+    __slots__ = ("blocks", "iterations")
+
+    def __init__(self, loop: Repeat) -> None:
+        self.iterations = loop.times
+        direct = sum(isinstance(op, Load | LoadBulk) and bool(op.reads) for op in loop.body)
+        nested = executed(tuple(op for op in loop.body if isinstance(op, Repeat)))
+        self.blocks = direct + sum(times for op, times in nested if isinstance(op, Load | LoadBulk) and op.reads)
+        """Loaded in each iteration."""
 
 
 class DecodedLaunch:
@@ -27,19 +54,14 @@ class DecodedLaunch:
         roles = [role for work in self.works for role in work.roles]
         loops = {id(role): longest_loops(role.program) for role in roles}
         self._watched = {id(loop): WatchedLoop(loop) for of_role in loops.values() for loop in of_role}
-        self.longest_loop = max((loop.times for loop in self._watched.values()), default=0)
-        """Turns of the longest watched loop."""
+        self.longest_loop = max((loop.iterations for loop in self._watched.values()), default=0)
+        """Iterations of the longest watched loop."""
         self._first = {role: next(iter(of_role), None) for role, of_role in loops.items()}
         self.lookahead = launch.lookahead
         self.stage_consumers = sum(
             role.warps for role in launch.roles if any(isinstance(op, ReleaseStage) for op in operations(role.program))
         )
         """Warps that release each stage of a ring."""
-
-    def roles_of(self, cta: int) -> tuple[Role, ...]:
-        """The roles of a CTA."""
-        launch = self.launch
-        return self.works[launch.work_at(launch.grid.coordinates(cta))].roles if launch.edges else launch.roles
 
     def watched(self, loop: object) -> WatchedLoop | None:
         """What an extrapolation compares of a loop, if it watches this one."""
@@ -49,9 +71,15 @@ class DecodedLaunch:
         """The watched loop that the warps of a role come to first."""
         return self._first[id(role)]
 
-    def first_watched(self, role: Role) -> WatchedLoop | None:
-        """What is compared of that."""
-        return self.watched(self._first[id(role)])
+    @property
+    def meets_in_loops(self) -> bool:
+        """Whether the warps of a CTA wait for each other in their loops."""
+        return any(
+            isinstance(op, Barrier | AcquireStage | WaitStage)
+            for role in self.launch.roles
+            for loop in longest_loops(role.program)
+            for op in loop.body
+        )
 
 
 def used_pipes(machine: Machine, launch: Launch) -> tuple[str, ...]:

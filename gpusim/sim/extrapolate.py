@@ -4,319 +4,372 @@ A machine of links and waits adds times and takes the latest of them. Such a (ma
 that a jump rests on. When every event of one period comes the same time P after its counterpart in the period
 before, the state has recurred, and every period that follows takes P. When the events come between P - drift and
 P + drift after their counterparts, no later period leaves that range: n periods take n P to within n times the drift.
-So a period is jumped only where the drift of all its events, times the periods that are not played, is next to
-nothing of the time that they take; otherwise the machine plays on, and longer periods are tried. Links serve in order
+So a period is jumped only where the drift of all its events, times the periods that are not simulated, is next to
+nothing of the time that they take; otherwise the simulation goes on, and longer periods are tried. Links serve in order
 of arrival, which is not quite max-plus: see :func:`gpusim.sim.recurrence.allowed_drift`.
 
 The loops are those that :func:`gpusim.program.longest_loops` names, whichever of them a warp is in. The events are the
-beginnings of each warp's turns, the ends of its multiply-accumulates, and the arrivals of the blocks that are loaded;
-of generations, the ends of CTAs. Warps and CTAs may make different numbers of turns in a period. What is jumped is
-counted to the cycle (time, ledgers, link traffic), and every warp loses its turns: what follows a loop, and the start
-of the next CTA, are played as they would be.
+beginnings of each warp's iterations, the ends of its multiply-accumulates, and the arrivals of the blocks that are
+loaded; of generations, the ends of CTAs. Warps and CTAs may make different numbers of iterations in a period. What is
+jumped is counted to the cycle (time, ledgers, link traffic), and every warp loses its iterations: what follows a loop,
+and the start of the next CTA, are simulated as they would be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import chain
-from typing import NamedTuple
+import math
 
-from gpusim.launch import Launch
-from gpusim.program import AcquireStage, Barrier, WaitStage, longest_loops
-from gpusim.sim.cta import Cta, RoleWarps
-from gpusim.sim.ledger import CAUSES
-from gpusim.sim.link import Link
+from gpusim.sim.causes import Cause
+from gpusim.sim.compilable import compilable
+from gpusim.sim.ledger import settle
+from gpusim.sim.memory.share import leaves_step
 from gpusim.sim.recurrence import (
     DRIFT_FRACTION,
     LOOK_FRACTION,
     PATIENCE_GENERATIONS,
-    PATIENCE_TURNS,
+    PATIENCE_ITERATIONS,
     ROUNDING,
-    UNEVEN_TURNS,
-    WORTH_TURNS,
+    UNEVEN_ITERATIONS,
+    WORTH_ITERATIONS,
     allowed_drift,
+    iterations_within,
     recurs,
-    turns_within,
 )
-from gpusim.sim.sampled_memory import SampledMemory
-from gpusim.sim.sm import StreamingMultiprocessor
-from gpusim.sim.warp import Warp
+from gpusim.sim.state import OUT_OF_ROOM, State
+
+CAUSES = len(Cause)
+SNAPSHOT = 1 + CAUSES
+"""Numbers of a snapshot: cycles, then the ledger."""
 
 
-@dataclass(slots=True)
-class Skipped:
-    """What the jumps stand for, to be added to what was played."""
-
-    cycles: int = 0
-    ledger: list[int] = field(default_factory=lambda: [0] * len(CAUSES))
-    busy: list[float] = field(default_factory=list)
-    """Cycles of each watched link."""
-
-
-class _Snapshot(NamedTuple):
-    """Totals of the SM at one instant."""
-
-    cycles: int
-    ledger: list[int]
-    busy: list[float]
-    drained: float
-    """When the last store up to now has reached L2 [cycles]."""
-
-
-class _Ended(NamedTuple):
-    """The end of a CTA."""
-
-    parts: tuple[int, ...]
-    """Sub-partitions of its warps."""
-    totals: _Snapshot
+@compilable
+def _look(s: State, totals: list[int], busy: list[float]) -> None:
+    """Note the SM's totals up to now, jumps included."""
+    run, sm = s.run, s.sms[0]
+    totals[0] = run.now + run.skipped_cycles
+    for cause in range(CAUSES):
+        totals[1 + cause] = run.skipped[cause] + sm.booked[cause]
+    for at in range(sm.resident):
+        cta = s.resident[0][at]
+        for of_cta in range(s.ctas[cta].warps):
+            warp = s.warps[s.cta_warps[cta][of_cta]]
+            if not warp.exited:
+                settle(s, warp, run.now)
+            for cause in range(CAUSES):
+                totals[1 + cause] += warp.booked[cause]
+    for link in range(len(s.links)):
+        busy[link] = s.links[link].busy + s.skipped_busy[link]
+    busy[len(s.links)] = sm.drained_at
 
 
-class Extrapolator:
-    """Watches one SM and jumps when it may."""
-
-    def __init__(self, sm: StreamingMultiprocessor, memory: SampledMemory, ctas_left: list[int]) -> None:
-        self.sm = sm
-        self.memory = memory
-        self.links: list[Link] = [link for links in sm.links.values() for link in links]
-        self.ctas_left = ctas_left
-        """CTAs not yet started on this SM: one number, shared with its dispatcher."""
-        self.skipped = Skipped()
-        self.slots = sm.decoded.ctas_per_sm * max(role.instances for role in sm.launch.roles)
-        """CTAs on their way at once, at most."""
-        self.together = meet_in_loops(sm.launch)
-        self.ahead = sm.launch.lookahead + 1
-        """Blocks of a CTA that may be on their way or in use: the last turns of a loop ask for no more."""
-        self._leader: Cta | None = None
-        self._marks: list[_Snapshot] = []
-        """At the end of each turn that the leader has made since it leads, CTAs ended, or the last jump."""
-        self._look_at = 0
-        """How many of them there are when they are next searched for a period."""
-        self._ended: list[_Ended] = []
-        self._look_at_ended = 0
-        if sm.decoded.longest_loop > WORTH_TURNS:
-            sm.units.on_turn = self._on_turn
-        sm.on_finish = self._on_finish
-
-    def _look(self) -> _Snapshot:
-        """The SM's totals up to now, jumps included."""
-        sm, skipped = self.sm, self.skipped
-        now = sm.env.now
-        ledgers = [warp.ledger for cta in sm.resident for warp in cta.warps if not warp.exited]
-        for of_warp in ledgers:
-            if of_warp.since < now:
-                of_warp.settle(now)
-        ledger, busy = sm.ledger.copy(), [link.busy for link in self.links]
-        for of_warp in ledgers:
-            if of_warp.since > now:
-                of_warp.take_back(now, ledger)
-        if skipped.cycles:
-            ledger = [played + more for played, more in zip(ledger, skipped.ledger, strict=True)]
-            busy = [played + more for played, more in zip(busy, skipped.busy, strict=True)]
-        return _Snapshot(now + skipped.cycles, ledger, busy, self.memory.drained_at)
-
-    def _warps(self) -> Iterator[Warp]:
-        return (warp for cta in self.sm.resident for warp in cta.warps)
-
-    def _count(self, before: _Snapshot, after: _Snapshot, times: int) -> None:
-        skipped = self.skipped
-        cycles = after.cycles - before.cycles
-        skipped.cycles += times * cycles
-        self.memory.jumped = skipped.cycles
-        # Periods that store nothing leave it where it was.
-        self.memory.drained_at += times * min(after.drained - before.drained, cycles)
-        for index, cycles in enumerate(after.ledger):
-            skipped.ledger[index] += times * (cycles - before.ledger[index])
-        played = skipped.busy or [0.0] * len(self.links)
-        skipped.busy = [
-            busy + times * (last - first) for busy, first, last in zip(played, before.busy, after.busy, strict=True)
-        ]
-
-    # Periods of a loop
-
-    def _on_turn(self, cta: Cta) -> None:
-        # The youngest has been in its loop for the shortest time.
-        if cta is not self.sm.resident[-1] or cta.warps[-1].watched_turns.left <= 2 * self.ahead:
-            return
-        if cta is not self._leader:
-            self._leader = cta
-            self._start_again()
-        marks = self._marks
-        marks.append(self._look())
-        if len(marks) < self._look_at:
-            return
-        self._look_at = len(marks) + max(1, len(marks) // LOOK_FRACTION)
-        warps = list(self._warps())
-        if all(warp.begun for warp in warps):
-            self._jump_periods(warps)
-
-    def _start_again(self) -> None:
-        self._marks.clear()
-        self._look_at = 3
-
-    def _jump_periods(self, warps: list[Warp]) -> None:
-        """Find the shortest period that recurs, and jump as many as there are."""
-        marks = self._marks
-        elapsed = marks[-1].cycles - marks[0].cycles
-        for length in range(1, (len(marks) - 1) // 2 + 1):
-            cycles = marks[-1].cycles - marks[-1 - length].cycles
-            drift = abs(cycles - (marks[-1 - length].cycles - marks[-1 - 2 * length].cycles))
-            if drift > DRIFT_FRACTION * (cycles + elapsed):
-                continue
-            turns = {warp: _turns_within(warp, cycles) for warp in warps}
-            periods = self._periods_left(turns)
-            if periods * length < max(WORTH_TURNS, length + max(length, self.ahead)):
-                return
-            if (
-                _possible(marks[-1 - length], marks[-1])
-                and not self._runs_dry(marks[-1 - length], marks[-1])
-                and self._repeats(turns, cycles, allowed_drift(cycles, periods, elapsed, len(marks) < PATIENCE_TURNS))
-            ):
-                for warp, made in turns.items():
-                    warp.watched_turns.times -= periods * made
-                self._count(marks[-1 - length], marks[-1], periods)
-                self._start_again()
-                return
-
-    def _periods_left(self, turns: dict[Warp, int]) -> int:
-        """Periods that all warps in their loops have still to make, before their last turns."""
-        left = [(warp.watched_turns.left - self.ahead) // made for warp, made in turns.items() if made]
-        return min(left, default=0)
-
-    def _runs_dry(self, before: _Snapshot, after: _Snapshot) -> bool:
-        """Whether a link still serves what was booked before the period: no event in a turn shows that this ends."""
-        now = self.sm.env.now
-        links = zip(self.links, before.busy, after.busy, strict=True)
-        return any(link.free_at > now and first == last for link, first, last in links)
-
-    def _repeats(self, turns: dict[Warp, int], cycles: int, allowed: float) -> bool:
-        """Whether all events of the last period came ``cycles`` after those of the period before."""
-        uneven = len({made for made in turns.values() if made}) > 1
-        least = max(self.ahead, UNEVEN_TURNS if uneven else 1)
-        return all(self._cta_repeats(cta, turns, least, cycles, allowed) for cta in self.sm.resident)
-
-    def _cta_repeats(self, cta: Cta, turns: dict[Warp, int], least: int, cycles: int, allowed: float) -> bool:
-        """The same of one CTA, whose last ``least`` turns are compared at least."""
-        made = {turns[warp] for warp in cta.warps}
-        most = max(made)
-        if most == 0:
-            return all(warp.stopped for warp in cta.warps)
-        if (self.together and len(made) > 1) or most % self.memory.pattern_blocks:
-            return False
-        if not any(warp.watched is not None and warp.watched.blocks for warp in cta.warps):
-            # No arrivals to compare: the order in which warps are served may still settle.
-            least = max(least, UNEVEN_TURNS)
-        now = self.sm.env.now
-        return all(_arrivals_recur(group, turns, least, cycles, allowed, now) for group in _groups(cta)) and all(
-            _turns_recur(warps, turns, least, cycles, allowed) for warps in self._alike(cta)
-        )
-
-    def _alike(self, cta: Cta) -> list[list[Warp]]:
-        """The warps of a CTA, those together that do the same and meet."""
-        if not self.together:
-            return [[warp] for warp in cta.warps]
-        return [group.warps for group in _groups(cta)]
-
-    # Generations of CTAs
-
-    def _on_finish(self, cta: Cta) -> None:
-        # The others get its share of what is common.
-        self._start_again()
-        if self.ctas_left[0] < 3 + self.slots or self.memory.never_in_step(3 + self.slots):
-            return  # the shortest generations are too few
-        ended = self._ended
-        ended.append(_Ended(tuple(self.sm.parts.index(warp.part) for warp in cta.warps), self._look()))
-        if len(ended) < self._look_at_ended or self.memory.leaves_step(cta.index // self.sm.decoded.ctas_per_sm):
-            return
-        self._look_at_ended = len(ended) + max(1, len(ended) // LOOK_FRACTION)
-        for size in range(1, (len(ended) - self.slots) // 2 + 1):
-            generations = (self.ctas_left[0] - 1) // size
-            if generations * size < 2 * size + self.slots:
-                return
-            last = ended[-1].totals.cycles
-            cycles = last - ended[-1 - size].totals.cycles
-            allowed = allowed_drift(cycles, generations, last, len(ended) < PATIENCE_GENERATIONS * self.slots)
-            if self._generations_repeat(size, cycles, allowed):
-                self.ctas_left[0] -= generations * size
-                self._count(ended[-1 - size].totals, ended[-1].totals, generations)
-                ended.clear()
-                self._look_at_ended = 0
-                return
-
-    def _generations_repeat(self, size: int, cycles: int, allowed: float) -> bool:
-        """Whether CTAs end as far apart, on the same sub-partitions, as those a generation before."""
-        ended = self._ended
-        window = size + self.slots
-        return (
-            len(ended) >= window + size
-            and _possible(ended[-1 - size].totals, ended[-1].totals)
-            and all(
-                one.parts == before.parts and abs(one.totals.cycles - before.totals.cycles - cycles) <= allowed
-                for one, before in zip(ended[-window:], ended[-window - size : -size], strict=True)
-            )
-        )
+@compilable
+def _count(s: State, totals: list[list[int]], busy: list[list[float]], before: int, after: int, times: int) -> None:
+    """Add so many times what passed between two snapshots."""
+    run, links = s.run, len(s.links)
+    cycles = totals[after][0] - totals[before][0]
+    run.skipped_cycles += times * cycles
+    # Periods that store nothing leave it where it was.
+    s.sms[0].drained_at += times * min(busy[after][links] - busy[before][links], cycles)
+    for cause in range(CAUSES):
+        run.skipped[cause] += times * (totals[after][1 + cause] - totals[before][1 + cause])
+    for link in range(links):
+        s.skipped_busy[link] += times * (busy[after][link] - busy[before][link])
+    if s.launch.traced:
+        note_jump(s, times * cycles)
 
 
-def meet_in_loops(launch: Launch) -> bool:
-    """Whether the warps of a CTA wait for each other in their loops."""
-    return any(
-        isinstance(op, Barrier | AcquireStage | WaitStage)
-        for role in launch.roles
-        for loop in longest_loops(role.program)
-        for op in loop.body
-    )
+def note_jump(s: State, cycles: int) -> None:
+    """Report a jump to a trace; the compiled driver has none."""
+    assert s.on_jump is not None
+    s.on_jump(cycles)
 
 
-def _possible(before: _Snapshot, after: _Snapshot) -> bool:
+@compilable
+def _possible(s: State, totals: list[list[int]], busy: list[list[float]], before: int, after: int) -> bool:
     """Whether no link was given more work than it can do in the time: such a period cannot recur.
 
     Where a link binds, and its work is no whole number of cycles, this keeps rounding from making it too fast. DRAM,
     the last link, may be given more for a while: it has to be done at the end only.
     """
-    cycles = after.cycles - before.cycles
-    links = zip(before.busy[:-1], after.busy[:-1], strict=True)
-    return all(last - first <= cycles + ROUNDING for first, last in links)
+    cycles = totals[after][0] - totals[before][0]
+    for link in range(len(s.links) - 1):
+        if busy[after][link] - busy[before][link] > cycles + ROUNDING:
+            return False
+    return True
 
 
-def _turns_within(warp: Warp, cycles: int) -> int:
-    """Turns that a warp has begun in its last ``cycles``; none where it has left its loop."""
-    return turns_within(warp.begun, cycles) if warp.watched_turns.left > 0 else 0
+@compilable
+def _iterations_left(s: State, w: int) -> int:
+    """Iterations that a warp has to make of the loop that it is in, was in last, or comes to first."""
+    loop = s.warps[w].watched
+    return 0 if loop < 0 else s.iterations_due[w][loop] - s.iterations_done[w][loop]
 
 
-def _groups(cta: Cta) -> list[RoleWarps]:
-    """The groups of a CTA's warps, in the order in which they joined."""
-    return list(dict.fromkeys(warp.group for warp in cta.warps))
+# Periods of a loop
 
 
-def _arrivals_recur(
-    group: RoleWarps, turns: dict[Warp, int], least: int, cycles: int, allowed: float, now: int
-) -> bool:
+@compilable
+def on_iteration(s: State, cta_index: int) -> None:
+    """A CTA has made an iteration: jump over the periods that follow, if they recur."""
+    launch, run, cta = s.launch, s.run, s.ctas[cta_index]
+    # The youngest has been in its loop for the shortest time.
+    if s.resident[0][s.sms[0].resident - 1] != cta_index:
+        return
+    if _iterations_left(s, s.cta_warps[cta_index][cta.warps - 1]) <= 2 * launch.prefetched_blocks:
+        return
+    if cta.number != run.leader:
+        run.leader = cta.number
+        _start_again(s)
+    if run.marks >= len(s.marks):
+        run.status = OUT_OF_ROOM
+        return
+    _look(s, s.marks[run.marks], s.marks_busy[run.marks])
+    run.marks += 1
+    if run.marks < run.look_at:
+        return
+    run.look_at = run.marks + max(1, run.marks // LOOK_FRACTION)
+    for at in range(s.sms[0].resident):
+        other = s.resident[0][at]
+        for of_cta in range(s.ctas[other].warps):
+            if s.warps[s.cta_warps[other][of_cta]].begun == 0:
+                return
+    _jump_periods(s)
+
+
+@compilable
+def _start_again(s: State) -> None:
+    """Forget the marks: what follows does not continue them."""
+    s.run.marks = 0
+    s.run.look_at = 3
+
+
+@compilable
+def _jump_periods(s: State) -> None:
+    """Find the shortest period that recurs, and jump as many as there are."""
+    run, marks, ahead = s.run, s.marks, s.launch.prefetched_blocks
+    last = run.marks - 1
+    elapsed = marks[last][0] - marks[0][0]
+    for length in range(1, last // 2 + 1):
+        cycles = marks[last][0] - marks[last - length][0]
+        drift = abs(cycles - (marks[last - length][0] - marks[last - 2 * length][0]))
+        if drift > DRIFT_FRACTION * (cycles + elapsed):
+            continue
+        periods = _periods_left(s, cycles)
+        if periods * length < max(WORTH_ITERATIONS, length + max(length, ahead)):
+            return
+        if not _possible(s, marks, s.marks_busy, last - length, last) or _runs_dry(s, last - length, last):
+            continue
+        if _repeats(s, cycles, allowed_drift(cycles, periods, elapsed, run.marks < PATIENCE_ITERATIONS)):
+            for at in range(s.sms[0].resident):
+                cta = s.resident[0][at]
+                for of_cta in range(s.ctas[cta].warps):
+                    w = s.cta_warps[cta][of_cta]
+                    if s.warps[w].watched >= 0:
+                        s.iterations_due[w][s.warps[w].watched] -= periods * s.period_iterations[w]
+            _count(s, marks, s.marks_busy, last - length, last, periods)
+            _start_again(s)
+            return
+
+
+@compilable
+def _periods_left(s: State, cycles: int) -> int:
+    """Count each warp's iterations in a period; periods that all have still to make, before their last iterations."""
+    periods = -1
+    for at in range(s.sms[0].resident):
+        cta = s.resident[0][at]
+        for of_cta in range(s.ctas[cta].warps):
+            w = s.cta_warps[cta][of_cta]
+            left = _iterations_left(s, w)
+            made = iterations_within(s.begun[w], s.warps[w].begun, cycles) if left > 0 else 0
+            s.period_iterations[w] = made
+            if made:
+                of_warp = (left - s.launch.prefetched_blocks) // made
+                if of_warp < 0:
+                    return 0
+                periods = of_warp if periods < 0 else min(periods, of_warp)
+    return max(periods, 0)
+
+
+@compilable
+def _runs_dry(s: State, before: int, after: int) -> bool:
+    """Whether a link still serves what was booked before the period: no event in an iteration shows that this ends."""
+    for link in range(len(s.links)):
+        if s.links[link].free_at > s.run.now and s.marks_busy[before][link] == s.marks_busy[after][link]:
+            return True
+    return False
+
+
+@compilable
+def _repeats(s: State, cycles: int, allowed: float) -> bool:
+    """Whether all events of the last period came ``cycles`` after those of the period before."""
+    first, uneven = 0, False
+    for at in range(s.sms[0].resident):
+        cta = s.resident[0][at]
+        for of_cta in range(s.ctas[cta].warps):
+            made = s.period_iterations[s.cta_warps[cta][of_cta]]
+            if made and not first:
+                first = made
+            uneven |= made not in (0, first)
+    least = max(s.launch.prefetched_blocks, UNEVEN_ITERATIONS if uneven else 1)
+    for at in range(s.sms[0].resident):
+        if not _cta_repeats(s, s.resident[0][at], least, cycles, allowed):
+            return False
+    return True
+
+
+@compilable
+def _cta_repeats(s: State, cta: int, least: int, cycles: int, allowed: float) -> bool:
+    """Whether the events of one CTA recur, in its last ``least`` iterations at least."""
+    launch, warps, count = s.launch, s.cta_warps[cta], s.ctas[cta].warps
+    if count == 0:
+        return False
+    most = fewest = s.period_iterations[warps[0]]
+    loads = False
+    for at in range(count):
+        w = warps[at]
+        most, fewest = max(most, s.period_iterations[w]), min(fewest, s.period_iterations[w])
+        loads |= s.warps[w].watched >= 0 and s.loops[s.warps[w].watched].blocks > 0
+    if most == 0:
+        return _all_stopped(s, warps, 0, count)
+    if (launch.together and most != fewest) or most % launch.pattern_blocks:
+        return False
+    if not loads:
+        # No arrivals to compare: the order in which warps are served may still settle.
+        least = max(least, UNEVEN_ITERATIONS)
+    for group in range(cta * launch.roles, (cta + 1) * launch.roles):
+        if not _arrivals_recur(s, group, least, cycles, allowed):
+            return False
+    if not launch.together:
+        for at in range(count):
+            if not _iterations_recur(s, warps, at, at + 1, least, cycles, allowed):
+                return False
+        return True
+    for group in range(cta * launch.roles, (cta + 1) * launch.roles):
+        of_group = s.groups[group].warps
+        if of_group and not _iterations_recur(s, s.group_warps[group], 0, of_group, least, cycles, allowed):
+            return False
+    return True
+
+
+@compilable
+def _all_stopped(s: State, warps: list[int], first: int, last: int) -> bool:
+    """Whether each of some warps has ended, or waits for another warp."""
+    for at in range(first, last):
+        warp = s.warps[warps[at]]
+        if not warp.exited and not (warp.expected and math.isinf(warp.expected_until[warp.expected - 1])):
+            return False
+    return True
+
+
+@compilable
+def _all_before(times: list[float], count: int, now: int) -> bool:
+    """Whether none of the first ``count`` times is ahead."""
+    for at in range(count):
+        if times[at] > now:
+            return False
+    return True
+
+
+@compilable
+def _arrivals_recur(s: State, group_index: int, least: int, cycles: int, allowed: float) -> bool:
     """Whether the blocks that a group's warps load arrive ``cycles`` after those of the period before.
 
-    Where a loop loads nothing, what was asked for before it has to have arrived.
+    Where a loop loads nothing, what was requested before it has to have arrived.
     """
-    loop = group.warps[0].watched
-    count = max(turns[warp] for warp in group.warps)
-    if loop is None or not count:
+    group, warps = s.groups[group_index], s.group_warps[group_index]
+    count = 0
+    for at in range(group.warps):
+        count = max(count, s.period_iterations[warps[at]])
+    if not count:
         return True
-    if not loop.blocks:
-        return all(arrival <= now for arrival in chain(group.arrivals, group.ready))
-    return recurs(group.arrivals, count * loop.blocks, max(count, least) * loop.blocks, cycles, allowed)
+    loop = s.warps[warps[0]].watched
+    if loop < 0:
+        return True
+    blocks, arrivals, now = s.loops[loop].blocks, s.arrivals[group_index], s.run.now
+    if not blocks:
+        return _all_before(arrivals, group.arrivals, now) and _all_before(s.ready[group_index], group.ready, now)
+    return recurs(arrivals, group.arrivals, count * blocks, max(count, least) * blocks, cycles, allowed)
 
 
-def _turns_recur(warps: list[Warp], turns: dict[Warp, int], least: int, cycles: int, allowed: float) -> bool:
-    """Whether turns begin, and multiply-accumulates end, ``cycles`` after those of the period before."""
-    count = turns[warps[0]]
-    if count == 0 and all(warp.stopped for warp in warps):
+@compilable
+def _iterations_recur(
+    s: State, warps: list[int], first_warp: int, last_warp: int, least: int, cycles: int, allowed: float
+) -> bool:
+    """Whether iterations begin, and multiply-accumulates end, ``cycles`` after those of the period before."""
+    count = s.period_iterations[warps[first_warp]]
+    if count == 0 and _all_stopped(s, warps, first_warp, last_warp):
         return True
+    last = s.warps[warps[first_warp]].begun
+    for at in range(first_warp, last_warp):
+        last = min(last, s.warps[warps[at]].begun)
     window = max(count, least)
-    last = min(len(warp.begun) for warp in warps)
     first = last - window - count
     if count == 0 or first < 0:
         return False
-    for events in ([warp.begun[first:last] for warp in warps], [warp.math[first:last] for warp in warps]):
-        # Which of the warps comes first may change from turn to turn.
-        merged = [event for of_turn in zip(*events, strict=True) for event in sorted(of_turn)]
-        if not recurs(merged, count * len(warps), window * len(warps), cycles, allowed):
+    size = last_warp - first_warp
+    for events in (s.begun, s.math_done):
+        for iteration in range(first, last):
+            # Which of the warps comes first may change from iteration to iteration.
+            start = (iteration - first) * size
+            for at in range(size):
+                value, to = events[warps[first_warp + at]][iteration], start + at
+                while to > start and s.merged[to - 1] > value:
+                    s.merged[to] = s.merged[to - 1]
+                    to -= 1
+                s.merged[to] = value
+        if not recurs(s.merged, (last - first) * size, count * size, window * size, cycles, allowed):
             return False
+    return True
+
+
+# Generations of CTAs
+
+
+@compilable
+def on_finish(s: State, cta: int) -> None:
+    """A CTA has ended: jump over the generations of CTAs that follow, if they recur."""
+    # The others get its share of what is common.
+    _start_again(s)
+    launch, run = s.launch, s.run
+    fewest = 3 + launch.in_flight
+    if run.ctas_left < fewest or leaves_step(s, max(0, launch.ctas - 1 - fewest) // launch.ctas_per_sm):
+        return  # the shortest generations are too few
+    if run.ended >= len(s.ended):
+        run.status = OUT_OF_ROOM
+        return
+    parts = s.ended_parts[run.ended]
+    for at in range(len(parts)):
+        parts[at] = s.warps[s.cta_warps[cta][at]].sub_partition if at < s.ctas[cta].warps else -1
+    _look(s, s.ended[run.ended], s.ended_busy[run.ended])
+    run.ended += 1
+    if run.ended < run.look_at_ended or leaves_step(s, s.ctas[cta].number // launch.ctas_per_sm):
+        return
+    run.look_at_ended = run.ended + max(1, run.ended // LOOK_FRACTION)
+    last = run.ended - 1
+    for size in range(1, (run.ended - launch.in_flight) // 2 + 1):
+        generations = (run.ctas_left - 1) // size
+        if generations * size < 2 * size + launch.in_flight:
+            return
+        cycles = s.ended[last][0] - s.ended[last - size][0]
+        patient = run.ended < PATIENCE_GENERATIONS * launch.in_flight
+        if _generations_repeat(s, size, cycles, allowed_drift(cycles, generations, s.ended[last][0], patient)):
+            run.ctas_left -= generations * size
+            _count(s, s.ended, s.ended_busy, last - size, last, generations)
+            run.ended = 0
+            run.look_at_ended = 0
+            return
+
+
+@compilable
+def _generations_repeat(s: State, size: int, cycles: int, allowed: float) -> bool:
+    """Whether CTAs end as far apart, on the same sub-partitions, as those a generation before."""
+    last, window = s.run.ended - 1, size + s.launch.in_flight
+    if last + 1 < window + size or not _possible(s, s.ended, s.ended_busy, last - size, last):
+        return False
+    for at in range(last - window + 1, last + 1):
+        if abs(s.ended[at][0] - s.ended[at - size][0] - cycles) > allowed:
+            return False
+        for warp in range(len(s.ended_parts[at])):
+            if s.ended_parts[at][warp] != s.ended_parts[at - size][warp]:
+                return False
     return True

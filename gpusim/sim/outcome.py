@@ -25,8 +25,8 @@ class LaunchOutcome:
     dram_read_bytes: float
 
 
-class Played(NamedTuple):
-    """What was played of a launch, on the SM with most work."""
+class Simulated(NamedTuple):
+    """What was simulated of a launch, on the SM with most work."""
 
     cycles: int
     stall_cycles: dict[Cause, int]

@@ -1,35 +1,28 @@
-"""When a sequence of events repeats: what the extrapolation compares, and how much it tolerates.
-
-Plain functions of numbers and sequences, so that they can be compiled too.
-"""
+"""When a sequence of events repeats: what the extrapolation compares, and how much it tolerates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
-Events = Sequence[float] | NDArray[np.float64]
+from gpusim.sim.compilable import compilable
 
 DRIFT_FRACTION = 0.001
 """Largest error of what is jumped, as a share of its time."""
 IMPATIENT_DRIFT_FRACTION = 0.004
-"""The same where nothing better has recurred in so many turns or generations as follow."""
-PATIENCE_TURNS = 256
+"""Largest error where nothing better has recurred in so many iterations or generations as follow."""
+PATIENCE_ITERATIONS = 256
 PATIENCE_GENERATIONS = 16
 ROUNDING = 1e-6
 """Of sums of floats [cycles]."""
-UNEVEN_TURNS = 8
-"""Turns compared at least where warps make different numbers of them, or where loops load nothing: the order in which
-warps are served settles only after some turns."""
-WORTH_TURNS = 32
-"""Turns that a jump spares, at least. CTAs leave a loop in phases that are kept only to within the drift, and so may
-end in another order: that costs a fraction of a turn, which shows in short loops."""
+UNEVEN_ITERATIONS = 8
+"""Iterations compared at least where warps make different numbers of them, or where loops load nothing: the order in
+which warps are served settles only after some iterations."""
+WORTH_ITERATIONS = 32
+"""Iterations that a jump spares, at least. CTAs leave a loop in phases that are kept only to within the drift, and so
+may end in another order: that costs a fraction of an iteration, which shows in short loops."""
 LOOK_FRACTION = 8
 """A sequence of events is searched for a period whenever it has grown by one in so many: searching stays cheap."""
 
 
+@compilable
 def allowed_drift(cycles: int, periods: int, elapsed: int, patient: bool) -> float:
     """How far the events of a period may be from recurring, before so many more are jumped [cycles].
 
@@ -42,30 +35,32 @@ def allowed_drift(cycles: int, periods: int, elapsed: int, patient: bool) -> flo
     return min(allowed, 1.0 + 2 * allowed / periods)
 
 
-def turns_within(begun: Events, cycles: int) -> int:
-    """Turns that were begun in the last ``cycles``, to the nearest.
+@compilable
+def iterations_within(begun: list[float], count: int, cycles: int) -> int:
+    """Of the first ``count`` iterations, those begun in the last ``cycles`` of them, to the nearest.
 
-    >>> turns_within([0, 10, 20, 30], 19), turns_within([0, 10, 20, 30], 14)
+    >>> iterations_within([0, 10, 20, 30], 4, 19), iterations_within([0, 10, 20, 30, 40], 4, 14)
     (2, 1)
     """
-    since = begun[-1] - cycles
-    at = len(begun) - 1
+    since = begun[count - 1] - cycles
+    at = count - 1
     while at > 0 and begun[at - 1] >= since:
         at -= 1
     if at > 0 and since - begun[at - 1] < begun[at] - since:
         at -= 1
-    return len(begun) - 1 - at
+    return count - 1 - at
 
 
-def recurs(events: Events, count: int, window: int, cycles: int, allowed: float) -> bool:
-    """Whether the last ``window`` events came ``cycles`` after those that are ``count`` earlier.
+@compilable
+def recurs(events: list[float], count: int, distance: int, window: int, cycles: int, allowed: float) -> bool:
+    """Whether the last ``window`` of ``count`` events came ``cycles`` after those that are ``distance`` earlier.
 
-    >>> recurs([1, 5, 11, 15, 21, 25], 2, 4, 10, 0.0), recurs([1, 5, 11, 16], 2, 2, 10, 0.5)
+    >>> recurs([1, 5, 11, 15, 21, 25], 6, 2, 4, 10, 0.0), recurs([1, 5, 11, 16, 30], 4, 2, 2, 10, 0.5)
     (True, False)
     """
-    if len(events) < window + count:
+    if count < window + distance:
         return False
-    for at in range(1, window + 1):
-        if abs(events[-at] - events[-at - count] - cycles) > allowed:
+    for at in range(count - window, count):
+        if abs(events[at] - events[at - distance] - cycles) > allowed:
             return False
     return True

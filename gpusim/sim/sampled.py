@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import repeat
 
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Grid, Launch, l2_read_bytes
@@ -23,15 +22,14 @@ from gpusim.program import (
     executed,
     operations,
 )
-from gpusim.sim.clock import Clock
 from gpusim.sim.decoded import DecodedLaunch
-from gpusim.sim.dispatcher import Dispatcher
-from gpusim.sim.extrapolate import Extrapolator, Skipped
-from gpusim.sim.ledger import CAUSES
-from gpusim.sim.outcome import LaunchOutcome, Played, busy_by_resource
-from gpusim.sim.sampled_memory import Earlier, SampledMemory, dram_cycles, l2_cycles_of_stores
-from gpusim.sim.sm import StreamingMultiprocessor
-from gpusim.sim.switch import compiled_play
+from gpusim.sim.drive import drive
+from gpusim.sim.drivers.choice import chosen_driver
+from gpusim.sim.drivers.driver import Driver
+from gpusim.sim.drivers.reference import ReferenceDriver
+from gpusim.sim.initial import NO_EARLIER_STORES, EarlierStores, Simulation
+from gpusim.sim.memory.fetches import dram_cycles, l2_cycles_of_stores
+from gpusim.sim.outcome import LaunchOutcome, busy_by_resource
 from gpusim.sim.trace import Recorder
 from gpusim.units import ceil_div, whole_cycles
 
@@ -64,7 +62,7 @@ def simulate_sampled(
 
 
 def _of_one_part(machine: Machine, launch: Launch) -> tuple[LaunchOutcome, float]:
-    """The outcome by one sub-partition, and DRAM's time over what was played."""
+    """The outcome by one sub-partition, and DRAM's time over what was simulated."""
     parts = machine.sub_partitions
     roles = tuple(replace(role, warps=role.warps // parts) for role in launch.roles)
     part = machine.share_of_sub_partition()
@@ -148,84 +146,30 @@ def _mma_cycles(machine: Machine, loop: Repeat) -> float:
 def _simulate_sm(
     machine: Machine, launch: Launch, recorder: Recorder | None, *, extrapolate: bool
 ) -> tuple[LaunchOutcome, float]:
-    """The outcome of a play, and the time of the launch's DRAM traffic over what was played."""
+    """The outcome of a play, and the time of the launch's DRAM traffic over what was simulated."""
     decoded = DecodedLaunch(machine, launch)
-    earlier = _earlier_stores(decoded, extrapolate=extrapolate)
-    played = _played(decoded, recorder, extrapolate=extrapolate, earlier=earlier)
+    driver = ReferenceDriver() if recorder is not None else chosen_driver()
+    earlier = _earlier_stores(decoded, driver, extrapolate=extrapolate)
+    simulated = drive(Simulation(decoded, extrapolate=extrapolate, earlier=earlier), driver, recorder)
     asked = l2_read_bytes(launch)
     # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
     dram = dram_cycles(decoded)
     outcome = LaunchOutcome(
-        cycles=max(played.cycles, whole_cycles(dram)),
-        stall_cycles=played.stall_cycles,
-        busy_cycles=busy_by_resource(played.busy_cycles | {"dram": [dram]}),
+        cycles=max(simulated.cycles, whole_cycles(dram)),
+        stall_cycles=simulated.stall_cycles,
+        busy_cycles=busy_by_resource(simulated.busy_cycles | {"dram": [dram]}),
         l2_read_bytes=sum(asked.values()),
         dram_read_bytes=sum(asked[tensor.name] * tensor.miss_fraction for tensor in launch.tensors),
     )
-    return outcome, dram / played.cycles if played.cycles else 0.0
+    return outcome, dram / simulated.cycles if simulated.cycles else 0.0
 
 
-def _earlier_stores(decoded: DecodedLaunch, *, extrapolate: bool) -> Earlier | None:
+def _earlier_stores(decoded: DecodedLaunch, driver: Driver, *, extrapolate: bool) -> EarlierStores:
     """What SMs with a CTA less store, where a launch has one round and does not fill it evenly."""
     machine, launch = decoded.machine, decoded.launch
     less, more = divmod(launch.ctas, machine.sm_count)
     if not (0 < less < decoded.ctas_per_sm and more):
-        return None
+        return NO_EARLIER_STORES
     even = DecodedLaunch(machine, replace(launch, grid=Grid(less * machine.sm_count), edges=None))
-    stored_from = _played(even, None, extrapolate=extrapolate).stored_from
-    return Earlier(stored_from, less * (machine.sm_count - more) * l2_cycles_of_stores(decoded))
-
-
-def _played(
-    decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate: bool, earlier: Earlier | None = None
-) -> Played:
-    play = compiled_play() if recorder is None else None
-    played = play(decoded, extrapolate=extrapolate, earlier=earlier) if play is not None else None
-    return played or _processes(decoded, recorder, extrapolate=extrapolate, earlier=earlier)
-
-
-def _processes(
-    decoded: DecodedLaunch, recorder: Recorder | None, *, extrapolate: bool, earlier: Earlier | None = None
-) -> Played:
-    env = Clock()
-    machine, launch = decoded.machine, decoded.launch
-    memory = SampledMemory(decoded, earlier)
-    busiest = ceil_div(launch.ctas, machine.sm_count)
-    last_round = launch.ctas - (busiest - 1) * machine.sm_count
-    left = [busiest]
-
-    def next_cta() -> int | None:
-        if left[0] == 0:
-            return None
-        left[0] -= 1
-        return busiest - 1 - left[0]
-
-    dispatcher = Dispatcher(machine.cta_interval_cycles, machine.sm_count, last_round - 1)
-    sm = StreamingMultiprocessor(env, decoded, memory, next_cta, dispatcher)
-
-    def share_among() -> None:
-        if not sm.resident or launch.persistent:
-            return
-        # Every SM runs a CTA like each of ours, except that only some have one more at the end.
-        active = sum(last_round if cta.index == busiest - 1 else machine.sm_count for cta in sm.resident)
-        memory.share_among(len(sm.resident), active)
-
-    sm.on_residency = share_among
-    skipped = Extrapolator(sm, memory, left).skipped if extrapolate else Skipped()
-    trace = recorder.attach(sm, common=False, skipped=skipped) if recorder is not None else None
-    for slot in range(decoded.ctas_per_sm):
-        sm.open_slot(slot)
-    env.run()
-    sm.finish()
-    ended = max(env.now, whole_cycles(memory.drained_at) - skipped.cycles)
-    if trace is not None:
-        trace.finish(ended)
-    ledger = [played + more for played, more in zip(sm.ledger, skipped.ledger, strict=True)]
-    stalls = dict(zip(CAUSES, ledger, strict=True))
-    return Played(ended + skipped.cycles, stalls, _busy(sm, ended, skipped), stored_from=memory.stored_from)
-
-
-def _busy(sm: StreamingMultiprocessor, ended: int, skipped: Skipped) -> dict[str, list[float]]:
-    """Cycles in which each link was at work, played or not."""
-    more = iter(skipped.busy or repeat(0.0))
-    return {name: [link.busy_until(ended) + next(more) for link in links] for name, links in sm.links.items()}
+    since = drive(Simulation(even, extrapolate=extrapolate), driver).stored_from
+    return EarlierStores(since, less * (machine.sm_count - more) * l2_cycles_of_stores(decoded))

@@ -1,235 +1,303 @@
-"""A streaming multiprocessor: CTA slots over sub-partitions that share one load/store port and one path to L2."""
+"""CTA slots of SMs, and the CTAs that run in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
-from gpusim.launch import Launch
-from gpusim.program import Role
-from gpusim.sim.causes import Cause
-from gpusim.sim.clock import Clock, Process, ProcessGroup, Sleep, Together, Waits
-from gpusim.sim.cta import Cta, RoleWarps
-from gpusim.sim.decoded import DecodedLaunch
-from gpusim.sim.dispatcher import Dispatcher
-from gpusim.sim.ledger import CAUSES
-from gpusim.sim.link import Link
-from gpusim.sim.memory import Memory, Stream
-from gpusim.sim.resources import SharedUnits, SubPartition
-from gpusim.sim.ring import Ring
-from gpusim.sim.warp import Warp
-from gpusim.units import whole_cycles
-
-
-class RoleInstance:
-    """The warps of one role that stay with a persistent CTA, and what they work on."""
-
-    __slots__ = ("first_warp", "number", "parts", "role", "work")
-
-    def __init__(self, role: Role, number: int, first_warp: int, parts: list[SubPartition]) -> None:
-        self.role = role
-        self.number = number
-        """Of the role in the launch."""
-        self.first_warp = first_warp
-        """Number of the first warp in the CTA."""
-        self.parts = parts
-        """Sub-partition of each warp."""
-        self.work: list[Process] = []
-        """On the last tile that they were given."""
+from gpusim.sim.compilable import compilable
+from gpusim.sim.extrapolate import on_finish
+from gpusim.sim.ledger import LAUNCH, expect, settle, sleeps_until
+from gpusim.sim.memory.share import share_among
+from gpusim.sim.state import (
+    CTA_ENDED,
+    LAUNCHED,
+    NONE,
+    OUT_OF_ROOM,
+    TAKE_CTA,
+    WARP,
+    WARP_ENDED,
+    WARP_STARTED,
+    State,
+    Warp,
+)
+from gpusim.sim.warp import resume
+from gpusim.units import BOOKING_ROUNDING_CYCLES
 
 
-class StreamingMultiprocessor:
-    """Takes CTAs from a dispatcher and runs their warps."""
-
-    def __init__(
-        self,
-        env: Clock,
-        decoded: DecodedLaunch,
-        memory: Memory,
-        next_cta: Callable[[], int | None],
-        dispatcher: Dispatcher,
-    ) -> None:
-        self.env = env
-        self.decoded = decoded
-        self.launch = decoded.launch
-        self.memory = memory
-        self.next_cta = next_cta
-        self.dispatcher = dispatcher
-        self.units = SharedUnits(env, decoded, memory)
-        machine = decoded.machine
-        self.parts = [
-            SubPartition(machine, decoded.pipes, f"sub-partition {index}") for index in range(machine.sub_partitions)
-        ]
-        self.placed_warps = 0
-        """On its sub-partitions so far."""
-        self.cta_launch_cycles = machine.cta_launch_cycles
-        self.resident: list[Cta] = []
-        self.ledger = [0] * len(CAUSES)
-        """Cycles of all warps by cause, up to when each was settled."""
-        self.on_finish: Callable[[Cta], None] | None = None
-        """Called when a CTA has ended."""
-        self.on_residency: Callable[[], None] | None = None
-        """Called when a CTA has started or ended."""
-        self.on_warp: Callable[[Warp], None] | None = None
-
-    @property
-    def links(self) -> dict[str, list[Link]]:
-        """The links of each resource, one per sub-partition or one in all."""
-        port, l2, dram = self.memory.links
-        pipes = {name: [part.pipes[name] for part in self.parts] for name in self.parts[0].pipes}
-        return {
-            **pipes,
-            "issue": [part.issue for part in self.parts],
-            "shared_memory": [self.units.port],
-            "l2_port": [port],
-            "l2": [l2],
-            "dram": [dram],
-        }
-
-    def open_slot(self, slot: int) -> None:
-        """Let one CTA slot take CTAs until there are none left."""
-        _ = Process(self.env, self._slot(slot))
-
-    def finish(self) -> None:
-        """End a play: nobody is called any more.
-
-        Raises:
-            ValueError: warps are left that wait for each other; the text names the CTA.
-        """
-        if self.resident:
-            cta = self.resident[0]
-            waiting = sum(not warp.exited for warp in cta.warps)
-            raise never_finished(self.launch, waiting, len(cta.warps), cta.index)
-        # Those who listen hold the SM.
-        self.on_finish = self.on_residency = self.on_warp = self.units.on_turn = None
-
-    def _slot(self, slot: int) -> Waits:
-        if self.launch.persistent:
-            yield from self._run_persistent(slot)
-            return
-        asleep = Sleep(self.env)
-        while (index := self.next_cta()) is not None:
-            yield from self._run_cta(index, slot, asleep)
-
-    def _run_cta(self, index: int, slot: int, asleep: Sleep) -> Waits:
-        """All warps start together, and the slot is free when the last has left."""
-        env = self.env
-        cta = Cta(index, slot, Ring(env, self.decoded.stage_consumers))
-        for number, role in enumerate(self.decoded.roles_of(index)):
-            group = RoleWarps(env, role, Stream(index, number))
-            for part in self._sub_partitions(role.warps):
-                _ = self._join(cta, group, part, f"warp {len(cta.warps)}")
-        self.resident.append(cta)
-        self._residency_changed()
-        launched = whole_cycles(self.dispatcher.start(env.now) + self.cta_launch_cycles)
-        if launched > env.now:
-            for warp in cta.warps:
-                warp.ledger.expect(Cause.LAUNCH, launched)
-            yield env.sleep_until(asleep, launched)
-            for warp in cta.warps:
-                warp.ledger.settle(env.now)
-        yield ProcessGroup(env, [warp.run() for warp in cta.warps])
-        self._retire(cta)
-
-    def _run_persistent(self, slot: int) -> Waits:
-        """Tiles one after the other: the first role asks for the next, and each warp takes it when it is done."""
-        env = self.env
-        ring = Ring(env, self.decoded.stage_consumers)
-        instances = self._instances()
-        tiles = 0
-        while (index := self.next_cta()) is not None:
-            cta = Cta(index, slot, ring)
-            self.resident.append(cta)
-            self._residency_changed()
-            taking = [of_role[tiles % len(of_role)] for of_role in instances]
-            launch_cycles = 0.0 if tiles else self.dispatcher.start(env.now) - env.now + self.cta_launch_cycles
-            for instance in taking:
-                self._set_to_work(instance, cta, launch_cycles)
-            _ = Process(env, self._retire_after(cta, [process for instance in taking for process in instance.work]))
-            yield Together(env, taking[0].work)
-            tiles += 1
-        yield Together(env, [process for of_role in instances for instance in of_role for process in instance.work])
-
-    def _instances(self) -> list[list[RoleInstance]]:
-        """The warps of a persistent CTA, by role."""
-        found: list[list[RoleInstance]] = []
-        warps = 0
-        for number, role in enumerate(self.launch.roles):
-            found.append(
-                [
-                    RoleInstance(role, number, warps + turn * role.warps, self._sub_partitions(role.warps))
-                    for turn in range(role.instances)
-                ]
-            )
-            warps += role.warps * role.instances
-        return found
-
-    def _set_to_work(self, instance: RoleInstance, cta: Cta, launch_cycles: float) -> None:
-        """Give warps their next tile; each begins when it is done with the one before."""
-        role = self.decoded.roles_of(cta.index)[instance.number]
-        group = RoleWarps(self.env, role, Stream(cta.index, instance.number))
-        before: list[Process | None] = [*instance.work] if instance.work else [None] * role.warps
-        instance.work = [
-            Process(self.env, self._work(cta, group, part, number, earlier, launch_cycles))
-            for number, (part, earlier) in enumerate(zip(instance.parts, before, strict=True), instance.first_warp)
-        ]
-
-    def _work(
-        self,
-        cta: Cta,
-        group: RoleWarps,
-        part: SubPartition,
-        number: int,
-        earlier: Process | None,
-        launch_cycles: float,
-    ) -> Waits:
-        """A persistent warp's life with one tile."""
-        if earlier is not None:
-            yield earlier
-        warp = self._join(cta, group, part, f"warp {number}")
-        yield from warp.launch(launch_cycles)
-        yield from warp.run()
-
-    def _retire_after(self, cta: Cta, warps: list[Process]) -> Waits:
-        yield Together(self.env, warps)
-        self._retire(cta)
-
-    def _sub_partitions(self, warps: int) -> list[SubPartition]:
-        """Sub-partitions for so many more warps, in turn.
-
-        GPUs assign warps so (Barnes et al., HPCA 2023; recalled, unverified).
-        """
-        first = self.placed_warps
-        self.placed_warps += warps
-        return [self.parts[number % len(self.parts)] for number in range(first, self.placed_warps)]
-
-    def _join(self, cta: Cta, group: RoleWarps, part: SubPartition, name: str) -> Warp:
-        """A warp begins to work on a CTA's tile."""
-        warp = Warp(self.units, cta, group, part, f"CTA slot {cta.slot} {name}", self.ledger)
-        group.warps.append(warp)
-        cta.warps.append(warp)
-        if self.on_warp is not None:
-            self.on_warp(warp)
-        return warp
-
-    def _retire(self, cta: Cta) -> None:
-        """A CTA has ended."""
-        self.resident.remove(cta)
-        self._residency_changed()
-        if self.on_finish is not None:
-            self.on_finish(cta)
-        # Warps, CTA and role hold each other: without this they would stay until garbage is searched for.
-        for warp in cta.warps:
-            warp.group.warps.clear()
-        cta.warps.clear()
-
-    def _residency_changed(self) -> None:
-        if self.on_residency is not None:
-            self.on_residency()
+@compilable
+def happen(s: State, kind: int, subject: int) -> None:
+    """Let an event change the state."""
+    if kind == WARP:
+        resume(s, subject)
+    elif kind == WARP_ENDED:
+        _warp_ended(s, subject)
+    elif kind == TAKE_CTA:
+        _take_cta(s, subject)
+    elif kind == LAUNCHED:
+        _launched(s, subject)
+    elif kind == CTA_ENDED:
+        _cta_ended(s, subject)
+    else:
+        _start(s, subject)
 
 
-def never_finished(launch: Launch, waiting: int, warps: int, cta: int) -> ValueError:
-    """The error of a CTA whose warps wait for each other."""
-    return ValueError(
-        f"{launch.name}: {waiting} of {warps} warps of CTA {cta} wait for ever: "
-        "barriers, stages filled and stages released do not match"
-    )
+@compilable
+def _take_cta(s: State, slot_index: int) -> None:
+    """Run the next CTA in a slot, if there is one."""
+    launch, run, slot = s.launch, s.run, s.slots[slot_index]
+    sm = s.sms[slot.sm]
+    if launch.persistent and slot.tiles == 0:
+        # The warps stay where they are from tile to tile.
+        for warp_slot in range(launch.warp_slots):
+            s.slot_parts[slot_index][warp_slot] = _next_sub_partition(s, slot.sm)
+    if run.ctas_left == 0 or sm.taken == launch.sm_share:
+        return
+    if run.free_ctas == 0:
+        run.status = OUT_OF_ROOM
+        return
+    number = launch.ctas - run.ctas_left
+    run.ctas_left -= 1
+    sm.taken += 1
+    run.free_ctas -= 1
+    cta = s.free_ctas[run.free_ctas]
+    _open_cta(s, cta, slot_index, number)
+    if launch.persistent:
+        _give_tile(s, cta, slot_index)
+        return
+    slot.cta = cta
+    slot.occupied_first = slot.occupied_next = 0
+    for role in range(launch.roles):
+        for of_role in range(s.roles[role].warps):
+            w = _new_warp(s, cta, role, of_role)
+            s.warps[w].sub_partition = _next_sub_partition(s, slot.sm)
+            s.warps[w].warp_slot = s.ctas[cta].warps
+            _join(s, w)
+    _move_in(s, cta)
+    begins = math.ceil(_dispatched(s) + launch.cta_launch_cycles - BOOKING_ROUNDING_CYCLES)
+    if begins <= run.now:
+        _launched(s, slot_index)
+        return
+    for at in range(s.ctas[cta].warps):
+        expect(s.warps[s.cta_warps[cta][at]], LAUNCH, begins)
+    s.schedule(begins, LAUNCHED, slot_index)
+
+
+@compilable
+def _dispatched(s: State) -> float:
+    """When the dispatcher, which starts CTAs one after the other, has started the next one [cycles].
+
+    An SM that stands for all of them has a share: between two CTAs of its own the others start one each.
+    """
+    launch, run = s.launch, s.run
+    began = max(float(run.now), run.dispatcher_free_at)
+    run.dispatcher_free_at = began + launch.cta_share_cycles
+    return began + launch.cta_interval_cycles
+
+
+@compilable
+def _launched(s: State, slot_index: int) -> None:
+    """Start the warps of a slot's CTA together."""
+    cta = s.slots[slot_index].cta
+    for at in range(s.ctas[cta].warps):
+        w = s.cta_warps[cta][at]
+        settle(s, s.warps[w], s.run.now)
+        s.schedule_urgent(WARP, w)
+
+
+@compilable
+def _next_sub_partition(s: State, sm_index: int) -> int:
+    """The sub-partition of the next warp: GPUs assign them in turn (Barnes et al., HPCA 2023; recalled, unverified)."""
+    sm = s.sms[sm_index]
+    sub_partition = sm.placed_warps % s.launch.sub_partitions
+    sm.placed_warps += 1
+    return sub_partition
+
+
+@compilable
+def _open_cta(s: State, index: int, slot_index: int, number: int) -> None:
+    """Begin a CTA, with the groups of its warps."""
+    launch, cta = s.launch, s.ctas[index]
+    cta.number = number
+    cta.slot = slot_index
+    cta.sm = s.slots[slot_index].sm
+    cta.warps = 0
+    cta.left = launch.warps
+    if launch.full:
+        _locate(s, index)
+        for tensor in range(len(s.pieces_stored[index])):
+            s.pieces_stored[index][tensor] = 0
+    for at in range(index * launch.roles, (index + 1) * launch.roles):
+        group = s.groups[at]
+        group.warps = group.arrived = group.iterations = 0
+        group.arrivals = group.ready = group.requested = 0
+        group.first_waiting = NONE
+        for key in range(len(s.fetched[at])):
+            s.fetched[at][key] = 0
+    for at in range(len(s.stages[index])):
+        s.stages[index][at].block = NONE
+
+
+@compilable
+def _locate(s: State, index: int) -> None:
+    """Set the coordinates of a CTA, as :meth:`gpusim.launch.Grid.coordinates` has them."""
+    launch, cta = s.launch, s.ctas[index]
+    plane, place = divmod(cta.number, launch.grid_x * launch.grid_y)
+    cta.batch, cta.split = divmod(plane, launch.splits)
+    across, along = launch.grid_x, launch.grid_y
+    if launch.stripes_across_y:
+        across, along = along, across
+    stripe, within = divmod(place, launch.swizzle_width * along)
+    row_of_stripe, column = divmod(within, min(launch.swizzle_width, across - stripe * launch.swizzle_width))
+    cta.x, cta.y = stripe * launch.swizzle_width + column, row_of_stripe
+    if launch.stripes_across_y:
+        cta.x, cta.y = cta.y, cta.x
+    cta.work = (cta.x == launch.grid_x - 1) + 2 * (cta.y == launch.grid_y - 1) if launch.edges else 0
+
+
+@compilable
+def _new_warp(s: State, cta: int, role_index: int, of_role: int) -> int:
+    """Begin a warp of a CTA that has not joined it yet; its index."""
+    launch = s.launch
+    role = s.roles[s.ctas[cta].work * launch.roles + role_index]
+    w = cta * launch.warps + role.first_warp + of_role
+    warp = s.warps[w]
+    warp.cta, warp.group, warp.role = cta, cta * launch.roles + role_index, role_index
+    warp.slot, warp.sm = s.ctas[cta].slot, s.ctas[cta].sm
+    warp.pc = role.program
+    warp.phase = 0
+    warp.exited = warp.waits_for_others = False
+    warp.successor = NONE
+    warp.expected = warp.begun = warp.iterations = 0
+    warp.watched = role.watched
+    warp.blocks_loaded = warp.blocks_awaited = warp.stages_seen = warp.stages_released = 0
+    warp.batch_cause = NONE
+    warp.math_done = warp.accumulators_ready = 0.0
+    for cause in range(len(warp.booked)):
+        warp.booked[cause] = 0
+    for loop in range(len(s.loops)):
+        s.iterations_done[w][loop] = 0
+        s.iterations_due[w][loop] = s.loops[loop].iterations
+    if launch.full:
+        for tensor in range(len(s.loaded[w])):
+            s.loaded[w][tensor] = 0
+    return w
+
+
+@compilable
+def _join(s: State, w: int) -> None:
+    """Let a warp begin to work on its CTA."""
+    launch, warp = s.launch, s.warps[w]
+    cta, group = s.ctas[warp.cta], s.groups[warp.group]
+    warp.since = s.run.now
+    warp.first_pipe = warp.sm * launch.links_per_sm + warp.sub_partition * (launch.pipes + 1)
+    warp.issue = warp.first_pipe + launch.pipes
+    warp.port = s.sms[warp.sm].port
+    s.cta_warps[warp.cta][cta.warps] = w
+    cta.warps += 1
+    s.group_warps[warp.group][group.warps] = w
+    group.warps += 1
+    if launch.traced:
+        note_join(s, warp)
+
+
+@compilable
+def _move_in(s: State, cta: int) -> None:
+    """Make a CTA resident on its SM."""
+    resident, sm = s.resident[s.ctas[cta].sm], s.sms[s.ctas[cta].sm]
+    if sm.resident == len(resident):
+        s.run.status = OUT_OF_ROOM
+        return
+    resident[sm.resident] = cta
+    sm.resident += 1
+    s.run.resident += 1
+    if not s.launch.full:
+        share_among(s)
+
+
+# Persistent CTAs
+
+
+@compilable
+def _give_tile(s: State, cta: int, slot_index: int) -> None:
+    """Give the warps of a slot their next tile; each begins when it is done with the one before."""
+    launch, slot = s.launch, s.slots[slot_index]
+    _move_in(s, cta)
+    slot.left = s.roles[0].warps
+    launch_cycles = 0.0 if slot.tiles else _dispatched(s) - s.run.now + launch.cta_launch_cycles
+    for role_index in range(launch.roles):
+        role = s.roles[role_index]
+        for of_role in range(role.warps):
+            w = _new_warp(s, cta, role_index, of_role)
+            warp = s.warps[w]
+            warp.warp_slot = role.first_warp_slot + slot.tiles % role.instances * role.warps + of_role
+            warp.sub_partition = s.slot_parts[slot_index][warp.warp_slot]
+            warp.launch_cycles = launch_cycles
+            earlier = s.slot_warps[slot_index][warp.warp_slot]
+            s.slot_warps[slot_index][warp.warp_slot] = w
+            if earlier == NONE:
+                s.schedule_urgent(WARP_STARTED, w)
+            else:
+                s.warps[earlier].successor = w
+    slot.tiles += 1
+
+
+@compilable
+def _start(s: State, w: int) -> None:
+    """Let a persistent warp begin with a tile."""
+    _join(s, w)
+    if not sleeps_until(s, w, LAUNCH, s.run.now + s.warps[w].launch_cycles):
+        resume(s, w)
+
+
+# Ends
+
+
+@compilable
+def _warp_ended(s: State, w: int) -> None:
+    """Tell all who wait for a warp's end."""
+    launch, warp = s.launch, s.warps[w]
+    cta, slot = s.ctas[warp.cta], s.slots[warp.slot]
+    if launch.persistent and warp.role == 0:
+        slot.left -= 1
+        if slot.left == 0:
+            s.schedule_now(TAKE_CTA, warp.slot)
+    cta.left -= 1
+    if cta.left == 0:
+        s.schedule_now(CTA_ENDED, warp.cta)
+    if launch.persistent:
+        if s.slot_warps[warp.slot][warp.warp_slot] == w:
+            s.slot_warps[warp.slot][warp.warp_slot] = NONE
+        if warp.successor != NONE:
+            _start(s, warp.successor)
+
+
+@compilable
+def _cta_ended(s: State, index: int) -> None:
+    """Book the ledgers of a CTA, and give its place to the next."""
+    launch, run, cta = s.launch, s.run, s.ctas[index]
+    sm, resident = s.sms[cta.sm], s.resident[cta.sm]
+    at = 0
+    while resident[at] != index:
+        at += 1
+    sm.resident -= 1
+    run.resident -= 1
+    for later in range(at, sm.resident):
+        resident[later] = resident[later + 1]
+    for joined in range(cta.warps):
+        warp = s.warps[s.cta_warps[index][joined]]
+        for cause in range(len(sm.booked)):
+            sm.booked[cause] += warp.booked[cause]
+    if not launch.full and sm.resident > 0:
+        share_among(s)
+    if launch.extrapolate:
+        on_finish(s, index)
+    s.free_ctas[run.free_ctas] = index
+    run.free_ctas += 1
+    if not launch.persistent:
+        _take_cta(s, cta.slot)
+
+
+def note_join(s: State, warp: Warp) -> None:
+    """Report to a trace that a warp begins; the compiled driver has none."""
+    assert s.on_join is not None
+    s.on_join(warp)

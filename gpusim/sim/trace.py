@@ -8,16 +8,13 @@ simulation runs on, and the rest is counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gpusim.sim.causes import Cause
-from gpusim.sim.cta import Cta
-from gpusim.sim.extrapolate import Skipped
-from gpusim.sim.link import Link
-from gpusim.sim.sm import StreamingMultiprocessor
-from gpusim.sim.warp import Warp
+from gpusim.sim.causes import CAUSES
+from gpusim.sim.initial import Simulation
+from gpusim.sim.state import Link, State, Warp
 
+PIPE_NAMES = {"tensor": "Tensor Core", "fma": "FMA pipe", "alu": "ALU", "sfu": "SFU"}
 SLACK_SPANS = 5_000
 """Spans kept beyond the limit until the horizon is drawn again, so that this happens rarely."""
 
@@ -60,17 +57,17 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """An instant at which the extrapolation counted periods instead of playing them."""
+    """An instant at which the extrapolation counted periods instead of simulating them."""
 
     at: int
-    """Played cycles up to then."""
+    """Simulated cycles up to then."""
     cycles: int
-    """How many it did not play."""
+    """How many it did not simulate."""
 
 
 @dataclass(slots=True)
 class LaunchTrace:
-    """What was recorded of one launch: the cycles that were played, each jump taking no time."""
+    """What was recorded of one launch: the cycles that were simulated, each jump taking no time."""
 
     kernel: str
     limit: int
@@ -88,7 +85,7 @@ class LaunchTrace:
 
     @property
     def skipped_cycles(self) -> int:
-        """What the jumps did not play."""
+        """Cycles that the jumps did not simulate."""
         return sum(jump.cycles for jump in self.jumps)
 
     @property
@@ -157,69 +154,60 @@ class Recorder:
     def skipped_cycles(self) -> int:
         return sum(launch.skipped_cycles for launch in self.launches)
 
-    def attach(self, sm: StreamingMultiprocessor, *, common: bool, skipped: Skipped | None = None) -> LaunchTrace:
-        """Record an SM's warps, its pipes and ports, and its path to memory; called before it starts.
+    def attach(self, simulation: Simulation, state: State) -> LaunchTrace:
+        """Record the first SM's warps, its pipes and ports, and its path to memory; called before the first event.
 
-        Args:
-            common: L2 and DRAM serve all SMs, and are recorded serving all of them.
-            skipped: what the extrapolation counts, if there is one.
+        In ``full``, L2 and DRAM serve all SMs, and are recorded serving all of them.
         """
+        decoded, common = simulation.decoded, simulation.full
         # Once a launch has been cut, the ones that follow would stand alone after a hole.
-        left = 0 if self.dropped else self.limit - self.kept
-        trace = LaunchTrace(sm.launch.name, left)
-        self.launches.append(trace)
-        for part in sm.parts:
-            for pipe in part.pipes.values():
-                self._record(pipe, trace.track(pipe.name, "instructions"), trace, "arithmetic")
-        port, *beyond = sm.memory.links
-        self._record(sm.units.port, trace.track("shared-memory port", "bytes"), trace, sm.units.port.name)
-        self._record(port, trace.track(port.name, "bytes"), trace, port.name)
-        for link in beyond:
-            whose = "all SMs" if common else "this SM's share"
-            self._record(link, trace.track(f"{link.name} ({whose})", "bytes", joins=common), trace, link.name)
-        self._record_warps(trace, sm)
-        if skipped is not None:
-            sm.units.on_turn = _with_jumps_noted(sm, sm.units.on_turn, skipped, trace)
-            sm.on_finish = _with_jumps_noted(sm, sm.on_finish, skipped, trace)
+        trace = LaunchTrace(decoded.launch.name, 0 if self.dropped else self.limit - self.kept)
+        at = 0
+        for part in range(decoded.machine.sub_partitions):
+            for pipe in decoded.pipes:
+                name = f"sub-partition {part} {PIPE_NAMES.get(pipe, pipe)}"
+                _listen_to_link(state.links[at], trace.track(name, "instructions"), trace, "arithmetic")
+                at += 1
+            at += 1  # issue slots
+        _listen_to_link(state.links[at], trace.track("shared-memory port", "bytes"), trace, "shared memory")
+        _listen_to_link(state.links[at + 1], trace.track("L2 port", "bytes"), trace, "L2 port")
+        whose = "all SMs" if common else "this SM's share"
+        for link, name in zip(state.links[-2:], ("L2", "DRAM"), strict=True):
+            _listen_to_link(link, trace.track(f"{name} ({whose})", "bytes", joins=common), trace, name)
+        _listen_to_warps(state, trace)
+
+        def on_jump(cycles: int) -> None:
+            trace.jumps.append(Jump(state.run.now, cycles))
+
+        state.on_jump = on_jump
         return trace
 
-    @staticmethod
-    def _record(link: Link, track: Track, trace: LaunchTrace, what: str) -> None:
-        def listen(_name: str, start: float, end: float, amount: float) -> None:
-            trace.add(track, what, start, end, amount, None)
 
-        link.listener = listen
+def _listen_to_link(link: Link, track: Track, trace: LaunchTrace, what: str) -> None:
+    def listen(start: float, end: float, amount: float) -> None:
+        trace.add(track, what, start, end, amount, None)
 
-    @staticmethod
-    def _record_warps(trace: LaunchTrace, sm: StreamingMultiprocessor) -> None:
-        tracks: dict[str, Track] = {}
-
-        def on_warp(warp: Warp) -> None:
-            # The CTAs of a slot follow each other on the same tracks.
-            track = tracks.get(warp.name)
-            if track is None:
-                track = tracks[warp.name] = trace.track(warp.name, joins=True)
-            place = Place(warp.cta.index, sm.parts.index(warp.part))
-
-            def listen(cause: Cause, start: int, end: int) -> None:
-                trace.add(track, cause.value, start, end, 0.0, place)
-
-            warp.ledger.listener = listen
-
-        sm.on_warp = on_warp
+    link.traced = True
+    link.listener = listen
 
 
-def _with_jumps_noted(
-    sm: StreamingMultiprocessor, handler: Callable[[Cta], None] | None, skipped: Skipped, trace: LaunchTrace
-) -> Callable[[Cta], None] | None:
-    """The handler of an event, which may jump, with its jumps noted."""
-    if handler is None:
-        return None
+def _listen_to_warps(state: State, trace: LaunchTrace) -> None:
+    tracks: dict[str, Track] = {}
 
-    def handle(cta: Cta) -> None:
-        before = skipped.cycles
-        handler(cta)
-        if skipped.cycles > before:
-            trace.jumps.append(Jump(sm.env.now, skipped.cycles - before))
+    def on_join(warp: Warp) -> None:
+        warp.traced = warp.sm == 0
+        if not warp.traced:
+            return
+        # The CTAs of a slot follow each other on the same tracks.
+        name = f"CTA slot {warp.slot // len(state.sms)} warp {warp.warp_slot}"
+        track = tracks.get(name)
+        if track is None:
+            track = tracks[name] = trace.track(name, joins=True)
+        place = Place(state.ctas[warp.cta].number, warp.sub_partition)
 
-    return handle
+        def listen(cause: int, start: int, end: int) -> None:
+            trace.add(track, CAUSES[cause].value, start, end, 0.0, place)
+
+        warp.listener = listen
+
+    state.on_join = on_join

@@ -19,7 +19,7 @@ from gpusim.models.policy import Policy
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
 from gpusim.sim.simulate import simulate
-from gpusim.sim.switch import compiling_pays, prefer_compiled
+from gpusim.sim.drivers.choice import compiling_pays, prefer_compiled
 from gpusim.specs import Spec, load_spec, with_overrides
 from gpusim.specs.nodes import load_node
 from gpusim.step.decoding import Generation, generation_footprint, predict_generation

@@ -17,7 +17,7 @@ from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
 from gpusim.report.model_tables import step_of_each_title
-from gpusim.sim.switch import compiling_pays, prefer_compiled
+from gpusim.sim.drivers.choice import compiling_pays, prefer_compiled
 from gpusim.specs import load_spec, with_overrides
 from gpusim.specs.folders import is_path
 from gpusim.specs.load import Spec

@@ -24,7 +24,7 @@ def test_every_board_predicts_compiled_what_is_recorded(board: str, monkeypatch:
         return outcome
 
     monkeypatch.setenv("GPUSIM_COMPILED", "1")
-    monkeypatch.setattr("gpusim.sim.switch._play", lambda: noted)
+    monkeypatch.setattr("gpusim.sim.drivers.choice._play", lambda: noted)
     changes = [(case, moved(figures, replay(case))) for case, figures in BY_BOARD[board]]
     assert [change for change in changes if change[1]] == []
     assert left == []

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpusim.evidence.published_benchmarks import PublishedPoint
 from gpusim.execution.executor import Executor
-from gpusim.sim.switch import prefer_compiled
+from gpusim.sim.drivers.choice import prefer_compiled
 from gpusim.studies.calibration.identification import SIGMAS
 from gpusim.studies.calibration.least_squares import Readings, identified_fit
 from gpusim.studies.calibration.parameters import HOST, SPREAD, Parameter

@@ -24,7 +24,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import second_kernels_of
 from gpusim.prediction.timing import Play, time_plan
 from gpusim.progress import Progress
-from gpusim.sim.switch import prefer_compiled
+from gpusim.sim.drivers.choice import prefer_compiled
 from gpusim.studies.calibration.parameters import Board
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.system import System

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpusim.launch import Work
 from gpusim.program import Load, LoadBulk, Store, executed
-from gpusim.sim.blocks import Table
+from gpusim.sim.memory.blocks import Table, blocks_of, row_of
 from gpusim.sim.decoded import DecodedLaunch
 
 WARMING_RUNS = 3
@@ -92,11 +92,11 @@ def _wave(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range) -> tupl
         if tensor.axes is None or not _is_loaded(works[0], tensor.name):
             continue
         rows = {
-            table.row(place, 0): works[work].tensors[number].block_bytes for place, work in zip(at, doing, strict=True)
+            row_of(table, *place, 0): works[work].tensors[number].block_bytes for place, work in zip(at, doing, strict=True)
         }
         units = np.arange(0, table.units, table.units_per_line)
-        blocks = np.array([table.blocks_of(unit, table.units_per_line) for unit in units.tolist()])
-        begins = units % table.group_room * (table.groups * blocks[0] / table.units_per_line)
+        blocks = np.array([blocks_of(table, unit, table.units_per_line) for unit in units.tolist()])
+        begins = units % (table.units // table.groups) * (table.groups * blocks[0] / table.units_per_line)
         first = table.first_unit + np.array([*rows]) * table.units + units[:, None]
         sizes = blocks[:, None] * np.array([*rows.values()])
         # What a CTA stores as well, it loads at its end.

@@ -12,28 +12,28 @@ from typing import Any
 import numba
 from numba.core import config
 
-from gpusim.sim.compiled import kept
+from gpusim.sim.drivers import code_folder
 
 
 def machine_code(functions: Sequence[Callable[..., Any]], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Compile functions for arguments of these types, unless that has been done; keep them, if there is a place."""
     signatures = [tuple(numba.typeof(one) for one in of_function) for of_function in arguments]
     try:
-        folder = kept.folder()
-        os.makedirs(kept.root(), exist_ok=True)
+        folder = code_folder.folder()
+        os.makedirs(code_folder.root(), exist_ok=True)
     except OSError:
         return _compiled(functions, signatures, keep=False)
-    if kept.sealed(folder):
+    if code_folder.sealed(folder):
         try:
             return _kept_in(folder, functions, signatures)
         except Exception:  # noqa: BLE001, S110 - whatever numba makes of files that it did not write
             pass
     try:
-        with tempfile.TemporaryDirectory(dir=kept.root(), ignore_cleanup_errors=True) as new:
+        with tempfile.TemporaryDirectory(dir=code_folder.root(), ignore_cleanup_errors=True) as new:
             code = _kept_in(new, functions, signatures)
             shutil.rmtree(folder, ignore_errors=True)
             _ = shutil.copytree(new, folder)
-        kept.remove_outdated()
+        code_folder.remove_outdated()
     except (OSError, RuntimeError):  # numba's, where it may not write
         return _compiled(functions, signatures, keep=False)
     return code
@@ -43,8 +43,8 @@ def _kept_in(folder: str, functions: Sequence[Callable[..., Any]], signatures: l
     """Load from a folder what it has, and keep there what it has not."""
     with _numba_keeps_in(folder):
         code = _compiled(functions, signatures, keep=True)
-    if not kept.sealed(folder):
-        kept.seal(folder)
+    if not code_folder.sealed(folder):
+        code_folder.seal(folder)
     return code
 
 

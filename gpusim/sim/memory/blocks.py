@@ -10,8 +10,9 @@ import math
 from typing import NamedTuple
 
 from gpusim.hardware.machine import LINE_BYTES, Machine, rows_of_a_page
-from gpusim.launch import Coordinates, Launch, Runs, Tensor
+from gpusim.launch import Launch, Runs, Tensor
 from gpusim.program import Load, LoadBulk, Read, Store, executed
+from gpusim.sim.compilable import compilable
 from gpusim.units import ceil_div
 
 PARTS_OF_UNIT = 16
@@ -59,45 +60,20 @@ class Table(NamedTuple):
     rewritten: bool
     """A CTA stores the blocks that it has loaded, and no pieces beside."""
 
-    def row(self, at: Coordinates, cta: int) -> int:
-        """The row of a CTA."""
-        return self.batch * at.batch + self.split * at.split + self.x * at.x + self.y * at.y + self.cta * cta
 
-    @property
-    def group_room(self) -> int:
-        """From a group's first unit to the next one's."""
-        return self.units // self.groups
+@compilable
+def row_of(table: Table, batch: int, split: int, x: int, y: int, cta: int) -> int:
+    """The row of a CTA, by its coordinates and its number."""
+    return table.batch * batch + table.split * split + table.x * x + table.y * y + table.cta * cta
 
-    def page_of(self, unit: int) -> int:
-        """The unit of a row that its page goes by."""
-        return unit - unit % self.group_room % self.units_per_page
 
-    def touched(self, group: int, block: int) -> list[int]:
-        """Units of a row that a block lies in, of a group of rows of memory; a row ends where another begins.
-
-        >>> halves = Table(*5 * [0], 4, 4, 1, 1, 4, 1, 1, 8, 0, 2, 1, 1, 1, 1, 0, 0, 0, False)
-        >>> [halves.touched(0, block) for block in range(4)]
-        [[0, 1], [1, 2], [2, 3], [3, 0]]
-        """
-        if not self.group_units:
-            return [block // self.blocks_per_unit]
-        parts, size = PARTS_OF_UNIT * self.step_blocks, PARTS_OF_UNIT * self.step_units
-        begin = (self.begin + group * self.apart) * self.step_blocks
-        first, after = (begin + block * size) // parts, ceil_div(begin + (block + 1) * size, parts)
-        before = group * self.group_room
-        return [before + unit % self.group_units for unit in range(first, min(after, first + self.group_units))]
-
-    def blocks_of(self, unit: int, units: int = 1) -> float:
-        """Blocks that so many units of a row hold, from one on."""
-        if not self.group_units:
-            return min(units * self.blocks_per_unit, self.blocks - unit * self.blocks_per_unit)
-        last = unit % self.group_room + units
-        return (units - max(0, last - self.group_units)) * self.blocks / (self.group_units * self.groups)
-
-    def page_row(self, at: Coordinates, cta: int) -> int:
-        """The row that the pages of a CTA's row go by."""
-        near = at._replace(x=at.x - at.x % self.x_per_page, y=at.y - at.y % self.y_per_page)
-        return self.row(near, cta)
+@compilable
+def blocks_of(table: Table, unit: int, units: int) -> float:
+    """Blocks that so many units of a row hold, from ``unit`` on."""
+    if table.group_units == 0:
+        return float(min(units * table.blocks_per_unit, table.blocks - unit * table.blocks_per_unit))
+    last = unit % (table.units // table.groups) + units
+    return (units - max(0, last - table.group_units)) * table.blocks / (table.group_units * table.groups)
 
 
 class Sizes(NamedTuple):

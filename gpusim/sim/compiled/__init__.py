@@ -1,1 +1,0 @@
-"""The simulation compiled: an interpreter of the same programs whose state is in arrays, for numba."""

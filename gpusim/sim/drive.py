@@ -1,0 +1,103 @@
+"""Lets a driver carry out a simulation from its first event to its last, and adds up what happened."""
+
+from __future__ import annotations
+
+from gpusim.launch import Launch
+from gpusim.progress import Progress
+from gpusim.sim.causes import CAUSES
+from gpusim.sim.drivers.driver import Driver
+from gpusim.sim.initial import Simulation
+from gpusim.sim.memory.residency import touched_before
+from gpusim.sim.outcome import Simulated
+from gpusim.sim.state import FINISHED, OUT_OF_ROOM, RUNNING, STAGE_MISUSED, TOO_LONG, Link, Run, Sm, State
+from gpusim.sim.trace import Recorder
+from gpusim.units import whole_cycles
+
+SCALES = 1, 8, 64, 512
+"""Of the room for what grows."""
+FAULTS = {
+    OUT_OF_ROOM: "more stages, tiles or iterations are on their way at once than a simulation holds",
+    STAGE_MISUSED: "stages are filled or released in another order than they are waited for",
+    TOO_LONG: "a warp waits for more than 2^53 cycles",
+}
+
+
+def drive(
+    simulation: Simulation,
+    driver: Driver,
+    recorder: Recorder | None = None,
+    *,
+    progress: Progress | None = None,
+    iterations: int = 0,
+) -> Simulated:
+    """Simulate a launch.
+
+    Args:
+        recorder: listens to the first SM; the driver has to be the reference driver.
+        progress: called now and then with the iterations of watched loops done, and with ``iterations``.
+
+    Raises:
+        ValueError: warps wait for each other for ever, or a program misuses the stages of its ring.
+    """
+    for scale in SCALES:
+        state = simulation.state(driver, scale, traced=recorder is not None)
+        trace = recorder.attach(simulation, state) if recorder is not None else None
+        touched, runs = touched_before(simulation.decoded, simulation.tables) if simulation.full else (None, 0)
+        driver.begin(state, touched, runs)
+        run = driver.go_on(state)
+        while run.status == RUNNING:
+            if progress is not None and iterations:
+                progress(run.iterations, iterations)
+            run = driver.go_on(state)
+        if run.status != OUT_OF_ROOM:
+            break
+    if run.status != FINISHED:
+        if run.status not in FAULTS:
+            raise AssertionError(f"{simulation.decoded.launch.name}: cycles without a cause")
+        raise ValueError(f"{simulation.decoded.launch.name}: {FAULTS[run.status]}")
+    if progress is not None and iterations:
+        progress(run.iterations, iterations)
+    sms, links = driver.read(Sm, state.sms), driver.read(Link, state.links)
+    _check_finished(simulation.decoded.launch, state, sms)
+    simulated = _totals(simulation, state, run, sms, links)
+    if recorder is not None and trace is not None:
+        trace.finish(simulated.cycles - run.skipped_cycles)
+        recorder.launches.append(trace)
+    return simulated
+
+
+def _check_finished(launch: Launch, state: State, sms: list[Sm]) -> None:
+    for resident, sm in zip(state.resident, sms, strict=True):
+        if sm.resident:
+            cta = state.ctas[resident[0]]
+            warps = [state.warps[w] for w in state.cta_warps[resident[0]][: cta.warps]]
+            waiting = sum(not warp.exited for warp in warps)
+            raise ValueError(
+                f"{launch.name}: {waiting} of {len(warps)} warps of CTA {cta.number} wait for ever: "
+                "barriers, stages filled and stages released do not match"
+            )
+
+
+def _totals(simulation: Simulation, state: State, run: Run, sms: list[Sm], links: list[Link]) -> Simulated:
+    """What the busiest SM did: the one whose warps lived longest, the first of equals."""
+    decoded = simulation.decoded
+    skipped = run.skipped_cycles
+    ended = max(run.now, whole_cycles(max(sm.drained_at for sm in sms)) - skipped)
+    if simulation.full:
+        # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
+        ended = max(ended, whole_cycles(links[-1].busy))
+    busiest = max(range(len(sms)), key=lambda sm: sum(sms[sm].booked))
+    stalls = {cause: sms[busiest].booked[cause.index] + run.skipped[cause.index] for cause in CAUSES}
+    names = (*decoded.pipes, "issue")
+    first = busiest * simulation.links_per_sm
+    port = first + len(names) * decoded.machine.sub_partitions
+    indices = {name: range(first + at, port, len(names)) for at, name in enumerate(names)}
+    indices |= {"shared_memory": range(port, port + 1), "l2_port": range(port + 1, port + 2)}
+    common = len(links) - 2
+    indices |= {"l2": range(common, common + 1), "dram": range(common + 1, common + 2)}
+    # Cycles of service up to the end, without what is booked beyond it.
+    busy = {
+        name: [links[at].busy - max(0.0, links[at].free_at - ended) + float(state.skipped_busy[at]) for at in of_name]
+        for name, of_name in indices.items()
+    }
+    return Simulated(ended + skipped, stalls, busy, run.read_bytes, run.missed_bytes, sms[0].stored_from)

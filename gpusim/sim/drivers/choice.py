@@ -1,0 +1,69 @@
+"""Which driver simulates a launch: the reference driver, or the compiled one, with the same outcome to the bit."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib.util import find_spec
+
+from gpusim.errors import InputError
+from gpusim.sim.drivers.code_folder import is_kept
+from gpusim.sim.drivers.driver import Driver
+from gpusim.sim.drivers.reference import ReferenceDriver
+
+VARIABLE = "GPUSIM_COMPILED"
+"""Environment variable: 1 forces the compiled driver, 0 the reference driver."""
+
+LOADING_S = 1.0
+"""What numba and machine code take to load."""
+COMPILING_S = 25.0
+"""What the machine code takes where none is kept."""
+SAMPLED_S, WARP_ITERATION_S = 8e-3, 100e-6
+"""What the reference driver takes: a sampled prediction in the mean, and in ``full`` a warp's iteration of its loop."""
+
+
+class _Switch:
+    """Of this process."""
+
+    compiled = False
+
+
+def prefer_compiled() -> None:
+    """Compile from now on, where numba is installed."""
+    _Switch.compiled = True
+
+
+def compiling_pays(reference_s: float) -> bool:
+    """Whether launches that take the reference driver so long are done earlier compiled."""
+    if reference_s <= LOADING_S or not has_numba():
+        return False
+    return reference_s > COMPILING_S or is_kept()
+
+
+def chosen_driver(reference_s: float = 0.0) -> Driver:
+    """The compiled driver where that is preferred, or pays for launches to come, and can be; else the reference driver.
+
+    Args:
+        reference_s: what these launches take the reference driver.
+
+    Raises:
+        InputError: compiling is forced, and numba is not installed; or the environment variable is neither 0 nor 1.
+    """
+    forced = os.environ.get(VARIABLE, "")
+    if forced not in {"", "0", "1"}:
+        raise InputError(f"{VARIABLE}: expected 0 or 1, got '{forced}'")
+    if forced == "0" or not (forced or _Switch.compiled or compiling_pays(reference_s)):
+        return ReferenceDriver()
+    if not has_numba():
+        if forced:
+            raise InputError(f"{VARIABLE}=1 needs numba: pip install numba")
+        return ReferenceDriver()
+    from gpusim.sim.drivers.compiled import CompiledDriver  # noqa: PLC0415 - numba takes half a second
+
+    return CompiledDriver()
+
+
+@cache
+def has_numba() -> bool:
+    """Whether numba is installed."""
+    return find_spec("numba") is not None

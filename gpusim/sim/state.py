@@ -1,0 +1,539 @@
+"""The state of a simulation: the launch in numbers, and a record for each part of the machine.
+
+All fields are numbers, so that each driver can hold them in its own way: the reference driver in objects of these
+classes, the compiled driver in arrays of records with the same fields. A field that refers to another record holds its
+index. Times are in SM cycles unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpusim.sim.causes import Cause
+from gpusim.sim.memory.blocks import Table
+
+NONE = -1
+"""In place of an index: no such record."""
+
+COMPUTE, ALU, LOAD, WAIT_LOAD, STORE_SHARED, LOAD_SHARED, MMA, MMA_IN_TURN, WARPGROUP_MMA, DRAIN, BARRIER = range(11)
+ACQUIRE_STAGE, LOAD_BULK, WAIT_STAGE, RELEASE_STAGE, SPLIT_K_FIXUP, STORE, REPEAT, END_ITERATION, EXIT = range(11, 20)
+
+WARP, WARP_STARTED, WARP_ENDED, TAKE_CTA, LAUNCHED, CTA_ENDED = range(6)
+"""Kinds of events; each is about one warp, CTA slot or CTA."""
+
+RUNNING, FINISHED, OUT_OF_ROOM, UNBOOKED_CYCLES, STAGE_MISUSED, TOO_LONG = range(6)
+"""Status of a simulation. OUT_OF_ROOM: the lists are too short, and it has to begin again with longer ones."""
+
+EXPECTED_CAUSES = 16
+"""Causes that a warp's ledger holds of the time ahead, at most."""
+
+
+def _zeros(count: int) -> Any:
+    return field(default_factory=[0].__mul__(count).copy)
+
+
+# The launch ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class EncodedOp:
+    """An operation of :mod:`gpusim.program`, for one warp."""
+
+    code: int = 0
+    loop: int = 0
+    """The loop itself, or the innermost loop around the operation."""
+    first: int = 0
+    last: int = 0
+    """The body of a loop in ``ops``; the entries in ``alu_work`` or ``reads``; of a store, its tensor."""
+    pipe: int = 0
+    """Number of the pipe in its sub-partition."""
+    k_groups: int = 0
+    stages: int = 0
+    """Of the ring; of a release, the stages that stay."""
+    prefetch_distance: int = 0
+    """Iterations until a block is used."""
+    chain_length: int = 0
+    """CTAs whose partial sums follow each other."""
+    instructions: float = 0.0
+    """Issue slots."""
+    pipe_instructions: float = 0.0
+    instructions_per_cycle: float = 0.0
+    """Of the pipe."""
+    latency_cycles: float = 0.0
+    size_bytes: float = 0.0
+    """Through the shared-memory port; of a store or a fix-up, what it writes."""
+    l2_bytes: float = 0.0
+    sm_bytes: float = 0.0
+    """Through the SM's port to L2."""
+    largest: float = 1.0
+    """What the CTA that ends last moves over what this one does."""
+    missing_fraction: float = 0.0
+    """Of results, those that L2 does not hold from an earlier run."""
+
+
+@dataclass(slots=True)
+class AluWork:
+    """Instructions of an operation on one pipe."""
+
+    pipe: int = 0
+    instructions: float = 0.0
+
+
+@dataclass(slots=True)
+class EncodedLoop:
+    """A loop of a program."""
+
+    iterations: int = 0
+    watched: bool = False
+    """An extrapolation compares its iterations."""
+    blocks: int = 0
+    """Loaded in an iteration."""
+
+
+@dataclass(slots=True)
+class EncodedRole:
+    """A warp role."""
+
+    program: int = 0
+    """First operation."""
+    warps: int = 0
+    instances: int = 0
+    first_warp: int = 0
+    first_warp_slot: int = 0
+    watched: int = 0
+    """The watched loop that its warps come to first."""
+    reports: bool = False
+    """Progress is counted in iterations of its loops."""
+
+
+@dataclass(slots=True)
+class EncodedRead:
+    """What a load moves. ``sampled``: of all tensors, for the whole CTA; ``full``: of one tensor, for one warp."""
+
+    key: int = 0
+    """What blocks are counted by: the tensor, or the tensors that are loaded together."""
+    missing: int = 0
+    pattern: int = 1
+    """``missing`` of each ``pattern`` blocks need DRAM, spread evenly."""
+    l2_bytes: float = 0.0
+    sm_bytes: float = 0.0
+    block_bytes: float = 0.0
+    """From DRAM, on a miss."""
+    dram_bytes: float = 0.0
+    """The time that takes, in bytes of a stream."""
+    page_bytes: float = 0.0
+    """The time of opening its pages, in bytes of a stream."""
+    pages: float = 0.0
+    """DRAM pages that are opened."""
+    evicted_bytes: float = 0.0
+    """What a miss has L2 write back, in bytes of a stream."""
+    far_cycles: float = 0.0
+    """What L2 takes longer than a hit in the near partition."""
+    dram_cycles: float = 0.0
+    """What DRAM takes longer than a hit in the near partition."""
+
+
+@dataclass(slots=True)
+class EncodedLaunch:
+    """What does not change during a simulation: numbers of the launch and of the machine."""
+
+    full: bool = False
+    extrapolate: bool = False
+    watches_loops: bool = False
+    """Where an extrapolation is worth it within a loop."""
+    traced: bool = False
+    persistent: bool = False
+    cold: bool = False
+    edges: bool = False
+    together: bool = False
+    """The warps of a CTA wait for each other in their loops."""
+    sub_partitions: int = 0
+    pipes: int = 0
+    """In each sub-partition; its issue slots are the link after them."""
+    links_per_sm: int = 0
+    roles: int = 0
+    warps: int = 0
+    """That work on a CTA's tile."""
+    warp_slots: int = 0
+    """Warps of a CTA slot, all instances of each role."""
+    stage_consumers: int = 0
+    ctas: int = 0
+    """That are simulated: of the grid, or of the representative SM."""
+    last_round_ctas: int = 0
+    """Of the grid, in the last round of CTAs over the SMs."""
+    sm_count: int = 0
+    prefetched_blocks: int = 0
+    """Blocks of a CTA that may be on their way or in use."""
+    in_flight: int = 0
+    """CTAs on their way at once."""
+    first_blocks: int = 0
+    """Blocks of a CTA that all SMs request at once when they start."""
+    ctas_per_sm: int = 0
+    sm_share: int = 0
+    """CTAs that an SM takes at most."""
+    pattern_blocks: int = 0
+    """Blocks after which those that need DRAM recur."""
+    grid_x: int = 0
+    grid_y: int = 0
+    splits: int = 0
+    swizzle_width: int = 0
+    stripes_across_y: bool = False
+    open_pages: int = 0
+    cta_interval_cycles: float = 0.0
+    cta_share_cycles: float = 0.0
+    """Between two CTAs of this SM, since the others start one each."""
+    cta_launch_cycles: float = 0.0
+    shared_latency_cycles: float = 0.0
+    bulk_copy_cycles: float = 0.0
+    l2_latency_cycles: float = 0.0
+    fix_up_cycles: float = 0.0
+    tlb_miss_cycles: float = 0.0
+    write_back_cost: float = 0.0
+    write_back_cycles: float = 0.0
+    write_cost: float = 0.0
+    l2_bytes_per_cycle: float = 0.0
+    l2_write_cost: float = 0.0
+    l2_port_write_bytes_per_cycle: float = 0.0
+    dram_bytes_per_cycle: float = 0.0
+    l2_held_bytes: float = 0.0
+    spread_growth: float = 0.0
+    """By which SMs are further apart in each generation of CTAs."""
+    earlier_stores_from: float = math.inf
+    """When SMs that run a CTA less begin to store."""
+    earlier_stores_cycles: float = 0.0
+    """What L2 takes for what these store."""
+
+
+# What changes -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Run:
+    """Totals of a simulation."""
+
+    status: int = RUNNING
+    now: int = 0
+    resident: int = 0
+    """CTAs on all SMs."""
+    ctas_left: int = 0
+    """Not started yet."""
+    free_ctas: int = 0
+    """Records of CTAs that are free."""
+    iterations: int = 0
+    """Of watched loops, over all CTAs."""
+    marks: int = 0
+    """Snapshots at the ends of iterations."""
+    look_at: int = 0
+    """Marks at which they are next searched for a period."""
+    leader: int = NONE
+    """Number of the CTA whose iterations are marked."""
+    ended: int = 0
+    """Snapshots at the ends of CTAs."""
+    look_at_ended: int = 0
+    skipped_cycles: int = 0
+    held: int = 0
+    """Lines in L2."""
+    uses: int = 0
+    """Of lines, by now."""
+    random_words: int = 0
+    """Drawn by now."""
+    read_bytes: float = 0.0
+    missed_bytes: float = 0.0
+    pages_opened: float = 0.0
+    held_bytes: float = 0.0
+    dispatcher_free_at: float = 0.0
+    skipped: list[int] = _zeros(len(Cause))
+
+
+@dataclass(slots=True)
+class Link:
+    """A pipe with a rate: an execution pipe, a scheduler's issue slots, a port, L2 or DRAM."""
+
+    rate: float = 0.0
+    """Instructions or bytes a cycle."""
+    burst_rate: float = 0.0
+    """Of a share of a bigger link, the rate of the whole; 0 for a link of its own."""
+    idle_allowance: float = 0.0
+    """Last cycles of a share that may still be used, if they were idle."""
+    free_at: float = 0.0
+    written_at: float = 0.0
+    """When all that was read and written back so far will have passed."""
+    busy: float = 0.0
+    """Cycles of service so far."""
+    traced: bool = False
+    listener: Callable[[float, float, float], None] | None = None
+    """Reference driver: called with start, end and amount of each booking."""
+
+
+@dataclass(slots=True)
+class Sm:
+    """A streaming multiprocessor."""
+
+    resident: int = 0
+    """CTAs."""
+    taken: int = 0
+    """CTAs by now."""
+    placed_warps: int = 0
+    """Warps on its sub-partitions by now."""
+    port: int = 0
+    """Link of shared memory, and of what arrives."""
+    l2_port: int = 0
+    l2_share: int = 0
+    dram_share: int = 0
+    l2: int = 0
+    dram: int = 0
+    translated_at: float = math.nan
+    """When the SM's first page has been translated."""
+    drained_at: float = 0.0
+    """When its last store has reached L2, jumps included."""
+    skew: float = 0.0
+    """How much later than the first SM it was served."""
+    waiting_until: float = 0.0
+    """When L2 has accepted all results on their way."""
+    waiting_first: float = 0.0
+    """What the first SM waits for L2 to accept them, for what was stored before."""
+    waiting_last: float = 0.0
+    """What the last SM waits beyond the time of its port."""
+    stored_from: float = math.inf
+    store_waits: float = 0.0
+    """What results have waited beyond the time of the port, at most."""
+    booked: list[int] = _zeros(len(Cause))
+    """Of CTAs that have ended."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """A CTA slot of an SM, with the ring of stages of the CTA in it."""
+
+    sm: int = 0
+    cta: int = 0
+    tiles: int = 0
+    """That a persistent CTA has taken."""
+    left: int = 0
+    """Warps of the first role that work on the tile that was taken last."""
+    occupied_first: int = 0
+    occupied_next: int = 0
+    """Stages of the ring, in the order in which they were filled."""
+
+
+@dataclass(slots=True)
+class Cta:
+    """A CTA, or a tile of a persistent one, while its warps work on it."""
+
+    number: int = 0
+    sm: int = 0
+    slot: int = 0
+    warps: int = 0
+    """That have joined."""
+    left: int = 0
+    """Warps that have not ended."""
+    work: int = 0
+    """Number of the :class:`gpusim.launch.Work` that it does."""
+    batch: int = 0
+    split: int = 0
+    x: int = 0
+    y: int = 0
+
+
+@dataclass(slots=True)
+class Group:
+    """The warps of a CTA that have one role: they load the same blocks, and meet at its barriers."""
+
+    warps: int = 0
+    arrived: int = 0
+    """At the barrier."""
+    first_waiting: int = NONE
+    last_waiting: int = NONE
+    iterations: int = 0
+    """Of its watched loops, by the first warp."""
+    arrivals: int = 0
+    """Blocks whose arrival was noted."""
+    ready: int = 0
+    """Blocks that were requested, each counted for the first warp."""
+    requested: int = 0
+    """Blocks that were requested of the common part of the path."""
+
+
+@dataclass(slots=True)
+class Warp:
+    """A warp, which interprets the program of its role."""
+
+    pc: int = 0
+    """Operation that it is at."""
+    phase: int = 0
+    """How far an operation with several waits is."""
+    cta: int = 0
+    group: int = 0
+    role: int = 0
+    slot: int = 0
+    sm: int = 0
+    sub_partition: int = 0
+    first_pipe: int = 0
+    issue: int = 0
+    port: int = 0
+    """Links of its sub-partition, and the shared-memory port of its SM."""
+    warp_slot: int = 0
+    """Of a persistent CTA."""
+    exited: bool = False
+    waits_for_others: bool = False
+    next_waiting: int = NONE
+    """In the queue of those who wait for the same."""
+    successor: int = NONE
+    """The warp that takes its place on the next tile."""
+    since: int = 0
+    """Up to when its cycles are booked."""
+    expected: int = 0
+    """Causes of the time ahead."""
+    watched: int = NONE
+    """The watched loop that it is in, was in last, or comes to first."""
+    begun: int = 0
+    """Iterations of the watched loop whose beginnings were noted."""
+    iterations: int = 0
+    """Of watched loops."""
+    blocks_loaded: int = 0
+    blocks_awaited: int = 0
+    stages_seen: int = 0
+    """Filled by a producer, waited for by a consumer."""
+    stages_released: int = 0
+    block: int = 0
+    stage: int = 0
+    """That it is filling, or waiting for."""
+    batch_cause: int = NONE
+    """What kept the pipe from the instructions that were queued last."""
+    batch_started: float = 0.0
+    batch_ended: float = 0.0
+    math_done: float = 0.0
+    """When all multiply-accumulates issued so far are done."""
+    accumulators_ready: float = 0.0
+    launch_cycles: float = 0.0
+    traced: bool = False
+    listener: Callable[[int, int, int], None] | None = None
+    """Reference driver: called with cause, start and end of each stretch."""
+    booked: list[int] = _zeros(len(Cause))
+    expected_cause: list[int] = _zeros(EXPECTED_CAUSES)
+    expected_until: list[float] = field(default_factory=([0.0] * EXPECTED_CAUSES).copy)
+
+
+@dataclass(slots=True)
+class Stage:
+    """A block's place in shared memory, with the mbarriers that guard it."""
+
+    block: int = NONE
+    requested: bool = False
+    consumers: int = 0
+    """Warps that have not released it yet."""
+    occupied: int = 0
+    """Number of the stage in the order in which the ring was filled."""
+    first_waiting: int = NONE
+    last_waiting: int = NONE
+    ready: float = 0.0
+
+
+@dataclass(slots=True)
+class OccupiedStage:
+    """A stage of a ring, from the request for its block on."""
+
+    freed: bool = False
+    waiting: int = NONE
+    """The producer, where it waits for this stage."""
+
+
+@dataclass(slots=True)
+class State:
+    """All of a simulation, and the events that it schedules with its driver."""
+
+    launch: EncodedLaunch
+    run: Run
+    ops: list[EncodedOp]
+    alu_work: list[AluWork]
+    loops: list[EncodedLoop]
+    roles: list[EncodedRole]
+    reads: list[EncodedRead]
+    tables: list[Table]
+    links: list[Link]
+    """Of each SM: those of its sub-partitions, its ports, its shares; in ``full`` then L2 and DRAM."""
+    sms: list[Sm]
+    slots: list[Slot]
+    ctas: list[Cta]
+    groups: list[Group]
+    """By CTA and role."""
+    warps: list[Warp]
+    stages: list[list[Stage]]
+    """By CTA, blocks modulo the length."""
+    occupied: list[list[OccupiedStage]]
+    """By slot, numbers modulo the length."""
+    free_ctas: list[int]
+    resident: list[list[int]]
+    """CTAs by SM, the oldest first."""
+    slot_warps: list[list[int]]
+    """By slot and warp slot of a persistent CTA: the warp that was given a tile last, while it has not ended."""
+    slot_parts: list[list[int]]
+    """By slot and warp slot of a persistent CTA: the sub-partition."""
+    cta_warps: list[list[int]]
+    """By CTA, in the order in which they joined."""
+    group_warps: list[list[int]]
+    iterations_done: list[list[int]]
+    iterations_due: list[list[int]]
+    """By warp and loop; a jump over periods takes some away."""
+    fetched: list[list[int]]
+    """Blocks, by group and fetch (``sampled``)."""
+    loaded: list[list[int]]
+    """Blocks, by warp and tensor (``full``)."""
+    in_l2: list[list[float]]
+    """By group, when its last blocks have passed the common part of the path (``sampled``)."""
+    ready: list[list[float]]
+    """By group and block, when it is complete as far as warps have asked for it."""
+    arrivals: list[list[float]]
+    """By group and block, when it arrives as the first warp that asks for it learns."""
+    begun: list[list[float]]
+    """By warp, when each iteration of the watched loop began."""
+    math_done: list[list[float]]
+    """By warp, when the multiply-accumulates before each iteration were done, or when it began if later."""
+    marks: list[list[int]]
+    """Snapshots at the ends of iterations: cycles, then the ledger."""
+    marks_busy: list[list[float]]
+    """Cycles of each link in a snapshot, then when the last store has reached L2."""
+    ended: list[list[int]]
+    """Snapshots at the ends of CTAs."""
+    ended_busy: list[list[float]]
+    ended_parts: list[list[int]]
+    """Sub-partitions of the warps of each of these CTAs."""
+    skipped_busy: list[float]
+    period_iterations: list[int]
+    """Scratch: by warp, iterations in a period."""
+    merged: list[float]
+    """Scratch: events of warps that do the same."""
+    pieces_stored: list[list[int]]
+    """By CTA and tensor (``full``)."""
+    arrival: list[float]
+    """By unit, when it was or will be in L2; not a number where L2 does not hold it (``full``)."""
+    opened_at: list[float]
+    """Pages that had been opened before a page was, by its first unit (``full``)."""
+    held: list[int]
+    """Lines in L2, by their first unit (``full``)."""
+    held_units: list[int]
+    held_line_bytes: list[float]
+    held_dirty_bytes: list[float]
+    used: list[int]
+    """By line, when it was used last; the last element is of lines that no CTA asks for (``full``)."""
+    random_words: list[int]
+    """32 random bits each (``full``)."""
+    on_join: Callable[[Warp], None] | None = None
+    """Reference driver: called with each warp that begins to work on a CTA, where a trace is on."""
+    on_jump: Callable[[int], None] | None = None
+    """Reference driver: called with the cycles of each jump, where a trace is on."""
+
+    def schedule(self, at: int, kind: int, subject: int) -> None:
+        """Let an event happen in a later cycle."""
+        raise NotImplementedError
+
+    def schedule_now(self, kind: int, subject: int) -> None:
+        """Let an event happen in this cycle, after those that were scheduled before."""
+        raise NotImplementedError
+
+    def schedule_urgent(self, kind: int, subject: int) -> None:
+        """Let an event happen in this cycle, before all that are not urgent."""
+        raise NotImplementedError
