@@ -8,6 +8,7 @@ is scheduled later: first in, first out. Urgent ones go before both.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from operator import attrgetter
@@ -61,38 +62,45 @@ _COLUMN = {int: np.int64, bool: np.int64, float: np.float64, list[int]: np.int64
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How records of a class lie in an array."""
+    """How records of a class lie in an array: numbers first, then what are lists of numbers."""
 
-    names: tuple[str, ...]
     dtype: np.dtype[Any]
-    packed: struct.Struct | None
-    """Of a record whose fields are numbers; None where some are lists."""
-    values: Any
-    """Gets the fields of a record."""
+    packed: struct.Struct
+    numbers: Callable[[Any], tuple[Any, ...]]
+    """Gets the numbers of a record."""
+    lists: tuple[str, ...]
 
 
 @cache
 def _layout(kind: type[Any]) -> _Layout:
     """The fields of a class that are numbers or lists of numbers, in order."""
     hints = {name: hint for name, hint in get_type_hints(kind).items() if hint in _COLUMN}
-    blank = None if issubclass(kind, tuple) else kind()
-    columns: list[Any] = []
-    for name, hint in hints.items():
-        value = getattr(blank, name, None)
-        columns.append((name, _COLUMN[hint], (len(value),)) if isinstance(value, list) else (name, _COLUMN[hint]))
-    dtype = np.dtype((np.record, columns), align=True)
-    flat = not any(len(column) > 2 for column in columns)
-    codes = "".join("d" if _COLUMN[hint] is np.float64 else "q" for hint in hints.values())
-    return _Layout(tuple(hints), dtype, struct.Struct("=" + codes) if flat else None, attrgetter(*hints))
+    numbers = [name for name, hint in hints.items() if hint in {int, bool, float}]
+    lists = [name for name in hints if name not in numbers]
+    assert [*hints] == numbers + lists, kind
+    blank = kind() if lists else None
+    columns: list[Any] = [(name, _COLUMN[hints[name]]) for name in numbers]
+    columns += [(name, _COLUMN[hints[name]], (len(getattr(blank, name)),)) for name in lists]
+    codes = "".join("qd"[_COLUMN[hints[name]] is np.float64] for name in numbers)
+    codes += "".join(f"{count}{'qd'[column is np.float64]}" for _, column, (count,) in columns[len(numbers) :])
+    return _Layout(
+        np.dtype((np.record, columns), align=True), struct.Struct("=" + codes), attrgetter(*numbers), tuple(lists)
+    )
 
 
 def _rows(kind: type[Any], records: list[Any]) -> Any:
     """An array of records."""
     layout = _layout(kind)
-    if layout.packed is None:
-        return np.array([layout.values(record) for record in records], layout.dtype)
-    pack, values = layout.packed.pack, layout.values
-    return np.frombuffer(bytearray(b"".join([pack(*values(record)) for record in records])), layout.dtype)
+    pack, numbers, lists = layout.packed.pack, layout.numbers, layout.lists
+    if lists:
+        of_lists = [[value for name in lists for value in getattr(record, name)] for record in records]
+        rows = [pack(*numbers(record), *values) for record, values in zip(records, of_lists, strict=True)]
+    else:
+        # An operation may stand in several places.
+        once = {id(record): record for record in records}
+        packed = {key: pack(*numbers(record)) for key, record in once.items()}
+        rows = [packed[id(record)] for record in records]
+    return np.frombuffer(bytearray(b"".join(rows)), layout.dtype)
 
 
 # The state, as numba sees it ----------------------------------------------------------------------
@@ -289,7 +297,8 @@ class CompiledDriver:
     state = CompiledState
 
     def __init__(self) -> None:
-        self._words = RandomWords()
+        self._words: RandomWords | None = None
+        """Of the simulation that has begun, where it draws any."""
 
     def record(self, record: Record) -> Record:
         """Hold one record."""
@@ -331,6 +340,7 @@ class CompiledDriver:
         state.arrays = *lists, queue, np.empty(later, np.int64), np.empty(later, np.int64), fifo, urgent
         if touched is not None:
             _, touch, begin_with_lines = _code(state.arrays)
+            self._words = RandomWords()
             state.random_words[:] = self._words.draw(len(state.random_words))
             lines = len(touched.line)
             for _ in range(runs):
@@ -349,12 +359,15 @@ class CompiledDriver:
     def _refill(self, state: State) -> None:
         row: Any = state.run
         used, words = int(row["random_words"][0]), state.random_words
-        if used > len(words) // 2 and row["status"][0] == RUNNING:
+        if self._words is not None and used > len(words) // 2 and row["status"][0] == RUNNING:
             words[:] = self._words.refill(words, used)
             row["random_words"] = 0
 
     def read(self, kind: type[Record], records: Any) -> list[Record]:
         """Records of a state as objects."""
-        names = _layout(kind).names
-        columns = [records[name].tolist() for name in names]
-        return [kind(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+        if not _layout(kind).lists:
+            return [kind(*row) for row in records.tolist()]
+        return [
+            kind(*(value.tolist() if isinstance(value, np.ndarray) else value for value in row))
+            for row in records.tolist()
+        ]

@@ -71,7 +71,8 @@ class ReferenceDriver:
     state = ReferenceState
 
     def __init__(self) -> None:
-        self._words = RandomWords()
+        self._words: RandomWords | None = None
+        """Of the simulation that has begun, where it draws any."""
 
     def record(self, record: Record) -> Record:
         """Hold one record."""
@@ -100,6 +101,7 @@ class ReferenceDriver:
     def begin(self, state: State, touched: Touched | None, runs: int) -> None:
         """Schedule the first events, after ``runs`` earlier runs have touched lines of L2."""
         if touched is not None:
+            self._words = RandomWords()
             state.random_words[:] = self._words.draw(len(state.random_words)).tolist()
             lines: list[list[Any]] = [column.tolist() for column in touched]
             for _ in range(runs):
@@ -126,7 +128,7 @@ class ReferenceDriver:
 
     def _refill(self, state: State) -> None:
         used, words = state.run.random_words, state.random_words
-        if used > len(words) // 2 and state.run.status == RUNNING:
+        if self._words is not None and used > len(words) // 2 and state.run.status == RUNNING:
             words[:] = self._words.refill(words, used).tolist()
             state.run.random_words = 0
 
