@@ -67,7 +67,7 @@ test-slow: $(VENV)/.dev
 # Several gigabytes of frameworks, which the other tests do without.
 test-capture: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet onnx torch torchvision transformers
-	$(BIN)/python -m pytest tests/test_capture.py
+	$(BIN)/python -m pytest tests/models/test_capture.py
 
 # Inputs per driver of tests/fuzz; a defect is printed with an example and fails the target.
 SEED ?= 1

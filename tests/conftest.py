@@ -22,7 +22,8 @@ from gpusim.specs import Spec, load_spec
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+TESTS = Path(__file__).resolve().parent
+REPOSITORY = TESTS.parent
 PREDICTION_KEYS = (
     "time_us",
     "kernel_time_us",
@@ -64,9 +65,9 @@ settings.register_profile("gpusim", derandomize=True, deadline=None)
 settings.load_profile("gpusim")
 
 
-def environment() -> dict[str, str]:
-    """The environment of a child process: this checkout, whatever is installed."""
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
+def environment(*folders: Path) -> dict[str, str]:
+    """The environment of a child process: this checkout, whatever is installed, and modules of these folders."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, *folders))), "COLUMNS": "200"}
 
 
 @contextmanager

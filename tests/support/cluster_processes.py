@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conftest import environment
+from conftest import TESTS, environment
 
 START_S = 60.0
 """A process has started in this time on the busiest machine."""
 LOOPBACK = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--no-dashboard")
-TESTS = str(Path(__file__).parent)
+FOLDERS = (TESTS, Path(__file__).parent)
+"""The folders of this module and what it imports, which workers import too."""
 
 
 @dataclass
@@ -61,14 +62,12 @@ class Processes:
             process.wait()
 
     def _start(self, what: str, options: list[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        here = environment()
-        paths = {"PYTHONPATH": os.pathsep.join([here["PYTHONPATH"], TESTS])}
         with (self.folder / f"{what}.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", f"distributed.cli.dask_{what}", *options],
                 stdout=log,
                 stderr=log,
-                env={**here, **paths, **variables},
+                env={**environment(*FOLDERS), **variables},
                 cwd=self.folder,
             )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MEASURED_HEADER as HEADER
+from conftest import REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +25,6 @@ from gpusim.workloads.memory_bound import Access, Pointwise
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 ROW = "a100-sxm4-80gb,linear,1,16,4096,1024,bf16,fp32,tn,dense,12.5,graph,cold,,,,,,,,made up"
 
 

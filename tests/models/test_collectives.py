@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import RunGpusim, refused
+from conftest import REPOSITORY, RunGpusim, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ from gpusim.specs.nodes import NodeSpec, list_nodes, load_node
 from gpusim.studies.validation.collectives import validate_collectives
 from gpusim.workloads.collective import COLLECTIVE_OPS, Collective
 
-COMM = Path(__file__).parents[2] / "shared" / "comm"
+COMM = REPOSITORY.parent / "shared" / "comm"
 NODES = {one.record.name: load_node(one.record.name) for one in list_nodes()}
 MIB = 2**20
 

@@ -22,7 +22,7 @@ from typing import Any
 import interrupts
 import kills
 import pytest
-from cluster_processes import START_S, Processes, divide, end, length, processes, sleep
+from cluster_processes import FOLDERS, START_S, Processes, divide, end, length, processes, sleep
 from conftest import REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, process_group, refused
 
 from gpusim import execution
@@ -336,7 +336,7 @@ def with_another(tmp_path: Path) -> dict[str, str]:
     (package / "version.py").unlink()
     (package / "version.py").write_text("__version__, MODEL_VERSION = '0.0.9', 0", encoding="utf-8")
     (package.parent / "arch_specs").symlink_to(REPOSITORY / "arch_specs")
-    return {"PYTHONPATH": os.pathsep.join([str(package.parent), str(REPOSITORY / "tests")])}
+    return {"PYTHONPATH": os.pathsep.join(map(str, (package.parent, *FOLDERS)))}
 
 
 def test_workers_with_other_versions_are_refused_before_the_first_task(

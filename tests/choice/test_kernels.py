@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from conftest import REPOSITORY
 
 from gpusim.files.yamlfile import SpecError
 from gpusim.hardware.gpu import Gpu
@@ -32,7 +33,7 @@ from gpusim.workloads.gemm import LAYOUTS, Gemm, Layout
 BOARDS = [entry.name for entry in list_archs()]
 REDUCTION = "split_k_reduction"
 """The catalogue of the second kernel, without which no family splits k with one."""
-CATALOGUES = sorted((Path(__file__).parent.parent / "arch_specs" / "kernels").glob("*.yaml"))
+CATALOGUES = sorted((REPOSITORY / "arch_specs" / "kernels").glob("*.yaml"))
 
 
 def named(*names: str) -> tuple[Path, ...]:

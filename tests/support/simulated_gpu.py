@@ -1,6 +1,6 @@
 """A simulated device for the measurement runner: deterministic times, no GPU, no PyTorch.
 
-python tests/simulated_gpu.py SUITE.yaml MEASURED.csv [SECONDS_PER_ITEM]
+python tests/support/simulated_gpu.py SUITE.yaml MEASURED.csv [SECONDS_PER_ITEM]
 """
 
 from __future__ import annotations

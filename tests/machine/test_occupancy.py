@@ -1,9 +1,9 @@
 """CTAs per SM: NVIDIA's published rules case by case, and their consequences."""
 
 import csv
-from pathlib import Path
 
 import pytest
+from conftest import TESTS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +11,7 @@ from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import DoesNotFitError, occupancy
 from gpusim.specs import list_archs, load_spec
 
-GOLDEN = Path(__file__).parent / "golden" / "occupancy.csv"
+GOLDEN = TESTS / "golden" / "occupancy.csv"
 BOARDS = [entry.name for entry in list_archs()]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from conftest import REPOSITORY, RunGpusim, environment, refused
+from conftest import TESTS, RunGpusim, environment, refused
 from simulated_gpu import SimulatedGpu
 
 from gpusim.evidence.fields import MeasuredError
@@ -301,7 +301,7 @@ def test_a_file_that_a_kill_left_empty_is_begun_again(tmp_path: Path) -> None:
 
 def test_a_killed_process_goes_on_where_it_stopped(tmp_path: Path) -> None:
     suite_of(tmp_path)
-    command = [sys.executable, REPOSITORY / "tests" / "simulated_gpu.py", tmp_path / "suite.yaml", tmp_path / "out.csv"]
+    command = [sys.executable, TESTS / "support" / "simulated_gpu.py", tmp_path / "suite.yaml", tmp_path / "out.csv"]
     process = subprocess.Popen([*map(str, command), "0.3"], env=environment())
     deadline = time.monotonic() + 30
     while lines_of(tmp_path / "out.csv") < 2 and time.monotonic() < deadline:  # the header and a row

@@ -3,17 +3,16 @@
 import csv
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from conftest import unfitted
+from conftest import REPOSITORY, TESTS, unfitted
 
 from gpusim.library.library import Library
 from gpusim.specs import ArchEntry, Spec, list_archs, load_spec
 from gpusim.specs.sourced import KINDS
 
-GOLDEN = Path(__file__).parent / "golden" / "vendor_peaks.csv"
-SPECS = Path(__file__).parent.parent / "arch_specs"
+GOLDEN = TESTS / "golden" / "vendor_peaks.csv"
+SPECS = REPOSITORY / "arch_specs"
 BOARDS = [entry.name for entry in list_archs()]
 VENDOR_TOLERANCE = 0.01  # vendors round to two digits: 14 TFLOP/s for the V100's 14.13
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from conftest import REPOSITORY
 
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.recorded_kernels import TracedKernel, is_trace_table, read_traced_kernels
@@ -19,7 +20,7 @@ ADD = (
     'a100-sxm4-80gb,own,add,"64x4096x256,1x4096x256","bf16,bf16",67108864,'
     '"void at::native::{}<128, 4>",131072x1x1,128x1x1,250'
 )
-SHARED = Path(__file__).parent.parent.parent / "shared" / "traces" / "memory_bound.csv"
+SHARED = REPOSITORY.parent / "shared" / "traces" / "memory_bound.csv"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import environment
+from conftest import TESTS, environment
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -425,11 +425,9 @@ for _ in range(2):
 
 
 def in_process(program: str, *arguments: object) -> subprocess.Popen[str]:
-    folders = f"{environment()['PYTHONPATH']}{os.pathsep}{Path(__file__).parent}"
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.Popen(
-        command, text=True, env=environment() | {"PYTHONPATH": folders}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    variables = environment(TESTS, Path(__file__).parent)
+    return subprocess.Popen(command, text=True, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import subprocess
 import sys
 from ast import literal_eval
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from conftest import environment
+from conftest import TESTS, environment
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -212,8 +211,7 @@ def test_specs_kernels_operators_and_options_have_content() -> None:
 
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_another_process_with_another_hash_seed_finds_the_same_keys(seed: str) -> None:
-    folders = f"{environment()['PYTHONPATH']}{os.pathsep}{Path(__file__).parent}"
-    variables = environment() | {"PYTHONHASHSEED": seed, "PYTHONPATH": folders}
+    variables = environment(TESTS, Path(__file__).parent) | {"PYTHONHASHSEED": seed}
     run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=variables, check=True)
     t4 = load_spec("t4").system
     assert run.stdout.split() == [t4.content_hash, outcome_key(Machine.of(t4.gpu, 1590.0), LAUNCH)]

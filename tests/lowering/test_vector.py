@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from conftest import REPOSITORY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -399,7 +400,7 @@ def test_every_kernel_says_how_its_figures_are_known() -> None:
 
 
 def test_a_catalogue_with_arithmetic_that_no_operator_has_is_refused(tmp_path: Path) -> None:
-    shipped = Path(__file__).parent.parent / "arch_specs" / "kernels" / "pytorch_vector.yaml"
+    shipped = REPOSITORY / "arch_specs" / "kernels" / "pytorch_vector.yaml"
     own = tmp_path / "own.yaml"
     own.write_text(shipped.read_text(encoding="utf-8").replace("      tanh:", "      thna:"), encoding="utf-8")
     with pytest.raises(SpecError, match=r"own.yaml:\d+: vector_kernels.0.arithmetic: unknown thna; known are add, mul"):

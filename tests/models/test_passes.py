@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from conftest import REPOSITORY
+from conftest import TESTS
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
@@ -70,7 +70,7 @@ def test_the_backward_pass_multiplies_twice_what_the_forward_pass_does(name: str
 
 
 def golden() -> Iterator[tuple[str, str, str, str, int, str]]:
-    text = (REPOSITORY / "tests" / "golden" / "torch_calls.csv").read_text("utf-8")
+    text = (TESTS / "golden" / "torch_calls.csv").read_text("utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     for row in csv.DictReader(lines):
         yield row["model"], row["sizes"], row["phase"], row["call"], int(row["count"]), row["bytes_mb"]
