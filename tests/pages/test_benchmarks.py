@@ -17,6 +17,7 @@ import comparison
 import published_table
 import pytest
 import readme
+import sections
 import shapes
 import shared_values
 import traces_table
@@ -286,9 +287,11 @@ def test_published_figures_are_a_sentence_in_the_readme_and_a_table_on_the_page(
     ]
 
 
-def test_a_readme_without_its_markers_is_refused() -> None:
-    with pytest.raises(SystemExit, match="speed:begin"):
-        readme.between("no markers", "README.md", "speed", "")
+def test_a_page_without_the_markers_of_a_section_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("no markers", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"page\.md needs a line <!-- speed:begin -->"):
+        sections.replaced(page, {"speed": ""})
 
 
 @pytest.mark.parametrize("module", [comparison, shapes])
