@@ -166,7 +166,7 @@ def unfitted(name: str) -> System:
 
 
 def with_gpu(system: System, **parts: object) -> System:
-    """The same system with other parts of its GPU."""
+    """A system with other parts of its GPU."""
     return replace(system, gpu=system.gpu.model_copy(update=parts))
 
 

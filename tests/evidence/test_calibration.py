@@ -120,7 +120,7 @@ def test_the_values_that_made_the_runs_are_found_again(report: CalibrationReport
 
 
 def test_a_fit_that_only_serves_its_own_rows_is_not_kept(tmp_path: Path) -> None:
-    """Of three thirds of the rows two agree with each other and not with the third."""
+    """Two thirds of the rows agree with each other and not with the last third."""
     lines = [made_up_line(shape, TRUTH) for shape in STREAMS * 3]
     place = MEASURED_HEADER.split(",").index("time_us")
     table, out = tmp_path / "runs.csv", tmp_path / "mine.yaml"

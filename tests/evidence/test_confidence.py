@@ -46,7 +46,7 @@ SPAN = MeasuredRange(
 
 
 def measured(**other: object) -> MeasuredRange:
-    """The same with other values."""
+    """:data:`SPAN` with other values."""
     return SPAN.model_copy(update=other)
 
 

@@ -43,7 +43,7 @@ def test_none_of_them_is_off_by_more_than_20_percent(neusight: EndToEndReport) -
 
 @pytest.fixture(scope="module")
 def trained(end_to_end: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of the rows of NVIDIA's table that train."""
+    """The validation of the rows of NVIDIA's table that train."""
     header, *lines = (end_to_end / "nvidia_pytorch.csv").read_text(encoding="utf-8").splitlines()
     table = tmp_path_factory.mktemp("trained") / "trained.csv"
     _ = table.write_text("\n".join([header, *(line for line in lines if ",train," in line)]), encoding="utf-8")

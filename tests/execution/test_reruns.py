@@ -1,4 +1,4 @@
-"""The same input gives the same files, byte for byte: after a full disk, beside another run, with any hash seed."""
+"""Runs repeated on one input write equal bytes: after a full disk, beside another run, with any hash seed."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 START_S = 0.2
 """In this time the interpreter starts and imports; a third of the signals falls into it."""
 INTERRUPTIONS = 5
-"""Of one command, at most, before it is left to end."""
+"""How often one command is interrupted, at most, before it is left to end."""
 GONE_AFTER_S = 10.0
 """Until then the workers of a killed command have ended, even those that were starting on a busy machine."""
 TIMEOUT_S = 120

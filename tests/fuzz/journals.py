@@ -114,7 +114,7 @@ def of_validation(folder: Path) -> Command:
 
 
 def of_calibration(folder: Path) -> Command:
-    """Of timings only: what a calibration makes of them takes a minute."""
+    """The timings of a calibration, without its fit, which takes a minute."""
     spec = load_spec("t4")
     boards = {"t4": Board(spec.system, dict.fromkeys(("dram.efficiency_fraction",), Known("assumed")), spec.sha256)}
     plans = [(gemm, ranked_plans(spec.system, gemm, Options())[0].plan) for gemm in TIMED]

@@ -125,7 +125,7 @@ def test_few_channels_take_as_many_steps_as_a_tile_of_them() -> None:
 
 
 def surroundings(board: str) -> Surroundings:
-    """Of a convolution in a model, whose launches leave L2 half full of what they wrote."""
+    """What surrounds a convolution in a model, whose launches leave L2 half full of what they wrote."""
     system = load_spec(board).system
     assert system.library.convolution_transforms is not None
     found_bytes = effective_l2_bytes(system.gpu) / 2
@@ -468,7 +468,7 @@ def test_turing_transposes_nothing_for_images_gradients_of_one_tap(layout: str, 
 
 
 def test_parts_of_all_pixels_are_not_too_short() -> None:
-    """Of filters' gradients: 24 steps of 32 pixels at least where k is split, however few CTAs these are."""
+    """Filters' gradients take 24 steps of 32 pixels at least where k is split, however few CTAs these are."""
     operator = Convolution(ConvolutionShape(16, 512, 14, 14, 192, 1, 1), Dtype.FP16, "conv_bwd_weights", "nchw")
     plan = chosen("v100-sxm2-16gb", operator, cuda=10)
     assert plan.split_k > 1

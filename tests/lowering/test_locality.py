@@ -101,7 +101,7 @@ def test_a_shared_line_is_fetched_once_at_least_and_by_each_reader_at_most(
 
 
 def test_two_readers_that_drift_apart_take_the_room_of_two_panels_and_many_share_lines() -> None:
-    """Of 229 x 101 x 941 in FP32 the rows of A are read by the two tiles along n."""
+    """The two tiles along n of 229 x 101 x 941 in FP32 read the rows of A."""
     gpu, tile_k = load_spec("v100-pcie-32gb").gpu, np.array([8])
     operands = Problems.of([problem_of(Gemm(229, 101, 941, Dtype.FP32))]).operands
     rows, ctas = np.array([[64.0], [64.0]]), np.array([640])
@@ -116,7 +116,7 @@ def test_two_readers_that_drift_apart_take_the_room_of_two_panels_and_many_share
 @pytest.mark.parametrize("uses", [2, 4])
 @pytest.mark.parametrize("ratio", [0.6, 0.8, 0.9, 0.98, 1.1, 1.3])
 def test_lines_are_lost_as_in_a_simulated_cache_that_lets_go_of_some(uses: int, ratio: float) -> None:
-    """Of lines that are used so often each, staggered, and then give way to others."""
+    """Lines are used so often each, staggered, and then give way to others."""
     rng, capacity, rounds = random.Random(1), 1500, 20
     wanted = round(ratio * capacity)
     lines, begins = list(range(wanted)), [rng.randrange(uses) for _ in range(wanted)]

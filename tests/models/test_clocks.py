@@ -11,7 +11,7 @@ V100 = load_spec("v100-sxm2-16gb").system.gpu
 LIMIT_W = V100.power.board_limit_w
 AVERAGE_US = V100.power.averaging_ms * 1e3
 HOT, COLD = Energy(LIMIT_W * AVERAGE_US * 1e-6, 0.0), Energy(0.0, 0.0)
-"""Of a kernel as long as an average: what alone draws the limit, and nothing."""
+"""Energies of a kernel as long as the governor averages: one that alone draws the limit, and none."""
 
 
 def spans_of(*kernels: tuple[int, float]) -> list[Span]:
