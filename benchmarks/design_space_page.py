@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from sections import replaced
+from sections import replaced, row
 
 from gpusim.execution.sweep import Case
 from gpusim.experiment.loading import load_experiment
@@ -249,8 +249,8 @@ def percent(part: float) -> str:
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
-    head, *lines = (f"| {' | '.join(cells)} |\n" for cells in (headings, *rows))
-    return "".join([head, "|---" * len(headings) + "|\n", *lines])
+    lines = [row(headings), "|---" * len(headings) + "|", *map(row, rows), ""]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Generated sections of a page: what stands between two markers of a name is replaced."""
+"""Generated sections of a page, which stand between two markers of a name, and the rows of their tables."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
@@ -17,3 +17,12 @@ def replaced(page: Path, sections: Mapping[str, str]) -> str:
         before, _, rest = text.partition(begin)
         text = before + begin + paragraphs + end + rest.partition(end)[2]
     return text
+
+
+def row(cells: Iterable[str]) -> str:
+    """A row of a table in Markdown.
+
+    >>> row(["a", ""])
+    '| a |  |'
+    """
+    return f"| {' | '.join(cells)} |"

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import suited, unfitted
+from gemm_kernels import BOARDS, LAYOUTS, NAMES, dtypes, square
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,21 +19,12 @@ from gpusim.prediction.heuristic import LONG_K, SHORT_K, WEIGHTED, scores_of, tu
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
-from gpusim.specs import list_archs, load_spec, with_overrides
+from gpusim.specs import load_spec, with_overrides
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
-BOARDS = [entry.name for entry in list_archs()]
 NARROWEST_HOPPER_TILE = 8
 DRAM = "dram.peak_bandwidth_gb_per_s"
-
-
-def square(dtype: Dtype, size: int = 512) -> Gemm:
-    return Gemm(size, size, size, dtype)
-
-
-def dtypes(arch: System) -> list[Dtype]:
-    return [dtype for dtype in Dtype if suited(arch, square(dtype))]
 
 
 def ranked(arch: System, gemm: Gemm) -> list[GemmCandidate]:
@@ -54,10 +46,9 @@ GEMMS = st.builds(
     k=SIZES,
     dtype=st.sampled_from([Dtype.FP32, Dtype.FP16]),
     batch=st.sampled_from([1, 1, 1, 3, 64]),
-    layout=st.sampled_from(["nn", "nt", "tn", "tt"]),
+    layout=LAYOUTS,
     order=st.sampled_from(["row", "column"]),
 )
-NAMES = st.sampled_from(["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090"])
 
 
 @given(NAMES, GEMMS)

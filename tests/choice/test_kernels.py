@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY
+from gemm_kernels import BOARDS
 
 from gpusim.files.yamlfile import SpecError
 from gpusim.hardware.gpu import Gpu
@@ -18,7 +19,7 @@ from gpusim.lowering.gemm.plan import plan
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
-from gpusim.specs import list_archs, load_spec, with_overrides
+from gpusim.specs import load_spec, with_overrides
 from gpusim.specs.catalogues import (
     catalogue_files,
     load_attention_kernels,
@@ -30,7 +31,6 @@ from gpusim.specs.catalogues import (
 from gpusim.specs.folders import ARCH_PATH_VARIABLE, search_folders
 from gpusim.workloads.gemm import LAYOUTS, Gemm, Layout
 
-BOARDS = [entry.name for entry in list_archs()]
 REDUCTION = "split_k_reduction"
 """The catalogue of the second kernel, without which no family splits k with one."""
 CATALOGUES = sorted((REPOSITORY / "arch_specs" / "kernels").glob("*.yaml"))

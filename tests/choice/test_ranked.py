@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gemm_kernels import BOARDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,13 +16,12 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.ranked import Question, Ranked, rank, rank_together
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
-from gpusim.specs import list_archs, load_spec, with_overrides
+from gpusim.specs import load_spec, with_overrides
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import Softmax
 
-BOARDS = [entry.name for entry in list_archs()]
 SIZES = st.integers(min_value=1, max_value=1024).map(lambda size: 8 * size) | st.integers(min_value=1, max_value=9999)
 
 

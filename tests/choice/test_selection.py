@@ -4,7 +4,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from conftest import suited, with_gpu
+from conftest import with_gpu
+from gemm_kernels import BOARDS, dtypes, square
 
 from gpusim.hardware.gpu import Unit
 from gpusim.hardware.occupancy import DoesNotFitError
@@ -15,20 +16,8 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
-from gpusim.specs import list_archs, load_spec
-from gpusim.system import System
+from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
-
-BOARDS = [entry.name for entry in list_archs()]
-
-
-def square(dtype: Dtype, size: int = 512) -> Gemm:
-    return Gemm(size, size, size, dtype)
-
-
-def dtypes(arch: System) -> list[Dtype]:
-    return [dtype for dtype in Dtype if suited(arch, square(dtype))]
-
 
 BOARDS_AND_TYPES = [(name, dtype) for name in BOARDS for dtype in dtypes(load_spec(name).system)]
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
-from conftest import refused
+from conftest import RunGpusim, refused
 
 import gpusim
 from gpusim.studies.prices import read_prices
 
-RunGpusim = Callable[..., CompletedProcess[str]]
 SMALL = ("compare", "gemm:64x128x256:fp16", "--detail", "bound", "--jobs", "1")
 TWO = ("--archs", "t4,v100-sxm2-16gb")
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from conftest import refused
+from conftest import RunGpusim, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +15,6 @@ from gpusim.studies.explain.parts import MEANINGS, meaning_of, parts_of
 from gpusim.studies.explain.sensitivities import FACTORS, RESOURCES, overrides_of
 from gpusim.workloads.short_form import is_operator, operator_of
 
-RunGpusim = Callable[..., CompletedProcess[str]]
 CONTRACT = {"total_us", "parts", "sensitivities", "advice"}
 SMALL = "gemm:100x1001x256:fp16"
 BERT = ("bert_base", "--mode", "inference", "--precision", "fp16", "--batch", "1", "--seq-len", "32")

@@ -22,8 +22,9 @@ from typing import Any
 import interrupts
 import kills
 import pytest
-from cluster_processes import FOLDERS, START_S, Processes, divide, end, length, processes, sleep
+from cluster_processes import FOLDERS, START_S, Processes, processes
 from conftest import REPOSITORY, RunGpusim, WriteRuns, environment, measured_line, process_group, refused
+from worker_tasks import divide, end, length, sleep
 
 from gpusim import execution
 from gpusim.execution.service import Service

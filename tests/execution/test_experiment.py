@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MEASURED_HEADER, PREDICTION_KEYS, REPOSITORY, RunGpusim, complaints, refused
+from conftest import MEASURED_HEADER, PREDICTION_KEYS, REPOSITORY, RunGpusim, WriteExperiment, complaints, refused
 
 from gpusim.execution.journal import JOURNAL
 from gpusim.experiment.claims import ClaimsExperiment
@@ -40,19 +40,6 @@ gemms:
 plots: [time]
 """
 CONTRACT = (*PREDICTION_KEYS, "batch", "m", "n", "k", "dtype", "sparsity", "layout")
-
-WriteExperiment = Callable[[str], str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> WriteExperiment:
-    def write_text(text: str) -> str:
-        path = tmp_path / "small.yaml"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write_text
-
 
 # Sizes ------------------------------------------------------------------------------------------
 

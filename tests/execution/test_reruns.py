@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import harness
 import interrupts
 import pytest
 from conftest import environment
@@ -101,7 +102,7 @@ def test_files_depend_neither_on_the_order_of_sets_nor_on_the_number_of_processe
     command: str, experiment: Path, tmp_path: Path
 ) -> None:
     table = tmp_path / "runs.csv"
-    table.write_text("\n".join([interrupts.HEADER, *interrupts.ROWS]) + "\n", encoding="utf-8")
+    table.write_text("\n".join([harness.MEASURED_HEADER, *interrupts.ROWS]) + "\n", encoding="utf-8")
     asked = {"run": experiment, "validate": table}[command]
     found = []
     for seed, jobs in (("1", "1"), ("2", "2")):

@@ -12,6 +12,7 @@ import time
 
 import pytest
 from conftest import environment
+from worker_tasks import divide, end, sleep
 
 from gpusim.execution.workers import WorkerLostError, Workers
 
@@ -19,20 +20,8 @@ LARGE = b"x" * 2**20
 """More than a pipe buffers."""
 
 
-def sleep(_context: object, seconds: float) -> None:
-    time.sleep(seconds)
-
-
-def end(_context: object, status: int) -> None:
-    os._exit(status)
-
-
 def measure(_context: object, task: bytes) -> int:
     return len(task)
-
-
-def divide(number: int, by: int) -> float:
-    return number / by
 
 
 def test_each_task_is_answered_once_and_has_the_context() -> None:

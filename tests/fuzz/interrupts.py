@@ -41,7 +41,6 @@ dtypes: [fp16, fp32]
 gemms: [{square: '128:1024:128'}]
 plots: [time]
 """
-HEADER = "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,source"
 ROWS = [
     f"t4,linear,1,{m},512,{k},fp16,,tn,dense,{m / 8},graph,warm,,made up"
     for m in (64, 512, 1024)
@@ -89,7 +88,7 @@ def commands(folder: Path) -> list[Command]:
     """A run and a validation, each on one process and on two."""
     experiment, table = folder / "interrupted.yaml", folder / "runs.csv"
     experiment.write_text(EXPERIMENT, encoding="utf-8")
-    table.write_text("\n".join([HEADER, *ROWS]) + "\n", encoding="utf-8")
+    table.write_text("\n".join([harness.MEASURED_HEADER, *ROWS]) + "\n", encoding="utf-8")
     asked = [("run", str(experiment)), ("validate", str(table))]
     found = [
         undisturbed((*arguments, "--jobs", jobs), folder / f"{arguments[0]}-{jobs}")

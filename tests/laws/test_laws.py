@@ -14,6 +14,7 @@ from functools import cache
 
 import pytest
 from conftest import RunGpusim, suited
+from gemm_kernels import DTYPES, LAYOUTS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -48,9 +49,7 @@ JUMP_TOLERANCE = 0.005
 
 BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090", "H200-SXM-141GB")
 NAMES = st.sampled_from(BOARDS)
-DTYPES = st.sampled_from([Dtype.FP32, Dtype.FP16])
 L2 = st.sampled_from(["cold", "warm"])
-LAYOUTS = st.sampled_from(["nn", "nt", "tn", "tt"])
 SMALL = st.integers(min_value=1, max_value=400)
 """Sizes that ``full`` plays in some hundredths of a second."""
 LARGE = st.integers(min_value=1, max_value=20_000)

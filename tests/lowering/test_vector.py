@@ -75,11 +75,6 @@ ONE_A_KERNEL = tuple({vector_kernel(load_spec("t4").system, one).kind: one for o
 NAMES = [f"{one.function}-{'x'.join(map(str, one.extents))}-{one.dtype.value}" for one in SMALL]
 
 
-@pytest.fixture(scope="module")
-def t4() -> System:
-    return load_spec("t4").system
-
-
 @pytest.mark.parametrize("board", BOARDS)
 def test_each_board_predicts_each_operator_at_or_above_its_bound(board: str) -> None:
     system = load_spec(board).system

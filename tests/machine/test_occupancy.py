@@ -1,30 +1,23 @@
 """CTAs per SM: NVIDIA's published rules case by case, and their consequences."""
 
-import csv
-
 import pytest
-from conftest import TESTS
+from conftest import golden_rows
+from gemm_kernels import BOARDS
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import DoesNotFitError, occupancy
-from gpusim.specs import list_archs, load_spec
+from gpusim.specs import load_spec
 
-GOLDEN = TESTS / "golden" / "occupancy.csv"
-BOARDS = [entry.name for entry in list_archs()]
-
-
-def golden_rows() -> list[dict[str, str]]:
-    with GOLDEN.open(newline="") as file:
-        return list(csv.DictReader(file))
+GOLDEN = golden_rows("occupancy.csv")
 
 
 def row_id(row: dict[str, str]) -> str:
     return f"{row['arch']}-{row['threads']}threads-{row['registers']}registers-{row['shared_bytes']}B"
 
 
-@pytest.mark.parametrize("row", golden_rows(), ids=row_id)
+@pytest.mark.parametrize("row", GOLDEN, ids=row_id)
 def test_ctas_and_limiter_follow_the_published_rules(row: dict[str, str]) -> None:
     assert row["source"]
     assert (row["unit"], row["tolerance"]) == ("CTA/SM", "0")  # a count is right or wrong
@@ -35,10 +28,9 @@ def test_ctas_and_limiter_follow_the_published_rules(row: dict[str, str]) -> Non
 
 
 def test_the_golden_cases_cover_every_compute_capability_and_limiter() -> None:
-    rows = golden_rows()
     shipped = {load_spec(name).gpu.compute_capability for name in BOARDS} - {"1.0"}  # the textbook's own machine
-    assert {load_spec(row["arch"]).gpu.compute_capability for row in rows} == shipped
-    assert {row["limiter"] for row in rows} >= {"registers", "shared_memory", "warps", "cta_slots"}
+    assert {load_spec(row["arch"]).gpu.compute_capability for row in GOLDEN} == shipped
+    assert {row["limiter"] for row in GOLDEN} >= {"registers", "shared_memory", "warps", "cta_slots"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from conftest import TESTS
+from conftest import golden_rows
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
@@ -70,9 +69,7 @@ def test_the_backward_pass_multiplies_twice_what_the_forward_pass_does(name: str
 
 
 def golden() -> Iterator[tuple[str, str, str, str, int, str]]:
-    text = (TESTS / "golden" / "torch_calls.csv").read_text("utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    for row in csv.DictReader(lines):
+    for row in golden_rows("torch_calls.csv"):
         yield row["model"], row["sizes"], row["phase"], row["call"], int(row["count"]), row["bytes_mb"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpusim.api import load_system, predict
+from gpusim.api import predict
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.models.task import Phase, Task, Tensor
@@ -30,11 +30,6 @@ from gpusim.workloads.vector import Elementwise
 
 SMALL = Elementwise(64, 1024, Dtype.FP16, "relu")
 LARGE = Gemm(4096, 4096, 4096, Dtype.FP16, op="linear")
-
-
-@pytest.fixture(scope="module")
-def t4() -> System:
-    return load_system("t4")
 
 
 def _task(

@@ -294,6 +294,6 @@ def test_a_page_without_the_markers_of_a_section_is_refused(tmp_path: Path) -> N
         sections.replaced(page, {"speed": ""})
 
 
-@pytest.mark.parametrize("module", [comparison, shapes])
+@pytest.mark.parametrize("module", [comparison, sections, shapes])
 def test_examples_of_the_benchmarks_hold(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

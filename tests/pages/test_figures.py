@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+from conftest import LoadExperiment
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -53,20 +53,6 @@ def row(gpu: str, size: int, time_us: float, **other: Any) -> Row:
 
 ROWS = [row(gpu, size, time_us) for gpu, scale in (("old", 2.0), ("new", 1.0)) for size, time_us in
         ((512, 10.0 * scale), (1024, 50.0 * scale), (2048, 300.0 * scale))]  # fmt: skip
-
-Load = Callable[[str], Experiment]
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Loads an experiment by its text."""
-
-    def loaded(text: str) -> Experiment:
-        path = tmp_path / "experiment.yaml"
-        path.write_text(text, encoding="utf-8")
-        return load_experiment(str(path))
-
-    return loaded
 
 
 @pytest.fixture(scope="module")
@@ -382,7 +368,7 @@ plots: [sparse_speedup]
 
 
 @pytest.mark.parametrize("name", DEMANDING)
-def test_no_text_is_cut_or_overlaps(load: Load, name: str) -> None:
+def test_no_text_is_cut_or_overlaps(load: LoadExperiment, name: str) -> None:
     experiment = load(DEMANDING[name])
     rows = prepared_rows(experiment)
     for entry in experiment.content.plots:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import plots
 import pytest
+from conftest import LoadExperiment
 from prepared_rows import prepared_rows
 
 from gpusim import figures
-from gpusim.experiment.definition import Experiment
-from gpusim.experiment.loading import load_experiment
 from gpusim.experiment.plot_pages import MAX_SERIES
 from gpusim.files.yamlfile import SpecError
-
-Load = Callable[[str], Experiment]
 
 TWO = """title: t
 gpus: [T4, A100-SXM4-40GB]
@@ -25,18 +21,6 @@ plots:
 """
 ONE = TWO.replace(", A100-SXM4-40GB", "")
 SPEEDUP = "- {kind: speedup, baseline: T4, lines: [{label: l, value: RATIO}]}"
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Loads an experiment by its text."""
-
-    def loaded(text: str) -> Experiment:
-        path = tmp_path / "experiment.yaml"
-        path.write_text(text, encoding="utf-8")
-        return load_experiment(str(path))
-
-    return loaded
 
 
 @pytest.mark.parametrize(
@@ -93,20 +77,22 @@ def load(tmp_path: Path) -> Load:
         (TWO.replace("m: 64, n: 64", "m: '1:80', n: '1:80'") + "- stalls", ":6: plots.0: it would need 320 pages"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_when_the_experiment_is_loaded(load: Load, text: str, problem: str) -> None:
+def test_what_cannot_be_drawn_is_refused_when_the_experiment_is_loaded(
+    load: LoadExperiment, text: str, problem: str
+) -> None:
     with pytest.raises(SpecError) as error:
         load(text)
     assert problem in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_one_gpu_in_a_speedup_of_data_types_is_drawn(load: Load) -> None:
+def test_one_gpu_in_a_speedup_of_data_types_is_drawn(load: LoadExperiment) -> None:
     experiment = load(ONE.replace("fp16", "[fp16, fp32]") + "- {kind: speedup, baseline: T4, baseline_dtype: fp32}")
     (figure,) = figures.compose(experiment.content.plots[0], "t", prepared_rows(experiment), ())
     assert figure.axes
 
 
-def test_the_files_of_every_page_are_known_before_the_work(load: Load, tmp_path: Path) -> None:
+def test_the_files_of_every_page_are_known_before_the_work(load: LoadExperiment, tmp_path: Path) -> None:
     experiment = load(
         TWO.replace("m: 64, n: 64", "m: '1:45', n: [64, 65]")
         + "- {kind: stalls, file: s.svg}\n- time\n- tflops_roofline"

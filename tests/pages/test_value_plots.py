@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
+from conftest import LoadExperiment
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from prepared_rows import prepared_rows
@@ -15,7 +13,6 @@ from text_of_figures import unreadable
 from gpusim import figures
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment
-from gpusim.experiment.loading import load_experiment
 from gpusim.files.yamlfile import SpecError
 
 L2, DRAM = "l2.capacity_mib", "dram.peak_bandwidth_gb_per_s"
@@ -37,20 +34,6 @@ SAMPLES = GRID.replace(
     "l2.capacity_mib: {min: 1x, max: 9x, scale: log}, dram.peak_bandwidth_gb_per_s: {min: 1x, max: 2x}}}",
 )
 
-Load = Callable[[str], Experiment]
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Loads an experiment by its text."""
-
-    def loaded(text: str) -> Experiment:
-        path = tmp_path / "experiment.yaml"
-        path.write_text(text, encoding="utf-8")
-        return load_experiment(str(path))
-
-    return loaded
-
 
 def page(experiment: Experiment) -> tuple[Figure, list[Row]]:
     """The only page of the only plot, and the rows that it shows."""
@@ -64,7 +47,7 @@ def texts(figure: Figure, axes: int) -> list[str]:
     return [text.get_text() for text in figure.axes[axes].texts]
 
 
-def test_a_heat_map_has_a_panel_per_product_and_a_figure_in_every_cell(load: Load) -> None:
+def test_a_heat_map_has_a_panel_per_product_and_a_figure_in_every_cell(load: LoadExperiment) -> None:
     figure, rows = page(load(GRID + MAP))
     up, bar, down, _ = figure.axes
     assert [ax.get_title(loc="left") for ax in (up, down)] == ["up, 16 × 256 × 64", "down, 16 × 64 × 256"]
@@ -80,7 +63,7 @@ def test_a_heat_map_has_a_panel_per_product_and_a_figure_in_every_cell(load: Loa
     assert [float(text) for text in texts(figure, 0)] == [pytest.approx(time, rel=0.005) for time in cells]
 
 
-def test_the_darkest_cell_has_the_greatest_value(load: Load) -> None:
+def test_the_darkest_cell_has_the_greatest_value(load: LoadExperiment) -> None:
     figure, _ = page(load(GRID + MAP))
     (image,) = figure.axes[0].images
     values = [float(text) for text in texts(figure, 0)]
@@ -89,7 +72,7 @@ def test_the_darkest_cell_has_the_greatest_value(load: Load) -> None:
     assert max(colours) == colours[values.index(min(values))]
 
 
-def test_a_total_adds_up_the_products_of_a_group(load: Load) -> None:
+def test_a_total_adds_up_the_products_of_a_group(load: LoadExperiment) -> None:
     figure, rows = page(load(GRID + MAP.replace("}", ", total: true}")))
     panel, _ = figure.axes
     assert panel.get_title(loc="left") == "layer"
@@ -97,7 +80,7 @@ def test_a_total_adds_up_the_products_of_a_group(load: Load) -> None:
     assert float(texts(figure, 0)[0]) == pytest.approx(least, rel=0.005)
 
 
-def test_a_total_that_lacks_a_failed_product_is_left_out(load: Load) -> None:
+def test_a_total_that_lacks_a_failed_product_is_left_out(load: LoadExperiment) -> None:
     experiment = load(GRID + MAP.replace("}", ", total: true}"))
     rows = [row for row in prepared_rows(experiment) if (row["label"], row[L2], row[DRAM]) != ("up", 4, 640.0)]
     (figure,) = figures.compose(experiment.content.plots[0], "t", rows, ())
@@ -105,12 +88,12 @@ def test_a_total_that_lacks_a_failed_product_is_left_out(load: Load) -> None:
     assert places == {(column, line) for column in range(3) for line in range(2)} - {(1, 1)}
 
 
-def test_conditions_that_vary_are_named_in_the_titles(load: Load) -> None:
+def test_conditions_that_vary_are_named_in_the_titles(load: LoadExperiment) -> None:
     figure, _ = page(load(GRID.replace("gemms:", "l2: [cold, warm]\ngemms:") + MAP.replace("}", ", total: true}")))
     assert [ax.get_title(loc="left") for ax in figure.axes[::2]] == ["layer, L2 cold", "layer, L2 warm"]
 
 
-def test_curves_are_drawn_one_for_each_value_and_named_with_its_unit(load: Load) -> None:
+def test_curves_are_drawn_one_for_each_value_and_named_with_its_unit(load: LoadExperiment) -> None:
     figure, rows = page(load(GRID + CURVES.replace("}", ", metric: tflops}")))
     up, _ = figure.axes
     assert (up.get_xlabel(), up.get_ylabel()) == ("L2 capacity [MiB]", "rate [TFLOP/s]")
@@ -124,7 +107,7 @@ def test_curves_are_drawn_one_for_each_value_and_named_with_its_unit(load: Load)
     ]
 
 
-def test_samples_are_dots_at_their_values(load: Load) -> None:
+def test_samples_are_dots_at_their_values(load: LoadExperiment) -> None:
     figure, rows = page(load(SAMPLES + MAP))
     (dots,) = figure.axes[0].collections
     places = sorted((row[L2], row[DRAM]) for row in rows if row["label"] == "up" and row["gpu"] != "as shipped")
@@ -160,7 +143,9 @@ def test_samples_are_dots_at_their_values(load: Load) -> None:
         ),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_when_the_experiment_is_loaded(load: Load, text: str, problem: str) -> None:
+def test_what_cannot_be_drawn_is_refused_when_the_experiment_is_loaded(
+    load: LoadExperiment, text: str, problem: str
+) -> None:
     with pytest.raises(SpecError) as error:
         load(text)
     assert problem in str(error.value)

@@ -1,25 +1,19 @@
 """The shipped specs: they load, every number has a source, and peaks agree with the vendors'."""
 
-import csv
 import re
 from collections import Counter
 
 import pytest
-from conftest import REPOSITORY, TESTS, unfitted
+from conftest import REPOSITORY, golden_rows, unfitted
+from gemm_kernels import BOARDS
 
 from gpusim.library.library import Library
 from gpusim.specs import ArchEntry, Spec, list_archs, load_spec
 from gpusim.specs.sourced import KINDS
 
-GOLDEN = TESTS / "golden" / "vendor_peaks.csv"
+VENDOR_PEAKS = golden_rows("vendor_peaks.csv")
 SPECS = REPOSITORY / "arch_specs"
-BOARDS = [entry.name for entry in list_archs()]
 VENDOR_TOLERANCE = 0.01  # vendors round to two digits: 14 TFLOP/s for the V100's 14.13
-
-
-def vendor_rows() -> list[dict[str, str]]:
-    with GOLDEN.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def derived(spec: Spec, quantity: str) -> float:
@@ -33,7 +27,7 @@ def test_every_shipped_spec_loads_under_its_own_name(name: str) -> None:
     assert load_spec(name).gpu.name == name
 
 
-@pytest.mark.parametrize("row", vendor_rows(), ids=lambda row: f"{row['arch']}-{row['quantity']}")
+@pytest.mark.parametrize("row", VENDOR_PEAKS, ids=lambda row: f"{row['arch']}-{row['quantity']}")
 def test_derived_peak_is_within_one_percent_of_the_vendor(row: dict[str, str]) -> None:
     assert row["source"]
     assert row["unit"] in {"TFLOP/s", "TOP/s", "GB/s"}
@@ -41,7 +35,7 @@ def test_derived_peak_is_within_one_percent_of_the_vendor(row: dict[str, str]) -
 
 
 def test_every_board_but_the_textbook_has_vendor_figures() -> None:
-    assert {row["arch"] for row in vendor_rows()} == set(BOARDS) - {"teaching"}
+    assert {row["arch"] for row in VENDOR_PEAKS} == set(BOARDS) - {"teaching"}
 
 
 @pytest.mark.parametrize("name", BOARDS)

@@ -6,12 +6,11 @@ import csv
 import json
 import math
 import time
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 import pytest
-from conftest import RunGpusim, complaints, refused
+from conftest import RunGpusim, WriteExperiment, complaints, refused
 
 from gpusim.experiment.definition import Experiment
 from gpusim.experiment.loading import load_experiment
@@ -35,18 +34,6 @@ gemms: [{m: 16, n: 256, k: 128}]
 """
 CUBE = "latin_hypercube: {samples: 8, seed: 3, ranges: {l2.capacity_mib: {min: 0.5x, max: 4x, scale: log}}}"
 
-Write = Callable[[str], str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write_text(text: str) -> str:
-        path = tmp_path / "design.yaml"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write_text
-
 
 @pytest.fixture(scope="module")
 def a100() -> Spec:
@@ -65,7 +52,7 @@ def values_of(experiment: Experiment, *key_paths: str) -> list[tuple[object, ...
 # Values -----------------------------------------------------------------------------------------
 
 
-def test_lists_of_values_give_every_combination_and_the_last_varies_fastest(write: Write) -> None:
+def test_lists_of_values_give_every_combination_and_the_last_varies_fastest(write: WriteExperiment) -> None:
     experiment = load_experiment(write(DESIGN))
     assert values_of(experiment, L2, DRAM) == list(product([40.0, 60.0, 60.5], [1000.0, 4078.0]))
     assert experiment.varying == (L2, DRAM)
@@ -73,14 +60,14 @@ def test_lists_of_values_give_every_combination_and_the_last_varies_fastest(writ
     assert len(list(experiment.cases())) == 6 + 1
 
 
-def test_labels_tell_the_points_apart_with_their_units(write: Write) -> None:
+def test_labels_tell_the_points_apart_with_their_units(write: WriteExperiment) -> None:
     labels = list(load_experiment(write(DESIGN)).gpus)
     assert labels[0] == "A100-SXM4-80GB, L2 capacity 40 MiB, DRAM peak bandwidth 1000 GB/s"
     assert labels[-1] == "T4"
     assert len(set(labels)) == 7
 
 
-def test_values_that_change_together_are_paired_and_combined_with_lists(write: Write) -> None:
+def test_values_that_change_together_are_paired_and_combined_with_lists(write: WriteExperiment) -> None:
     zipped = "zip: {dram.peak_bandwidth_gb_per_s: [1x, 2x], l2.latency_cycles: [205, 230]}\n  - T4"
     text = DESIGN.replace("      dram.peak_bandwidth_gb_per_s: 1000, 2x\n", "").replace("- T4", f"  {zipped}", 1)
     found = values_of(load_experiment(write(text)), L2, DRAM, "l2.latency_cycles")
@@ -158,7 +145,7 @@ SAMPLES = [
 
 
 def test_samples_are_rows_of_the_results_and_stand_in_the_manifest(
-    write: Write, command: RunGpusim, tmp_path: Path
+    write: WriteExperiment, command: RunGpusim, tmp_path: Path
 ) -> None:
     text = DESIGN.replace("      l2.capacity_mib: [1x, 1.5x, 60.5]\n", "").replace("  - T4", f"    {CUBE}\n  - T4")
     done = command("run", write(text), "-o", tmp_path / "out", "--jobs", "1")
@@ -179,7 +166,7 @@ def test_samples_are_rows_of_the_results_and_stand_in_the_manifest(
 
 
 def test_the_printed_table_has_a_column_with_its_unit_for_each_value(
-    write: Write, command: RunGpusim, tmp_path: Path
+    write: WriteExperiment, command: RunGpusim, tmp_path: Path
 ) -> None:
     printed = command("run", write(DESIGN), "-o", tmp_path / "out", "--jobs", "1").stdout.splitlines()
     assert printed[1].split("  ")[0] == "GPU"
@@ -189,13 +176,13 @@ def test_the_printed_table_has_a_column_with_its_unit_for_each_value(
     assert printed[8].split()[:3] == ["T4", "4", "320"]
 
 
-def test_a_gpu_without_the_key_has_an_empty_cell(write: Write) -> None:
+def test_a_gpu_without_the_key_has_an_empty_cell(write: WriteExperiment) -> None:
     text = DESIGN.replace("l2.capacity_mib: [1x, 1.5x, 60.5]", "instructions.imma_16832.latency_cycles: [1x, 2x]")
     *_, t4 = load_experiment(write(text)).gpus.values()
     assert t4.values == {"instructions.imma_16832.latency_cycles": "", DRAM: 320.0}
 
 
-def test_the_command_line_gives_lists_to_a_gpu_of_an_experiment(write: Write) -> None:
+def test_the_command_line_gives_lists_to_a_gpu_of_an_experiment(write: WriteExperiment) -> None:
     overrides = (
         "gpus.1.overrides.l2.capacity_mib=1x,2x",
         "gpus.1.zip={l2.partitions: [1, 2], sm.count: [40, 50]}",
@@ -272,7 +259,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("change", "problem"), REFUSALS, ids=[change[1].strip()[:40] for change, _ in REFUSALS])
 def test_what_cannot_be_is_one_line_at_its_place(
-    write: Write, command: RunGpusim, tmp_path: Path, change: tuple[str, str], problem: str
+    write: WriteExperiment, command: RunGpusim, tmp_path: Path, change: tuple[str, str], problem: str
 ) -> None:
     assert change[0] in DESIGN
     line = refused(command("run", write(DESIGN.replace(*change, 1)), "-o", tmp_path / "out"))

@@ -10,17 +10,11 @@ import pytest
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
-from gpusim.specs import load_spec
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.vector import Softmax
 
 GEMM = Gemm(512, 512, 512, Dtype.FP16)
-
-
-@pytest.fixture(scope="module")
-def t4() -> System:
-    return load_spec("t4").system
 
 
 @pytest.mark.parametrize("operator", [GEMM, Softmax(512, 1000, Dtype.FP32)], ids=["gemm", "softmax"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -84,19 +83,3 @@ def processes(folder: Path, workers: int, variables: Mapping[str, str] = {}) -> 
         yield started
     finally:
         started.kill()
-
-
-def divide(number: int, by: int) -> float:
-    return number / by
-
-
-def sleep(_context: object, seconds: float) -> None:
-    time.sleep(seconds)
-
-
-def end(_context: object, status: int) -> None:
-    os._exit(status)
-
-
-def length(context: bytes, task: bytes) -> int:
-    return len(context) + len(task)

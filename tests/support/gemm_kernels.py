@@ -1,4 +1,4 @@
-"""Boards, kernels and plans that the tests of GEMM's lowering draw from."""
+"""Boards, types, kernels and plans that the tests of GEMMs draw from."""
 
 from conftest import suited
 from hypothesis import strategies as st
@@ -7,10 +7,11 @@ from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.numbers.formats import Dtype
-from gpusim.specs import load_spec
+from gpusim.specs import list_archs, load_spec
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
+BOARDS = [entry.name for entry in list_archs()]
 V100 = load_spec("V100-SXM2-16GB").system
 A100 = load_spec("A100-SXM4-80GB").system
 H100 = load_spec("H100-SXM5-80GB").system
@@ -24,6 +25,15 @@ SIZES = st.integers(min_value=1, max_value=5000)
 NAMES = st.sampled_from(["V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090"])
 DTYPES = st.sampled_from([Dtype.FP32, Dtype.FP16])
 LAYOUTS = st.sampled_from(["nn", "nt", "tn", "tt"])
+
+
+def square(dtype: Dtype, size: int = 512) -> Gemm:
+    return Gemm(size, size, size, dtype)
+
+
+def dtypes(arch: System) -> list[Dtype]:
+    """The types that a board multiplies."""
+    return [dtype for dtype in Dtype if suited(arch, square(dtype))]
 
 
 def kernel(arch: System, name: str) -> Kernel:
